@@ -1,0 +1,1 @@
+"""Where finished answers are kept."""

@@ -1,0 +1,71 @@
+"""The port of an engine: what stores events and answers questions. Plain threads; no async here or below."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from cordwood.model.event import Batch
+from cordwood.model.rows import Rows
+from cordwood.model.shape import Shape
+from cordwood.model.stream import Stream
+from cordwood.sql.stages import Question
+from cordwood.sql.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerLimits:
+    """What one answer may cost. A row more than `max_rows` is never handed out; that one was there is told."""
+
+    max_rows: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """What became of one batch: `duplicates` are ids already stored and left as they were."""
+
+    accepted: int
+    duplicates: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFacts:
+    events: int
+    newest_us: int | None
+    oldest_us: int | None
+
+
+class Cancel(Protocol):
+    """Handed to `answer`: the engine registers how to stop its work, the asker pulls it."""
+
+    def on_pull(self, stop: Callable[[], None]) -> None: ...
+
+
+class Engine(Protocol):
+    """Methods may be called from any thread, several at once; each raises only our faults."""
+
+    target: Target
+
+    def prepare(self, streams: Sequence[Stream]) -> None:
+        """Make what the streams need. Called at start and at reload, before the first event or question."""
+
+    def append(self, batches: Sequence[Batch]) -> list[Appended]:
+        """Store all or nothing, durably, before returning; ids already stored are left and counted."""
+
+    def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
+        """Run the question and yield its rows in batches; work stops when pulled or out of time."""
+
+    def shapes(self) -> Mapping[str, Shape]:
+        """What has been seen in each stream by name, up to the last `append` that returned."""
+
+    def facts(self) -> Mapping[str, StreamFacts]:
+        """Counts for people and metrics; must be cheap."""
+
+    def sweep(self, now_us: int) -> int:
+        """Drop events older than their stream's retention; return how many went."""
+
+    def is_regex(self, pattern: str) -> str | None:
+        """None when the pattern is a regular expression (RE2) here, else what is wrong with it."""
+
+    def close(self) -> None:
+        """Finish what is under way, make it durable, let go of the store."""

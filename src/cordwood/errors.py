@@ -1,0 +1,219 @@
+"""Every way a request can fail, as a tree of faults with codes that are never reused.
+
+Fault
+├── RequestFault   request.*   the caller's move: another key, parameter, body or address
+├── QueryFault     query.*     the author's move: another query; carries a Span in the author's own text
+├── LimitFault     limit.*     ask for less, or later
+├── ServiceFault   service.*   later: the service is starting or stopping
+├── EngineFault    engine.*    the operator's move: the engine is away or broke
+├── SetupFault     setup.*     the operator's move, before serving: a file, a setting, the data folder
+└── BugFault       bug.*       ours; carries an incident id that also stands in the log
+
+HTTP statuses live in `web/problems.py` alone.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A place in the author's text: line and column count from 1."""
+
+    line: int
+    column: int
+    file: str | None = None
+
+    def __str__(self) -> str:
+        place = f"{self.line}:{self.column}"
+        return f"{self.file}:{place}" if self.file else place
+
+
+class Fault(Exception):
+    """What went wrong (message), what to do next (hint), where (span), and when to try again."""
+
+    code: ClassVar[str]
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        span: Span | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.span = span
+        self.retry_after = retry_after
+
+
+class RequestFault(Fault):
+    """The request cannot be served as it was sent."""
+
+
+class NoKey(RequestFault):
+    code = "request.no-key"
+
+
+class BadKey(RequestFault):
+    code = "request.bad-key"
+
+
+class Forbidden(RequestFault):
+    code = "request.forbidden"
+
+
+class UnknownEndpoint(RequestFault):
+    code = "request.unknown-endpoint"
+
+
+class UnknownStream(RequestFault):
+    code = "request.unknown-stream"
+
+
+class UnknownRoute(RequestFault):
+    code = "request.unknown-route"
+
+
+class BadMethod(RequestFault):
+    code = "request.bad-method"
+
+
+class BadParameter(RequestFault):
+    code = "request.bad-parameter"
+
+
+class BadBody(RequestFault):
+    code = "request.bad-body"
+
+
+class UnsupportedMedia(RequestFault):
+    code = "request.unsupported-media"
+
+
+class NotAcceptable(RequestFault):
+    code = "request.not-acceptable"
+
+
+class TooLarge(RequestFault):
+    code = "request.too-large"
+
+
+class AddressTooLong(RequestFault):
+    code = "request.address-too-long"
+
+
+class QueryFault(Fault):
+    """The query cannot be answered as it was written."""
+
+
+class QuerySyntax(QueryFault):
+    code = "query.syntax"
+
+
+class QueryRefused(QueryFault):
+    code = "query.refused"
+
+
+class UnknownName(QueryFault):
+    code = "query.unknown-name"
+
+
+class AmbiguousName(QueryFault):
+    code = "query.ambiguous-name"
+
+
+class QueryUnsupported(QueryFault):
+    code = "query.unsupported"
+
+
+class QueryValue(QueryFault):
+    code = "query.value"
+
+
+class LimitFault(Fault):
+    """The answer is out of reach within the limits that are set."""
+
+
+class OutOfTime(LimitFault):
+    code = "limit.time"
+
+
+class OutOfMemory(LimitFault):
+    code = "limit.memory"
+
+
+class TooManyRows(LimitFault):
+    code = "limit.rows"
+
+
+class TooManyBytes(LimitFault):
+    code = "limit.bytes"
+
+
+class RateExceeded(LimitFault):
+    code = "limit.rate"
+
+
+class Busy(LimitFault):
+    code = "limit.busy"
+
+
+class Backlog(LimitFault):
+    code = "limit.backlog"
+
+
+class ServiceFault(Fault):
+    """The service itself is not ready."""
+
+
+class Starting(ServiceFault):
+    code = "service.starting"
+
+
+class Draining(ServiceFault):
+    code = "service.draining"
+
+
+class EngineFault(Fault):
+    """The engine under the service failed."""
+
+
+class EngineUnreachable(EngineFault):
+    code = "engine.unreachable"
+
+
+class EngineFailed(EngineFault):
+    code = "engine.failed"
+
+
+class SetupFault(Fault):
+    """The service cannot start as it is set up."""
+
+
+class BadEndpointFile(SetupFault):
+    code = "setup.endpoint-file"
+
+
+class BadStreamFile(SetupFault):
+    code = "setup.stream-file"
+
+
+class BadSetting(SetupFault):
+    code = "setup.setting"
+
+
+class DataFolderInUse(SetupFault):
+    code = "setup.data-folder-in-use"
+
+
+class DataFolderUnusable(SetupFault):
+    code = "setup.data-folder-unusable"
+
+
+class BugFault(Fault):
+    """A fault of ours: the caller gets an incident id, the log gets the rest."""
+
+    code = "bug.internal"

@@ -1,0 +1,1 @@
+"""The journey of an event: decode, stamp, shape, queue, store, acknowledge."""

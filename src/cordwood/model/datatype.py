@@ -1,0 +1,31 @@
+"""The types of BigQuery that values and columns have, whatever engine holds them."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """JSON is a value of any kind read from an event: it is typed by use."""
+
+    STRING = "STRING"
+    BYTES = "BYTES"
+    INT64 = "INT64"
+    FLOAT64 = "FLOAT64"
+    NUMERIC = "NUMERIC"
+    BIGNUMERIC = "BIGNUMERIC"
+    BOOL = "BOOL"
+    TIMESTAMP = "TIMESTAMP"
+    DATETIME = "DATETIME"
+    DATE = "DATE"
+    TIME = "TIME"
+    INTERVAL = "INTERVAL"
+    JSON = "JSON"
+    ARRAY = "ARRAY"
+    STRUCT = "STRUCT"
+
+
+@dataclass(frozen=True, slots=True)
+class Datatype:
+    kind: Kind
+    element: "Datatype | None" = None
+    fields: "tuple[tuple[str, Datatype], ...]" = ()

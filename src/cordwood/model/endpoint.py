@@ -1,0 +1,31 @@
+"""A saved query with its settings, as its file states them."""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from cordwood.model.parameter import Parameter
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """`revision` is a digest of the whole file: any change of it is another endpoint to the cache.
+
+    `body_line` is the line of the file on which `sql` begins, so that places can be told in the file.
+    """
+
+    name: str
+    id: UUID
+    sql: str
+    revision: str
+    file: str = ""
+    body_line: int = 1
+    description: str = ""
+    max_rows: int = 1000
+    cache_seconds: float = 0.0
+    warm_seconds: float | None = None
+    timeout_seconds: float | None = None
+    sandbox: bool = False
+    redact_pii: bool = False
+    redact_mode: str = "replace"
+    auth: bool = True
+    parameters: tuple[Parameter, ...] = ()

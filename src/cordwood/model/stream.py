@@ -1,0 +1,28 @@
+"""A named sequence of events, and what is kept and derived of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from uuid import UUID
+
+
+class ClockPolicy(StrEnum):
+    """What happens to an event whose time lies beyond the stated bound."""
+
+    ACCEPT = "accept"
+    CLAMP = "clamp"
+    QUARANTINE = "quarantine"
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """`derive` maps a dotted path to a template that fills it where the event lacks it."""
+
+    name: str
+    id: UUID
+    retention_seconds: float | None = None
+    derive: Mapping[str, str] = field(default_factory=dict)
+    late: ClockPolicy = ClockPolicy.ACCEPT
+    late_seconds: float | None = None
+    future: ClockPolicy = ClockPolicy.ACCEPT
+    future_seconds: float | None = None

@@ -1,0 +1,1 @@
+"""Every fact worth noting, as a struct; the log and the metrics choose from them."""

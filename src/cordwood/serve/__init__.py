@@ -1,0 +1,1 @@
+"""The journey of an answer: find, compile, bind, look up, run, keep."""

@@ -1,0 +1,72 @@
+"""What each stage of the compiler hands to the next: a skipped guard is a type error."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from cordwood.model.parameter import Parameter
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A tree of one text, with its places; nothing is known of it but that it parses."""
+
+    tree: exp.Expression
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """One read-only query of permitted nodes and functions whose tables all stand in scope."""
+
+    tree: exp.Expression
+    text: str
+    sub_queries: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Every name is a column, a path of an event, or a typed slot; every expression has a type."""
+
+    tree: exp.Expression
+    text: str
+    sub_queries: tuple[str, ...] = ()
+    unseen_paths: tuple[str, ...] = ()
+    streams: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """BigQuery's meaning in the target's own words: printing it is all that is left."""
+
+    tree: exp.Expression
+    resolved: Resolved
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A place for a value that is bound, never printed: a parameter, or the moment of the call."""
+
+    name: str
+    parameter: Parameter | None
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """An engine's SQL, ready to be bound. `spans` tells where a marked expression stood in the author's text."""
+
+    sql: str
+    slots: tuple[Slot, ...]
+    sub_queries: tuple[str, ...]
+    streams: tuple[str, ...]
+    unseen_paths: tuple[str, ...] = ()
+    column_names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A statement with its values: the only thing an engine answers. Made by `bind` alone."""
+
+    statement: Statement
+    values: Mapping[str, object] = field(default_factory=dict)

@@ -1,0 +1,34 @@
+"""The port through which the compiler asks an engine's dialect what it needs to know."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from sqlglot import exp
+
+from cordwood.model.datatype import Kind
+from cordwood.sql.stages import Lowered, Resolved
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTable:
+    """Where a stream's events lie: `columns` by their SQL name, every other top-level key inside `extras`."""
+
+    table: str
+    columns: Mapping[str, Kind]
+    extras: str
+
+
+class Target(Protocol):
+    """What an engine's dialect must give the compiler."""
+
+    name: str
+
+    def stream_table(self, stream: str) -> StreamTable:
+        """Say where the stream lies. Called for every stream a query reads; must not do I/O."""
+
+    def lower(self, resolved: Resolved) -> Lowered:
+        """Put BigQuery's meaning into this engine's words, or raise QueryUnsupported with the place."""
+
+    def print(self, tree: exp.Expression) -> str:
+        """Print a lowered tree. Must be pure, and must print slots as this engine's named parameters."""
