@@ -1,0 +1,169 @@
+"""A presented key -> who; who -> may they."""
+
+import hmac
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from cordwood.catalog.keys import Keys, digest
+from cordwood.errors import BadKey, Forbidden, NoKey
+from cordwood.model.caller import Caller
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.stream import Stream
+
+ANONYMOUS = Caller(key_id="anonymous", scopes=frozenset())
+
+_HOW_TO_PRESENT = "Send a key in the header X-API-KEY, or as Authorization: Bearer."
+
+
+@dataclass(frozen=True, slots=True)
+class FixedKey:
+    """A key that settings give: it is never stored, and ends with the setting."""
+
+    caller: Caller
+    secret_digest: str
+
+
+class SignedKeys(Protocol):
+    """Reads keys that carry their own terms and a signature."""
+
+    def caller(self, presented: str) -> Caller | None:
+        """None when it is no signed key at all; BadKey when it is one and does not hold."""
+
+
+class Access:
+    """Knows who presented a key; asks the settings' keys first, then the store, then the signatures."""
+
+    def __init__(
+        self,
+        keys: Keys,
+        fixed: Sequence[FixedKey] = (),
+        signed: SignedKeys | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._keys = keys
+        self._fixed = tuple(fixed)
+        self._signed = signed
+        self._clock = clock
+
+    def caller(self, presented: str | None) -> Caller:
+        """Who presents this key; NoKey without one, BadKey for one that is not in force."""
+        if not presented:
+            raise NoKey("This address needs a key, and none was sent.", hint=_HOW_TO_PRESENT)
+        caller = self._known(presented)
+        if caller is None:
+            raise BadKey("The key that was sent is not in force.", hint="It may be mistyped, revoked or expired.")
+        return caller
+
+    def visitor(self, presented: str | None, endpoint: Endpoint | None, address: str) -> Caller:
+        """Who calls an endpoint at this address: a public endpoint asks for no key, when addressed by its UUID."""
+        if endpoint is None or endpoint.auth or address.lower() != str(endpoint.id):
+            return self.caller(presented)
+        try:
+            known = self.caller(presented)
+        except (NoKey, BadKey):
+            return ANONYMOUS
+        return known if may_query(known, endpoint) else ANONYMOUS
+
+    def _known(self, presented: str) -> Caller | None:
+        presented_digest = digest(presented)
+        return (
+            self._fixed_caller(presented_digest)
+            or self._stored_caller(presented_digest)
+            or (self._signed.caller(presented) if self._signed else None)
+        )
+
+    def _fixed_caller(self, presented_digest: str) -> Caller | None:
+        # Every key is compared, so that the time taken does not tell which one came close.
+        found = [key.caller for key in self._fixed if hmac.compare_digest(key.secret_digest, presented_digest)]
+        return found[0] if found else None
+
+    def _stored_caller(self, presented_digest: str) -> Caller | None:
+        key = self._keys.find(presented_digest)
+        if key is None or (key.terms.expires_at is not None and key.terms.expires_at <= self._clock()):
+            return None
+        self._keys.note_use(key.id)
+        terms = key.terms
+        return Caller(key.id, terms.scopes, terms.pins, terms.rate_per_second, terms.redact_always)
+
+
+def may_query(caller: Caller, endpoint: Endpoint) -> bool:
+    if not endpoint.auth and caller is ANONYMOUS:
+        return True
+    return bool(caller.scopes & {"private", "query"}) or _names(caller, "query:endpoint:", endpoint.name, endpoint.id)
+
+
+def may_ingest(caller: Caller, stream: Stream) -> bool:
+    return (
+        bool(caller.scopes & {"private", "public", "ingest"})
+        or _names(caller, "ingest:source:", stream.name, stream.id)
+        or _names(caller, "ingest:collection:", stream.name, stream.id)
+    )
+
+
+def may_manage(caller: Caller) -> bool:
+    return "private" in caller.scopes
+
+
+def may_query_something(caller: Caller) -> bool:
+    """Whether it is worth telling this caller that an endpoint does not exist."""
+    return any(scope in ("private", "query") or scope.startswith("query:endpoint:") for scope in caller.scopes)
+
+
+def may_ingest_something(caller: Caller) -> bool:
+    """Whether it is worth telling this caller that a stream does not exist."""
+    return any(
+        scope in ("private", "public", "ingest") or scope.startswith(("ingest:source:", "ingest:collection:"))
+        for scope in caller.scopes
+    )
+
+
+def require_query(caller: Caller, endpoint: Endpoint | None) -> None:
+    """Raise Forbidden unless the caller may query; without an endpoint, unless it may query anything at all."""
+    allowed = may_query_something(caller) if endpoint is None else may_query(caller, endpoint)
+    if not allowed:
+        what = f"the endpoint {endpoint.name}" if endpoint else "endpoints"
+        raise Forbidden(f"This key may not query {what}.", hint=_has(caller, "query"))
+
+
+def require_ingest(caller: Caller, stream: Stream | None) -> None:
+    """Raise Forbidden unless the caller may send events; without a stream, unless it may send to any at all."""
+    allowed = may_ingest_something(caller) if stream is None else may_ingest(caller, stream)
+    if not allowed:
+        what = f"to the stream {stream.name}" if stream else "events"
+        raise Forbidden(f"This key may not send {what}.", hint=_has(caller, "ingest"))
+
+
+def require_management(caller: Caller) -> None:
+    if not may_manage(caller):
+        raise Forbidden("This address needs a private key.", hint=_has(caller, "private"))
+
+
+def pinned(caller: Caller, given: Mapping[str, str], endpoint: Endpoint) -> dict[str, str]:
+    """The parameters with the key's pins in their place; Forbidden where the request names another value.
+
+    A pin on something the endpoint has no parameter for would hold nothing back, so it refuses the call.
+    """
+    declared = {parameter.name for parameter in endpoint.parameters}
+    values = dict(given)
+    for name, value in caller.pins.items():
+        if name not in declared:
+            raise Forbidden(f"This key is pinned to one {name}, and {endpoint.name} has no parameter of that name.")
+        if values.get(name, value) != value:
+            raise Forbidden(
+                f"This key is pinned to {name} = {value!r} and may not ask for {values[name]!r}.",
+                hint=f"Leave {name} out, and the key's own value is used.",
+            )
+        values[name] = value
+    return values
+
+
+def _names(caller: Caller, prefix: str, name: str, uuid: object) -> bool:
+    targets = {scope.removeprefix(prefix) for scope in caller.scopes if scope.startswith(prefix)}
+    return name in targets or str(uuid) in {target.lower() for target in targets}
+
+
+def _has(caller: Caller, needed: str) -> str:
+    scopes = ", ".join(sorted(caller.scopes)) or "none"
+    return f"It has the scopes: {scopes}. It needs private or {needed}." if needed != "private" else f"Its scopes: {scopes}."
