@@ -47,7 +47,7 @@ class Access:
         self._signed = signed
         self._clock = clock
 
-    def caller(self, presented: str | None) -> Caller:
+    def who(self, presented: str | None) -> Caller:
         """Who presents this key; NoKey without one, BadKey for one that is not in force."""
         if not presented:
             raise NoKey("This address needs a key, and none was sent.", hint=_HOW_TO_PRESENT)
@@ -59,9 +59,9 @@ class Access:
     def visitor(self, presented: str | None, endpoint: Endpoint | None, address: str) -> Caller:
         """Who calls an endpoint at this address: a public endpoint asks for no key, when addressed by its UUID."""
         if endpoint is None or endpoint.auth or address.lower() != str(endpoint.id):
-            return self.caller(presented)
+            return self.who(presented)
         try:
-            known = self.caller(presented)
+            known = self.who(presented)
         except (NoKey, BadKey):
             return ANONYMOUS
         return known if may_query(known, endpoint) else ANONYMOUS
