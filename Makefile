@@ -1,0 +1,82 @@
+# Every verb of the project. `make check` is what CI runs and what a change must pass.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+INSTALL := $(PIP) install --quiet --require-hashes
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: help setup serve test check lint types fix bless bench torture docs lock clean
+
+help:
+	@echo 'make setup    .venv with the cordwood command, from the committed lock'
+	@echo 'make serve    a service with made-up events, and three curl lines to try it'
+	@echo 'make test     all tests and every page of spec/'
+	@echo 'make check    lint, types, then all tests: what CI runs'
+	@echo 'make fix      let ruff format and mend what it can'
+	@echo 'make bless    rewrite the expected fences of spec/ from what happens; review the diff'
+	@echo 'make bench    the benchmarks of bench/ against their baseline'
+	@echo 'make torture  the crash tests, in full'
+	@echo 'make lock     resolve requirements/*.lock again (UPGRADE=--upgrade: to the newest)'
+
+setup: $(VENV)/run.stamp
+
+serve: $(VENV)/run.stamp
+	$(BIN)/cordwood serve --demo
+
+test: $(VENV)/dev.stamp
+	$(PYTEST)
+
+check: lint types test
+
+lint: $(VENV)/dev.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/dev.stamp
+	$(BIN)/mypy
+
+fix: $(VENV)/dev.stamp
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bless: $(VENV)/dev.stamp
+	$(PYTEST) spec --bless
+
+bench: $(VENV)/dev.stamp
+	$(BIN)/python -m bench
+
+torture: $(VENV)/dev.stamp
+	CORDWOOD_TORTURE=full $(PYTEST) tests/journey -m torture
+
+docs: $(VENV)/dev.stamp
+	$(PYTEST) tests/architecture
+
+clean:
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+# The venv is made once; each stamp is renewed when its lock or the project's own metadata changes.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "cordwood needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	@$(PYTHON) -m venv $(VENV) || { $(PYTHON) -m venv --without-pip $(VENV) && $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
+
+$(VENV)/run.stamp: requirements/build.lock requirements/run.lock pyproject.toml | $(BIN)/python
+	$(INSTALL) -r requirements/build.lock -r requirements/run.lock
+	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/dev.stamp: requirements/dev.lock $(VENV)/run.stamp
+	$(INSTALL) -r requirements/dev.lock
+	@touch $@
+
+# uv resolves for every platform at once; it is fetched into a throw-away venv, for this verb alone.
+LOCK = $(LOCK_VENV)/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet $(UPGRADE)
+LOCK_VENV = $(VENV)/lock-tools
+
+lock: | $(BIN)/python
+	$(PYTHON) -m venv $(LOCK_VENV)
+	$(LOCK_VENV)/bin/python -m pip --disable-pip-version-check install --quiet uv
+	$(LOCK) --group build --output-file requirements/build.lock
+	$(LOCK) pyproject.toml --output-file requirements/run.lock
+	$(LOCK) pyproject.toml --group dev --constraints requirements/run.lock --output-file requirements/dev.lock
