@@ -1,0 +1,93 @@
+"""The words a Resolved tree has beyond sqlglot's own: what BigQuery's repeated records become.
+
+What a Resolved tree looks like (the promise `resolve` makes to `target.lower`):
+
+Columns
+    Every `exp.Column` has exactly `this` and `table`, both quoted, both in the spelling of their
+    definition; `table` is the alias (or name) of a relation in the nearest FROM that has it, or of an
+    enclosing one when correlated. Only columns named by a set operation's ORDER BY have no `table`.
+    A column is a physical column of a stream (its `type` is set), a column of a sub-query, CTE or
+    derived table, or the element or the offset of an UNNEST. `exp.Dot` remains only for the fields of
+    true STRUCT values, never for a path into an event.
+
+Events (sqlglot's compiled nodes cannot be subclassed, so these are `exp.Anonymous` of names no text can
+spell past `admit`; make and read them with the functions below)
+    `event_path(value, steps)`: the value at a path inside an event's VARIANT (`value`: any expression
+    whose value is one). Type VARIANT: typed by use; missing is NULL. There is at least one step.
+    `event_elements(value, only_arrays=…)`: an event's value as BigQuery's repeated record,
+    ARRAY<VARIANT>: an object is an array of itself, an array its elements; NULL, missing and scalars
+    are the empty array. `only_arrays` when nothing but arrays has been seen there.
+    `is_record(value)`: BOOL, never NULL: whether an event's value is an object.
+
+Relations (FROM and JOIN)
+    `exp.Table` of a stream: one identifier, `StreamTable.table`; always with an alias; its
+    `meta["stream"]` is the stream's name. `exp.Table` of a CTE: the CTE's own spelling, with an alias.
+    `exp.Subquery` with an alias, or around a parenthesised join without one.
+    `exp.Unnest`: one expression (an array, or `EventElements`); its alias has `this` (the relation)
+    and one column (the element); `offset`, when there, is the identifier of the offset's column.
+    Commas have become CROSS joins; USING has become ON; unnests of objects are gone: their reads are
+    paths, their "drop the row" is `IsRecord` in WHERE (or in the ON of the join they stood under).
+
+Selects
+    Every projection is an `exp.Alias` (but in `exp.Select` with `kind`, where `VALUE` has one bare
+    expression); stars are expanded unless the relation's columns cannot be known (PIVOT); unnamed
+    columns are already `f0_`, `f1_`. GROUP BY and ORDER BY items that name a select alias or a column
+    by ordinal are ordinals (integer literals); inside larger expressions aliases are replaced by the
+    expression they stand for.
+
+Slots
+    `exp.Parameter(this=Var(name))` with its `type` set. The moment of the call is the slot `NOW`, a
+    TIMESTAMP, and `CURRENT_DATE(zone)` and its like are already DATE(slot, zone) and so on, except in
+    stand-alone SQL, where they stay as written.
+
+Places: identifiers and function nodes keep sqlglot's `meta` `start` and `end` (offsets in the author's
+text); a node made by us copies the `meta` of what it replaces.
+"""
+
+from typing import Final
+
+from sqlglot import exp
+
+# The slot that holds the moment of the call.
+NOW: Final = "now"
+
+EVENT_PATH: Final = "$event_path"
+EVENT_ELEMENTS: Final = "$event_elements"
+EVENT_ARRAY_ELEMENTS: Final = "$event_array_elements"
+IS_RECORD: Final = "$is_record"
+
+
+def typed(node: exp.Expr, type_: exp.DType) -> exp.Expr:
+    node.type = exp.DataType(this=type_)
+    return node
+
+
+def event_path(value: exp.Expr, steps: tuple[str, ...]) -> exp.Expr:
+    """A path into a path is one longer path."""
+    if is_event_path(value):
+        steps = path_steps(value) + steps
+        value = path_value(value)
+    literals = [exp.Literal.string(step) for step in steps]
+    return typed(exp.Anonymous(this=EVENT_PATH, expressions=[value, *literals]), exp.DType.VARIANT)
+
+
+def event_elements(value: exp.Expr, *, only_arrays: bool) -> exp.Expr:
+    name = EVENT_ARRAY_ELEMENTS if only_arrays else EVENT_ELEMENTS
+    return typed(exp.Anonymous(this=name, expressions=[value]), exp.DType.ARRAY)
+
+
+def is_record(value: exp.Expr) -> exp.Expr:
+    return typed(exp.Anonymous(this=IS_RECORD, expressions=[value]), exp.DType.BOOLEAN)
+
+
+def is_event_path(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Anonymous) and node.this == EVENT_PATH
+
+
+def path_value(node: exp.Expr) -> exp.Expr:
+    value: exp.Expr = node.expressions[0]
+    return value
+
+
+def path_steps(node: exp.Expr) -> tuple[str, ...]:
+    return tuple(step.this for step in node.expressions[1:])
