@@ -1,0 +1,9 @@
+"""The arrows between rooms point down: import-linter's contracts in pyproject.toml hold."""
+
+from importlinter.cli import lint_imports
+
+from tests.architecture.tree import ROOT
+
+
+def test_every_import_obeys_the_contracts() -> None:
+    assert lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True) == 0

@@ -1,0 +1,77 @@
+"""Functions and files stay small enough to be read in one go."""
+
+import ast
+
+import pytest
+
+from tests.architecture.tree import Module, modules
+
+LONGEST_FUNCTION = 50
+MOST_CYCLOMATIC = 8
+DEEPEST_NESTING = 3
+MOST_PARAMETERS = 5
+LONGEST_FILE = 350
+
+# Files that are one table, read by looking up and not from top to bottom.
+TABLES_OF_DATA = {"sql/permitted.py"}
+
+BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match)
+FORKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.IfExp, ast.comprehension, ast.match_case)
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@pytest.mark.parametrize("module", modules(), ids=lambda module: module.name)
+def test_every_function_is_small(module: Module) -> None:
+    assert not [fault for function in module.functions for fault in size_faults(function)]
+
+
+@pytest.mark.parametrize("module", modules(), ids=lambda module: module.name)
+def test_every_file_is_small_unless_it_is_a_table(module: Module) -> None:
+    lines = [line for line in module.text.splitlines() if line.strip()]
+    assert len(lines) <= LONGEST_FILE or module.name in TABLES_OF_DATA
+
+
+def size_faults(function: Function) -> list[str]:
+    measures = [
+        ("lines", length(function), LONGEST_FUNCTION),
+        ("forks", cyclomatic(function), MOST_CYCLOMATIC),
+        ("levels", nesting(function), DEEPEST_NESTING),
+        ("parameters", parameters(function), MOST_PARAMETERS),
+    ]
+    return [f"{function.name}: {seen} {what}, at most {most}" for what, seen, most in measures if seen > most]
+
+
+def length(function: Function) -> int:
+    first = function.body[0]
+    has_docstring = ast.get_docstring(function) is not None
+    docstring = (first.end_lineno or 0) - first.lineno + 1 if has_docstring else 0
+    return (function.end_lineno or 0) - function.lineno + 1 - docstring
+
+
+def cyclomatic(function: Function) -> int:
+    count = 1
+    for node in ast.walk(function):
+        if isinstance(node, FORKS):
+            count += 1
+        elif isinstance(node, ast.BoolOp):
+            count += len(node.values) - 1
+    return count
+
+
+def nesting(node: ast.AST, depth: int = 0) -> int:
+    deepest = depth
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, SCOPES):
+            continue
+        deepest = max(deepest, nesting(child, depth + (isinstance(child, BLOCKS) and not is_elif(node, child))))
+    return deepest
+
+
+def is_elif(parent: ast.AST, child: ast.AST) -> bool:
+    return isinstance(parent, ast.If) and isinstance(child, ast.If) and parent.orelse == [child]
+
+
+def parameters(function: Function) -> int:
+    named = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    return len([argument for argument in named if argument.arg not in {"self", "cls"}])

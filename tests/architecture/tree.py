@@ -1,0 +1,54 @@
+"""What the house rules read: the tracked files of the project, and its modules as syntax trees."""
+
+import ast
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "cordwood"
+LEFT_OUT = {".git", ".venv", "node_modules", "dist", "__pycache__"}
+
+
+@dataclass(frozen=True)
+class Module:
+    path: Path
+    text: str
+    tree: ast.Module
+
+    @property
+    def name(self) -> str:
+        return self.path.relative_to(SOURCE).as_posix()
+
+    @property
+    def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield node
+
+
+@cache
+def modules() -> tuple[Module, ...]:
+    paths = [path for path in tracked_files() if path.suffix == ".py" and path.is_relative_to(SOURCE)]
+    return tuple(Module(path, text := path.read_text(), ast.parse(text)) for path in paths)
+
+
+@cache
+def tracked_files() -> tuple[Path, ...]:
+    """The files git knows; every file where there is no git, as in an unpacked archive."""
+    if shutil.which("git") and (ROOT / ".git").exists():
+        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True)
+        paths = [ROOT / name for name in listed.stdout.split("\0") if name]
+    else:
+        paths = [path for path in ROOT.rglob("*") if not LEFT_OUT & set(path.parts)]
+    return tuple(sorted(path for path in paths if path.is_file()))
+
+
+def texts_under(*folders: str) -> str:
+    """Everything written in these folders, as one text to search."""
+    roots = [ROOT / folder for folder in folders]
+    wanted = [path for path in tracked_files() if any(path.is_relative_to(root) for root in roots)]
+    return "\n".join(path.read_text(errors="replace") for path in wanted)
