@@ -166,4 +166,8 @@ def _names(caller: Caller, prefix: str, name: str, uuid: object) -> bool:
 
 def _has(caller: Caller, needed: str) -> str:
     scopes = ", ".join(sorted(caller.scopes)) or "none"
-    return f"It has the scopes: {scopes}. It needs private or {needed}." if needed != "private" else f"Its scopes: {scopes}."
+    return (
+        f"It has the scopes: {scopes}. It needs private or {needed}."
+        if needed != "private"
+        else f"Its scopes: {scopes}."
+    )

@@ -1,0 +1,161 @@
+"""An endpoint's file: SQL whose first block comment holds its settings in TOML."""
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping
+from typing import TypeVar
+from uuid import UUID, uuid5
+
+from cordwood.catalog.parameter_table import read_parameters
+from cordwood.catalog.toml import Document
+from cordwood.errors import BadEndpointFile, Span
+from cordwood.model.endpoint import Endpoint
+from cordwood.settings.units import read_duration
+
+# Endpoints that state no id of their own get one from their name: the same everywhere.
+NAMESPACE = UUID("c02d0000-0000-5000-8000-000000000e4d")
+
+REDACT_MODES = ("replace", "hash", "truncate")
+_SETTINGS = (
+    "name", "id", "description", "max_rows", "cache", "warm", "timeout",
+    "sandbox", "redact_pii", "redact_mode", "auth", "parameters",
+)  # fmt: skip
+_COMMENT = re.compile(r"/\*(.*?)\*/", re.DOTALL)
+_BEFORE = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|\#[^\n]*(?:\n|$))*")
+_UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
+
+Value = TypeVar("Value", str, int, bool)
+
+
+def read_endpoint_file(file: str, text: str) -> Endpoint:
+    """The endpoint a file states; BadEndpointFile with the place for whatever cannot be meant."""
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    document, body, body_line = _split(file, text)
+    document.check_names(document.tables, _SETTINGS)
+    name = _name(document)
+    cache, warm = _cache_and_warm(document)
+    return Endpoint(
+        name=name,
+        id=_id(document, name),
+        sql=body,
+        revision=hashlib.sha256(text.encode()).hexdigest(),
+        file=file,
+        body_line=body_line,
+        description=_value(document, "description", ""),
+        max_rows=_max_rows(document),
+        cache_seconds=cache,
+        warm_seconds=warm,
+        timeout_seconds=_timeout(document),
+        sandbox=_value(document, "sandbox", default=False),
+        redact_pii=_value(document, "redact_pii", default=False),
+        redact_mode=_redact_mode(document),
+        auth=_value(document, "auth", default=True),
+        parameters=read_parameters(document),
+    )
+
+
+def _split(file: str, text: str) -> tuple[Document, str, int]:
+    before = _BEFORE.match(text)
+    start = before.end() if before else 0
+    comment = _COMMENT.match(text, start)
+    if comment is None:
+        raise BadEndpointFile(
+            "The file does not begin with its settings.",
+            hint='Begin it with a comment that holds TOML: /* name = "my.endpoint" */',
+            span=Span(text.count("\n", 0, start) + 1, 1, file),
+        )
+    body = text[comment.end() :]
+    skipped = len(body) - len(body.lstrip())
+    body_line = text.count("\n", 0, comment.end() + skipped) + 1
+    if not body.strip():
+        raise BadEndpointFile("The file has settings and no query.", span=Span(body_line, 1, file))
+    first_line = text.count("\n", 0, comment.start(1)) + 1
+    document = Document(file, comment[1], first_line, BadEndpointFile).parsed()
+    # The first line keeps its indent, so that columns told in the body are columns of the file.
+    line_start = body.rfind("\n", 0, skipped) + 1
+    indent = body[line_start:skipped] if line_start else " " * _column(text, comment.end() + skipped)
+    return document, indent + body.lstrip(), body_line
+
+
+def _column(text: str, offset: int) -> int:
+    return offset - (text.rfind("\n", 0, offset) + 1)
+
+
+def _name(document: Document) -> str:
+    name = _value(document, "name", "")
+    if not name:
+        raise document.wrong("The endpoint has no name.", hint='Write: name = "my.endpoint"')
+    if not name.isprintable() or "/" in name or name != name.strip() or len(name) > 200:
+        raise document.wrong(f"{name!r} cannot be a name: it stands in an address.", ("name",))
+    if _UUID.fullmatch(name):
+        raise document.wrong("A name that looks like a UUID can never be called by name.", ("name",))
+    return name
+
+
+def _id(document: Document, name: str) -> UUID:
+    text = _value(document, "id", "")
+    if "id" not in document.tables:
+        return uuid5(NAMESPACE, name)
+    if not _UUID.fullmatch(text):
+        raise document.wrong(f"{text!r} is no UUID.", ("id",), "Leave id out, and one is made from the name.")
+    return UUID(text)
+
+
+def _max_rows(document: Document) -> int:
+    rows = _value(document, "max_rows", 1000)
+    if rows < 1:
+        raise document.wrong(f"max_rows is {rows}, and must be at least 1.", ("max_rows",))
+    return rows
+
+
+def _cache_and_warm(document: Document) -> tuple[float, float | None]:
+    cache, warm = _seconds(document, "cache"), _seconds(document, "warm")
+    if warm is None:
+        return cache or 0.0, None
+    if warm <= 0:
+        raise document.wrong("warm is 0, which would never rest.", ("warm",), "Leave it out for no warming.")
+    if not cache or warm >= cache:
+        raise document.wrong(
+            "warm must be shorter than cache: an answer is asked again before it is too old.",
+            ("warm",),
+            'For example: cache = "900s" and warm = "300s".',
+        )
+    return cache, warm
+
+
+def _timeout(document: Document) -> float | None:
+    timeout = _seconds(document, "timeout")
+    if timeout is not None and timeout <= 0:
+        raise document.wrong("timeout must be more than 0.", ("timeout",))
+    return timeout
+
+
+def _seconds(document: Document, key: str) -> float | None:
+    given = document.tables.get(key)
+    if given is None:
+        return None
+    try:
+        seconds = read_duration(str(given))
+    except ValueError as problem:
+        raise document.wrong(f"{key}: {problem}.", (key,)) from problem
+    if not math.isfinite(seconds):
+        raise document.wrong(f"{key} is not finite.", (key,))
+    return seconds
+
+
+def _redact_mode(document: Document) -> str:
+    mode = _value(document, "redact_mode", REDACT_MODES[0])
+    if mode not in REDACT_MODES:
+        raise document.wrong(f"{mode!r} is no redact_mode.", ("redact_mode",), f"There are: {', '.join(REDACT_MODES)}.")
+    return mode
+
+
+_TYPE_NAMES: Mapping[type, str] = {str: "a text in quotes", int: "a whole number", bool: "true or false"}
+
+
+def _value(document: Document, key: str, default: Value) -> Value:
+    given = document.tables.get(key, default)
+    if isinstance(given, type(default)) and isinstance(given, bool) is isinstance(default, bool):
+        return given
+    raise document.wrong(f"{key} must be {_TYPE_NAMES[type(default)]}.", (key,))

@@ -1,0 +1,160 @@
+"""Endpoints and streams from files: read whole, compiled whole, and replaced whole or not at all."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from cordwood.catalog.endpoint_file import read_endpoint_file
+from cordwood.catalog.stream_file import read_stream_file
+from cordwood.errors import BadEndpointFile, BadStreamFile, Fault, SetupFault, Span
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.stream import Stream
+
+# Compiles an endpoint against the streams there are, or raises a fault with its place in the file.
+Check = Callable[[Endpoint, Sequence[Stream]], object]
+
+
+class BrokenFiles(SetupFault):
+    """Every file that cannot be served, each with its own fault."""
+
+    code = "setup.broken-files"
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        super().__init__("\n".join(_told(fault) for fault in faults), span=faults[0].span)
+        self.faults = tuple(faults)
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What the files state, found by name and by UUID."""
+
+    endpoints: tuple[Endpoint, ...]
+    streams: tuple[Stream, ...]
+
+    def endpoint(self, name_or_id: str) -> Endpoint | None:
+        return next((one for one in self.endpoints if one.name == name_or_id), None)
+
+
+class FileCatalog:
+    """A catalog whose contents change all at once: a broken change never shows."""
+
+    def __init__(self, contents: Contents) -> None:
+        self.replace(contents)
+
+    def replace(self, contents: Contents) -> None:
+        self._contents = contents
+        self._endpoints = {str(one.id): one for one in contents.endpoints} | {
+            one.name: one for one in contents.endpoints
+        }
+        self._streams = {str(one.id): one for one in contents.streams} | {one.name: one for one in contents.streams}
+
+    def endpoint(self, name_or_id: str) -> Endpoint | None:
+        return self._endpoints.get(name_or_id) or self._endpoints.get(name_or_id.lower())
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        return self._contents.endpoints
+
+    def stream(self, name_or_id: str) -> Stream | None:
+        return self._streams.get(name_or_id) or self._streams.get(name_or_id.lower())
+
+    def streams(self) -> Sequence[Stream]:
+        return self._contents.streams
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where the files are: those that ship, then an operator's own."""
+
+    endpoints: Path | None = None
+    streams: Path | None = None
+    shipped: bool = True
+
+
+def read_contents(sources: Sources, check: Check) -> Contents:
+    """Read and compile everything; BrokenFiles lists every file that is wrong, not only the first."""
+    streams = _streams(sources)
+    faults: list[Fault] = []
+    shipped = list(_read_all(_shipped_files() if sources.shipped else (), faults))
+    own = list(_read_all(_own_files(sources.endpoints), faults))
+    endpoints = _merged(shipped, own, faults)
+    for endpoint in endpoints:
+        try:
+            check(endpoint, streams)
+        except Fault as fault:
+            faults.append(fault)
+    if faults:
+        raise BrokenFiles(faults)
+    return Contents(tuple(sorted(endpoints, key=lambda one: one.name)), streams)
+
+
+def _shipped_files() -> Iterator[tuple[str, Traversable]]:
+    folder = resources.files("cordwood") / "endpoints"
+    files = sorted(folder.iterdir(), key=lambda file: file.name)
+    return ((f"cordwood/endpoints/{file.name}", file) for file in files if file.name.endswith(".sql"))
+
+
+def _own_files(folder: Path | None) -> Iterator[tuple[str, Traversable]]:
+    if folder is None:
+        return iter(())
+    if not folder.is_dir():
+        raise BadEndpointFile(f"The endpoints folder {folder} does not exist.")
+    return ((str(file), file) for file in sorted(folder.rglob("*.sql")))
+
+
+def _read_all(files: Iterator[tuple[str, Traversable]] | tuple[()], faults: list[Fault]) -> Iterator[Endpoint]:
+    for path, file in files:
+        try:
+            yield read_endpoint_file(path, file.read_text(encoding="utf-8"))
+        except Fault as fault:
+            faults.append(fault)
+        except (OSError, UnicodeDecodeError) as problem:
+            faults.append(BadEndpointFile(f"The file cannot be read: {problem}.", span=Span(1, 1, path)))
+
+
+def _merged(shipped: Sequence[Endpoint], own: Sequence[Endpoint], faults: list[Fault]) -> list[Endpoint]:
+    """An operator's endpoint stands in for the shipped one of its name; otherwise names and ids are unique."""
+    names = {one.name for one in own}
+    merged: list[Endpoint] = []
+    for endpoint in [*(one for one in shipped if one.name not in names), *own]:
+        for key, twin in (("name", _with(merged, "name", endpoint)), ("id", _with(merged, "id", endpoint))):
+            if twin is not None:
+                problem = f"The {key} {getattr(endpoint, key)} is also that of {twin.file}."
+                faults.append(BadEndpointFile(problem, span=Span(1, 1, endpoint.file)))
+                break
+        else:
+            merged.append(endpoint)
+    return merged
+
+
+def _with(endpoints: Sequence[Endpoint], key: str, sought: Endpoint) -> Endpoint | None:
+    return next((one for one in endpoints if getattr(one, key) == getattr(sought, key)), None)
+
+
+def _streams(sources: Sources) -> tuple[Stream, ...]:
+    shipped = _shipped_streams() if sources.shipped else ()
+    own = _own_streams(sources.streams) if sources.streams else ()
+    by_name = {stream.name: stream for stream in shipped} | {stream.name: stream for stream in own}
+    ids = {stream.id: stream.name for stream in by_name.values()}
+    for stream in own:
+        if ids[stream.id] != stream.name:
+            raise BadStreamFile(f"The id {stream.id} of {stream.name} is also that of {ids[stream.id]}.")
+    return tuple(by_name.values())
+
+
+def _shipped_streams() -> tuple[Stream, ...]:
+    file = resources.files("cordwood") / "endpoints" / "streams.toml"
+    return read_stream_file("cordwood/endpoints/streams.toml", file.read_text(encoding="utf-8"))
+
+
+def _own_streams(file: Path) -> tuple[Stream, ...]:
+    try:
+        return read_stream_file(str(file), file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as problem:
+        raise BadStreamFile(f"The streams file {file} cannot be read: {problem}.") from problem
+
+
+def _told(fault: Fault) -> str:
+    place = f"{fault.span}: " if fault.span else ""
+    return f"{place}{fault.message}" + (f" {fault.hint}" if fault.hint else "")

@@ -1,0 +1,107 @@
+"""The [parameters] of an endpoint's settings."""
+
+import re
+from collections.abc import Mapping
+from typing import TypeVar
+
+from cordwood.catalog.toml import Document, Path
+from cordwood.model.datatype import Kind
+from cordwood.model.parameter import Parameter, TextKind
+
+_SETTINGS = ("type", "kind", "required", "default", "one_of", "description")
+T = TypeVar("T", str, bool)
+
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+# Names that have another meaning in a request.
+_RESERVED = ("sql", "lql", "api_key")
+_TYPE_NAMES: Mapping[type, str] = {str: "a text in quotes", bool: "true or false"}
+_TYPES = {
+    **{kind.value.lower(): kind for kind in Kind if kind not in (Kind.ARRAY, Kind.STRUCT, Kind.JSON, Kind.INTERVAL)},
+    "int": Kind.INT64,
+    "integer": Kind.INT64,
+    "float": Kind.FLOAT64,
+    "boolean": Kind.BOOL,
+    "text": Kind.STRING,
+}
+
+
+def read_parameters(document: Document) -> tuple[Parameter, ...]:
+    """Every declared parameter, in the order of the file."""
+    tables = document.tables.get("parameters", {})
+    if not isinstance(tables, Mapping):
+        raise document.wrong("parameters must be a table.", ("parameters",), "Write: [parameters.project]")
+    return tuple(_parameter(document, name, table) for name, table in tables.items())
+
+
+def _parameter(document: Document, name: str, table: object) -> Parameter:
+    path: Path = ("parameters", name)
+    if not isinstance(table, Mapping):
+        raise document.wrong(f"The parameter {name} must be a table.", path, f"Write: [parameters.{name}]")
+    if not _NAME.fullmatch(name) or name.lower() in _RESERVED:
+        raise document.wrong(f"{name!r} cannot be a parameter's name.", path)
+    document.check_names(table, _SETTINGS, path)
+    parameter = Parameter(
+        name=name,
+        type=_type(document, path, table),
+        kind=_kind(document, path, table),
+        required=_of_type(document, path, table, "required", bool) or False,
+        default=_default(document, path, table),
+        one_of=_one_of(document, path, table),
+        description=_of_type(document, path, table, "description", str) or "",
+    )
+    _check_agreement(document, path, parameter)
+    return parameter
+
+
+def _check_agreement(document: Document, path: Path, parameter: Parameter) -> None:
+    if parameter.required and parameter.default is not None:
+        raise document.wrong("A required parameter has no use for a default.", (*path, "default"))
+    if parameter.kind is TextKind.REGEX and parameter.type is not Kind.STRING:
+        raise document.wrong('Only a text can be of kind "regex".', (*path, "kind"))
+    if parameter.one_of and parameter.default is not None and parameter.default not in parameter.one_of:
+        raise document.wrong(f"The default {parameter.default!r} is not in one_of.", (*path, "default"))
+
+
+def _type(document: Document, path: Path, table: Mapping[str, object]) -> Kind:
+    text = (_of_type(document, path, table, "type", str) or "string").lower()
+    if text not in _TYPES:
+        raise document.wrong(f"{text!r} is no type.", (*path, "type"), f"There are: {', '.join(_TYPES)}.")
+    return _TYPES[text]
+
+
+def _kind(document: Document, path: Path, table: Mapping[str, object]) -> TextKind:
+    text = _of_type(document, path, table, "kind", str) or "plain"
+    try:
+        return TextKind(text)
+    except ValueError as problem:
+        kinds = ", ".join(TextKind)
+        raise document.wrong(f"{text!r} is no kind.", (*path, "kind"), f"There are: {kinds}.") from problem
+
+
+def _default(document: Document, path: Path, table: Mapping[str, object]) -> str | None:
+    return _text(document, (*path, "default"), table["default"]) if "default" in table else None
+
+
+def _one_of(document: Document, path: Path, table: Mapping[str, object]) -> tuple[str, ...]:
+    values = table.get("one_of", [])
+    if not isinstance(values, list) or ("one_of" in table and not values):
+        raise document.wrong("one_of must be a list of values.", (*path, "one_of"))
+    return tuple(_text(document, (*path, "one_of"), value) for value in values)
+
+
+def _text(document: Document, path: Path, value: object) -> str:
+    """Values come as text over the wire, and so they are compared."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    if hasattr(value, "isoformat"):
+        return str(value.isoformat())
+    raise document.wrong("A value must be a text, a number or a time.", path)
+
+
+def _of_type(document: Document, path: Path, table: Mapping[str, object], key: str, wanted: type[T]) -> T | None:
+    value = table.get(key)
+    if value is not None and type(value) is not wanted:
+        raise document.wrong(f"{key} must be {_TYPE_NAMES[wanted]}.", (*path, key))
+    return value if isinstance(value, wanted) else None

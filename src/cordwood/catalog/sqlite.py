@@ -1,0 +1,175 @@
+"""Keys in a SQLite file: digests and terms, shared between the service and the commands beside it."""
+
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from cordwood.catalog.keys import NewKey, digest, make_secret
+from cordwood.errors import DataFolderUnusable
+from cordwood.model.key import Key, Terms
+
+_SCHEMA = """
+create table if not exists keys (
+  id integer primary key autoincrement,
+  digest text not null unique,
+  scopes text not null,
+  note text not null default '',
+  pins text not null default '{}',
+  rate_per_second real,
+  redact_always integer not null default 0,
+  created_at real not null,
+  expires_at real,
+  last_used_at real
+)
+"""
+_COLUMNS = "id, digest, scopes, note, pins, rate_per_second, redact_always, created_at, expires_at, last_used_at"
+# How long a change by another process may go unseen.
+_LOOK_SECONDS = 0.25
+
+
+class SQLiteKeys:
+    """Finds keys in memory; looks at most four times a second whether another process changed the file."""
+
+    def __init__(self, file: Path, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._uses: dict[str, float] = {}
+        self._by_digest: dict[str, Key] = {}
+        self._seen_version = -1
+        self._looked_at = time.monotonic()
+        try:
+            self._database = _open(file)
+            self._read()
+        except sqlite3.Error as problem:
+            raise DataFolderUnusable(f"The key store {file} cannot be used: {problem}.") from problem
+
+    def find(self, secret_digest: str) -> Key | None:
+        with self._lock:
+            self._look()
+            return self._by_digest.get(secret_digest)
+
+    def keys(self) -> Sequence[Key]:
+        with self._lock:
+            self._read()
+            now = self._clock()
+            return [self._with_use(key) for key in self._by_digest.values() if not _is_over(key, now)]
+
+    def create(self, terms: Terms) -> NewKey:
+        with self._changing() as database:
+            return _insert(database, terms, self._clock())
+
+    def revoke(self, key_id: str) -> bool:
+        with self._changing() as database:
+            return database.execute("delete from keys where id = ?", (_number(key_id),)).rowcount > 0
+
+    def rotate(self, key_id: str, grace_seconds: float) -> NewKey | None:
+        with self._changing() as database:
+            old = next((key for key in self.keys() if key.id == key_id), None)
+            if old is None:
+                return None
+            new = _insert(database, old.terms, self._clock())
+            _end(database, old, self._clock() + grace_seconds)
+            return new
+
+    def note_use(self, key_id: str) -> None:
+        with self._lock:
+            self._uses[key_id] = self._clock()
+
+    def write_uses(self) -> None:
+        """Write down when keys were last used; waits for the disk, so not for the event loop."""
+        with self._lock, self._database:
+            uses = [(used_at, _number(key_id)) for key_id, used_at in self._uses.items()]
+            self._uses.clear()
+            self._database.executemany("update keys set last_used_at = ? where id = ?", uses)
+
+    def is_new(self) -> bool:
+        """Whether no key was ever made here."""
+        with self._lock:
+            return self._database.execute("select 1 from sqlite_sequence where name = 'keys'").fetchone() is None
+
+    def close(self) -> None:
+        with self._lock:
+            self.write_uses()
+            self._database.close()
+
+    @contextmanager
+    def _changing(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            with self._database:
+                self._database.execute("begin immediate")
+                yield self._database
+            self._read()
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now - self._looked_at < _LOOK_SECONDS:
+            return
+        self._looked_at = now
+        if _version(self._database) != self._seen_version:
+            self._read()
+
+    def _read(self) -> None:
+        self._seen_version = _version(self._database)
+        rows = self._database.execute(f"select {_COLUMNS} from keys order by id")  # noqa: S608 - names of our own
+        self._by_digest = {row[1]: _key(row) for row in rows}
+
+    def _with_use(self, key: Key) -> Key:
+        return replace(key, last_used_at=self._uses.get(key.id, key.last_used_at))
+
+
+def _open(file: Path) -> sqlite3.Connection:
+    # Made before SQLite opens it, so that it is never readable to others, not even for a moment.
+    file.touch(mode=0o600)
+    database = sqlite3.connect(file, check_same_thread=False, timeout=5.0)
+    database.execute("pragma journal_mode = wal")
+    database.execute("pragma synchronous = full")
+    database.execute(_SCHEMA)
+    return database
+
+
+def _version(database: sqlite3.Connection) -> int:
+    found: int = database.execute("pragma data_version").fetchone()[0]
+    return found
+
+
+def _insert(database: sqlite3.Connection, terms: Terms, now: float) -> NewKey:
+    secret = make_secret()
+    made = database.execute(
+        "insert into keys (digest, scopes, note, pins, rate_per_second, redact_always, created_at, expires_at)"
+        " values (?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            digest(secret),
+            " ".join(sorted(terms.scopes)),
+            terms.note,
+            json.dumps(dict(terms.pins)),
+            terms.rate_per_second,
+            terms.redact_always,
+            now,
+            terms.expires_at,
+        ),
+    )
+    return NewKey(Key(str(made.lastrowid), terms, now), secret)
+
+
+def _end(database: sqlite3.Connection, key: Key, at: float) -> None:
+    ends = at if key.terms.expires_at is None else min(at, key.terms.expires_at)
+    database.execute("update keys set expires_at = ? where id = ?", (ends, _number(key.id)))
+
+
+def _key(row: tuple[int, str, str, str, str, float | None, int, float, float | None, float | None]) -> Key:
+    key_id, _, scopes, note, pins, rate, redact, created_at, expires_at, last_used_at = row
+    terms = Terms(frozenset(scopes.split()), note, json.loads(pins), rate, bool(redact), expires_at)
+    return Key(str(key_id), terms, created_at, last_used_at)
+
+
+def _is_over(key: Key, now: float) -> bool:
+    return key.terms.expires_at is not None and key.terms.expires_at <= now
+
+
+def _number(key_id: str) -> int:
+    return int(key_id) if key_id.isascii() and key_id.isdigit() and len(key_id) < 19 else -1

@@ -1,0 +1,124 @@
+"""A streams file: [[stream]] tables that name streams, and say what is kept and derived of them."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from uuid import UUID, uuid5
+
+from cordwood.catalog.toml import Document, Path
+from cordwood.errors import BadStreamFile
+from cordwood.model.stream import ClockPolicy, Stream
+from cordwood.settings.units import read_duration
+
+# Streams that state no id of their own get one from their name: the same everywhere.
+NAMESPACE = UUID("c02d0000-0000-5000-8000-000000000573")
+
+_SETTINGS = ("name", "id", "retention", "derive", "late", "future")
+_POLICY_SETTINGS = ("after", "policy")
+_UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
+
+
+def read_stream_file(file: str, text: str) -> tuple[Stream, ...]:
+    """The streams a file names, in its order; BadStreamFile with the place for whatever cannot be meant."""
+    document = Document(file, text.removeprefix("\ufeff"), 1, BadStreamFile).parsed()
+    document.check_names(document.tables, ("stream",))
+    tables = document.tables.get("stream", [])
+    if not isinstance(tables, list):
+        raise document.wrong("Streams are written as tables of an array.", ("stream",), "Write: [[stream]]")
+    streams = tuple(_stream(document, ("stream", number), table) for number, table in enumerate(tables))
+    _check_distinct(document, streams)
+    return streams
+
+
+def _stream(document: Document, path: Path, table: object) -> Stream:
+    if not isinstance(table, Mapping):
+        raise document.wrong("A stream must be a table.", path, "Write: [[stream]]")
+    document.check_names(table, _SETTINGS, path)
+    name = _name(document, path, table)
+    late, late_seconds = _policy(document, path, table, "late")
+    future, future_seconds = _policy(document, path, table, "future")
+    return Stream(
+        name=name,
+        id=_id(document, path, table, name),
+        retention_seconds=_seconds(document, (*path, "retention"), table.get("retention")),
+        derive=_derive(document, path, table),
+        late=late,
+        late_seconds=late_seconds,
+        future=future,
+        future_seconds=future_seconds,
+    )
+
+
+def _name(document: Document, path: Path, table: Mapping[str, object]) -> str:
+    name = table.get("name")
+    if not isinstance(name, str) or not name:
+        raise document.wrong("The stream has no name.", path, 'Write: name = "my.stream"')
+    if not name.isprintable() or "`" in name or name != name.strip() or len(name) > 200 or _UUID.fullmatch(name):
+        raise document.wrong(f"{name!r} cannot be a stream's name.", (*path, "name"))
+    if name.startswith("_"):
+        raise document.wrong("Names that begin with _ are the service's own.", (*path, "name"))
+    return name
+
+
+def _id(document: Document, path: Path, table: Mapping[str, object], name: str) -> UUID:
+    given = table.get("id")
+    if given is None:
+        return uuid5(NAMESPACE, name)
+    if not isinstance(given, str) or not _UUID.fullmatch(given):
+        raise document.wrong(f"{given!r} is no UUID.", (*path, "id"), "Leave id out, and one is made from the name.")
+    return UUID(given)
+
+
+def _seconds(document: Document, path: Path, given: object) -> float | None:
+    if given is None:
+        return None
+    try:
+        seconds = read_duration(str(given))
+    except ValueError as problem:
+        raise document.wrong(f"{path[-1]}: {problem}.", path) from problem
+    if not 0 < seconds < math.inf:
+        raise document.wrong(f"{path[-1]} must be more than 0.", path, "Leave it out for no bound.")
+    return seconds
+
+
+def _derive(document: Document, path: Path, table: Mapping[str, object]) -> Mapping[str, str]:
+    derive = table.get("derive", {})
+    if not isinstance(derive, Mapping) or not all(isinstance(template, str) for template in derive.values()):
+        raise document.wrong(
+            "derive must be a table of paths and templates.",
+            (*path, "derive"),
+            'Write: derive = {"metadata.request.url" = "https://{project}"}',
+        )
+    return dict(derive)
+
+
+def _policy(document: Document, path: Path, table: Mapping[str, object], key: str) -> tuple[ClockPolicy, float | None]:
+    given = table.get(key)
+    if given is None:
+        return ClockPolicy.ACCEPT, None
+    if not isinstance(given, Mapping):
+        raise document.wrong(
+            f"{key} must be a table.", (*path, key), f'Write: {key} = {{after = "7d", policy = "quarantine"}}'
+        )
+    document.check_names(given, _POLICY_SETTINGS, (*path, key))
+    try:
+        policy = ClockPolicy(str(given.get("policy", "accept")))
+    except ValueError as problem:
+        policies = ", ".join(ClockPolicy)
+        raise document.wrong(f"{key}: {problem}.", (*path, key), f"There are: {policies}.") from problem
+    return policy, _seconds(document, (*path, key), given.get("after"))
+
+
+def _check_distinct(document: Document, streams: tuple[Stream, ...]) -> None:
+    for number, key, value in _repeats(streams):
+        raise document.wrong(f"Two streams have the {key} {value}.", ("stream", number, key))
+
+
+def _repeats(streams: tuple[Stream, ...]) -> Iterator[tuple[int, str, str]]:
+    for key in ("name", "id"):
+        seen: set[str] = set()
+        for number, stream in enumerate(streams):
+            value = str(getattr(stream, key))
+            if value in seen:
+                yield number, key, value
+            seen.add(value)

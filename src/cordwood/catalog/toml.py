@@ -1,0 +1,90 @@
+"""TOML with places: every value knows its line in the file, and every unknown name its nearest known one."""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from cordwood.errors import SetupFault, Span
+
+_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+_TABLE = re.compile(r"\s*\[\[?\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?$")
+_ASSIGNMENT = re.compile(r"""\s*((?:"[^"]*"|'[^']*'|[\w-]+)(?:\s*\.\s*(?:"[^"]*"|'[^']*'|[\w-]+))*)\s*=""")
+_STEP = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([\w-]+))\s*\.?""")
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Document:
+    """A TOML text inside a file: `first_line` is the file's line on which the text begins."""
+
+    file: str
+    text: str
+    first_line: int
+    fault: type[SetupFault]
+    tables: Mapping[str, object] = field(default_factory=dict)
+
+    def parsed(self) -> "Document":
+        try:
+            tables = tomllib.loads(self.text)
+        except tomllib.TOMLDecodeError as problem:
+            raise self._syntax(str(problem)) from problem
+        return Document(self.file, self.text, self.first_line, self.fault, tables)
+
+    def wrong(self, message: str, path: Path = (), hint: str | None = None) -> SetupFault:
+        """A fault at the line on which `path` is written."""
+        return self.fault(message, hint=hint, span=Span(self.line_of(path), 1, self.file))
+
+    def line_of(self, path: Path) -> int:
+        """The file's line of a value, or of the nearest table around it that is written down."""
+        lines = _lines(self.text)
+        while path and path not in lines:
+            path = path[:-1]
+        return self.first_line + lines.get(path, 0)
+
+    def check_names(self, table: Mapping[str, object], known: Iterable[str], path: Path = ()) -> None:
+        """Refuse the first name that nobody knows, with the nearest spelling."""
+        names = list(known)
+        for name in table:
+            if name not in names:
+                close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+                hint = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(names)}."
+                raise self.wrong(f"{name} is no setting here.", (*path, name), hint)
+
+    def _syntax(self, problem: str) -> SetupFault:
+        place = _PLACE.search(problem)
+        line, column = (int(place[1]), int(place[2])) if place and place[1] else (self.text.count("\n") + 1, 1)
+        sentence = problem[: place.start()] if place else problem
+        span = Span(self.first_line + line - 1, column, self.file)
+        return self.fault(f"The settings are not TOML: {sentence}.", span=span)
+
+
+def _lines(text: str) -> dict[Path, int]:
+    """The line, from 0, of every table and assignment. A table of an array has its number as a step."""
+    found: dict[Path, int] = {}
+    counts: dict[Path, int] = {}
+    table: Path = ()
+    for number, line in enumerate(text.splitlines()):
+        if header := _TABLE.match(line):
+            table = _numbered(_steps(header[1]), counts, is_array=line.lstrip().startswith("[["))
+            found.setdefault(table, number)
+        elif assignment := _ASSIGNMENT.match(line):
+            found.setdefault((*table, *_steps(assignment[1])), number)
+    return found
+
+
+def _steps(text: str) -> Path:
+    return tuple(next(step for step in found if step) for found in _STEP.findall(text))
+
+
+def _numbered(path: Path, counts: dict[Path, int], *, is_array: bool) -> Path:
+    """`[[stream]]` a second time is `("stream", 1)`, and `[stream.derive]` after it `("stream", 1, "derive")`."""
+    if is_array:
+        counts[path] = counts.get(path, -1) + 1
+        return (*path, counts[path])
+    for length in range(len(path), 0, -1):
+        if path[:length] in counts:
+            return (*path[:length], counts[path[:length]], *path[length:])
+    return path

@@ -1,0 +1,151 @@
+"""The data folder: what stands where in it, who owns it, and how its owner is told things."""
+
+import fcntl
+import json
+import os
+import secrets
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from cordwood.errors import DataFolderInUse, DataFolderUnusable
+
+_LOCK = "cordwood.lock"
+_OUTCOME = "reload.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The process that serves a folder; `key` is a private key that ends with the process."""
+
+    pid: int
+    url: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of the last reload."""
+
+    at: float
+    ok: bool
+    message: str
+
+
+class DataFolder:
+    """A folder of one owner: whoever holds the lock file's lock, which ends with its process."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def keys_file(self) -> Path:
+        return self.path / "keys.db"
+
+    @property
+    def engine_folder(self) -> Path:
+        return self.path
+
+    @contextmanager
+    def owned(self) -> Iterator["Ownership"]:
+        """Own the folder, made when it is missing; DataFolderInUse when another process does."""
+        with self._open_lock() as lock:
+            if not _took_in_time(lock):
+                raise DataFolderInUse(self._in_use(), hint="Stop it, or choose another folder with --data-dir.")
+            try:
+                yield Ownership(lock)
+            finally:
+                lock.truncate(0)
+
+    def owner(self) -> Owner | None:
+        """The process that serves the folder now, as far as it may be known to the asker."""
+        try:
+            with (self.path / _LOCK).open("r+", encoding="utf-8") as lock:
+                if _took(lock):
+                    return None
+                return _read_owner(lock.read())
+        except (FileNotFoundError, PermissionError):
+            return None
+
+    def ask_to_reload(self, owner: Owner, patience_seconds: float = 10.0) -> Outcome | None:
+        """Signal the owner and wait for what became of it; None when it does not say in time."""
+        before = self._outcome_at()
+        os.kill(owner.pid, signal.SIGHUP)
+        deadline = time.monotonic() + patience_seconds
+        while time.monotonic() < deadline:
+            time.sleep(0.02)
+            outcome = self.outcome()
+            if outcome is not None and outcome.at > before:
+                return outcome
+        return None
+
+    def outcome(self) -> Outcome | None:
+        try:
+            return Outcome(**json.loads((self.path / _OUTCOME).read_text(encoding="utf-8")))
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def tell_outcome(self, outcome: Outcome) -> None:
+        draft = self.path / f"{_OUTCOME}.new"
+        draft.write_text(json.dumps({"at": outcome.at, "ok": outcome.ok, "message": outcome.message}), encoding="utf-8")
+        draft.replace(self.path / _OUTCOME)
+
+    def _outcome_at(self) -> float:
+        outcome = self.outcome()
+        return outcome.at if outcome else 0.0
+
+    def _open_lock(self) -> IO[str]:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as problem:
+            raise DataFolderUnusable(f"The data folder {self.path} cannot be used: {problem.strerror}.") from problem
+        return os.fdopen(descriptor, "r+", encoding="utf-8")
+
+    def _in_use(self) -> str:
+        owner = self.owner()
+        who = f"process {owner.pid} at {owner.url}" if owner and owner.pid else "another process"
+        return f"The data folder {self.path} is in use by {who}."
+
+
+class Ownership:
+    """What an owner may do: say where it is found."""
+
+    def __init__(self, lock: IO[str]) -> None:
+        self._lock = lock
+
+    def announce(self, url: str) -> Owner:
+        owner = Owner(os.getpid(), url, "cw_" + secrets.token_urlsafe(32))
+        self._lock.seek(0)
+        self._lock.truncate()
+        json.dump({"pid": owner.pid, "url": owner.url, "key": owner.key}, self._lock)
+        self._lock.flush()
+        return owner
+
+
+def _took_in_time(lock: IO[str]) -> bool:
+    """Those who only ask for the owner hold the lock for a moment: that is no reason to give up."""
+    for _ in range(5):
+        if _took(lock):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def _read_owner(text: str) -> Owner:
+    try:
+        return Owner(**json.loads(text))
+    except ValueError:
+        return Owner(0, "", "")
+
+
+def _took(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""What an operator may choose: one frozen struct of sections, and where each value came from."""

@@ -1,0 +1,127 @@
+"""The settings as a list of fields, read from the structs themselves: one place for names, types and sentences."""
+
+import difflib
+import math
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from cordwood.errors import BadSetting
+from cordwood.settings.settings import Section, Settings
+from cordwood.settings.units import read_duration, read_rate, read_size, show_duration, show_rate, show_size
+
+_READERS = {"size": read_size, "duration": read_duration, "rate": read_rate}
+_WRITERS = {"size": show_size, "duration": show_duration, "rate": show_rate}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One setting. `section` is empty for a setting that stands by itself."""
+
+    section: str
+    key: str
+    annotation: Any
+    default: object
+    meta: msgspec.Meta
+
+    @property
+    def name(self) -> str:
+        return f"{self.section}.{self.key}" if self.section else self.key
+
+    @property
+    def variable(self) -> str:
+        return f"CORDWOOD_{self.name.replace('.', '_').upper()}"
+
+    @property
+    def facts(self) -> Mapping[str, object]:
+        return self.meta.extra or {}
+
+    @property
+    def is_secret(self) -> bool:
+        return bool(self.facts.get("secret"))
+
+    @property
+    def is_path(self) -> bool:
+        return bool(self.facts.get("path"))
+
+
+@cache
+def fields() -> Mapping[str, Field]:
+    """Every setting by its dotted name, in the order of the structs."""
+    found: dict[str, Field] = {}
+    for key, annotation in typing.get_type_hints(Settings, include_extras=True).items():
+        if isinstance(annotation, type) and issubclass(annotation, Section):
+            found |= _of_struct(key, annotation)
+    return _of_struct("", Settings) | found
+
+
+def _of_struct(section: str, struct: type[msgspec.Struct]) -> dict[str, Field]:
+    hints = typing.get_type_hints(struct, include_extras=True)
+    defaults = {field.name: field.default for field in msgspec.structs.fields(struct)}
+    made = [
+        Field(section, key, hint, defaults[key], hint.__metadata__[0])
+        for key, hint in hints.items()
+        if typing.get_origin(hint) is typing.Annotated
+    ]
+    return {field.name: field for field in made}
+
+
+def sections() -> Mapping[str, type[Section]]:
+    """The sections by name."""
+    hints = typing.get_type_hints(Settings)
+    return {key: hint for key, hint in hints.items() if isinstance(hint, type) and issubclass(hint, Section)}
+
+
+def read(field: Field, given: object, origin: str) -> object:
+    """The value of a setting from what was written; BadSetting says what is wrong and where it was written."""
+    try:
+        return _converted(field, given)
+    except (ValueError, msgspec.ValidationError) as problem:
+        shown = "what was given" if field.is_secret else repr(given)
+        raise BadSetting(f"{field.name}: {shown} cannot be used: {problem} (from {origin}).") from problem
+
+
+def _converted(field: Field, given: object) -> object:
+    unit = field.facts.get("unit")
+    if isinstance(unit, str) and not (given == "" and _may_be_empty(field)):
+        given = _READERS[unit](str(given))
+        if isinstance(given, float) and not math.isfinite(given):
+            raise ValueError("it is not finite")
+    if given == "" and _may_be_empty(field):
+        given = None
+    if isinstance(given, bool) or given is None or isinstance(given, (str, int, float)):
+        return msgspec.convert(given, field.annotation, strict=False)
+    raise ValueError("expected a single value")
+
+
+def _may_be_empty(field: Field) -> bool:
+    return field.default is None
+
+
+def show(field: Field, value: object) -> str:
+    """How a value is written so that it could be given again; a secret only tells whether it is set."""
+    if field.is_secret:
+        return "(set, not shown)" if value else ""
+    unit = field.facts.get("unit")
+    if value is None:
+        return ""
+    if isinstance(unit, str):
+        return _WRITERS[unit](typing.cast(Any, value))
+    return _without_password(str(value))
+
+
+def _without_password(text: str) -> str:
+    scheme, mark, rest = text.partition("://")
+    user, at, host = rest.rpartition("@")
+    if not (mark and at and ":" in user):
+        return text
+    return f"{scheme}://{user.partition(':')[0]}:…@{host}"
+
+
+def nearest(name: str, names: typing.Iterable[str]) -> str | None:
+    """The name that was probably meant."""
+    return next(iter(difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)), None)

@@ -1,0 +1,147 @@
+"""Defaults < TOML file < environment < flags, and of each value where it came from."""
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from cordwood.errors import BadSetting
+from cordwood.settings import incumbent
+from cordwood.settings.fields import fields, nearest, read, sections
+from cordwood.settings.settings import Settings
+
+CONFIG_FILE = "cordwood.toml"
+_PREFIX = "CORDWOOD_"
+# Variables of ours that are no settings: where the file is, and what client commands talk to.
+_NO_SETTINGS = {"CORDWOOD_CONFIG", "CORDWOOD_URL", "CORDWOOD_KEY"}
+# Kubernetes puts these into every pod beside a service called "cordwood".
+_SERVICE_LINK = re.compile(r"CORDWOOD_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What was written for a setting, and where."""
+
+    written: object
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The settings in force; `origins` has a line for every one that is not a default."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+    notices: tuple[str, ...] = ()
+
+
+def load(
+    flags: Mapping[str, object] | None = None,
+    config: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Loaded:
+    """Read every source; `flags` are by dotted name, those that are None were not given."""
+    env = os.environ if environment is None else environment
+    given = {
+        **_from_file(_config_file(config, env)),
+        **_from_incumbent(env),
+        **_from_environment(env),
+        **{name: Given(value, "a flag") for name, value in (flags or {}).items() if value is not None},
+    }
+    values = {name: read(fields()[name], one.written, one.origin) for name, one in given.items()}
+    notice = incumbent.ignored(env)
+    return Loaded(
+        settings=_settings(values),
+        origins={name: one.origin for name, one in given.items()},
+        notices=(notice,) if notice else (),
+    )
+
+
+def value_of(settings: Settings, name: str) -> object:
+    """The value of a setting by its dotted name."""
+    found: object = settings
+    for step in name.split("."):
+        found = getattr(found, step)
+    return found
+
+
+def client_defaults(environment: Mapping[str, str] | None = None) -> tuple[str | None, str | None]:
+    """The address and the key that client commands use when no flag says otherwise."""
+    env = os.environ if environment is None else environment
+    return env.get("CORDWOOD_URL") or None, env.get("CORDWOOD_KEY") or None
+
+
+def _settings(values: Mapping[str, object]) -> Settings:
+    made: dict[str, object] = {name: value for name, value in values.items() if "." not in name}
+    for section, struct in sections().items():
+        prefix = f"{section}."
+        made[section] = struct(
+            **{name.removeprefix(prefix): v for name, v in values.items() if name.startswith(prefix)}
+        )
+    return msgspec.structs.replace(Settings(), **made)
+
+
+def _config_file(config: Path | None, env: Mapping[str, str]) -> Path | None:
+    named = config or (Path(env["CORDWOOD_CONFIG"]) if env.get("CORDWOOD_CONFIG") else None)
+    if named is not None and not named.is_file():
+        raise BadSetting(f"The settings file {named} does not exist.")
+    usual = Path(CONFIG_FILE)
+    return named or (usual if usual.is_file() else None)
+
+
+def _from_file(file: Path | None) -> dict[str, Given]:
+    if file is None:
+        return {}
+    try:
+        tables = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as problem:
+        raise BadSetting(f"{file}: {problem}") from problem
+    return {name: Given(_in_folder(file.parent, name, value), str(file)) for name, value in _named(tables, str(file))}
+
+
+def _named(tables: Mapping[str, object], origin: str) -> Iterator[tuple[str, object]]:
+    for top, value in tables.items():
+        if isinstance(value, dict):
+            if top not in sections():
+                raise _unknown(f"[{top}]", top, sections(), origin)
+            yield from ((_checked(f"{top}.{key}", origin), one) for key, one in value.items())
+        else:
+            yield _checked(top, origin), value
+
+
+def _checked(name: str, origin: str) -> str:
+    if name not in fields():
+        raise _unknown(name, name, fields(), origin)
+    return name
+
+
+def _in_folder(folder: Path, name: str, value: object) -> object:
+    """A path in a file is told from where the file stands, so that it means the same from every folder."""
+    return str(folder / value) if fields()[name].is_path and isinstance(value, str) and value else value
+
+
+def _from_incumbent(env: Mapping[str, str]) -> dict[str, Given]:
+    return {name: Given(value, f"environment {variable}") for name, (variable, value) in incumbent.taken(env).items()}
+
+
+def _from_environment(env: Mapping[str, str]) -> dict[str, Given]:
+    known = {field.variable: field.name for field in fields().values()}
+    found: dict[str, Given] = {}
+    for variable, value in env.items():
+        if not variable.startswith(_PREFIX) or variable in _NO_SETTINGS or _SERVICE_LINK.fullmatch(variable):
+            continue
+        if variable not in known:
+            raise _unknown(variable, variable, known, "the environment")
+        if value != "":
+            found[known[variable]] = Given(value, f"environment {variable}")
+    return found
+
+
+def _unknown(shown: str, name: str, names: Mapping[str, object], origin: str) -> BadSetting:
+    meant = nearest(name, names)
+    hint = f"Did you mean {meant}?" if meant else "`cordwood settings` lists every setting."
+    return BadSetting(f"{shown} in {origin} is no setting.", hint=hint)

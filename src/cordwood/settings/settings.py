@@ -1,0 +1,165 @@
+"""Every setting: its section, type, default, bounds and one sentence. The reference page is made from this file."""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+# What a value is written in, beyond its type; `settings.read` knows how to read each.
+SIZE = {"unit": "size"}
+DURATION = {"unit": "duration"}
+RATE = {"unit": "rate"}
+SECRET = {"secret": True}
+PATH = {"path": True}
+
+
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A group of settings that belong together."""
+
+
+class LogFormat(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+class Web(Section, frozen=True):
+    """Where HTTP is listened for, and what is taken."""
+
+    host: Annotated[str, Meta(description="The address to listen on: a name, an IPv4 or an IPv6 address.")] = (
+        "127.0.0.1"
+    )
+    port: Annotated[int, Meta(description="The port to listen on; 0 lets the system choose.", ge=0, le=65535)] = 4000
+    drain_time: Annotated[
+        float,
+        Meta(description="How long requests under way may take to finish once asked to stop.", ge=0, extra=DURATION),
+    ] = 25.0
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], Meta(description="The least severe line the log keeps.")
+    ] = "info"
+    log_format: Annotated[
+        LogFormat, Meta(description="How log lines are written: `text` for people, `json` for machines.")
+    ] = LogFormat.TEXT
+
+
+class Serve(Section, frozen=True):
+    """What is served, and from where."""
+
+    data_dir: Annotated[
+        str, Meta(description="The folder that holds the events and the keys; one process owns it.", extra=PATH)
+    ] = "./cordwood-data"
+    endpoints: Annotated[
+        str,
+        Meta(
+            description="A folder of endpoint files of your own, beside the two that ship; empty means none.",
+            extra=PATH,
+        ),
+    ] = ""
+    streams: Annotated[
+        str, Meta(description="A streams file of your own, beside the nine that ship; empty means none.", extra=PATH)
+    ] = ""
+    cache_memory: Annotated[int, Meta(description="How much memory finished answers may take.", ge=0, extra=SIZE)] = (
+        64 * 2**20
+    )
+
+
+class Ingest(Section, frozen=True):
+    """What is taken of events."""
+
+    body_size: Annotated[int, Meta(description="The largest body, as it is sent; 413 beyond.", ge=1024, extra=SIZE)] = (
+        16 * 2**20
+    )
+    inflated_size: Annotated[int, Meta(description="The largest body, inflated; 413 beyond.", ge=1024, extra=SIZE)] = (
+        128 * 2**20
+    )
+    event_size: Annotated[
+        int, Meta(description="The largest single event; a larger one is set aside.", ge=1024, extra=SIZE)
+    ] = 2**20
+
+
+class Limits(Section, frozen=True):
+    """What the service may cost the machine, and a query the service."""
+
+    memory: Annotated[
+        int,
+        Meta(
+            description="The ceiling of the whole process; engine and cache are fitted under it.", ge=2**26, extra=SIZE
+        ),
+    ] = 512 * 10**6
+    query_time: Annotated[
+        float, Meta(description="How long one query may run before it is stopped; 504 then.", gt=0, extra=DURATION)
+    ] = 30.0
+    answer_size: Annotated[int, Meta(description="The largest answer in bytes.", ge=1024, extra=SIZE)] = 64 * 2**20
+    concurrent_queries: Annotated[
+        int, Meta(description="How many queries run at once; 0 takes it from the cores.", ge=0)
+    ] = 0
+    queued_queries: Annotated[int, Meta(description="How many queries may wait for their turn; 503 beyond.", ge=0)] = (
+        200
+    )
+    queue_time: Annotated[
+        float, Meta(description="How long a query may wait for its turn; 503 then.", gt=0, extra=DURATION)
+    ] = 10.0
+    key_rate: Annotated[
+        float | None, Meta(description="Requests a second of any one key that states no rate of its own.", extra=RATE)
+    ] = None
+    key_concurrent_queries: Annotated[
+        int | None, Meta(description="How many queries of any one key run or wait at once; empty means no bound.")
+    ] = None
+
+
+class Keys(Section, frozen=True):
+    """Keys that are given rather than stored. Without any, one private and one public key are made at first start."""
+
+    private: Annotated[str, Meta(description="A private key: queries, ingest, management.", extra=SECRET)] = ""
+    public: Annotated[str, Meta(description="A public key: ingest only.", extra=SECRET)] = ""
+    private_file: Annotated[str, Meta(description="A file whose first line is the private key.", extra=PATH)] = ""
+    public_file: Annotated[str, Meta(description="A file whose first line is the public key.", extra=PATH)] = ""
+    jwt_secret: Annotated[str, Meta(description="Keys signed with this secret (HS256) are taken.", extra=SECRET)] = ""
+    jwt_jwks_file: Annotated[
+        str,
+        Meta(
+            description="Keys signed by the private half of a key in this JWKS file (RS256, ES256, EdDSA) are taken.",
+            extra=PATH,
+        ),
+    ] = ""
+    jwt_audience: Annotated[str, Meta(description="What a signed key must name as its audience, when set.")] = ""
+
+
+class DuckDB(Section, frozen=True):
+    """The engine inside the process."""
+
+    threads: Annotated[int, Meta(description="Threads for queries; 0 takes it from the cores.", ge=0)] = 0
+    memory: Annotated[
+        int, Meta(description="The engine's own ceiling; 0 takes it from limits.memory.", ge=0, extra=SIZE)
+    ] = 0
+
+
+class ClickHouse(Section, frozen=True):
+    """The engine on another machine; used when `engine` is a clickhouse:// or chdb:// address."""
+
+    cluster: Annotated[str, Meta(description="The cluster's name, where tables are replicated and distributed.")] = ""
+
+
+class Compat(Section, frozen=True):
+    """Old shapes for clients that need them."""
+
+    errors: Annotated[
+        Literal["plain", "logflare"],
+        Meta(description="`logflare` answers failed queries with 200 and one sentence, as Logflare does."),
+    ] = "plain"
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All that an operator may choose."""
+
+    engine: Annotated[
+        str, Meta(description="What stores events and runs queries: `duckdb`, or a clickhouse:// or chdb:// address.")
+    ] = "duckdb"
+    web: Web = Web()
+    serve: Serve = Serve()
+    ingest: Ingest = Ingest()
+    limits: Limits = Limits()
+    keys: Keys = Keys()
+    duckdb: DuckDB = DuckDB()
+    clickhouse: ClickHouse = ClickHouse()
+    compat: Compat = Compat()

@@ -1,0 +1,75 @@
+"""Sizes, durations and rates as people write them: 512MB, 1h30m, 10/s."""
+
+import re
+
+_SIZES = {
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d|w)")
+_DURATION = re.compile(rf"(?:{_DURATION_PART.pattern}\s*)+")
+_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*/\s*(s|m|h)")
+
+
+def read_size(text: str) -> int:
+    """Bytes; raises ValueError with a sentence for what cannot be read."""
+    found = _SIZE.fullmatch(text.strip().lower())
+    if found is None or found[2] not in _SIZES:
+        raise ValueError(f"{text!r} is no size; write it like 512MB, 1.5GiB or 65536")
+    return round(float(found[1]) * _SIZES[found[2]])
+
+
+def read_duration(text: str) -> float:
+    """Seconds; raises ValueError with a sentence for what cannot be read."""
+    cleaned = text.strip().lower()
+    if cleaned == "0":
+        return 0.0
+    if _DURATION.fullmatch(cleaned) is None:
+        raise ValueError(f"{text!r} is no duration; write it with a unit, like 30s, 15m, 1h30m or 90d")
+    return sum(float(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(cleaned))
+
+
+def read_rate(text: str) -> float:
+    """Events a second; raises ValueError with a sentence for what cannot be read."""
+    found = _RATE.fullmatch(text.strip().lower())
+    if found is None or float(found[1]) <= 0:
+        raise ValueError(f"{text!r} is no rate; write it like 10/s, 600/m or 5000/h")
+    return float(found[1]) / _SECONDS[found[2]]
+
+
+def show_size(size: int) -> str:
+    """The shortest exact way to write so many bytes."""
+    exact = [(size // factor, unit) for unit, factor in _SIZES.items() if unit and size and size % factor == 0]
+    number, unit = min(exact, key=lambda pair: pair[0], default=(size, "b"))
+    return f"{number}{_SIZE_NAMES[unit]}"
+
+
+_SIZE_NAMES = {unit: unit.upper().replace("IB", "iB") for unit in _SIZES}
+
+
+def show_duration(seconds: float) -> str:
+    """The shortest exact way to write so many seconds in one unit."""
+    for unit in ("w", "d", "h", "m", "s"):
+        if seconds and seconds % _SECONDS[unit] == 0:
+            return f"{int(seconds / _SECONDS[unit])}{unit}"
+    return f"{seconds * 1000:g}ms" if 0 < seconds < 1 else f"{seconds:g}s"
+
+
+def show_rate(per_second: float) -> str:
+    """A rate in the largest unit in which it is a whole number."""
+    for unit in ("s", "m", "h"):
+        number = per_second * _SECONDS[unit]
+        if abs(number - round(number)) < 1e-9:
+            return f"{round(number)}/{unit}"
+    return f"{per_second:g}/s"
