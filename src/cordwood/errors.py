@@ -12,6 +12,7 @@ Fault
 HTTP statuses live in `web/problems.py` alone.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -47,6 +48,11 @@ class Fault(Exception):
         self.hint = hint
         self.span = span
         self.retry_after = retry_after
+
+    def told(self) -> str:
+        """The fault in one line, for a terminal or a log."""
+        place = f"{self.span}: " if self.span else ""
+        return f"{place}{self.message}" + (f" {self.hint}" if self.hint else "")
 
 
 class RequestFault(Fault):
@@ -103,6 +109,14 @@ class TooLarge(RequestFault):
 
 class AddressTooLong(RequestFault):
     code = "request.address-too-long"
+
+
+class HeadersTooLarge(RequestFault):
+    code = "request.headers-too-large"
+
+
+class Malformed(RequestFault):
+    code = "request.malformed"
 
 
 class QueryFault(Fault):
@@ -199,6 +213,16 @@ class BadEndpointFile(SetupFault):
 
 class BadStreamFile(SetupFault):
     code = "setup.stream-file"
+
+
+class BrokenFiles(SetupFault):
+    """Every file that cannot be served, not only the first."""
+
+    code = "setup.broken-files"
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        super().__init__("\n".join(fault.told() for fault in faults))
+        self.faults = tuple(faults)
 
 
 class BadSetting(SetupFault):

@@ -8,22 +8,12 @@ from pathlib import Path
 
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.catalog.stream_file import read_stream_file
-from cordwood.errors import BadEndpointFile, BadStreamFile, Fault, SetupFault, Span
+from cordwood.errors import BadEndpointFile, BadStreamFile, BrokenFiles, Fault, Span
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.stream import Stream
 
 # Compiles an endpoint against the streams there are, or raises a fault with its place in the file.
 Check = Callable[[Endpoint, Sequence[Stream]], object]
-
-
-class BrokenFiles(SetupFault):
-    """Every file that cannot be served, each with its own fault."""
-
-    code = "setup.broken-files"
-
-    def __init__(self, faults: Sequence[Fault]) -> None:
-        super().__init__("\n".join(_told(fault) for fault in faults), span=faults[0].span)
-        self.faults = tuple(faults)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +143,3 @@ def _own_streams(file: Path) -> tuple[Stream, ...]:
         return read_stream_file(str(file), file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as problem:
         raise BadStreamFile(f"The streams file {file} cannot be read: {problem}.") from problem
-
-
-def _told(fault: Fault) -> str:
-    place = f"{fault.span}: " if fault.span else ""
-    return f"{place}{fault.message}" + (f" {fault.hint}" if fault.hint else "")

@@ -1,0 +1,48 @@
+"""Print every setting in force and where its value came from; secrets only tell whether they are set.
+
+Defaults are overruled by cordwood.toml, that by the environment, and that by flags.
+
+examples:
+  cordwood settings
+  cordwood settings --changed
+  CORDWOOD_LIMITS_QUERY_TIME=5s cordwood settings --format json
+"""
+
+import argparse
+import json
+
+from cordwood.cli.sources import add_config, add_data_dir, add_files, loaded_settings
+from cordwood.cli.terminal import say
+from cordwood.settings.fields import fields, show
+from cordwood.settings.load import Loaded, value_of
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_config(parser)
+    add_data_dir(parser)
+    add_files(parser)
+    parser.add_argument("--changed", action="store_true", help="only those that are not as they ship")
+    parser.add_argument("--format", choices=("table", "json"), default="table", help="how to print (default: table)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    loaded = loaded_settings(arguments)
+    rows = [row for row in _rows(loaded) if not arguments.changed or row["source"] != "default"]
+    say(json.dumps(rows, indent=2) if arguments.format == "json" else _table(rows))
+    return 0
+
+
+def _rows(loaded: Loaded) -> list[dict[str, str]]:
+    return [
+        {
+            "name": name,
+            "value": show(field, value_of(loaded.settings, name)),
+            "source": loaded.origins.get(name, "default"),
+        }
+        for name, field in fields().items()
+    ]
+
+
+def _table(rows: list[dict[str, str]]) -> str:
+    widths = [max((len(row[column]) for row in rows), default=0) for column in ("name", "value")]
+    return "\n".join(f"{row['name']:<{widths[0]}}  {row['value']:<{widths[1]}}  {row['source']}" for row in rows)

@@ -1,0 +1,41 @@
+"""The flags that stand for settings, and the settings that come of them."""
+
+import argparse
+from pathlib import Path
+
+from cordwood.cli.terminal import note
+from cordwood.settings.load import Loaded, load
+
+# Attribute of the parsed arguments -> the setting it stands for.
+_FLAGS = {
+    "host": "web.host",
+    "port": "web.port",
+    "data_dir": "serve.data_dir",
+    "endpoints": "serve.endpoints",
+    "streams": "serve.streams",
+    "memory": "limits.memory",
+    "engine": "engine",
+}
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings file (default: cordwood.toml, if there)")
+
+
+def add_data_dir(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data-dir", metavar="DIR", help="folder of events and keys (default: ./cordwood-data)")
+
+
+def add_files(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--endpoints", metavar="DIR", help="folder of endpoint files of your own")
+    parser.add_argument("--streams", metavar="FILE", help="streams file of your own")
+
+
+def loaded_settings(arguments: argparse.Namespace) -> Loaded:
+    """Settings from every source, flags last; notices go to standard error."""
+    given = vars(arguments)
+    flags = {setting: given[flag] for flag, setting in _FLAGS.items() if given.get(flag) is not None}
+    loaded = load(flags, given.get("config"))
+    for notice in loaded.notices:
+        note(notice)
+    return loaded
