@@ -1,0 +1,60 @@
+"""Sizes, durations and rates are read with their units, and shown so that they can be read again."""
+
+import pytest
+
+from cordwood.settings.units import read_duration, read_rate, read_size, show_duration, show_rate, show_size
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("512MB", 512_000_000), ("1.5GiB", 1_610_612_736), ("64 kib", 65_536), ("0", 0), ("7b", 7), ("65536", 65_536)],
+)
+def test_sizes_have_units(text: str, size: int) -> None:
+    assert read_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "MB", "12 parsecs", "-1MB", "1e3", "0x10", "1.2.3MB"])
+def test_what_is_no_size_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ValueError, match="512MB"):
+        read_size(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("30s", 30), ("1h30m", 5400), ("250ms", 0.25), ("90d", 7_776_000), ("1.5h", 5400), ("2 w", 1_209_600), ("0", 0)],
+)
+def test_durations_have_units(text: str, seconds: float) -> None:
+    assert read_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["30", "", "s", "-5s", "1h30", "5 fortnights", "1month"])
+def test_a_duration_without_a_unit_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="with a unit"):
+        read_duration(text)
+
+
+def test_rates_are_per_second_minute_or_hour() -> None:
+    assert read_rate("10/s") == 10
+    assert read_rate("600 / m") == 10
+    assert read_rate("1800/h") == 0.5
+
+
+@pytest.mark.parametrize("text", ["10", "0/s", "ten/s", "10/d", ""])
+def test_what_is_no_rate_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="10/s"):
+        read_rate(text)
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000, 1024, 512_000_000, 64 * 2**20, 123_457, 10**13])
+def test_a_size_that_was_shown_reads_as_itself(size: int) -> None:
+    assert read_size(show_size(size)) == size
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.25, 1.5, 30.0, 900.0, 86_400.0, 604_800.0])
+def test_a_duration_that_was_shown_reads_as_itself(seconds: float) -> None:
+    assert read_duration(show_duration(seconds)) == seconds
+
+
+@pytest.mark.parametrize("rate", [10.0, 0.5, 1 / 60, 1 / 3600])
+def test_a_rate_that_was_shown_reads_as_itself(rate: float) -> None:
+    assert read_rate(show_rate(rate)) == pytest.approx(rate)
