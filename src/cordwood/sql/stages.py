@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
+from cordwood.model.datatype import Datatype
 from cordwood.model.parameter import Parameter
 
 
@@ -54,7 +55,10 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """An engine's SQL, ready to be bound. `spans` tells where a marked expression stood in the author's text."""
+    """An engine's SQL, ready to be bound. `spans` tells where a marked expression stood in the author's text.
+
+    `column_types` are BigQuery's: an engine whose own types say less (text for BYTES and JSON) renders by them.
+    """
 
     sql: str
     slots: tuple[Slot, ...]
@@ -62,6 +66,7 @@ class Statement:
     streams: tuple[str, ...]
     unseen_paths: tuple[str, ...] = ()
     column_names: tuple[str, ...] = ()
+    column_types: tuple[Datatype | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
