@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from uuid import UUID
 
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.catalog.stream_file import read_stream_file
@@ -35,19 +36,19 @@ class FileCatalog:
 
     def replace(self, contents: Contents) -> None:
         self._contents = contents
-        self._endpoints = {str(one.id): one for one in contents.endpoints} | {
-            one.name: one for one in contents.endpoints
-        }
-        self._streams = {str(one.id): one for one in contents.streams} | {one.name: one for one in contents.streams}
+        self._endpoints = {one.name: one for one in contents.endpoints}
+        self._endpoint_ids = {str(one.id): one for one in contents.endpoints}
+        self._streams = {one.name: one for one in contents.streams}
+        self._stream_ids = {str(one.id): one for one in contents.streams}
 
     def endpoint(self, name_or_id: str) -> Endpoint | None:
-        return self._endpoints.get(name_or_id) or self._endpoints.get(name_or_id.lower())
+        return self._endpoints.get(name_or_id) or self._endpoint_ids.get(name_or_id.lower())
 
     def endpoints(self) -> Sequence[Endpoint]:
         return self._contents.endpoints
 
     def stream(self, name_or_id: str) -> Stream | None:
-        return self._streams.get(name_or_id) or self._streams.get(name_or_id.lower())
+        return self._streams.get(name_or_id) or self._stream_ids.get(name_or_id.lower())
 
     def streams(self) -> Sequence[Stream]:
         return self._contents.streams
@@ -126,10 +127,11 @@ def _streams(sources: Sources) -> tuple[Stream, ...]:
     shipped = _shipped_streams() if sources.shipped else ()
     own = _own_streams(sources.streams) if sources.streams else ()
     by_name = {stream.name: stream for stream in shipped} | {stream.name: stream for stream in own}
-    ids = {stream.id: stream.name for stream in by_name.values()}
-    for stream in own:
-        if ids[stream.id] != stream.name:
+    ids: dict[UUID, str] = {}
+    for stream in by_name.values():
+        if stream.id in ids:
             raise BadStreamFile(f"The id {stream.id} of {stream.name} is also that of {ids[stream.id]}.")
+        ids[stream.id] = stream.name
     return tuple(by_name.values())
 
 

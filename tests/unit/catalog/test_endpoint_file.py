@@ -1,0 +1,155 @@
+"""An endpoint's file is read whole, or refused with its line and what is wrong."""
+
+import pytest
+
+from cordwood.catalog.endpoint_file import read_endpoint_file
+from cordwood.errors import BadEndpointFile
+from cordwood.model.datatype import Kind
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.parameter import Parameter, TextKind
+
+WHOLE = """
+-- A word before the settings is allowed.
+/*
+name = "my.endpoint"
+id = "0B1E6A52-7f0b-4c5e-9d1a-0e6b5a2f4c01"
+description = "Says things."
+max_rows = 50
+cache = "900s"
+warm = "5m"
+timeout = "1500ms"
+sandbox = true
+redact_pii = true
+redact_mode = "hash"
+auth = false
+
+[parameters.project]
+required = true
+kind = "regex"
+description = "Which one."
+
+[parameters.size]
+type = "int64"
+default = 5
+one_of = [5, 10]
+*/
+select @project,
+  @size
+"""
+
+
+def read(text: str) -> Endpoint:
+    return read_endpoint_file("my.sql", text)
+
+
+def test_every_setting_of_a_file_is_read() -> None:
+    endpoint = read(WHOLE)
+    assert endpoint.name == "my.endpoint"
+    assert str(endpoint.id) == "0b1e6a52-7f0b-4c5e-9d1a-0e6b5a2f4c01"
+    assert (endpoint.cache_seconds, endpoint.warm_seconds, endpoint.timeout_seconds) == (900.0, 300.0, 1.5)
+    assert (endpoint.max_rows, endpoint.redact_mode, endpoint.description) == (50, "hash", "Says things.")
+    assert (endpoint.sandbox, endpoint.redact_pii, endpoint.auth) == (True, True, False)
+    assert endpoint.parameters == (
+        Parameter("project", required=True, kind=TextKind.REGEX, description="Which one."),
+        Parameter("size", type=Kind.INT64, default="5", one_of=("5", "10")),
+    )
+
+
+def test_a_file_with_a_name_alone_has_the_defaults() -> None:
+    endpoint = read('/* name = "a" */ select 1')
+    assert (endpoint.max_rows, endpoint.cache_seconds, endpoint.warm_seconds) == (1000, 0.0, None)
+    assert (endpoint.sandbox, endpoint.redact_pii, endpoint.auth, endpoint.parameters) == (False, False, True, ())
+
+
+def test_an_id_that_is_not_stated_comes_from_the_name() -> None:
+    first, again, other = (read(f'/* name = "{name}" */ select 1') for name in ("a", "a", "b"))
+    assert first.id == again.id != other.id
+
+
+def test_the_query_keeps_its_place_in_the_file() -> None:
+    endpoint = read(WHOLE)
+    lines = WHOLE.splitlines()
+    for offset, line in enumerate(endpoint.sql.rstrip().splitlines()):
+        assert lines[endpoint.body_line - 1 + offset] == line
+
+
+def test_a_query_on_the_line_of_the_comment_keeps_its_columns() -> None:
+    text = '/* name = "a" */ select 1'
+    endpoint = read(text)
+    assert endpoint.body_line == 1
+    assert endpoint.sql.index("select") == text.index("select")
+
+
+def test_the_revision_is_of_the_whole_file() -> None:
+    assert read(WHOLE).revision == read(WHOLE).revision != read(WHOLE.replace("50", "51")).revision
+
+
+def test_line_ends_and_byte_order_marks_of_other_systems_are_no_matter() -> None:
+    endpoint = read("\ufeff" + WHOLE.replace("\n", "\r\n"))
+    assert endpoint == read(WHOLE)
+
+
+@pytest.mark.parametrize(
+    ("header", "line", "said"),
+    [
+        ('nam = "a"', 1, "nam is no setting here"),
+        ('name = "a"\nmax_row = 5', 2, "max_row is no setting here"),
+        ('name = "a"\n\n[parameters.p]\nrequird = true', 4, "requird is no setting here"),
+        ("max_rows = 5", 1, "no name"),
+        ('name = ""', 1, "no name"),
+        ("name = 5", 1, "name must be a text"),
+        ('name = "a/b"', 1, "cannot be a name"),
+        ('name = "0b1e6a52-7f0b-4c5e-9d1a-0e6b5a2f4c01"', 1, "never be called by name"),
+        ('name = "a"\nid = "7"', 2, "is no UUID"),
+        ('name = "a"\nmax_rows = 0', 2, "at least 1"),
+        ('name = "a"\nmax_rows = true', 2, "a whole number"),
+        ('name = "a"\nsandbox = 1', 2, "true or false"),
+        ('name = "a"\ncache = 900', 2, "with a unit"),
+        ('name = "a"\ncache = "9s"\nwarm = "9s"', 3, "shorter than cache"),
+        ('name = "a"\nwarm = "9s"', 2, "shorter than cache"),
+        ('name = "a"\ncache = "9s"\nwarm = "0s"', 3, "never rest"),
+        ('name = "a"\ntimeout = "0s"', 2, "more than 0"),
+        ('name = "a"\nredact_mode = "blur"', 2, "no redact_mode"),
+        ('name = "a"\nparameters = 5', 2, "must be a table"),
+        ('name = "a"\n[parameters]\np = 5', 3, "must be a table"),
+        ('name = "a"\n[parameters."a-b"]', 2, "cannot be a parameter's name"),
+        ('name = "a"\n[parameters.sql]', 2, "cannot be a parameter's name"),
+        ('name = "a"\n[parameters.p]\ntype = "number"', 3, "is no type"),
+        ('name = "a"\n[parameters.p]\nkind = "glob"', 3, "is no kind"),
+        ('name = "a"\n[parameters.p]\nkind = "regex"\ntype = "int64"', 3, "Only a text"),
+        ('name = "a"\n[parameters.p]\nrequired = true\ndefault = "x"', 4, "no use for a default"),
+        ('name = "a"\n[parameters.p]\none_of = ["x"]\ndefault = "y"', 4, "not in one_of"),
+        ('name = "a"\n[parameters.p]\none_of = "x"', 3, "must be a list"),
+        ('name = "a"\n[parameters.p]\none_of = []', 3, "must be a list"),
+        ('name = "a"\nname = "b"', 2, "not TOML"),
+        ('name = "a"\nmax_rows =', 2, "not TOML"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_its_line(header: str, line: int, said: str) -> None:
+    with pytest.raises(BadEndpointFile, match=said) as caught:
+        read(f"/*{header}*/\nselect 1")
+    assert caught.value.span is not None
+    assert (caught.value.span.file, caught.value.span.line) == ("my.sql", line)
+
+
+def test_lines_count_from_the_files_first_and_not_from_the_comments() -> None:
+    with pytest.raises(BadEndpointFile) as caught:
+        read('\n\n/*\nname = "a"\nmax_row = 5\n*/ select 1')
+    assert str(caught.value.span) == "my.sql:5:1"
+
+
+def test_an_unknown_setting_is_answered_with_the_nearest() -> None:
+    with pytest.raises(BadEndpointFile) as caught:
+        read('/* name = "a"\nredact_pi = true */ select 1')
+    assert caught.value.hint == "Did you mean redact_pii?"
+
+
+@pytest.mark.parametrize("text", ["", "select 1", "select /* name = 'a' */ 1"])
+def test_a_file_that_does_not_begin_with_settings_is_refused(text: str) -> None:
+    with pytest.raises(BadEndpointFile, match="does not begin with its settings"):
+        read(text)
+
+
+def test_settings_without_a_query_are_refused() -> None:
+    with pytest.raises(BadEndpointFile, match="no query"):
+        read('/* name = "a" */\n  \n')

@@ -1,0 +1,174 @@
+"""Keys are kept as digests, and a change by another process shows within a second."""
+
+import sqlite3
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cordwood.catalog.keys import digest
+from cordwood.catalog.sqlite import SQLiteKeys
+from cordwood.errors import DataFolderUnusable
+from cordwood.model.key import Terms
+
+ALL = Terms(
+    frozenset({"query", "ingest"}),
+    note="for tests",
+    pins={"project": "acme"},
+    rate_per_second=10.0,
+    redact_always=True,
+    expires_at=2_000_000_000.0,
+)
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "keys.db"
+
+
+@pytest.fixture
+def keys(file: Path, clock: Clock) -> Iterator[SQLiteKeys]:
+    keys = SQLiteKeys(file, clock)
+    yield keys
+    keys.close()
+
+
+def test_a_key_is_found_by_its_digest_with_all_its_terms(keys: SQLiteKeys) -> None:
+    new = keys.create(ALL)
+    found = keys.find(digest(new.secret))
+    assert found is not None
+    assert found.id == new.key.id
+    assert found.terms == ALL
+    assert keys.find(digest("cw_other")) is None
+
+
+def test_keys_outlive_the_process(keys: SQLiteKeys, file: Path) -> None:
+    new = keys.create(ALL)
+    again = SQLiteKeys(file)
+    assert again.find(digest(new.secret)) is not None
+    again.close()
+
+
+def test_a_secret_is_never_in_the_file(keys: SQLiteKeys, file: Path) -> None:
+    secret = keys.create(ALL).secret
+    written = b"".join(part.read_bytes() for part in file.parent.iterdir())
+    assert secret.encode() not in written
+    assert secret.removeprefix("cw_").encode() not in written
+
+
+@pytest.mark.usefixtures("keys")
+def test_others_on_the_machine_cannot_read_the_file(file: Path) -> None:
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_secrets_are_never_alike(keys: SQLiteKeys) -> None:
+    secrets = {keys.create(ALL).secret for _ in range(50)}
+    assert len(secrets) == 50
+    assert all(len(secret) >= 43 for secret in secrets)
+
+
+def test_a_revoked_key_is_over_at_once_and_its_id_is_not_used_again(keys: SQLiteKeys) -> None:
+    new = keys.create(ALL)
+    assert keys.revoke(new.key.id)
+    assert keys.find(digest(new.secret)) is None
+    assert not keys.revoke(new.key.id)
+    assert keys.create(ALL).key.id != new.key.id
+
+
+@pytest.mark.parametrize("key_id", ["", "x", "99", "-1", "1e3", "9" * 40])
+def test_there_is_nothing_to_revoke_or_rotate_under_an_unknown_id(keys: SQLiteKeys, key_id: str) -> None:
+    keys.create(ALL)
+    assert not keys.revoke(key_id)
+    assert keys.rotate(key_id, 0) is None
+
+
+def test_a_rotated_key_has_the_same_terms_and_the_old_one_ends_after_the_grace(keys: SQLiteKeys, clock: Clock) -> None:
+    old = keys.create(ALL)
+    new = keys.rotate(old.key.id, grace_seconds=600)
+    assert new is not None
+    assert new.key.terms == ALL
+    found = keys.find(digest(old.secret))
+    assert found is not None
+    assert found.terms.expires_at == clock.now + 600
+
+
+def test_a_grace_never_makes_a_key_live_longer(keys: SQLiteKeys, clock: Clock) -> None:
+    old = keys.create(Terms(frozenset({"query"}), expires_at=clock.now + 5))
+    keys.rotate(old.key.id, grace_seconds=600)
+    found = keys.find(digest(old.secret))
+    assert found is not None
+    assert found.terms.expires_at == clock.now + 5
+
+
+def test_keys_that_are_over_are_not_listed(keys: SQLiteKeys, clock: Clock) -> None:
+    keys.create(Terms(frozenset({"query"}), expires_at=clock.now + 5))
+    assert len(keys.keys()) == 1
+    clock.now += 5
+    assert keys.keys() == []
+
+
+def test_a_change_by_another_process_shows_within_a_second(keys: SQLiteKeys, file: Path) -> None:
+    other = SQLiteKeys(file)
+    new = other.create(ALL)
+    deadline = time.monotonic() + 1.0
+    while keys.find(digest(new.secret)) is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert keys.find(digest(new.secret)) is not None
+    other.revoke(new.key.id)
+    deadline = time.monotonic() + 1.0
+    while keys.find(digest(new.secret)) is not None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert keys.find(digest(new.secret)) is None
+    other.close()
+
+
+def test_the_last_use_is_listed_and_outlives_the_process(keys: SQLiteKeys, file: Path, clock: Clock) -> None:
+    new = keys.create(ALL)
+    assert keys.keys()[0].last_used_at is None
+    clock.now += 60
+    keys.note_use(new.key.id)
+    assert keys.keys()[0].last_used_at == clock.now
+    keys.write_uses()
+    again = SQLiteKeys(file, clock)
+    assert again.keys()[0].last_used_at == clock.now
+    again.close()
+
+
+def test_a_store_is_new_until_its_first_key_even_when_that_is_gone(keys: SQLiteKeys) -> None:
+    assert keys.is_new()
+    keys.revoke(keys.create(ALL).key.id)
+    assert not keys.is_new()
+
+
+def test_a_file_that_is_no_key_store_is_refused(file: Path) -> None:
+    file.write_bytes(b"nonsense" * 1000)
+    with pytest.raises(DataFolderUnusable, match=r"keys\.db cannot be used"):
+        SQLiteKeys(file)
+
+
+def test_ids_are_small_numbers(keys: SQLiteKeys) -> None:
+    assert [keys.create(ALL).key.id for _ in range(3)] == ["1", "2", "3"]
+
+
+def test_the_store_is_an_ordinary_sqlite_file(keys: SQLiteKeys, file: Path) -> None:
+    keys.create(ALL)
+    with sqlite3.connect(file) as database:
+        assert database.execute("select count(*) from keys").fetchone() == (1,)
+    database.close()

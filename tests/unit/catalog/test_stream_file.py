@@ -1,0 +1,72 @@
+"""A streams file is read whole, or refused with its line and what is wrong."""
+
+import pytest
+
+from cordwood.catalog.stream_file import read_stream_file
+from cordwood.errors import BadStreamFile
+from cordwood.model.stream import ClockPolicy, Stream
+
+
+def read(text: str) -> tuple[Stream, ...]:
+    return read_stream_file("s.toml", text)
+
+
+def test_every_setting_of_a_stream_is_read() -> None:
+    (stream,) = read(
+        """
+        [[stream]]
+        name = "my.stream"
+        id = "3C1e8a52-7f0b-4c5e-9d1a-0e6b5a2f4c01"
+        retention = "30d"
+        derive = {"metadata.request.url" = "https://{project}"}
+        late = {after = "7d", policy = "quarantine"}
+        future = {after = "5m", policy = "clamp"}
+        """
+    )
+    assert stream.name == "my.stream"
+    assert str(stream.id) == "3c1e8a52-7f0b-4c5e-9d1a-0e6b5a2f4c01"
+    assert stream.retention_seconds == 30 * 86_400
+    assert stream.derive == {"metadata.request.url": "https://{project}"}
+    assert (stream.late, stream.late_seconds) == (ClockPolicy.QUARANTINE, 7 * 86_400)
+    assert (stream.future, stream.future_seconds) == (ClockPolicy.CLAMP, 300)
+
+
+def test_a_stream_with_a_name_alone_keeps_everything() -> None:
+    (stream,) = read('[[stream]]\nname = "a"')
+    assert stream.retention_seconds is None
+    assert (stream.late, stream.future) == (ClockPolicy.ACCEPT, ClockPolicy.ACCEPT)
+
+
+def test_an_id_that_is_not_stated_comes_from_the_name() -> None:
+    first, other = read('[[stream]]\nname = "a"\n[[stream]]\nname = "b"')
+    assert first.id == read('[[stream]]\nname = "a"')[0].id != other.id
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ('[[streams]]\nname = "a"', 1, "streams is no setting"),
+        ('stream = "a"', 1, "tables of an array"),
+        ("stream = [1]", 1, "must be a table"),
+        ('[[stream]]\nid = "x"', 1, "no name"),
+        ('[[stream]]\nname = "a"\n[[stream]]\nname = "b"\nretenton = "3d"', 5, "retenton is no setting"),
+        ('[[stream]]\nname = "a"\n\n[[stream]]\nname = "a"', 5, "Two streams have the name a"),
+        ('[[stream]]\nname = "_mine"', 2, "the service's own"),
+        ('[[stream]]\nname = "a`b"', 2, "cannot be a stream's name"),
+        ('[[stream]]\nname = "a"\nid = "7"', 3, "is no UUID"),
+        ('[[stream]]\nname = "a"\nretention = 30', 3, "with a unit"),
+        ('[[stream]]\nname = "a"\nretention = "0s"', 3, "more than 0"),
+        ('[[stream]]\nname = "a"\nderive = "x"', 3, "paths and templates"),
+        ('[[stream]]\nname = "a"\nderive = {"x" = 5}', 3, "paths and templates"),
+        ('[[stream]]\nname = "a"\nlate = "drop"', 3, "must be a table"),
+        ('[[stream]]\nname = "a"\nlate = {policy = "drop"}', 3, "is not a valid"),
+        ('[[stream]]\nname = "a"\nlate = {befor = "3d"}', 3, "befor is no setting"),
+        ('[[stream]]\nname = "a"\n[stream.derive]\nx = 5', 3, "paths and templates"),
+        ("[[stream]", 1, "not TOML"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_its_line(text: str, line: int, said: str) -> None:
+    with pytest.raises(BadStreamFile, match=said) as caught:
+        read(text)
+    assert caught.value.span is not None
+    assert caught.value.span.line == line
