@@ -1,0 +1,151 @@
+"""The clauses that are no filters: where from (`f:`), what is shown (`s:`, `c:`), in which order, how much."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+from cordwood.lql.paths import read_path
+from cordwood.lql.query import (
+    Aggregate,
+    All,
+    Bucket,
+    Command,
+    Dimension,
+    Limit,
+    Order,
+    Path,
+    Query,
+    Selected,
+    Source,
+)
+from cordwood.lql.scan import Scanner
+from cordwood.lql.times import UNIT_HINT, read_unit
+from cordwood.lql.values import read_whole
+
+_Command = TypeVar("_Command", bound=Command)
+
+FUNCTIONS: Final = ("count", "countd", "avg", "sum", "min", "max", "p50", "p95", "p99")
+
+_CALL: Final = re.compile(r"([a-z_0-9]+)\((.*)\)", re.DOTALL)
+_BUCKET: Final = re.compile(r"(?:t|timestamp)::([a-z]+)")
+_ALIAS: Final = re.compile(r"\w+")
+_ROWS: Final = re.compile(r"\d{1,9}", re.ASCII)
+_CALL_HINT: Final = f"Write it as in c:avg(m.latency) or c:group_by(t::hour); functions are {', '.join(FUNCTIONS)}."
+
+
+class Draft:
+    """A query under way: the commands so far."""
+
+    def __init__(self, scanner: Scanner) -> None:
+        self.scanner = scanner
+        self.commands: list[Command] = []
+
+    def query(self, found: All) -> Query:
+        sources, limits = self._all(Source), self._all(Limit)
+        self._check_once("f:", sources)
+        self._check_once("limit:", limits)
+        self._check_once("c:group_by(t::…)", buckets := self._all(Bucket))
+        return Query(
+            filter=found,
+            source=sources[0] if sources else None,
+            selected=self._all(Selected),
+            aggregates=self._all(Aggregate),
+            buckets=buckets,
+            dimensions=self._all(Dimension),
+            orders=self._all(Order),
+            limit=limits[0] if limits else None,
+        )
+
+    def path(self, text: str, at: int) -> Path:
+        """The whole text as a path."""
+        inner = Scanner(text)
+        if not text or inner.match_path() != text:
+            raise self.scanner.fault(f"A path cannot be read here: {text[:60]}", "Write it as in m.status.", at)
+        return read_path(text, at)
+
+    def _all(self, kind: type[_Command]) -> tuple[_Command, ...]:
+        return tuple(command for command in self.commands if isinstance(command, kind))
+
+    def _check_once(self, clause: str, found: tuple[Command, ...]) -> None:
+        if len(found) > 1:
+            raise self.scanner.fault(f"{clause} can be said once.", "Leave one of them.", found[1].at)
+
+
+def _source(draft: Draft, began: int) -> None:
+    name = read_whole(draft.scanner)
+    if not name:
+        raise draft.scanner.fault("The name of a sub-query is missing.", "Write it as in f:edge_logs.", began)
+    draft.commands.append(Source(name, began))
+
+
+def _select(draft: Draft, began: int) -> None:
+    text, place = _argument(draft)
+    if text == "*":
+        draft.commands.append(Selected(None, None, began))
+        return
+    path = Scanner(text).match_path() or ""
+    alias = text[len(path) :]
+    if alias and (alias[0] != "@" or not _ALIAS.fullmatch(alias[1:])):
+        raise draft.scanner.fault("A column's name after @ is one word of letters, digits and _.", None, place)
+    draft.commands.append(Selected(draft.path(path, place), alias[1:] or None, began))
+
+
+def _chart(draft: Draft, began: int) -> None:
+    text, place = _argument(draft)
+    call = _CALL.fullmatch(text)
+    if call is None:
+        raise draft.scanner.fault(f"A chart cannot be read here: {text[:60]}", _CALL_HINT, place)
+    function, argument = call[1], call[2].strip()
+    place += len(function) + 1
+    if function == "group_by":
+        draft.commands.append(_grouping(draft, argument, place))
+    elif function not in FUNCTIONS:
+        raise draft.scanner.fault(f"There is no function called {function[:40]}.", _CALL_HINT, began)
+    elif argument == "*" and function != "count":
+        raise draft.scanner.fault(f"{function} needs a path: only count takes *.", _CALL_HINT, place)
+    else:
+        path = None if argument == "*" else draft.path(argument, place)
+        draft.commands.append(Aggregate(function, path, began))
+
+
+def _grouping(draft: Draft, argument: str, place: int) -> Bucket | Dimension:
+    bucket = _BUCKET.fullmatch(argument)
+    if bucket is None:
+        return Dimension(draft.path(argument, place), place)
+    unit = read_unit(bucket[1])
+    if unit is None:
+        raise draft.scanner.fault(f"There is no unit of time called {bucket[1][:40]}.", UNIT_HINT, place)
+    return Bucket(unit, place)
+
+
+def _order(draft: Draft, began: int) -> None:
+    text, place = _argument(draft)
+    path = Scanner(text).match_path() or ""
+    direction = text[len(path) :]
+    if direction not in {"", "@asc", "@desc"}:
+        raise draft.scanner.fault("An order is @asc or @desc.", "Write it as in order:timestamp@desc.", place)
+    draft.commands.append(Order(draft.path(path, place), direction == "@desc", began))
+
+
+def _limit(draft: Draft, began: int) -> None:
+    text, place = _argument(draft)
+    if not _ROWS.fullmatch(text):
+        raise draft.scanner.fault("A limit is a number of rows.", "Write it as in limit:100.", place)
+    draft.commands.append(Limit(int(text), began))
+
+
+def _argument(draft: Draft) -> tuple[str, int]:
+    place = draft.scanner.at
+    return draft.scanner.run(with_quotes=True), place
+
+
+COMMANDS: Final[Mapping[str, Callable[[Draft, int], None]]] = {
+    "f": _source,
+    "from": _source,
+    "s": _select,
+    "select": _select,
+    "c": _chart,
+    "chart": _chart,
+    "order": _order,
+    "limit": _limit,
+}

@@ -1,0 +1,126 @@
+"""What may follow `t:`: days, times, Unix times, ranges, braces and shorthands."""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Final
+
+from cordwood.lql.query import Moment, Period, Relative, Shorthand, Unit
+
+Fault = Callable[[str, str | None], Exception]
+
+ISO: Final = re.compile(
+    r"(\d{4})-(\d{1,2})-(\d{1,2})"
+    r"(?:[Tt ](\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:[.,](\d{1,9}))?)?)?"
+    r"\s*([Zz]|[+-]\d{2}(?::?\d{2})?)?)?",
+    re.ASCII,
+)
+_UNIX: Final = re.compile(r"\d{10}|\d{13}|\d{16}|\d{19}", re.ASCII)
+_BRACE: Final = re.compile(r"\{(\d+)\.\.(\d+)\}", re.ASCII)
+_LAST: Final = re.compile(r"last@(\d{0,6})([a-z]+)", re.ASCII)
+_THIS: Final = re.compile(r"this@([a-z]+)", re.ASCII)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+_UNITS: Final = {
+    spelling: unit
+    for unit, spellings in {
+        Unit.SECOND: "s sec secs second seconds",
+        Unit.MINUTE: "m min mins minute minutes",
+        Unit.HOUR: "h hr hrs hour hours",
+        Unit.DAY: "d day days",
+        Unit.WEEK: "w week weeks",
+        Unit.MONTH: "mm month months",
+        Unit.YEAR: "y year years",
+    }.items()
+    for spelling in spellings.split()
+}
+UNIT_HINT: Final = "Units are s, m, h, d, w, mm (months) and y, or their names."
+_HINT: Final = "Write a day, a time, a Unix time, a range A..B, or a shorthand such as today or last@5m."
+
+
+def read_unit(word: str) -> Unit | None:
+    return _UNITS.get(word)
+
+
+def read_when(text: str, fault: Fault) -> Period | Shorthand:
+    """A period or a shorthand; whatever else it may be is the fault's to say."""
+    shorthand = _read_shorthand(text, fault)
+    if shorthand is not None:
+        return shorthand
+    low, high = _ends(text)
+    period = Period(_read_moment(low, fault), _read_moment(high, fault))
+    if period.low.time > period.high.time:
+        raise fault("The range runs backwards: its end is before its start.", f"Write {high}..{low}.")
+    return period
+
+
+def read_moment(text: str) -> Moment | None:
+    """A day, a time or a Unix time; None when the text is none, or names a day that no calendar has."""
+    if _UNIX.fullmatch(text):
+        digits = text.ljust(16, "0") if len(text) < 16 else text[:16]
+        return Moment(_EPOCH + timedelta(microseconds=int(digits)), None)
+    found = ISO.fullmatch(text)
+    if found is None:
+        return None
+    try:
+        return _iso_moment(found)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _iso_moment(found: re.Match[str]) -> Moment:
+    year, month, day, hour, minute, second, fraction, zone = found.groups()
+    microsecond = int((fraction or "0").ljust(6, "0")[:6])
+    clock = (int(hour or 0), int(minute or 0), int(second or 0), microsecond)
+    time = datetime(int(year), int(month), int(day), *clock, tzinfo=_read_zone(zone))
+    unit = Unit.DAY if hour is None else Unit.HOUR if minute is None else Unit.MINUTE if second is None else None
+    return Moment(time.astimezone(UTC), unit)
+
+
+def _read_zone(zone: str | None) -> timezone:
+    if zone is None or zone in "Zz":
+        return UTC
+    sign = -1 if zone[0] == "-" else 1
+    return timezone(sign * timedelta(hours=int(zone[1:3]), minutes=int(zone[3:].lstrip(":") or 0)))
+
+
+def _read_moment(text: str, fault: Fault) -> Moment:
+    moment = read_moment(text)
+    if moment is None:
+        raise fault(f"A time cannot be read here: {text[:60]}", _HINT)
+    return moment
+
+
+def _ends(text: str) -> tuple[str, str]:
+    """Braces stand for one interval: all the left numbers, and all the right ones."""
+    if _BRACE.search(text):
+        return _side(text, 1), _side(text, 2)
+    low, dots, high = text.partition("..")
+    return (low, high) if dots else (text, text)
+
+
+def _side(text: str, side: int) -> str:
+    return _BRACE.sub(lambda brace: _filled(brace, side), text)
+
+
+def _filled(brace: re.Match[str], side: int) -> str:
+    return brace[side] if brace.string[: brace.start()].endswith(".") else brace[side].zfill(2)
+
+
+def _read_shorthand(text: str, fault: Fault) -> Shorthand | None:
+    if text in {Relative.NOW, Relative.TODAY, Relative.YESTERDAY}:
+        return Shorthand(Relative(text))
+    if this := _THIS.fullmatch(text):
+        return Shorthand(Relative.THIS, _unit(this[1], fault))
+    if last := _LAST.fullmatch(text):
+        return Shorthand(Relative.LAST, _unit(last[2], fault), int(last[1] or 1))
+    if text.startswith(("last@", "this@")):
+        raise fault(f"A shorthand cannot be read here: {text[:60]}", "Write it as in last@5m or this@week.")
+    return None
+
+
+def _unit(word: str, fault: Fault) -> Unit:
+    unit = read_unit(word)
+    if unit is None:
+        raise fault(f"There is no unit of time called {word[:40]}.", UNIT_HINT)
+    return unit

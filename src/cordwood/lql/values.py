@@ -1,0 +1,102 @@
+"""What may follow a field's operator, and what it is read as."""
+
+import re
+from typing import Final
+
+from cordwood.lql.query import Bare, Field, Levels, Null, Operator, Path, Quoted, Range, Value
+from cordwood.lql.scan import Scanner
+from cordwood.lql.times import ISO
+
+LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+
+_NUMBER: Final = r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
+NUMBER: Final = re.compile(_NUMBER, re.ASCII)
+_NUMBERS: Final = re.compile(rf"({_NUMBER})\.\.({_NUMBER})", re.ASCII)
+_HALF: Final = re.compile(rf"({_NUMBER})\.\.|\.\.({_NUMBER})", re.ASCII)
+_OPERATOR: Final = re.compile(r">=|<=|@>~|@>|>|<|~")
+_TEXTUAL: Final = frozenset({Operator.REGEX, Operator.INCLUDES_REGEX})
+
+
+def read_operator(scanner: Scanner) -> Operator:
+    found = _OPERATOR.match(scanner.text, scanner.at)
+    scanner.at += len(found[0]) if found else 0
+    return Operator(found[0] if found else "")
+
+
+def read_value(scanner: Scanner, path: Path) -> Field | Range | Levels:
+    """What `path:` asks for, from the operator on."""
+    operator = read_operator(scanner)
+    began = scanner.at
+    if scanner.next == '"':
+        return Field(path, operator, Quoted(scanner.quoted()), path.at)
+    if scanner.next == "(" and (whole := scanner.parenthesised()):
+        text = whole if operator in _TEXTUAL else whole[1:-1]
+        return Field(path, operator, Quoted(text), path.at)
+    text = unescaped_quotes(scanner.run())
+    if not text:
+        raise scanner.fault("A value is missing.", 'An empty text is written "".', began)
+    if operator in _TEXTUAL:
+        return Field(path, operator, Quoted(text), path.at)
+    return _read_bare(scanner, Field(path, operator, Bare(text), path.at), began)
+
+
+def read_whole(scanner: Scanner) -> str:
+    """A text that means itself, in quotes or not."""
+    return scanner.quoted() if scanner.next == '"' else unescaped_quotes(scanner.run())
+
+
+def unescaped_quotes(word: str) -> str:
+    """In a word only the quote is escaped; every other backslash means itself."""
+    return word.replace('\\"', '"')
+
+
+def _read_bare(scanner: Scanner, field: Field, began: int) -> Field | Range | Levels:
+    text = field.value.text if isinstance(field.value, Bare) else ""
+    ranged = _read_range(scanner, field.path, text, began)
+    if ranged is None:
+        return Field(field.path, field.operator, _value(scanner, field.operator, text, began), field.at)
+    if field.operator is Operator.INCLUDES:
+        return field
+    if field.operator is not Operator.EQUAL:
+        raise scanner.fault("A range takes no operator.", f"Write the path, a colon and {text}.", began)
+    return ranged
+
+
+def _value(scanner: Scanner, operator: Operator, text: str, began: int) -> Value:
+    if text != "NULL":
+        return Bare(text)
+    if operator is not Operator.EQUAL:
+        raise scanner.fault("NULL takes no operator.", 'The text NULL is written "NULL".', began)
+    return Null()
+
+
+def _read_range(scanner: Scanner, path: Path, text: str, began: int) -> Range | Levels | None:
+    if _HALF.fullmatch(text):
+        raise scanner.fault("A range has two ends.", "For one end use an operator, as in :>=200.", began)
+    low, dots, high = text.partition("..")
+    if not dots:
+        return None
+    if path.last == "level" and (low in LEVELS or high in LEVELS):
+        return _levels(scanner, path, (low, high), began)
+    numbers = _NUMBERS.fullmatch(text)
+    if numbers:
+        _check_forwards(scanner, float(numbers[1]) <= float(numbers[2]), f"{numbers[2]}..{numbers[1]}", began)
+        return Range(path, numbers[1], numbers[2], path.at)
+    if ISO.fullmatch(low) and ISO.fullmatch(high):
+        _check_forwards(scanner, low <= high, f"{high}..{low}", began)
+        return Range(path, low, high, path.at)
+    return None
+
+
+def _levels(scanner: Scanner, path: Path, ends: tuple[str, str], began: int) -> Levels:
+    for end in ends:
+        if end not in LEVELS:
+            raise scanner.fault(f"There is no level called {end[:40]}.", f"Levels are {', '.join(LEVELS)}.", began)
+    low, high = ends
+    _check_forwards(scanner, LEVELS.index(low) <= LEVELS.index(high), f"{high}..{low}", began)
+    return Levels(path, low, high, path.at)
+
+
+def _check_forwards(scanner: Scanner, is_forwards: bool, turned: str, began: int) -> None:  # noqa: FBT001 # the fact itself
+    if not is_forwards:
+        raise scanner.fault("The range runs backwards.", f"Write {turned}.", began)
