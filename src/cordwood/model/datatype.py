@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """JSON is a value of any kind read from an event: it is typed by use."""
+    """JSON is BigQuery's own type; VARIANT is a value of any kind read from an event: it is typed by use."""
 
     STRING = "STRING"
     BYTES = "BYTES"
@@ -22,10 +22,11 @@ class Kind(StrEnum):
     JSON = "JSON"
     ARRAY = "ARRAY"
     STRUCT = "STRUCT"
+    VARIANT = "VARIANT"
 
 
 @dataclass(frozen=True, slots=True)
 class Datatype:
     kind: Kind
     element: "Datatype | None" = None
-    fields: "tuple[tuple[str, Datatype], ...]" = ()
+    fields: "tuple[tuple[str, Datatype | None], ...]" = ()

@@ -1,0 +1,134 @@
+"""Arithmetic: division of any two numbers is a fraction, and by zero an error; NUMERIC keeps nine digits."""
+
+from sqlglot import exp
+
+from cordwood.engines.duckdb.rules.reading import read_as
+from cordwood.engines.duckdb.rules.words import attempt, constant, fail, once
+from cordwood.model.datatype import Kind
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning, Rule
+from cordwood.sql.typing import kind_of
+
+_EXACT = (Kind.NUMERIC, Kind.BIGNUMERIC)
+
+
+def _operands(node: exp.Expr) -> tuple[exp.Expr, exp.Expr]:
+    left, right = node.this, node.expression
+    return _as_number(left, right), _as_number(right, left)
+
+
+def _as_number(node: exp.Expr, other: exp.Expr) -> exp.Expr:
+    if kind_of(node) in (Kind.VARIANT, Kind.STRING) and kind_of(other) is not Kind.INTERVAL:
+        return read_as(node, Kind.FLOAT64) if kind_of(node) is Kind.VARIANT else node
+    return node
+
+
+def _division(node: exp.Expr) -> exp.Expr:
+    left, right = _operands(node)
+    if kind_of(node) is Kind.INTERVAL:
+        return fragment("{0} / {1}", left, right)
+    quotient = f"CAST(@a / @b AS {_exact_name(node)})" if kind_of(node) in _EXACT else "@a / @b"
+    divisor = _divisor(node.expression)
+    if divisor:
+        return once(quotient, left, right)
+    return once(f"CASE WHEN @b = 0 THEN {fail(node, 'division by zero')} ELSE {quotient} END", left, right)
+
+
+def _exact_name(node: exp.Expr) -> str:
+    return "DECIMAL(38, 9)" if kind_of(node) is Kind.NUMERIC else "DECIMAL(38, 18)"
+
+
+def _divisor(node: exp.Expr) -> bool:
+    """Whether it is a constant other than zero."""
+    value = constant(node)
+    return isinstance(value, (int, float)) and value != 0
+
+
+def _safe_division(node: exp.Expr) -> exp.Expr:
+    left, right = _operands(node)
+    if kind_of(node) in _EXACT:
+        return once(f"CAST(@a / nullif(@b, 0) AS {_exact_name(node)})", left, right)
+    return fragment("{0} / nullif({1}, 0)", left, right)
+
+
+def _ieee_division(node: exp.Expr) -> exp.Expr:
+    left, right = (read_as(part, Kind.FLOAT64) for part in node.expressions)
+    return fragment("{0}::DOUBLE / {1}::DOUBLE", left, right)
+
+
+def _whole_division(node: exp.Expr) -> exp.Expr:
+    left, right = _operands(node)
+    if kind_of(node.this) in _EXACT or kind_of(node.expression) in _EXACT:
+        return attempt(node, "CAST(trunc(@a / @b) AS DECIMAL(38, 9))", left, right)
+    return attempt(node, "@a // @b", left, right)
+
+
+def _remainder(node: exp.Expr) -> exp.Expr:
+    left, right = _operands(node)
+    return attempt(node, "@a % @b", left, right)
+
+
+def _product(node: exp.Expr) -> exp.Expr:
+    left, right = _operands(node)
+    if kind_of(node) in _EXACT:
+        left, right = read_as(left, Kind.NUMERIC), read_as(right, Kind.NUMERIC)
+        digits = "DECIMAL(38, 9)" if kind_of(node) is Kind.NUMERIC else "DECIMAL(38, 18)"
+        return fragment(f"CAST({{0}} * {{1}} AS {digits})", left, right)
+    return _with_operands(node, left, right)
+
+
+def _with_operands(node: exp.Expr, left: exp.Expr, right: exp.Expr) -> exp.Expr:
+    return type(node)(this=left, expression=right)
+
+
+def _safe(sign: str) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        return once(f"try(@a {sign} @b)", *_operands(node))
+
+    return rule
+
+
+def _safe_negation(node: exp.Expr) -> exp.Expr:
+    return once("try(-@a)", read_as(node.this, Kind.FLOAT64) if kind_of(node.this) is Kind.VARIANT else node.this)
+
+
+def _exclusive_or(node: exp.Expr) -> exp.Expr:
+    return fragment("xor({0}, {1})", node.this, node.expression)
+
+
+def _shift_left(node: exp.Expr) -> exp.Expr:
+    """Bits that leave the word are lost, as in unsigned arithmetic; the engine's own shift refuses."""
+    wide = "((@a::HUGEINT << @b::INT) & 18446744073709551615::HUGEINT)"
+    signed = f"CASE WHEN {wide} > 9223372036854775807 THEN {wide} - 18446744073709551616 ELSE {wide} END"
+    template = f"CASE WHEN @b < 0 THEN {fail(node, 'Bitwise shift by negative offset.')}"
+    return once(f"{template} WHEN @b > 63 THEN 0 ELSE CAST({signed} AS BIGINT) END", node.this, node.expression)
+
+
+def _shift_right(node: exp.Expr) -> exp.Expr:
+    unsigned = "CASE WHEN @a < 0 AND @b > 0 THEN CAST((@a::HUGEINT + 18446744073709551616) >> @b::INT AS BIGINT)"
+    template = f"CASE WHEN @b < 0 THEN {fail(node, 'Bitwise shift by negative offset.')}"
+    return once(f"{template} WHEN @b > 63 THEN 0 ELSE {unsigned} ELSE @a >> @b END END", node.this, node.expression)
+
+
+def _negation(node: exp.Expr) -> exp.Expr:
+    return exp.Neg(this=read_as(node.this, Kind.FLOAT64)) if kind_of(node.this) is Kind.VARIANT else node
+
+
+MEANING = Meaning(
+    nodes={
+        exp.Div: _division,
+        exp.SafeDivide: _safe_division,
+        exp.IntDiv: _whole_division,
+        exp.Mod: _remainder,
+        exp.Mul: _product,
+        exp.SafeAdd: _safe("+"),
+        exp.SafeSubtract: _safe("-"),
+        exp.SafeMultiply: _safe("*"),
+        exp.SafeNegate: _safe_negation,
+        exp.BitwiseXor: _exclusive_or,
+        exp.BitwiseLeftShift: _shift_left,
+        exp.BitwiseRightShift: _shift_right,
+        exp.Neg: _negation,
+    },
+    named={"IEEE_DIVIDE": _ieee_division},
+)

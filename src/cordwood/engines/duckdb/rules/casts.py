@@ -1,0 +1,221 @@
+"""CAST and SAFE_CAST: which texts are numbers and truths, how numbers and times are written, halves away from zero."""
+
+from collections.abc import Callable
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.duckdb.rules.comparison import positional
+from cordwood.engines.duckdb.rules.reading import read_as
+from cordwood.engines.duckdb.rules.time_text import cast_text, strftime_parts
+from cordwood.engines.duckdb.rules.words import NAMES, attempt, constant_text, fail, once, type_text
+from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning, is_safe, mark_safe, unsupported
+from cordwood.sql.typing import datatype_of, kind_of
+from cordwood.sql.typing.datatypes import STRING, spelled
+
+Caster = Callable[[exp.Expr, exp.Expr], exp.Expr]
+
+
+def _cast(node: exp.Expr) -> exp.Expr:
+    to = spelled(node.args["to"])
+    if to is None:
+        unsupported(node, f"The type {node.args['to'].sql('bigquery')}")
+    if node.args.get("format"):
+        return _formatted(node, to)
+    return cast_to(node, node.this, to)
+
+
+def _safe_cast(node: exp.Expr) -> exp.Expr:
+    return _cast(mark_safe(node))
+
+
+def cast_to(node: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
+    """`node` tells whether a failure is NULL; `value` is what is cast."""
+    own = kind_of(value)
+    if to.kind in (Kind.ARRAY, Kind.STRUCT):
+        return _composite(node, value, to)
+    caster = _CASTERS.get((own, to.kind)) if own else None
+    if caster is not None:
+        return caster(node, value)
+    if own in _MOMENTS and to.kind in _MOMENTS:
+        return read_as(value, to.kind)
+    return attempt(node, f"CAST(@a AS {NAMES[to.kind]})", value)
+
+
+_MOMENTS: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE)
+
+
+def _composite(node: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
+    name = type_text(to)
+    if name is None:
+        return value
+    own = datatype_of(value)
+    if to.kind is Kind.STRUCT:
+        return positional(value, to)
+    if own and own.element and own.element.kind is Kind.STRUCT and to.element:
+        item = fragment("_e")
+        item.meta["datatype"] = own.element
+        return fragment("list_transform({0}, lambda _e: {1})", value, positional(item, to.element))
+    if own and own.element and to.element and own.element != to.element and own.element.kind is not Kind.ARRAY:
+        item = fragment("_e")
+        item.meta["datatype"] = own.element
+        return fragment("list_transform({0}, lambda _e: {1})", value, cast_to(node, item, to.element))
+    return fragment(f"CAST({{0}} AS {name})", value)
+
+
+def _text_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    bad = fail(node, "Bad int64 value")
+    digits = r"regexp_full_match(@a, '\s*[+-]?(\d+|0[xX][0-9a-fA-F]+)\s*')"
+    number = r"CASE WHEN contains(lower(@a), 'x') THEN CASE WHEN contains(@a, '-') THEN -1 ELSE 1 END * "
+    number += r"CAST(regexp_replace(trim(@a), '^[+-]', '') AS BIGINT) ELSE CAST(trim(@a) AS BIGINT) END"
+    read = f"try({number})" if is_safe(node) else number
+    return once(f"CASE WHEN @a IS NULL THEN NULL WHEN {digits} THEN {read} ELSE {bad} END", value)
+
+
+def _text_to_bool(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    bad = fail(node, "Bad bool value")
+    return once(
+        f"CASE lower(@a) WHEN 'true' THEN true WHEN 'false' THEN false ELSE CASE WHEN @a IS NOT NULL THEN {bad} END END",
+        value,
+    )
+
+
+def _text_to_float(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    return attempt(node, "CAST(@a AS DOUBLE)", value)
+
+
+def _float_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    return attempt(node, "CAST(round(@a) AS BIGINT)", value)
+
+
+def float_text(value: exp.Expr) -> exp.Expr:
+    """The shortest of fifteen or seventeen digits that reads back as the same number."""
+    return once(
+        "CASE WHEN CAST(printf('%.15g', @a) AS DOUBLE) = @a OR isnan(@a) THEN printf('%.15g', @a)"
+        " ELSE printf('%.17g', @a) END",
+        value,
+    )
+
+
+def _float_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    return float_text(value)
+
+
+def _numeric_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    return fragment(r"regexp_replace({0}::VARCHAR, '\.?0+$', '')", value)
+
+
+def _bytes_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    return attempt(node, "decode(@a)", value)
+
+
+def _text_to_bytes(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    return fragment("encode({0})", value)
+
+
+def _time_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    return cast_text(value, None)
+
+
+def _text_to_date(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    return attempt(node, "CAST(@a AS DATE)", value)
+
+
+def _datetime_to_time(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    return fragment("{0}::TIME", read_as(value, Kind.DATETIME))
+
+
+def _event_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    return event_text(value)
+
+
+def event_text(value: exp.Expr) -> exp.Expr:
+    """An event's value as text: objects and arrays as JSON, scalars as they are."""
+    return once(
+        "CASE WHEN variant_typeof(@a) LIKE 'OBJECT%' OR variant_typeof(@a) LIKE 'ARRAY%' THEN @a::JSON::VARCHAR"
+        " ELSE @a::VARCHAR END",
+        value,
+    )
+
+
+def _event_to(kind: Kind) -> Caster:
+    """By way of its text, so that what is no such value is an error as for any text."""
+
+    def caster(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+        if kind is Kind.INT64:
+            return attempt(node, "CAST(round(CAST(@a AS DOUBLE)) AS BIGINT)", value)
+        told = read_as(value, Kind.STRING)
+        return cast_to(node, told, Datatype(kind))
+
+    return caster
+
+
+def _interval_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    months = "CASE WHEN @m < 0 THEN '-' ELSE '' END || (abs(@m) // 12) || '-' || (abs(@m) % 12)"
+    months = months.replace("@m", "(date_part('year', @a) * 12 + date_part('month', @a))")
+    seconds = "(date_part('hour', @a) * 3600000000 + date_part('minute', @a) * 60000000 + date_part('microsecond', @a))"
+    clock = "CASE WHEN @s < 0 THEN '-' ELSE '' END || (abs(@s) // 3600000000) || ':' || (abs(@s) // 60000000 % 60)"
+    clock += " || ':' || (abs(@s) // 1000000 % 60) || CASE WHEN @s % 1000000 = 0 THEN ''"
+    clock += " WHEN @s % 1000 = 0 THEN printf('.%03d', abs(@s) // 1000 % 1000)"
+    clock += " ELSE printf('.%06d', abs(@s) % 1000000) END"
+    return once(f"({months}) || ' ' || date_part('day', @a) || ' ' || ({clock.replace('@s', seconds)})", value)
+
+
+def _formatted(node: exp.Expr, to: Datatype) -> exp.Expr:
+    shape = constant_text(node.args["format"])
+    if shape is None:
+        unsupported(node, "CAST with a format that is no literal")
+    own = kind_of(node.this)
+    if to == STRING and own in (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME):
+        return strftime_parts(node, node.this, shape)
+    if to == STRING and own is Kind.BYTES:
+        return _bytes_as(node, shape.upper())
+    if to.kind is Kind.BYTES and own is Kind.STRING:
+        return _bytes_from(node, shape.upper())
+    return unsupported(node, f"CAST to {to.kind} with a format")
+
+
+def _bytes_as(node: exp.Expr, shape: str) -> exp.Expr:
+    templates = {"HEX": "lower(hex({0}))", "BASE64": "to_base64({0})", "ASCII": "decode({0})", "UTF-8": "decode({0})"}
+    return _by_shape(node, templates, shape)
+
+
+def _bytes_from(node: exp.Expr, shape: str) -> exp.Expr:
+    return _by_shape(node, {"HEX": "unhex({0})", "BASE64": "from_base64({0})", "UTF-8": "encode({0})"}, shape)
+
+
+def _by_shape(node: exp.Expr, templates: dict[str, str], shape: str) -> exp.Expr:
+    if shape not in templates:
+        unsupported(node, f"The format '{shape}'")
+    return fragment(templates[shape], node.this)
+
+
+_CASTERS: Final[dict[tuple[Kind, Kind], Caster]] = {
+    (Kind.STRING, Kind.INT64): _text_to_int,
+    (Kind.STRING, Kind.BOOL): _text_to_bool,
+    (Kind.STRING, Kind.FLOAT64): _text_to_float,
+    (Kind.STRING, Kind.BYTES): _text_to_bytes,
+    (Kind.STRING, Kind.DATE): _text_to_date,
+    (Kind.FLOAT64, Kind.INT64): _float_to_int,
+    (Kind.NUMERIC, Kind.INT64): _float_to_int,
+    (Kind.BIGNUMERIC, Kind.INT64): _float_to_int,
+    (Kind.FLOAT64, Kind.STRING): _float_to_text,
+    (Kind.NUMERIC, Kind.STRING): _numeric_to_text,
+    (Kind.BIGNUMERIC, Kind.STRING): _numeric_to_text,
+    (Kind.BYTES, Kind.STRING): _bytes_to_text,
+    (Kind.TIMESTAMP, Kind.STRING): _time_to_text,
+    (Kind.DATETIME, Kind.STRING): _time_to_text,
+    (Kind.TIME, Kind.STRING): _time_to_text,
+    (Kind.INTERVAL, Kind.STRING): _interval_to_text,
+    (Kind.DATETIME, Kind.TIME): _datetime_to_time,
+    (Kind.TIMESTAMP, Kind.TIME): _datetime_to_time,
+    (Kind.VARIANT, Kind.STRING): _event_to_text,
+    **{
+        (Kind.VARIANT, kind): _event_to(kind)
+        for kind in (Kind.INT64, Kind.FLOAT64, Kind.BOOL, Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.NUMERIC)
+    },
+}
+
+MEANING = Meaning(nodes={exp.Cast: _cast, exp.TryCast: _safe_cast})

@@ -1,0 +1,150 @@
+"""Comparisons: both sides are read as one type; structs compare by place, not by name."""
+
+from sqlglot import exp
+
+from cordwood.engines.duckdb.rules.reading import read_as
+from cordwood.engines.duckdb.rules.words import type_text
+from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning
+from cordwood.sql.typing import datatype_of, kind_of
+from cordwood.sql.typing.datatypes import common
+
+_TIMES = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME)
+_NUMBERS = (Kind.INT64, Kind.FLOAT64, Kind.NUMERIC, Kind.BIGNUMERIC)
+
+
+def meeting_kind(kinds: list[Kind | None]) -> Kind | None:
+    """As what values of these kinds are compared, where that is not what they are."""
+    known = [kind for kind in kinds if kind is not None]
+    if Kind.VARIANT in known:
+        others = [kind for kind in known if kind is not Kind.VARIANT]
+        return _number_kind(others[0]) if others else Kind.STRING
+    for kind in _TIMES:
+        if kind in known and len(set(known)) > 1:
+            return kind
+    if Kind.BYTES in known and Kind.STRING in known:
+        return Kind.BYTES
+    return None
+
+
+def _number_kind(kind: Kind) -> Kind:
+    return Kind.FLOAT64 if kind in _NUMBERS else kind
+
+
+def _compared(node: exp.Expr) -> exp.Expr:
+    sides = [node.this, node.expression]
+    kind = meeting_kind([kind_of(side) for side in sides])
+    if kind is not None:
+        return type(node)(this=_meet(sides[0], kind), expression=_meet(sides[1], kind))
+    if Kind.STRUCT in (kind_of(sides[0]), kind_of(sides[1])):
+        return type(node)(this=_alike(sides[0], sides[1]), expression=_alike(sides[1], sides[0]))
+    return node
+
+
+def _meet(side: exp.Expr, kind: Kind) -> exp.Expr:
+    return side if kind is Kind.FLOAT64 and kind_of(side) in _NUMBERS else read_as(side, kind)
+
+
+def _alike(side: exp.Expr, other: exp.Expr) -> exp.Expr:
+    """A struct with the names and types that both sides have together."""
+    return positional(side, common((datatype_of(side), datatype_of(other))))
+
+
+def positional(node: exp.Expr, to: Datatype | None) -> exp.Expr:
+    """A struct's fields by their place under other names: the engine alone would match them by name."""
+    own, spelled = datatype_of(node), type_text(to)
+    if spelled is None or own == to:
+        return node
+    return fragment(f"CAST(row({_fields(own)}) AS {spelled})", node) if own and own.fields else node
+
+
+def _fields(own: Datatype) -> str:
+    return ", ".join(f"struct_extract_at({{0}}, {at + 1})" for at in range(len(own.fields)))
+
+
+def _between(node: exp.Expr) -> exp.Expr:
+    parts = [node.this, node.args["low"], node.args["high"]]
+    kind = meeting_kind([kind_of(part) for part in parts])
+    if kind is not None:
+        this, low, high = (_meet(part, kind) for part in parts)
+        return exp.Between(this=this, low=low, high=high)
+    return node
+
+
+def _in(node: exp.Expr) -> exp.Expr:
+    if node.args.get("unnest"):
+        return _in_array(node)
+    if node.args.get("query"):
+        return _in_query(node)
+    kind = meeting_kind([kind_of(part) for part in (node.this, *node.expressions)])
+    if kind is None:
+        items = [_alike(item, node.this) for item in node.expressions]
+        return exp.In(this=node.this, expressions=items)
+    return exp.In(this=_meet(node.this, kind), expressions=[_meet(item, kind) for item in node.expressions])
+
+
+def _in_array(node: exp.Expr) -> exp.Expr:
+    """NULL when nothing is equal but an element, or the value, is NULL."""
+    unnest = node.args["unnest"]
+    array = unnest.expressions[0] if isinstance(unnest, exp.Unnest) else unnest
+    return in_array(node.this, array)
+
+
+def in_array(value: exp.Expr, array: exp.Expr) -> exp.Expr:
+    datatype = datatype_of(array)
+    element = datatype.element if datatype else None
+    if element is not None and element.kind is Kind.VARIANT:
+        kind = _number_kind(kind_of(value) or Kind.STRING)
+        read = fragment("_e")
+        read.meta["datatype"] = element
+        array = fragment("list_transform({0}, lambda _e: {1})", array, read_as(read, kind))
+        value = read_as(value, kind)
+    else:
+        value = positional(read_as(value, element.kind), element) if element else value
+    return fragment("{0} IN (SELECT unnest({1}))", value, array)
+
+
+def _in_query(node: exp.Expr) -> exp.Expr:
+    query = node.args["query"]
+    own, other = kind_of(node.this), kind_of(query)
+    kind = meeting_kind([own, other])
+    if kind is not None and other is not Kind.VARIANT:
+        return exp.In(this=_meet(node.this, kind), query=query)
+    if other is Kind.VARIANT:
+        return _in_events(node, Kind.STRING if kind is None else kind)
+    if own is Kind.STRUCT:
+        return exp.In(this=positional(node.this, datatype_of(query)), query=query)
+    return node
+
+
+def _in_events(node: exp.Expr, kind: Kind) -> exp.Expr:
+    column = fragment("_c")
+    column.meta["datatype"] = Datatype(Kind.VARIANT)
+    return fragment(
+        "{0} IN (SELECT {1} FROM {2} AS _q(_c))", read_as(node.this, kind), read_as(column, kind), node.args["query"]
+    )
+
+
+def _truth(node: exp.Expr) -> exp.Expr:
+    for key in ("this", "expression"):
+        part = node.args.get(key)
+        if isinstance(part, exp.Expr) and kind_of(part) is Kind.VARIANT:
+            node.set(key, read_as(part, Kind.BOOL))
+    return node
+
+
+def _is(node: exp.Expr) -> exp.Expr:
+    return _truth(node) if isinstance(node.expression, exp.Boolean) else node
+
+
+MEANING = Meaning(
+    nodes={
+        **dict.fromkeys((exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE), _compared),
+        **dict.fromkeys((exp.NullSafeEQ, exp.NullSafeNEQ), _compared),
+        **dict.fromkeys((exp.And, exp.Or, exp.Not), _truth),
+        exp.Is: _is,
+        exp.Between: _between,
+        exp.In: _in,
+    }
+)

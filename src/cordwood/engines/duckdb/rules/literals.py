@@ -1,0 +1,75 @@
+"""Literals: INT64 and FLOAT64 where the engine would take INTEGER and DECIMAL, and bytes."""
+
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.duckdb.rules.words import CONSTANT, constant, is_whole
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning
+
+_INT32: Final = 2**31
+
+
+def _literal(node: exp.Expr) -> exp.Expr:
+    lowered = _text(str(node.this)) if node.is_string else _whole(node) if is_whole(node) else _fraction(node)
+    if not isinstance(lowered, exp.Literal):
+        lowered.meta[CONSTANT] = constant(node)
+    return lowered
+
+
+def _fraction(node: exp.Expr) -> exp.Expr:
+    spelled = str(node.this).lower()
+    return fragment(spelled if "e" in spelled else f"{spelled}e0")
+
+
+def _text(value: str) -> exp.Expr:
+    """The engine's literals cannot hold a zero character."""
+    literal = exp.Literal.string(value)
+    if "\0" not in value:
+        return literal
+    pieces = [f"'{piece.replace(chr(39), chr(39) * 2)}'" for piece in value.split("\0")]
+    return fragment("(" + " || chr(0) || ".join(pieces) + ")")
+
+
+def _whole(node: exp.Expr) -> exp.Expr:
+    value = constant(node)
+    literal = exp.Literal.number(str(value))
+    return fragment(f"{value}::BIGINT") if _sets_type(node) and abs(int(str(value))) < _INT32 else literal
+
+
+# Beside these a whole number takes the type of the other side, or is no value at all.
+_PLACES: Final = (
+    *(exp.Limit, exp.Offset, exp.Ordered, exp.Group, exp.WindowSpec, exp.Cube, exp.Rollup, exp.GroupingSets),
+    *(exp.In, exp.Bracket, exp.Interval, exp.Round, exp.Trunc, exp.DateFromParts, exp.TimestampFromParts),
+    *(exp.TimeFromParts, exp.Left, exp.Right, exp.Pad, exp.Repeat, exp.Substring, exp.ApproxQuantiles, exp.ApproxTopK),
+    *(exp.Lag, exp.Lead, exp.NthValue, exp.Ntile, exp.DateAdd, exp.DateSub, exp.Order, exp.StrToDate, exp.StrToTime),
+    *(exp.ParseDatetime, exp.RegexpInstr, exp.SHA2Digest, exp.TableSample),
+)
+
+
+def _sets_type(node: exp.Expr) -> bool:
+    parent = node.parent
+    while isinstance(parent, (exp.Paren, exp.Neg)):
+        parent = parent.parent
+    if isinstance(parent, (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between)):
+        return False
+    if isinstance(parent, (exp.Add, exp.Sub, exp.Mul, exp.Mod, exp.IntDiv)):
+        return isinstance(parent.this, exp.Literal) or not isinstance(parent.expression, exp.Literal)
+    return not isinstance(parent, _PLACES)
+
+
+def _bytes(node: exp.Expr) -> exp.Expr:
+    """sqlglot hands the bytes over as text, escapes undone."""
+    spelled = str(node.this)
+    raw = spelled.encode("latin-1") if all(ord(char) < 256 for char in spelled) else spelled.encode()
+    return fragment("'" + "".join(f"\\x{byte:02X}" for byte in raw) + "'::BLOB")
+
+
+def _raw(node: exp.Expr) -> exp.Expr:
+    return _literal(exp.Literal.string(str(node.this)))
+
+
+
+
+MEANING = Meaning(nodes={exp.Literal: _literal, exp.ByteString: _bytes, exp.RawString: _raw})

@@ -1,0 +1,84 @@
+"""A value read as the type that its place demands: texts as times, whole numbers as floats, event values as any."""
+
+from collections.abc import Callable
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.duckdb.rules.words import NAMES, instant, naive
+from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.fragment import fragment
+from cordwood.sql.typing import inherit, kind_of, typed_as
+
+Reader = Callable[[exp.Expr], exp.Expr]
+
+
+def read_as(node: exp.Expr, kind: Kind) -> exp.Expr:
+    """The node with that kind of value; as it is when it has it, or when nothing is known of it."""
+    own = kind_of(node)
+    if own is None or own is kind or isinstance(node, exp.Null):
+        return node
+    reader = _READERS.get((own, kind))
+    if reader is None:
+        return node
+    return typed_as(inherit(reader(node), node), Datatype(kind))
+
+
+def clock(node: exp.Expr) -> exp.Expr:
+    """Any time as a wall clock in UTC: what the engine's date functions work on."""
+    own = kind_of(node)
+    if own is Kind.TIMESTAMP:
+        return naive(node)
+    if own is Kind.DATE:
+        return fragment("{0}::TIMESTAMP", node)
+    if own in (Kind.STRING, Kind.VARIANT):
+        return naive(read_as(node, Kind.TIMESTAMP))
+    return node
+
+
+def _cast(kind: Kind) -> Reader:
+    return lambda node: fragment(f"{{0}}::{NAMES[kind]}", node)
+
+
+def _try_cast(kind: Kind) -> Reader:
+    return lambda node: fragment(f"try_cast({{0}} as {NAMES[kind]})", node)
+
+
+def _event_text(node: exp.Expr) -> exp.Expr:
+    return fragment("{0}::VARCHAR", node)
+
+
+def _day(node: exp.Expr) -> exp.Expr:
+    return fragment("{0}::DATE", naive(node))
+
+
+_READERS: Final[dict[tuple[Kind, Kind], Reader]] = {
+    (Kind.STRING, Kind.TIMESTAMP): _cast(Kind.TIMESTAMP),
+    (Kind.STRING, Kind.DATETIME): _cast(Kind.DATETIME),
+    (Kind.STRING, Kind.DATE): _cast(Kind.DATE),
+    (Kind.STRING, Kind.TIME): _cast(Kind.TIME),
+    (Kind.STRING, Kind.BYTES): lambda node: fragment("encode({0})", node),
+    (Kind.STRING, Kind.JSON): _cast(Kind.JSON),
+    (Kind.DATE, Kind.DATETIME): _cast(Kind.DATETIME),
+    (Kind.DATE, Kind.TIMESTAMP): lambda node: instant(fragment("{0}::TIMESTAMP", node)),
+    (Kind.DATETIME, Kind.TIMESTAMP): instant,
+    (Kind.DATETIME, Kind.DATE): _cast(Kind.DATE),
+    (Kind.TIMESTAMP, Kind.DATETIME): naive,
+    (Kind.TIMESTAMP, Kind.DATE): _day,
+    (Kind.INT64, Kind.FLOAT64): _cast(Kind.FLOAT64),
+    (Kind.INT64, Kind.NUMERIC): _cast(Kind.NUMERIC),
+    (Kind.NUMERIC, Kind.FLOAT64): _cast(Kind.FLOAT64),
+    (Kind.BIGNUMERIC, Kind.FLOAT64): _cast(Kind.FLOAT64),
+    (Kind.VARIANT, Kind.STRING): _event_text,
+    (Kind.VARIANT, Kind.BYTES): lambda node: fragment("encode({0}::VARCHAR)", node),
+    (Kind.VARIANT, Kind.INT64): _try_cast(Kind.FLOAT64),
+    (Kind.VARIANT, Kind.FLOAT64): _try_cast(Kind.FLOAT64),
+    (Kind.VARIANT, Kind.NUMERIC): _try_cast(Kind.FLOAT64),
+    (Kind.VARIANT, Kind.BIGNUMERIC): _try_cast(Kind.FLOAT64),
+    (Kind.VARIANT, Kind.BOOL): _try_cast(Kind.BOOL),
+    (Kind.VARIANT, Kind.TIMESTAMP): lambda node: fragment("try_cast({0}::VARCHAR as TIMESTAMPTZ)", node),
+    (Kind.VARIANT, Kind.DATETIME): lambda node: fragment("try_cast({0}::VARCHAR as TIMESTAMP)", node),
+    (Kind.VARIANT, Kind.DATE): lambda node: fragment("try_cast({0}::VARCHAR as DATE)", node),
+    (Kind.VARIANT, Kind.TIME): lambda node: fragment("try_cast({0}::VARCHAR as TIME)", node),
+    (Kind.VARIANT, Kind.JSON): _cast(Kind.JSON),
+}

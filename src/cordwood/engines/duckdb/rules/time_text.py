@@ -1,0 +1,214 @@
+"""Times as text: FORMAT_TIMESTAMP and its like, element by element, and CAST(… AS STRING)."""
+
+import re
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.duckdb.rules.reading import clock, read_as
+from cordwood.engines.duckdb.rules.words import constant_text, naive, once, quoted
+from cordwood.model.datatype import Kind
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning, unsupported
+from cordwood.sql.typing import kind_of
+
+_OFFSET: Final = "(epoch_us(@a) - epoch_us(@b)) // 60000000"
+_SIGNED: Final = f"CASE WHEN {_OFFSET} < 0 THEN '-' ELSE '+' END"
+_HOURS: Final = f"printf('%02d', abs({_OFFSET}) // 60)"
+_MINUTES: Final = f"printf('%02d', abs({_OFFSET}) % 60)"
+
+# What the engine's strftime says as BigQuery does.
+_SAME: Final = frozenset("YmdHMSjyabABpIuwVWU%G")
+
+# @a is the wall clock that is written, @b the same moment's in UTC.
+_PARTS: Final = {
+    "C": "printf('%02d', year(@a) // 100)",
+    "c": "strftime(@a, '%a %b ') || printf('%2d', day(@a)) || strftime(@a, ' %H:%M:%S %Y')",
+    "D": "strftime(@a, '%m/%d/%y')",
+    "e": "printf('%2d', day(@a))",
+    "F": "strftime(@a, '%Y-%m-%d')",
+    "g": "printf('%02d', isoyear(@a) % 100)",
+    "h": "strftime(@a, '%b')",
+    "k": "printf('%2d', hour(@a))",
+    "l": "printf('%2d', (hour(@a) + 11) % 12 + 1)",
+    "n": "chr(10)",
+    "P": "lower(strftime(@a, '%p'))",
+    "Q": "quarter(@a)::VARCHAR",
+    "R": "strftime(@a, '%H:%M')",
+    "s": "(epoch_us(@b) // 1000000)::VARCHAR",
+    "T": "strftime(@a, '%H:%M:%S')",
+    "t": "chr(9)",
+    "X": "strftime(@a, '%H:%M:%S')",
+    "x": "strftime(@a, '%m/%d/%y')",
+    "Z": f"'UTC' || CASE WHEN @a = @b THEN '' ELSE {_SIGNED} || (abs({_OFFSET}) // 60)"
+    f" || CASE WHEN {_OFFSET} % 60 = 0 THEN '' ELSE ':' || {_MINUTES} END END",
+    "z": f"{_SIGNED} || {_HOURS} || {_MINUTES}",
+    "Ez": f"{_SIGNED} || {_HOURS} || ':' || {_MINUTES}",
+    "E4Y": "printf('%04d', year(@a))",
+    "E*S": "strftime(@a, '%S') || CASE WHEN epoch_us(@a) % 1000000 = 0 THEN ''"
+    " ELSE '.' || rtrim(printf('%06d', ((epoch_us(@a) % 1000000) + 1000000) % 1000000), '0') END",
+    "J": "printf('%03d', (date_diff('day', date_trunc('week', make_date(isoyear(@a), 1, 4)), @a)) + 1)",
+}
+
+_ELEMENT: Final = re.compile(r"%(E[z*]S?|E\d+S|E4Y|-?[A-Za-z%])|([^%]+)|(%)")
+
+# Elements that a type does not have stand as they are written.
+_DATE_ONLY: Final = frozenset(("H", "I", "k", "l", "M", "p", "P", "R", "S", "s", "T", "X", "E*S"))
+_NO_ZONE: Final = frozenset(("Z", "z", "Ez"))
+_NO_DATE: Final = frozenset("AaBbhCcDdeFGgjmQUuVWwxYyJs") | {"E4Y"}
+
+
+def _format(node: exp.Expr) -> exp.Expr:
+    shape = constant_text(node.args["format"])
+    if isinstance(node.args["format"], exp.Null):
+        return exp.Null()
+    if shape is None:
+        unsupported(node, "A format that is no literal")
+    wrapped = node.this
+    value = wrapped.this if isinstance(wrapped, _WRAPPERS) else wrapped
+    kind = _WRAPPED.get(type(wrapped), kind_of(value) or Kind.TIMESTAMP)
+    return written(value, kind, shape, node.args.get("zone"))
+
+
+_WRAPPED: Final[dict[type[exp.Expr], Kind]] = {
+    exp.TsOrDsToDate: Kind.DATE,
+    exp.TsOrDsToDatetime: Kind.DATETIME,
+    exp.TsOrDsToTimestamp: Kind.TIMESTAMP,
+    exp.TsOrDsToTime: Kind.TIME,
+}
+_WRAPPERS: Final = tuple(_WRAPPED)
+
+
+def written(value: exp.Expr, kind: Kind, shape: str, zone: exp.Expr | None) -> exp.Expr:
+    """The value as that kind of time in the format's words."""
+    if kind is Kind.TIME:
+        utc = local = fragment("('1970-01-01'::DATE + {0})", read_as(value, Kind.TIME))
+    elif kind is Kind.TIMESTAMP:
+        moment = read_as(value, Kind.TIMESTAMP)
+        utc = naive(moment)
+        local = fragment("timezone({0}, {1})", zone, moment.copy()) if zone is not None else utc
+    else:
+        utc = local = clock(read_as(value, kind))
+    template = _template(shape, kind)
+    return once(template, local, utc) if "@b" in template else once(template, local)
+
+
+def _template(shape: str, kind: Kind) -> str:
+    pieces = [_piece(match, kind) for match in _ELEMENT.finditer(_as_bigquery(shape))]
+    merged = _merged(pieces)
+    return " || ".join(merged) if merged else "CASE WHEN @a IS NOT NULL THEN '' END"
+
+
+def _as_bigquery(shape: str) -> str:
+    """sqlglot hands formats over in Python's words."""
+    return shape.replace("%S.%f", "%E6S").replace("%-d", "%e")
+
+
+def _piece(match: re.Match[str], kind: Kind) -> str:
+    element, plain = match[1], match[2]
+    if element is None:
+        return "=" + (plain or "%").replace("%", "%%")
+    if _is_foreign(element, kind):
+        return "=%%" + element
+    if element in _SAME:
+        return f"=%{element}"
+    digits = re.fullmatch(r"E(\d+)S", element)
+    if digits:
+        return _fraction(int(digits[1]))
+    return _PARTS.get(element, "=%%" + element)
+
+
+def _is_foreign(element: str, kind: Kind) -> bool:
+    clockless = kind is Kind.DATE and (element in _DATE_ONLY or element.endswith("S"))
+    zoneless = kind is not Kind.TIMESTAMP and element in _NO_ZONE
+    return clockless or zoneless or (kind is Kind.TIME and element in _NO_DATE)
+
+
+def _fraction(digits: int) -> str:
+    if digits == 0 or digits > 6:
+        return "=%S" if digits == 0 else f"=%S.%f{'0' * (digits - 6)}"
+    cut = 10 ** (6 - digits)
+    part = f"((epoch_us(@a) % 1000000 + 1000000) % 1000000) // {cut}"
+    return f"strftime(@a, '%S') || printf('.%0{digits}d', {part})"
+
+
+def _merged(pieces: list[str]) -> list[str]:
+    """Neighbours that the engine's strftime can say are said by one call."""
+    merged: list[str] = []
+    run = ""
+    for piece in [*pieces, ""]:
+        if piece.startswith("="):
+            run += piece[1:]
+            continue
+        if run:
+            merged.append(f"strftime(@a, {quoted(run)})")
+            run = ""
+        if piece:
+            merged.append(f"({piece})")
+    return merged
+
+
+def cast_text(value: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
+    """As CAST writes it: a fraction of three or six digits, or none; a TIMESTAMP with its zone."""
+    kind = kind_of(value)
+    if kind is Kind.TIME:
+        day = fragment("('1970-01-01'::DATE + {0})", value)
+        return once(f"strftime(@a, '%H:%M:%S') || {_SUBSECOND}", day)
+    if kind is not Kind.TIMESTAMP:
+        return once(f"strftime(@a, '%Y-%m-%d %H:%M:%S') || {_SUBSECOND}", clock(value))
+    utc = naive(value)
+    if zone is None:
+        return once(f"strftime(@a, '%Y-%m-%d %H:%M:%S') || {_SUBSECOND} || '+00'", utc)
+    local = fragment("timezone({0}, {1})", zone, value.copy())
+    zoned = f"{_SIGNED} || {_HOURS} || CASE WHEN {_OFFSET} % 60 = 0 THEN '' ELSE ':' || {_MINUTES} END"
+    return once(f"strftime(@a, '%Y-%m-%d %H:%M:%S') || {_SUBSECOND} || {zoned}", local, utc)
+
+
+_SUBSECOND: Final = (
+    "CASE WHEN epoch_us(@a) % 1000000 = 0 THEN '' WHEN epoch_us(@a) % 1000 = 0 THEN strftime(@a, '.%g')"
+    " ELSE strftime(@a, '.%f') END"
+)
+
+_CAST_WORDS: Final = {
+    **{"YYYY": "Y", "YY": "y", "MM": "m", "MON": "b", "MONTH": "B", "DD": "d", "DDD": "j", "DAY": "A", "DY": "a"},
+    **{"HH24": "H", "HH12": "I", "HH": "I", "MI": "M", "SS": "S", "AM": "p", "PM": "p", "A.M.": "p", "P.M.": "p"},
+    **{"FF1": "E1", "FF2": "E2", "FF3": "E3", "FF4": "E4", "FF5": "E5", "FF6": "E6", "TZH": "TZH", "TZM": "TZM"},
+}
+_CAST_ELEMENT: Final = re.compile("|".join(sorted(map(re.escape, _CAST_WORDS), key=len, reverse=True)) + r'|"([^"]*)"|.', re.I | re.S)
+
+
+def strftime_parts(node: exp.Expr, value: exp.Expr, shape: str) -> exp.Expr:
+    """CAST(time AS STRING FORMAT …)."""
+    kind = kind_of(value) or Kind.TIMESTAMP
+    pieces = [_cast_piece(match, node) for match in _CAST_ELEMENT.finditer(shape)]
+    merged = _merged(pieces) or ["''"]
+    local = fragment("('1970-01-01'::DATE + {0})", value) if kind is Kind.TIME else clock(value)
+    return once(" || ".join(merged), local)
+
+
+def _cast_piece(match: re.Match[str], node: exp.Expr) -> str:
+    spelled = match[0]
+    if match[1] is not None:
+        return "=" + match[1].replace("%", "%%")
+    word = _CAST_WORDS.get(spelled.upper())
+    if word is None:
+        if spelled.isalnum():
+            unsupported(node, f"The format element '{spelled}'")
+        return "=" + spelled.replace("%", "%%")
+    if word.startswith("E"):
+        return f"printf('%0{word[1]}d', (epoch_us(@a) % 1000000) // {10 ** (6 - int(word[1]))})"
+    if word in ("TZH", "TZM"):
+        return "=+00" if word == "TZH" else "=00"
+    return _cased(word, spelled)
+
+
+def _cased(word: str, spelled: str) -> str:
+    """Names of months and days follow the case of the element that asks for them."""
+    if word not in "bBaAp":
+        return f"=%{word}"
+    if spelled.isupper():
+        return f"upper(strftime(@a, '%{word}'))"
+    return f"lower(strftime(@a, '%{word}'))" if spelled.islower() else f"=%{word}"
+
+
+MEANING = Meaning(nodes={exp.TimeToStr: _format})

@@ -1,0 +1,164 @@
+"""The turns of phrase that the rules share: failing, reading one type as another, asking what is constant."""
+
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import is_safe
+from cordwood.sql.typing import kind_of
+
+# Raised texts begin with this, so that the engine's faults can be told from the query's.
+VALUE_ERROR: Final = "cordwood: "
+
+# Where a literal that was lowered keeps its value.
+CONSTANT: Final = "constant"
+
+NAMES: Final = {
+    Kind.STRING: "VARCHAR",
+    Kind.BYTES: "BLOB",
+    Kind.INT64: "BIGINT",
+    Kind.FLOAT64: "DOUBLE",
+    Kind.NUMERIC: "DECIMAL(38, 9)",
+    Kind.BIGNUMERIC: "DECIMAL(38, 18)",
+    Kind.BOOL: "BOOLEAN",
+    Kind.TIMESTAMP: "TIMESTAMPTZ",
+    Kind.DATETIME: "TIMESTAMP",
+    Kind.DATE: "DATE",
+    Kind.TIME: "TIME",
+    Kind.INTERVAL: "INTERVAL",
+    Kind.JSON: "JSON",
+    Kind.VARIANT: "VARIANT",
+}
+
+
+def text(value: str) -> exp.Expr:
+    return exp.Literal.string(value)
+
+
+def number(value: int) -> exp.Expr:
+    return exp.Literal.number(value)
+
+
+def null() -> exp.Expr:
+    return exp.Null()
+
+
+def quoted(value: str) -> str:
+    """A text of ours as a literal inside a template."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def fail(node: exp.Expr, message: str) -> str:
+    """Template text that raises a value error, or is NULL where the author wrote SAFE."""
+    return "NULL" if is_safe(node) else f"error({quoted(VALUE_ERROR + message)})"
+
+
+def constant(node: exp.Expr | None) -> str | int | float | bool | None:
+    """The value of a literal; None for everything else."""
+    if isinstance(node, exp.Paren):
+        return constant(node.this)
+    if isinstance(node, exp.Neg):
+        inner = constant(node.this)
+        return -inner if isinstance(inner, (int, float)) else None
+    if isinstance(node, exp.Boolean):
+        return bool(node.this)
+    if node is not None and node.meta_get(CONSTANT) is not None:
+        return node.meta[CONSTANT]  # type: ignore[no-any-return]
+    if not isinstance(node, exp.Literal):
+        return None
+    if node.is_string:
+        return str(node.this)
+    return int(node.this, 0) if is_whole(node) else float(node.this)
+
+
+def is_whole(node: exp.Expr) -> bool:
+    spelled = str(node.this).lower()
+    return spelled.isdigit() or spelled.startswith("0x")
+
+
+def constant_text(node: exp.Expr | None) -> str | None:
+    value = constant(node)
+    return value if isinstance(value, str) else None
+
+
+def constant_int(node: exp.Expr | None) -> int | None:
+    value = constant(node)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def is_null(node: exp.Expr | None) -> bool:
+    return isinstance(node, exp.Null)
+
+
+def is_simple(node: exp.Expr) -> bool:
+    """Whether writing it twice costs nothing."""
+    return isinstance(node, (exp.Column, exp.Literal, exp.Null, exp.Parameter, exp.Boolean)) or (
+        isinstance(node, (exp.Cast, exp.Neg, exp.Paren)) and is_simple(node.this)
+    )
+
+
+def type_text(datatype: Datatype | None) -> str | None:
+    """The engine's name of a type; None when a part of it is not known."""
+    if datatype is None:
+        return None
+    if datatype.kind is Kind.ARRAY:
+        element = type_text(datatype.element)
+        return f"{element}[]" if element else None
+    if datatype.kind is Kind.STRUCT:
+        return _struct_text(datatype)
+    return NAMES[datatype.kind]
+
+
+def _struct_text(datatype: Datatype) -> str | None:
+    parts = [(field_name(datatype, at), type_text(field)) for at, (_, field) in enumerate(datatype.fields)]
+    if not parts or any(part is None for _, part in parts):
+        return None
+    inner = ", ".join(f'"{name}" {part}' for name, part in parts)
+    return f"STRUCT({inner})"
+
+
+def field_name(datatype: Datatype, at: int) -> str:
+    """Fields without a name, and those whose name is taken, are named by their place."""
+    names = [name.lower() for name, _ in datatype.fields]
+    name = datatype.fields[at][0]
+    if not name or name.lower() in names[:at]:
+        return f"_field_{at + 1}"
+    return name.replace('"', '""')
+
+
+def once(template: str, *parts: exp.Expr) -> exp.Expr:
+    """A template that says its parts more than once, as `a`, `b`, `c`…: those that cost are worked out once."""
+    if all(map(is_simple, parts)):
+        names = {chr(97 + at): "{" + str(at) + "}" for at in range(len(parts))}
+        return fragment(_swap(template, names), *parts)
+    fields = ", ".join(f"{chr(97 + at)} := {{{at}}}" for at in range(len(parts)))
+    names = {chr(97 + at): f"_v.{chr(97 + at)}" for at in range(len(parts))}
+    return fragment(f"list_transform([struct_pack({fields})], lambda _v: {_swap(template, names)})[1]", *parts)
+
+
+def _swap(template: str, names: dict[str, str]) -> str:
+    """Put other texts for `@a`, `@b`…"""
+    for name, other in names.items():
+        template = template.replace("@" + name, other)
+    return template
+
+
+def attempt(node: exp.Expr, template: str, *parts: exp.Expr) -> exp.Expr:
+    """A template of `@a`, `@b`… that the engine may refuse: NULL then where the author wrote SAFE."""
+    if not is_safe(node):
+        return once(template, *parts)
+    return once(f"try({template})", *parts)
+
+
+def naive(node: exp.Expr) -> exp.Expr:
+    """A TIMESTAMP as its UTC wall clock: the engine's arithmetic on those is ten times faster."""
+    return fragment("make_timestamp(epoch_us({0}))", node)
+
+
+def instant(node: exp.Expr) -> exp.Expr:
+    """A UTC wall clock as the TIMESTAMP it is."""
+    return fragment("make_timestamptz(epoch_us({0}))", node)
+
+

@@ -1,0 +1,32 @@
+"""DuckDB's dialect as the compiler needs it: where streams lie, BigQuery's meaning in its words, and printing."""
+
+from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
+
+from cordwood.engines.duckdb.rules import RULES
+from cordwood.engines.duckdb.tables import stream_table
+from cordwood.sql.fragment import print_tree
+from cordwood.sql.stages import Lowered, Resolved
+from cordwood.sql.target import StreamTable
+from cordwood.sql.typing import annotate
+
+
+class DuckDBTarget:
+    """Pure: it knows names and rules, never a connection."""
+
+    name = "duckdb"
+
+    def __init__(self) -> None:
+        self._printer = Dialect.get_or_raise("duckdb").generator
+
+    def stream_table(self, stream: str) -> StreamTable:
+        return stream_table(stream)
+
+    def lower(self, resolved: Resolved) -> Lowered:
+        tree = resolved.tree.copy()
+        annotate(tree)
+        return Lowered(RULES.lower(tree), resolved)
+
+    def print(self, tree: exp.Expression) -> str:
+        generator = self._printer()
+        return print_tree(tree.copy(), lambda node: generator.generate(node, copy=False))

@@ -1,0 +1,93 @@
+"""A node that is an engine's own text with holes for trees, printed as it stands."""
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from sqlglot import exp
+
+# sqlglot's compiled nodes cannot be subclassed; no text can spell this name past `admit`.
+FRAGMENT: Final = "$fragment"
+
+_HOLE: Final = re.compile(r"\{(\d+)\}")
+_ATOM: Final = re.compile(r"[\w.]+|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
+_CLOSERS: Final = {"(": ")", "[": "]"}
+
+Printer = Callable[[exp.Expr], str]
+
+
+def fragment(template: str, *parts: exp.Expr) -> exp.Expr:
+    """`{0}` stands for the first part, as often as it is written; parts are set in parentheses where needed."""
+    return exp.Anonymous(this=FRAGMENT, expressions=[exp.Literal.string(template), *parts])
+
+
+def is_fragment(node: object) -> bool:
+    return isinstance(node, exp.Anonymous) and node.this == FRAGMENT
+
+
+def template_of(node: exp.Expr) -> str:
+    text: str = node.expressions[0].this
+    return text
+
+
+def print_tree(tree: exp.Expr, printer: Printer) -> str:
+    """Print with the dialect's printer, every fragment by its own text. Uses up the tree."""
+    if is_fragment(tree):
+        return _print_fragment(tree, printer)
+    for node in _outermost(tree):
+        text = _print_fragment(node, printer)
+        node.replace(exp.Var(this=text if is_closed(text) else f"({text})"))
+    return printer(tree)
+
+
+def _outermost(tree: exp.Expr) -> list[exp.Expr]:
+    """The fragments that stand in no other fragment."""
+    return list(filter(is_fragment, tree.walk(prune=is_fragment)))
+
+
+def _print_fragment(node: exp.Expr, printer: Printer) -> str:
+    template = template_of(node)
+    texts = [print_tree(part, printer) for part in node.expressions[1:]]
+
+    def fill(hole: re.Match[str]) -> str:
+        text = texts[int(hole[1])]
+        return text if _stands_alone(template, hole) or is_closed(text) else f"({text})"
+
+    return _HOLE.sub(fill, template)
+
+
+def _stands_alone(template: str, hole: re.Match[str]) -> bool:
+    """Whether commas or brackets on both sides keep the hole apart."""
+    before = template[: hole.start()].rstrip()[-1:]
+    after = template[hole.end() :].lstrip()[:1]
+    return before in ("(", ",", "[", "") and after in (")", ",", "]", "")
+
+
+def is_closed(text: str) -> bool:
+    """Whether the text is one atom or one bracketed whole, so that no operator can reach into it."""
+    atom = _ATOM.match(text)
+    at = atom.end() if atom else 0
+    if at == len(text):
+        return True
+    if text[at] not in _CLOSERS:
+        return False
+    return _closing(text, at) == len(text) - 1
+
+
+def _closing(text: str, opened: int) -> int:
+    """Where the bracket at `opened` closes, quotes skipped; -1 when it never does."""
+    stack: list[str] = []
+    at = opened
+    while at < len(text):
+        char = text[at]
+        if char in "'\"":
+            at = text.index(char, at + 1)
+        elif char in _CLOSERS:
+            stack.append(_CLOSERS[char])
+        elif stack and char == stack[-1]:
+            stack.pop()
+            if not stack:
+                return at
+        at += 1
+    return -1
+

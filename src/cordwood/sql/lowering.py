@@ -1,0 +1,93 @@
+"""How a target puts a tree into its own words: every node once, its parts first, by a table of rules."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NoReturn
+
+from sqlglot import exp
+
+from cordwood.errors import QueryUnsupported, Span
+from cordwood.sql.typing import inherit
+
+Rule = Callable[[exp.Expr], exp.Expr]
+
+# What a rule may leave of the author's names: it calls the function that the author named.
+_SAFE: Final = "safe"
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """One meaning: what becomes of nodes of a class, of functions that sqlglot has no class for, and of whole
+    nodes before their parts are lowered."""
+
+    nodes: Mapping[type[exp.Expr], Rule] = field(default_factory=dict)
+    named: Mapping[str, Rule] = field(default_factory=dict)
+    first: Mapping[type[exp.Expr], Rule] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """All meanings of a target, looked up by the class of the node."""
+
+    nodes: Mapping[type[exp.Expr], Rule]
+    named: Mapping[str, Rule]
+    first: Mapping[type[exp.Expr], Rule]
+
+    def lower(self, node: exp.Expr) -> exp.Expr:
+        before = self.first.get(type(node))
+        if before is not None:
+            node = _replaced(node, before)
+        for part in list(node.iter_expressions()):
+            lowered = self.lower(part)
+            if lowered is not part:
+                part.replace(lowered)
+        rule = self._rule(node)
+        return _replaced(node, rule) if rule else node
+
+    def _rule(self, node: exp.Expr) -> Rule | None:
+        if isinstance(node, exp.Anonymous):
+            return self.named.get(str(node.this).upper())
+        return self.nodes.get(type(node))
+
+
+def _replaced(node: exp.Expr, rule: Rule) -> exp.Expr:
+    return inherit(rule(node), node)
+
+
+def joined(meanings: Iterable[Meaning]) -> Rules:
+    """One table of all meanings; two that speak of the same node are a mistake of ours."""
+    rules = Rules({}, {}, {})
+    for meaning in meanings:
+        for table, part in ((rules.nodes, meaning.nodes), (rules.named, meaning.named), (rules.first, meaning.first)):
+            twice = table.keys() & part.keys()
+            if twice:
+                raise ValueError(f"two meanings of {twice}")
+            table.update(part)  # type: ignore[attr-defined]
+    return rules
+
+
+def unsupported(node: exp.Expr, what: str) -> NoReturn:
+    raise QueryUnsupported(f"{what} is not supported", span=place_of(node))
+
+
+def place_of(node: exp.Expr) -> Span | None:
+    """Where the nearest node with a place stands in the author's text."""
+    for candidate in (node, *node.find_all(exp.Expr)):
+        line, column = candidate.meta_get("line"), candidate.meta_get("col")
+        if line is not None and column is not None:
+            return Span(line, column - (candidate.meta_get("end", column) - candidate.meta_get("start", column)))
+    return None
+
+
+def name_of(node: exp.Expr) -> str:
+    """The function's name as the author's dialect has it."""
+    return str(node.meta_get("bigquery_name") or getattr(node, "name", "")).upper()
+
+
+def mark_safe(node: exp.Expr) -> exp.Expr:
+    node.meta[_SAFE] = True
+    return node
+
+
+def is_safe(node: exp.Expr) -> bool:
+    return bool(node.meta_get(_SAFE))

@@ -1,0 +1,6 @@
+"""What BigQuery's type of every expression is, told from the tree alone."""
+
+from cordwood.sql.typing.annotate import annotate
+from cordwood.sql.typing.marks import datatype_of, inherit, kind_of, typed_as
+
+__all__ = ["annotate", "datatype_of", "inherit", "kind_of", "typed_as"]

@@ -1,0 +1,213 @@
+"""Walk a query, scope within scope, and note the type of every expression on its node."""
+
+from sqlglot import exp
+
+from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.typing.datatypes import INT64, common, spelled, struct_of
+from cordwood.sql.typing.expressions import result_of
+from cordwood.sql.typing.marks import datatype_of, typed_as
+from cordwood.sql.typing.scopes import Columns, Relation, Scope
+
+
+def annotate(tree: exp.Expr) -> Relation:
+    """Note the types in a whole statement; what comes back are its columns."""
+    return _query(tree, Scope())
+
+
+def _query(node: exp.Expr, outer: Scope) -> Relation:
+    scope = Scope(ctes=_ctes(node, outer), parent=outer)
+    if isinstance(node, exp.Select):
+        return _select(node, scope)
+    if isinstance(node, exp.SetOperation):
+        return _set_operation(node, scope)
+    if isinstance(node, exp.Subquery):
+        inner = _query(node.this, scope)
+        _modifiers(node, Scope(scope.ctes, outer, {"": inner}))
+        return inner
+    if isinstance(node, exp.Table):
+        return _relation(node, scope)
+    return Relation([])
+
+
+def _ctes(node: exp.Expr, outer: Scope) -> dict[str, Relation]:
+    ctes = dict(outer.ctes)
+    with_ = node.args.get("with_")
+    for cte in with_.expressions if with_ else ():
+        if with_ is not None and with_.args.get("recursive"):
+            ctes[cte.alias.lower()] = _anchor(cte, Scope(ctes, outer.parent))
+        ctes[cte.alias.lower()] = _renamed(_query(cte.this, Scope(ctes, outer)), cte)
+    return ctes
+
+
+def _anchor(cte: exp.Expr, scope: Scope) -> Relation:
+    """The columns of a recursive CTE as its first branch gives them."""
+    body = cte.this
+    while isinstance(body, (exp.SetOperation, exp.Subquery, exp.Paren)):
+        body = body.this
+    return _renamed(_query(body, scope), cte)
+
+
+def _renamed(relation: Relation, node: exp.Expr) -> Relation:
+    names = [column.name for column in (node.args["alias"].columns if node.args.get("alias") else ())]
+    if not names:
+        return relation
+    return Relation([(name, datatype) for name, (_, datatype) in zip(names, relation.columns, strict=False)])
+
+
+def _set_operation(node: exp.Expr, scope: Scope) -> Relation:
+    left, right = _query(node.this, scope), _query(node.expression, scope)
+    columns: Columns = list(left.columns)
+    if len(left.columns) == len(right.columns):
+        columns = [
+            (name, common((one, other)))
+            for (name, one), (_, other) in zip(left.columns, right.columns, strict=True)
+        ]
+    result = Relation(columns, common((left.value, right.value)))
+    _modifiers(node, Scope(scope.ctes, scope.parent, {"": result}))
+    return result
+
+
+def _select(node: exp.Expr, scope: Scope) -> Relation:
+    _sources(node, scope)
+    columns = [column for item in node.expressions for column in _projection(item, scope)]
+    for key, clause in node.args.items():
+        if key not in ("expressions", "from_", "joins", "with_", "laterals"):
+            for part in clause if isinstance(clause, list) else [clause]:
+                if isinstance(part, exp.Expr):
+                    _expression(part, _with_aliases(scope, columns))
+    value = None
+    if node.args.get("kind"):
+        value = columns[0][1] if node.args["kind"] == "VALUE" and columns else struct_of(columns)
+        columns = list(value.fields) if value and value.kind is Kind.STRUCT else columns
+    return Relation(columns, value)
+
+
+def _with_aliases(scope: Scope, columns: Columns) -> Scope:
+    """Clauses after SELECT may also name its columns."""
+    return Scope(scope.ctes, Scope(scope.ctes, scope.parent, {"": Relation(columns)}), dict(scope.relations))
+
+
+def _modifiers(node: exp.Expr, scope: Scope) -> None:
+    for key in ("order", "limit", "offset"):
+        if node.args.get(key):
+            _expression(node.args[key], scope)
+
+
+def _sources(node: exp.Expr, scope: Scope) -> None:
+    from_ = node.args.get("from_")
+    if from_ is not None:
+        _source(from_.this, scope)
+    for join in (*node.args.get("joins", ()), *node.args.get("laterals", ())):
+        _source(join.this, scope)
+        if join.args.get("on"):
+            _expression(join.args["on"], scope)
+
+
+def _source(node: exp.Expr, scope: Scope) -> None:
+    relation = _pivoted(_relation(node, scope), node, scope)
+    scope.relations[_name_of(node, scope)] = relation
+    for join in node.args.get("joins") or ():
+        _source(join.this, scope)
+        if join.args.get("on"):
+            _expression(join.args["on"], scope)
+
+
+def _name_of(node: exp.Expr, scope: Scope) -> str:
+    alias = node.args.get("alias")
+    if isinstance(node, exp.Unnest) and alias is not None and not alias.name and alias.columns:
+        return str(alias.columns[0].name).lower()
+    return (node.alias or (node.name if isinstance(node, exp.Table) else "")).lower() or f"#{len(scope.relations)}"
+
+
+def _relation(node: exp.Expr, scope: Scope) -> Relation:
+    if isinstance(node, exp.Unnest):
+        return _unnest(node, scope)
+    if isinstance(node, exp.Subquery):
+        if isinstance(node.this, (exp.Table, exp.Unnest)):
+            _source(node.this, scope)
+            return Relation([])
+        inner = Scope(scope.ctes, scope) if scope.relations else scope
+        return _renamed(_query(node.this, Scope(inner.ctes, scope)), node)
+    if isinstance(node, exp.Table):
+        return scope.ctes.get(node.name.lower(), Relation([])) if not node.db else Relation([])
+    return Relation([])
+
+
+def _unnest(node: exp.Expr, scope: Scope) -> Relation:
+    array = node.expressions[0]
+    _expression(array, scope)
+    datatype = datatype_of(array)
+    element = datatype.element if datatype and datatype.kind is Kind.ARRAY else datatype
+    alias = node.args.get("alias")
+    names = [column.name for column in alias.columns] if alias else []
+    columns: Columns = list(element.fields) if element and element.kind is Kind.STRUCT else []
+    columns += [(names[0] if names else "", element)]
+    offset = node.args.get("offset")
+    if isinstance(offset, exp.Expr):
+        columns.append((offset.name, INT64))
+    return Relation(columns, element)
+
+
+def _pivoted(relation: Relation, node: exp.Expr, scope: Scope) -> Relation:
+    """A pivot's columns are told by their values, so their types are left open."""
+    pivots = node.args.get("pivots")
+    if not pivots:
+        return relation
+    inner = Scope(scope.ctes, scope, {"": relation})
+    for pivot in pivots:
+        _expression(pivot, inner)
+    return Relation([column for column in relation.columns])
+
+
+def _projection(item: exp.Expr, scope: Scope) -> Columns:
+    if isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star)):
+        return _starred(item, scope)
+    datatype = _expression(item, scope)
+    if isinstance(item, exp.Dot) and isinstance(item.expression, exp.Star):
+        base = datatype_of(item.this)
+        return list(base.fields) if base else []
+    return [(item.alias_or_name, datatype)]
+
+
+def _starred(item: exp.Expr, scope: Scope) -> Columns:
+    table = item.text("table").lower() if isinstance(item, exp.Column) else ""
+    star = item.this if isinstance(item, exp.Column) else item
+    dropped = {name.name.lower() for name in star.args.get("except_") or ()}
+    columns: Columns = []
+    for name, relation in scope.relations.items():
+        if not table or name == table:
+            columns += relation.columns
+    return [column for column in columns if column[0].lower() not in dropped]
+
+
+def _expression(node: exp.Expr, scope: Scope) -> Datatype | None:
+    """The type of one expression, once its parts have theirs."""
+    if isinstance(node, exp.Query):
+        return _scalar(node, scope)
+    if isinstance(node, exp.Column):
+        return _note(node, _column(node, scope))
+    for part in node.iter_expressions():
+        if not isinstance(part, (exp.Identifier, exp.DataType, exp.Var)):
+            _expression(part, scope)
+    return _note(node, result_of(node))
+
+
+def _column(node: exp.Expr, scope: Scope) -> Datatype | None:
+    own = spelled(node.type)
+    if own is not None:
+        return own
+    if isinstance(node.this, exp.Star):
+        return None
+    return scope.column(node.name.lower(), node.text("table").lower())
+
+
+def _scalar(node: exp.Expr, scope: Scope) -> Datatype | None:
+    """A query used as a value: the type of its only column, or of its row."""
+    relation = _query(node, Scope(scope.ctes, scope))
+    datatype = relation.value or (relation.columns[0][1] if relation.columns else None)
+    return _note(node, datatype)
+
+
+def _note(node: exp.Expr, datatype: Datatype | None) -> Datatype | None:
+    typed_as(node, datatype)
+    return datatype

@@ -1,0 +1,99 @@
+"""BigQuery's types: the shared simple ones, those a tree spells, and which type two of them have together."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.model.datatype import Datatype, Kind
+
+STRING: Final = Datatype(Kind.STRING)
+BYTES: Final = Datatype(Kind.BYTES)
+INT64: Final = Datatype(Kind.INT64)
+FLOAT64: Final = Datatype(Kind.FLOAT64)
+NUMERIC: Final = Datatype(Kind.NUMERIC)
+BIGNUMERIC: Final = Datatype(Kind.BIGNUMERIC)
+BOOL: Final = Datatype(Kind.BOOL)
+TIMESTAMP: Final = Datatype(Kind.TIMESTAMP)
+DATETIME: Final = Datatype(Kind.DATETIME)
+DATE: Final = Datatype(Kind.DATE)
+TIME: Final = Datatype(Kind.TIME)
+INTERVAL: Final = Datatype(Kind.INTERVAL)
+JSON: Final = Datatype(Kind.JSON)
+VARIANT: Final = Datatype(Kind.VARIANT)
+
+_BY_DTYPE: Final = {
+    exp.DType.TEXT: STRING,
+    exp.DType.VARCHAR: STRING,
+    exp.DType.BINARY: BYTES,
+    exp.DType.VARBINARY: BYTES,
+    exp.DType.BIGINT: INT64,
+    exp.DType.INT: INT64,
+    exp.DType.SMALLINT: INT64,
+    exp.DType.TINYINT: INT64,
+    exp.DType.DOUBLE: FLOAT64,
+    exp.DType.FLOAT: FLOAT64,
+    exp.DType.DECIMAL: NUMERIC,
+    exp.DType.BIGDECIMAL: BIGNUMERIC,
+    exp.DType.BOOLEAN: BOOL,
+    exp.DType.TIMESTAMPTZ: TIMESTAMP,
+    exp.DType.TIMESTAMP: DATETIME,
+    exp.DType.DATETIME: DATETIME,
+    exp.DType.DATE: DATE,
+    exp.DType.TIME: TIME,
+    exp.DType.INTERVAL: INTERVAL,
+    exp.DType.JSON: JSON,
+    exp.DType.VARIANT: VARIANT,
+}
+
+_RANK: Final = {Kind.INT64: 0, Kind.NUMERIC: 1, Kind.BIGNUMERIC: 2, Kind.FLOAT64: 3}
+
+
+def array_of(element: Datatype | None) -> Datatype:
+    return Datatype(Kind.ARRAY, element=element)
+
+
+def struct_of(fields: Iterable[tuple[str, Datatype | None]]) -> Datatype:
+    return Datatype(Kind.STRUCT, fields=tuple(fields))
+
+
+def spelled(node: exp.Expr | None) -> Datatype | None:
+    """The type that a tree spells, as in a CAST; None when it is none of BigQuery's."""
+    if not isinstance(node, exp.DataType):
+        return None
+    if node.this == exp.DType.ARRAY:
+        return array_of(spelled(node.expressions[0]) if node.expressions else None)
+    if node.this == exp.DType.STRUCT:
+        return struct_of(_spelled_field(field) for field in node.expressions)
+    return _BY_DTYPE.get(node.this)
+
+
+def _spelled_field(field: exp.Expr) -> tuple[str, Datatype | None]:
+    if isinstance(field, exp.ColumnDef):
+        return field.name, spelled(field.args.get("kind"))
+    return "", spelled(field)
+
+
+def is_number(datatype: Datatype | None) -> bool:
+    return datatype is not None and datatype.kind in _RANK
+
+
+def common(types: Iterable[Datatype | None]) -> Datatype | None:
+    """The type that values of these types have together; an untyped NULL gives way to all."""
+    result: Datatype | None = None
+    for datatype in types:
+        result = datatype if result is None else result if datatype is None else _wider(result, datatype)
+    return result
+
+
+def _wider(one: Datatype, other: Datatype) -> Datatype:
+    if one.kind in _RANK and other.kind in _RANK:
+        return one if _RANK[one.kind] >= _RANK[other.kind] else other
+    if one.kind is other.kind is Kind.ARRAY:
+        return array_of(common((one.element, other.element)))
+    if one.kind is other.kind is Kind.STRUCT and len(one.fields) == len(other.fields):
+        return struct_of((a[0], common((a[1], b[1]))) for a, b in zip(one.fields, other.fields, strict=True))
+    # A literal text beside a time is read as that time; an event's value takes the type it is used with.
+    if one.kind in (Kind.STRING, Kind.VARIANT):
+        return other
+    return one

@@ -1,0 +1,339 @@
+"""How the type of an expression follows from those of its parts."""
+
+from collections.abc import Callable
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.nodes import EVENT_ARRAY_ELEMENTS, EVENT_ELEMENTS, EVENT_PATH, IS_RECORD
+from cordwood.sql.typing.datatypes import (
+    BIGNUMERIC,
+    BOOL,
+    BYTES,
+    DATE,
+    DATETIME,
+    FLOAT64,
+    INT64,
+    INTERVAL,
+    JSON,
+    NUMERIC,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    VARIANT,
+    array_of,
+    common,
+    spelled,
+    struct_of,
+)
+from cordwood.sql.typing.marks import datatype_of, kind_of
+from cordwood.sql.typing.results import BY_NAME, BY_NODE
+from cordwood.sql.typing.scopes import field_of
+
+Rule = Callable[[exp.Expr], Datatype | None]
+
+
+def result_of(node: exp.Expr) -> Datatype | None:
+    """The type of a node whose parts are annotated."""
+    fixed = BY_NODE.get(type(node))
+    if fixed is not None:
+        return fixed
+    rule = _RULES.get(type(node))
+    return rule(node) if rule else None
+
+
+def _this(node: exp.Expr) -> Datatype | None:
+    return datatype_of(node.this) if isinstance(node.this, exp.Expr) else None
+
+
+def _literal(node: exp.Expr) -> Datatype | None:
+    if node.is_string:
+        return STRING
+    text = str(node.this).lower()
+    return INT64 if text.isdigit() or text.startswith("0x") else FLOAT64
+
+
+def _operands(node: exp.Expr) -> tuple[Datatype | None, Datatype | None]:
+    return _this(node), datatype_of(node.expression)
+
+
+def _arithmetic(node: exp.Expr) -> Datatype | None:
+    left, right = _operands(node)
+    kinds = (left.kind if left else None, right.kind if right else None)
+    if isinstance(node, exp.Sub) and kinds[0] == kinds[1] and kinds[0] in _TIMES:
+        return INTERVAL
+    if kinds[0] is Kind.DATE and (kinds[1] is Kind.INT64 or kinds[1] is None):
+        return DATE
+    if Kind.INTERVAL in kinds:
+        return _shifted(left, right)
+    return _known_number(common((left, right)))
+
+
+_TIMES: Final = (Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME)
+
+
+def _shifted(left: Datatype | None, right: Datatype | None) -> Datatype | None:
+    """A time and an interval give a time; a date and an interval give a DATETIME."""
+    other = right if left and left.kind is Kind.INTERVAL else left
+    if other is not None and other.kind is Kind.DATE:
+        return DATETIME
+    return INTERVAL if other is None or other.kind is Kind.INT64 else other
+
+
+def _known_number(datatype: Datatype | None) -> Datatype | None:
+    return FLOAT64 if datatype is not None and datatype.kind in (Kind.VARIANT, Kind.STRING, Kind.JSON) else datatype
+
+
+def _division(node: exp.Expr) -> Datatype | None:
+    datatype = common(_operands(node))
+    if datatype is not None and datatype.kind is Kind.INTERVAL:
+        return INTERVAL
+    return datatype if datatype in (NUMERIC, BIGNUMERIC) else FLOAT64
+
+
+def _whole_as_float(node: exp.Expr) -> Datatype | None:
+    """ROUND, FLOOR, AVG and their like: integers become FLOAT64, other numbers stay."""
+    datatype = _argument(node)
+    return datatype if datatype in (NUMERIC, BIGNUMERIC, INTERVAL) else FLOAT64
+
+
+def _argument(node: exp.Expr) -> Datatype | None:
+    """The type of an aggregate's argument, its modifiers taken off."""
+    inner = node.this
+    while isinstance(inner, (exp.Order, exp.Limit, exp.HavingMax, exp.IgnoreNulls, exp.RespectNulls)):
+        inner = inner.this
+    if isinstance(inner, exp.Distinct):
+        return datatype_of(inner.expressions[0])
+    return datatype_of(inner) if isinstance(inner, exp.Expr) else None
+
+
+def _sum(node: exp.Expr) -> Datatype | None:
+    return _known_number(_argument(node))
+
+
+def _list_of_argument(node: exp.Expr) -> Datatype | None:
+    return array_of(_argument(node))
+
+
+def _branches(node: exp.Expr) -> Datatype | None:
+    ifs = [datatype_of(branch.args.get("true")) for branch in node.args["ifs"]]
+    return common([*ifs, datatype_of(node.args.get("default"))])
+
+
+def _if(node: exp.Expr) -> Datatype | None:
+    return common((datatype_of(node.args.get("true")), datatype_of(node.args.get("false"))))
+
+
+def _all_arguments(node: exp.Expr) -> Datatype | None:
+    return common([_this(node), *(datatype_of(item) for item in node.expressions)])
+
+
+def _array(node: exp.Expr) -> Datatype | None:
+    return array_of(common(datatype_of(item) for item in node.expressions))
+
+
+def _struct(node: exp.Expr) -> Datatype | None:
+    return struct_of(map(_struct_field, node.expressions))
+
+
+def _struct_field(item: exp.Expr) -> tuple[str, Datatype | None]:
+    if isinstance(item, exp.PropertyEQ):
+        return item.name, datatype_of(item.expression)
+    name = item.name if isinstance(item, (exp.Column, exp.Dot)) else item.alias
+    return name, datatype_of(item)
+
+
+def _bracket(node: exp.Expr) -> Datatype | None:
+    base = _this(node)
+    return base.element if base and base.kind is Kind.ARRAY else base if base in (JSON, VARIANT) else None
+
+
+def _dot(node: exp.Expr) -> Datatype | None:
+    return field_of(_this(node), node.expression.name) if node.expression else None
+
+
+def _cast(node: exp.Expr) -> Datatype | None:
+    return spelled(node.args.get("to"))
+
+
+def _nvl(node: exp.Expr) -> Datatype | None:
+    return common(_operands(node))
+
+
+def _trunc(node: exp.Expr) -> Datatype | None:
+    return _time_or(node, _FALLBACK[type(node)])
+
+
+def _time_or(node: exp.Expr, fallback: Datatype) -> Datatype:
+    datatype = _this(node)
+    return datatype if datatype is not None and datatype.kind in _TIMES else fallback
+
+
+_FALLBACK: Final[dict[type[exp.Expr], Datatype]] = {
+    exp.TimestampTrunc: TIMESTAMP,
+    exp.TimestampAdd: TIMESTAMP,
+    exp.TimestampSub: TIMESTAMP,
+    exp.DatetimeTrunc: DATETIME,
+    exp.DatetimeAdd: DATETIME,
+    exp.DatetimeSub: DATETIME,
+    exp.DateTrunc: DATE,
+    exp.DateAdd: DATE,
+    exp.DateSub: DATE,
+    exp.TimeTrunc: TIME,
+    exp.TimeAdd: TIME,
+    exp.TimeSub: TIME,
+}
+
+
+def _text_or_bytes(node: exp.Expr) -> Datatype | None:
+    datatype = _argument(node)
+    return BYTES if datatype == BYTES else STRING
+
+
+def _concat(node: exp.Expr) -> Datatype | None:
+    return BYTES if node.expressions and kind_of(node.expressions[0]) is Kind.BYTES else STRING
+
+
+def _joined(node: exp.Expr) -> Datatype | None:
+    left, right = _operands(node)
+    if left is not None and left.kind in (Kind.ARRAY, Kind.BYTES):
+        return left
+    return right if right is not None and right.kind in (Kind.ARRAY, Kind.BYTES) else STRING
+
+
+def _json_extract(node: exp.Expr) -> Datatype | None:
+    return JSON if _this(node) == JSON else STRING
+
+
+def _json_list(node: exp.Expr) -> Datatype | None:
+    return array_of(JSON if _this(node) == JSON else STRING)
+
+
+def _json_text(node: exp.Expr) -> Datatype | None:
+    return JSON if node.args.get("to_json") else STRING
+
+
+def _top(node: exp.Expr) -> Datatype | None:
+    name = "count" if isinstance(node, exp.ApproxTopK) else "sum"
+    weight = INT64 if isinstance(node, exp.ApproxTopK) else datatype_of(node.expression)
+    return array_of(struct_of([("value", _argument(node)), (name, weight)]))
+
+
+def _series(node: exp.Expr) -> Datatype | None:
+    return array_of(common(datatype_of(node.args.get(key)) for key in ("start", "end", "step")))
+
+
+def _anonymous(node: exp.Expr) -> Datatype | None:
+    name = str(node.this).upper()
+    if node.this == EVENT_PATH:
+        return VARIANT
+    if node.this in (EVENT_ELEMENTS, EVENT_ARRAY_ELEMENTS):
+        return array_of(VARIANT)
+    if node.this == IS_RECORD:
+        return BOOL
+    return BY_NAME.get(name)
+
+
+def _parameter(node: exp.Expr) -> Datatype | None:
+    return spelled(node.type) or STRING
+
+
+def _element(node: exp.Expr) -> Datatype | None:
+    base = _this(node)
+    return base.element if base else None
+
+
+def _array_query(node: exp.Expr) -> Datatype | None:
+    items = node.expressions
+    if len(items) == 1 and isinstance(items[0], exp.Query):
+        return array_of(datatype_of(items[0]))
+    return _array(node)
+
+
+def _number(node: exp.Expr) -> Datatype | None:
+    return _known_number(_this(node))
+
+
+def _extract(node: exp.Expr) -> Datatype | None:
+    return {"DATE": DATE, "TIME": TIME, "DATETIME": DATETIME}.get(node.this.name.upper(), INT64)
+
+
+def _float_or_numeric(node: exp.Expr) -> Datatype | None:
+    datatype = common(_operands(node))
+    return datatype if datatype in (NUMERIC, BIGNUMERIC) else FLOAT64
+
+
+def _tuple(node: exp.Expr) -> Datatype | None:
+    return struct_of(("", datatype_of(item)) for item in node.expressions)
+
+
+_RULES: Final[dict[type[exp.Expr], Rule]] = {
+    exp.Literal: _literal,
+    exp.Anonymous: _anonymous,
+    exp.AnonymousAggFunc: _anonymous,
+    exp.Parameter: _parameter,
+    exp.Cast: _cast,
+    exp.TryCast: _cast,
+    exp.Struct: _struct,
+    exp.Tuple: _tuple,
+    exp.Array: _array_query,
+    exp.Bracket: _bracket,
+    exp.Dot: _dot,
+    exp.Case: _branches,
+    exp.If: _if,
+    exp.Concat: _concat,
+    exp.DPipe: _joined,
+    exp.Div: _division,
+    exp.SafeDivide: _division,
+    exp.Nullif: _this,
+    exp.ApproxTopK: _top,
+    exp.ApproxTopSum: _top,
+    exp.GenerateSeries: _series,
+    exp.JSONExtract: _json_extract,
+    exp.JSONExtractArray: _json_list,
+    exp.JSONFormat: _json_text,
+    exp.ArrayConcatAgg: _argument,
+    exp.ArrayFirst: _element,
+    exp.ArrayLast: _element,
+    exp.Interval: lambda node: INTERVAL,
+    exp.MakeInterval: lambda node: INTERVAL,
+    exp.JustifyInterval: lambda node: INTERVAL,
+    exp.JustifyDays: lambda node: INTERVAL,
+    exp.JustifyHours: lambda node: INTERVAL,
+    exp.Neg: _number,
+    exp.Abs: _number,
+    exp.Sign: _number,
+    exp.SafeNegate: _number,
+    exp.Split: lambda node: array_of(BYTES if _this(node) == BYTES else STRING),
+    exp.Pow: _float_or_numeric,
+    exp.Log: _float_or_numeric,
+    exp.PercentileCont: _float_or_numeric,
+    exp.IgnoreNulls: _this,
+    exp.RespectNulls: _this,
+    exp.Window: _this,
+    exp.Filter: _this,
+    exp.Extract: _extract,
+    **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Mod, exp.SafeAdd, exp.SafeSubtract, exp.SafeMultiply), _arithmetic),
+    **dict.fromkeys((exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor, exp.BitwiseLeftShift), _this),
+    exp.BitwiseRightShift: _this,
+    **dict.fromkeys((exp.Ceil, exp.Floor, exp.Round, exp.Trunc, exp.Avg), _whole_as_float),
+    exp.Sum: _sum,
+    **dict.fromkeys(
+        (exp.Min, exp.Max, exp.AnyValue, exp.PercentileDisc, exp.ArgMax, exp.ArgMin),
+        _argument,
+    ),
+    **dict.fromkeys((exp.FirstValue, exp.LastValue, exp.NthValue, exp.Lead, exp.Lag), _argument),
+    **dict.fromkeys((exp.ArrayAgg, exp.ApproxQuantiles), _list_of_argument),
+    **dict.fromkeys((exp.ArrayReverse, exp.ArrayConcat, exp.ArraySlice, exp.Subquery, exp.Paren, exp.Alias), _this),
+    **dict.fromkeys((exp.SafeFunc, exp.NetFunc, exp.AtTimeZone, exp.Order, exp.Limit, exp.Ordered, exp.HavingMax), _this),
+    exp.Distinct: lambda node: datatype_of(node.expressions[0]) if node.expressions else None,
+    **dict.fromkeys((exp.Coalesce, exp.Greatest, exp.Least), _all_arguments),
+    **dict.fromkeys(
+        (exp.Lower, exp.Upper, exp.Left, exp.Right, exp.Substring, exp.Reverse, exp.Repeat, exp.Replace, exp.Pad),
+        _text_or_bytes,
+    ),
+    **dict.fromkeys((exp.Trim, exp.RegexpExtract, exp.RegexpReplace, exp.Translate, exp.GroupConcat), _text_or_bytes),
+    **dict.fromkeys(_FALLBACK, _trunc),
+}
+

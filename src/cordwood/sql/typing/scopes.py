@@ -1,0 +1,59 @@
+"""What a name in a query stands for, as far as its type goes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.typing.datatypes import struct_of
+
+Columns = list[tuple[str, Datatype | None]]
+
+
+@dataclass(slots=True)
+class Relation:
+    """Columns by their order. `value` is the type of the whole row where a row is one value."""
+
+    columns: Columns
+    value: Datatype | None = None
+
+    def column(self, name: str) -> Datatype | None:
+        return next((datatype for column, datatype in self.columns if column.lower() == name), None)
+
+    def has(self, name: str) -> bool:
+        return any(column.lower() == name for column, _ in self.columns)
+
+    def row(self) -> Datatype:
+        return self.value or struct_of(self.columns)
+
+
+@dataclass(slots=True)
+class Scope:
+    """One FROM: its relations by alias, in the CTEs and the enclosing scope it sees."""
+
+    ctes: Mapping[str, Relation] = field(default_factory=dict)
+    parent: "Scope | None" = None
+    relations: dict[str, Relation] = field(default_factory=dict)
+
+    def column(self, name: str, table: str) -> Datatype | None:
+        found = self._own_column(name, table)
+        return found or (self.parent.column(name, table) if self.parent else None)
+
+    def _own_column(self, name: str, table: str) -> Datatype | None:
+        if table:
+            relation = self.relations.get(table)
+            if relation is None:
+                base = self._own_column(table, "")
+                return field_of(base, name)
+            return relation.column(name)
+        for relation in self.relations.values():
+            if relation.has(name):
+                return relation.column(name)
+        whole = self.relations.get(name)
+        return whole.row() if whole else None
+
+
+def field_of(datatype: Datatype | None, name: str) -> Datatype | None:
+    """The type of a struct's field; JSON and event values stay what they are."""
+    if datatype is None or datatype.kind in (Kind.JSON, Kind.VARIANT):
+        return datatype
+    return next((field for label, field in datatype.fields if label.lower() == name.lower()), None)
