@@ -1,0 +1,1 @@
+"""ClickHouse: a server or a cluster, or chDB inside the process, through one client."""

@@ -1,0 +1,145 @@
+"""The ClickHouse engine: the port, filled by a session, a storage and a target."""
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cordwood.engines.clickhouse.datatypes import Render, datatype_of, has_bytes, renderer, settled
+from cordwood.engines.clickhouse.pending import Pending
+from cordwood.engines.clickhouse.session import Query, Selected, Session
+from cordwood.engines.clickhouse.storage import Storage
+from cordwood.engines.clickhouse.target import ClickHouseTarget
+from cordwood.engines.engine import AnswerLimits, Appended, Cancel, StreamFacts
+from cordwood.errors import EngineUnreachable, QueryValue
+from cordwood.model.event import Batch
+from cordwood.model.rows import Column, Row, Rows
+from cordwood.model.shape import Shape
+from cordwood.model.stream import Stream
+from cordwood.sql.stages import Question
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How the engine is used. Without a folder nothing is kept while the server is away."""
+
+    cluster: str = ""
+    async_inserts: bool = False
+    memory_bytes: int = 1 << 30
+    pending_folder: Path | None = None
+    pending_bytes: int = 1 << 30
+
+
+# Two: a query may set how it is run (its own SETTINGS), and write nothing.
+_READ_ONLY: Final = 2
+
+
+class ClickHouse:
+    """Any number of these may share a database, in as many processes."""
+
+    def __init__(self, address: str, options: Options) -> None:
+        self.target = ClickHouseTarget()
+        self._options = options
+        self._session = Session(address)
+        self._storage = Storage(self._session, options.cluster, wait_for_async=options.async_inserts)
+        self._pending = Pending(options.pending_folder, options.pending_bytes) if options.pending_folder else None
+
+    def prepare(self, streams: Sequence[Stream]) -> None:
+        self._storage.prepare(streams)
+        self._drain()
+
+    def append(self, batches: Sequence[Batch]) -> list[Appended]:
+        """While the server is away events are kept on disk, where that is set up, and count as taken."""
+        self._drain()
+        if self._pending:
+            return self._keep(batches)
+        try:
+            return self._storage.append(batches)
+        except EngineUnreachable:
+            if self._pending is None:
+                raise
+            return self._keep(batches)
+
+    def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
+        mark = uuid.uuid4().hex
+        cancel.on_pull(lambda: self._session.stop(mark))
+        started = time.monotonic()
+        stack = ExitStack()
+        selected = stack.enter_context(self._session.select(self._query(question, limits, mark)))
+        with stack.pop_all() as opened:
+            columns, renders = _columns(selected, question)
+            rows = Rows(columns, ())
+            rows.batches = _batches(opened.pop_all(), selected, renders, limits.max_rows, rows, started=started)
+        return rows
+
+    def shapes(self) -> Mapping[str, Shape]:
+        return self._storage.shapes()
+
+    def facts(self) -> Mapping[str, StreamFacts]:
+        return self._storage.facts()
+
+    def sweep(self, now_us: int) -> int:
+        self._drain()
+        return self._storage.sweep(now_us)
+
+    def is_regex(self, pattern: str) -> str | None:
+        try:
+            self._session.rows("SELECT match('', {pattern:String})", {"pattern": pattern})
+        except QueryValue as problem:
+            return problem.message
+        return None
+
+    def close(self) -> None:
+        self._session.close()
+
+    def _keep(self, batches: Sequence[Batch]) -> list[Appended]:
+        if self._pending is not None:
+            self._pending.keep(batches)
+        return [Appended(len(batch.events), 0) for batch in batches]
+
+    def _drain(self) -> None:
+        if self._pending:
+            self._pending.drain(self._storage.append)
+
+    def _query(self, question: Question, limits: AnswerLimits, mark: str) -> Query:
+        statement = question.statement
+        settings = {
+            "readonly": _READ_ONLY,
+            "max_execution_time": limits.seconds,
+            "timeout_before_checking_execution_speed": 0,
+            "max_memory_usage": self._options.memory_bytes,
+            "max_result_rows": limits.max_rows + 1,
+            "result_overflow_mode": "break",
+        }
+        named = zip(statement.column_names, statement.column_types, strict=False)
+        in_bytes = tuple(name for name, datatype in named if has_bytes(datatype))
+        return Query(statement.sql, question.values, settings, mark, in_bytes)
+
+
+def _columns(selected: Selected, question: Question) -> tuple[tuple[Column, ...], list[Render]]:
+    meant = question.statement.column_types or (None,) * len(selected.names)
+    names = question.statement.column_names or selected.names
+    datatypes = [settled(datatype_of(kind), one) for kind, one in zip(selected.types, meant, strict=True)]
+    columns = tuple(Column(name, datatype) for name, datatype in zip(names, datatypes, strict=True))
+    return columns, [renderer(datatype) for datatype in datatypes]
+
+
+def _batches(
+    opened: ExitStack, selected: Selected, renders: Sequence[Render], max_rows: int, rows: Rows, *, started: float
+) -> Iterator[list[Row]]:
+    """Rows rendered block by block, no more than may be handed out; the query ends with the reading."""
+    left = max_rows
+    with opened:
+        for block in selected.blocks:
+            batch = [tuple(render(value) for render, value in zip(renders, row, strict=True)) for row in block[:left]]
+            rows.truncated = len(block) > left
+            left -= len(batch)
+            rows.engine_seconds = time.monotonic() - started
+            if batch:
+                yield batch
+            if rows.truncated:
+                return
+    rows.engine_seconds = time.monotonic() - started

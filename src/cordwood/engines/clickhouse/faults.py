@@ -1,0 +1,118 @@
+"""The only place where the client's exceptions are caught, and put into our words."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from clickhouse_connect.driver.exceptions import ClickHouseError
+
+from cordwood.errors import (
+    Busy,
+    Cancelled,
+    EngineFailed,
+    EngineUnreachable,
+    Fault,
+    OutOfDisk,
+    OutOfMemory,
+    OutOfTime,
+    QuerySyntax,
+    QueryUnsupported,
+    QueryValue,
+    TooManyRows,
+)
+
+# A `throwIf(…)` that the compiler put into a statement says this before our own sentence.
+RAISED: Final = "cordwood: "
+
+_TIME: Final = frozenset({159, 160, 209})
+_CANCELLED: Final = 394
+_MEMORY: Final = frozenset({173, 241})
+_ROWS: Final = frozenset({158, 307, 396})
+_BUSY: Final = frozenset({202, 745})
+_DISK: Final = frozenset({243})
+_ENTRY: Final = frozenset({81, 192, 193, 194, 497, 516})
+_AWAY: Final = frozenset({74, 76, 210, 225, 242, 279, 319, 425, 999})
+_VALUE: Final = frozenset(
+    {
+        *(6, 26, 27, 32, 36, 38, 41, 69, 70, 72, 117, 125, 128, 130, 131, 134, 135, 149, 153, 190, 282, 302),
+        *(321, 349, 361, 376, 395, 407, 427, 432, 441, 457, 467, 469, 531, 561, 646, 675, 676, 677, 691),
+    }
+)
+_COMPILED_WRONGLY: Final = frozenset({42, 43, 44, 46, 47, 53, 62, 63, 179, 184, 207, 215, 386, 403, 700})
+_NOT_THERE: Final = frozenset({48, 344, 450})
+
+# What the driver says for itself when no server answered.
+_NO_ANSWER: Final = ("Timed out", "timed out", "Timeout")
+
+
+@contextmanager
+def clickhouse_faults() -> Iterator[None]:
+    try:
+        yield
+    except ClickHouseError as problem:
+        raise fault_of(problem) from problem
+
+
+def fault_of(problem: ClickHouseError) -> Fault:
+    """The fault that the server's code stands for; without a code nobody answered."""
+    code = getattr(problem, "code", None)
+    text = sentence(str(problem))
+    if code is None:
+        return _unanswered(str(problem))
+    return _limit(code) or _of_operator(code, text) or _of_query(code, text) or EngineFailed(f"ClickHouse: {text}")
+
+
+def _limit(code: int) -> Fault | None:
+    if code in _TIME:
+        return OutOfTime("The query took longer than it may.", hint="Read a shorter time range.")
+    if code == _CANCELLED:
+        return Cancelled("The query was stopped.")
+    if code in _MEMORY:
+        return OutOfMemory(
+            "The query needs more memory than it may have.", hint="Read a shorter time range, or fewer columns."
+        )
+    if code in _ROWS:
+        return TooManyRows("The query reads more rows than it may.", hint="Read a shorter time range.")
+    if code in _BUSY:
+        return Busy("ClickHouse has as many queries as it takes.", retry_after=1)
+    return None
+
+
+def _of_operator(code: int, text: str) -> Fault | None:
+    if code in _DISK:
+        return OutOfDisk("ClickHouse's disk is full: nothing more can be stored.", retry_after=30)
+    if code in _ENTRY:
+        return EngineUnreachable(f"ClickHouse does not let us in: {text}", hint=_CHECK_ADDRESS, retry_after=30)
+    if code in _AWAY:
+        return EngineUnreachable(f"ClickHouse cannot serve now: {text}", retry_after=5)
+    return None
+
+
+def _of_query(code: int, text: str) -> Fault | None:
+    if code in _VALUE:
+        return QueryValue(text)
+    if code in _NOT_THERE:
+        return QueryUnsupported(text)
+    if code in _COMPILED_WRONGLY:
+        return QuerySyntax(text)
+    return None
+
+
+def _unanswered(text: str) -> Fault:
+    if any(words in text for words in _NO_ANSWER) and "connect" not in text.lower():
+        return OutOfTime("ClickHouse did not answer in time.", hint="Read a shorter time range.")
+    return EngineUnreachable("ClickHouse cannot be reached.", hint=_CHECK_ADDRESS, retry_after=5)
+
+
+_CHECK_ADDRESS: Final = "Check that it runs, and the address, user and password in the setting `engine`."
+
+
+def sentence(text: str) -> str:
+    """What the server said, without its numbers, its drawing of the query, and its version."""
+    if RAISED in text:
+        text = text[text.index(RAISED) + len(RAISED) :]
+    else:
+        text = text.rpartition("DB::Exception: ")[2].strip()
+    for end in (": while executing", ": In scope", ": while converting", " (version ", ". Look at https", "\n"):
+        text = text.split(end, 1)[0]
+    return text.rpartition("cannot compile re2: ")[2].strip().rstrip(":")

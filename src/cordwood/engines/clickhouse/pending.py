@@ -1,0 +1,94 @@
+"""Events that were taken while ClickHouse was away: kept on disk, sent in order once it is back."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from cordwood.errors import Backlog, EngineUnreachable
+from cordwood.model.event import Batch, Event
+from cordwood.model.shape import ValueKind
+
+_SUFFIX: Final = ".batch"
+
+
+class Kept(msgspec.Struct, frozen=True, array_like=True):
+    """A batch as it lies on disk."""
+
+    stream: str
+    received_us: int
+    events: list[Event]
+    learnt: list[tuple[tuple[str, ...], frozenset[ValueKind]]] = []
+
+
+_decoder = msgspec.msgpack.Decoder(list[Kept])
+
+
+class Pending:
+    """One file for every call that could not be stored, numbered in order; bounded in size."""
+
+    def __init__(self, folder: Path, max_bytes: int) -> None:
+        self._folder = folder
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        folder.mkdir(parents=True, exist_ok=True)
+        for torn in folder.glob("*.new"):
+            torn.unlink()
+        files = self._files()
+        self._next = int(files[-1].stem) + 1 if files else 1
+        self._bytes = sum(file.stat().st_size for file in files)
+
+    def __bool__(self) -> bool:
+        return self._bytes > 0
+
+    def keep(self, batches: Sequence[Batch]) -> None:
+        """Durable when it returns."""
+        body = msgspec.msgpack.encode([_kept(batch) for batch in batches])
+        with self._lock:
+            if self._bytes + len(body) > self._max_bytes:
+                raise Backlog("ClickHouse is away, and no more events can be kept until it is back.", retry_after=30)
+            _write_durably(self._folder / f"{self._next:012d}{_SUFFIX}", body)
+            self._next += 1
+            self._bytes += len(body)
+
+    def drain(self, store: Callable[[Sequence[Batch]], object]) -> None:
+        """Send what is kept, oldest first, until nothing is left or ClickHouse is away again.
+
+        A file goes only after its events are stored: those sent twice are known by their ids.
+        """
+        with self._lock, suppress(EngineUnreachable):
+            for file, batches in self._read():
+                store(batches)
+                self._bytes -= file.stat().st_size
+                file.unlink()
+
+    def _read(self) -> Iterator[tuple[Path, list[Batch]]]:
+        for file in self._files():
+            kept = _decoder.decode(file.read_bytes())
+            yield file, [Batch(one.stream, one.events, one.received_us, dict(one.learnt)) for one in kept]
+
+    def _files(self) -> list[Path]:
+        return sorted(self._folder.glob(f"*{_SUFFIX}"))
+
+
+def _kept(batch: Batch) -> Kept:
+    return Kept(batch.stream, batch.received_us, list(batch.events), list(batch.learnt.items()))
+
+
+def _write_durably(file: Path, body: bytes) -> None:
+    """The name appears only when the whole file is safe."""
+    draft = file.with_suffix(".new")
+    with draft.open("wb") as out:
+        out.write(body)
+        out.flush()
+        os.fsync(out.fileno())
+    draft.replace(file)
+    folder = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,171 @@
+"""Connections to ClickHouse: lent one at a time, bounded by settings, stopped by the mark a query carries."""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+import clickhouse_connect
+from clickhouse_connect.driver.client import Client
+from clickhouse_connect.driver.exceptions import ClickHouseError
+
+from cordwood.engines.clickhouse.faults import clickhouse_faults
+from cordwood.errors import BadSetting
+
+Values = Mapping[str, object]
+SCHEMES: Final = ("clickhouse", "clickhouses", "chdb")
+
+# A query says who it is in this setting: unlike a query id it is also known to the engine inside the process.
+_MARK: Final = "log_comment"
+
+# Times come as counts of microseconds, JSON as its text.
+_FORMATS: Final = {"DateTime64": "int", "JSON": "string"}
+_BYTES: Final = {"String": "bytes"}
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What to run. `in_bytes` names the columns whose texts are read as bytes."""
+
+    sql: str
+    values: Values
+    settings: Values
+    mark: str = ""
+    in_bytes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """Columns by name and by the client's own type objects; rows in blocks, as they come."""
+
+    names: Sequence[str]
+    types: Sequence[Any]
+    blocks: Iterator[Sequence[Sequence[object]]]
+
+
+class Session:
+    """A few clients, each lent to one thread at a time: the engine inside the process allows no more."""
+
+    def __init__(self, address: str, *, patience_seconds: float = 60.0) -> None:
+        if address.partition("://")[0] not in SCHEMES:
+            raise BadSetting("engine: a ClickHouse address begins with clickhouse:// or chdb://.")
+        self._address = address
+        self._patience = patience_seconds
+        self._idle: list[Client] = []
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the engine runs inside this process."""
+        return self._address.startswith("chdb://")
+
+    @contextmanager
+    def select(self, query: Query) -> Iterator[Selected]:
+        """Run a query and read its answer while the block lasts; leaving early stops it."""
+        said = dict(query.settings) | ({_MARK: query.mark} if query.mark else {})
+        with self._lent() as client, clickhouse_faults():
+            stream = client.query_row_block_stream(
+                query.sql,
+                parameters=dict(query.values),
+                settings=said,
+                query_formats=_FORMATS,
+                column_formats=dict.fromkeys(query.in_bytes, _BYTES),
+            )
+            with stream:
+                source: Any = stream.source
+                yield Selected(source.column_names, source.column_types, _blocks(stream))
+
+    def rows(self, sql: str, values: Values | None = None, settings: Values | None = None) -> list[Sequence[object]]:
+        """A small answer at once."""
+        with self.select(Query(sql, values or {}, settings or {})) as selected:
+            return [row for block in selected.blocks for row in block]
+
+    def command(self, sql: str, values: Values | None = None) -> None:
+        with self._lent() as client, clickhouse_faults():
+            client.command(sql, parameters=dict(values or {}))
+
+    def insert(
+        self, table: str, columns: Mapping[str, Sequence[object]], kinds: Sequence[str], settings: Values
+    ) -> None:
+        """One block: stored whole or not at all."""
+        with self._lent() as client, clickhouse_faults():
+            client.insert(
+                table,
+                list(columns.values()),
+                column_names=list(columns),
+                column_type_names=list(kinds),
+                column_oriented=True,
+                settings=dict(settings),
+            )
+
+    def stop(self, mark: str) -> None:
+        """Stop the queries of this mark; that there is none any more, or nobody to ask, is as good."""
+        with suppress(Exception), self._lent() as client:
+            client.query(
+                "KILL QUERY WHERE Settings[{name:String}] = {mark:String} ASYNC", {"name": _MARK, "mark": mark}
+            )
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for client in idle:
+            client.close()
+
+    @contextmanager
+    def _lent(self) -> Iterator[Client]:
+        client = self._taken()
+        try:
+            yield client
+        except BaseException as problem:
+            self._give_back(client, sound=self._recover(client, problem))
+            raise
+        self._give_back(client, sound=True)
+
+    def _taken(self) -> Client:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        with clickhouse_faults():
+            return self._connected()
+
+    def _connected(self) -> Client:
+        if self.is_inside:
+            place, _, asked = self._address.partition("?")
+            return clickhouse_connect.get_client(dsn=place, database=dict(parse_qsl(asked)).get("database"))
+        return clickhouse_connect.get_client(
+            dsn=self._address.replace("clickhouses://", "clickhouse://", 1),
+            send_receive_timeout=int(self._patience),
+            connect_timeout=5,
+            query_retries=0,
+            autogenerate_session_id=False,
+        )
+
+    def _recover(self, client: Client, problem: BaseException) -> bool:
+        """Whether the client can be lent again after a failure."""
+        if not self.is_inside:
+            return getattr(problem.__cause__, "code", None) is not None
+        # What a failed query had begun to write stands before the engine's next answer: let that one be nobody's.
+        with suppress(ClickHouseError):
+            client.query("SELECT 1")
+        return True
+
+    def _give_back(self, client: Client, *, sound: bool) -> None:
+        with self._lock:
+            if sound and not self._closed:
+                self._idle.append(client)
+                return
+        client.close()
+
+
+def _blocks(stream: Iterator[Sequence[Sequence[object]]]) -> Iterator[Sequence[Sequence[object]]]:
+    """The blocks, each failure on the way in our words."""
+    while True:
+        with clickhouse_faults():
+            block = next(stream, None)
+        if block is None:
+            return
+        yield block

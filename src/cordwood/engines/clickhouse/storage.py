@@ -1,0 +1,209 @@
+"""The events of all streams in ClickHouse's tables: appended once each, counted, swept; and their shapes."""
+
+import hashlib
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
+
+from cordwood.engines.clickhouse.session import Session
+from cordwood.engines.clickhouse.tables import INSERTED, SHAPES, Tables, quoted
+from cordwood.engines.engine import Appended, StreamFacts
+from cordwood.errors import UnknownStream
+from cordwood.model.event import Batch, Event
+from cordwood.model.shape import Kinds, Path, Shape, ValueKind
+from cordwood.model.stream import Stream
+
+# An id is known again for this long, and among this many events of its stream: the longer of the two.
+WINDOW_US: Final = 600 * 1_000_000
+WINDOW_EVENTS: Final = 100_000
+
+# How old another process's news of shapes may be.
+_NEWS_SECONDS: Final = 2.0
+
+
+class Storage:
+    """Streams are known after `prepare`. Several processes may append to one database at once."""
+
+    def __init__(self, session: Session, cluster: str = "", *, wait_for_async: bool = False) -> None:
+        self._session = session
+        self._tables = Tables(cluster)
+        self._insert_settings = _insert_settings(cluster, wait_for_async=wait_for_async)
+        self._streams: dict[str, Stream] = {}
+        self._windows: dict[str, Window] = {}
+        self._shapes: dict[str, Shape] = {}
+        self._read_at = 0.0
+        self._lock = threading.Lock()
+
+    def prepare(self, streams: Sequence[Stream]) -> None:
+        for statement in self._tables.create_all(streams):
+            self._session.command(statement)
+        for stream in streams:
+            self._streams[stream.name] = stream
+            self._windows.setdefault(stream.name, Window(self._session, stream.name))
+        self._read_shapes()
+
+    def append(self, batches: Sequence[Batch]) -> list[Appended]:
+        """Each batch is stored whole or not at all; after a failure the same batches may be appended again."""
+        with self._lock:
+            return [self._append(batch) for batch in batches]
+
+    def shapes(self) -> Mapping[str, Shape]:
+        if time.monotonic() - self._read_at > _NEWS_SECONDS:
+            self._read_shapes()
+        return {name: self._shapes.get(name, Shape()) for name in self._streams}
+
+    def facts(self) -> Mapping[str, StreamFacts]:
+        return {name: self._facts_of(name) for name in self._streams}
+
+    def sweep(self, now_us: int) -> int:
+        """The engine drops whole parts by itself; what lies beside younger events goes here."""
+        return sum(self._sweep(stream, now_us) for stream in self._streams.values())
+
+    def _append(self, batch: Batch) -> Appended:
+        if batch.stream not in self._streams:
+            raise UnknownStream(f"There is no stream {batch.stream!r}.")
+        events = self._windows[batch.stream].new_events(batch)
+        if events:
+            self._learn(batch)
+            token = {"insert_deduplication_token": _token(batch.stream, events)}
+            self._session.insert(
+                quoted(batch.stream),
+                _columns(events, batch.received_us),
+                list(INSERTED.values()),
+                self._insert_settings | token,
+            )
+        return Appended(len(events), len(batch.events) - len(events))
+
+    def _learn(self, batch: Batch) -> None:
+        """A shape is known before the events it is of: what is known too early harms nobody."""
+        known = self._shapes.get(batch.stream, Shape())
+        news = [
+            (path, kind.value)
+            for path, kinds in batch.learnt.items()
+            for kind in sorted(kinds - known.kinds.get(path, frozenset()))
+        ]
+        if not news:
+            return
+        columns: dict[str, Sequence[object]] = {
+            "stream": [batch.stream] * len(news),
+            "path": [list(path) for path, _ in news],
+            "kind": [kind for _, kind in news],
+        }
+        self._session.insert(
+            quoted(SHAPES),
+            columns,
+            ["String", "Array(String)", "LowCardinality(String)"],
+            {"insert_distributed_sync": 1},
+        )
+        self._shapes[batch.stream] = _shape(_merged(known.kinds, batch.learnt))
+
+    def _read_shapes(self) -> None:
+        found: dict[str, dict[Path, frozenset[ValueKind]]] = {}
+        for stream, path, kind in self._session.rows(f"SELECT DISTINCT stream, path, kind FROM {quoted(SHAPES)}"):  # noqa: S608 - our own name
+            kinds = found.setdefault(str(stream), {})
+            place = tuple(map(str, cast("list[str]", path)))
+            kinds[place] = kinds.get(place, frozenset()) | {ValueKind(str(kind))}
+        self._shapes = {stream: _shape(kinds) for stream, kinds in found.items()}
+        self._read_at = time.monotonic()
+
+    def _facts_of(self, stream: str) -> StreamFacts:
+        sql = (
+            "SELECT count(), toUnixTimestamp64Micro(max(timestamp)), toUnixTimestamp64Micro(min(timestamp))"
+            f" FROM {quoted(stream)}"
+        )
+        ((count, newest, oldest),) = self._session.rows(sql)
+        if not count:
+            return StreamFacts(0, None, None)
+        return StreamFacts(int(str(count)), int(str(newest)), int(str(oldest)))
+
+    def _sweep(self, stream: Stream, now_us: int) -> int:
+        if stream.retention_seconds is None:
+            return 0
+        before = {"before": iso(now_us - int(stream.retention_seconds * 1_000_000))}
+        count = f"SELECT count() FROM {quoted(stream.name)} WHERE timestamp < {{before:DateTime64(6, 'UTC')}}"  # noqa: S608 - our own name
+        gone = int(str(self._session.rows(count, before)[0][0]))
+        if gone:
+            self._session.command(self._tables.delete_before(stream.name), before)
+        return gone
+
+
+class Window:
+    """Knows which ids a stream has taken lately, whichever process took them: it asks the table."""
+
+    def __init__(self, session: Session, stream: str) -> None:
+        self._session = session
+        self._table = quoted(stream)
+        self._since_us: int | None = None
+        self._appended = 0
+
+    def new_events(self, batch: Batch) -> list[Event]:
+        """The events whose ids are new: the first of an id stays."""
+        seen = self._stored(batch)
+        events = []
+        for event in batch.events:
+            if event.id not in seen:
+                seen.add(event.id)
+                events.append(event)
+        self._appended += len(events)
+        return events
+
+    def _stored(self, batch: Batch) -> set[str]:
+        sql = f"SELECT DISTINCT id FROM {self._table} WHERE ingested_at >= {{since:DateTime64(6, 'UTC')}} AND has({{ids:Array(String)}}, id)"  # noqa: S608 - our own name
+        since = min(self._youngest_us(), batch.received_us - WINDOW_US)
+        ids = [event.id for event in batch.events]
+        return {str(row[0]) for row in self._session.rows(sql, {"since": iso(since), "ids": ids})}
+
+    def _youngest_us(self) -> int:
+        """When the oldest event of the window arrived. An old answer is right still: it only looks back further."""
+        if self._since_us is None or self._appended > WINDOW_EVENTS // 4:
+            sql = (
+                "SELECT toUnixTimestamp64Micro(min(ingested_at)) FROM (SELECT ingested_at FROM"
+                f" {self._table} ORDER BY ingested_at DESC LIMIT {WINDOW_EVENTS})"
+            )
+            self._since_us = int(str(self._session.rows(sql)[0][0]))
+            self._appended = 0
+        return self._since_us
+
+
+def _columns(events: Sequence[Event], received_us: int) -> dict[str, Sequence[object]]:
+    return {
+        "id": [event.id for event in events],
+        "timestamp": [event.timestamp_us for event in events],
+        "event_message": [event.event_message for event in events],
+        "project": [event.project for event in events],
+        "metadata": [event.metadata for event in events],
+        "extras": [event.extras for event in events],
+        "ingested_at": [received_us] * len(events),
+        "timestamp_inferred": [event.timestamp_inferred for event in events],
+    }
+
+
+def _token(stream: str, events: Sequence[Event]) -> str:
+    """The same events have the same token: sent again after a lost answer they are stored once."""
+    ids = "\0".join(event.id for event in events)
+    return hashlib.sha256(f"{stream}\0{ids}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _insert_settings(cluster: str, *, wait_for_async: bool) -> dict[str, object]:
+    settings: dict[str, object] = {"insert_deduplicate": 1}
+    if cluster:
+        settings |= {"insert_distributed_sync": 1, "insert_quorum": "auto"}
+    if wait_for_async:
+        settings |= {"async_insert": 1, "wait_for_async_insert": 1, "async_insert_deduplicate": 1}
+    return settings
+
+
+def _shape(kinds: Kinds) -> Shape:
+    """The version counts what is known: it grows with every change, and is the same in every process."""
+    return Shape(kinds, sum(map(len, kinds.values())))
+
+
+def _merged(known: Kinds, learnt: Kinds) -> Kinds:
+    return {path: known.get(path, frozenset()) | learnt.get(path, frozenset()) for path in {**known, **learnt}}
+
+
+def iso(micros: int) -> str:
+    """A time as ClickHouse reads it in a bound value: seconds since 1970 with a fraction."""
+    seconds, rest = divmod(micros, 1_000_000)
+    return f"{seconds}.{rest:06d}"

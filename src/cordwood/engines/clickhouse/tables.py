@@ -1,0 +1,138 @@
+"""Where the events of a stream lie, and the statements that make it so: on one server, or on a cluster."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cordwood.model.datatype import Kind
+from cordwood.model.stream import Stream
+from cordwood.sql.target import StreamTable
+
+# Events are written under these names; `metadata` and `extras` are the text that was sent.
+INSERTED: Final = {
+    "id": "String",
+    "timestamp": "DateTime64(6, 'UTC')",
+    "event_message": "Nullable(String)",
+    "project": "LowCardinality(Nullable(String))",
+    "metadata": "Nullable(String)",
+    "extras": "Nullable(String)",
+    "ingested_at": "DateTime64(6, 'UTC')",
+    "timestamp_inferred": "Bool",
+}
+
+_KINDS: Final = {
+    "id": Kind.STRING,
+    "timestamp": Kind.TIMESTAMP,
+    "event_message": Kind.STRING,
+    "project": Kind.STRING,
+    "metadata": Kind.VARIANT,
+    "ingested_at": Kind.TIMESTAMP,
+    "timestamp_inferred": Kind.BOOL,
+}
+
+# Beside each text its paths as columns, for reading one value without the rest. The text stays what is answered:
+# the JSON type keeps no nulls, no empty objects and no order, and takes a dot in a key for a path.
+PATHS: Final = {"metadata": "metadata_paths", "extras": "extras_paths"}
+_JSON: Final = "JSON(max_dynamic_paths = 256)"
+
+SHAPES: Final = "cordwood_shapes"
+
+_CODECS: Final = {
+    "timestamp": "CODEC(Delta, ZSTD(1))",
+    "ingested_at": "CODEC(Delta, ZSTD(1))",
+    "event_message": "CODEC(ZSTD(1))",
+    "metadata": "CODEC(ZSTD(3))",
+    "extras": "CODEC(ZSTD(3))",
+}
+
+
+def stream_table(stream: str) -> StreamTable:
+    """`table` is a bare name, to be quoted by whoever prints it."""
+    return StreamTable(table=stream, columns=_KINDS, extras="extras")
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The statements of one database; with a cluster every table is a pair: the shard's own, and the one over all."""
+
+    cluster: str = ""
+
+    def local(self, table: str) -> str:
+        """The table that holds the rows on each server."""
+        return quoted(f"{table} local" if self.cluster else table)
+
+    def create_all(self, streams: Sequence[Stream]) -> Iterator[str]:
+        """Every statement that makes what the streams need; each may be run again."""
+        yield self._create(SHAPES, _SHAPE_COLUMNS, _SHAPE_LAYOUT, "ReplacingMergeTree")
+        if self.cluster:
+            yield self._over_all(SHAPES, "cityHash64(stream)")
+        for stream in streams:
+            yield self._create(stream.name, _event_columns(), _event_layout(stream), "MergeTree")
+            yield self._keep_for(stream)
+            if self.cluster:
+                yield self._over_all(stream.name, "cityHash64(id)")
+
+    def delete_before(self, stream: str) -> str:
+        return f"DELETE FROM {self.local(stream)}{self._on_cluster} WHERE timestamp < {{before:DateTime64(6, 'UTC')}}"  # noqa: S608 - our own names
+
+    def _create(self, table: str, columns: Sequence[str], layout: str, engine: str) -> str:
+        body = ",\n  ".join(columns)
+        return (
+            f"CREATE TABLE IF NOT EXISTS {self.local(table)}{self._on_cluster}\n(\n  {body}\n)\n"
+            f"ENGINE = {self._engine(table, engine)}\n{layout}"
+        )
+
+    def _engine(self, table: str, engine: str) -> str:
+        if not self.cluster:
+            return engine
+        place = literal(f"/clickhouse/tables/{{shard}}/{{database}}/{table}")
+        return f"Replicated{engine}({place}, '{{replica}}')"
+
+    def _keep_for(self, stream: Stream) -> str:
+        """A retention that has changed since the table was made."""
+        if stream.retention_seconds is None:
+            return f"ALTER TABLE {self.local(stream.name)}{self._on_cluster} MODIFY COMMENT 'kept without end'"
+        return f"ALTER TABLE {self.local(stream.name)}{self._on_cluster} MODIFY {_ttl(stream.retention_seconds)}"
+
+    def _over_all(self, table: str, key: str) -> str:
+        return (
+            f"CREATE TABLE IF NOT EXISTS {quoted(table)}{self._on_cluster} AS {self.local(table)}\n"
+            f"ENGINE = Distributed({quoted(self.cluster)}, currentDatabase(), {self.local(table)}, {key})"
+        )
+
+    @property
+    def _on_cluster(self) -> str:
+        return f" ON CLUSTER {quoted(self.cluster)}" if self.cluster else ""
+
+
+_SHAPE_COLUMNS: Final = ("stream String", "path Array(String)", "kind LowCardinality(String)")
+_SHAPE_LAYOUT: Final = "ORDER BY (stream, path, kind)"
+
+
+def _event_columns() -> list[str]:
+    stored = [f"{name} {kind} {_CODECS.get(name, '')}".rstrip() for name, kind in INSERTED.items()]
+    paths = [
+        f"{name} {_JSON} MATERIALIZED ifNull(accurateCastOrNull({text}, '{_JSON}'), CAST('{{}}', '{_JSON}'))"
+        for text, name in PATHS.items()
+    ]
+    return [*stored, *paths, "INDEX by_arrival ingested_at TYPE minmax GRANULARITY 1"]
+
+
+def _event_layout(stream: Stream) -> str:
+    ttl = f"{_ttl(stream.retention_seconds)}\n" if stream.retention_seconds is not None else ""
+    return (
+        "PARTITION BY toYYYYMMDD(timestamp)\nORDER BY (project, timestamp)\n"
+        f"{ttl}SETTINGS allow_nullable_key = 1, non_replicated_deduplication_window = 1000, ttl_only_drop_parts = 1"
+    )
+
+
+def _ttl(seconds: float) -> str:
+    return f"TTL timestamp + toIntervalSecond({int(seconds)})"
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
+
+
+def literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
