@@ -1,6 +1,5 @@
 """Every setting: its section, type, default, bounds and one sentence. The reference page is made from this file."""
 
-from enum import StrEnum
 from typing import Annotated, Literal
 
 import msgspec
@@ -18,11 +17,6 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A group of settings that belong together."""
 
 
-class LogFormat(StrEnum):
-    TEXT = "text"
-    JSON = "json"
-
-
 class Web(Section, frozen=True):
     """Where HTTP is listened for, and what is taken."""
 
@@ -37,9 +31,6 @@ class Web(Section, frozen=True):
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="The least severe line the log keeps.")
     ] = "info"
-    log_format: Annotated[
-        LogFormat, Meta(description="How log lines are written: `text` for people, `json` for machines.")
-    ] = LogFormat.TEXT
 
 
 class Serve(Section, frozen=True):

@@ -1,0 +1,1 @@
+"""The only room that names concrete engines, stores and caches: settings in, a running service out."""

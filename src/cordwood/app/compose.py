@@ -1,0 +1,127 @@
+"""Where the rooms meet: the one module that names a concrete engine, store and cache."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cordwood.access import Access, FixedKey
+from cordwood.app.first_keys import MadeKeys, first_keys, fixed_keys
+from cordwood.app.upkeep import now_us
+from cordwood.cache.memory import MemoryCache
+from cordwood.catalog.files import Contents, FileCatalog, Sources, read_contents
+from cordwood.catalog.sqlite import SQLiteKeys
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.engines.engine import Engine
+from cordwood.errors import BadSetting
+from cordwood.folder import DataFolder
+from cordwood.ingest.accept import Intake
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.stream import Stream
+from cordwood.observe.observer import Observer
+from cordwood.serve.answer import Answers
+from cordwood.serve.limits import ServeLimits
+from cordwood.settings.settings import Limits, Settings
+from cordwood.sql.compile import read_endpoint
+from cordwood.web.options import WebOptions
+from cordwood.web.standing import Rooms
+
+# What the interpreter and its libraries hold before the first event.
+_PROCESS_BYTES = 150 * 10**6
+_LEAST_ENGINE_BYTES = 96 * 10**6
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """Everything that was opened, and is closed in the other direction."""
+
+    rooms: Rooms
+    catalog: FileCatalog
+    engine: Engine
+    keys: SQLiteKeys
+    made_keys: MadeKeys | None
+    sources: Sources
+
+    def reload(self) -> Contents:
+        """Read the files again; BrokenFiles leaves everything as it was."""
+        contents = read_contents(self.sources, check)
+        self.engine.prepare(contents.streams)
+        self.catalog.replace(contents)
+        return contents
+
+    def close(self) -> None:
+        """Store what waits, then let go of everything; called after the last request."""
+        self.rooms.intake.close()
+        self.engine.close()
+        self.keys.close()
+
+
+def build(settings: Settings, folder: DataFolder, observer: Observer, local_keys: Sequence[FixedKey] = ()) -> House:
+    """Open everything that the settings ask for, in a folder that is owned."""
+    sources = sources_of(settings)
+    contents = read_contents(sources, check)
+    catalog = FileCatalog(contents)
+    given = fixed_keys(settings.keys)
+    keys = SQLiteKeys(folder.keys_file)
+    engine = _engine(settings, folder)
+    engine.prepare(contents.streams)
+    rooms = Rooms(
+        answers=Answers(
+            catalog, engine, MemoryCache(settings.serve.cache_memory), observer, _serve_limits(settings.limits), now_us
+        ),
+        intake=Intake(engine, now_us),
+        access=Access(keys, (*given, *local_keys)),
+        catalog=catalog,
+    )
+    return House(rooms, catalog, engine, keys, None if given else first_keys(keys), sources)
+
+
+def check(endpoint: Endpoint, _: Sequence[Stream]) -> None:
+    """Compile an endpoint as far as it can be without a caller."""
+    read_endpoint(endpoint)
+
+
+def sources_of(settings: Settings) -> Sources:
+    serve = settings.serve
+    return Sources(
+        endpoints=Path(serve.endpoints) if serve.endpoints else None,
+        streams=Path(serve.streams) if serve.streams else None,
+    )
+
+
+def web_options(settings: Settings) -> WebOptions:
+    return WebOptions(
+        logflare_errors=settings.compat.errors == "logflare",
+        body_bytes=settings.ingest.body_size,
+        inflated_bytes=settings.ingest.inflated_size,
+    )
+
+
+def _engine(settings: Settings, folder: DataFolder) -> Engine:
+    if settings.engine != "duckdb":
+        raise BadSetting(f"engine: {settings.engine!r} is no engine.", hint="There is: duckdb.")
+    return DuckDBEngine(
+        folder.engine_folder,
+        DuckDBTarget(),
+        memory_bytes=settings.duckdb.memory or _engine_bytes(settings),
+        threads=settings.duckdb.threads or max(1, min(8, os.cpu_count() or 1)),
+        clock_us=now_us,
+    )
+
+
+def _engine_bytes(settings: Settings) -> int:
+    """What the ceiling leaves to the engine."""
+    return max(_LEAST_ENGINE_BYTES, settings.limits.memory - _PROCESS_BYTES - settings.serve.cache_memory)
+
+
+def _serve_limits(limits: Limits) -> ServeLimits:
+    return ServeLimits(
+        query_seconds=limits.query_time,
+        answer_bytes=limits.answer_size,
+        concurrent_queries=limits.concurrent_queries,
+        queued_queries=limits.queued_queries,
+        queue_seconds=limits.queue_time,
+        key_requests_per_second=limits.key_rate,
+        key_concurrent_queries=limits.key_concurrent_queries,
+    )

@@ -1,0 +1,74 @@
+"""The socket that HTTP is listened for on, and the server that answers on it."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from cordwood.errors import BadSetting
+from cordwood.web.asgi import Application
+from cordwood.web.wire import Wire
+
+_BACKLOG = 2048
+_IDLE_SECONDS = 75
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Take the address; BadSetting when it cannot be had."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            # "::" means every address there is, the older kind too.
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        raise BadSetting(
+            f"Nobody can listen on {host}, port {port}: {reason}.", hint="Choose another with --port."
+        ) from problem
+    listener.settimeout(0)
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """Where the listener is found from this machine."""
+    host, port = listener.getsockname()[:2]
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "127.0.0.1"}.get(host, host)  # noqa: S104 - a name, not a bind
+    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+
+
+class Server(uvicorn.Server):
+    """A server that leaves signals to us: what they mean is decided where all rooms are known."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    @property
+    def under_way(self) -> int:
+        return len(self.server_state.tasks)
+
+
+def server(application: Application, drain_seconds: float) -> Server:
+    config = uvicorn.Config(
+        application,
+        lifespan="off",
+        interface="asgi3",
+        http=Wire,
+        ws="none",
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        server_header=False,
+        date_header=True,
+        proxy_headers=False,
+        timeout_keep_alive=_IDLE_SECONDS,
+        timeout_graceful_shutdown=max(1, round(drain_seconds)),
+    )
+    return Server(config)

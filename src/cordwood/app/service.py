@@ -1,0 +1,166 @@
+"""The life of a service: own the folder, listen, open the rooms, serve, reload, drain, close."""
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import uvloop
+
+from cordwood.app.compose import House, build, web_options
+from cordwood.app.first_keys import fixed_key
+from cordwood.app.listener import Server, listen, server, url_of
+from cordwood.app.upkeep import SWEEP_SECONDS, WRITE_USES_SECONDS, every, now_us, settled
+from cordwood.app.watch import FLUSH_SECONDS, Watch
+from cordwood.errors import Fault
+from cordwood.folder import DataFolder, Outcome, Owner
+from cordwood.observe.observation import Noted
+from cordwood.settings.settings import Settings
+from cordwood.web.routes import application
+from cordwood.web.standing import Standing
+
+_POLL_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What is told to the operator once requests are taken."""
+
+    owner: Owner
+    folder: Path
+    house: House
+    seconds: float
+
+
+async def _nothing(_: House) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """Who takes part: `fill` before requests are taken, `beside` while they are, `quit` when nothing is waited for."""
+
+    on_ready: Callable[[Ready], None]
+    watch: Watch
+    fill: Callable[[House], Coroutine[None, None, None]] = _nothing
+    beside: Callable[[House], Coroutine[None, None, None]] = _nothing
+    on_quit: Callable[[], None] = lambda: None
+
+
+def serve(settings: Settings, hooks: Hooks) -> None:
+    """Serve until asked to stop; a fault on the way up is raised when everything is closed again."""
+    began = time.monotonic()
+    folder = DataFolder(Path(settings.serve.data_dir))
+    with folder.owned() as ownership:
+        listener = listen(settings.web.host, settings.web.port)
+        life = _Life(settings, hooks, folder, ownership.announce(url_of(listener)), began)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(life.run(listener))
+
+
+@dataclass(slots=True)
+class _Life:
+    """One run of the service, from the first request refused to the last one answered."""
+
+    settings: Settings
+    hooks: Hooks
+    folder: DataFolder
+    owner: Owner
+    began: float
+    standing: Standing = field(default_factory=Standing)
+    asked_to_stop: asyncio.Event = field(default_factory=asyncio.Event)
+    asked_to_reload: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self, listener: socket.socket) -> None:
+        self._take_signals()
+        http = self._server()
+        serving = asyncio.create_task(http.serve(sockets=[listener]))
+        try:
+            house = await asyncio.to_thread(self._build)
+            try:
+                await self._serve(house, http, serving)
+            finally:
+                await house.rooms.answers.close()
+                await asyncio.to_thread(house.close)
+        finally:
+            http.should_exit = True
+            await serving
+            self.hooks.watch.log.flush()
+
+    def _server(self) -> Server:
+        watch = self.hooks.watch
+        routes = application(self.standing, watch.observer, web_options(self.settings), watch.metrics)
+        return server(routes, self.settings.web.drain_time)
+
+    def _build(self) -> House:
+        local = fixed_key("private", self.owner.key, "local")
+        return build(self.settings, self.folder, self.hooks.watch.observer, (local,))
+
+    async def _serve(self, house: House, http: Server, serving: "asyncio.Task[None]") -> None:
+        await self.hooks.fill(house)
+        self.standing.open(house.rooms)
+        self.hooks.on_ready(Ready(self.owner, self.folder.path, house, time.monotonic() - self.began))
+        # What was made on the way up stays: there is no need to look at it again at every collection.
+        gc.collect()
+        gc.freeze()
+        beside = [asyncio.create_task(work) for work in self._beside(house)]
+        try:
+            await self.asked_to_stop.wait()
+            await self._drain(http, serving)
+        finally:
+            await settled(beside)
+
+    def _beside(self, house: House) -> list[Coroutine[None, None, None]]:
+        observer = self.hooks.watch.observer
+        return [
+            house.rooms.answers.warm(),
+            self._reloads(house),
+            self.hooks.beside(house),
+            every(SWEEP_SECONDS, lambda: house.engine.sweep(now_us()), observer),
+            every(FLUSH_SECONDS, self.hooks.watch.log.flush, observer),
+            every(WRITE_USES_SECONDS, house.keys.write_uses, observer),
+        ]
+
+    async def _drain(self, http: Server, serving: "asyncio.Task[None]") -> None:
+        """Refuse what is new, readiness first; let what is under way finish; then stop listening."""
+        self.standing.drain()
+        deadline = time.monotonic() + self.settings.web.drain_time
+        while http.under_way and time.monotonic() < deadline:  # noqa: ASYNC110 - the server has no event for it
+            await asyncio.sleep(_POLL_SECONDS)
+        http.should_exit = True
+        await serving
+
+    async def _reloads(self, house: House) -> None:
+        while True:
+            await self.asked_to_reload.wait()
+            self.asked_to_reload.clear()
+            outcome = await asyncio.to_thread(_reload, house)
+            self.folder.tell_outcome(outcome)
+            self.hooks.watch.observer.note(Noted(message=outcome.message, level="info" if outcome.ok else "error"))
+
+    def _take_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stop, number)
+        loop.add_signal_handler(signal.SIGHUP, self.asked_to_reload.set)
+
+    def _stop(self, number: int) -> None:
+        if self.asked_to_stop.is_set():
+            # Asked a second time: what was acknowledged is on disk, nothing else is worth waiting for.
+            self.hooks.on_quit()
+            os._exit(128 + number)
+        self.asked_to_stop.set()
+
+
+def _reload(house: House) -> Outcome:
+    try:
+        contents = house.reload()
+    except Fault as fault:
+        return Outcome(time.time(), ok=False, message=f"Not reloaded, all stays as it was:\n{fault.told()}")
+    told = f"Reloaded: {len(contents.endpoints)} endpoints, {len(contents.streams)} streams."
+    return Outcome(time.time(), ok=True, message=told)

@@ -1,0 +1,49 @@
+"""The demo beside the service: a week of events before the first request, and new ones every second after."""
+
+import asyncio
+import random
+from datetime import UTC, datetime
+
+import msgspec
+
+from cordwood import demo
+from cordwood.app.compose import House
+
+_BY_STATUS = (
+    "select response.status_code as status, count(*) as requests from edge_logs"
+    " cross join unnest(metadata) as m cross join unnest(m.response) as response"
+    " group by status order by requests desc"
+)
+
+
+async def fill(house: House) -> None:
+    """A week of events on every stream."""
+    for stream, events in demo.past(datetime.now(UTC)):
+        await _post(house, stream, events)
+
+
+async def arrive(house: House) -> None:
+    """What happens from now on, second by second, until cancelled."""
+    dice = random.Random()  # noqa: S311 - dice for play, not for secrets
+    while True:
+        await asyncio.sleep(1.0)
+        for stream, events in demo.arriving(datetime.now(UTC), dice):
+            await _post(house, stream, events)
+
+
+def calls(url: str, key: str) -> tuple[str, str, str]:
+    """Three calls to paste that give rows at once."""
+    return (
+        f"curl -s '{url}/api/endpoints/query/usage.api-counts?interval=daily&project=default' -H 'X-API-KEY: {key}'",
+        f"curl -s '{url}/api/endpoints/query/logs.all?project=default' -H 'X-API-KEY: {key}'",
+        (
+            f"curl -sG '{url}/api/endpoints/query/logs.all' -H 'X-API-KEY: {key}' -d project=default"
+            f" --data-urlencode 'sql={_BY_STATUS}'"
+        ),
+    )
+
+
+async def _post(house: House, stream: str, events: list[demo.Body]) -> None:
+    found = house.catalog.stream(stream)
+    if found is not None:
+        await house.rooms.intake.accept(found, "application/json", msgspec.json.encode(events))
