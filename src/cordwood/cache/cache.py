@@ -3,8 +3,8 @@
 from typing import Protocol
 
 
-class Kept(Protocol):
-    """Anything that knows how many bytes of memory it holds."""
+class Sized(Protocol):
+    """Anything that knows how many bytes of memory it holds now."""
 
     @property
     def size(self) -> int: ...
@@ -13,8 +13,17 @@ class Kept(Protocol):
 class AnswerCache(Protocol):
     """Called from the event loop only. Never raises: what cannot be kept is not kept."""
 
-    def get(self, key: bytes) -> Kept | None: ...
+    def get(self, key: bytes) -> Sized | None:
+        """What is kept under the key; it is now the most recently used, and counted with the size it has now."""
 
-    def put(self, key: bytes, kept: Kept) -> None: ...
+    def peek(self, key: bytes) -> Sized | None:
+        """What is kept under the key, without using it."""
 
-    def drop(self, key: bytes) -> None: ...
+    def put(self, key: bytes, kept: Sized) -> None:
+        """Keep it, in place of what had the key; the least recently used goes when the budget is passed."""
+
+    def drop(self, key: bytes) -> None:
+        """Forget the key; it need not be known."""
+
+    def size(self) -> int:
+        """Bytes held now."""

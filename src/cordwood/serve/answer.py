@@ -1,17 +1,59 @@
 """An answer's journey: find, compile, bind, look up, run, keep."""
 
+import asyncio
+import time
+from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
 
 from cordwood.cache.cache import AnswerCache
 from cordwood.catalog.catalog import Catalog
-from cordwood.engines.engine import Engine
+from cordwood.engines.engine import AnswerLimits, Engine
+from cordwood.model.caller import Caller
 from cordwood.observe.observer import Observer
-from cordwood.serve.ask import Ask
+from cordwood.serve.ask import Ask, SandboxText
+from cordwood.serve.conduct import Conductor
+from cordwood.serve.finished import Finished
+from cordwood.serve.flight import Flights, Halt
+from cordwood.serve.freshness import SECOND_US, Entry, age_us, is_expired, is_stale
+from cordwood.serve.gate import Gate
+from cordwood.serve.identity import identity
 from cordwood.serve.limits import ServeLimits
+from cordwood.serve.prepared import Prepared
+from cordwood.serve.rates import Allowance, Rates
+from cordwood.serve.refresh import Refresher
+from cordwood.serve.run import Job
+from cordwood.serve.stream import Streamed
+from cordwood.sql.bind import bind
+
+# What is remembered of asks, so that one that came before is known without compiling or binding it.
+REMEMBERED_ASKS = 20_000
+Spelling = tuple[str, tuple[str | None, ...], SandboxText | None, bool, str]
+
+
+class Outcome(StrEnum):
+    """What the cache did for an answer."""
+
+    HIT = "hit"
+    STALE = "stale"
+    MISS = "miss"
+    COLLAPSED = "collapsed"
+    REQUESTED = "requested"
+    UNCACHED = "uncached"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer on its way to one caller."""
+
+    body: Finished | Streamed
+    outcome: Outcome
+    age_seconds: float = 0.0
 
 
 class Answers:
-    """Answers asks; `clock_us` gives microseconds since 1970 and is the only clock the journey reads."""
+    """Answers asks; `clock_us` gives microseconds since 1970 and is the only calendar the journey reads."""
 
     def __init__(
         self,
@@ -22,13 +64,119 @@ class Answers:
         limits: ServeLimits,
         clock_us: Callable[[], int],
     ) -> None:
-        self._catalog = catalog
+        self._engine = engine
+        self._cache = cache
+        self._limits = limits
+        self._clock_us = clock_us
+        self._prepared = Prepared(engine.target, engine.shapes)
+        places = limits.places()
+        self._conductor = Conductor(engine, Gate(places, limits.queued_queries, limits.queue_seconds), places, observer)
+        self._flights: Flights[Finished] = Flights()
+        self._refresher = Refresher(cache, catalog, observer, clock_us, self._ask_again)
+        self._rates = Rates(limits.key_requests_per_second, limits.key_concurrent_queries, time.monotonic)
+        self._remembered: OrderedDict[Spelling, bytes] = OrderedDict()
 
-    async def answer(self, ask: Ask) -> object:
-        raise NotImplementedError
+    def admit(self, caller: Caller) -> Allowance | None:
+        """Count a request of the caller's key; RateExceeded when it has sent too many."""
+        return self._rates.take(caller)
+
+    def kept(self, ask: Ask) -> Answer | None:
+        """The kept answer to an ask that was answered before; None when the engine is needed, or may be."""
+        if ask.fresh or not ask.endpoint.cache_seconds:
+            return None
+        key = self._remembered.get(_spelling(ask))
+        return None if key is None else self._look_up(key)
+
+    async def answer(self, ask: Ask) -> Answer:
+        """The answer, kept or from the engine; cancel it when the caller has left."""
+        with self._rates.query_of(ask.caller):
+            return await self._asked(ask)
+
+    async def _asked(self, ask: Ask) -> Answer:
+        job = await self._job(ask)
+        key = identity(ask, job.question)
+        self._remember(ask, key)
+        found = None if ask.fresh else self._look_up(key)
+        if found is not None:
+            return found
+        if ask.format.streams and not ask.endpoint.cache_seconds:
+            return Answer(await self._conductor.streamed(job, Halt()), Outcome.UNCACHED)
+        return await self._joined(ask, key, job)
+
+    async def _joined(self, ask: Ask, key: bytes, job: Job) -> Answer:
+        outcome = self._outcome(ask, key)
+        finished = await self._flights.join(key, lambda halt: self._run(key, job, halt))
+        return Answer(finished, outcome, self._age_seconds(finished))
 
     async def warm(self) -> None:
         """Re-ask what is asked often, until cancelled: the door starts this task beside the server."""
+        await self._refresher.run()
+
+    def tick(self) -> list["asyncio.Task[None]"]:
+        """One look of `warm` at the clock; the refreshes that it started."""
+        return self._refresher.tick()
 
     async def close(self) -> None:
         """Let what is under way finish; called after the last request."""
+        await asyncio.to_thread(self._conductor.close)
+
+    def _look_up(self, key: bytes) -> Answer | None:
+        entry = self._cache.get(key)
+        if not isinstance(entry, Entry):
+            return None
+        now_us = self._clock_us()
+        if is_expired(entry, now_us):
+            self._cache.drop(key)
+            return None
+        entry.asked_us = now_us
+        outcome = Outcome.STALE if is_stale(entry, now_us) else Outcome.HIT
+        return Answer(entry.finished, outcome, age_us(entry, now_us) / SECOND_US)
+
+    async def _job(self, ask: Ask) -> Job:
+        began = time.monotonic()
+        statement = self._prepared.find(ask.endpoint, ask.sandbox)
+        if statement is None:
+            statement = await asyncio.to_thread(self._prepared.compile, ask.endpoint, ask.sandbox)
+        now_us = self._clock_us()
+        question = bind(statement, ask.parameters, now_us, self._engine.is_regex)
+        seconds = ask.endpoint.timeout_seconds or self._limits.query_seconds
+        limits = AnswerLimits(ask.endpoint.max_rows, seconds)
+        return Job(ask, question, limits, self._limits.answer_bytes, now_us, time.monotonic() - began)
+
+    async def _run(self, key: bytes, job: Job, halt: Halt, *, refresh: bool = False) -> Finished:
+        finished = await self._conductor.whole(job, halt, refresh=refresh)
+        if job.ask.endpoint.cache_seconds:
+            self._keep(Entry(key, job.ask, finished, asked_us=job.asked_us))
+        return finished
+
+    async def _ask_again(self, ask: Ask, entry: Entry) -> None:
+        job = await self._job(ask)
+        key = identity(ask, job.question)
+        await self._flights.join(key, lambda halt: self._run(key, job, halt, refresh=True))
+        made = self._cache.peek(key)
+        if isinstance(made, Entry):
+            made.asked_us = entry.asked_us
+
+    def _keep(self, entry: Entry) -> None:
+        self._cache.put(entry.key, entry)
+        self._refresher.watch(entry)
+
+    def _remember(self, ask: Ask, key: bytes) -> None:
+        self._remembered[_spelling(ask)] = key
+        if len(self._remembered) > REMEMBERED_ASKS:
+            self._remembered.popitem(last=False)
+
+    def _outcome(self, ask: Ask, key: bytes) -> Outcome:
+        if self._flights.under_way(key):
+            return Outcome.COLLAPSED
+        if not ask.endpoint.cache_seconds:
+            return Outcome.UNCACHED
+        return Outcome.REQUESTED if ask.fresh else Outcome.MISS
+
+    def _age_seconds(self, finished: Finished) -> float:
+        return max(0, self._clock_us() - finished.receipt.made_us) / SECOND_US
+
+
+def _spelling(ask: Ask) -> Spelling:
+    values = tuple([ask.parameters.get(parameter.name) for parameter in ask.endpoint.parameters])
+    return ask.endpoint.revision, values, ask.sandbox, ask.redacts, ask.format.name

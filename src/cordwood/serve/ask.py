@@ -1,10 +1,12 @@
 """What a caller asks of an endpoint, as it came over the wire."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from cordwood.model.caller import Caller
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.rows import Rows
 
 
 class Language(StrEnum):
@@ -23,13 +25,32 @@ class SandboxText:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """`endpoint` is a name or a UUID; `redact` is None where the caller leaves it to the endpoint."""
+class Format:
+    """A form that rows can be answered in. `encode` yields the body in pieces as rows come.
 
-    endpoint: str
+    `streams` says that a reader can use the first pieces before the last is made.
+    """
+
+    name: str
+    media_type: str
+    encode: Callable[[Rows], Iterator[bytes]]
+    streams: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """`redact` is None where the caller leaves it to the endpoint; `fresh` asks for a run of the engine."""
+
+    endpoint: Endpoint
     caller: Caller
+    format: Format
     parameters: Mapping[str, str] = field(default_factory=dict)
     sandbox: SandboxText | None = None
     redact: bool | None = None
-    format: str = "json"
     fresh: bool = False
+
+    @property
+    def redacts(self) -> bool:
+        if self.caller.redact_always or self.redact is None:
+            return self.caller.redact_always or self.endpoint.redact_pii
+        return self.redact

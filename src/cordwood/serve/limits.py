@@ -1,6 +1,9 @@
 """What answers may cost, one by one and all together."""
 
+import os
 from dataclasses import dataclass
+
+LEAST_PLACES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,3 +17,7 @@ class ServeLimits:
     queue_seconds: float = 10.0
     key_requests_per_second: float | None = None
     key_concurrent_queries: int | None = None
+
+    def places(self) -> int:
+        """How many queries run at once: two a core, since one of them waits or is about to end."""
+        return self.concurrent_queries or max(LEAST_PLACES, 2 * (os.cpu_count() or 1))

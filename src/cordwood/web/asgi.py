@@ -3,6 +3,8 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
 
+from cordwood.errors import Fault
+
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -10,11 +12,26 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
+# Where the wire tells of a request whose bounds were passed before the application saw it.
+_FAULT = "cordwood.fault"
+
+
+def mark_fault(scope: Any, fault: Fault) -> None:
+    scope[_FAULT] = fault
+
+
+def marked_fault(scope: Scope) -> Fault | None:
+    found = scope.get(_FAULT)
+    return found if isinstance(found, Fault) else None
+
 
 class Request:
-    """One HTTP request; the body is not read until somebody asks for it."""
+    """One HTTP request; the body is not read until somebody asks for it.
 
-    __slots__ = ("headers", "id", "method", "path", "query_string", "receive", "scope")
+    `route` and `facts` are what is noted of it when it is over.
+    """
+
+    __slots__ = ("facts", "headers", "id", "method", "path", "query_string", "receive", "route", "scope")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
@@ -24,15 +41,23 @@ class Request:
         self.query_string: bytes = scope["query_string"]
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.id = ""
+        self.route = "unknown"
+        self.facts: dict[str, Any] = {}
 
     def header(self, name: bytes) -> str | None:
         value = self.headers.get(name)
         return None if value is None else value.decode("latin-1")
 
+    def media_type(self) -> str:
+        """The type of the body without its attributes, in small letters."""
+        return self.headers.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1")
+
+    def announces_body(self) -> bool:
+        return self.headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in self.headers
+
     def joined(self, name: bytes) -> str:
         """A list header that may be sent on several lines, as one."""
-        lines = [value.decode("latin-1") for key, value in self.scope["headers"] if key == name]
-        return ", ".join(lines)
+        return b", ".join([value for key, value in self.scope["headers"] if key == name]).decode("latin-1")
 
 
 class Response:

@@ -1,15 +1,117 @@
 """Every route, one screen."""
 
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from cordwood.errors import BadMethod, Draining, Starting, UnknownRoute
+from cordwood.observe.metrics import Metrics
 from cordwood.observe.observer import Observer
-from cordwood.web.asgi import Application, Receive, Scope, Send
+from cordwood.web import health
+from cordwood.web.answering import answering
+from cordwood.web.asgi import Application, Request, Response
+from cordwood.web.cors import preflight
+from cordwood.web.ingest import ingest
 from cordwood.web.options import WebOptions
-from cordwood.web.standing import Standing
+from cordwood.web.query import answer_query
+from cordwood.web.standing import Phase, Rooms, Standing
+from cordwood.web.texts import decoded
+
+QUERY = ("GET", "HEAD", "POST", "OPTIONS")
+READ = ("GET", "HEAD", "OPTIONS")
+WRITE = ("POST", "OPTIONS")
 
 
-def application(standing: Standing, observer: Observer, options: WebOptions) -> Application:
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What HTTP needs beside a request."""
+
+    standing: Standing
+    options: WebOptions
+    metrics: Metrics
+
+    def rooms(self) -> Rooms:
+        """The rooms, when requests are taken."""
+        if self.standing.phase is Phase.DRAINING:
+            raise Draining("The service is stopping.", retry_after=5)
+        if self.standing.rooms is None:
+            raise Starting("The service is starting.", retry_after=1)
+        return self.standing.rooms
+
+
+Handler = Callable[[Request, Place, str], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """`name` is what metrics and the log call it, whatever the address names."""
+
+    name: str
+    methods: tuple[str, ...]
+    handler: Handler
+
+
+async def _query(request: Request, place: Place, address: str) -> Response:
+    return await answer_query(request, place.rooms(), place.options, address)
+
+
+async def _ingest(request: Request, place: Place, _: str) -> Response:
+    return await ingest(request, place.rooms(), place.options)
+
+
+async def _health(_: Request, place: Place, __: str) -> Response:
+    return health.health(place.standing)
+
+
+async def _ready(_: Request, place: Place, __: str) -> Response:
+    return health.ready(place.standing)
+
+
+async def _live(_: Request, __: Place, ___: str) -> Response:
+    return health.live()
+
+
+async def _metrics(_: Request, place: Place, __: str) -> Response:
+    return health.metrics(place.metrics)
+
+
+QUERIES = Route("query", QUERY, _query)
+EVENTS = Route("ingest", WRITE, _ingest)
+EXACT: Mapping[bytes, Route] = {
+    b"/api/logs": EVENTS,
+    b"/logs": EVENTS,
+    b"/api/events": EVENTS,
+    b"/health": Route("health", READ, _health),
+    b"/ready": Route("ready", READ, _ready),
+    b"/readyz": Route("ready", READ, _ready),
+    b"/livez": Route("live", READ, _live),
+    b"/metrics": Route("metrics", READ, _metrics),
+}
+QUERY_ADDRESS = re.compile(rb"(?:/api)?/endpoints/query/(?:name/)?([^/]+)")
+
+
+def found(request: Request) -> tuple[Route, str]:
+    """The route of an address, and the name in it."""
+    route = EXACT.get(request.path)
+    if route is not None:
+        return route, ""
+    address = QUERY_ADDRESS.fullmatch(request.path)
+    if address is None:
+        raise UnknownRoute(f"There is nothing at {decoded(request.path, 'path')}.")
+    return QUERIES, decoded(address[1], "path")
+
+
+def application(standing: Standing, observer: Observer, options: WebOptions, metrics: Metrics) -> Application:
     """The ASGI application: answers 503 until `standing` is opened with its rooms."""
+    place = Place(standing, options, metrics)
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        raise NotImplementedError
+    async def respond(request: Request) -> Response:
+        route, address = found(request)
+        request.route = route.name
+        if request.method not in route.methods:
+            raise BadMethod(request.method, route.methods)
+        if request.method == "OPTIONS":
+            return preflight(", ".join(route.methods))
+        return await route.handler(request, place, address)
 
-    return app
+    return answering(respond, observer, logflare_errors=options.logflare_errors)

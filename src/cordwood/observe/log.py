@@ -1,0 +1,56 @@
+"""The log: one JSON object a line, gathered for a moment so that a line costs no system call of its own."""
+
+import threading
+import time
+from datetime import UTC, datetime
+from typing import BinaryIO
+
+import msgspec
+
+from cordwood.observe.observation import Observation
+
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+GATHERED_BYTES = 32 * 1024
+
+
+class JsonLines:
+    """Writes at once what is a warning or worse, the rest when enough has gathered or `flush` is called."""
+
+    def __init__(self, out: BinaryIO, level: str = "info") -> None:
+        self._out = out
+        self._least = LEVELS[level]
+        self._lock = threading.Lock()
+        self._gathered = bytearray()
+        self._encoder = msgspec.json.Encoder()
+        self._second = 0
+        self._prefix = b""
+
+    def note(self, observation: object) -> None:
+        if not isinstance(observation, Observation) or LEVELS[observation.level] < self._least:
+            return
+        line = self._encoder.encode(observation)
+        with self._lock:
+            self._gathered += self._stamp(time.time()) + line[1:] + b"\n"
+            if len(self._gathered) >= GATHERED_BYTES or LEVELS[observation.level] >= LEVELS["warning"]:
+                self._write()
+
+    def flush(self) -> None:
+        with self._lock:
+            if self._gathered:
+                self._write()
+
+    def _stamp(self, now: float) -> bytes:
+        second = int(now)
+        if second != self._second:
+            self._second = second
+            self._prefix = datetime.fromtimestamp(second, UTC).strftime('{"time":"%Y-%m-%dT%H:%M:%S').encode()
+        return self._prefix + b'.%03dZ",' % ((now - second) * 1000)
+
+    def _write(self) -> None:
+        gathered, self._gathered = self._gathered, bytearray()
+        try:
+            self._out.write(gathered)
+            self._out.flush()
+        except (OSError, ValueError):
+            # A log that cannot be written must not stop what it reports on.
+            return

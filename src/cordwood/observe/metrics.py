@@ -1,0 +1,137 @@
+"""The metrics: counted from observations, told in Prometheus' text form."""
+
+import threading
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
+
+from cordwood.observe.observation import EngineAsked, Ingested, Refreshed, Requested
+
+CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+Labels = tuple[str, ...]
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+class Counter:
+    """A sum that only grows, by labels."""
+
+    kind = "counter"
+
+    def __init__(self, name: str, meaning: str, labels: Labels) -> None:
+        self.name, self.meaning, self._labels = name, meaning, labels
+        self._sums: dict[Labels, float] = {}
+
+    def add(self, values: Labels, amount: float = 1) -> None:
+        self._sums[values] = self._sums.get(values, 0) + amount
+
+    def lines(self) -> Iterable[str]:
+        for values, amount in sorted(self._sums.items()):
+            yield f"{self.name}{_braced(self._labels, values)} {_number(amount)}"
+
+
+class Histogram:
+    """How many took at most how long, by labels."""
+
+    kind = "histogram"
+
+    def __init__(self, name: str, meaning: str, labels: Labels) -> None:
+        self.name, self.meaning, self._labels = name, meaning, labels
+        self._counts: dict[Labels, list[int]] = {}
+        self._sums: dict[Labels, float] = {}
+
+    def add(self, values: Labels, seconds: float) -> None:
+        counts = self._counts.get(values)
+        if counts is None:
+            counts = self._counts[values] = [0] * (len(BUCKETS) + 1)
+            self._sums[values] = 0.0
+        counts[bisect_left(BUCKETS, seconds)] += 1
+        self._sums[values] += seconds
+
+    def lines(self) -> Iterable[str]:
+        bounds = [*(f"{bound:g}" for bound in BUCKETS), "+Inf"]
+        for values, counts in sorted(self._counts.items()):
+            total = 0
+            for bound, count in zip(bounds, counts, strict=True):
+                total += count
+                yield f"{self.name}_bucket{_braced((*self._labels, 'le'), (*values, bound))} {total}"
+            yield f"{self.name}_sum{_braced(self._labels, values)} {self._sums[values]:.6f}"
+            yield f"{self.name}_count{_braced(self._labels, values)} {total}"
+
+
+class Metrics:
+    """Counts observations. `gauges` are asked at the moment they are told."""
+
+    def __init__(self, version: str, gauges: Mapping[str, Callable[[], float]] | None = None) -> None:
+        self._version = version
+        self.gauges = dict(gauges or {})
+        self._lock = threading.Lock()
+        self._engine = Counter(
+            "cordwood_engine_queries_total", "Questions the engine ran.", ("endpoint", "engine", "outcome")
+        )
+        self._cache = Counter(
+            "cordwood_cache_requests_total", "Queries by what the cache did.", ("endpoint", "outcome")
+        )
+        self._refreshes = Counter(
+            "cordwood_cache_refreshes_total", "Kept answers asked again.", ("endpoint", "outcome")
+        )
+        self._events = Counter("cordwood_ingest_events_total", "Events by what became of them.", ("stream", "outcome"))
+        self._seconds = Histogram("cordwood_requests_seconds", "How long requests took.", ("route", "status"))
+
+    def note(self, observation: object) -> None:
+        with self._lock:
+            match observation:
+                case Requested():
+                    self._note_request(observation)
+                case EngineAsked():
+                    self._engine.add((observation.endpoint, observation.engine, observation.outcome))
+                case Refreshed():
+                    self._refreshes.add((observation.endpoint, observation.outcome))
+                case Ingested():
+                    self._note_events(observation)
+
+    def text(self) -> bytes:
+        with self._lock:
+            families: list[Counter | Histogram] = [
+                self._engine,
+                self._cache,
+                self._refreshes,
+                self._events,
+                self._seconds,
+            ]
+            lines = [line for family in families for line in _family(family)]
+        for name, read in self.gauges.items():
+            lines += [f"# TYPE {name} gauge", f"{name} {_number(read())}"]
+        lines += ["# TYPE cordwood_build_info gauge", f'cordwood_build_info{{version="{self._version}"}} 1', ""]
+        return "\n".join(lines).encode()
+
+    def _note_request(self, request: Requested) -> None:
+        self._seconds.add((request.route, str(request.status)), request.seconds)
+        if request.cache:
+            self._cache.add((request.endpoint, request.cache))
+
+    def _note_events(self, ingested: Ingested) -> None:
+        for outcome, events in (
+            ("accepted", ingested.accepted),
+            ("duplicate", ingested.duplicates),
+            ("quarantined", ingested.quarantined),
+        ):
+            if events:
+                self._events.add((ingested.stream, outcome), events)
+
+
+def _family(family: Counter | Histogram) -> Iterable[str]:
+    yield f"# HELP {family.name} {family.meaning}"
+    yield f"# TYPE {family.name} {family.kind}"
+    yield from family.lines()
+
+
+def _braced(names: Labels, values: Labels) -> str:
+    pairs = ",".join(f'{name}="{_escaped(value)}"' for name, value in zip(names, values, strict=True))
+    return f"{{{pairs}}}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(value)

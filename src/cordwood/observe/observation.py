@@ -1,0 +1,87 @@
+"""Every fact worth noting. The log writes each as a line; the metrics count what they know."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+
+class Observation(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event"):
+    """The `event` of a log line is the tag; `level` decides whether the line is written."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class Requested(Observation, frozen=True, kw_only=True, tag="request"):
+    """A request was answered; for a query this is the receipt too. `cache` is hit, miss, collapsed or stale."""
+
+    request_id: str
+    method: str
+    route: str
+    status: int
+    seconds: float
+    bytes: int = 0
+    key: str = ""
+    endpoint: str = ""
+    stream: str = ""
+    fault: str = ""
+    cache: str = ""
+    age_seconds: float = 0.0
+    rows: int = 0
+    truncated: str = ""
+    compile_seconds: float = 0.0
+    engine_seconds: float = 0.0
+    revision: str = ""
+    notices: tuple[str, ...] = ()
+
+
+class EngineAsked(Observation, frozen=True, kw_only=True, tag="engine_query"):
+    """The engine ran a question. `outcome` is ok or the code of the fault."""
+
+    endpoint: str
+    engine: str
+    outcome: str
+    seconds: float
+    level: Literal["debug", "info", "warning", "error"] = "debug"
+
+
+class Refreshed(Observation, frozen=True, kw_only=True, tag="refresh"):
+    """A kept answer was asked for again in the background."""
+
+    endpoint: str
+    outcome: str
+    failures: int = 0
+    level: Literal["debug", "info", "warning", "error"] = "debug"
+
+
+class Ingested(Observation, frozen=True, kw_only=True, tag="ingest"):
+    """Events arrived for a stream."""
+
+    stream: str
+    accepted: int
+    duplicates: int = 0
+    quarantined: int = 0
+    level: Literal["debug", "info", "warning", "error"] = "debug"
+
+
+class Broke(Observation, frozen=True, kw_only=True, tag="bug"):
+    """A fault of ours: the incident is what the caller was told, the trace is for us."""
+
+    incident: str
+    trace: str
+    level: Literal["debug", "info", "warning", "error"] = "error"
+
+
+class Audited(Observation, frozen=True, kw_only=True, tag="audit"):
+    """Somebody was refused, or changed who may do what. Never holds a secret."""
+
+    action: str
+    key: str = ""
+    subject: str = ""
+    request_id: str = ""
+    level: Literal["debug", "info", "warning", "error"] = "warning"
+
+
+class Noted(Observation, frozen=True, kw_only=True, tag="notice"):
+    """A sentence for the operator."""
+
+    message: str

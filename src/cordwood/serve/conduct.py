@@ -1,0 +1,148 @@
+"""Runs of the engine under the service's limits: whose turn it is, how long it may take, and that it stops."""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from cordwood.engines.engine import Engine
+from cordwood.errors import Fault, OutOfTime
+from cordwood.observe.observation import EngineAsked
+from cordwood.observe.observer import Observer
+from cordwood.serve.ask import SandboxText
+from cordwood.serve.finished import Finished
+from cordwood.serve.flight import Halt
+from cordwood.serve.gate import Gate, Lane, Turn
+from cordwood.serve.run import Job, finish
+from cordwood.serve.stream import Outflow, Streamed, begin
+
+T = TypeVar("T")
+Work = Callable[[Halt], T]
+
+# What takes longer is slow: it gives its place back when others wait, and runs again among the slow ones.
+QUICK_SECONDS = 1.0
+LOOK_AGAIN_SECONDS = 0.25
+# The engine keeps the time limit itself; this much later it is stopped from here.
+GRACE_SECONDS = 0.1
+
+
+class DemotedError(Exception):
+    """The run gave its place to others and must start again as a slow one."""
+
+
+class Conductor:
+    """Owns the threads in which the engine is asked."""
+
+    def __init__(self, engine: Engine, gate: Gate, places: int, observer: Observer) -> None:
+        self._engine = engine
+        self._gate = gate
+        self._observer = observer
+        # A run that was told to stop holds its thread for a moment longer than its place.
+        self._threads = ThreadPoolExecutor(places * 2, thread_name_prefix="answer")
+        self._durations = Durations()
+
+    async def whole(self, job: Job, halt: Halt, *, refresh: bool = False) -> Finished:
+        return await self._run(job, halt, lambda stop: finish(job, self._engine, stop), refresh=refresh)
+
+    async def streamed(self, job: Job, halt: Halt) -> Finished | Streamed:
+        """Whole after all when it is all there within a moment; else its first pieces and the way to the rest."""
+        flow = Outflow(asyncio.get_running_loop())
+        running = self._run(job, halt, lambda stop: flow.fill(job, self._engine, stop), begun=flow.has_begun)
+        return await begin(flow, asyncio.ensure_future(flow.ended(running)), halt)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+    async def _run(
+        self, job: Job, halt: Halt, work: Work[T], *, refresh: bool = False, begun: Callable[[], bool] = lambda: False
+    ) -> T:
+        lane = Lane.REFRESH if refresh else self._lane(job)
+        try:
+            return await self._in_turn(job, halt, work, lane, begun)
+        except DemotedError:
+            return await self._in_turn(job, halt, work, Lane.SLOW, begun)
+
+    async def _in_turn(self, job: Job, halt: Halt, work: Work[T], lane: Lane, begun: Callable[[], bool]) -> T:
+        async with self._gate.turn(lane) as turn:
+            started = time.monotonic()
+            outcome = "ok"
+            try:
+                return await self._watched(job, halt, work, turn, begun)
+            except Fault as fault:
+                outcome = fault.code
+                raise
+            except DemotedError:
+                outcome = "demoted"
+                raise
+            except asyncio.CancelledError:
+                outcome = "abandoned"
+                raise
+            finally:
+                self._note(job, outcome, time.monotonic() - started)
+
+    async def _watched(self, job: Job, halt: Halt, work: Work[T], turn: Turn, begun: Callable[[], bool]) -> T:
+        stop = Halt()
+        halt.on_pull(stop.pull)
+        running = asyncio.get_running_loop().run_in_executor(self._threads, work, stop)
+        try:
+            await self._until_done(job, running, turn, begun)
+            if running.done():
+                return running.result()
+        finally:
+            if not running.done():
+                stop.pull()
+                await asyncio.wait({running})
+                _forget(running)
+        raise DemotedError
+
+    async def _until_done(self, job: Job, running: "asyncio.Future[T]", turn: Turn, begun: Callable[[], bool]) -> None:
+        """Returns when the run is done, or when it has been slow and others wait; OutOfTime past its limit."""
+        ends = time.monotonic() + job.limits.seconds + GRACE_SECONDS
+        pause = min(QUICK_SECONDS, job.limits.seconds + GRACE_SECONDS)
+        while not (await asyncio.wait({running}, timeout=pause))[0]:
+            if time.monotonic() >= ends:
+                raise OutOfTime(
+                    f"The query took longer than {job.limits.seconds:g} s and was stopped.",
+                    hint="Ask for a shorter time range, or for less of it.",
+                )
+            if turn.lane < Lane.SLOW and turn.crowded and not begun():
+                return
+            pause = min(LOOK_AGAIN_SECONDS, max(0.0, ends - time.monotonic()))
+
+    def _lane(self, job: Job) -> Lane:
+        seconds = self._durations.of(job.ask.endpoint.revision, job.ask.sandbox)
+        if seconds is None:
+            return Lane.QUICK if job.ask.sandbox is None else Lane.UNKNOWN
+        return Lane.QUICK if seconds < QUICK_SECONDS else Lane.SLOW
+
+    def _note(self, job: Job, outcome: str, seconds: float) -> None:
+        self._durations.note(job.ask.endpoint.revision, job.ask.sandbox, seconds)
+        engine = self._engine.target.name
+        self._observer.note(
+            EngineAsked(endpoint=job.ask.endpoint.name, engine=engine, outcome=outcome, seconds=round(seconds, 6))
+        )
+
+
+class Durations:
+    """How long each query took the last time, for the latest few thousand of them."""
+
+    def __init__(self, keep: int = 4096) -> None:
+        self._keep = keep
+        self._seconds: OrderedDict[tuple[str, SandboxText | None], float] = OrderedDict()
+
+    def of(self, revision: str, sandbox: SandboxText | None) -> float | None:
+        return self._seconds.get((revision, sandbox))
+
+    def note(self, revision: str, sandbox: SandboxText | None, seconds: float) -> None:
+        self._seconds[(revision, sandbox)] = seconds
+        self._seconds.move_to_end((revision, sandbox))
+        if len(self._seconds) > self._keep:
+            self._seconds.popitem(last=False)
+
+
+def _forget(running: "asyncio.Future[T]") -> None:
+    """Whatever a stopped run said last is of no interest."""
+    if running.done() and not running.cancelled():
+        running.exception()

@@ -1,0 +1,40 @@
+"""An answer that is whole: its bytes, and what its receipt says of them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What was true when the answer was made. `truncated` names the limit that cut it."""
+
+    rows: int
+    truncated: str | None
+    notices: tuple[str, ...]
+    revision: str
+    made_us: int
+    compile_seconds: float
+    engine_seconds: float
+
+
+@dataclass(slots=True)
+class Finished:
+    """`codings` holds the body as compressed for the first caller who asked for that coding."""
+
+    body: bytes
+    receipt: Receipt
+    etag: str = ""
+    size: int = 0
+    codings: dict[str, bytes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.etag = blake2b(self.body, digest_size=16).hexdigest()
+        self.size = len(self.body)
+
+    def coded(self, coding: str, compress: Callable[[bytes, str], bytes]) -> bytes:
+        body = self.codings.get(coding)
+        if body is None:
+            body = self.codings[coding] = compress(self.body, coding)
+            self.size += len(body)
+        return body

@@ -1,0 +1,78 @@
+"""One run per question at a time: who asks while it is under way gets its answer too."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Halt:
+    """How to stop a run: the engine registers, the asker pulls. Safe from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._stops: list[Callable[[], None]] = []
+        self.pulled = False
+
+    def on_pull(self, stop: Callable[[], None]) -> None:
+        with self._lock:
+            if not self.pulled:
+                self._stops.append(stop)
+                return
+        stop()
+
+    def pull(self) -> None:
+        with self._lock:
+            self.pulled = True
+            stops, self._stops = self._stops, []
+        for stop in stops:
+            stop()
+
+
+@dataclass(slots=True)
+class _Flight(Generic[T]):
+    task: asyncio.Task[T]
+    halt: Halt
+    waiting: int = 0
+
+
+class Flights(Generic[T]):
+    """Runs by their question. The run ends when the last who waits for it has gone."""
+
+    def __init__(self) -> None:
+        self._under_way: dict[bytes, _Flight[T]] = {}
+
+    def under_way(self, key: bytes) -> bool:
+        return key in self._under_way
+
+    async def join(self, key: bytes, start: Callable[[Halt], Awaitable[T]]) -> T:
+        flight = self._under_way.get(key) or self._take_off(key, start)
+        flight.waiting += 1
+        try:
+            return await asyncio.shield(flight.task)
+        finally:
+            flight.waiting -= 1
+            if flight.waiting == 0 and not flight.task.done():
+                self._abandon(key, flight)
+
+    def _take_off(self, key: bytes, start: Callable[[Halt], Awaitable[T]]) -> _Flight[T]:
+        halt = Halt()
+        flight = _Flight(asyncio.ensure_future(start(halt)), halt)
+        self._under_way[key] = flight
+        flight.task.add_done_callback(lambda _: self._land(key, flight))
+        return flight
+
+    def _land(self, key: bytes, flight: _Flight[T]) -> None:
+        if self._under_way.get(key) is flight:
+            del self._under_way[key]
+        if not flight.task.cancelled():
+            # Asked for, so that a failure nobody waited for any more is not reported as forgotten.
+            flight.task.exception()
+
+    def _abandon(self, key: bytes, flight: _Flight[T]) -> None:
+        del self._under_way[key]
+        flight.halt.pull()
+        flight.task.cancel()

@@ -1,0 +1,60 @@
+"""Compiled statements, kept by endpoint revision, sandbox text and the shapes of the streams they read."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.shape import Shape
+from cordwood.serve.ask import SandboxText
+from cordwood.sql.compile import Program, compile_sandbox, compile_saved, read_endpoint
+from cordwood.sql.stages import Statement
+from cordwood.sql.target import Target
+
+Key = tuple[str, SandboxText | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    statement: Statement
+    versions: tuple[tuple[str, int], ...]
+
+
+class Prepared:
+    """Safe from several threads: at worst two compile the same text at once."""
+
+    def __init__(self, target: Target, shapes: Callable[[], Mapping[str, Shape]], keep: int = 1000) -> None:
+        self._target = target
+        self._shapes = shapes
+        self._keep = keep
+        self._programs: dict[str, Program] = {}
+        self._statements: OrderedDict[Key, _Kept] = OrderedDict()
+
+    def find(self, endpoint: Endpoint, sandbox: SandboxText | None) -> Statement | None:
+        """The statement, unless it was never compiled or its streams have changed shape since."""
+        kept = self._statements.get((endpoint.revision, sandbox))
+        if kept is None or kept.versions != _versions(kept.statement, self._shapes()):
+            return None
+        return kept.statement
+
+    def compile(self, endpoint: Endpoint, sandbox: SandboxText | None) -> Statement:
+        shapes = self._shapes()
+        program = self._program(endpoint)
+        if sandbox is None:
+            statement = compile_saved(program, self._target, shapes)
+        else:
+            statement = compile_sandbox(program, sandbox.text, self._target, shapes)
+        self._statements[(endpoint.revision, sandbox)] = _Kept(statement, _versions(statement, shapes))
+        if len(self._statements) > self._keep:
+            self._statements.popitem(last=False)
+        return statement
+
+    def _program(self, endpoint: Endpoint) -> Program:
+        program = self._programs.get(endpoint.revision)
+        if program is None:
+            program = self._programs[endpoint.revision] = read_endpoint(endpoint)
+        return program
+
+
+def _versions(statement: Statement, shapes: Mapping[str, Shape]) -> tuple[tuple[str, int], ...]:
+    return tuple((stream, shapes[stream].version if stream in shapes else 0) for stream in statement.streams)

@@ -1,0 +1,72 @@
+"""One run of the engine, in a thread: rows become bytes as they come, within the limits."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from cordwood.engines.engine import AnswerLimits, Cancel, Engine
+from cordwood.errors import TooManyBytes
+from cordwood.model.rows import Row, Rows
+from cordwood.serve.ask import Ask
+from cordwood.serve.finished import Finished, Receipt
+from cordwood.sql.stages import Question
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A question with all that its run needs; `asked_us` is the moment of the call."""
+
+    ask: Ask
+    question: Question
+    limits: AnswerLimits
+    answer_bytes: int
+    asked_us: int
+    compile_seconds: float
+
+
+class Run:
+    """The pieces of an answer as the engine yields them, and its receipt once they are out."""
+
+    def __init__(self, job: Job, rows: Rows) -> None:
+        self._job = job
+        self._rows = rows
+        self._row_count = 0
+        self._byte_count = 0
+        rows.batches = self._counted(rows.batches)
+
+    def pieces(self) -> Iterator[bytes]:
+        for piece in self._job.ask.format.encode(self._rows):
+            self._byte_count += len(piece)
+            if self._byte_count > self._job.answer_bytes:
+                raise TooManyBytes(
+                    f"The answer is larger than {self._job.answer_bytes // 2**20} MiB.",
+                    hint="Ask for fewer rows or columns.",
+                )
+            yield piece
+
+    def receipt(self) -> Receipt:
+        job = self._job
+        return Receipt(
+            rows=self._row_count,
+            truncated=f"max_rows={job.limits.max_rows}" if self._rows.truncated else None,
+            notices=tuple(f"path never seen: {path}" for path in job.question.statement.unseen_paths),
+            revision=job.ask.endpoint.revision,
+            made_us=job.asked_us,
+            compile_seconds=job.compile_seconds,
+            engine_seconds=self._rows.engine_seconds,
+        )
+
+    def _counted(self, batches: Iterable[list[Row]]) -> Iterator[list[Row]]:
+        for batch in batches:
+            self._row_count += len(batch)
+            yield batch
+
+
+def start(job: Job, engine: Engine, cancel: Cancel) -> Run:
+    return Run(job, engine.answer(job.question, job.limits, cancel))
+
+
+def finish(job: Job, engine: Engine, cancel: Cancel) -> Finished:
+    """The whole answer at once."""
+    run = start(job, engine, cancel)
+    body = b"".join(run.pieces())
+    return Finished(body, run.receipt())

@@ -1,0 +1,121 @@
+"""An answer on its way out while the engine still works: a few pieces in memory, never all of them."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable
+
+from cordwood.engines.engine import Engine
+from cordwood.serve.finished import Finished, Receipt
+from cordwood.serve.flight import Halt
+from cordwood.serve.run import Job, start
+
+# An answer that is whole by then leaves with its full receipt; a longer one leaves as it comes.
+WHOLE_WITHIN_SECONDS = 0.05
+WHOLE_BELOW_BYTES = 256 * 1024
+PIECES_AHEAD = 8
+
+
+class ReaderLeftError(Exception):
+    """Nobody takes the pieces any more."""
+
+
+class Outflow:
+    """Pieces from the engine's thread to the event loop; the thread waits while the reader is behind."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue(PIECES_AHEAD)
+        self._begun = False
+        self._closed = False
+
+    def has_begun(self) -> bool:
+        return self._begun
+
+    def fill(self, job: Job, engine: Engine, cancel: Halt) -> Receipt:
+        """Runs in the engine's thread."""
+        run = start(job, engine, cancel)
+        for piece in run.pieces():
+            self._begun = True
+            asyncio.run_coroutine_threadsafe(self._put(piece), self._loop).result()
+        return run.receipt()
+
+    async def ended(self, filling: Awaitable[Receipt]) -> Receipt:
+        """Waits for the filling and, however it ends, tells the reader that no more comes."""
+        try:
+            return await filling
+        finally:
+            if not self._closed:
+                await self._pieces.put(None)
+
+    async def next_piece(self) -> bytes | None:
+        return await self._pieces.get()
+
+    async def head(self) -> tuple[list[bytes], bool]:
+        """The first pieces, and whether they are all: as many as come within a moment and stay small."""
+        first = await self._pieces.get()
+        if first is None:
+            return [], True
+        pieces, held_bytes = [first], len(first)
+        try:
+            async with asyncio.timeout(WHOLE_WITHIN_SECONDS):
+                while held_bytes < WHOLE_BELOW_BYTES:
+                    piece = await self._pieces.get()
+                    if piece is None:
+                        return pieces, True
+                    pieces.append(piece)
+                    held_bytes += len(piece)
+        except TimeoutError:
+            pass
+        return pieces, False
+
+    def close(self) -> None:
+        """Whoever still fills is let go."""
+        self._closed = True
+        while not self._pieces.empty():
+            self._pieces.get_nowait()
+
+    async def _put(self, piece: bytes) -> None:
+        if not self._closed:
+            await self._pieces.put(piece)
+        if self._closed:
+            raise ReaderLeftError
+
+
+class Streamed:
+    """An answer whose rest is still being made; `receipt` is there once the pieces are out."""
+
+    def __init__(self, head: list[bytes], flow: Outflow, filling: "asyncio.Task[Receipt]", halt: Halt) -> None:
+        self._head = head
+        self._flow = flow
+        self._filling = filling
+        self._halt = halt
+        self.receipt: Receipt | None = None
+
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
+        """Closing this iterator early stops the engine's work."""
+        try:
+            for first in self._head:
+                yield first
+            while (piece := await self._flow.next_piece()) is not None:
+                yield piece
+            self.receipt = await self._filling
+        finally:
+            if not self._filling.done():
+                _abandon(self._flow, self._filling, self._halt)
+
+
+async def begin(flow: Outflow, filling: "asyncio.Task[Receipt]", halt: Halt) -> "Finished | Streamed":
+    """The answer whole when it is all there within a moment, else what is there and the way to the rest."""
+    try:
+        pieces, whole = await flow.head()
+        if whole:
+            return Finished(b"".join(pieces), await filling)
+    except asyncio.CancelledError:
+        _abandon(flow, filling, halt)
+        raise
+    return Streamed(pieces, flow, filling, halt)
+
+
+def _abandon(flow: Outflow, filling: "asyncio.Task[Receipt]", halt: Halt) -> None:
+    flow.close()
+    halt.pull()
+    filling.cancel()

@@ -1,0 +1,108 @@
+"""What happens around every request: its id, faults as problems, what all answers carry, and the note of it."""
+
+import itertools
+import os
+import re
+import time
+import traceback
+from collections.abc import Awaitable, Callable
+
+from cordwood.errors import BadMethod, BugFault, Fault
+from cordwood.observe.observation import Broke, Requested
+from cordwood.observe.observer import Observer
+from cordwood.web.asgi import Application, Receive, Request, Response, Scope, Send, marked_fault
+from cordwood.web.body import CallerLeftError
+from cordwood.web.connection import pieces_while_connected
+from cordwood.web.cors import ON_EVERY_ANSWER
+from cordwood.web.problems import masked, refusal
+
+Respond = Callable[[Request], Awaitable[Response]]
+
+REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
+# What a log says of a request that nobody waited for; nothing is sent.
+CALLER_LEFT_STATUS = 499
+
+
+def answering(respond: Respond, observer: Observer, *, logflare_errors: bool) -> Application:
+    new_id = _ids()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        began = time.perf_counter()
+        request = Request(scope, receive)
+        asked_id = request.headers.get(b"x-request-id")
+        request.id = asked_id.decode() if asked_id and REQUEST_ID.fullmatch(asked_id) else new_id()
+        status = await _served(request, respond, observer, send, logflare_errors=logflare_errors)
+        _note(observer, request, status, time.perf_counter() - began)
+
+    return app
+
+
+async def _served(request: Request, respond: Respond, observer: Observer, send: Send, *, logflare_errors: bool) -> int:
+    """The status that was sent.
+
+    An answer that breaks on its way out is left unfinished, so that nobody takes it for whole: the server then
+    closes the connection.
+    """
+    try:
+        response = await _answered(request, respond, observer, logflare_errors=logflare_errors)
+        await _send(request, response, send)
+    except CallerLeftError:
+        return CALLER_LEFT_STATUS
+    except Fault as fault:
+        request.facts["fault"] = fault.code
+    return response.status
+
+
+async def _answered(request: Request, respond: Respond, observer: Observer, *, logflare_errors: bool) -> Response:
+    marked = marked_fault(request.scope)
+    if marked is not None:
+        return _refused(request, marked, logflare_errors=False)
+    try:
+        return await respond(request)
+    except Fault as fault:
+        return _refused(request, fault, logflare_errors=logflare_errors)
+    except CallerLeftError:
+        raise
+    except Exception:  # noqa: BLE001 - the last catch-all of HTTP
+        observer.note(Broke(incident=request.id, trace=traceback.format_exc()))
+        bug = BugFault("Something broke here that should not have.", hint=f"Report the incident {request.id}.")
+        return _refused(request, bug, logflare_errors=logflare_errors)
+
+
+def _refused(request: Request, fault: Fault, *, logflare_errors: bool) -> Response:
+    request.facts["fault"] = fault.code
+    response = masked(fault) if logflare_errors and request.route == "query" else None
+    response = response or refusal(fault, request.id)
+    if isinstance(fault, BadMethod):
+        response.headers.append((b"allow", ", ".join(fault.allowed).encode()))
+    return response
+
+
+async def _send(request: Request, response: Response, send: Send) -> None:
+    response.headers += ON_EVERY_ANSWER
+    response.headers.append((b"x-request-id", request.id.encode()))
+    if not isinstance(response.body, bytes):
+        response.body = pieces_while_connected(request, response.body)
+    await response.send_to(send, with_body=request.method != "HEAD")
+
+
+def _note(observer: Observer, request: Request, status: int, seconds: float) -> None:
+    observer.note(
+        Requested(
+            request_id=request.id,
+            method=request.method,
+            route=request.route,
+            status=status,
+            seconds=round(seconds, 6),
+            **request.facts,
+        )
+    )
+
+
+def _ids() -> Callable[[], str]:
+    """Ids that no other process makes, at the price of counting."""
+    prefix = os.urandom(8).hex()
+    numbers = itertools.count(1)
+    return lambda: f"{prefix}{next(numbers):08x}"

@@ -1,0 +1,110 @@
+"""A request for an endpoint, read into what the journey asks: parameters, a query of the caller's own, redaction."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from cordwood.access import pinned
+from cordwood.errors import BadBody, BadParameter, UnsupportedMedia
+from cordwood.model.caller import Caller
+from cordwood.model.endpoint import Endpoint
+from cordwood.serve.ask import Ask, Language, SandboxText
+from cordwood.web.asgi import Request
+from cordwood.web.body import read_body
+from cordwood.web.negotiate import chosen_format
+from cordwood.web.options import WebOptions
+from cordwood.web.texts import pairs
+
+REDACT = b"lf-endpoint-redact-pii"
+# Structured fields (RFC 9651) write a boolean as ?1 or ?0.
+REDACT_VALUES = {"true": True, "?1": True, "false": False, "?0": False}
+SANDBOX_NAMES = ("sql", "lql")
+
+
+async def read_ask(
+    request: Request, endpoint: Endpoint, caller: Caller, query: Mapping[str, str], options: WebOptions
+) -> Ask:
+    texts = {**query, **await _texts_in_body(request, endpoint, query, options)}
+    return Ask(
+        endpoint=endpoint,
+        caller=caller,
+        format=chosen_format(request.joined(b"accept"), _format_name(texts, endpoint)),
+        parameters=pinned(caller, texts, endpoint) if caller.pins else texts,
+        sandbox=_sandbox(texts, endpoint),
+        redact=_redact(request.header(REDACT)),
+        fresh="no-cache" in (request.header(b"cache-control") or ""),
+    )
+
+
+async def _texts_in_body(
+    request: Request, endpoint: Endpoint, query: Mapping[str, str], options: WebOptions
+) -> Mapping[str, str]:
+    """What a body adds. That of a GET may only bring the query that its address was too short for."""
+    if request.method == "POST":
+        return _texts(await read_body(request, options), request.media_type())
+    if not request.announces_body() or not endpoint.sandbox or any(name in query for name in SANDBOX_NAMES):
+        return {}
+    body = await read_body(request, options)
+    found = _texts(body, request.media_type())
+    return {name: found[name] for name in SANDBOX_NAMES if name in found}
+
+
+def _texts(body: bytes, media_type: str) -> Mapping[str, str]:
+    if not body.strip():
+        return {}
+    if media_type == "application/json" or media_type.endswith("+json"):
+        return _texts_of_json(body)
+    if media_type == "application/x-www-form-urlencoded":
+        return pairs(body, "form")
+    raise UnsupportedMedia(
+        f"A body of the type {media_type or 'unknown'!r} is not read here.",
+        hint="Send application/json or application/x-www-form-urlencoded.",
+    )
+
+
+def _texts_of_json(body: bytes) -> Mapping[str, str]:
+    try:
+        members = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    except msgspec.ValidationError:
+        raise BadBody("The body is not a JSON object of parameters.") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as broken:
+        raise BadBody(f"The body is not JSON: {broken}.") from None
+    return {name: text for name, raw in members.items() if (text := _text(name, bytes(raw))) is not None}
+
+
+def _text(name: str, raw: bytes) -> str | None:
+    """A member's value as a query string would give it; a null is as good as not given."""
+    if raw[:1] in b"[{":
+        raise BadParameter(f"The parameter {name} is a list or an object; it must be one value.")
+    if raw == b"null":
+        return None
+    return str(msgspec.json.decode(raw)) if raw[:1] == b'"' else raw.decode()
+
+
+def _sandbox(texts: Mapping[str, str], endpoint: Endpoint) -> SandboxText | None:
+    for name in SANDBOX_NAMES:
+        text = texts.get(name)
+        if text and text.strip():
+            if not endpoint.sandbox:
+                raise BadParameter(
+                    f"{endpoint.name} takes no query of your own, and {name}= was sent.",
+                    hint="Leave it out, or ask the owner to switch the sandbox on.",
+                )
+            return SandboxText(Language(name), text)
+    return None
+
+
+def _format_name(texts: Mapping[str, str], endpoint: Endpoint) -> str | None:
+    """`format` is ours unless the endpoint has a parameter of that name."""
+    if any(parameter.name == "format" for parameter in endpoint.parameters):
+        return None
+    return texts.get("format") or None
+
+
+def _redact(value: str | None) -> bool | None:
+    if value is None:
+        return None
+    redact = REDACT_VALUES.get(value.strip().lower())
+    if redact is None:
+        raise BadParameter(f"The header LF-ENDPOINT-REDACT-PII is {value!r}.", hint="It must be true or false.")
+    return redact

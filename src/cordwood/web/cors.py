@@ -1,0 +1,32 @@
+"""What browsers on other pages may do: everything that a key allows, for a key is all that counts here."""
+
+from cordwood.web.asgi import Header, Response
+
+ALLOWED_HEADERS = (
+    b"Authorization, Content-Type, Content-Encoding, Accept, Cache-Control, If-None-Match, X-Requested-With, "
+    b"X-API-KEY, X-Source, X-Collection, X-Request-Id, LF-ENDPOINT-LABELS, LF-ENDPOINT-REDACT-PII, "
+    b"LF-ENDPOINT-BIGQUERY-RESERVATION"
+)
+EXPOSED_HEADERS = (
+    b"Age, Cache-Status, Cordwood-Notice, Cordwood-Revision, Cordwood-Rows, Cordwood-Truncated, ETag, RateLimit, "
+    b"RateLimit-Policy, Retry-After, Server-Timing, X-Request-Id"
+)
+MAX_AGE_SECONDS = b"1728000"
+
+# On every answer, errors too: a page that cannot read an error cannot show it.
+ON_EVERY_ANSWER: tuple[Header, ...] = (
+    (b"access-control-allow-origin", b"*"),
+    (b"access-control-expose-headers", EXPOSED_HEADERS),
+)
+
+
+def preflight(methods: str) -> Response:
+    return Response(
+        204,
+        [
+            (b"access-control-allow-methods", methods.encode()),
+            (b"access-control-allow-headers", ALLOWED_HEADERS),
+            (b"access-control-max-age", MAX_AGE_SECONDS),
+            (b"allow", methods.encode()),
+        ],
+    )

@@ -1,0 +1,1 @@
+"""Rows as bytes: one form a file."""

@@ -1,0 +1,106 @@
+"""Compressed bodies made plain, a piece at a time, so that a small bomb stays small."""
+
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
+
+from cordwood.errors import BadBody, TooLarge, UnsupportedMedia
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+PIECE_BYTES = 256 * 1024
+
+
+class Inflater(Protocol):
+    """A decompressor of one gzip member or one zstd frame."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        """At most `max_length` bytes; what was not used of the data is kept for the next call."""
+
+
+class ZlibInflater:
+    """zlib's decompressor, keeping its unused tail itself as all the others do."""
+
+    def __init__(self, wbits: int) -> None:
+        self._inner = zlib.decompressobj(wbits)
+
+    @property
+    def eof(self) -> bool:
+        return self._inner.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._inner.unused_data
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        return self._inner.decompress(self._inner.unconsumed_tail + data, max_length)
+
+
+def _gzip(_: bytes) -> Inflater:
+    return ZlibInflater(zlib.MAX_WBITS | 16)
+
+
+def _deflate(data: bytes) -> Inflater:
+    """Deflate is meant to come wrapped as zlib; some clients send it bare."""
+    wrapped = len(data) > 1 and data[0] & 0x0F == 8 and int.from_bytes(data[:2], "big") % 31 == 0
+    return ZlibInflater(zlib.MAX_WBITS if wrapped else -zlib.MAX_WBITS)
+
+
+def _zstd(_: bytes) -> Inflater:
+    return zstd.ZstdDecompressor()
+
+
+INFLATERS: Mapping[str, Callable[[bytes], Inflater]] = {
+    "gzip": _gzip,
+    "x-gzip": _gzip,
+    "deflate": _deflate,
+    "zstd": _zstd,
+}
+
+
+def inflate(body: bytes, codings: str, max_bytes: int) -> bytes:
+    """The plain body, whatever codings were laid around it, the last one first."""
+    for coding in reversed([part.strip().lower() for part in codings.split(",")]):
+        if coding not in ("", "identity"):
+            body = _inflate_one(body, coding, max_bytes)
+    return body
+
+
+def _inflate_one(body: bytes, coding: str, max_bytes: int) -> bytes:
+    if coding not in INFLATERS:
+        raise UnsupportedMedia(
+            f"A body in the coding {coding!r} is not read here.", hint="Send it as gzip, deflate, zstd or plain."
+        )
+    whole = bytearray()
+    try:
+        for piece in _pieces(body, INFLATERS[coding]):
+            whole += piece
+            if len(whole) > max_bytes:
+                raise TooLarge(f"The body inflates to more than {max_bytes // 2**20} MiB.", hint="Send less at once.")
+    except (zlib.error, zstd.ZstdError, EOFError):
+        raise BadBody(f"The body is not {coding}, or it is broken.") from None
+    return bytes(whole)
+
+
+def _pieces(body: bytes, start: Callable[[bytes], Inflater]) -> Iterator[bytes]:
+    """A body may hold several members or frames, one after the other."""
+    while body:
+        inflater = start(body)
+        piece = inflater.decompress(body, PIECE_BYTES)
+        yield piece
+        while not inflater.eof:
+            piece = inflater.decompress(b"", PIECE_BYTES)
+            if not piece and not inflater.eof:
+                raise EOFError
+            yield piece
+        body = inflater.unused_data

@@ -1,0 +1,66 @@
+"""Accept events: read who sends what to which stream, take the journey, and say what became of them."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from cordwood.access import require_ingest
+from cordwood.errors import BadParameter, UnknownStream
+from cordwood.ingest.accept import Accepted
+from cordwood.model.stream import Stream
+from cordwood.web.asgi import Request, Response
+from cordwood.web.body import read_body
+from cordwood.web.credentials import presented
+from cordwood.web.nearest import nearest
+from cordwood.web.options import WebOptions
+from cordwood.web.problems import JSON
+from cordwood.web.standing import Rooms
+from cordwood.web.texts import pairs
+
+# By name before by UUID, the address before headers; any of them may hold either.
+NAMED_IN_QUERY = ("source_name", "collection_name", "source", "collection")
+NAMED_IN_HEADER = (b"x-source", b"x-collection")
+
+
+async def ingest(request: Request, rooms: Rooms, options: WebOptions) -> Response:
+    query = pairs(request.query_string, "query string")
+    caller = rooms.access.who(presented(request, query))
+    request.facts["key"] = caller.key_id
+    name = _stream_name(request, query)
+    stream = rooms.catalog.stream(name) if name else None
+    require_ingest(caller, stream)
+    stream = _existing(stream, name, rooms)
+    request.facts["stream"] = stream.name
+    body = await read_body(request, options)
+    content_type = request.header(b"content-type") or ""
+    return _logged(await rooms.intake.accept(stream, content_type, body, caller.pins or None), request)
+
+
+def _logged(accepted: Accepted, request: Request) -> Response:
+    request.facts["rows"] = accepted.accepted
+    told = {
+        "message": "Logged!",
+        "accepted": accepted.accepted,
+        "duplicates": accepted.duplicates,
+        "quarantined": accepted.quarantined,
+        "reasons": [{"index": index, "reason": reason} for index, reason in accepted.reasons],
+    }
+    return Response(200, [(b"content-type", JSON)], msgspec.json.encode(told))
+
+
+def _stream_name(request: Request, query: Mapping[str, str]) -> str | None:
+    in_query = (query.get(name) for name in NAMED_IN_QUERY)
+    in_headers = (request.header(name) for name in NAMED_IN_HEADER)
+    return next((name for name in (*in_query, *in_headers) if name), None)
+
+
+def _existing(stream: Stream | None, name: str | None, rooms: Rooms) -> Stream:
+    if name is None:
+        raise BadParameter(
+            "The request does not say which stream the events are for.",
+            hint="Add ?source_name= with the name of a stream, or ?source= with its UUID.",
+        )
+    if stream is None:
+        names = [known.name for known in rooms.catalog.streams()]
+        raise UnknownStream(f"There is no stream {name!r}.", hint=nearest(name, names))
+    return stream

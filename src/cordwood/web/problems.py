@@ -1,0 +1,110 @@
+"""A fault as HTTP says it: its status, and the one body that every error of every route has."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from cordwood import errors
+from cordwood.errors import Fault
+from cordwood.web.asgi import Header, Response
+
+# The nearest class in a fault's family tree decides.
+STATUSES: Mapping[type[Fault], int] = {
+    errors.RequestFault: 400,
+    errors.NoKey: 401,
+    errors.BadKey: 401,
+    errors.Forbidden: 403,
+    errors.UnknownEndpoint: 404,
+    errors.UnknownStream: 404,
+    errors.UnknownRoute: 404,
+    errors.BadMethod: 405,
+    errors.NotAcceptable: 406,
+    errors.TooLarge: 413,
+    errors.AddressTooLong: 414,
+    errors.UnsupportedMedia: 415,
+    errors.HeadersTooLarge: 431,
+    errors.QueryFault: 400,
+    errors.QueryRefused: 422,
+    errors.LimitFault: 422,
+    errors.OutOfTime: 504,
+    errors.OutOfMemory: 503,
+    errors.RateExceeded: 429,
+    errors.Busy: 503,
+    errors.Backlog: 429,
+    errors.ServiceFault: 503,
+    errors.EngineFault: 500,
+    errors.EngineUnreachable: 503,
+    errors.SetupFault: 500,
+    errors.BugFault: 500,
+}
+
+TITLES: Mapping[int, str] = {
+    400: "The request cannot be served as it was sent",
+    401: "A key is needed",
+    403: "The key may not do this",
+    404: "There is nothing of this name",
+    405: "The address does not take this method",
+    406: "The answer is not to be had in this form",
+    413: "The body is too large",
+    414: "The address is too long",
+    415: "The body is in a form that is not read here",
+    422: "The query is understood but not allowed",
+    429: "Too much at once",
+    431: "The headers are too large",
+    500: "The service failed",
+    503: "The service cannot answer now",
+    504: "The query ran out of time",
+}
+
+# A client that is told to come back needs a moment, also where the fault does not name one.
+DEFAULT_RETRY_SECONDS = 1.0
+CHALLENGE: Header = (b"www-authenticate", b'Bearer realm="cordwood"')
+JSON = b"application/json; charset=utf-8"
+
+
+def status_of(fault: Fault) -> int:
+    return next(STATUSES[family] for family in type(fault).__mro__ if family in STATUSES)
+
+
+def problem(fault: Fault, request_id: str) -> dict[str, Any]:
+    """RFC 9457 members, and `error` for clients that read that."""
+    status = status_of(fault)
+    error: dict[str, Any] = {"code": status, "message": fault.message, "status": fault.code}
+    if fault.span is not None:
+        error |= {"line": fault.span.line, "column": fault.span.column}
+    if fault.hint:
+        error["hint"] = fault.hint
+    return {
+        "type": f"urn:cordwood:error:{fault.code}",
+        "title": TITLES[status],
+        "status": status,
+        "detail": fault.message,
+        "instance": f"urn:cordwood:request:{request_id}",
+        "error": error,
+    }
+
+
+def refusal(fault: Fault, request_id: str) -> Response:
+    status = status_of(fault)
+    headers: list[Header] = [
+        (b"content-type", b"application/problem+json"),
+        (b"cache-control", b"no-store"),
+    ]
+    if status == 401:
+        headers.append(CHALLENGE)
+    retry_after = fault.retry_after or (DEFAULT_RETRY_SECONDS if status in (429, 503) else None)
+    if retry_after is not None:
+        headers.append((b"retry-after", b"%d" % math.ceil(retry_after)))
+    return Response(status, headers, msgspec.json.encode(problem(fault, request_id)))
+
+
+def masked(fault: Fault) -> Response | None:
+    """The incumbent's answer to a failed query: 200 and a sentence; None where it too had a status."""
+    if isinstance(fault, errors.NoKey | errors.BadKey | errors.Forbidden | errors.UnknownEndpoint):
+        return Response(401, [(b"content-type", JSON), CHALLENGE], b'{"error":"Unauthorized"}')
+    if isinstance(fault, errors.RequestFault | errors.ServiceFault) and not isinstance(fault, errors.BadParameter):
+        return None
+    body = msgspec.json.encode({"error": fault.message})
+    return Response(200, [(b"content-type", JSON), (b"cache-control", b"no-store")], body)

@@ -1,0 +1,37 @@
+"""Percent-encoded text, read strictly: what is broken is said, not guessed at."""
+
+import re
+from urllib.parse import unquote_to_bytes
+
+from cordwood.errors import BadParameter
+
+_BROKEN = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+_HINT = "A percent sign itself is sent as %25."
+
+
+def decoded(text: bytes, what: str) -> str:
+    """The text that percent-encoding stands for; BadParameter when it stands for none."""
+    broken = _BROKEN.search(text)
+    if broken is not None:
+        piece = text[broken.start() : broken.start() + 3].decode("latin-1")
+        raise BadParameter(f"The {what} has a broken percent-encoding: {piece!r}.", hint=_HINT)
+    try:
+        return unquote_to_bytes(text).decode("utf-8")
+    except UnicodeDecodeError:
+        raise BadParameter(f"The {what} is not UTF-8.", hint="Encode text as UTF-8, then percent-encode it.") from None
+
+
+def pairs(text: bytes, what: str) -> dict[str, str]:
+    """Names and values of a query string or form; the last of a repeated name wins."""
+    if b"%" not in text and b"+" not in text and text.isascii():
+        return _plain_pairs(text.decode("ascii"))
+    found = {}
+    for pair in text.replace(b"+", b" ").split(b"&"):
+        if pair:
+            name, _, value = pair.partition(b"=")
+            found[decoded(name, what)] = decoded(value, what)
+    return found
+
+
+def _plain_pairs(text: str) -> dict[str, str]:
+    return dict(pair.partition("=")[::2] for pair in text.split("&") if pair)
