@@ -47,10 +47,14 @@ class Lowered:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place for a value that is bound, never printed: a parameter, or the moment of the call."""
+    """A place for a value that is bound, never printed: a parameter, or the moment of the call.
+
+    Declared parameters that the statement does not read are checked like the others, and not bound.
+    """
 
     name: str
     parameter: Parameter | None
+    is_read: bool = True
 
 
 @dataclass(frozen=True, slots=True)

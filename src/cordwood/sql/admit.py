@@ -1,0 +1,99 @@
+"""Lets through one query made only of permitted parts and functions; unknown means no."""
+
+from difflib import get_close_matches
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.errors import QueryFault, QueryRefused, QueryUnsupported
+from cordwood.sql.permitted import FUNCTIONS, NODES, UNSUPPORTED
+from cordwood.sql.places import span_of
+from cordwood.sql.stages import Admitted, Parsed
+
+# Functions that sqlglot keeps no written name of, and that only their own words can have made.
+_NAMELESS: Final = frozenset(
+    "And Array Case Cast Coalesce Concat Exists Extract Floor GroupConcat If JSONArray JSONObject NetFunc Or ParseJSON"
+    " SafeFunc StrToTime Struct Substring TimestampFromParts TryCast TsOrDsToDate TsOrDsToDatetime TsOrDsToTime"
+    " TsOrDsToTimestamp Unnest WeekStart Ceil Pivot Xor CurrentTimestamp CurrentDate CurrentDatetime CurrentTime Case"
+    " Any All Ceil Trim Mod StrPosition Anonymous".split()
+)
+_NAMESPACES: Final = {exp.NetFunc: "NET.", exp.SafeFunc: ""}
+
+
+def admit(parsed: Parsed) -> Admitted:
+    """QueryRefused with the place and what would be allowed, for the first part that is not."""
+    if not isinstance(parsed.tree, exp.Query) or isinstance(parsed.tree, exp.Table):
+        kind = type(parsed.tree).__name__.upper()
+        raise _refused(parsed.tree, parsed.text, f"{kind} is refused: only a query can be sent.", "Send one SELECT.")
+    for node in parsed.tree.walk():
+        _check(node, parsed.text)
+    return Admitted(parsed.tree, parsed.text)
+
+
+def _check(node: exp.Expr, text: str) -> None:
+    if isinstance(node, exp.Anonymous):
+        _check_function(node, _anonymous_name(node), text)
+    elif isinstance(node, exp.Func) and type(node).__name__ not in NODES:
+        _check_known_function(node, text)
+    elif type(node).__name__ not in NODES:
+        what = _in_words(type(node).__name__)
+        raise _refused(node, text, f"{what} is refused here.", "Send one SELECT over the sub-queries of the endpoint.")
+    elif isinstance(node, exp.Dot):
+        _check_dot(node, text)
+    elif isinstance(node, exp.Select) and node.args.get("into"):
+        raise _refused(node, text, "SELECT INTO is refused.", "Send one SELECT.")
+
+
+def _check_dot(node: exp.Expr, text: str) -> None:
+    """`a.b(…)` calls a function of a data set."""
+    if not isinstance(node.expression, (exp.Identifier, exp.Star, exp.Anonymous, exp.Func)):
+        raise _refused(node, text, "This cannot stand after a dot.", None)
+    if isinstance(node.expression, exp.Func):
+        name = ".".join(part.name for part in node.flatten() if part.name)
+        raise _unknown_function(node, name.upper(), text)
+
+
+def _anonymous_name(node: exp.Expr) -> str:
+    name = node.this if isinstance(node.this, str) else node.this.name
+    return f"{_namespace(node)}{name}".upper()
+
+
+def _namespace(node: exp.Expr) -> str:
+    return _NAMESPACES.get(type(node.parent), "") if node.parent is not None else ""
+
+
+def _check_known_function(node: exp.Expr, text: str) -> None:
+    written = node.meta.get("bigquery_name")
+    if written:
+        _check_function(node, f"{_namespace(node)}{written}".upper(), text)
+    elif type(node).__name__ not in _NAMELESS:
+        _check_function(node, _written_name(node, text), text)
+
+
+def _written_name(node: exp.Expr, text: str) -> str:
+    """The word that made the function, from the text itself, else sqlglot's name of it."""
+    if "start" in node.meta and "end" in node.meta:
+        return text[node.meta["start"] : node.meta["end"] + 1].strip("`").upper()
+    names = type(node).sql_names() if hasattr(type(node), "sql_names") else [type(node).__name__]
+    return str(names[0]).upper()
+
+
+def _check_function(node: exp.Expr, name: str, text: str) -> None:
+    if name not in FUNCTIONS:
+        raise _unknown_function(node, name, text)
+
+
+def _unknown_function(node: exp.Expr, name: str, text: str) -> QueryFault:
+    if name in UNSUPPORTED or name.startswith("ST_"):
+        return QueryUnsupported(f"The function {name} is not supported.", span=span_of(node, text))
+    close = get_close_matches(name, FUNCTIONS, n=1, cutoff=0.6)
+    hint = f"Did you mean {close[0]}?" if close else "The functions that can be called are listed in the reference."
+    return _refused(node, text, f"The function {name} cannot be called here.", hint)
+
+
+def _refused(node: exp.Expr, text: str, message: str, hint: str | None) -> QueryRefused:
+    return QueryRefused(message, hint=hint, span=span_of(node, text))
+
+
+def _in_words(name: str) -> str:
+    return "".join(f" {letter}" if letter.isupper() and index else letter for index, letter in enumerate(name)).upper()

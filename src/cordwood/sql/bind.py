@@ -1,0 +1,127 @@
+"""Raw texts become typed values in slots, checked against what the endpoint declares."""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal, InvalidOperation
+from typing import Final
+
+from cordwood.errors import BadParameter
+from cordwood.model.datatype import Kind
+from cordwood.model.parameter import Parameter, TextKind
+from cordwood.sql.nodes import NOW
+from cordwood.sql.stages import Question, Slot, Statement
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_INT64: Final = range(-(2**63), 2**63)
+_BOOLS: Final = {"true": True, "false": False}
+
+IsRegex = Callable[[str], str | None]
+
+
+def bind(statement: Statement, raw: Mapping[str, str], now_us: int, is_regex: IsRegex) -> Question:
+    """BadParameter names the parameter, its value and what is allowed. `is_regex` says what is wrong, or None."""
+    values = {slot.name: _value(slot, raw, now_us, is_regex) for slot in statement.slots}
+    return Question(statement, {slot.name: values[slot.name] for slot in statement.slots if slot.is_read})
+
+
+def _value(slot: Slot, raw: Mapping[str, str], now_us: int, is_regex: IsRegex) -> object:
+    if slot.parameter is None:
+        return _EPOCH + timedelta(microseconds=now_us)
+    return value_of(slot.parameter, raw.get(slot.name), is_regex)
+
+
+def value_of(parameter: Parameter, given: str | None, is_regex: IsRegex) -> object:
+    """The typed value of a parameter, or None where it may be missing."""
+    text = parameter.default if given is None else given
+    if text is None:
+        if parameter.required:
+            raise BadParameter(f"The parameter {parameter.name} is required.", hint=_allowed(parameter))
+        return None
+    if parameter.one_of and text not in parameter.one_of:
+        raise _bad(parameter, text, f"it must be one of {', '.join(parameter.one_of)}")
+    if parameter.kind is TextKind.REGEX:
+        wrong = is_regex(text)
+        if wrong is not None:
+            raise _bad(parameter, text, f"it must be a regular expression (RE2): {wrong}")
+    return _typed(parameter, text)
+
+
+def _typed(parameter: Parameter, text: str) -> object:
+    if parameter.type in (Kind.STRING, Kind.JSON):
+        return text
+    if text == "":
+        if parameter.required:
+            raise _bad(parameter, text, f"it must be {_FORMS[parameter.type]}")
+        return None
+    try:
+        return _READERS[parameter.type](text)
+    except (ValueError, InvalidOperation, OverflowError) as error:
+        raise _bad(parameter, text, f"it must be {_FORMS[parameter.type]}") from error
+
+
+def _bad(parameter: Parameter, text: str, allowed: str) -> BadParameter:
+    shown = text if len(text) <= 100 else text[:100] + "…"
+    return BadParameter(f'The parameter {parameter.name} is "{shown}": {allowed}.', hint=_allowed(parameter))
+
+
+def _allowed(parameter: Parameter) -> str | None:
+    if parameter.one_of:
+        return f"Send one of {', '.join(parameter.one_of)}."
+    return parameter.description or None
+
+
+def _read_int(text: str) -> int:
+    value = int(text)
+    if value not in _INT64:
+        raise ValueError(text)
+    return value
+
+
+def _read_timestamp(text: str) -> datetime:
+    """ISO 8601 with any offset; without one it is UTC."""
+    # A "+" that was not percent-encoded arrives as a space.
+    repaired = text[:-6] + "+" + text[-5:] if len(text) > 16 and text[-6] == " " and text[-3] == ":" else text
+    value = datetime.fromisoformat(_microseconds(repaired.strip()))
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def _microseconds(text: str) -> str:
+    """Digits beyond microseconds are cut: Python reads no more than six."""
+    head, dot, tail = text.partition(".")
+    digits = len(tail) - len(tail.lstrip("0123456789"))
+    return head + dot + tail[: min(digits, 6)] + tail[digits:]
+
+
+def _read_bool(text: str) -> bool:
+    if text.lower() not in _BOOLS:
+        raise ValueError(text)
+    return _BOOLS[text.lower()]
+
+
+_READERS: Final[Mapping[Kind, Callable[[str], object]]] = {
+    Kind.INT64: _read_int,
+    Kind.FLOAT64: float,
+    Kind.NUMERIC: Decimal,
+    Kind.BIGNUMERIC: Decimal,
+    Kind.BOOL: _read_bool,
+    Kind.TIMESTAMP: _read_timestamp,
+    Kind.DATETIME: lambda text: _read_timestamp(text).replace(tzinfo=None),
+    Kind.DATE: date.fromisoformat,
+    Kind.TIME: time.fromisoformat,
+    Kind.BYTES: lambda text: text.encode(),
+}
+
+_FORMS: Final[Mapping[Kind, str]] = {
+    Kind.INT64: "a whole number of 64 bits",
+    Kind.FLOAT64: "a number",
+    Kind.NUMERIC: "a number",
+    Kind.BIGNUMERIC: "a number",
+    Kind.BOOL: "true or false",
+    Kind.TIMESTAMP: "an ISO 8601 time, such as 2026-01-31T09:00:00Z",
+    Kind.DATETIME: "an ISO 8601 time, such as 2026-01-31T09:00:00",
+    Kind.DATE: "an ISO 8601 date, such as 2026-01-31",
+    Kind.TIME: "a time of day, such as 09:00:00",
+    Kind.BYTES: "text",
+}
+
+__all__ = ["NOW", "bind", "value_of"]

@@ -1,0 +1,62 @@
+"""The compiler on one screen: parse, admit, resolve, lower, emit, for saved, sandbox and stand-alone SQL."""
+
+from collections.abc import Callable, Collection, Mapping
+
+from cordwood.errors import QueryFault, QueryRefused
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.shape import Shape
+from cordwood.sql.admit import admit
+from cordwood.sql.emit import cap, emit
+from cordwood.sql.parse import parse
+from cordwood.sql.program import Program, in_file, parse_endpoint
+from cordwood.sql.resolve.entry import resolve_alone, resolve_saved, resolve_visiting, try_all
+from cordwood.sql.stages import Resolved, Statement
+from cordwood.sql.target import Target
+
+__all__ = ["Program", "compile_alone", "compile_sandbox", "compile_saved", "read_endpoint"]
+
+Shapes = Mapping[str, Shape]
+
+
+def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) -> Program:
+    """BadEndpointFile, with the place in the file, for whatever could not be served.
+
+    With `streams` given, every table must be one of them or a sub-query.
+    """
+    try:
+        program = parse_endpoint(endpoint)
+        try_all(program, streams)
+    except QueryFault as fault:
+        raise in_file(fault, endpoint) from fault
+    return program
+
+
+def compile_saved(program: Program, target: Target, shapes: Shapes) -> Statement:
+    """The endpoint's own query."""
+    return _bounded(lambda: _emitted(resolve_saved(program, target, shapes), program, target))
+
+
+def compile_sandbox(program: Program, text: str, target: Target, shapes: Shapes) -> Statement:
+    """A caller's query over the endpoint's sub-queries and nothing else."""
+    return _bounded(
+        lambda: _emitted(resolve_visiting(program, admit(parse(text)), target, shapes), program, target)
+    )
+
+
+def compile_alone(text: str, target: Target) -> Statement:
+    """SQL by itself: it reads only its own WITH, binds nothing, and is not capped."""
+    return _bounded(lambda: emit(resolve_alone(admit(parse(text)), target), target, {}))
+
+
+def _emitted(resolved: Resolved, program: Program, target: Target) -> Statement:
+    cap(resolved.tree, program.endpoint.max_rows)
+    return emit(resolved, target, program.parameters)
+
+
+def _bounded(stages: Callable[[], Statement]) -> Statement:
+    try:
+        return stages()
+    except RecursionError as error:
+        raise QueryRefused(
+            "The query is nested too deeply.", hint="Split it into sub-queries in WITH."
+        ) from error

@@ -1,0 +1,50 @@
+"""From a resolved tree to a statement: the target's words, its slots, and the cap on its rows."""
+
+from collections.abc import Mapping
+
+from sqlglot import exp
+
+from cordwood.model.parameter import Parameter
+from cordwood.sql.nodes import NOW
+from cordwood.sql.stages import Resolved, Slot, Statement
+from cordwood.sql.target import Target
+from cordwood.sql.typing import datatype_of
+
+
+def cap(tree: exp.Expr, max_rows: int) -> None:
+    """One row more than may be handed out is asked for, so that a cut can be told; a smaller LIMIT stays."""
+    limit = tree.args.get("limit")
+    wanted = max_rows + 1
+    if limit is not None:
+        rows = limit.expression
+        if not (isinstance(rows, exp.Literal) and rows.is_int and int(rows.this) > wanted):
+            return
+    tree.set("limit", exp.Limit(expression=exp.Literal.number(wanted)))
+
+
+def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]) -> Statement:
+    projections = outermost_select(resolved.tree).expressions
+    lowered = target.lower(resolved)
+    typed = outermost_select(lowered.tree).expressions
+    return Statement(
+        sql=target.print(lowered.tree),
+        slots=_slots(resolved.tree, parameters),
+        sub_queries=resolved.sub_queries,
+        streams=resolved.streams,
+        unseen_paths=resolved.unseen_paths,
+        column_names=tuple(item.alias_or_name for item in projections),
+        column_types=tuple(datatype_of(item) for item in typed),
+    )
+
+
+def outermost_select(tree: exp.Expr) -> exp.Expr:
+    """The SELECT whose columns are the answer's."""
+    while not isinstance(tree, exp.Select):
+        tree = tree.this
+    return tree
+
+
+def _slots(tree: exp.Expr, parameters: Mapping[str, Parameter]) -> tuple[Slot, ...]:
+    used = {node.name for node in tree.find_all(exp.Parameter)}
+    declared = tuple(Slot(name, parameter, name in used) for name, parameter in parameters.items())
+    return (*declared, Slot(NOW, None)) if NOW in used else declared

@@ -1,0 +1,146 @@
+"""Text to tree: one statement of BigQuery's dialect, within bounds that keep the parser's work small."""
+
+import re
+from typing import Final
+
+from sqlglot import exp, tokens
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import ParseError, TokenError
+
+from cordwood.errors import QueryFault, QueryRefused, QuerySyntax, Span
+from cordwood.sql.places import span_at
+from cordwood.sql.stages import Parsed
+
+MAX_CHARACTERS: Final = 256 * 1024
+MAX_TOKENS: Final = 40_000
+MAX_NESTING: Final = 100
+MAX_DEPTH: Final = 300
+# The parser reads what stands in the brackets of a type's name (DATE, STRUCT) or of SAFE. twice, so that
+# its work doubles with every such nesting; this bounds the sum over all tokens.
+MAX_WORK: Final = 120_000
+
+_BIGQUERY: Final = Dialect.get_or_raise("bigquery")
+_OPENING: Final = frozenset({"(", "[", "{"})
+_CLOSING: Final = frozenset({")", "]", "}"})
+_REREAD: Final = frozenset(
+    "array bigdecimal bignumeric bool boolean bytes char date datetime decimal enum float float64 int int64 integer"
+    " json map nested numeric object range safe string struct text time timestamp tuple varchar vector".split()
+)
+_BEGINNINGS: Final = frozenset({"select", "with", "from", "("})
+_OTHER_STATEMENTS: Final = frozenset(
+    "alter analyze assert attach begin call checkpoint commit copy create deallocate declare delete describe desc detach"
+    " drop end eval execute exec explain export force grant import insert install kill load loop merge pivot pragma"
+    " prepare raise refresh rename replace reset return revoke rollback set show start summarize table truncate undrop"
+    " unpivot update use vacuum values while".split()
+)
+_TOKEN: Final = re.compile(r" but got <Token.*>$")
+_PLACE: Final = re.compile(r"(?:from|at) (?:line )?(\d+):(\d+)|Line (\d+), Col: (\d+)")
+
+
+def parse(text: str) -> Parsed:
+    """The tree of the text's one statement; QuerySyntax or QueryRefused with the place otherwise."""
+    if len(text) > MAX_CHARACTERS:
+        raise QueryRefused(f"The query is longer than {MAX_CHARACTERS} characters.", hint="Send a shorter query.")
+    found = _tokens(text)
+    if not found:
+        raise QuerySyntax("The query is empty.", hint="Send one SELECT.", span=Span(1, 1))
+    _check_beginning(found[0], text)
+    _check_work(found, text)
+    tree = _one_statement(found, text)
+    _check_depth(tree)
+    return Parsed(tree, text)
+
+
+def _tokens(text: str) -> list[tokens.Token]:
+    try:
+        found: list[tokens.Token] = _BIGQUERY.tokenize(text)
+    except TokenError as error:
+        raise _unreadable(error, text) from error
+    return found
+
+
+def _unreadable(error: TokenError, text: str) -> QuerySyntax:
+    message = str(error.__cause__ or error)
+    place = _PLACE.search(message)
+    span = Span(int(place[1] or place[3]), int(place[2] or place[4]) + 1) if place else span_at(text, len(text))
+    if message.startswith("Missing"):
+        return QuerySyntax(f"{message.split(' from ')[0]}: what was opened here is never closed.", span=span)
+    return QuerySyntax("The text cannot be read as SQL.", hint="A quote may be left open.", span=span)
+
+
+def _check_beginning(first: tokens.Token, text: str) -> None:
+    word = first.text.lower()
+    if word in _BEGINNINGS:
+        return
+    span = span_at(text, first.start)
+    if word in _OTHER_STATEMENTS:
+        raise QueryRefused(f"{word.upper()} is refused: only a query can be sent.", hint="Send one SELECT.", span=span)
+    raise QuerySyntax(f'Syntax error: a query begins with SELECT or WITH, not with "{word[:40]}".', span=span)
+
+
+def _check_work(found: list[tokens.Token], text: str) -> None:
+    """Refuse, before parsing, what would make the parser nest deeply or read again and again."""
+    if len(found) > MAX_TOKENS:
+        raise QueryRefused(f"The query has more than {MAX_TOKENS} words.", span=span_at(text, found[MAX_TOKENS].start))
+    factors = [1]
+    work = 0
+    last = ("", "", "")
+    for token in found:
+        word = token.text.lower()
+        if word in _OPENING:
+            again = last[2] in _REREAD or last[:2] == ("safe", ".")
+            factors.append(factors[-1] * (2 if again else 1))
+        elif word in _CLOSING and len(factors) > 1:
+            factors.pop()
+        work += factors[-1]
+        if len(factors) > MAX_NESTING or work > MAX_WORK:
+            raise _too_deep(span_at(text, token.start))
+        last = (last[1], last[2], word)
+
+
+def _too_deep(span: Span | None) -> QueryRefused:
+    return QueryRefused("The query is nested too deeply.", hint="Split it into sub-queries in WITH.", span=span)
+
+
+def _one_statement(found: list[tokens.Token], text: str) -> exp.Expr:
+    try:
+        trees = [tree for tree in _BIGQUERY.parser().parse(found, text) if tree is not None]
+    except ParseError as error:
+        raise _syntax(error, text) from error
+    except RecursionError as error:
+        raise _too_deep(None) from error
+    except Exception as error:
+        raise QuerySyntax("The text cannot be read as SQL.", span=Span(1, 1)) from error
+    if not trees:
+        raise QuerySyntax("The query is empty.", hint="Send one SELECT.", span=Span(1, 1))
+    if len(trees) > 1:
+        raise _second_statement(found, text)
+    return trees[0]
+
+
+def _second_statement(found: list[tokens.Token], text: str) -> QueryFault:
+    ends = [index for index, token in enumerate(found) if token.text == ";"]
+    place = next((found[index + 1].start for index in ends if index + 1 < len(found)), 0)
+    return QueryRefused("Only one statement can be sent.", hint="Send one SELECT.", span=span_at(text, place))
+
+
+def _syntax(error: ParseError, text: str) -> QuerySyntax:
+    if not error.errors:
+        return QuerySyntax("The text cannot be read as SQL.", span=Span(1, 1))
+    first = error.errors[0]
+    word = first.get("highlight") or ""
+    line, end = first.get("line") or 1, first.get("col") or 1
+    span = Span(line, max(end - len(word) + 1, 1))
+    description = _TOKEN.sub("", (first.get("description") or "").split(" for <class")[0]).rstrip(".")
+    near = f' near "{word[:40]}"' if word else ""
+    return QuerySyntax(f"Syntax error: {description}{near}.", span=span)
+
+
+def _check_depth(tree: exp.Expr) -> None:
+    """Walks without recursion; what follows may recurse, this deep at most."""
+    level = [tree]
+    for _ in range(MAX_DEPTH):
+        level = [child for node in level for child in node.iter_expressions()]
+        if not level:
+            return
+    raise _too_deep(None)

@@ -1,0 +1,34 @@
+"""Places: from an offset or a node to the line and column of the author's text."""
+
+from sqlglot import exp
+
+from cordwood.errors import Span
+
+
+def span_at(text: str, offset: int) -> Span:
+    before = text[: max(offset, 0)]
+    return Span(before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
+
+
+def span_of(node: exp.Expr, text: str) -> Span | None:
+    """The place of the node, or of the nearest part of it, or of what it is part of, that has one."""
+    offset = start_of(node)
+    while offset is None and node.parent is not None:
+        node = node.parent
+        offset = start_of(node)
+    return None if offset is None else span_at(text, offset)
+
+
+def start_of(node: exp.Expr) -> int | None:
+    """The leftmost offset that the node or its parts know of."""
+    starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
+    return min(starts) if starts else None
+
+
+def copy_place(source: exp.Expr, made: exp.Expr) -> exp.Expr:
+    """A node that stands for another says that other's place."""
+    start = start_of(source)
+    if start is not None:
+        made.meta["start"] = start
+        made.meta["end"] = source.meta.get("end", start)
+    return made

@@ -1,0 +1,57 @@
+"""An endpoint's SQL, parsed and admitted once: its sub-queries by name, its final query, its parameters."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from cordwood.errors import BadEndpointFile, QueryFault, QueryRefused, Span
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.parameter import Parameter
+from cordwood.sql.admit import admit
+from cordwood.sql.nodes import NOW
+from cordwood.sql.parse import parse
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Its trees are never changed: what is compiled is a copy."""
+
+    endpoint: Endpoint
+    sub_queries: Mapping[str, exp.Expr]
+    final: exp.Expr
+    is_recursive: bool
+    parameters: Mapping[str, Parameter]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(cte.alias for cte in self.sub_queries.values())
+
+
+def parse_endpoint(endpoint: Endpoint) -> Program:
+    """Raises QueryFault with the place in `endpoint.sql`."""
+    for parameter in endpoint.parameters:
+        if parameter.name.lower() == NOW:
+            raise QueryRefused(f'A parameter cannot be named "{NOW}".', span=Span(1, 1))
+    return _program(endpoint, admit(parse(endpoint.sql)).tree)
+
+
+def _program(endpoint: Endpoint, tree: exp.Expr) -> Program:
+    final = tree.copy()
+    with_ = final.args.get("with_")
+    final.set("with_", None)
+    ctes = with_.expressions if with_ is not None else []
+    return Program(
+        endpoint=endpoint,
+        sub_queries={cte.alias.lower(): cte for cte in ctes},
+        final=final,
+        is_recursive=bool(with_ is not None and with_.args.get("recursive")),
+        parameters={parameter.name: parameter for parameter in endpoint.parameters},
+    )
+
+
+def in_file(fault: QueryFault, endpoint: Endpoint) -> BadEndpointFile:
+    """The same fault, told in the file."""
+    span = fault.span or Span(1, 1)
+    place = Span(span.line + endpoint.body_line - 1, span.column, endpoint.file or None)
+    return BadEndpointFile(fault.message, hint=fault.hint, span=place)

@@ -1,0 +1,189 @@
+"""The clauses of a SELECT in BigQuery's order of names: what sees columns, what sees select aliases first."""
+
+from collections.abc import Mapping, Sequence
+
+from sqlglot import exp
+
+from cordwood.errors import AmbiguousName
+from cordwood.sql.resolve.expressions import Place, resolve_expression
+from cordwood.sql.resolve.stars import expand, is_star
+from cordwood.sql.resolve.work import Output
+from cordwood.sql.scope import nature_of
+
+
+def resolve_projections(select: exp.Expr, place: Place) -> list[Output]:
+    """Every column gets its name, as BigQuery names it; stars are spelt out."""
+    kind = select.args.get("kind")
+    items: list[exp.Expr] = []
+    unnamed = 0
+    for item in select.expressions:
+        if is_star(item):
+            items.extend(expand(item, place))
+            continue
+        name = implicit_name(item)
+        if not name:
+            name, unnamed = f"f{unnamed}_", unnamed + 1
+        items.append(_aliased(item, name, place))
+    if kind == "VALUE":
+        items = [item.unalias() for item in items]
+    select.set("expressions", items)
+    return [Output("" if is_star(item) else item.alias_or_name, nature_of(item)) for item in items]
+
+
+def _aliased(item: exp.Expr, name: str, place: Place) -> exp.Expr:
+    if not isinstance(item, exp.Alias):
+        made = exp.Alias(this=item, alias=exp.to_identifier(name, quoted=True))
+    else:
+        made = item
+        made.args["alias"].set("quoted", True)
+    resolve_expression(made.this, place)
+    return made
+
+
+def implicit_name(item: exp.Expr) -> str:
+    """The alias, or the last part of a name; "" for anything else."""
+    if isinstance(item, exp.Alias):
+        return str(item.alias)
+    while isinstance(item, exp.Paren):
+        item = item.this
+    if isinstance(item, exp.Column):
+        return str(item.name)
+    if isinstance(item, exp.Dot) and isinstance(item.expression, exp.Identifier):
+        return str(item.expression.name)
+    return ""
+
+
+class Aliases:
+    """The names of the select list, and where in it they stand (from 1)."""
+
+    def __init__(self, select: exp.Expr) -> None:
+        self.items = [item for item in select.expressions if isinstance(item, exp.Alias)]
+        self.by_name: dict[str, list[int]] = {}
+        for index, item in enumerate(select.expressions, start=1):
+            if isinstance(item, exp.Alias):
+                self.by_name.setdefault(item.alias.lower(), []).append(index)
+        self.expressions = select.expressions
+
+    def meanings(self) -> Mapping[str, exp.Expr]:
+        return {name: self.expressions[places[0] - 1].this for name, places in self.by_name.items()}
+
+    def ordinal(self, item: exp.Expr, place: Place) -> exp.Expr | None:
+        """The ordinal of a bare name that is a select alias."""
+        if not isinstance(item, exp.Column) or len(item.parts) != 1:
+            return None
+        places = self.by_name.get(item.name.lower())
+        if places is None:
+            return None
+        first = self.expressions[places[0] - 1].this
+        if any(self.expressions[other - 1].this != first for other in places[1:]):
+            raise AmbiguousName(
+                f'"{item.name}" is ambiguous: several columns of the SELECT have this name.', span=place.work.span(item)
+            )
+        return exp.Literal.number(places[0])
+
+    def same(self, item: exp.Expr) -> exp.Expr | None:
+        """The ordinal of a resolved expression that the select list has too."""
+        if isinstance(item, (exp.Literal, exp.Null, exp.Boolean)):
+            return None
+        for index, expression in enumerate(self.expressions, start=1):
+            if isinstance(expression, exp.Alias) and expression.this == item:
+                return exp.Literal.number(index)
+        return None
+
+
+def resolve_group(select: exp.Expr, place: Place, aliases: Aliases) -> None:
+    group = select.args.get("group")
+    if group is None:
+        return
+    plain = not any(group.args.get(key) for key in ("grouping_sets", "rollup", "cube"))
+    for item in list(group.expressions):
+        _resolve_grouped(item, place, aliases, ordinals=plain)
+    for key in ("grouping_sets", "rollup", "cube"):
+        for node in group.args.get(key) or []:
+            for column in _leaves(node):
+                _resolve_grouped(column, place, aliases, ordinals=False)
+
+
+def _leaves(node: exp.Expr) -> list[exp.Expr]:
+    if isinstance(node, (exp.Tuple, exp.Rollup, exp.Cube, exp.GroupingSets)):
+        return [leaf for child in node.expressions for leaf in _leaves(child)]
+    if isinstance(node, exp.Paren):
+        return _leaves(node.this)
+    return [node]
+
+
+def _resolve_grouped(item: exp.Expr, place: Place, aliases: Aliases, *, ordinals: bool) -> None:
+    parent, key, index = item.parent, item.arg_key, item.index
+    if parent is None or key is None:
+        return
+    ordinal = aliases.ordinal(item, place) or (item if isinstance(item, exp.Literal) and item.is_int else None)
+    if ordinal is None:
+        resolve_expression(item, place)
+        ordinal = aliases.same(_child(parent, key, index)) if ordinals else None
+    elif not ordinals:
+        ordinal = _spelt_out(ordinal, aliases)
+    if ordinal is not None:
+        _child(parent, key, index).replace(ordinal)
+
+
+def _spelt_out(ordinal: exp.Expr, aliases: Aliases) -> exp.Expr:
+    number = int(ordinal.this)
+    if 1 <= number <= len(aliases.expressions):
+        copy: exp.Expr = aliases.expressions[number - 1].unalias().copy()
+        return copy
+    return ordinal
+
+
+def _child(parent: exp.Expr, key: str, index: int | None) -> exp.Expr:
+    value = parent.args[key]
+    child: exp.Expr = value if index is None else value[index]
+    return child
+
+
+def resolve_filters(select: exp.Expr, place: Place, aliases: Aliases) -> None:
+    """HAVING and QUALIFY see select aliases first, named windows only columns."""
+    after = Place(place.work, place.names, place.scope, aliases.meanings())
+    for key in ("having", "qualify"):
+        clause = select.args.get(key)
+        if clause is not None:
+            resolve_expression(clause.this, after)
+    for window in select.args.get("windows") or []:
+        for part in (*(window.args.get("partition_by") or []), window.args.get("order")):
+            if part is not None:
+                resolve_expression(part, place)
+
+
+def resolve_order(owner: exp.Expr, place: Place, aliases: Aliases) -> None:
+    order = owner.args.get("order")
+    if order is None:
+        return
+    after = Place(place.work, place.names, place.scope, aliases.meanings())
+    for ordered in order.expressions:
+        item = ordered.this
+        ordinal = aliases.ordinal(item, place)
+        if ordinal is None:
+            resolve_expression(item, after)
+            ordinal = aliases.same(ordered.this)
+        if ordinal is not None:
+            ordered.set("this", ordinal)
+
+
+def resolve_limits(owner: exp.Expr, place: Place) -> None:
+    for key in ("limit", "offset"):
+        clause = owner.args.get(key)
+        if clause is not None and isinstance(clause.expression, exp.Expr):
+            resolve_expression(clause.expression, place)
+
+
+def order_of_set(owner: exp.Expr, outputs: Sequence[Output], place: Place) -> None:
+    """ORDER BY over a set operation names its output columns."""
+    order = owner.args.get("order")
+    if order is None:
+        return
+    known = {output.name.lower(): index for index, output in reversed(list(enumerate(outputs, start=1)))}
+    for ordered in order.expressions:
+        item = ordered.this
+        if isinstance(item, exp.Column) and len(item.parts) == 1 and item.name.lower() in known:
+            ordered.set("this", exp.Literal.number(known[item.name.lower()]))
+        elif not (isinstance(item, exp.Literal) and item.is_int):
+            resolve_expression(item, place)

@@ -1,0 +1,130 @@
+"""Where a resolve begins: the saved query, a visitor's query over its sub-queries, SQL by itself."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
+
+from cordwood.errors import QueryRefused
+from cordwood.model.datatype import Kind
+from cordwood.model.shape import Shape
+from cordwood.sql.program import Program
+from cordwood.sql.records import Records
+from cordwood.sql.resolve.queries import read_cte, resolve_query
+from cordwood.sql.resolve.work import Cte, Names, Work
+from cordwood.sql.stages import Admitted, Resolved
+from cordwood.sql.target import StreamTable, Target
+
+
+@dataclass(slots=True)
+class _SubQueries:
+    """Resolves the endpoint's sub-queries when they are first read; those never read cost nothing."""
+
+    program: Program
+    owner: Work
+    read: dict[str, exp.Expr] = field(default_factory=dict)
+    known: dict[str, Cte] = field(default_factory=dict)
+    under_way: list[str] = field(default_factory=list)
+
+    def demand(self, name: str) -> Cte | None:
+        lower = name.lower()
+        if lower in self.known:
+            return self.known[lower]
+        saved = self.program.sub_queries.get(lower)
+        if saved is None or lower in self.under_way:
+            return None
+        self.under_way.append(lower)
+        copy = saved.copy()
+        cte = read_cte(self.owner, copy, Names(), None, recursive=self.program.is_recursive)
+        self.under_way.pop()
+        self.read[saved.alias] = copy
+        self.known[lower] = cte
+        return cte
+
+
+def resolve_saved(program: Program, target: Target, shapes: Mapping[str, Shape]) -> Resolved:
+    owner, saved = _owner(program, target, shapes)
+    tree = program.final.copy()
+    resolve_query(owner, tree, Names(), None)
+    return _resolved(owner, saved, tree)
+
+
+def resolve_visiting(
+    program: Program, admitted: Admitted, target: Target, shapes: Mapping[str, Shape]
+) -> Resolved:
+    owner, saved = _owner(program, target, shapes)
+    visitor = replace(owner, text=admitted.text, may_read_streams=False)
+    resolve_query(visitor, admitted.tree, Names(), None)
+    return _resolved(visitor, saved, admitted.tree)
+
+
+def resolve_alone(admitted: Admitted, target: Target) -> Resolved:
+    work = Work(admitted.text, target, Records({}), {}, resolve_query, is_timeless=True)
+    resolve_query(work, admitted.tree, Names(), None)
+    return Resolved(admitted.tree, admitted.text)
+
+
+def try_all(program: Program, streams: Collection[str] | None) -> None:
+    """Resolve the whole endpoint as if nothing had been seen yet: what fails here could never be served."""
+    owner, saved = _owner(program, _Outline(), {})
+    owner.known_streams = frozenset(streams) if streams is not None else None
+    for name in program.sub_queries:
+        saved.demand(name)
+    resolve_query(owner, program.final.copy(), Names(), None)
+
+
+def _owner(program: Program, target: Target, shapes: Mapping[str, Shape]) -> tuple[Work, _SubQueries]:
+    owner = Work(
+        program.endpoint.sql,
+        target,
+        Records(shapes),
+        program.parameters,
+        resolve_query,
+        may_read_streams=True,
+        offered=program.names,
+    )
+    saved = _SubQueries(program, owner)
+    owner.demand = saved.demand
+    return owner, saved
+
+
+def _resolved(work: Work, saved: _SubQueries, tree: exp.Expr) -> Resolved:
+    """The sub-queries that were read go before the query's own."""
+    if saved.read:
+        own = tree.args.get("with_")
+        ctes = [*saved.read.values(), *(own.expressions if own is not None else [])]
+        recursive = saved.program.is_recursive or bool(own is not None and own.args.get("recursive"))
+        tree.set("with_", exp.With(expressions=ctes, recursive=recursive))
+    return Resolved(
+        tree,
+        work.text,
+        sub_queries=tuple(saved.read),
+        unseen_paths=tuple(work.records.unseen),
+        streams=tuple(work.streams),
+    )
+
+
+class _Outline:
+    """Stands for any engine where only names matter."""
+
+    name = "outline"
+
+    def stream_table(self, stream: str) -> StreamTable:
+        return StreamTable(stream, _COLUMNS, "extras")
+
+    def lower(self, resolved: Resolved) -> "object":
+        raise QueryRefused("An outline cannot be run.")
+
+    def print(self, tree: exp.Expr) -> str:
+        return tree.sql("bigquery")
+
+
+_COLUMNS = {
+    "id": Kind.STRING,
+    "timestamp": Kind.TIMESTAMP,
+    "event_message": Kind.STRING,
+    "project": Kind.STRING,
+    "metadata": Kind.VARIANT,
+    "ingested_at": Kind.TIMESTAMP,
+    "timestamp_inferred": Kind.BOOL,
+}

@@ -1,0 +1,172 @@
+"""Walks an expression and puts in place of every name what it means."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from cordwood.model.shape import ELEMENT, ValueKind
+from cordwood.sql.nodes import event_elements, is_event_path
+from cordwood.sql.parameters import moment, slot
+from cordwood.sql.records import below
+from cordwood.sql.resolve import names as of_names
+from cordwood.sql.resolve.work import Names, Work
+from cordwood.sql.scope import Nature, Scope, nature_of
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an expression stands: what it may name. `aliases` are those of the select list, where they count."""
+
+    work: Work
+    names: Names
+    scope: Scope
+    aliases: Mapping[str, exp.Expr] = field(default_factory=dict)
+
+
+def resolve_expression(node: exp.Expr, place: Place) -> None:
+    """`node` must have a parent: it may be replaced."""
+    _Walk(place).visit(node)
+
+
+@dataclass(slots=True)
+class _Walk:
+    place: Place
+    in_aggregate: int = 0
+
+    def visit(self, node: exp.Expr) -> None:
+        act = _ACTS.get(type(node))
+        if act is not None:
+            act(self, node)
+        elif isinstance(node, exp.Query):
+            self.query(node)
+        else:
+            self.inside(node)
+
+    def inside(self, node: exp.Expr) -> None:
+        deeper = isinstance(node, exp.AggFunc)
+        self.in_aggregate += deeper
+        for child in list(node.iter_expressions()):
+            self.visit(child)
+        self.in_aggregate -= deeper
+
+    def query(self, node: exp.Expr) -> None:
+        place = self.place
+        place.work.query(place.work, node, place.names, place.scope)
+
+    def column(self, node: exp.Expr) -> None:
+        parts = list(node.parts) if isinstance(node, exp.Column) else []
+        if isinstance(node.this, exp.Star):
+            raise self.place.work.refuse(node, '"*" cannot stand here.')
+        aliased = self._alias(parts)
+        node.replace(aliased if aliased is not None else of_names.meaning(self.place.work, parts, self.place.scope))
+
+    def _alias(self, parts: list[exp.Identifier]) -> exp.Expr | None:
+        """A select alias wins over a column, but not inside an aggregate function."""
+        found = self.place.aliases.get(parts[0].name.lower())
+        if found is None or (self.in_aggregate and self.place.scope.columns(parts[0].name)):
+            return None
+        return of_names.access(self.place.work, _standing_alone(found), parts[1:])
+
+    def dot(self, node: exp.Expr) -> None:
+        """A chain of names is one name; anything else before the dot is a value with fields."""
+        root, parts = _flattened(node)
+        if isinstance(root, exp.Column) and not isinstance(root.this, exp.Star):
+            named = [*root.parts, *parts]
+            aliased = self._alias(named)
+            meaning = aliased if aliased is not None else of_names.meaning(self.place.work, named, self.place.scope)
+            node.replace(meaning)
+            return
+        innermost = node
+        while isinstance(innermost.this, exp.Dot):
+            innermost = innermost.this
+        self.visit(innermost.this)
+        node.replace(of_names.access(self.place.work, innermost.this, parts))
+
+    def bracket(self, node: exp.Expr) -> None:
+        self.inside(node)
+        nature = nature_of(node.this)
+        if not nature.is_event:
+            return
+        simple = self._only_record(node, nature)
+        if simple is not None:
+            node.replace(simple)
+            return
+        node.this.replace(event_elements(node.this.copy(), only_arrays=False))
+        node.meta["nature"] = below(nature, (ELEMENT,)) if self._is_array(nature) else nature
+
+    def _is_array(self, nature: Nature) -> bool:
+        kinds = self.place.work.records.kinds(nature)
+        return kinds is not None and ValueKind.ARRAY in kinds
+
+    def _only_record(self, node: exp.Expr, nature: Nature) -> exp.Expr | None:
+        """An object is an array of one record: its first element is itself."""
+        index = node.expressions[0] if len(node.expressions) == 1 else None
+        is_first = isinstance(index, exp.Literal) and not index.is_string and index.this == str(node.args.get("offset") or 0)
+        kinds = self.place.work.records.kinds(nature)
+        if not is_first or kinds is None or ValueKind.ARRAY in kinds:
+            return None
+        made: exp.Expr = node.this.copy()
+        made.meta["nature"] = nature
+        return made
+
+    def membership(self, node: exp.Expr) -> None:
+        """`x IN UNNEST(path)`, and functions of arrays: an event's value is the array of its elements."""
+        self.inside(node)
+        unnest = node.args.get("unnest")
+        if isinstance(unnest, exp.Unnest):
+            as_elements(self.place.work, unnest.expressions[0])
+
+    def of_array(self, node: exp.Expr) -> None:
+        self.inside(node)
+        as_elements(self.place.work, node.this)
+
+    def parameter(self, node: exp.Expr) -> None:
+        node.replace(slot(self.place.work, node))
+
+    def now(self, node: exp.Expr) -> None:
+        self.inside(node)
+        if not self.place.work.is_timeless:
+            node.replace(moment(node))
+
+
+def as_elements(work: Work, value: exp.Expr) -> None:
+    """Where an array is wanted, an event's value is its elements."""
+    nature = nature_of(value)
+    if nature.is_event:
+        only_arrays = work.records.kinds(nature) == frozenset({ValueKind.ARRAY})
+        made = event_elements(value.copy(), only_arrays=only_arrays)
+        made.meta["nature"] = Nature(element=below(nature, (ELEMENT,)))
+        value.replace(made)
+
+
+def _flattened(node: exp.Expr) -> tuple[exp.Expr, list[exp.Identifier]]:
+    parts: list[exp.Identifier] = []
+    while isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
+        parts.append(node.expression)
+        node = node.this
+    return node, parts[::-1]
+
+
+def _standing_alone(aliased: exp.Expr) -> exp.Expr:
+    """The expression of an alias, in brackets where it would otherwise fall apart."""
+    copy: exp.Expr = aliased.copy()
+    bare = isinstance(copy, (exp.Column, exp.Literal, exp.Func, exp.Paren)) and not isinstance(copy, (exp.And, exp.Or))
+    if bare or is_event_path(copy):
+        return copy
+    return exp.Paren(this=copy)
+
+
+_ACTS: dict[type[exp.Expr], Callable[[_Walk, exp.Expr], None]] = {
+    exp.Column: _Walk.column,
+    exp.Dot: _Walk.dot,
+    exp.Bracket: _Walk.bracket,
+    exp.In: _Walk.membership,
+    exp.ArraySize: _Walk.of_array,
+    exp.ArrayToString: _Walk.of_array,
+    exp.ArrayReverse: _Walk.of_array,
+    exp.Parameter: _Walk.parameter,
+    exp.CurrentTimestamp: _Walk.now,
+    exp.CurrentDate: _Walk.now,
+    exp.CurrentDatetime: _Walk.now,
+    exp.CurrentTime: _Walk.now,
+}

@@ -1,0 +1,216 @@
+"""What a dotted name means at some place: a column, a path into an event, the field of a STRUCT."""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from sqlglot import exp
+
+from cordwood.errors import AmbiguousName, UnknownName
+from cordwood.sql.nodes import event_path
+from cordwood.sql.records import below
+from cordwood.sql.resolve.work import Work
+from cordwood.sql.scope import PLAIN, Field, Nature, Relation, Scope, nature_of
+
+Parts = Sequence[exp.Identifier]
+
+
+def meaning(work: Work, parts: Parts, scope: Scope | None) -> exp.Expr:
+    """The expression a name stands for; inner scopes first, and what has been seen before what may be."""
+    outer = scope
+    while outer is not None:
+        found = _seen(work, parts, outer)
+        if found is not None:
+            return found
+        outer = outer.parent
+    outer = scope
+    while outer is not None:
+        found = _possible(work, parts, outer)
+        if found is not None:
+            return found
+        outer = outer.parent
+    raise unknown(work, parts, scope)
+
+
+def _seen(work: Work, parts: Parts, scope: Scope) -> exp.Expr | None:
+    first = parts[0].name
+    relation = scope.relation(first)
+    if relation is not None:
+        found = _of_relation(work, parts, relation)
+        if found is not None:
+            return found
+    column = _column(work, parts[0], scope)
+    if column is not None:
+        return access(work, column.expression(), parts[1:])
+    if relation is not None and len(parts) == 1:
+        return _whole_row(relation)
+    if relation is not None and not relation.is_open:
+        raise _no_column(work, parts[1], relation)
+    return _record_field(work, parts, scope)
+
+
+def _of_relation(work: Work, parts: Parts, relation: Relation) -> exp.Expr | None:
+    """`alias.column…`, `alias.key…` of an unnested record, or the record itself."""
+    if len(parts) == 1:
+        return relation.record.expression() if relation.record is not None else None
+    column = relation.fields.get(parts[1].name.lower())
+    if column is not None:
+        return access(work, column.expression(), parts[2:])
+    if relation.record is not None:
+        return access(work, relation.record.expression(), parts[1:])
+    if relation.extras is not None:
+        return access(work, relation.extras.expression(), parts[1:])
+    return None
+
+
+def _column(work: Work, name: exp.Identifier, scope: Scope) -> Field | None:
+    merged = scope.merged.get(name.name.lower())
+    if merged is not None:
+        return merged
+    found = scope.columns(name.name)
+    if len(found) > 1:
+        owners = " and ".join(f"{relation.name}.{column.name}" for relation, column in found)
+        raise AmbiguousName(
+            f'"{name.name}" is ambiguous: it is {owners}.', hint="Write one of them.", span=work.span(name)
+        )
+    return found[0][1] if found else None
+
+
+def _whole_row(relation: Relation) -> exp.Expr:
+    """The alias of a table by itself is its row."""
+    fields = [
+        exp.PropertyEQ(this=exp.to_identifier(column.name, quoted=True), expression=column.expression())
+        for column in relation.fields.values()
+    ]
+    return exp.Struct(expressions=fields)
+
+
+def _record_field(work: Work, parts: Parts, scope: Scope) -> exp.Expr | None:
+    """An unqualified name is a field of the unnested records in scope that have it."""
+    owners = [relation for relation in scope.relations if _exposes(work, relation, parts[0])]
+    if not owners:
+        return None
+    if len(owners) > 1:
+        both = " and ".join(f"{owner.name}.{parts[0].name}" for owner in owners)
+        raise AmbiguousName(
+            f'"{parts[0].name}" is ambiguous: it is {both}.', hint="Write one of them.", span=work.span(parts[0])
+        )
+    owner = owners[0].record or owners[0].extras
+    return access(work, owner.expression(), parts) if owner is not None else None
+
+
+def _exposes(work: Work, relation: Relation, name: exp.Identifier) -> bool:
+    record = relation.record or relation.extras
+    if record is None:
+        return False
+    if record.nature.is_event:
+        return work.records.has(record.nature, name.name, exact=bool(name.quoted))
+    return any(known.lower() == name.name.lower() for known, _ in record.nature.fields)
+
+
+def _possible(work: Work, parts: Parts, scope: Scope) -> exp.Expr | None:
+    """What nothing has been seen of: a key of a record never seen, of a stream's events, of a PIVOT."""
+    for relation in reversed(scope.relations):
+        if relation.is_open:
+            return access(work, _open_column(relation, parts[0]), parts[1:])
+        blank = relation.record is not None and relation.record.nature.is_event
+        if blank and relation.record is not None and work.records.is_blank(relation.record.nature):
+            return access(work, relation.record.expression(), parts)
+        if relation.extras is not None:
+            return access(work, relation.extras.expression(), parts)
+    return None
+
+
+def _open_column(relation: Relation, name: exp.Identifier) -> exp.Expr:
+    return exp.Column(this=name.copy(), table=exp.to_identifier(relation.name, quoted=True))
+
+
+def access(work: Work, value: exp.Expr, parts: Parts) -> exp.Expr:
+    """The fields of a value, one below the other."""
+    for index, part in enumerate(parts):
+        nature = nature_of(value)
+        if nature.is_event:
+            return _path(work, value, nature, parts[index:])
+        value = _dot(work, value, nature, part)
+    return value
+
+
+def _dot(work: Work, value: exp.Expr, nature: Nature, part: exp.Identifier) -> exp.Expr:
+    known = [(name, inner) for name, inner in nature.fields if name.lower() == part.name.lower()]
+    if nature.fields and not known:
+        names = [name for name, _ in nature.fields]
+        raise UnknownName(
+            f'There is no field "{part.name}" here.', hint=_nearest_hint(part.name, names), span=work.span(part)
+        )
+    if nature is PLAIN and isinstance(value, exp.Column) and _is_scalar(value):
+        raise UnknownName(f'"{value.name}" has no fields; "{part.name}" was asked of it.', span=work.span(part))
+    name = exp.to_identifier(known[0][0], quoted=True) if known else part.copy()
+    made = exp.Dot(this=value, expression=name)
+    made.meta["nature"] = known[0][1] if known else PLAIN
+    return made
+
+
+def _is_scalar(column: exp.Column) -> bool:
+    kind = column.type
+    return kind is not None and kind.this in _SCALARS
+
+
+_SCALARS = frozenset({exp.DType.TEXT, exp.DType.VARCHAR, exp.DType.TIMESTAMPTZ, exp.DType.BIGINT, exp.DType.BOOLEAN})
+
+
+def _path(work: Work, value: exp.Expr, nature: Nature, parts: Parts) -> exp.Expr:
+    """The one place where a path into an event is made. A name that means several keys is the first that is there."""
+    paths = [(value, nature)]
+    for part in parts:
+        paths = [further for path in paths for further in _step(work, path, part)]
+    for _, reached in paths[:1]:
+        work.records.note_unseen(reached)
+    made = [expression for expression, _ in paths]
+    whole = made[0] if len(made) == 1 else exp.Coalesce(this=made[0], expressions=made[1:])
+    whole.meta["nature"] = paths[0][1]
+    whole.meta["start"] = parts[0].meta.get("start", 0)
+    whole.meta["end"] = parts[-1].meta.get("end", 0)
+    return whole
+
+
+def _step(work: Work, path: tuple[exp.Expr, Nature], part: exp.Identifier) -> list[tuple[exp.Expr, Nature]]:
+    value, nature = path
+    keys = work.records.keys_for(nature, part.name, exact=bool(part.quoted)) or (part.name,)
+    return [(event_path(value.copy(), (key,)), below(nature, (key,))) for key in keys]
+
+
+def unknown(work: Work, parts: Parts, scope: Scope | None) -> UnknownName:
+    dotted = ".".join(part.name for part in parts)
+    return UnknownName(
+        f'"{dotted}" is unknown here.', hint=_nearest_hint(parts[0].name, visible(work, scope)), span=work.span(parts[0])
+    )
+
+
+def _no_column(work: Work, part: exp.Identifier, relation: Relation) -> UnknownName:
+    names = [column.name for column in relation.fields.values()]
+    return UnknownName(
+        f'"{relation.name}" has no column "{part.name}".', hint=_nearest_hint(part.name, names), span=work.span(part)
+    )
+
+
+def visible(work: Work, scope: Scope | None) -> list[str]:
+    """Every name that could have been written."""
+    names: dict[str, None] = {}
+    while scope is not None:
+        for relation in scope.relations:
+            names.update(dict.fromkeys(column.name for column in relation.fields.values()))
+            names[relation.name] = None
+            record = relation.record or relation.extras
+            if record is not None:
+                names.update(dict.fromkeys(work.records.keys(record.nature)))
+                names.update(dict.fromkeys(name for name, _ in record.nature.fields))
+        scope = scope.parent
+    return list(names)
+
+
+def _nearest_hint(name: str, names: Sequence[str]) -> str | None:
+    by_lower = {known.lower(): known for known in names}
+    close = get_close_matches(name.lower(), list(by_lower), n=1, cutoff=0.6)
+    if close:
+        return f'Did you mean "{by_lower[close[0]]}"?'
+    some = ", ".join(sorted(names)[:12])
+    return f"There are: {some}." if some else None

@@ -1,0 +1,150 @@
+"""A query and all it holds: WITH, SELECT, set operations, and the sub-queries inside them."""
+
+from sqlglot import exp
+
+from cordwood.sql.resolve.clauses import (
+    Aliases,
+    order_of_set,
+    resolve_filters,
+    resolve_group,
+    resolve_limits,
+    resolve_order,
+    resolve_projections,
+)
+from cordwood.sql.resolve.expressions import Place, resolve_expression
+from cordwood.sql.resolve.sources import read_from
+from cordwood.sql.resolve.work import Cte, Names, Output, Work
+from cordwood.sql.scope import Field, Nature, Relation, Scope
+
+
+def resolve_query(work: Work, node: exp.Expr, names: Names, parent: Scope | None) -> list[Output]:
+    """Resolves a query in place; returns its columns."""
+    names = _read_with(work, node, names, parent)
+    if isinstance(node, exp.Select):
+        return _select(work, node, names, parent)
+    if isinstance(node, exp.SetOperation):
+        outputs = _set_operation(work, node, names, parent)
+    elif isinstance(node, exp.Subquery):
+        outputs = resolve_query(work, node.this, names, parent)
+    else:
+        raise work.refuse(node, "This is not a query that can be read.", "Write a SELECT.")
+    place = Place(work, names, _of_outputs(outputs, parent))
+    order_of_set(node, outputs, place)
+    resolve_limits(node, place)
+    return outputs
+
+
+def _select(work: Work, select: exp.Expr, names: Names, parent: Scope | None) -> list[Output]:
+    written_where = select.args.get("where")
+    select.set("where", None)
+    scope = read_from(select, work, names, parent)
+    place = Place(work, names, scope)
+    if written_where is not None:
+        _put_first(select, written_where, place)
+    outputs = resolve_projections(select, place)
+    aliases = Aliases(select)
+    resolve_group(select, place, aliases)
+    resolve_filters(select, place, aliases)
+    _resolve_distinct(select, place)
+    resolve_order(select, place, aliases)
+    resolve_limits(select, place)
+    _resolve_rest(select, place)
+    return outputs
+
+
+def _put_first(select: exp.Expr, written: exp.Expr, place: Place) -> None:
+    """The author's own condition stands before what the records' unnesting drops."""
+    drops = select.args.get("where")
+    select.set("where", written)
+    resolve_expression(written.this, place)
+    if drops is not None:
+        select.where(drops.this, copy=False)
+
+
+def _resolve_distinct(select: exp.Expr, place: Place) -> None:
+    distinct = select.args.get("distinct")
+    if distinct is not None and distinct.args.get("on") is not None:
+        raise place.work.unsupported(distinct, "DISTINCT ON")
+
+
+_RESOLVED = frozenset(
+    "with_ expressions from_ joins where group having qualify windows distinct order limit offset kind".split()
+)
+
+
+def _resolve_rest(select: exp.Expr, place: Place) -> None:
+    """Any clause not known above must not pass unresolved."""
+    for key, value in select.args.items():
+        if value and key not in _RESOLVED and not (key == "operation_modifiers"):
+            where = value[0] if isinstance(value, list) and value else value
+            node = where if isinstance(where, exp.Expr) else select
+            raise place.work.unsupported(node, key.strip("_").replace("_", " ").upper())
+
+
+def _set_operation(work: Work, node: exp.Expr, names: Names, parent: Scope | None) -> list[Output]:
+    """Chains of UNION lean to the left: walked without recursion."""
+    spine = [node]
+    while isinstance(spine[-1].this, exp.SetOperation) and not spine[-1].this.args.get("with_"):
+        spine.append(spine[-1].this)
+    outputs = resolve_query(work, spine[-1].this, names, parent)
+    for operation in reversed(spine):
+        right = resolve_query(work, operation.expression, names, parent)
+        if operation is not node:
+            _inner_modifiers(work, operation, outputs, names, parent)
+        if not operation.args.get("by_name"):
+            outputs = [_merged(*pair) for pair in zip(outputs, right, strict=False)] + outputs[len(right) :]
+    return outputs
+
+
+def _inner_modifiers(work: Work, node: exp.Expr, outputs: list[Output], names: Names, parent: Scope | None) -> None:
+    place = Place(work, names, _of_outputs(outputs, parent))
+    order_of_set(node, outputs, place)
+    resolve_limits(node, place)
+
+
+def _merged(left: Output, right: Output) -> Output:
+    nature = left.nature
+    if right.nature.is_event:
+        nature = Nature(origins=nature.origins | right.nature.origins, fields=nature.fields, element=nature.element)
+    return Output(left.name, nature)
+
+
+def _of_outputs(outputs: list[Output], parent: Scope | None) -> Scope:
+    """ORDER BY after a set operation sees its columns, and writes them without a table."""
+    fields = {
+        output.name.lower(): Field(output.name, exp.Column(this=exp.to_identifier(output.name, quoted=True)), output.nature)
+        for output in outputs
+    }
+    return Scope(parent=parent, relations=[Relation("", fields)])
+
+
+def _read_with(work: Work, node: exp.Expr, names: Names, parent: Scope | None) -> Names:
+    with_ = node.args.get("with_")
+    if with_ is None:
+        return names
+    for cte in with_.expressions:
+        names = names.with_cte(cte.alias, read_cte(work, cte, names, parent, recursive=bool(with_.args.get("recursive"))))
+    return names
+
+
+def read_cte(work: Work, cte: exp.Expr, names: Names, parent: Scope | None, *, recursive: bool) -> Cte:
+    columns = cte.args["alias"].columns
+    if columns:
+        raise work.unsupported(cte, "A list of columns after a name in WITH")
+    name = work.unique(cte.alias)
+    if recursive and isinstance(cte.this, exp.SetOperation):
+        names = names.with_cte(cte.alias, Cte(name, _anchor(work, cte.this, names, parent)))
+    outputs = work.query(work, cte.this, names, parent)
+    cte.set("alias", exp.TableAlias(this=exp.to_identifier(name, quoted=True)))
+    return Cte(name, outputs, is_open=any(not output.name for output in outputs))
+
+
+def _anchor(work: Work, union: exp.Expr, names: Names, parent: Scope | None) -> list[Output]:
+    """The columns of a recursive sub-query are those of its first part, which cannot read it."""
+    first = union
+    while isinstance(first, exp.SetOperation):
+        first = first.this
+    kept = set(work.spelt)
+    outputs = work.query(work, first.copy(), names, parent)
+    work.spelt = kept
+    return outputs

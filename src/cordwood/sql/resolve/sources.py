@@ -1,0 +1,233 @@
+"""FROM and its joins: tables are found in scope, records become paths, real arrays are unnested."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from cordwood.errors import QueryRefused
+from cordwood.model.shape import ELEMENT, ValueKind
+from cordwood.sql.nodes import is_record
+from cordwood.sql.records import below
+from cordwood.sql.resolve import tables
+from cordwood.sql.resolve.expressions import Place, as_elements, resolve_expression
+from cordwood.sql.resolve.joins import is_plain_truth, keep_row, using_to_on
+from cordwood.sql.resolve.names import meaning
+from cordwood.sql.resolve.work import Names, Work
+from cordwood.sql.scope import Field, Nature, Relation, Scope, nature_of
+
+
+@dataclass(slots=True)
+class Reader:
+    """Reads one FROM from left to right; `drops` gathers the conditions on which rows stay."""
+
+    work: Work
+    names: Names
+    scope: Scope
+    drops: list[exp.Expr]
+
+    @property
+    def place(self) -> Place:
+        return Place(self.work, self.names, self.scope)
+
+
+def read_from(select: exp.Expr, work: Work, names: Names, parent: Scope | None) -> Scope:
+    """Resolves the FROM of a SELECT; what unnests of objects drop goes into its WHERE."""
+    reader = Reader(work, names, Scope(parent=parent), [])
+    from_ = select.args.get("from_")
+    if from_ is not None:
+        joins = select.args.get("joins") or []
+        _read_chain(reader, from_.this, joins)
+        select.set("joins", [join for join in joins if join.args.get("this") is not None])
+        for drop in reader.drops:
+            select.where(drop, copy=False)
+    return reader.scope
+
+
+def _read_chain(reader: Reader, first: exp.Expr, joins: Sequence[exp.Expr]) -> None:
+    _read_item(reader, first)
+    for index, join in enumerate(joins):
+        later = joins[index + 1 :]
+        _read_join(reader, join, paths_are_safe=not any(_keeps_right(other) for other in later))
+
+
+def _keeps_right(join: exp.Expr) -> bool:
+    """Such a join makes rows up whose left side is NULL: no condition may drop them afterwards."""
+    return join.args.get("side") in ("RIGHT", "FULL")
+
+
+def _read_join(reader: Reader, join: exp.Expr, *, paths_are_safe: bool) -> None:
+    _check_join(reader.work, join)
+    source = join.this
+    _, unnest = _as_unnest(reader, source)
+    if unnest is not None:
+        _read_unnest(reader, unnest, join, paths_are_safe=paths_are_safe)
+        return
+    inner = Reader(reader.work, reader.names, reader.scope, [])
+    before = len(reader.scope.relations)
+    _read_item(inner, source)
+    _place_drops(reader, join, inner.drops)
+    using_to_on(reader.work, join, reader.scope, before)
+    if join.args.get("on") is not None:
+        resolve_expression(join.args["on"], reader.place)
+
+
+def _check_join(work: Work, join: exp.Expr) -> None:
+    if join.args.get("method") or join.args.get("kind") in ("SEMI", "ANTI", "STRAIGHT_JOIN"):
+        raise work.unsupported(join, f"A {join.args.get('method') or join.args.get('kind')} JOIN")
+
+
+def _place_drops(reader: Reader, join: exp.Expr, drops: list[exp.Expr]) -> None:
+    """What a parenthesised join drops it drops before it is joined."""
+    if join.args.get("side") != "LEFT":
+        reader.drops.extend(drops)
+        return
+    for drop in drops:
+        on = join.args.get("on")
+        join.set("on", exp.and_(on, drop, copy=False) if on is not None else drop)
+
+
+def _read_item(reader: Reader, source: exp.Expr) -> None:
+    unnested, unnest = _as_unnest(reader, source)
+    if unnest is not None:
+        reader.scope.relations.append(_real_unnest(reader, unnest))
+        if unnested is not unnest:
+            source.replace(unnest)
+    elif isinstance(source, exp.Table):
+        inner_joins = source.args.get("joins")
+        tables.read_table(reader.work, reader.names, reader.scope, source)
+        if inner_joins:
+            _read_inner_joins(reader, source, inner_joins)
+    elif isinstance(source, exp.Subquery):
+        _read_subquery(reader, source)
+    else:
+        raise reader.work.refuse(source, "This cannot stand in FROM.", "Read a sub-query, a SELECT in brackets or UNNEST.")
+
+
+def _read_inner_joins(reader: Reader, source: exp.Expr, joins: list[exp.Expr]) -> None:
+    for index, join in enumerate(joins):
+        _read_join(reader, join, paths_are_safe=not any(_keeps_right(other) for other in joins[index + 1 :]))
+    source.set("joins", [join for join in joins if join.args.get("this") is not None])
+
+
+def _read_subquery(reader: Reader, source: exp.Expr) -> None:
+    """A SELECT in brackets is a table; tables in brackets are a join of their own."""
+    inner = source.this
+    if isinstance(inner, (exp.Table, exp.Subquery)) and not source.alias and not _is_query(inner):
+        group = Reader(reader.work, reader.names, Scope(parent=_correlated(reader.scope)), reader.drops)
+        _read_item(group, inner)
+        _read_inner_joins(group, source, source.args.get("joins") or [])
+        reader.scope.relations.extend(group.scope.relations)
+        reader.scope.merged.update(group.scope.merged)
+        return
+    joins = source.args.get("joins") or []
+    source.set("joins", None)
+    tables.read_derived(reader.work, reader.names, reader.scope, source)
+    if joins:
+        source.set("joins", joins)
+        _read_inner_joins(reader, source, joins)
+
+
+def _is_query(node: exp.Expr) -> bool:
+    while isinstance(node, exp.Subquery):
+        node = node.this
+    return isinstance(node, exp.Query) and not isinstance(node, exp.Table)
+
+
+def _correlated(scope: Scope) -> Scope:
+    return scope
+
+
+def _as_unnest(reader: Reader, source: exp.Expr) -> tuple[exp.Expr, exp.Expr | None]:
+    """`UNNEST(…)`, or a table's name that is a path into a relation to the left (`FROM t, t.metadata`)."""
+    if isinstance(source, exp.Unnest):
+        return source, source
+    if isinstance(source, exp.Table) and source.args.get("db") is not None:
+        parts = [part for part in source.parts if isinstance(part, exp.Identifier)]
+        if not source.meta.get("quoted_table") and tables.is_relation(reader.scope, parts[0].name):
+            column = exp.Column(**dict(zip(("this", "table", "db", "catalog"), reversed(parts), strict=False)))
+            alias = source.alias or parts[-1].name
+            made = exp.Unnest(
+                expressions=[column], alias=exp.TableAlias(columns=[exp.to_identifier(alias)]), offset=False
+            )
+            return source, made
+    return source, None
+
+
+def _read_unnest(reader: Reader, unnest: exp.Expr, join: exp.Expr, *, paths_are_safe: bool) -> None:
+    """Joins an unnest: a record becomes a path, anything else is unnested."""
+    if unnest is not join.this:
+        join.set("this", unnest)
+    resolve_expression(unnest.expressions[0], reader.place)
+    value = unnest.expressions[0]
+    if _is_path(reader.work, value, join, paths_are_safe=paths_are_safe):
+        _read_path(reader, unnest, value, join)
+        return
+    reader.scope.relations.append(_unnested(reader, unnest))
+    if join.args.get("on") is not None:
+        resolve_expression(join.args["on"], reader.place)
+
+
+def _is_path(work: Work, value: exp.Expr, join: exp.Expr, *, paths_are_safe: bool) -> bool:
+    """Whether what is unnested holds only objects, so that reading it needs no unnesting."""
+    nature = nature_of(value)
+    if not nature.is_event or _keeps_right(join):
+        return False
+    kinds = work.records.kinds(nature)
+    if kinds is None or ValueKind.ARRAY in kinds:
+        return False
+    if join.args.get("side") == "LEFT":
+        return is_plain_truth(join.args.get("on"))
+    return paths_are_safe
+
+
+def _read_path(reader: Reader, unnest: exp.Expr, value: exp.Expr, join: exp.Expr) -> None:
+    name = _alias(reader.work, unnest)
+    nature = nature_of(value)
+    record = Field(name, value.copy(), nature)
+    relation = Relation(name, record=record)
+    is_left = join.args.get("side") == "LEFT"
+    offset = unnest.args.get("offset")
+    if isinstance(offset, exp.Identifier):
+        zero: exp.Expr = exp.Literal.number(0)
+        place = exp.If(this=is_record(value.copy()), true=zero) if is_left else zero
+        relation.fields[offset.name.lower()] = Field(offset.name, place)
+    reader.scope.relations.append(relation)
+    if not is_left:
+        reader.drops.append(is_record(value.copy()))
+        keep_row(reader.drops, join, reader.place)
+    join.set("this", None)
+
+
+def _real_unnest(reader: Reader, unnest: exp.Expr) -> Relation:
+    resolve_expression(unnest.expressions[0], reader.place)
+    return _unnested(reader, unnest)
+
+
+def _unnested(reader: Reader, unnest: exp.Expr) -> Relation:
+    """A relation of one column, the element, and one more where its place is asked for."""
+    if len(unnest.expressions) != 1:
+        raise reader.work.unsupported(unnest, "UNNEST of several arrays")
+    as_elements(reader.work, unnest.expressions[0])
+    element = nature_of(unnest.expressions[0]).element or Nature()
+    name = _alias(reader.work, unnest)
+    relation = Relation(name, record=Field(name, _column(name, name), element))
+    offset = unnest.args.get("offset")
+    if isinstance(offset, exp.Identifier):
+        relation.fields[offset.name.lower()] = Field(offset.name, _column(offset.name, name))
+        unnest.set("offset", exp.to_identifier(offset.name, quoted=True))
+    quoted = exp.to_identifier(name, quoted=True)
+    unnest.set("alias", exp.TableAlias(this=quoted, columns=[quoted.copy()]))
+    return relation
+
+
+def _alias(work: Work, unnest: exp.Expr) -> str:
+    """An unnest without a name gets one that nobody can spell by accident."""
+    alias = unnest.args.get("alias")
+    if alias is not None and alias.columns:
+        return str(alias.columns[0].name)
+    return unnest.alias or work.unique("_unnested")
+
+
+def _column(name: str, table: str) -> exp.Expr:
+    return exp.Column(this=exp.to_identifier(name, quoted=True), table=exp.to_identifier(table, quoted=True))

@@ -1,0 +1,133 @@
+"""Tables: a name is a sub-query in scope, or for owners a stream; nothing else can be read."""
+
+from difflib import get_close_matches
+
+from sqlglot import exp
+
+from cordwood.errors import QueryRefused
+from cordwood.model.datatype import Kind
+from cordwood.sql.nodes import typed
+from cordwood.sql.parameters import SLOT_TYPES
+from cordwood.sql.resolve.work import Cte, Names, Output, Work
+from cordwood.sql.scope import Field, Nature, Origin, Relation, Scope
+
+
+def is_relation(scope: Scope | None, name: str) -> bool:
+    while scope is not None:
+        if scope.relation(name) is not None:
+            return True
+        scope = scope.parent
+    return False
+
+
+def read_table(work: Work, names: Names, scope: Scope, table: exp.Expr) -> None:
+    _check_plain(work, table)
+    written = written_name(table)
+    cte = _named(work, names, table, written)
+    if cte is not None:
+        _read_cte(scope, table, cte)
+        return
+    if not work.may_read_streams or not _is_stream(work, written):
+        raise outside(work, names, table, written)
+    _read_stream(work, scope, table, written)
+
+
+def written_name(table: exp.Expr) -> str:
+    """As the author wrote it: the parser splits dotted names."""
+    return ".".join(part.name for part in _parts(table))
+
+
+def _parts(table: exp.Expr) -> list[exp.Expr]:
+    found: list[exp.Expr] = []
+    for key in ("catalog", "db", "this"):
+        part = table.args.get(key)
+        if isinstance(part, exp.Dot):
+            found.extend(part.flatten())
+        elif part is not None:
+            found.append(part)
+    return found
+
+
+def _check_plain(work: Work, table: exp.Expr) -> None:
+    if not all(isinstance(part, exp.Identifier) for part in _parts(table)):
+        raise work.refuse(table, "Table functions are refused.", "Read a sub-query by its name.")
+    for key, value in table.args.items():
+        if value and key not in ("this", "db", "catalog", "alias", "joins", "pivots"):
+            raise work.refuse(table, f"{key.strip('_').upper()} cannot stand after a table here.")
+
+
+def _named(work: Work, names: Names, table: exp.Expr, written: str) -> Cte | None:
+    if table.args.get("db") is not None:
+        return None
+    return names.ctes.get(written.lower()) or work.demand(written.lower())
+
+
+def _read_cte(scope: Scope, table: exp.Expr, cte: Cte) -> None:
+    alias = table.alias or table.name
+    table.set("this", exp.to_identifier(cte.name, quoted=True))
+    name_source(table, alias)
+    scope.relations.append(_relation(alias, cte.outputs, is_open=cte.is_open or bool(table.args.get("pivots"))))
+
+
+def read_derived(work: Work, names: Names, scope: Scope, source: exp.Expr) -> None:
+    """A SELECT in brackets. It sees outer queries only through correlation, as BigQuery has it: not its siblings."""
+    pivots = source.args.get("pivots")
+    outputs = work.query(work, source.this, names, scope.parent)
+    alias = source.alias or work.unique("_derived")
+    name_source(source, alias)
+    scope.relations.append(_relation(alias, outputs, is_open=bool(pivots) or any(not out.name for out in outputs)))
+
+
+def name_source(source: exp.Expr, alias: str) -> None:
+    source.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
+
+
+def _relation(alias: str, outputs: list[Output], *, is_open: bool) -> Relation:
+    fields: dict[str, Field] = {}
+    for output in outputs:
+        column = exp.Column(
+            this=exp.to_identifier(output.name, quoted=True), table=exp.to_identifier(alias, quoted=True)
+        )
+        fields.setdefault(output.name.lower(), Field(output.name, column, output.nature))
+    return Relation(alias, {} if is_open else fields, is_open=is_open)
+
+
+def _is_stream(work: Work, written: str) -> bool:
+    return work.known_streams is None or written in work.known_streams
+
+
+def _read_stream(work: Work, scope: Scope, table: exp.Expr, stream: str) -> None:
+    """The columns of the stream's table; any other name is a key of its events."""
+    place = work.target.stream_table(stream)
+    alias = table.alias or _parts(table)[-1].name
+    fields = {name.lower(): _physical(stream, alias, name, kind) for name, kind in place.columns.items()}
+    extras = _column(alias, place.extras)
+    typed(extras, exp.DType.VARIANT)
+    everything = Nature(origins=frozenset({Origin(stream, ())}))
+    scope.relations.append(Relation(alias, fields, extras=Field(alias, extras, everything)))
+    table.set("this", exp.to_identifier(place.table, quoted=True))
+    table.set("db", None)
+    table.set("catalog", None)
+    table.meta["stream"] = stream
+    name_source(table, alias)
+    work.streams[stream] = None
+
+
+def _physical(stream: str, alias: str, name: str, kind: Kind) -> Field:
+    column = typed(_column(alias, name), SLOT_TYPES[kind])
+    nature = Nature(origins=frozenset({Origin(stream, (name,))})) if kind is Kind.VARIANT else Nature()
+    return Field(name, column, nature)
+
+
+def _column(alias: str, name: str) -> exp.Expr:
+    return exp.Column(this=exp.to_identifier(name, quoted=True), table=exp.to_identifier(alias, quoted=True))
+
+
+def outside(work: Work, names: Names, table: exp.Expr, written: str) -> QueryRefused:
+    readable = sorted({cte_name for cte_name in names.ctes} | set(work.offered))
+    close = get_close_matches(written.lower(), readable, n=1, cutoff=0.7)
+    if close:
+        hint = f"Did you mean {close[0]}? These can be read: {', '.join(readable)}."
+    else:
+        hint = f"These can be read: {', '.join(readable)}." if readable else "There is nothing to read here: only its own WITH."
+    return work.refuse(table, f'"{written}" cannot be read here.', hint)

@@ -1,0 +1,172 @@
+"""Which names a query may see at some place: relations, their columns, the records they expose."""
+
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from cordwood.model.shape import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where in its stream an event's value was read."""
+
+    stream: str
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Nature:
+    """What is known of a value: read from events (`origins`), a STRUCT (`fields`), an array (`element`)."""
+
+    origins: frozenset[Origin] = frozenset()
+    fields: "tuple[tuple[str, Nature], ...]" = ()
+    element: "Nature | None" = None
+
+    def __deepcopy__(self, _memo: object) -> "Nature":
+        """Copies of a node share what is known of it."""
+        return self
+
+    @property
+    def is_event(self) -> bool:
+        return bool(self.origins)
+
+
+PLAIN = Nature()
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A name and the expression it stands for; `value` is copied at every use."""
+
+    name: str
+    value: exp.Expr
+    nature: Nature = PLAIN
+
+    def expression(self) -> exp.Expr:
+        made = self.value.copy()
+        made.meta["nature"] = self.nature
+        return made
+
+
+@dataclass(slots=True)
+class Relation:
+    """Something in FROM. `record` is the value of its alias when it is an unnested element.
+
+    `extras` is set for a stream: any name that is no column is a key of its events.
+    `is_open` when its columns cannot be known.
+    """
+
+    name: str
+    fields: dict[str, Field] = field(default_factory=dict)
+    record: Field | None = None
+    extras: Field | None = None
+    is_open: bool = False
+
+
+@dataclass(slots=True)
+class Scope:
+    """The relations of one FROM, up to where it has been read; `merged` are the columns of USING."""
+
+    parent: "Scope | None" = None
+    relations: list[Relation] = field(default_factory=list)
+    merged: dict[str, Field] = field(default_factory=dict)
+
+    def relation(self, name: str) -> Relation | None:
+        lower = name.lower()
+        return next((relation for relation in self.relations if relation.name.lower() == lower), None)
+
+    def columns(self, name: str) -> list[tuple[Relation, Field]]:
+        lower = name.lower()
+        found = [(relation, relation.fields.get(lower)) for relation in self.relations]
+        return [(relation, column) for relation, column in found if column is not None]
+
+
+def nature_of(node: exp.Expr) -> Nature:
+    """What is known of a resolved expression's value."""
+    known = node.meta.get("nature")
+    if isinstance(known, Nature):
+        return known
+    derive = _DERIVED.get(type(node))
+    return derive(node) if derive else PLAIN
+
+
+def _of_this(node: exp.Expr) -> Nature:
+    return nature_of(node.this)
+
+
+def _of_struct(node: exp.Expr) -> Nature:
+    return Nature(fields=tuple(_struct_field(part) for part in node.expressions))
+
+
+def _struct_field(part: exp.Expr) -> tuple[str, Nature]:
+    if isinstance(part, exp.PropertyEQ):
+        return part.this.name, nature_of(part.expression)
+    return part.alias_or_name, nature_of(part)
+
+
+def _of_array(node: exp.Expr) -> Nature:
+    first = node.expressions[0] if node.expressions else None
+    if isinstance(first, exp.Query):
+        return Nature(element=_of_query(first))
+    return Nature(element=nature_of(first) if first is not None else PLAIN)
+
+
+def _of_query(node: exp.Expr) -> Nature:
+    """The value of a query of one column."""
+    query = node
+    while not isinstance(query, exp.Select):
+        query = query.this
+    if query.args.get("kind") == "STRUCT":
+        return Nature(fields=tuple((item.alias_or_name, nature_of(item)) for item in query.expressions))
+    return nature_of(query.expressions[0]) if query.expressions else PLAIN
+
+
+def _of_bracket(node: exp.Expr) -> Nature:
+    inner = nature_of(node.this)
+    return inner.element or PLAIN
+
+
+def _of_cast(node: exp.Expr) -> Nature:
+    return _of_type(node.args["to"])
+
+
+def _of_type(type_: exp.Expr) -> Nature:
+    if type_.this == exp.DType.STRUCT:
+        parts = [part for part in type_.expressions if isinstance(part, exp.ColumnDef)]
+        return Nature(fields=tuple((part.name, _of_type(part.args["kind"])) for part in parts))
+    if type_.this == exp.DType.ARRAY and type_.expressions:
+        return Nature(element=_of_type(type_.expressions[0]))
+    return PLAIN
+
+
+def _of_dot(node: exp.Expr) -> Nature:
+    wanted = node.expression.name.lower()
+    fields = nature_of(node.this).fields
+    return next((nature for name, nature in fields if name.lower() == wanted), PLAIN)
+
+
+def _of_aggregated(node: exp.Expr) -> Nature:
+    return Nature(element=nature_of(node.this))
+
+
+_DERIVED = {
+    exp.Alias: _of_this,
+    exp.Paren: _of_this,
+    exp.AnyValue: _of_this,
+    exp.Max: _of_this,
+    exp.Min: _of_this,
+    exp.Distinct: lambda node: nature_of(node.expressions[0]) if node.expressions else PLAIN,
+    exp.Coalesce: _of_this,
+    exp.Struct: _of_struct,
+    exp.Array: _of_array,
+    exp.Subquery: _of_query,
+    exp.Bracket: _of_bracket,
+    exp.Cast: _of_cast,
+    exp.Dot: _of_dot,
+    exp.ArrayAgg: _of_aggregated,
+    exp.Order: _of_this,
+    exp.Limit: _of_this,
+    exp.IgnoreNulls: _of_this,
+    exp.RespectNulls: _of_this,
+}
