@@ -86,6 +86,10 @@ class UnknownRoute(RequestFault):
 class BadMethod(RequestFault):
     code = "request.bad-method"
 
+    def __init__(self, method: str, allowed: Sequence[str]) -> None:
+        super().__init__(f"{method} is not taken here.", hint="There are: " + ", ".join(allowed) + ".")
+        self.allowed = tuple(allowed)
+
 
 class BadParameter(RequestFault):
     code = "request.bad-parameter"
@@ -157,6 +161,14 @@ class OutOfTime(LimitFault):
 
 class OutOfMemory(LimitFault):
     code = "limit.memory"
+
+
+class OutOfDisk(LimitFault):
+    code = "limit.disk"
+
+
+class Cancelled(LimitFault):
+    code = "limit.cancelled"
 
 
 class TooManyRows(LimitFault):

@@ -15,6 +15,8 @@ class ValueKind(StrEnum):
     BOOL = "bool"
 
 
+Kinds = Mapping[Path, frozenset[ValueKind]]
+
 # The step of a path that stands for "any element of the array".
 ELEMENT = "[]"
 
@@ -27,5 +29,15 @@ class Shape:
     whatever was compiled with this shape.
     """
 
-    kinds: Mapping[Path, frozenset[ValueKind]] = field(default_factory=dict)
+    kinds: Kinds = field(default_factory=dict)
     version: int = 0
+
+    def with_learnt(self, learnt: Kinds) -> "Shape":
+        """This shape with what is new in `learnt`; itself when nothing is."""
+        new = {path: kinds for path, kinds in learnt.items() if not kinds <= self.kinds.get(path, frozenset())}
+        if not new:
+            return self
+        merged = dict(self.kinds)
+        for path, kinds in new.items():
+            merged[path] = merged.get(path, frozenset()) | kinds
+        return Shape(merged, self.version + 1)

@@ -1,0 +1,146 @@
+"""Runs a question: its rows in answer form, cut at their limit, stopped when out of time or no longer wanted."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+import duckdb
+from duckdb.sqltypes import DuckDBPyType
+
+from cordwood.engines.duckdb.datatypes import cell_reader, datatype_of, rendered
+from cordwood.engines.duckdb.faults import duckdb_faults
+from cordwood.engines.duckdb.storage import Storage
+from cordwood.engines.duckdb.watch import Watch
+from cordwood.engines.engine import AnswerLimits, Cancel
+from cordwood.errors import Cancelled, OutOfTime
+from cordwood.model.rows import Column, Row, Rows
+from cordwood.sql.stages import Question, Statement
+
+_BATCH_ROWS = 1000
+_REMEMBERED = 2000
+
+Types = tuple[DuckDBPyType, ...]
+
+
+class Answering:
+    """Remembers what types a statement's columns have, so that asking again costs one round, not two."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._watch = Watch()
+        self._known: dict[str, Types] = {}
+
+    def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
+        began = time.perf_counter()
+        with ExitStack() as stack:
+            cursor = stack.enter_context(self._storage.shown(question.statement.streams))
+            run = _Run(cursor, limits)
+            stack.enter_context(self._watch.after(limits.seconds, run.expire))
+            cancel.on_pull(run.pull)
+            with run.stoppable():
+                types = self._types(cursor, question)
+                cursor.execute(_rendering(question.statement.sql, types, limits.max_rows + 1), dict(question.values))
+            rows = Rows(_columns(question.statement, types), ())
+            batches = run.batches(types, rows)
+            first = next(batches, [])
+            rows.engine_seconds = time.perf_counter() - began
+            if len(first) < _BATCH_ROWS:
+                rows.batches = [first]
+            else:
+                rows.batches = _rest(first, batches, stack.pop_all())
+            return rows
+
+    def close(self) -> None:
+        self._watch.close()
+
+    def _types(self, cursor: duckdb.DuckDBPyConnection, question: Question) -> Types:
+        sql = question.statement.sql
+        types = self._known.get(sql)
+        if types is None:
+            cursor.execute(f"FROM ({sql}) LIMIT 0", dict(question.values))
+            types = tuple(column[1] for column in cursor.description or [])
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[sql] = types
+        return types
+
+
+class _Run:
+    """One query under way, and why it was stopped, if it was."""
+
+    def __init__(self, cursor: duckdb.DuckDBPyConnection, limits: AnswerLimits) -> None:
+        self._cursor = cursor
+        self._limits = limits
+        self._pulled = False
+        self._expired = False
+
+    def pull(self) -> None:
+        self._pulled = True
+        self._cursor.interrupt()
+
+    def expire(self) -> None:
+        self._expired = True
+        self._cursor.interrupt()
+
+    @contextmanager
+    def stoppable(self) -> Iterator[None]:
+        self._stop_early()
+        try:
+            with duckdb_faults():
+                yield
+        except Exception:
+            self._stop_early()
+            raise
+
+    def batches(self, types: Types, rows: Rows) -> Iterator[list[Row]]:
+        """At most `max_rows` rows; `rows.truncated` becomes true when one more was there."""
+        left = self._limits.max_rows
+        while left > 0:
+            with self.stoppable():
+                fetched = self._cursor.fetchmany(min(left, _BATCH_ROWS))
+            if not fetched:
+                return
+            left -= len(fetched)
+            if left == 0:
+                with self.stoppable():
+                    rows.truncated = self._cursor.fetchone() is not None
+            yield _cells(fetched, types)
+
+    def _stop_early(self) -> None:
+        if self._pulled:
+            raise Cancelled("The query was stopped: nobody waits for its answer.")
+        if self._expired:
+            raise OutOfTime(
+                f"The query took longer than its {self._limits.seconds:g} s.",
+                hint="Read a shorter time range, or filter by project.",
+            )
+
+
+def _rest(first: list[Row], batches: Iterator[list[Row]], stack: ExitStack) -> Iterator[list[Row]]:
+    with stack:
+        yield first
+        yield from batches
+
+
+def _columns(statement: Statement, types: Types) -> tuple[Column, ...]:
+    stated = statement.column_types or (None,) * len(types)
+    names = statement.column_names
+    return tuple(
+        Column(name, known or datatype_of(found)) for name, known, found in zip(names, stated, types, strict=True)
+    )
+
+
+def _rendering(sql: str, types: Types, limit: int) -> str:
+    names = [f"c{place}" for place in range(len(types))]
+    cells = ", ".join(rendered(name, found) for name, found in zip(names, types, strict=True))
+    return f"SELECT {cells} FROM ({sql}) AS answer({', '.join(names)}) LIMIT {limit}"  # noqa: S608 - a compiled statement
+
+
+def _cells(fetched: Sequence[tuple[object, ...]], types: Types) -> list[Row]:
+    readers = [cell_reader(found) for found in types]
+    if not any(readers):
+        return fetched  # type: ignore[return-value]
+    columns = [
+        reader(column) if reader else column for reader, column in zip(readers, zip(*fetched, strict=True), strict=True)
+    ]
+    return list(zip(*columns, strict=True))

@@ -1,0 +1,189 @@
+"""DuckDB's types and ours, and how a cell of each is rendered: by SQL where that is possible, for it is faster."""
+
+from collections.abc import Callable, Sequence
+from math import inf, isfinite
+
+import msgspec
+from duckdb.sqltypes import DuckDBPyType
+
+from cordwood.engines.duckdb.tables import quoted
+from cordwood.model.datatype import Datatype, Kind
+from cordwood.model.rows import Cell
+
+_KINDS = {
+    "boolean": Kind.BOOL,
+    "tinyint": Kind.INT64,
+    "smallint": Kind.INT64,
+    "integer": Kind.INT64,
+    "bigint": Kind.INT64,
+    "utinyint": Kind.INT64,
+    "usmallint": Kind.INT64,
+    "uinteger": Kind.INT64,
+    "ubigint": Kind.INT64,
+    "hugeint": Kind.INT64,
+    "uhugeint": Kind.INT64,
+    "float": Kind.FLOAT64,
+    "double": Kind.FLOAT64,
+    "decimal": Kind.NUMERIC,
+    "bignum": Kind.BIGNUMERIC,
+    "blob": Kind.BYTES,
+    "timestamp with time zone": Kind.TIMESTAMP,
+    "timestamp": Kind.DATETIME,
+    "timestamp_s": Kind.DATETIME,
+    "timestamp_ms": Kind.DATETIME,
+    "timestamp_ns": Kind.DATETIME,
+    "date": Kind.DATE,
+    "time": Kind.TIME,
+    "interval": Kind.INTERVAL,
+    "json": Kind.JSON,
+    "variant": Kind.VARIANT,
+    "list": Kind.ARRAY,
+    "array": Kind.ARRAY,
+    "struct": Kind.STRUCT,
+    "map": Kind.JSON,
+}
+
+
+def datatype_of(found: DuckDBPyType) -> Datatype:
+    """A DuckDB type in BigQuery's words; what has none there is text."""
+    kind = _KINDS.get(_name(found), Kind.STRING)
+    if kind is Kind.ARRAY:
+        return Datatype(kind, element=datatype_of(_children(found)[0][1]))
+    if kind is Kind.STRUCT:
+        return Datatype(kind, fields=tuple((name, datatype_of(child)) for name, child in _children(found)))
+    return Datatype(kind)
+
+
+def rendered(value: str, found: DuckDBPyType) -> str:
+    """SQL that turns the value of this type into what `cell_reader` takes."""
+    name = _name(found)
+    if name in {"list", "array", "struct"}:
+        return f"to_json({_inside(value, found)})::VARCHAR"
+    return _RENDERED.get(name, "{0}").format(value)
+
+
+def cell_reader(found: DuckDBPyType) -> Callable[[Sequence[object]], list[Cell]] | None:
+    """Turns a fetched column into cells; None where the fetched values are cells already."""
+    return _READERS.get(_name(found))
+
+
+_DATETIME = (
+    "CASE WHEN {0}::VARCHAR LIKE '%.%' THEN rpad(replace({0}::VARCHAR, ' ', 'T'), 26, '0')"
+    " ELSE replace({0}::VARCHAR, ' ', 'T') END"
+)
+_TIME = "CASE WHEN {0}::VARCHAR LIKE '%.%' THEN rpad({0}::VARCHAR, 15, '0') ELSE {0}::VARCHAR END"
+
+_RENDERED = {
+    "timestamp with time zone": "epoch_us({0})",
+    "timestamp": _DATETIME,
+    "timestamp_s": _DATETIME,
+    "timestamp_ms": _DATETIME,
+    "timestamp_ns": _DATETIME,
+    "date": "{0}::VARCHAR",
+    "time": _TIME,
+    "blob": "base64({0})",
+    "decimal": "{0}::VARCHAR",
+    "bignum": "{0}::VARCHAR",
+    "interval": "{0}::VARCHAR",
+    "uuid": "{0}::VARCHAR",
+    "enum": "{0}::VARCHAR",
+    "json": "{0}::VARCHAR",
+    "map": "to_json({0})::VARCHAR",
+    "variant": "{0}::JSON::VARCHAR",
+    "bit": "{0}::VARCHAR",
+}
+
+_FINITE = "CASE WHEN isfinite({0}) THEN to_json({0}) ELSE to_json(replace({0}::VARCHAR, 'nan', 'NaN')) END"
+_INSIDE = _RENDERED | {
+    "json": "{0}::JSON",
+    "map": "to_json({0})",
+    "variant": "{0}::JSON",
+    "decimal": "{0}",
+    "double": _FINITE,
+    "float": _FINITE,
+}
+
+
+def _inside(value: str, found: DuckDBPyType, depth: int = 0) -> str:
+    """As `rendered`, for a value inside an array or a struct: the whole becomes JSON."""
+    name = _name(found)
+    if name in {"list", "array"}:
+        item = f"x{depth}"
+        element = _inside(item, _children(found)[0][1], depth + 1)
+        return value if element == item else f"list_transform({value}, lambda {item}: {element})"
+    if name == "struct":
+        fields = [
+            f"{quoted(key)} := {_inside(f'{value}.{quoted(key)}', child, depth)}" for key, child in _children(found)
+        ]
+        return f"CASE WHEN {value} IS NULL THEN NULL ELSE struct_pack({', '.join(fields)}) END"
+    return _INSIDE.get(name, "{0}").format(value)
+
+
+def _name(found: DuckDBPyType) -> str:
+    return "json" if str(found) == "JSON" else str(found.id)
+
+
+def _children(found: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
+    return [(name, child) for name, child in found.children if isinstance(child, DuckDBPyType)]
+
+
+def _floats(values: Sequence[object]) -> list[Cell]:
+    """JSON has no word for these: they are BigQuery's texts."""
+    return [_finite(value) if isinstance(value, float) else None for value in values]
+
+
+def _finite(value: float) -> float | str:
+    return value if isfinite(value) else {inf: "Infinity", -inf: "-Infinity"}.get(value, "NaN")
+
+
+def _decimals(values: Sequence[object]) -> list[Cell]:
+    return [None if value is None else msgspec.Raw(_plain(str(value)).encode()) for value in values]
+
+
+def _plain(number: str) -> str:
+    return number.rstrip("0").rstrip(".") if "." in number else number
+
+
+def _json(values: Sequence[object]) -> list[Cell]:
+    return [None if value is None else msgspec.Raw(str(value).encode()) for value in values]
+
+
+def _records(values: Sequence[object]) -> list[Cell]:
+    return [None if value is None or value == "null" else as_records(str(value)) for value in values]
+
+
+def as_records(text: str) -> msgspec.Raw:
+    """JSON text with every object, but the elements of arrays, in an array of one record."""
+    if "{" not in text:
+        return msgspec.Raw(text.encode())
+    return msgspec.Raw(_encoder.encode(_wrapped(_decoder.decode(text))))
+
+
+_decoder = msgspec.json.Decoder()
+_encoder = msgspec.json.Encoder()
+
+
+def _wrapped(value: object) -> object:
+    if isinstance(value, dict):
+        return [_opened(value)]
+    if isinstance(value, list):
+        return [_opened(one) if isinstance(one, dict) else _wrapped(one) for one in value]
+    return value
+
+
+def _opened(record: dict[str, object]) -> dict[str, object]:
+    return {key: _wrapped(one) if isinstance(one, dict | list) else one for key, one in record.items()}
+
+
+_READERS: dict[str, Callable[[Sequence[object]], list[Cell]]] = {
+    "double": _floats,
+    "float": _floats,
+    "decimal": _decimals,
+    "bignum": _decimals,
+    "json": _json,
+    "map": _records,
+    "variant": _records,
+    "list": _records,
+    "array": _records,
+    "struct": _records,
+}

@@ -1,0 +1,79 @@
+"""The embedded engine as the port asks for it: one folder, one process."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import duckdb
+
+from cordwood.engines.duckdb.answers import Answering
+from cordwood.engines.duckdb.faults import duckdb_faults
+from cordwood.engines.duckdb.session import Session
+from cordwood.engines.duckdb.storage import Storage
+from cordwood.engines.engine import AnswerLimits, Appended, Cancel, StreamFacts
+from cordwood.model.event import Batch
+from cordwood.model.rows import Rows
+from cordwood.model.shape import Shape
+from cordwood.model.stream import Stream
+from cordwood.sql.stages import Question
+from cordwood.sql.target import Target
+
+
+def now_us() -> int:
+    return time.time_ns() // 1000
+
+
+class DuckDBEngine:
+    """Opens or makes the store in `folder`; DataFolderInUse and DataFolderUnusable say why it cannot."""
+
+    def __init__(
+        self,
+        folder: Path,
+        target: Target,
+        *,
+        memory_bytes: int = 256 * 1024 * 1024,
+        threads: int = 2,
+        clock_us: Callable[[], int] = now_us,
+    ) -> None:
+        self.target = target
+        folder.mkdir(parents=True, exist_ok=True)
+        self._session = Session(folder, memory_bytes=memory_bytes, threads=threads)
+        with duckdb_faults():
+            self._storage = Storage(self._session, folder, clock_us, workers=min(threads, 2))
+        self._answering = Answering(self._storage)
+
+    def prepare(self, streams: Sequence[Stream]) -> None:
+        with duckdb_faults():
+            self._storage.prepare(stream.name for stream in streams)
+
+    def append(self, batches: Sequence[Batch]) -> list[Appended]:
+        with duckdb_faults():
+            return self._storage.append(batches)
+
+    def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
+        return self._answering.answer(question, limits, cancel)
+
+    def shapes(self) -> Mapping[str, Shape]:
+        return self._storage.shapes()
+
+    def facts(self) -> Mapping[str, StreamFacts]:
+        with duckdb_faults():
+            return self._storage.facts()
+
+    def sweep(self, now_us: int) -> int:
+        return 0
+
+    def is_regex(self, pattern: str) -> str | None:
+        cursor = self._session.cursor()
+        try:
+            cursor.execute("SELECT regexp_matches('', $pattern)", {"pattern": pattern}).fetchall()
+        except duckdb.InvalidInputException as problem:
+            return str(problem).removeprefix("Invalid Input Error: ").split("\n", 1)[0]
+        finally:
+            cursor.close()
+        return None
+
+    def close(self) -> None:
+        self._answering.close()
+        self._storage.close()
+        self._session.close()

@@ -1,0 +1,78 @@
+"""The only place where DuckDB's exceptions are caught, and put into our words."""
+
+import errno
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import duckdb
+
+from cordwood.errors import EngineFailed, Fault, OutOfDisk, OutOfMemory, QuerySyntax, QueryUnsupported, QueryValue
+
+# An `error('…')` that the compiler put into a statement: what follows is our own sentence.
+RAISED = "cordwood: "
+
+_VALUE = (
+    duckdb.ConversionException,
+    duckdb.OutOfRangeException,
+    duckdb.InvalidInputException,
+    duckdb.TypeMismatchException,
+    duckdb.ConstraintException,
+)
+_COMPILED_WRONGLY = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException)
+
+
+@contextmanager
+def duckdb_faults() -> Iterator[None]:
+    try:
+        yield
+    except duckdb.Error as problem:
+        raise fault_of(problem) from problem
+    except OSError as problem:
+        if problem.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise out_of_disk() from problem
+        raise EngineFailed(f"The data folder cannot be written: {problem.strerror}.") from problem
+
+
+def fault_of(problem: duckdb.Error) -> Fault:
+    text = _sentence(str(problem))
+    if isinstance(problem, duckdb.OutOfMemoryException):
+        return _out_of_memory()
+    if isinstance(problem, duckdb.IOException) and "No space left" in text:
+        return out_of_disk()
+    if isinstance(problem, _VALUE):
+        return QueryValue(text)
+    if isinstance(problem, duckdb.NotImplementedException):
+        return QueryUnsupported(text)
+    if isinstance(problem, _COMPILED_WRONGLY):
+        return QuerySyntax(text)
+    return EngineFailed(f"The engine failed: {text}")
+
+
+def is_interrupt(problem: duckdb.Error) -> bool:
+    return isinstance(problem, duckdb.InterruptException)
+
+
+def out_of_disk() -> OutOfDisk:
+    return OutOfDisk(
+        "The disk is full: nothing more can be stored.",
+        hint="Free some space; what was stored is safe and can be queried.",
+        retry_after=30,
+    )
+
+
+def _out_of_memory() -> Fault:
+    return OutOfMemory(
+        "The query needs more memory than it may have.",
+        hint="Read a shorter time range, or fewer columns.",
+    )
+
+
+_KIND = re.compile(r"^[A-Z][A-Za-z ]* (?:Error|Exception): ")
+
+
+def _sentence(text: str) -> str:
+    """The driver's first line, without its name for the kind of error and without its drawing of the SQL."""
+    if RAISED in text:
+        text = text[text.index(RAISED) + len(RAISED) :]
+    return _KIND.sub("", text).split("\n", 1)[0].strip()

@@ -1,0 +1,73 @@
+"""What the file says of itself: its version, which events of each stream are sealed, what shapes were seen."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+import duckdb
+
+from cordwood.errors import DataFolderUnusable
+from cordwood.model.shape import Kinds, Path, ValueKind
+
+# Raised by one whenever an older cordwood could no longer read the folder.
+VERSION = 1
+
+Ranges = list[tuple[int, int]]
+
+_TABLES = (
+    "CREATE SCHEMA IF NOT EXISTS store.cordwood",
+    "CREATE TABLE IF NOT EXISTS store.cordwood.stamp (version INTEGER)",
+    "CREATE TABLE IF NOT EXISTS store.cordwood.sealed (stream VARCHAR, first BIGINT, last BIGINT)",
+    "CREATE TABLE IF NOT EXISTS store.cordwood.shape (stream VARCHAR, path VARCHAR[], kind VARCHAR)",
+)
+
+
+def open_ledger(cursor: duckdb.DuckDBPyConnection) -> None:
+    """Make the ledger in a new file; refuse a file that a newer cordwood wrote."""
+    for statement in _TABLES:
+        cursor.execute(statement)
+    row = cursor.execute("SELECT max(version) FROM store.cordwood.stamp").fetchone()
+    version = row[0] if row else None
+    if version is None:
+        cursor.execute("INSERT INTO store.cordwood.stamp VALUES ($version)", {"version": VERSION})
+    elif version > VERSION:
+        raise DataFolderUnusable(
+            f"The data folder is of version {version}; this cordwood reads up to version {VERSION}.",
+            hint="Start the cordwood that wrote it, or a newer one.",
+        )
+
+
+def sealed_ranges(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, Ranges]:
+    """The numbers of sealed events by stream, neighbouring ranges made one; kept so in the file too."""
+    by_stream: dict[str, Ranges] = defaultdict(list)
+    rows = cursor.execute("SELECT stream, first, last FROM store.cordwood.sealed ORDER BY stream, first").fetchall()
+    for stream, first, last in rows:
+        _extend(by_stream[stream], first, last)
+    if sum(map(len, by_stream.values())) < len(rows):
+        _rewrite(cursor, by_stream)
+    return by_stream
+
+
+def shapes(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, Kinds]:
+    by_stream: dict[str, dict[Path, frozenset[ValueKind]]] = defaultdict(dict)
+    for stream, path, kind in cursor.execute("SELECT DISTINCT stream, path, kind FROM store.cordwood.shape").fetchall():
+        kinds = by_stream[stream]
+        kinds[tuple(path)] = kinds.get(tuple(path), frozenset()) | {ValueKind(kind)}
+    return by_stream
+
+
+def _extend(ranges: Ranges, first: int, last: int) -> None:
+    if ranges and first <= ranges[-1][1]:
+        ranges[-1] = (ranges[-1][0], max(last, ranges[-1][1]))
+    else:
+        ranges.append((first, last))
+
+
+def _rewrite(cursor: duckdb.DuckDBPyConnection, by_stream: Mapping[str, Ranges]) -> None:
+    rows = [(stream, first, last) for stream, ranges in by_stream.items() for first, last in ranges]
+    cursor.execute("BEGIN")
+    cursor.execute("DELETE FROM store.cordwood.sealed")
+    cursor.execute(
+        "INSERT INTO store.cordwood.sealed SELECT unnest($streams), unnest($firsts), unnest($lasts)",
+        {"streams": [row[0] for row in rows], "firsts": [row[1] for row in rows], "lasts": [row[2] for row in rows]},
+    )
+    cursor.execute("COMMIT")

@@ -1,0 +1,78 @@
+"""Seals in the background: whole row groups at once, the rest when it has waited long enough."""
+
+import threading
+import time
+from collections.abc import Callable, Collection
+
+import duckdb
+
+from cordwood.engines.duckdb.session import Session
+from cordwood.engines.duckdb.stream_store import Chunk, StreamStore
+
+# A burst that has ended is sealed soon, a trickle now and then: each time costs a rewrite of the last row group.
+_QUIET_SECONDS = 2.0
+_QUIET_ROWS = 1024
+_WAIT_SECONDS = 300.0
+_LOOK_SECONDS = 0.5
+
+
+class Sealer:
+    """`after` is called after each chunk that went to the file."""
+
+    def __init__(
+        self,
+        session: Session,
+        stores: Callable[[], Collection[StreamStore]],
+        after: Callable[[], None],
+        workers: int,
+    ) -> None:
+        self._session = session
+        self._stores = stores
+        self._after = after
+        self._wake = threading.Semaphore(0)
+        self._stopping = False
+        self._last_append = time.monotonic()
+        self._threads = [threading.Thread(target=self._work, name=f"seal-{n}", daemon=True) for n in range(workers)]
+        for thread in self._threads:
+            thread.start()
+
+    def appended(self) -> None:
+        self._last_append = time.monotonic()
+        self._wake.release()
+
+    def close(self) -> None:
+        self._stopping = True
+        for _ in self._threads:
+            self._wake.release()
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self) -> None:
+        cursor = self._session.cursor()
+        while not self._stopping:
+            if not self._seal_one(cursor):
+                self._wake.acquire(timeout=_LOOK_SECONDS)
+        cursor.close()
+
+    def _seal_one(self, cursor: duckdb.DuckDBPyConnection) -> bool:
+        for store in self._stores():
+            chunk = store.take_chunk(whole_groups_only=not self._is_due(store))
+            if chunk is not None:
+                return self._seal(store, chunk, cursor)
+        return False
+
+    def _seal(self, store: StreamStore, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> bool:
+        try:
+            store.seal(chunk, cursor)
+        except duckdb.Error:
+            store.give_back(chunk)
+            return False
+        self._after()
+        return True
+
+    def _is_due(self, store: StreamStore) -> bool:
+        oldest_us = store.oldest_waiting_us
+        if oldest_us is None:
+            return False
+        quiet = time.monotonic() - self._last_append > _QUIET_SECONDS
+        return (quiet and store.waiting_rows >= _QUIET_ROWS) or time.time() - oldest_us / 1e6 > _WAIT_SECONDS

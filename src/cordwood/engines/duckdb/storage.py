@@ -1,0 +1,222 @@
+"""The events of all streams: durable in the journal first, then shown to queries, then sealed in the file."""
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import duckdb
+
+from cordwood.engines.duckdb import ledger
+from cordwood.engines.duckdb.faults import duckdb_faults
+from cordwood.engines.duckdb.journal import Journal, Record
+from cordwood.engines.duckdb.recent import WINDOW_EVENTS, WINDOW_US, RecentIds
+from cordwood.engines.duckdb.sealer import Sealer
+from cordwood.engines.duckdb.session import ROW_GROUP_ROWS, Session
+from cordwood.engines.duckdb.stream_store import StreamStore
+from cordwood.engines.engine import Appended, StreamFacts
+from cordwood.errors import Backlog, BadStreamFile, UnknownStream
+from cordwood.model.event import Batch, Event
+from cordwood.model.shape import Shape
+
+# More waiting events than this and appends wait for the sealer: they are held in memory, as text.
+_MAX_WAITING_ROWS = 4 * ROW_GROUP_ROWS
+_PATIENCE_SECONDS = 20.0
+
+
+class Storage:
+    """Streams are known after `prepare`; what the journal holds of a stream not yet prepared stays there."""
+
+    def __init__(self, session: Session, folder: Path, clock_us: Callable[[], int], *, workers: int) -> None:
+        self._session = session
+        self._clock_us = clock_us
+        self._stores: dict[str, StreamStore] = {}
+        self._recent: dict[str, RecentIds] = {}
+        self._appending = threading.Lock()
+        self._room = threading.Condition()
+        cursor = session.cursor()
+        ledger.open_ledger(cursor)
+        self._sealed = ledger.sealed_ranges(cursor)
+        self._shapes = ledger.shapes(cursor)
+        self._journal = Journal(folder / "journal")
+        self._unclaimed = self._unsealed(self._journal.replay())
+        self._cursor = cursor
+        self._sealer = Sealer(session, self._known_stores, self._after_seal, workers)
+
+    def prepare(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self._stores:
+                self._refuse_same_spelling(name)
+                self._stores[name] = self._open_store(name)
+
+    def append(self, batches: Sequence[Batch]) -> list[Appended]:
+        self._wait_for_room()
+        with self._appending:
+            screened = self._screened(batches)
+            records = [record for record, _ in screened if record.events]
+            if records:
+                self._journal.append(records)
+            for record in records:
+                self._recent[record.stream].take([event.id for event in record.events])
+                self._stores[record.stream].add(record)
+        self._sealer.appended()
+        return [Appended(len(record.events), duplicates) for record, duplicates in screened]
+
+    @contextmanager
+    def shown(self, streams: Iterable[str]) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A cursor whose queries see every event appended so far, and none twice."""
+        cursor = self._session.cursor()
+        try:
+            self._show(cursor, [self._stores[name] for name in sorted(set(streams)) if name in self._stores])
+            yield cursor
+        finally:
+            cursor.close()
+
+    def shapes(self) -> Mapping[str, Shape]:
+        return {name: store.shape for name, store in self._stores.items()}
+
+    def facts(self) -> Mapping[str, StreamFacts]:
+        return {name: store.facts for name, store in self._stores.items()}
+
+    def store_of(self, name: str) -> StreamStore:
+        try:
+            return self._stores[name]
+        except KeyError:
+            raise UnknownStream(f"There is no stream {name!r}.") from None
+
+    def close(self) -> None:
+        self._sealer.close()
+        self._journal.close()
+        self._cursor.close()
+
+    # Opening
+
+    def _unsealed(self, records: Iterable[Record]) -> dict[str, list[Record]]:
+        unsealed: dict[str, list[Record]] = {}
+        for record in records:
+            unsealed.setdefault(record.stream, []).extend(_outside(record, self._sealed.get(record.stream, [])))
+        return unsealed
+
+    def _open_store(self, name: str) -> StreamStore:
+        store = StreamStore(self._session, name)
+        for statement in (
+            store.tables.create_sealed(),
+            store.tables.create_empty_hot(),
+            store.tables.create_view(with_hot=False),
+        ):
+            self._cursor.execute(statement)
+        store.shape = Shape(self._shapes.get(name, {}), version=1)
+        store.count_sealed(self._cursor)
+        store.tail = max((last for _, last in self._sealed.get(name, [])), default=0)
+        self._recent[name] = RecentIds(self._recall(store), self._clock_us() + WINDOW_US)
+        for record in self._unclaimed.pop(name, []):
+            store.add(record)
+            self._recent[name].take([event.id for event in record.events])
+        return store
+
+    def _refuse_same_spelling(self, name: str) -> None:
+        for known in self._stores:
+            if known.casefold() == name.casefold():
+                raise BadStreamFile(f"The streams {known!r} and {name!r} differ only in upper and lower case.")
+
+    # Appending
+
+    def _wait_for_room(self) -> None:
+        with self._room:
+            if not self._room.wait_for(self._has_room, _PATIENCE_SECONDS):
+                raise Backlog("More events arrive than can be stored.", retry_after=5)
+
+    def _has_room(self) -> bool:
+        return sum(store.waiting_rows for store in self._stores.values()) < _MAX_WAITING_ROWS
+
+    def _screened(self, batches: Sequence[Batch]) -> list[tuple[Record, int]]:
+        """The records to store and how many events of each batch were stored before, in an earlier batch too."""
+        ends = {name: store.tail for name, store in self._stores.items()}
+        taken: dict[str, set[str]] = {}
+        screened = []
+        for batch in batches:
+            store = self.store_of(batch.stream)
+            events = self._new_events(batch, taken.setdefault(batch.stream, set()))
+            learnt = [(path, kinds) for path, kinds in batch.learnt.items()]
+            record = Record(batch.stream, ends[store.name], batch.received_us, events, learnt)
+            ends[store.name] = record.end
+            screened.append((record, len(batch.events) - len(events)))
+        return screened
+
+    def _new_events(self, batch: Batch, taken: set[str]) -> list[Event]:
+        ids = [event.id for event in batch.events]
+        left = self._recent[batch.stream].duplicates(ids, self._clock_us())
+        left |= {place for place, one in enumerate(ids) if one in taken} if taken else set()
+        events = (
+            [event for place, event in enumerate(batch.events) if place not in left] if left else list(batch.events)
+        )
+        taken.update(event.id for event in events)
+        return events
+
+    def _recall(self, store: StreamStore) -> Callable[[Sequence[str]], set[str]]:
+        since_us = self._recall_since_us(store)
+        cursor = self._session.cursor()
+
+        def recall(ids: Sequence[str]) -> set[str]:
+            if since_us is None:
+                return set()
+            found = cursor.execute(
+                f"SELECT id FROM {store.tables.sealed} WHERE ingested_at >= make_timestamptz($since)"  # noqa: S608
+                " AND id IN (SELECT unnest($ids))",
+                {"since": since_us, "ids": list(ids)},
+            ).fetchall()
+            return {row[0] for row in found}
+
+        return recall
+
+    def _recall_since_us(self, store: StreamStore) -> int | None:
+        """From when on an id may have been taken before this process began; None when nothing was."""
+        row = self._cursor.execute(
+            f"SELECT epoch_us(min(ingested_at)) FROM (SELECT ingested_at FROM {store.tables.sealed}"  # noqa: S608
+            f" ORDER BY ingested_at DESC LIMIT {WINDOW_EVENTS})"
+        ).fetchone()
+        oldest = row[0] if row else None
+        return None if oldest is None else min(oldest, self._clock_us() - WINDOW_US)
+
+    # Showing
+
+    def _show(self, cursor: duckdb.DuckDBPyConnection, stores: Sequence[StreamStore]) -> None:
+        with ExitStack() as turns:
+            for store in stores:
+                turns.enter_context(store.turn)
+            with duckdb_faults():
+                for store in stores:
+                    store.show(cursor)
+                hot = [store for store in stores if store.has_hot]
+                if hot:
+                    cursor.execute("BEGIN")
+                for store in hot:
+                    cursor.execute(store.tables.pin()).fetchall()
+
+    # Sealing
+
+    def _known_stores(self) -> Collection[StreamStore]:
+        return list(self._stores.values())
+
+    def _after_seal(self) -> None:
+        self._journal.drop_sealed({name: store.sealed_to for name, store in self._stores.items()})
+        with self._room:
+            self._room.notify_all()
+
+
+def _outside(record: Record, ranges: ledger.Ranges) -> list[Record]:
+    """The parts of the record that no range holds."""
+    parts = []
+    first = record.first
+    for start, end in ranges:
+        if end <= first or start >= record.end:
+            continue
+        if start > first:
+            parts.append((first, start))
+        first = max(first, end)
+    if first < record.end:
+        parts.append((first, record.end))
+    return [
+        Record(record.stream, a, record.received_us, record.events[a - record.first : b - record.first], record.learnt)
+        for a, b in parts
+    ]

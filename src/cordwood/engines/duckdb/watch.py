@@ -1,0 +1,63 @@
+"""One thread that calls what is due: the end of a query's time."""
+
+import heapq
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+
+@dataclass(order=True, slots=True)
+class _Alarm:
+    at: float
+    number: int
+    ring: Callable[[], None] = field(compare=False)
+    is_off: bool = field(default=False, compare=False)
+
+
+class Watch:
+    def __init__(self) -> None:
+        self._alarms: list[_Alarm] = []
+        self._changed = threading.Condition()
+        self._numbers = itertools.count()
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name="watch", daemon=True)
+        self._thread.start()
+
+    @contextmanager
+    def after(self, seconds: float, ring: Callable[[], None]) -> Iterator[None]:
+        """Call `ring` once when the block has lasted that long."""
+        alarm = _Alarm(time.monotonic() + seconds, next(self._numbers), ring)
+        with self._changed:
+            heapq.heappush(self._alarms, alarm)
+            if self._alarms[0] is alarm:
+                self._changed.notify()
+        try:
+            yield
+        finally:
+            with self._changed:
+                alarm.is_off = True
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        with self._changed:
+            while not self._closed:
+                self._ring_due()
+                self._changed.wait(self._until_next())
+
+    def _ring_due(self) -> None:
+        """Rings while the alarms are held still, so that none rings after its block has ended."""
+        while self._alarms and (self._alarms[0].is_off or self._alarms[0].at <= time.monotonic()):
+            alarm = heapq.heappop(self._alarms)
+            if not alarm.is_off:
+                alarm.ring()
+
+    def _until_next(self) -> float | None:
+        return self._alarms[0].at - time.monotonic() if self._alarms else None

@@ -1,0 +1,88 @@
+"""Hands events to the engine in groups: while one group is made durable the next one gathers."""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cordwood.engines.engine import Appended, Engine
+from cordwood.errors import Backlog
+from cordwood.model.event import Batch
+
+# What may wait for the engine, and what goes to it at once.
+_MAX_WAITING_EVENTS = 200_000
+_MAX_GROUP_EVENTS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    batch: Batch
+    loop: asyncio.AbstractEventLoop
+    done: "asyncio.Future[Appended]"
+
+
+class Flusher:
+    """One thread; `append` returns once the batch is durable, or raises what kept it from being so."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._queue: deque[_Waiting] = deque()
+        self._waiting_events = 0
+        self._changed = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._work, name="flush", daemon=True)
+        self._thread.start()
+
+    async def append(self, batch: Batch) -> Appended:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Appended] = loop.create_future()
+        with self._changed:
+            if self._waiting_events > _MAX_WAITING_EVENTS:
+                raise Backlog("Too many events wait to be stored.", retry_after=3)
+            self._queue.append(_Waiting(batch, loop, done))
+            self._waiting_events += len(batch.events)
+            self._changed.notify()
+        return await done
+
+    def close(self) -> None:
+        """Store what waits, then stop."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while group := self._next_group():
+            self._store(group)
+
+    def _next_group(self) -> list[_Waiting]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._queue or self._closing)
+            group: list[_Waiting] = []
+            events = 0
+            while self._queue and (not group or events < _MAX_GROUP_EVENTS):
+                group.append(self._queue.popleft())
+                events += len(group[-1].batch.events)
+            self._waiting_events -= events
+            return group
+
+    def _store(self, group: Sequence[_Waiting]) -> None:
+        try:
+            appended = self._engine.append([waiting.batch for waiting in group])
+        except Exception as problem:  # noqa: BLE001 - one of the two catch-alls: whoever waits must be told
+            for waiting in group:
+                waiting.loop.call_soon_threadsafe(_fail, waiting.done, problem)
+            return
+        for waiting, outcome in zip(group, appended, strict=True):
+            waiting.loop.call_soon_threadsafe(_succeed, waiting.done, outcome)
+
+
+def _succeed(done: "asyncio.Future[Appended]", outcome: Appended) -> None:
+    if not done.done():
+        done.set_result(outcome)
+
+
+def _fail(done: "asyncio.Future[Appended]", problem: Exception) -> None:
+    if not done.done():
+        done.set_exception(problem)

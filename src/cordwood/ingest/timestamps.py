@@ -1,0 +1,87 @@
+"""Reads a time however it was sent, as microseconds since 1970 UTC; None when it cannot be read."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from math import isfinite
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+# A number's size tells its unit: seconds until the year 5138, then milli-, micro- and nanoseconds.
+_SECONDS_BELOW = 10**11
+_MILLISECONDS_BELOW = 10**14
+_MICROSECONDS_BELOW = 10**17
+_NANOSECONDS_BELOW = 10**20
+
+_NUMBER = re.compile(r"\d+(\.\d+)?")
+
+
+def read_timestamp(value: str | float | None) -> int | None:
+    if isinstance(value, str):
+        return _from_text(value)
+    if isinstance(value, float):
+        return _from_float(value)
+    return None if value is None else _from_integer(value)
+
+
+def _from_integer(value: int) -> int | None:
+    if value <= 0 or value >= _NANOSECONDS_BELOW:
+        return None
+    if value < _SECONDS_BELOW:
+        return value * 1_000_000
+    if value < _MILLISECONDS_BELOW:
+        return value * 1000
+    return value if value < _MICROSECONDS_BELOW else value // 1000
+
+
+def _from_float(value: float) -> int | None:
+    if not isfinite(value) or value <= 0:
+        return None
+    if value < _SECONDS_BELOW:
+        return round(value * 1e6)
+    return round(value * 1000) if value < _MILLISECONDS_BELOW else _from_integer(int(value))
+
+
+def _from_text(text: str) -> int | None:
+    try:
+        return _microseconds(datetime.fromisoformat(text))
+    except ValueError:
+        return _from_other_text(text.strip())
+
+
+def _from_other_text(text: str) -> int | None:
+    if _NUMBER.fullmatch(text):
+        return _from_float(float(text)) if "." in text else _from_integer(int(text[:21]))
+    for attempt in (_iso_loosely, _rfc_2822, _web_server):
+        try:
+            return _microseconds(attempt(text))
+        except (ValueError, OverflowError, IndexError, TypeError):
+            continue
+    return None
+
+
+def _microseconds(moment: datetime) -> int:
+    """A time without zone is UTC."""
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+_ZONE_WORD = re.compile(r"\s*(UTC|GMT|Z)$", re.IGNORECASE)
+_LEAP_SECOND = re.compile(r"(:\d\d):60(\.\d+)?")
+
+
+def _iso_loosely(text: str) -> datetime:
+    """Lower-case letters, a zone by its word, a space before the offset, a leap second."""
+    loose = _ZONE_WORD.sub("+00:00", text.upper().replace(",", "."))
+    loose = re.sub(r"\s+([+-]\d\d:?\d\d)$", r"\1", loose)
+    return datetime.fromisoformat(_LEAP_SECOND.sub(r"\1:59.999999", loose))
+
+
+def _rfc_2822(text: str) -> datetime:
+    return parsedate_to_datetime(text)
+
+
+def _web_server(text: str) -> datetime:
+    return datetime.strptime(text, "%d/%b/%Y:%H:%M:%S %z")
