@@ -30,6 +30,8 @@ STATUSES: Mapping[type[Fault], int] = {
     errors.LimitFault: 422,
     errors.OutOfTime: 504,
     errors.OutOfMemory: 503,
+    errors.OutOfDisk: 507,
+    errors.Cancelled: 503,
     errors.RateExceeded: 429,
     errors.Busy: 503,
     errors.Backlog: 429,
@@ -56,6 +58,7 @@ TITLES: Mapping[int, str] = {
     500: "The service failed",
     503: "The service cannot answer now",
     504: "The query ran out of time",
+    507: "The disk is full",
 }
 
 # A client that is told to come back needs a moment, also where the fault does not name one.
