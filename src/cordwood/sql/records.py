@@ -77,6 +77,11 @@ def below(nature: Nature, steps: Iterable[str]) -> Nature:
     return Nature(origins=frozenset(Origin(origin.stream, origin.path + further) for origin in nature.origins))
 
 
+def elements(nature: Nature) -> Nature:
+    """The nature of what a repeated record repeats: an object is an array of itself, an array its elements."""
+    return Nature(origins=nature.origins | below(nature, (ELEMENT,)).origins)
+
+
 def _children(shape: Shape) -> Children:
     kept = _children_of.get(id(shape))
     if kept is not None and kept[0] is shape:

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from cordwood.model.shape import ELEMENT, ValueKind
+from cordwood.model.shape import ValueKind
 from cordwood.sql.nodes import event_elements, is_event_path
 from cordwood.sql.parameters import moment, slot
-from cordwood.sql.records import below
+from cordwood.sql.records import elements
 from cordwood.sql.resolve import names as of_names
 from cordwood.sql.resolve.work import Names, Work
 from cordwood.sql.scope import Nature, Scope, nature_of
@@ -92,11 +92,7 @@ class _Walk:
             node.replace(simple)
             return
         node.this.replace(event_elements(node.this.copy(), only_arrays=False))
-        node.meta["nature"] = below(nature, (ELEMENT,)) if self._is_array(nature) else nature
-
-    def _is_array(self, nature: Nature) -> bool:
-        kinds = self.place.work.records.kinds(nature)
-        return kinds is not None and ValueKind.ARRAY in kinds
+        node.meta["nature"] = elements(nature)
 
     def _only_record(self, node: exp.Expr, nature: Nature) -> exp.Expr | None:
         """An object is an array of one record: its first element is itself."""
@@ -135,7 +131,7 @@ def as_elements(work: Work, value: exp.Expr) -> None:
     if nature.is_event:
         only_arrays = work.records.kinds(nature) == frozenset({ValueKind.ARRAY})
         made = event_elements(value.copy(), only_arrays=only_arrays)
-        made.meta["nature"] = Nature(element=below(nature, (ELEMENT,)))
+        made.meta["nature"] = Nature(element=elements(nature))
         value.replace(made)
 
 
