@@ -13,12 +13,21 @@ _HOLE: Final = re.compile(r"\{(\d+)\}")
 _ATOM: Final = re.compile(r"[\w.]+|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
 _CLOSERS: Final = {"(": ")", "[": "]"}
 
+# What a template writes for these where they are text and no hole: `literal_text` sees to it.
+OPEN_BRACE: Final = "\ue000"
+AT_SIGN: Final = "\ue001"
+
 Printer = Callable[[exp.Expr], str]
 
 
 def fragment(template: str, *parts: exp.Expr) -> exp.Expr:
     """`{0}` stands for the first part, as often as it is written; parts are set in parentheses where needed."""
     return exp.Anonymous(this=FRAGMENT, expressions=[exp.Literal.string(template), *parts])
+
+
+def literal_text(value: str) -> str:
+    """A text as a literal inside a template."""
+    return "'" + value.replace("'", "''").replace("{", OPEN_BRACE).replace("@", AT_SIGN) + "'"
 
 
 def is_fragment(node: object) -> bool:
@@ -53,7 +62,7 @@ def _print_fragment(node: exp.Expr, printer: Printer) -> str:
         text = texts[int(hole[1])]
         return text if _stands_alone(template, hole) or is_closed(text) else f"({text})"
 
-    return _HOLE.sub(fill, template)
+    return _HOLE.sub(fill, template).replace(OPEN_BRACE, "{").replace(AT_SIGN, "@")
 
 
 def _stands_alone(template: str, hole: re.Match[str]) -> bool:

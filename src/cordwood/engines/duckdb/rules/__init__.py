@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from cordwood.engines.duckdb.rules import arithmetic, casts, comparison, literals, time_text, times
+from cordwood.engines.duckdb.rules import arithmetic, casts, comparison, literals, regexes, strings, time_parse, time_text, times
 from cordwood.sql.lowering import Rules, joined
 
 RULES: Final[Rules] = joined(
-    meaning.MEANING for meaning in (literals, arithmetic, comparison, casts, times, time_text)
+    meaning.MEANING for meaning in (literals, arithmetic, comparison, casts, times, time_text, time_parse, strings, regexes)
 )

@@ -123,6 +123,10 @@ def _text_to_date(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     return attempt(node, "CAST(@a AS DATE)", value)
 
 
+def _text_to_timestamp(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    return attempt(node, "@a", read_as(value, Kind.TIMESTAMP)) if is_safe(node) else read_as(value, Kind.TIMESTAMP)
+
+
 def _datetime_to_time(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     return fragment("{0}::TIME", read_as(value, Kind.DATETIME))
 
@@ -198,6 +202,7 @@ _CASTERS: Final[dict[tuple[Kind, Kind], Caster]] = {
     (Kind.STRING, Kind.FLOAT64): _text_to_float,
     (Kind.STRING, Kind.BYTES): _text_to_bytes,
     (Kind.STRING, Kind.DATE): _text_to_date,
+    (Kind.STRING, Kind.TIMESTAMP): _text_to_timestamp,
     (Kind.FLOAT64, Kind.INT64): _float_to_int,
     (Kind.NUMERIC, Kind.INT64): _float_to_int,
     (Kind.BIGNUMERIC, Kind.INT64): _float_to_int,

@@ -1,5 +1,6 @@
 """A value read as the type that its place demands: texts as times, whole numbers as floats, event values as any."""
 
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -48,12 +49,22 @@ def _event_text(node: exp.Expr) -> exp.Expr:
     return fragment("{0}::VARCHAR", node)
 
 
+_SHORT_OFFSET: Final = re.compile(r"(:\d.*[+-])(\d)((?::\d\d)?)$")
+
+
+def _text_as_timestamp(node: exp.Expr) -> exp.Expr:
+    """BigQuery reads an hour of one digit in an offset, the engine does not."""
+    if isinstance(node, exp.Literal) and node.is_string:
+        node = exp.Literal.string(_SHORT_OFFSET.sub(r"\g<1>0\2\3", str(node.this)))
+    return fragment("{0}::TIMESTAMPTZ", node)
+
+
 def _day(node: exp.Expr) -> exp.Expr:
     return fragment("{0}::DATE", naive(node))
 
 
 _READERS: Final[dict[tuple[Kind, Kind], Reader]] = {
-    (Kind.STRING, Kind.TIMESTAMP): _cast(Kind.TIMESTAMP),
+    (Kind.STRING, Kind.TIMESTAMP): _text_as_timestamp,
     (Kind.STRING, Kind.DATETIME): _cast(Kind.DATETIME),
     (Kind.STRING, Kind.DATE): _cast(Kind.DATE),
     (Kind.STRING, Kind.TIME): _cast(Kind.TIME),

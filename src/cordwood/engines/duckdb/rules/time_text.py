@@ -6,9 +6,10 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.reading import clock, read_as
-from cordwood.engines.duckdb.rules.words import constant_text, naive, once, quoted
+from cordwood.engines.duckdb.rules.words import constant_text, naive, once
+from cordwood.engines.duckdb.rules.zones import wall_in
 from cordwood.model.datatype import Kind
-from cordwood.sql.fragment import fragment
+from cordwood.sql.fragment import fragment, literal_text
 from cordwood.sql.lowering import Meaning, unsupported
 from cordwood.sql.typing import kind_of
 
@@ -67,6 +68,8 @@ def _format(node: exp.Expr) -> exp.Expr:
     wrapped = node.this
     value = wrapped.this if isinstance(wrapped, _WRAPPERS) else wrapped
     kind = _WRAPPED.get(type(wrapped), kind_of(value) or Kind.TIMESTAMP)
+    if kind is Kind.DATE and kind_of(value) is Kind.DATETIME:
+        kind = Kind.DATETIME
     return written(value, kind, shape, node.args.get("zone"))
 
 
@@ -86,7 +89,7 @@ def written(value: exp.Expr, kind: Kind, shape: str, zone: exp.Expr | None) -> e
     elif kind is Kind.TIMESTAMP:
         moment = read_as(value, Kind.TIMESTAMP)
         utc = naive(moment)
-        local = fragment("timezone({0}, {1})", zone, moment.copy()) if zone is not None else utc
+        local = wall_in(moment.copy(), zone) if zone is not None else utc
     else:
         utc = local = clock(read_as(value, kind))
     template = _template(shape, kind)
@@ -100,8 +103,9 @@ def _template(shape: str, kind: Kind) -> str:
 
 
 def _as_bigquery(shape: str) -> str:
-    """sqlglot hands formats over in Python's words."""
-    return shape.replace("%S.%f", "%E6S").replace("%-d", "%e")
+    """sqlglot hands formats over in Python's words; the modifiers E and O change nothing elsewhere."""
+    shape = shape.replace("%S.%f", "%E6S").replace("%-d", "%e")
+    return re.sub(r"%E([CcxXyY])", r"%\1", re.sub(r"%O([deHImMSuUVwWy])", r"%\1", shape))
 
 
 def _piece(match: re.Match[str], kind: Kind) -> str:
@@ -141,7 +145,7 @@ def _merged(pieces: list[str]) -> list[str]:
             run += piece[1:]
             continue
         if run:
-            merged.append(f"strftime(@a, {quoted(run)})")
+            merged.append(f"strftime(@a, {literal_text(run)})")
             run = ""
         if piece:
             merged.append(f"({piece})")
@@ -159,7 +163,7 @@ def cast_text(value: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
     utc = naive(value)
     if zone is None:
         return once(f"strftime(@a, '%Y-%m-%d %H:%M:%S') || {_SUBSECOND} || '+00'", utc)
-    local = fragment("timezone({0}, {1})", zone, value.copy())
+    local = wall_in(value.copy(), zone)
     zoned = f"{_SIGNED} || {_HOURS} || CASE WHEN {_OFFSET} % 60 = 0 THEN '' ELSE ':' || {_MINUTES} END"
     return once(f"strftime(@a, '%Y-%m-%d %H:%M:%S') || {_SUBSECOND} || {zoned}", local, utc)
 

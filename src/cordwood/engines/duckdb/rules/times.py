@@ -5,7 +5,8 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.reading import clock, read_as
-from cordwood.engines.duckdb.rules.words import attempt, instant, naive
+from cordwood.engines.duckdb.rules.words import attempt, constant_int, instant, naive
+from cordwood.engines.duckdb.rules.zones import moment_in, wall_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
@@ -113,8 +114,8 @@ def _truncate(node: exp.Expr) -> exp.Expr:
     if kind is Kind.TIME:
         return _cut_time(value, unit, node)
     if zone is not None and kind is Kind.TIMESTAMP:
-        local = attempt(node, cut(unit, node), fragment("timezone({0}, {1})", zone, value))
-        return fragment("timezone({0}, {1})", zone.copy(), local)
+        local = attempt(node, cut(unit, node), wall_in(value, zone))
+        return moment_in(local, zone)
     moment = attempt(node, cut(unit, node), clock(value))
     return _back(moment, kind)
 
@@ -203,7 +204,7 @@ def _extract(node: exp.Expr) -> exp.Expr:
         return fragment(_PARTS.get(part, f"date_part('{part.lower()}', {{0}})"), value)
     if isinstance(value, exp.AtTimeZone):
         moment = read_as(value.this, Kind.TIMESTAMP)
-        value = fragment("timezone({0}, {1})", value.args["zone"], moment)
+        value = wall_in(moment, value.args["zone"])
     elif kind_of(value) is Kind.TIME:
         value = fragment("('1970-01-01'::DATE + {0})", value)
     else:
@@ -296,8 +297,17 @@ def _timestamp(node: exp.Expr) -> exp.Expr:
     if zone is None:
         return read_as(value, Kind.TIMESTAMP)
     if kind_of(value) is Kind.STRING:
-        return attempt(node, "timezone(@b, CAST(@a AS TIMESTAMP))", value, zone)
-    return fragment("timezone({1}, {0})", clock(value), zone)
+        return _text_in_zone(node, value, zone)
+    return moment_in(clock(value), zone)
+
+
+def _text_in_zone(node: exp.Expr, value: exp.Expr, zone: exp.Expr) -> exp.Expr:
+    """The zone counts where the text names none."""
+    wall = attempt(node, "CAST(@a AS TIMESTAMP)", value.copy())
+    own = attempt(node, "CAST(@a AS TIMESTAMPTZ)", value.copy())
+    names_zone = r"regexp_matches({0}, '\d.*([zZ]|[+-]\d{1,2}(:?\d\d)?|[A-Za-z]{3,}(/[A-Za-z_]+)*)\s*$')"
+    template = names_zone.replace("\\d.*", "\\d:\\d.*")
+    return fragment(f"CASE WHEN {template} THEN {{1}} ELSE {{2}} END", value, own, moment_in(wall, zone))
 
 
 def _datetime(node: exp.Expr) -> exp.Expr:
@@ -307,7 +317,7 @@ def _datetime(node: exp.Expr) -> exp.Expr:
         return read_as(value, Kind.DATETIME)
     if kind_of(other) is Kind.TIME:
         return fragment("({0} + {1})", read_as(value, Kind.DATE), other)
-    return fragment("timezone({1}, {0})", read_as(value, Kind.TIMESTAMP), other)
+    return wall_in(read_as(value, Kind.TIMESTAMP), other)
 
 
 def _date(node: exp.Expr) -> exp.Expr:
@@ -316,13 +326,13 @@ def _date(node: exp.Expr) -> exp.Expr:
         unsupported(node, "DATE with these arguments")
     if zone is None:
         return read_as(value, Kind.DATE)
-    return fragment("timezone({1}, {0})::DATE", read_as(value, Kind.TIMESTAMP), zone)
+    return fragment("{0}::DATE", wall_in(read_as(value, Kind.TIMESTAMP), zone))
 
 
 def _time(node: exp.Expr) -> exp.Expr:
     value, zone = node.this, node.args.get("zone")
     if zone is not None:
-        return fragment("timezone({1}, {0})::TIME", read_as(value, Kind.TIMESTAMP), zone)
+        return fragment("{0}::TIME", wall_in(read_as(value, Kind.TIMESTAMP), zone))
     return read_as(value, Kind.TIME) if kind_of(value) is Kind.STRING else fragment("{0}::TIME", clock(value))
 
 
@@ -345,7 +355,7 @@ def _time_of_parts(node: exp.Expr) -> exp.Expr:
 
 def _from_epoch(node: exp.Expr) -> exp.Expr:
     scale = node.args.get("scale")
-    digits = int(str(scale.this)) if isinstance(scale, exp.Literal) else 0
+    digits = constant_int(scale) or 0
     factor = 10 ** (6 - digits)
     count = read_as(node.this, Kind.INT64)
     return attempt(node, "make_timestamptz(@a)" if factor == 1 else f"make_timestamptz(@a * {factor})", count)

@@ -5,7 +5,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.fragment import fragment
+from cordwood.sql.fragment import fragment, is_fragment, literal_text, template_of
 from cordwood.sql.lowering import is_safe
 from cordwood.sql.typing import kind_of
 
@@ -45,14 +45,9 @@ def null() -> exp.Expr:
     return exp.Null()
 
 
-def quoted(value: str) -> str:
-    """A text of ours as a literal inside a template."""
-    return "'" + value.replace("'", "''") + "'"
-
-
 def fail(node: exp.Expr, message: str) -> str:
     """Template text that raises a value error, or is NULL where the author wrote SAFE."""
-    return "NULL" if is_safe(node) else f"error({quoted(VALUE_ERROR + message)})"
+    return "NULL" if is_safe(node) else f"error({literal_text(VALUE_ERROR + message)})"
 
 
 def constant(node: exp.Expr | None) -> str | int | float | bool | None:
@@ -94,9 +89,16 @@ def is_null(node: exp.Expr | None) -> bool:
 
 def is_simple(node: exp.Expr) -> bool:
     """Whether writing it twice costs nothing."""
+    if is_fragment(node):
+        return template_of(node) in _CHEAP and all(map(is_simple, node.expressions[1:])) or len(node.expressions) == 1
     return isinstance(node, (exp.Column, exp.Literal, exp.Null, exp.Parameter, exp.Boolean)) or (
         isinstance(node, (exp.Cast, exp.Neg, exp.Paren)) and is_simple(node.this)
     )
+
+
+_CHEAP: Final = frozenset(
+    ("make_timestamp(epoch_us({0}))", "make_timestamptz(epoch_us({0}))", *(f"{{0}}::{name}" for name in NAMES.values()))
+)
 
 
 def type_text(datatype: Datatype | None) -> str | None:
@@ -130,12 +132,19 @@ def field_name(datatype: Datatype, at: int) -> str:
 
 def once(template: str, *parts: exp.Expr) -> exp.Expr:
     """A template that says its parts more than once, as `a`, `b`, `c`…: those that cost are worked out once."""
-    if all(map(is_simple, parts)):
+    if all(_goes_in_place(template, at, part) for at, part in enumerate(parts)):
         names = {chr(97 + at): "{" + str(at) + "}" for at in range(len(parts))}
         return fragment(_swap(template, names), *parts)
     fields = ", ".join(f"{chr(97 + at)} := {{{at}}}" for at in range(len(parts)))
     names = {chr(97 + at): f"_v.{chr(97 + at)}" for at in range(len(parts))}
     return fragment(f"list_transform([struct_pack({fields})], lambda _v: {_swap(template, names)})[1]", *parts)
+
+
+def _goes_in_place(template: str, at: int, part: exp.Expr) -> bool:
+    """Whether it may be written where it is said: it costs nothing, or is said once and may stand there."""
+    if is_simple(part):
+        return True
+    return template.count("@" + chr(97 + at)) < 2 and "try(" not in template
 
 
 def _swap(template: str, names: dict[str, str]) -> str:

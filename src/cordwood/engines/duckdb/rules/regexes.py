@@ -1,0 +1,141 @@
+"""Regular expressions: RE2 in both, but no match is NULL, and places are counted in characters."""
+
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.duckdb.rules.strings import as_text
+from cordwood.engines.duckdb.rules.words import attempt, constant_int, constant_text, fail
+from cordwood.model.datatype import Kind
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning, unsupported
+from cordwood.sql.typing import kind_of
+
+# Whether a pattern has a capturing group, asked of the pattern itself.
+_HAS_GROUP: Final = r"regexp_matches(regexp_replace(@b, '\\.|\[\^?\]?([^\\\]]|\\.)*\]', '', 'g'), '\((\?P<|\?<[a-zA-Z]|[^?]|$)')"
+
+
+def _group(pattern: exp.Expr) -> str:
+    spelled = constant_text(pattern)
+    if spelled is None:
+        return f"CASE WHEN {_HAS_GROUP} THEN 1 ELSE 0 END"
+    return "1" if has_group(spelled) else "0"
+
+
+def has_group(pattern: str) -> bool:
+    """Whether a pattern captures: an open bracket that is neither escaped, in a class, nor `(?:`."""
+    at, in_class = 0, False
+    while at < len(pattern):
+        char = pattern[at]
+        if char == "\\":
+            at += 1
+        elif in_class:
+            in_class = char != "]"
+        elif char == "[":
+            in_class = True
+            at += pattern[at + 1 : at + 2] == "^"
+            at += pattern[at + 1 : at + 2] == "]"
+        elif char == "(" and not (pattern[at + 1 : at + 2] == "?" and pattern[at + 2 : at + 4] not in ("P<",)):
+            return True
+        at += 1
+    return False
+
+
+def _refuse_bytes(node: exp.Expr) -> None:
+    if kind_of(node.this) is Kind.BYTES:
+        unsupported(node, "A regular expression over BYTES")
+
+
+def _matches(node: exp.Expr) -> exp.Expr:
+    _refuse_bytes(node)
+    return attempt(node, "regexp_matches(@a, @b)", as_text(node.this), node.expression)
+
+
+def _extract(node: exp.Expr) -> exp.Expr:
+    """Without a match NULL; with a match whose group took no part, NULL too where it can be told."""
+    _refuse_bytes(node)
+    value, pattern = as_text(node.this), node.expression
+    position, occurrence = node.args.get("position"), node.args.get("occurrence")
+    if position is not None or occurrence is not None:
+        return _nth(node, value, pattern)
+    group = _group(pattern)
+    if group == "0":
+        body = "CASE WHEN regexp_matches(@a, @b) THEN regexp_extract(@a, @b) END"
+    else:
+        body = f"CASE WHEN regexp_matches(@a, @b) THEN regexp_extract(@a, @b, {group}) END"
+    return attempt(node, body, value, pattern)
+
+
+def _nth(node: exp.Expr, value: exp.Expr, pattern: exp.Expr) -> exp.Expr:
+    position = node.args.get("position") or exp.Literal.number(1)
+    occurrence = node.args.get("occurrence") or exp.Literal.number(1)
+    low = _checked(node, position, "@c", "position"), _checked(node, occurrence, "@d", "occurrence")
+    found = f"regexp_extract_all(substring(@a, {low[0]}), @b, {_group(pattern)})"
+    body = f"CASE WHEN @c > length(@a) + 1 THEN NULL ELSE list_extract({found}, {low[1]}) END"
+    return attempt(node, body, value, pattern, position, occurrence)
+
+
+def _checked(node: exp.Expr, value: exp.Expr, name: str, what: str) -> str:
+    known = constant_int(value)
+    if known is not None and known > 0:
+        return name
+    return f"CASE WHEN {name} < 1 THEN {fail(node, f'The {what} argument must be positive')} ELSE {name} END"
+
+
+def _extract_all(node: exp.Expr) -> exp.Expr:
+    _refuse_bytes(node)
+    pattern = node.expression
+    return attempt(node, f"regexp_extract_all(@a, @b, {_group(pattern)})", as_text(node.this), pattern)
+
+
+def _replace(node: exp.Expr) -> exp.Expr:
+    _refuse_bytes(node)
+    return attempt(
+        node, "regexp_replace(@a, @b, @c, 'g')", as_text(node.this), node.expression, node.args["replacement"]
+    )
+
+
+def _place(node: exp.Expr) -> exp.Expr:
+    """REGEXP_INSTR: the text is parted by its matches, and the lengths of the parts before one are added up."""
+    _refuse_bytes(node)
+    value, pattern = as_text(node.this), node.expression
+    position = node.args.get("position") or exp.Literal.number(1)
+    occurrence = node.args.get("occurrence") or exp.Literal.number(1)
+    option = node.args.get("option") or exp.Literal.number(0)
+    start, count = _checked(node, position, "@c", "position"), _checked(node, occurrence, "@d", "occurrence")
+    rest = f"substring(@a, {start})"
+    spelled = constant_text(pattern)
+    if spelled is None:
+        unsupported(node, "REGEXP_INSTR with a pattern that is no literal")
+    whole = f"regexp_extract_all({rest}, @b, 0)"
+    nth = f"list_extract({whole}, {count})"
+    before = _text_before(rest, whole, count)
+    inner = f"list_extract(regexp_extract_all({rest}, @b, 1), {count})" if has_group(spelled) else nth
+    lead = f"{before} + instr({nth}, {inner}) - 1" if has_group(spelled) else before
+    end = f"CASE WHEN @e = 1 THEN length({inner}) ELSE 0 END"
+    body = (
+        "CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL OR @d IS NULL OR @e IS NULL THEN NULL"
+        f" WHEN {start} > length(@a) OR {nth} IS NULL OR @b = '' THEN 0 ELSE @c + {lead} + {end} END"
+    )
+    return attempt(node, body, value, pattern, position, occurrence, option)
+
+
+def _text_before(rest: str, whole: str, count: str) -> str:
+    """How many characters stand before the wanted match: each earlier match is looked for after the one before."""
+    step = "struct_pack(at := _s.at + instr(substring({rest}, _s.at + 1), _m.text) - 1 + length(_m.text), "
+    step += "began := _s.at + instr(substring({rest}, _s.at + 1), _m.text) - 1, text := _m.text)"
+    listed = f"list_transform(list_slice({whole}, 1, {count}), lambda _t: struct_pack(at := 0::BIGINT, began := 0::BIGINT, text := _t))"
+    seed = "[struct_pack(at := 0::BIGINT, began := 0::BIGINT, text := '')]"
+    folded = f"list_reduce(list_concat({seed}, {listed}), lambda _s, _m: {step.replace('{rest}', rest)})"
+    return f"({folded}).began"
+
+
+MEANING = Meaning(
+    nodes={
+        exp.RegexpLike: _matches,
+        exp.RegexpExtract: _extract,
+        exp.RegexpExtractAll: _extract_all,
+        exp.RegexpReplace: _replace,
+        exp.RegexpInstr: _place,
+    }
+)

@@ -1,0 +1,272 @@
+"""PARSE_TIMESTAMP and its like: the format becomes a regular expression whose groups are put together."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.duckdb.rules.reading import read_as
+from cordwood.engines.duckdb.rules.words import constant_text, fail
+from cordwood.engines.duckdb.rules.zones import moment_in
+from cordwood.model.datatype import Kind
+from cordwood.sql.fragment import fragment, literal_text
+from cordwood.sql.lowering import Meaning, Rule, is_safe, unsupported
+
+_MONTHS: Final = "january february march april may june july august september october november december".split()
+_DAYS: Final = "monday tuesday wednesday thursday friday saturday sunday".split()
+
+
+def _names(words: list[str]) -> str:
+    return "(" + "|".join(f"{word[:3]}(?:{word[3:]})?" if len(word) > 3 else word for word in words) + ")"
+
+
+_NUMBER: Final = r"(\d{1,2})"
+
+# What each element matches; the group is kept under the element's letter.
+_PATTERNS: Final = {
+    "Y": r"([+-]?\d{1,4})",
+    "E4Y": r"(\d{4})",
+    "G": r"([+-]?\d{1,4})",
+    "C": r"(\d{1,3})",
+    **dict.fromkeys("ymHIMSUWVg", _NUMBER),
+    **dict.fromkeys("dekl", r"\s*(\d{1,2})"),
+    "j": r"(\d{1,3})",
+    "u": "([1-7])",
+    "w": "([0-6])",
+    "Q": "([1-4])",
+    **dict.fromkeys("bBh", _names(_MONTHS)),
+    **dict.fromkeys("aA", _names(_DAYS)),
+    **dict.fromkeys("pP", "(am|pm)"),
+    "s": r"([+-]?\d{1,18})",
+    "z": r"([+-]\d{1,2}:?\d{0,2}|z)",
+    "Ez": r"([+-]\d{1,2}:?\d{0,2}|z)",
+    "Z": r"([a-z0-9_/+:-]+)",
+    "E*S": r"(\d{1,2}(?:\.\d*)?)",
+    "n": r"[\s\v]*",
+    "t": r"[\s\v]*",
+    "%": "%",
+}
+
+# Elements that are others under another letter.
+_SAME_AS: Final = {"e": "d", "k": "H", "l": "I", "B": "b", "h": "b", "A": "a", "P": "p", "E4Y": "Y", "Ez": "z"}
+_LONG: Final = {"D": "%m/%d/%y", "x": "%m/%d/%y", "F": "%Y-%m-%d", "T": "%H:%M:%S", "X": "%H:%M:%S", "R": "%H:%M"}
+_LONGER: Final = {**_LONG, "c": "%a %b %e %H:%M:%S %Y"}
+
+_ELEMENT: Final = re.compile(r"%(E[Ccx XyY]|O[a-zA-Z]|E\*S|E\d+S|E4Y|Ez|-?[A-Za-z%])|(\s+)|(.)", re.S)
+
+_NOT_FOR: Final = {Kind.DATE: frozenset("HIMSpszZ"), Kind.TIME: frozenset("YmdybjCGUVWaszZuwQ"), Kind.DATETIME: frozenset("zZ")}
+
+
+@dataclass(slots=True)
+class _Reading:
+    """The expression so far, and under which group each element was read last."""
+
+    pattern: str = ""
+    groups: list[str] = field(default_factory=list)
+    last: dict[str, str] = field(default_factory=dict)
+
+    def take(self, element: str, pattern: str) -> None:
+        self.pattern += pattern
+        if "(" in pattern.replace("(?:", ""):
+            name = f"g{len(self.groups)}"
+            self.groups.append(name)
+            self.last[_SAME_AS.get(element, element)] = f"_p.{name}"
+
+
+def _read(shape: str, node: exp.Expr) -> _Reading:
+    reading = _Reading()
+    shape = shape.split("\0", 1)[0].replace("%S.%f", "%E6S").replace("%-d", "%e")
+    for match in _ELEMENT.finditer(_spelled_out(shape)):
+        element, space, plain = match.groups()
+        if space is not None:
+            reading.pattern += r"[\s\v]*"
+        elif plain is not None:
+            reading.pattern += re.escape(plain)
+        else:
+            _take(reading, element, node)
+    return reading
+
+
+def _spelled_out(shape: str) -> str:
+    """Elements that stand for several, and the modifiers E and O where they change nothing."""
+    shape = re.sub(r"%E([CcxXyY])", r"%\1", re.sub(r"%O([deHImMSuUVwWy])", r"%\1", shape))
+    return re.sub("%([" + "".join(_LONGER) + "])", lambda match: _LONGER[match[1]], shape)
+
+
+def _take(reading: _Reading, element: str, node: exp.Expr) -> None:
+    if re.fullmatch(r"E(\d+|\*)S", element):
+        digits = element[1:-1]
+        reading.take("S", _PATTERNS["E*S"] if digits == "*" else rf"(\d{{1,2}}(?:\.\d{{0,{digits}}})?)")
+        return
+    if element not in _PATTERNS:
+        unsupported(node, f"The format element %{element}")
+    reading.take(element, _PATTERNS[element])
+
+
+def _parse(kind: Kind) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        shape = constant_text(node.args["format"])
+        if isinstance(node.args["format"], exp.Null) or isinstance(node.this, exp.Null):
+            return exp.Null()
+        if shape is None:
+            unsupported(node, "A format that is no literal")
+        reading = _read(shape, node)
+        for element in reading.last:
+            if element in _NOT_FOR.get(kind, ()):
+                unsupported(node, f"The element %{element} for {kind}")
+        return _assembled(node, reading, kind)
+
+    return rule
+
+
+def _assembled(node: exp.Expr, reading: _Reading, kind: Kind) -> exp.Expr:
+    names = ", ".join(literal_text(name) for name in ("whole", *reading.groups))
+    value = read_as(node.this, Kind.STRING)
+    pattern = literal_text(rf"(?is)^(\s*{reading.pattern}\s*)$")
+    moment = _moment(reading.last, kind)
+    tried = f"try({moment})" if is_safe(node) else moment
+    bad = fail(node, f"Failed to parse input string as {kind}")
+    empty = "" if _may_be_empty(reading) else f"WHEN _p.whole = '' THEN {bad} "
+    body = f"CASE WHEN {{0}} IS NULL THEN NULL {empty}ELSE {tried} END" if empty else tried
+    body = body.replace("{0} IS NULL", "_p IS NULL")
+    zone = node.args.get("zone")
+    template = f"list_transform([regexp_extract({{0}}, {pattern}, [{names}])], lambda _p: {body})[1]"
+    wall = fragment(template, value)
+    if kind is not Kind.TIMESTAMP or {"z", "Z", "s"} & reading.last.keys():
+        return wall
+    return moment_in(wall, zone)
+
+
+def _may_be_empty(reading: _Reading) -> bool:
+    return not reading.groups
+
+
+def _moment(found: dict[str, str], kind: Kind) -> str:
+    """Template over the groups `_p`: the wall clock, or with a zone or an epoch the TIMESTAMP itself."""
+    if "s" in found:
+        micro = f"CAST({found['s']} AS BIGINT) * 1000000"
+        return f"make_timestamptz({micro})" if kind is Kind.TIMESTAMP else f"make_timestamp({micro})"
+    date, time = _date(found), _time(found)
+    if kind is Kind.DATE:
+        return date
+    if kind is Kind.TIME:
+        return f"CAST(('1970-01-01'::DATE + {time}) AS TIME)"
+    wall = f"({date} + {time})"
+    return _zoned(wall, found) if kind is Kind.TIMESTAMP else wall
+
+
+def _zoned(wall: str, found: dict[str, str]) -> str:
+    if "Z" in found:
+        return f"timezone(CASE WHEN lower({found['Z']}) = 'z' THEN 'UTC' ELSE {found['Z']} END, {wall})"
+    if "z" not in found:
+        return wall
+    offset = found["z"]
+    digits = f"regexp_replace({offset}, '[^0-9]', '', 'g')"
+    hours = f"CAST(left(CASE WHEN len({digits}) % 2 = 1 THEN '0' || {digits} ELSE {digits} END, 2) AS INT)"
+    minutes = f"CAST('0' || substring(CASE WHEN len({digits}) % 2 = 1 THEN '0' || {digits} ELSE {digits} END, 3) AS INT)"
+    total = f"(CASE WHEN {offset} LIKE '-%' THEN -1 ELSE 1 END)::BIGINT * ({hours} * 60 + {minutes}) * 60000000"
+    shift = f"CASE WHEN lower({offset}) = 'z' THEN 0 ELSE {total} END"
+    return f"make_timestamptz(epoch_us({wall}) - {shift})"
+
+
+def _time(found: dict[str, str]) -> str:
+    pieces = [piece for piece in (_hour(found), _minute(found), _second(found)) if piece]
+    return "(" + " + ".join(pieces or ["to_seconds(0)"]) + ")"
+
+
+def _hour(found: dict[str, str]) -> str:
+    if "H" in found:
+        return f"to_hours({_bounded(found['H'], 0, 23)})"
+    if "I" not in found:
+        return ""
+    afternoon = f" + CASE WHEN lower({found['p']}) = 'pm' THEN 12 ELSE 0 END" if "p" in found else ""
+    return f"to_hours({_bounded(found['I'], 1, 12)} % 12{afternoon})"
+
+
+def _minute(found: dict[str, str]) -> str:
+    return f"to_minutes({_bounded(found['M'], 0, 59)})" if "M" in found else ""
+
+
+def _second(found: dict[str, str]) -> str:
+    if "S" not in found:
+        return ""
+    return f"to_microseconds(CAST(CAST(left({found['S']}, 9) AS DECIMAL(9, 6)) * 1000000 AS BIGINT))"
+
+
+def _bounded(text: str, low: int, high: int) -> str:
+    """A number outside its range is refused by the engine, as a cast of what is no number."""
+    digits = f"CAST({text} AS INT)"
+    return f"CAST(CASE WHEN {digits} BETWEEN {low} AND {high} THEN {text} ELSE 'out of range: ' || {text} END AS INT)"
+
+
+def _year(found: dict[str, str]) -> str:
+    short = f"CAST({found['y']} AS INT)" if "y" in found else ""
+    if "Y" in found:
+        return f"CAST({found['Y']} AS INT)"
+    if "C" in found:
+        return f"(CAST({found['C']} AS INT) * 100{' + ' + short if short else ''})"
+    return f"({short} + CASE WHEN {short} < 69 THEN 2000 ELSE 1900 END)" if short else "1970"
+
+
+def _month(found: dict[str, str]) -> str:
+    order = list(found)
+    named = [key for key in ("m", "b", "Q") if key in found]
+    if not named:
+        return "1"
+    last = max(named, key=order.index)
+    if last == "b":
+        names = ", ".join(literal_text(month[:3]) for month in _MONTHS)
+        return f"list_position([{names}], lower(left({found['b']}, 3)))"
+    if last == "Q":
+        return f"(CAST({found['Q']} AS INT) * 3 - 2)"
+    return f"CAST({found['m']} AS INT)"
+
+
+def _date(found: dict[str, str]) -> str:
+    if "G" in found:
+        return _iso_week(found)
+    if ("U" in found or "W" in found) and ("Y" in found or "y" in found):
+        return _week(found)
+    if "j" in found:
+        return f"(make_date({_year(found)}, 1, 1) + (CAST({found['j']} AS INT) - 1))"
+    day = f"CAST({found['d']} AS INT)" if "d" in found else "1"
+    return f"make_date({_year(found)}, {_month(found)}, {day})"
+
+
+def _weekday(found: dict[str, str], first: int) -> str:
+    """Days after Monday; the week's first day where none is told."""
+    if "u" in found:
+        return f"(CAST({found['u']} AS INT) - 1)"
+    if "w" in found:
+        return f"((CAST({found['w']} AS INT) + 6) % 7)"
+    if "a" in found:
+        names = ", ".join(literal_text(day[:3]) for day in _DAYS)
+        return f"(list_position([{names}], lower(left({found['a']}, 3))) - 1)"
+    return str(first)
+
+
+def _iso_week(found: dict[str, str]) -> str:
+    week = f"CAST({found['V']} AS INT)" if "V" in found else "1"
+    monday = f"CAST(date_trunc('week', make_date(CAST({found['G']} AS INT), 1, 4)) AS DATE)"
+    return f"({monday} + (({week} - 1) * 7 + {_weekday(found, 0)}))"
+
+
+def _week(found: dict[str, str]) -> str:
+    """Week 1 begins with the year's first Sunday (%U) or Monday (%W); the days before it are week 0."""
+    letter = "U" if "U" in found else "W"
+    new_year = f"make_date({_year(found)}, 1, 1)"
+    before = "6" if letter == "U" else "0"
+    first = f"({new_year} + ((7 + {before} - (isodow({new_year}) - 1)) % 7)::INT)"
+    day = f"(({_weekday(found, int(before))} - {before} + 7) % 7)"
+    return f"CAST({first} + ((CAST({found[letter]} AS INT) - 1) * 7 + {day})::INT AS DATE)"
+
+
+MEANING = Meaning(
+    nodes={
+        exp.StrToDate: _parse(Kind.DATE),
+        exp.StrToTime: _parse(Kind.TIMESTAMP),
+        exp.ParseDatetime: _parse(Kind.DATETIME),
+        exp.ParseTime: _parse(Kind.TIME),
+    }
+)

@@ -1,0 +1,42 @@
+"""Time zones: a moment's wall clock in a zone and back, zones being names or offsets."""
+
+import re
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.duckdb.rules.words import constant_text, instant, naive, text
+from cordwood.sql.fragment import fragment
+
+_OFFSET: Final = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d{2}))?", re.I)
+_UTC: Final = frozenset(("UTC", "Z", "ETC/UTC", "GMT", "+0", "+00", "+00:00", "-00:00"))
+
+
+def wall_in(moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
+    """What clocks in the zone show at the moment."""
+    name = constant_text(zone)
+    if zone is None or (name is not None and name.upper() in _UTC):
+        return naive(moment)
+    offset = _minutes(name)
+    if offset is not None:
+        return fragment(f"make_timestamp(epoch_us({{0}}) + {offset * 60_000_000})", moment)
+    return fragment("timezone({0}, {1})", zone.copy() if name is None else text(name), moment)
+
+
+def moment_in(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
+    """The moment at which clocks in the zone show this."""
+    name = constant_text(zone)
+    if zone is None or (name is not None and name.upper() in _UTC):
+        return instant(wall)
+    offset = _minutes(name)
+    if offset is not None:
+        return fragment(f"make_timestamptz(epoch_us({{0}}) - {offset * 60_000_000})", wall)
+    return fragment("timezone({0}, {1})", zone.copy() if name is None else text(name), wall)
+
+
+def _minutes(name: str | None) -> int | None:
+    match = _OFFSET.fullmatch(name) if name else None
+    if match is None:
+        return None
+    minutes = int(match[2]) * 60 + int(match[3] or 0)
+    return -minutes if match[1] == "-" else minutes
