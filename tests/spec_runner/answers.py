@@ -1,0 +1,58 @@
+"""What happened, in the spelling in which a page expects it."""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from cordwood.errors import Fault
+from cordwood.model.rows import Cell
+from cordwood.sql.stages import Statement
+from tests.spec_runner.asking import compiled, given
+from tests.spec_runner.page import Case, Fence
+from tests.spec_runner.world import World
+
+
+def answered(case: Case, world: World, fence: Fence) -> str:
+    """What stands in the fence when the page is right."""
+    return ANSWERS[fence.kind](case, world, fence)
+
+
+def _rows(case: Case, world: World, fence: Fence) -> str:
+    """A line of names, then a line a row, cells as JSON; `rows unordered` are sorted."""
+    rows = world.ask(_statement(case, world), given(case))
+    lines = [" | ".join(map(_cell, row)) for batch in rows.batches for row in batch]
+    heads = " | ".join(column.name for column in rows.columns)
+    return "\n".join([heads, *(sorted(lines) if "unordered" in fence.notes else lines)])
+
+
+def _refused(case: Case, world: World, fence: Fence) -> str:
+    """`code at line:column`, and below it the sentence and the hint where the page has them."""
+    try:
+        _rows(case, world, fence)
+    except Fault as fault:
+        place = f" at {fault.span}" if fault.span else ""
+        lines = [f"{fault.code}{place}", fault.message, *([fault.hint] if fault.hint else [])]
+        return "\n".join(lines[: max(1, len(fence.text.splitlines()))])
+    return "nothing was refused"
+
+
+def _emitted(case: Case, world: World, _: Fence) -> str:
+    """The engine's own text."""
+    return _statement(case, world).sql
+
+
+def _statement(case: Case, world: World) -> Statement:
+    return compiled(case, world.engine.target, world.engine.shapes())
+
+
+def _cell(cell: Cell) -> str:
+    value = msgspec.json.decode(cell) if isinstance(cell, msgspec.Raw) else cell
+    return msgspec.json.encode(value).decode()
+
+
+ANSWERS: Mapping[str, Callable[[Case, World, Fence], str]] = {
+    "rows": _rows,
+    "refused": _refused,
+    "duckdb": _emitted,
+    "clickhouse": _emitted,
+}

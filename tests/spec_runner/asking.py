@@ -1,0 +1,52 @@
+"""From a case's fences to a statement, through the compiler's own doors."""
+
+import tomllib
+from collections.abc import Mapping
+from uuid import NAMESPACE_DNS, uuid5
+
+from cordwood.model.datatype import Kind
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.parameter import Parameter
+from cordwood.model.shape import Shape
+from cordwood.sql.compile import compile_alone, compile_sandbox, compile_saved, read_endpoint
+from cordwood.sql.stages import Statement
+from cordwood.sql.target import Target
+from tests.spec_runner.page import Case
+
+Shapes = Mapping[str, Shape]
+Declared = dict[str, tuple[Kind, str | None]]
+
+
+def compiled(case: Case, target: Target, shapes: Shapes) -> Statement:
+    """Stand-alone SQL, unless the case gives streams, parameters or a visitor's query over it."""
+    sql = case.text("sql") or ""
+    sandbox, lql = case.text("sandbox"), case.text("lql")
+    if not (case.all("stream") or case.text("params") or sandbox or lql):
+        return compile_alone(sql, target)
+    program = read_endpoint(_endpoint(case, sql))
+    if sandbox is not None:
+        return compile_sandbox(program, sandbox, target, shapes)
+    if lql is not None:
+        raise NotImplementedError
+    return compile_saved(program, target, shapes)
+
+
+def given(case: Case) -> dict[str, str]:
+    """The raw values of the case's parameters, as a query string would bring them."""
+    return {name: value for name, (_, value) in _declared(case).items() if value is not None}
+
+
+def _endpoint(case: Case, sql: str) -> Endpoint:
+    parameters = tuple(Parameter(name, kind) for name, (kind, _) in _declared(case).items())
+    return Endpoint("spec", uuid5(NAMESPACE_DNS, "spec"), sql, "1", sandbox=True, parameters=parameters)
+
+
+def _declared(case: Case) -> Declared:
+    """`name = "value"` is a text; `name = {type = "INT64", value = "5"}` says its type; a value may be missing."""
+    declared: Declared = {}
+    for name, stated in tomllib.loads(case.text("params") or "").items():
+        if isinstance(stated, dict):
+            declared[name] = (Kind(stated.get("type", "STRING")), stated.get("value"))
+        else:
+            declared[name] = (Kind.STRING, str(stated))
+    return declared

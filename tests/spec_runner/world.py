@@ -1,0 +1,97 @@
+"""What a case is asked of: an engine with the case's streams in it, at the moment the case names."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from uuid import NAMESPACE_DNS, uuid5
+
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.engines.engine import AnswerLimits, Engine
+from cordwood.ingest.accept import Intake
+from cordwood.model.rows import Rows
+from cordwood.model.stream import Stream
+from cordwood.sql.bind import bind
+from cordwood.sql.stages import Statement
+from tests.spec_runner.page import Case, Fence
+
+DEFAULT_CLOCK = "2024-05-15T12:34:56Z"
+LIMITS = AnswerLimits(max_rows=1000, seconds=30)
+
+OpenEngine = Callable[[Path, Callable[[], int]], Engine]
+
+
+@dataclass(frozen=True)
+class EngineKind:
+    """An engine that every page is run on, and how it is opened in an empty folder."""
+
+    name: str
+    open: OpenEngine
+
+
+def open_duckdb(folder: Path, clock_us: Callable[[], int]) -> Engine:
+    return DuckDBEngine(folder, DuckDBTarget(), threads=1, clock_us=clock_us)
+
+
+ENGINES = (EngineKind("duckdb", open_duckdb),)
+
+
+class World:
+    """One engine, holding the events of one set of stream fences."""
+
+    def __init__(self, kind: EngineKind, folder: Path, streams: list[Fence], now_us: int) -> None:
+        self.now_us = now_us
+        self.engine = kind.open(folder, lambda: now_us)
+        known = {fence.notes["name"]: _stream(fence.notes["name"]) for fence in streams}
+        self.engine.prepare(list(known.values()))
+        intake = Intake(self.engine, lambda: now_us)
+        for fence in streams:
+            stream = known[fence.notes["name"]]
+            if fence.text.strip():
+                asyncio.run(intake.accept(stream, "application/x-ndjson", fence.text.encode()))
+        intake.close()
+
+    def ask(self, statement: Statement, given: dict[str, str]) -> Rows:
+        question = bind(statement, given, self.now_us, self.engine.is_regex)
+        return self.engine.answer(question, LIMITS, Unstoppable())
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+class Unstoppable:
+    """Nobody cancels a case."""
+
+    def on_pull(self, stop: Callable[[], None]) -> None: ...
+
+
+class Worlds:
+    """Cases with the same streams at the same moment share a world."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._worlds: dict[tuple[object, ...], World] = {}
+
+    def of(self, kind: EngineKind, case: Case) -> World:
+        streams = case.all("stream")
+        clock = (case.text("clock") or DEFAULT_CLOCK).strip()
+        key = (kind.name, clock, *((fence.notes["name"], fence.text) for fence in streams))
+        if key not in self._worlds:
+            folder = self._folder / str(len(self._worlds))
+            self._worlds[key] = World(kind, folder, streams, microseconds(clock))
+        return self._worlds[key]
+
+    def close(self) -> None:
+        for world in self._worlds.values():
+            world.close()
+
+
+def microseconds(time: str) -> int:
+    moment = datetime.fromisoformat(time)
+    return int(moment.timestamp()) * 1_000_000 + moment.microsecond
+
+
+def _stream(name: str) -> Stream:
+    return Stream(name, uuid5(NAMESPACE_DNS, name))
