@@ -50,6 +50,10 @@ class DataFolder:
     def engine_folder(self) -> Path:
         return self.path
 
+    def is_used(self) -> bool:
+        """Whether a service was ever here."""
+        return self.keys_file.exists()
+
     @contextmanager
     def owned(self) -> Iterator["Ownership"]:
         """Own the folder, made when it is missing; DataFolderInUse when another process does."""

@@ -77,9 +77,9 @@ def build(settings: Settings, folder: DataFolder, observer: Observer, local_keys
     return House(rooms, catalog, engine, keys, None if given else first_keys(keys), sources)
 
 
-def check(endpoint: Endpoint, _: Sequence[Stream]) -> None:
-    """Compile an endpoint as far as it can be without a caller."""
-    read_endpoint(endpoint)
+def check(endpoint: Endpoint, streams: Sequence[Stream]) -> None:
+    """Compile an endpoint as far as it can be without its events."""
+    read_endpoint(endpoint, [stream.name for stream in streams])
 
 
 def sources_of(settings: Settings) -> Sources:

@@ -52,9 +52,11 @@ class Hooks:
     on_quit: Callable[[], None] = lambda: None
 
 
-def serve(settings: Settings, hooks: Hooks) -> None:
-    """Serve until asked to stop; a fault on the way up is raised when everything is closed again."""
-    began = time.monotonic()
+def serve(settings: Settings, hooks: Hooks, began: float) -> None:
+    """Serve until asked to stop; a fault on the way up is raised when everything is closed again.
+
+    `began` is when the process did, by the monotonic clock.
+    """
     folder = DataFolder(Path(settings.serve.data_dir))
     with folder.owned() as ownership:
         listener = listen(settings.web.host, settings.web.port)
@@ -113,6 +115,7 @@ class _Life:
             await self.asked_to_stop.wait()
             await self._drain(http, serving)
         finally:
+            gc.unfreeze()
             await settled(beside)
 
     def _beside(self, house: House) -> list[Coroutine[None, None, None]]:

@@ -4,6 +4,7 @@ import argparse
 import difflib
 import importlib
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
@@ -11,6 +12,9 @@ from types import ModuleType
 import cordwood
 from cordwood.cli.terminal import note, say
 from cordwood.errors import Fault
+
+# When the process began, near enough: what takes long to load is loaded after this line.
+STARTED = time.monotonic()
 
 # Exit codes: 1 for what failed, 2 for what was not understood, 130 for Ctrl-C (as shells have it).
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130

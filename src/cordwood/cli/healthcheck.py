@@ -6,10 +6,11 @@ examples:
 """
 
 import argparse
+import dataclasses
 
-from cordwood.cli.sources import add_config, add_data_dir
+from cordwood.cli.sources import add_config, add_data_dir, loaded_settings
 from cordwood.cli.terminal import note, say
-from cordwood.cli.wire import Service, Unreachable, local_or_named
+from cordwood.cli.wire import Remote, Unreachable, local, named
 from cordwood.settings.units import read_duration
 
 
@@ -21,9 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    service: Service = local_or_named(arguments)
+    service = _service(arguments)
     try:
-        answer = service.get("/ready", timeout_seconds=arguments.timeout)
+        answer = service.send("GET", "/ready")
     except Unreachable as problem:
         note(problem.message)
         return 1
@@ -32,3 +33,18 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     say(f"{service.url} is ready.")
     return 0
+
+
+def _service(arguments: argparse.Namespace) -> Remote:
+    found = named(arguments)
+    if found is None:
+        settings = loaded_settings(arguments).settings
+        found = local(settings) or Remote(f"http://{_reachable(settings.web.host)}:{settings.web.port}", None)
+    return dataclasses.replace(found, timeout_seconds=arguments.timeout)
+
+
+def _reachable(host: str) -> str:
+    """A service that listens on every address is found on this machine's own."""
+    if host in ("", "0.0.0.0", "::"):  # noqa: S104 - a name, not a bind
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host else host

@@ -4,15 +4,15 @@ import argparse
 import http.client
 import json
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from cordwood.cli.sources import loaded_settings
 from cordwood.errors import ServiceFault
 from cordwood.folder import DataFolder
 from cordwood.settings.load import client_defaults
+from cordwood.settings.settings import Settings
 
 
 class Unreachable(ServiceFault):
@@ -48,29 +48,25 @@ class Answer:
         raise Refused(_refusal(self))
 
 
+class Service(Protocol):
+    """Whatever takes requests: over HTTP, or inside this process."""
+
+    def send(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer: ...
+
+
 @dataclass(frozen=True, slots=True)
-class Service:
-    """An address and a key."""
+class Remote:
+    """A service at an address, and the key that is presented to it."""
 
     url: str
     key: str | None
+    timeout_seconds: float = 120.0
 
-    def get(self, path: str, *, timeout_seconds: float = 60.0, headers: Mapping[str, str] | None = None) -> Answer:
-        return self.send("GET", path, headers=headers, timeout_seconds=timeout_seconds)
-
-    def send(
-        self,
-        method: str,
-        path: str,
-        body: bytes | Iterator[bytes] | None = None,
-        headers: Mapping[str, str] | None = None,
-        *,
-        timeout_seconds: float = 60.0,
-    ) -> Answer:
-        connection = _connection(self.url, timeout_seconds)
+    def send(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer:
+        connection = _connection(self.url, self.timeout_seconds)
         sent = {**({"X-API-KEY": self.key} if self.key else {}), **(headers or {})}
         try:
-            connection.request(method, _base(self.url) + path, body, sent)
+            connection.request(method, _base(self.url) + path, body or None, sent)
             answer = connection.getresponse()
             return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
         except (OSError, http.client.HTTPException) as problem:
@@ -84,18 +80,17 @@ def add_service(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key", help="key to present (default: CORDWOOD_KEY, else the local service's own)")
 
 
-def local_or_named(arguments: argparse.Namespace) -> Service:
-    """The service that is meant: named by flag or environment, else the owner of the data folder, else the usual place."""
+def named(arguments: argparse.Namespace) -> Remote | None:
+    """The service that flags or the environment name."""
     url, key = client_defaults()
-    given = vars(arguments)
-    url, key = given.get("url") or url, given.get("key") or key
-    if url:
-        return Service(url.rstrip("/"), key)
-    settings = loaded_settings(arguments).settings
+    url = getattr(arguments, "url", None) or url
+    return Remote(url.rstrip("/"), getattr(arguments, "key", None) or key) if url else None
+
+
+def local(settings: Settings, key: str | None = None) -> Remote | None:
+    """The service that owns the data folder, with its own key unless another is given."""
     owner = DataFolder(Path(settings.serve.data_dir)).owner()
-    if owner is not None and owner.url:
-        return Service(owner.url, key or owner.key)
-    return Service(f"http://{settings.web.host}:{settings.web.port}", key or settings.keys.private or None)
+    return Remote(owner.url, key or client_defaults()[1] or owner.key) if owner is not None and owner.url else None
 
 
 def _connection(url: str, timeout_seconds: float) -> http.client.HTTPConnection:

@@ -1,0 +1,80 @@
+"""The whole service without a socket: commands that work on a data folder send it their requests from inside."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from cordwood.app.compose import House, build, web_options
+from cordwood.app.first_keys import fixed_key
+from cordwood.app.watch import Watch
+from cordwood.catalog.keys import make_secret
+from cordwood.folder import DataFolder
+from cordwood.settings.settings import Settings
+from cordwood.web.asgi import Application, Message, Scope
+from cordwood.web.routes import application
+from cordwood.web.standing import Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """An application with all its rooms, and the key that opens them."""
+
+    app: Application
+    runner: asyncio.Runner
+    key: str
+
+    def send(
+        self, method: str, path: str, body: bytes, headers: Mapping[str, str]
+    ) -> tuple[int, dict[str, str], bytes]:
+        """One request, from the first byte to the last: status, headers, body."""
+        return self.runner.run(_exchange(self.app, _scope(method, path, {"x-api-key": self.key, **headers}), body))
+
+
+@contextmanager
+def opened(settings: Settings) -> Iterator[Inside]:
+    """Own the data folder and open its rooms for a while; DataFolderInUse when a service has it."""
+    folder, key, watch = DataFolder(Path(settings.serve.data_dir)), make_secret(), Watch.of(settings)
+    with folder.owned(), asyncio.Runner() as runner:
+        house = build(settings, folder, watch.observer, (fixed_key("private", key, "local"),))
+        standing = Standing()
+        try:
+            standing.open(house.rooms)
+            yield Inside(application(standing, watch.observer, web_options(settings), watch.metrics), runner, key)
+        finally:
+            _close(house, runner)
+
+
+def _close(house: House, runner: asyncio.Runner) -> None:
+    runner.run(house.rooms.answers.close())
+    house.close()
+
+
+def _scope(method: str, path: str, headers: Mapping[str, str]) -> Scope:
+    raw_path, _, query = path.partition("?")
+    return {
+        "type": "http",
+        "http_version": "1.1",
+        "method": method,
+        "path": raw_path,
+        "raw_path": quote(raw_path, safe="/%").encode(),
+        "query_string": query.encode(),
+        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+        "client": None,
+    }
+
+
+async def _exchange(app: Application, scope: Scope, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    return sent[0]["status"], headers, b"".join(message.get("body", b"") for message in sent[1:])

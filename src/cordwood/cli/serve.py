@@ -1,0 +1,109 @@
+"""Serve endpoints and take events over HTTP, from one process and one folder.
+
+Stop it with Ctrl-C or SIGTERM: requests under way are finished first. SIGHUP, or `cordwood reload`,
+reads endpoint and stream files again.
+
+examples:
+  cordwood serve --demo                       look at it: made-up events, a key, three calls to paste
+  cordwood serve                              on 127.0.0.1:4000, data in ./cordwood-data
+  cordwood serve --host 0.0.0.0 --memory 1GB
+  cordwood serve --endpoints ./queries        with endpoints of your own
+"""
+
+import argparse
+import shutil
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+import cordwood
+from cordwood.app.service import Hooks, Ready, serve
+from cordwood.app.showcase import arrive, calls, fill
+from cordwood.app.watch import Watch
+from cordwood.cli import commands
+from cordwood.cli.sources import add_config, add_data_dir, add_files, loaded_settings
+from cordwood.cli.terminal import note, say
+from cordwood.errors import BadSetting
+from cordwood.settings.settings import Settings
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, help="port to listen on; 0 lets the system choose (default: 4000)")
+    add_data_dir(parser)
+    add_files(parser)
+    parser.add_argument("--memory", metavar="SIZE", help="ceiling of the whole process (default: 512MB)")
+    parser.add_argument("--engine", help="what stores events and runs queries (default: duckdb)")
+    parser.add_argument("--demo", action="store_true", help="with a throw-away folder full of made-up events")
+    add_config(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    settings = loaded_settings(arguments).settings
+    if not arguments.demo:
+        _serve(settings, Hooks(_told_ready, Watch.of(settings)))
+        return 0
+    if arguments.data_dir is not None:
+        raise BadSetting("--demo makes a folder of its own and throws it away.", hint="Leave out --data-dir.")
+    folder = Path(tempfile.mkdtemp(prefix="cordwood-demo-"))
+    try:
+        _serve(*_demo(settings, folder))
+    finally:
+        _throw_away(folder)
+    return 0
+
+
+def _serve(settings: Settings, hooks: Hooks) -> None:
+    serve(settings, hooks, commands.STARTED)
+    note("Stopped.")
+
+
+def _demo(settings: Settings, folder: Path) -> tuple[Settings, Hooks]:
+    # Its folder and keys are its own, whatever the environment says: nothing made up meets anything real.
+    own = msgspec.structs.replace(
+        settings,
+        serve=msgspec.structs.replace(settings.serve, data_dir=str(folder)),
+        keys=type(settings.keys)(),
+        web=msgspec.structs.replace(settings.web, log_level="warning"),
+    )
+    hooks = Hooks(
+        on_ready=_told_demo,
+        watch=Watch.of(own),
+        fill=fill,
+        beside=arrive,
+        on_quit=lambda: _throw_away(folder),
+    )
+    return own, hooks
+
+
+def _throw_away(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _told_ready(ready: Ready) -> None:
+    made = ready.house.made_keys
+    if made is not None:
+        say("Two keys were made for this data folder. They are shown this once and kept only as digests.")
+        say(f"  private  {made.private}  queries, ingest, management")
+        say(f"  public   {made.public}  ingest only")
+    say(_ready_line(ready))
+
+
+def _told_demo(ready: Ready) -> None:
+    made = ready.house.made_keys
+    key = made.private if made else ready.owner.key
+    say(_ready_line(ready))
+    say(f"\nThe key of this demo: {key}\n\nPaste any of these:\n")
+    for call in calls(ready.owner.url, key):
+        say(f"{call}\n")
+
+
+def _ready_line(ready: Ready) -> str:
+    catalog = ready.house.catalog
+    endpoints = ", ".join(endpoint.name for endpoint in catalog.endpoints())
+    streams = ", ".join(stream.name for stream in catalog.streams())
+    return (
+        f"cordwood {cordwood.__version__} listens on {ready.owner.url}, data in {ready.folder},"
+        f" endpoints: {endpoints or 'none'}; streams: {streams} ({ready.seconds:.2f} s to ready)"
+    )

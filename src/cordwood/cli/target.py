@@ -1,0 +1,51 @@
+"""Which service a command means: a named one, the owner of the data folder, or the folder itself, opened here."""
+
+import argparse
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from cordwood.app.inside import Inside, opened
+from cordwood.cli.sources import add_config, add_data_dir, add_files, loaded_settings
+from cordwood.cli.wire import Answer, Service, Unreachable, add_service, local, named
+from cordwood.folder import DataFolder
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """The service inside this process."""
+
+    inside: Inside
+
+    def send(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer:
+        return Answer(*self.inside.send(method, path, body, headers or {}))
+
+
+def add_target(parser: argparse.ArgumentParser) -> None:
+    add_service(parser)
+    add_data_dir(parser)
+    add_files(parser)
+    add_config(parser)
+
+
+@contextmanager
+def target(arguments: argparse.Namespace) -> Iterator[Service]:
+    """The service that is meant; without one, the data folder is opened in its place."""
+    remote = named(arguments)
+    if remote is not None:
+        yield remote
+        return
+    settings = loaded_settings(arguments).settings
+    owner = local(settings, arguments.key)
+    if owner is not None:
+        yield owner
+        return
+    folder = DataFolder(Path(settings.serve.data_dir))
+    if arguments.data_dir is None and not folder.is_used():
+        raise Unreachable(
+            f"No service runs on {folder.path}, and there is no such data folder.",
+            hint="Start one with `cordwood serve`, or say where it is: --url, or --data-dir.",
+        )
+    with opened(settings) as inside:
+        yield Here(inside)
