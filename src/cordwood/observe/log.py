@@ -6,9 +6,11 @@ from datetime import UTC, datetime
 from typing import BinaryIO
 
 import msgspec
+from msgspec import UNSET
 
 from cordwood.observe.observation import Observation
 
+_LEVEL_MEMBERS = {level: f'"level":"{level}",'.encode() for level in ("debug", "info", "warning", "error")}
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 GATHERED_BYTES = 32 * 1024
 
@@ -26,12 +28,19 @@ class JsonLines:
         self._prefix = b""
 
     def note(self, observation: object) -> None:
-        if not isinstance(observation, Observation) or LEVELS[observation.level] < self._least:
+        if not isinstance(observation, Observation):
+            return
+        level = observation.told_level()
+        if LEVELS[level] < self._least:
             return
         line = self._encoder.encode(observation)
         with self._lock:
-            self._gathered += self._stamp(time.time()) + line[1:] + b"\n"
-            if len(self._gathered) >= GATHERED_BYTES or LEVELS[observation.level] >= LEVELS["warning"]:
+            self._gathered += self._stamp(time.time())
+            if observation.level is UNSET:
+                self._gathered += _LEVEL_MEMBERS[level]
+            self._gathered += line[1:]
+            self._gathered += b"\n"
+            if len(self._gathered) >= GATHERED_BYTES or LEVELS[level] >= LEVELS["warning"]:
                 self._write()
 
     def flush(self) -> None:

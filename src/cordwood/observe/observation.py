@@ -1,14 +1,20 @@
 """Every fact worth noting. The log writes each as a line; the metrics count what they know."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
+
+Level = Literal["debug", "info", "warning", "error"]
 
 
 class Observation(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event"):
     """The `event` of a log line is the tag; `level` decides whether the line is written."""
 
-    level: Literal["debug", "info", "warning", "error"] = "info"
+    usual_level: ClassVar[Level] = "info"
+    level: Level | UnsetType = UNSET
+
+    def told_level(self) -> Level:
+        return self.usual_level if self.level is UNSET else self.level
 
 
 class Requested(Observation, frozen=True, kw_only=True, tag="request"):
@@ -41,7 +47,7 @@ class EngineAsked(Observation, frozen=True, kw_only=True, tag="engine_query"):
     engine: str
     outcome: str
     seconds: float
-    level: Literal["debug", "info", "warning", "error"] = "debug"
+    usual_level: ClassVar[Level] = "debug"
 
 
 class Refreshed(Observation, frozen=True, kw_only=True, tag="refresh"):
@@ -50,7 +56,7 @@ class Refreshed(Observation, frozen=True, kw_only=True, tag="refresh"):
     endpoint: str
     outcome: str
     failures: int = 0
-    level: Literal["debug", "info", "warning", "error"] = "debug"
+    usual_level: ClassVar[Level] = "debug"
 
 
 class Ingested(Observation, frozen=True, kw_only=True, tag="ingest"):
@@ -60,7 +66,7 @@ class Ingested(Observation, frozen=True, kw_only=True, tag="ingest"):
     accepted: int
     duplicates: int = 0
     quarantined: int = 0
-    level: Literal["debug", "info", "warning", "error"] = "debug"
+    usual_level: ClassVar[Level] = "debug"
 
 
 class Broke(Observation, frozen=True, kw_only=True, tag="bug"):
@@ -68,7 +74,7 @@ class Broke(Observation, frozen=True, kw_only=True, tag="bug"):
 
     incident: str
     trace: str
-    level: Literal["debug", "info", "warning", "error"] = "error"
+    usual_level: ClassVar[Level] = "error"
 
 
 class Audited(Observation, frozen=True, kw_only=True, tag="audit"):
@@ -78,7 +84,7 @@ class Audited(Observation, frozen=True, kw_only=True, tag="audit"):
     key: str = ""
     subject: str = ""
     request_id: str = ""
-    level: Literal["debug", "info", "warning", "error"] = "warning"
+    usual_level: ClassVar[Level] = "warning"
 
 
 class Noted(Observation, frozen=True, kw_only=True, tag="notice"):

@@ -1,6 +1,7 @@
 """When two requests ask the same question: exactly what can change the answer, and nothing else."""
 
 import re
+from decimal import Decimal
 from hashlib import sha256
 
 import msgspec
@@ -40,10 +41,13 @@ def normalised(text: str, language: Language) -> str:
 
 
 def _given_values(question: Question) -> list[tuple[str, str, str]]:
-    """Every value that the caller or the file gave, with its type; not the moment of the call."""
-    names = sorted({slot.name for slot in question.statement.slots if slot.parameter is not None})
-    return [(name, *_typed(question.values[name])) for name in names]
+    """Every value that the statement reads, with its type; not the moment of the call."""
+    given = {slot.name for slot in question.statement.slots if slot.parameter is not None}
+    return [(name, *_typed(question.values[name])) for name in sorted(given & question.values.keys())]
 
 
 def _typed(value: object) -> tuple[str, str]:
+    """Equal values of a type are equal texts, however they were written."""
+    if isinstance(value, Decimal):
+        value = value.normalize()
     return type(value).__name__, repr(value)

@@ -1,0 +1,112 @@
+"""A real process, started as anyone would start it, and a client that speaks HTTP to it."""
+
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+PRIVATE, PUBLIC = "journey-private", "journey-public"
+START_SECONDS = 30
+STOP_SECONDS = 30
+
+
+@dataclass
+class Service:
+    """One running cordwood."""
+
+    process: subprocess.Popen[str]
+    url: str
+    data_dir: Path
+    client: httpx.Client
+
+    def stop(self) -> int:
+        """SIGTERM, and the exit code."""
+        self.client.close()
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(STOP_SECONDS)
+
+    def kill(self) -> None:
+        self.client.close()
+        self.process.kill()
+        self.process.wait(STOP_SECONDS)
+
+    def query(self, endpoint: str, **parameters: str) -> httpx.Response:
+        return self.client.get(f"/api/endpoints/query/{endpoint}", params=parameters)
+
+    def rows(self, endpoint: str, **parameters: str) -> list[dict[str, object]]:
+        answer = self.query(endpoint, **parameters)
+        assert answer.status_code == 200, answer.text
+        found = answer.json()["result"]
+        assert isinstance(found, list)
+        return found
+
+    def send(self, stream: str, events: object) -> httpx.Response:
+        return self.client.post("/api/logs", params={"source_name": stream}, json=events)
+
+
+Start = Callable[..., Service]
+
+
+def start_service(data_dir: Path, *arguments: str, env: Mapping[str, str] | None = None) -> Service:
+    """Start `cordwood serve` on a free port and wait for the line that says it listens."""
+    command = [sys.executable, "-m", "cordwood", "serve", "--port", "0", "--data-dir", str(data_dir), *arguments]
+    keys = {"CORDWOOD_KEYS_PRIVATE": PRIVATE, "CORDWOOD_KEYS_PUBLIC": PUBLIC}
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **keys, **(env or {})},
+    )
+    url = _address(process)
+    client = httpx.Client(base_url=url, headers={"X-API-KEY": PRIVATE}, timeout=60)
+    return Service(process, url, data_dir, client)
+
+
+def _address(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    said, deadline = [], time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if select.select([process.stdout], [], [], 0.1)[0]:
+            line = process.stdout.readline()
+            said.append(line)
+            found = re.search(r"listens on (http://\S+?)[,\s]", line)
+            if found:
+                return found[1]
+        if process.poll() is not None:
+            break
+    process.kill()
+    raise AssertionError("cordwood did not start:\n" + "".join(said) + process.stdout.read())
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """One for all tests of a module; each test keeps to projects of its own."""
+    running = start_service(tmp_path_factory.mktemp("journey") / "data")
+    yield running
+    if running.process.poll() is None:
+        running.stop()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts services that the test stops, or that are stopped after it."""
+    started: list[Service] = []
+
+    def start_one(*arguments: str, env: Mapping[str, str] | None = None, data_dir: Path | None = None) -> Service:
+        started.append(start_service(data_dir or tmp_path / "data", *arguments, env=env))
+        return started[-1]
+
+    yield start_one
+    for one in started:
+        if one.process.poll() is None:
+            one.kill()
