@@ -1,0 +1,121 @@
+"""Print the SQL that an engine is given for a query, or what is wrong with it and where.
+
+Without --endpoint the query stands by itself: it reads only its own WITH. With it, it is a sandbox query
+over the endpoint's sub-queries; without SQL, the endpoint's own query is compiled.
+
+examples:
+  echo 'select 1 as one' | cordwood compile -
+  cordwood compile --endpoint logs.all slow.sql
+  cordwood compile --endpoint usage.api-counts
+  cordwood compile --jsonl < queries.jsonl
+  cordwood compile --prelude --engine duckdb
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from cordwood.app.compose import checked_contents
+from cordwood.app.targets import PRELUDES, TARGETS, target_of
+from cordwood.catalog.files import Sources
+from cordwood.cli.terminal import note, say
+from cordwood.errors import Fault, QueryFault, UnknownEndpoint
+from cordwood.sql.compile import Program, compile_alone, compile_sandbox, compile_saved, read_endpoint
+from cordwood.sql.stages import Statement
+from cordwood.sql.target import Target
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", nargs="?", metavar="FILE", help="file of SQL; - is standard input")
+    parser.add_argument("--engine", default="duckdb", choices=sorted(TARGETS), help="whose SQL (default: duckdb)")
+    parser.add_argument("--endpoint", metavar="NAME", help="compile over this endpoint's sub-queries")
+    parser.add_argument("--endpoints", type=Path, metavar="DIR", help="folder of endpoint files of your own")
+    parser.add_argument("--jsonl", action="store_true", help='read lines {"sql": …}, write lines {"sql"} or {"error"}')
+    parser.add_argument("--prelude", action="store_true", help="print the statements that the SQL needs run before it")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.prelude:
+        sys.stdout.write(PRELUDES[arguments.engine])
+        return 0
+    target = target_of(arguments.engine)
+    program = _program(arguments.endpoint, arguments.endpoints) if arguments.endpoint else None
+    if arguments.jsonl:
+        return _run_lines(target, program)
+    return _run_text(arguments.file, target, program)
+
+
+def _program(name: str, folder: Path | None) -> Program:
+    contents = checked_contents(Sources(endpoints=folder))
+    endpoint = contents.endpoint(name)
+    if endpoint is None:
+        known = ", ".join(one.name for one in contents.endpoints)
+        raise UnknownEndpoint(f"There is no endpoint {name!r}.", hint=f"There are: {known}.")
+    return read_endpoint(endpoint)
+
+
+def _run_text(file: str | None, target: Target, program: Program | None) -> int:
+    text = None if file is None and program is not None else _read(file)
+    try:
+        statement = _compiled(text, target, program)
+    except QueryFault as fault:
+        note(_with_caret(fault, text or ""))
+        return 1
+    for line in _facts(statement):
+        say(line)
+    say(statement.sql)
+    return 0
+
+
+def _read(file: str | None) -> str:
+    if file is None or file == "-":
+        return sys.stdin.read()
+    return Path(file).read_text(encoding="utf-8")
+
+
+def _compiled(text: str | None, target: Target, program: Program | None) -> Statement:
+    """Shapes are not known here: every unnest is compiled so that objects and arrays both come out right."""
+    if program is None:
+        return compile_alone(text or "", target)
+    if text is None:
+        return compile_saved(program, target, {})
+    return compile_sandbox(program, text, target, {})
+
+
+def _facts(statement: Statement) -> list[str]:
+    read = [slot for slot in statement.slots if slot.is_read]
+    slots = ", ".join(f"{slot.name} {slot.parameter.type if slot.parameter else 'TIMESTAMP'}" for slot in read)
+    facts = {"parameters": slots, "sub-queries": ", ".join(statement.sub_queries)}
+    return [f"-- {name}: {value}" for name, value in facts.items() if value]
+
+
+def _with_caret(fault: QueryFault, text: str) -> str:
+    lines = [f"{fault.code}: {fault.message}"]
+    if fault.span is not None:
+        written = text.splitlines() or [""]
+        line = written[min(fault.span.line, len(written)) - 1]
+        lead = "".join("\t" if letter == "\t" else " " for letter in line[: fault.span.column - 1])
+        number = f"{fault.span.line} | "
+        lines += [number + line, " " * len(number) + lead + "^"]
+    return "\n".join([*lines, fault.hint] if fault.hint else lines)
+
+
+def _run_lines(target: Target, program: Program | None) -> int:
+    """One answer a line, in the order of the questions; a bad line is answered too."""
+    for line in sys.stdin:
+        if line.strip():
+            say(json.dumps(_answer(line, target, program), ensure_ascii=False))
+    return 0
+
+
+def _answer(line: str, target: Target, program: Program | None) -> Mapping[str, object]:
+    try:
+        text = json.loads(line)["sql"]
+        return {"sql": _compiled(str(text), target, program).sql}
+    except Fault as fault:
+        place = {"line": fault.span.line, "column": fault.span.column} if fault.span else {}
+        return {"error": {"code": fault.code, "message": fault.message, **place}}
+    except (ValueError, KeyError, TypeError):
+        return {"error": {"code": "request.bad-body", "message": 'A line must be a JSON object with "sql".'}}
