@@ -7,7 +7,7 @@ import msgspec
 from cordwood.errors import Fault
 from cordwood.model.rows import Cell
 from cordwood.sql.stages import Statement
-from tests.spec_runner.asking import compiled, given
+from tests.spec_runner.asking import compiled, explained, given
 from tests.spec_runner.page import Case, Fence
 from tests.spec_runner.world import World
 
@@ -36,6 +36,16 @@ def _refused(case: Case, world: World, fence: Fence) -> str:
     return "nothing was refused"
 
 
+def _means(case: Case, world: World, _: Fence) -> str:
+    """The SQL that LQL means."""
+    return explained(case, world.engine.target, world.engine.shapes())
+
+
+def _noticed(case: Case, world: World, _: Fence) -> str:
+    """What the receipt says beside the rows."""
+    return "\n".join(_statement(case, world).notices)
+
+
 def _emitted(case: Case, world: World, _: Fence) -> str:
     """The engine's own text."""
     return _statement(case, world).sql
@@ -53,6 +63,8 @@ def _cell(cell: Cell) -> str:
 ANSWERS: Mapping[str, Callable[[Case, World, Fence], str]] = {
     "rows": _rows,
     "refused": _refused,
+    "means": _means,
+    "noticed": _noticed,
     "duckdb": _emitted,
     "clickhouse": _emitted,
 }

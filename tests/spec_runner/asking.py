@@ -4,6 +4,7 @@ import tomllib
 from collections.abc import Mapping
 from uuid import NAMESPACE_DNS, uuid5
 
+from cordwood.lql.compile import compile_lql, explain_lql
 from cordwood.model.datatype import Kind
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.parameter import Parameter
@@ -27,8 +28,14 @@ def compiled(case: Case, target: Target, shapes: Shapes) -> Statement:
     if sandbox is not None:
         return compile_sandbox(program, sandbox, target, shapes)
     if lql is not None:
-        raise NotImplementedError
+        return compile_lql(program, lql, target, shapes, _zone(case))
     return compile_saved(program, target, shapes)
+
+
+def explained(case: Case, target: Target, shapes: Shapes) -> str:
+    """The SQL that the case's LQL means."""
+    program = read_endpoint(_endpoint(case, case.text("sql") or ""))
+    return explain_lql(program, case.text("lql") or "", target, shapes, _zone(case))
 
 
 def given(case: Case) -> dict[str, str]:
@@ -39,6 +46,10 @@ def given(case: Case) -> dict[str, str]:
 def _endpoint(case: Case, sql: str) -> Endpoint:
     parameters = tuple(Parameter(name, kind) for name, (kind, _) in _declared(case).items())
     return Endpoint("spec", uuid5(NAMESPACE_DNS, "spec"), sql, "1", sandbox=True, parameters=parameters)
+
+
+def _zone(case: Case) -> str:
+    return (case.text("zone") or "UTC").strip()
 
 
 def _declared(case: Case) -> Declared:

@@ -10,10 +10,10 @@ from cordwood.sql.emit import cap, emit
 from cordwood.sql.parse import parse
 from cordwood.sql.program import Program, in_file, parse_endpoint
 from cordwood.sql.resolve.entry import resolve_alone, resolve_saved, resolve_visiting, try_all
-from cordwood.sql.stages import Resolved, Statement
+from cordwood.sql.stages import Parsed, Resolved, Statement
 from cordwood.sql.target import Target
 
-__all__ = ["Program", "compile_alone", "compile_sandbox", "compile_saved", "read_endpoint"]
+__all__ = ["Program", "compile_alone", "compile_sandbox", "compile_saved", "compile_visiting", "read_endpoint"]
 
 Shapes = Mapping[str, Shape]
 
@@ -38,9 +38,12 @@ def compile_saved(program: Program, target: Target, shapes: Shapes) -> Statement
 
 def compile_sandbox(program: Program, text: str, target: Target, shapes: Shapes) -> Statement:
     """A caller's query over the endpoint's sub-queries and nothing else."""
-    return _bounded(
-        lambda: _emitted(resolve_visiting(program, admit(parse(text)), target, shapes), program, target)
-    )
+    return compile_visiting(program, lambda: parse(text), target, shapes)
+
+
+def compile_visiting(program: Program, read: Callable[[], Parsed], target: Target, shapes: Shapes) -> Statement:
+    """A caller's query in whatever language `read` reads; its tree is admitted and resolved like any other."""
+    return _bounded(lambda: _emitted(resolve_visiting(program, admit(read()), target, shapes), program, target))
 
 
 def compile_alone(text: str, target: Target) -> Statement:

@@ -62,6 +62,7 @@ class Statement:
     """An engine's SQL, ready to be bound. `spans` tells where a marked expression stood in the author's text.
 
     `column_types` are BigQuery's: an engine whose own types say less (text for BYTES and JSON) renders by them.
+    `notices` are for the receipt: what the reader of the answer should know of it.
     """
 
     sql: str
@@ -71,6 +72,7 @@ class Statement:
     unseen_paths: tuple[str, ...] = ()
     column_names: tuple[str, ...] = ()
     column_types: tuple[Datatype | None, ...] = ()
+    notices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

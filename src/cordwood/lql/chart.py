@@ -1,0 +1,193 @@
+"""Charts: aggregates by buckets of time and by dimensions, buckets without events filled."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.errors import QuerySyntax
+from cordwood.lql.filters import NUMERIC, TIMESTAMP, Conditions
+from cordwood.lql.known import Known
+from cordwood.lql.query import Aggregate, Bucket, Order, Path, Query, Time, Unit
+from cordwood.lql.template import alias, column, fill, identifier, number, ordered, table
+from cordwood.lql.windows import SECONDS, Bound, Window, truncation, window
+
+# More buckets than this are not made up: the answer would be nothing else.
+MAX_FILLED: Final = 10_000
+
+_DEFAULT_UNIT: Final = Unit.MINUTE
+_CALENDAR_UNITS: Final = frozenset({Unit.MONTH, Unit.YEAR})
+_FILLED: Final = frozenset({"count", "countd", "sum"})
+_CALLS: Final = {
+    "count": "COUNT(@value)",
+    "countd": "COUNT(DISTINCT @value)",
+    "avg": "AVG(@value)",
+    "sum": "SUM(@value)",
+    "min": "MIN(@value)",
+    "max": "MAX(@value)",
+    "p50": "APPROX_QUANTILES(@value, 100)[OFFSET(50)]",
+    "p95": "APPROX_QUANTILES(@value, 100)[OFFSET(95)]",
+    "p99": "APPROX_QUANTILES(@value, 100)[OFFSET(99)]",
+}
+FILL_NOTICE: Final = "buckets without events are filled: count and sum with 0, other aggregates with null"
+UNFILLED_NOTICE: Final = f"buckets without events are left out: there would be more than {MAX_FILLED}"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a chart. `function` is None for what it is grouped by."""
+
+    name: str
+    value: exp.Expr
+    function: str | None = None
+    path: Path | None = None
+
+
+def write_chart(query: Query, known: Known, conditions: Conditions) -> tuple[exp.Select, tuple[str, ...]]:
+    unit = _unit(query)
+    columns = _columns(query, known, conditions, unit)
+    counted = _counted(query, known, conditions, columns)
+    asked = _asked_window(query, conditions) if unit and not query.dimensions else None
+    if asked is None or unit is None:
+        return _in_order(counted, query, known, columns), ()
+    if asked.seconds is not None and asked.seconds / SECONDS[unit] > MAX_FILLED:
+        return _in_order(counted, query, known, columns), (UNFILLED_NOTICE,)
+    return _in_order(_filled(counted, columns, asked, unit), query, known, columns), (FILL_NOTICE,)
+
+
+def _unit(query: Query) -> Unit | None:
+    """By the minute, where nothing else is said."""
+    if query.buckets:
+        return query.buckets[0].unit
+    return None if query.dimensions else _DEFAULT_UNIT
+
+
+def _columns(query: Query, known: Known, conditions: Conditions, unit: Unit | None) -> list[Column]:
+    columns = []
+    if unit is not None:
+        bucket = query.buckets[0] if query.buckets else Bucket(unit)
+        time = conditions.timestamp(Path((TIMESTAMP,), bucket.at))
+        cut = fill(f"TIMESTAMP_TRUNC(@time, {truncation(unit)})", bucket.at, time=time)
+        columns.append(Column(TIMESTAMP, cut))
+    for path in (dimension.path for dimension in query.dimensions):
+        columns += [Column(path.last, conditions.records.column(path), path=path)]
+    aggregates = query.aggregates or (Aggregate("count", None),)
+    for aggregate in aggregates:
+        name = _name(aggregate, alone=len(aggregates) == 1)
+        columns.append(Column(name, _call(aggregate, known, conditions), aggregate.function, aggregate.path))
+    return _checked(columns, known)
+
+
+def _name(aggregate: Aggregate, *, alone: bool) -> str:
+    if alone or aggregate.path is None:
+        return aggregate.function
+    return f"{aggregate.function}_{aggregate.path.last}"
+
+
+def _checked(columns: list[Column], known: Known) -> list[Column]:
+    names: set[str] = set()
+    for made in columns:
+        if made.name.lower() in names:
+            at = made.path.at if made.path else 0
+            raise QuerySyntax(f"Two columns of the chart are called {made.name}.", span=known.span(at))
+        names.add(made.name.lower())
+    return columns
+
+
+def _call(aggregate: Aggregate, known: Known, conditions: Conditions) -> exp.Expr:
+    at = aggregate.at
+    if aggregate.path is None:
+        return fill("COUNT(*)", at)
+    value = conditions.records.column(aggregate.path)
+    if aggregate.function not in {"count", "countd"} and known.kind(aggregate.path) not in NUMERIC:
+        value = fill("SAFE_CAST(@value AS FLOAT64)", at, value=value)
+    return fill(_CALLS[aggregate.function], at, value=value)
+
+
+def _counted(query: Query, known: Known, conditions: Conditions, columns: list[Column]) -> exp.Select:
+    selected = [alias(made.value, made.name) for made in columns]
+    tree = exp.Select(expressions=selected).from_(table(known.sub_query), copy=False)
+    kept = conditions.all(query.filter)
+    conditions.records.join_into(tree)
+    if kept is not None:
+        tree.where(kept, copy=False)
+    grouped = [exp.Literal.number(place) for place, made in enumerate(columns, 1) if made.function is None]
+    return tree.group_by(*grouped, copy=False)
+
+
+def _asked_window(query: Query, conditions: Conditions) -> Window | None:
+    """The window that every event must lie in, when the query gives it both ends."""
+    windows = [window(part, conditions.zone) for part in query.filter.filters if isinstance(part, Time)]
+    lows = [asked.low for asked in windows if asked.low]
+    highs = [asked.high for asked in windows if asked.high]
+    if not lows or not highs:
+        return None
+    seconds = [asked.seconds for asked in windows if asked.seconds is not None]
+    low = Bound(_outermost("GREATEST", lows), is_within=True)
+    high = Bound(_outermost("LEAST", highs), is_within=all(end.is_within for end in highs))
+    return Window(low, high, min(seconds) if seconds else None)
+
+
+def _outermost(function: str, bounds: list[Bound]) -> exp.Expr:
+    if len(bounds) == 1:
+        return bounds[0].time
+    made = fill(f"{function}(@first, @second)", first=bounds[0].time, second=bounds[1].time)
+    for bound in bounds[2:]:
+        made = fill(f"{function}(@made, @next)", made=made, next=bound.time)
+    return made
+
+
+def _filled(counted: exp.Select, columns: list[Column], asked: Window, unit: Unit) -> exp.Select:
+    """Every bucket of the window, with what was counted in it."""
+    selected = [alias(column(("buckets", "bucket")), TIMESTAMP)]
+    for made in columns[1:]:
+        value = column(("counted", made.name))
+        filled = fill("IFNULL(@value, 0)", value=value) if made.function in _FILLED else value
+        selected.append(alias(filled, made.name))
+    buckets = exp.Select(expressions=[alias(_bucket(unit), "bucket")]).from_(_buckets(asked, unit), copy=False)
+    tree = exp.Select(expressions=selected).from_(buckets.subquery("buckets", copy=False), copy=False)
+    same = fill("@counted = @bucket", counted=column(("counted", TIMESTAMP)), bucket=column(("buckets", "bucket")))
+    return tree.join(counted.subquery("counted", copy=False), on=same, join_type="LEFT", copy=False)
+
+
+def _bucket(unit: Unit) -> exp.Expr:
+    return fill("TIMESTAMP(start)") if unit in _CALENDAR_UNITS else column(("start",))
+
+
+def _buckets(asked: Window, unit: Unit) -> exp.Expr:
+    assert asked.low is not None  # noqa: S101 # both ends were looked for
+    assert asked.high is not None  # noqa: S101
+    low = fill(f"TIMESTAMP_TRUNC(@low, {truncation(unit)})", low=asked.low.time)
+    last = "@high" if asked.high.is_within else "TIMESTAMP_SUB(@high, INTERVAL 1 MICROSECOND)"
+    high = fill(last, high=asked.high.time)
+    if unit in _CALENDAR_UNITS:
+        array = fill(f"GENERATE_DATE_ARRAY(DATE(@low), DATE(@high), INTERVAL 1 {unit.upper()})", low=low, high=high)
+    else:
+        step = "7 DAY" if unit is Unit.WEEK else f"1 {unit.upper()}"
+        array = fill(f"GENERATE_TIMESTAMP_ARRAY(@low, @high, INTERVAL {step})", low=low, high=high)
+    return exp.Unnest(expressions=[array], alias=exp.TableAlias(columns=[identifier("start")]), offset=False)
+
+
+def _in_order(tree: exp.Select, query: Query, known: Known, columns: list[Column]) -> exp.Select:
+    """As asked; else by time, and without it the largest first."""
+    if query.orders:
+        return tree.order_by(*[_ordered(order, known, columns) for order in query.orders], copy=False)
+    if columns[0].name == TIMESTAMP and columns[0].path is None:
+        places = [(place, False) for place, made in enumerate(columns, 1) if made.function is None]
+    else:
+        aggregates = [place for place, made in enumerate(columns, 1) if made.function]
+        places = [(aggregates[0], True), *((place, False) for place in range(1, aggregates[0]))]
+    return tree.order_by(*[ordered(number(str(place)), desc) for place, desc in places], copy=False)
+
+
+def _ordered(order: Order, known: Known, columns: list[Column]) -> exp.Expr:
+    wanted = TIMESTAMP if order.path.parts == ("t",) else order.path.last
+    for place, made in enumerate(columns, 1):
+        if made.path == order.path and made.function is None:
+            return ordered(number(str(place)), order.is_descending)
+        if len(order.path.parts) == 1 and made.name.lower() == wanted.lower():
+            return ordered(number(str(place)), order.is_descending)
+    names = ", ".join(made.name for made in columns)
+    raise QuerySyntax(
+        f"The chart has no column {wanted[:60]}.", hint=f"It has: {names}.", span=known.span(order.path.at)
+    )

@@ -1,0 +1,106 @@
+"""LQL over an endpoint's sub-queries: read, written as BigQuery's tree, and compiled like a caller's SQL.
+
+`compile_lql` is the sibling of `sql.compile.compile_sandbox`; whatever is refused is told at its place in the LQL.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from cordwood.errors import QuerySyntax, UnknownName
+from cordwood.lql.known import Keys, Known
+from cordwood.lql.parse import parse
+from cordwood.lql.query import Query
+from cordwood.lql.write import Written, write
+from cordwood.model.datatype import Kind
+from cordwood.model.shape import Shape, ValueKind
+from cordwood.sql.admit import admit
+from cordwood.sql.compile import Program, compile_visiting
+from cordwood.sql.emit import outermost_select
+from cordwood.sql.places import span_at
+from cordwood.sql.records import Records, below
+from cordwood.sql.resolve.entry import resolve_visiting
+from cordwood.sql.scope import Nature, nature_of
+from cordwood.sql.stages import Parsed, Statement
+from cordwood.sql.target import Target
+from cordwood.sql.typing import annotate, kind_of
+
+Shapes = Mapping[str, Shape]
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """What LQL is read with, beside the endpoint: the engine's words, the streams' shapes, the zone of `t:today`."""
+
+    target: Target
+    shapes: Shapes
+    zone: str = "UTC"
+
+
+def compile_lql(program: Program, text: str, target: Target, shapes: Shapes, zone: str = "UTC") -> Statement:
+    """A caller's LQL over the endpoint's sub-queries and nothing else."""
+    written = _written(program, text, Readers(target, shapes, zone))
+    statement = compile_visiting(program, lambda: Parsed(written.tree, text), target, shapes)
+    return replace(statement, notices=written.notices)
+
+
+def explain_lql(program: Program, text: str, target: Target, shapes: Shapes, zone: str = "UTC") -> str:
+    """The SQL that the LQL means, in BigQuery's dialect."""
+    return _written(program, text, Readers(target, shapes, zone)).tree.sql("bigquery", pretty=True)
+
+
+def _written(program: Program, text: str, readers: Readers) -> Written:
+    if not text.strip():
+        raise QuerySyntax("The query is empty.", hint="Write it as in f:edge_logs error.", span=span_at(text, 0))
+    query = parse(text)
+    sub_query = _sub_query(program, query, text)
+    return write(query, _known(program, sub_query, text, readers), readers.zone)
+
+
+def _sub_query(program: Program, query: Query, text: str) -> str:
+    names = {name.lower(): name for name in program.names}
+    offered = ", ".join(program.names)
+    if query.source is not None:
+        found = names.get(query.source.name.lower())
+        if found is None:
+            raise UnknownName(
+                f"There is no sub-query {query.source.name[:60]}.",
+                hint=f"There are: {offered}." if names else "The endpoint has none.",
+                span=span_at(text, query.source.at),
+            )
+        return found
+    if len(names) != 1:
+        what = f"The endpoint has several sub-queries: {offered}." if names else "The endpoint has no sub-query."
+        hint = f"Say which one to ask, as in f:{program.names[0]}." if names else "It can be asked in SQL only."
+        raise QuerySyntax(what, hint=hint, span=span_at(text, 0))
+    return program.names[0]
+
+
+def _known(program: Program, sub_query: str, text: str, readers: Readers) -> Known:
+    """What the sub-query yields, learnt by resolving `SELECT *` of it."""
+    table = exp.Table(this=exp.to_identifier(sub_query, quoted=True))
+    everything = exp.Select(expressions=[exp.Star()]).from_(table, copy=False)
+    resolved = resolve_visiting(program, admit(Parsed(everything, text)), readers.target, readers.shapes)
+    annotate(resolved.tree)
+    columns = outermost_select(resolved.tree).expressions
+    natures = {column.alias_or_name.lower(): nature_of(column) for column in columns}
+    records = Records(readers.shapes)
+    return Known(
+        sub_query,
+        {column.alias_or_name: _kind(column, natures[column.alias_or_name.lower()]) for column in columns},
+        lambda keys: _has_array(records, natures.get(keys[0].lower()), keys),
+        text,
+    )
+
+
+def _kind(column: exp.Expr, nature: Nature) -> Kind:
+    """What cannot be told is taken as it comes, by use."""
+    return Kind.VARIANT if nature.is_event else kind_of(column) or Kind.VARIANT
+
+
+def _has_array(records: Records, nature: Nature | None, keys: Keys) -> bool:
+    if nature is None or not nature.is_event:
+        return False
+    kinds = records.kinds(below(nature, keys[1:]) if len(keys) > 1 else nature)
+    return kinds is None or ValueKind.ARRAY in kinds

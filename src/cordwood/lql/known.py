@@ -1,0 +1,45 @@
+"""What is known of the sub-query that is asked: its columns, their types, and where arrays have been seen."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from cordwood.errors import Span, UnknownName
+from cordwood.lql.query import Path
+from cordwood.model.datatype import Kind
+from cordwood.sql.places import span_at
+
+Keys = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """`kinds` by the column's spelling; `has_array` says whether an array was seen at a column's path."""
+
+    sub_query: str
+    kinds: Mapping[str, Kind]
+    has_array: Callable[[Keys], bool]
+    text: str
+
+    def has(self, name: str) -> bool:
+        return self._spelling(name) is not None
+
+    def kind(self, path: Path) -> Kind:
+        """The type of what lies at the path; UnknownName when the sub-query does not yield it."""
+        first = path.parts[0]
+        spelling = self._spelling(first)
+        if spelling is None:
+            raise self.unknown(first, path.at)
+        return self.kinds[spelling] if len(path.parts) == 1 else Kind.VARIANT
+
+    def span(self, at: int) -> Span:
+        return span_at(self.text, at)
+
+    def unknown(self, name: str, at: int) -> UnknownName:
+        names = list(self.kinds)
+        close = get_close_matches(name.lower(), [known.lower() for known in names], n=1)
+        hint = f"Did you mean {close[0]}?" if close else f"It has: {', '.join(names)}. Inside metadata: m.{name}."
+        return UnknownName(f"{self.sub_query} has no column {name[:60]}.", hint=hint, span=self.span(at))
+
+    def _spelling(self, name: str) -> str | None:
+        return next((known for known in self.kinds if known.lower() == name.lower()), None)

@@ -1,0 +1,163 @@
+"""Times as LQL says them, to bounds on a timestamp."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.lql.query import Moment, Operator, Period, Relative, Shorthand, Time, Unit
+from cordwood.lql.template import all_of, fill, literal
+
+SECONDS: Final = {
+    Unit.SECOND: 1,
+    Unit.MINUTE: 60,
+    Unit.HOUR: 3600,
+    Unit.DAY: 86_400,
+    Unit.WEEK: 7 * 86_400,
+    Unit.MONTH: 30 * 86_400,
+    Unit.YEAR: 365 * 86_400,
+}
+# Further back there is no calendar to count in: the window has no beginning.
+_FARTHEST_SECONDS: Final = 1500 * 365 * 86_400
+_CLOCK_UNITS: Final = frozenset({Unit.SECOND, Unit.MINUTE, Unit.HOUR})
+_TRUNCATIONS: Final = {Unit.WEEK: "ISOWEEK"}
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """An end of a window, itself within or not."""
+
+    time: exp.Expr
+    is_within: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """`seconds` is about how long it is, where that can be told without the clock."""
+
+    low: Bound | None
+    high: Bound | None
+    seconds: float | None = None
+
+
+def window(asked: Time, zone: str) -> Window:
+    if isinstance(asked.when, Shorthand):
+        return _relative(asked.when, zone, asked.at)
+    return _absolute(asked.operator, asked.when, asked.at)
+
+
+def condition(column: exp.Expr, within: Window, at: int) -> exp.Expr:
+    """Whether the timestamp lies in the window."""
+    low, high = within.low, within.high
+    if low and high and low.is_within and high.is_within:
+        if low.time == high.time:
+            return fill("@column = @time", at, column=column, time=low.time)
+        return fill("@column BETWEEN @low AND @high", at, column=column, low=low.time, high=high.time)
+    ends = []
+    if low:
+        template = "@column >= @time" if low.is_within else "@column > @time"
+        ends.append(fill(template, at, column=column, time=low.time))
+    if high:
+        template = "@column <= @time" if high.is_within else "@column < @time"
+        ends.append(fill(template, at, column=column, time=high.time))
+    return all_of(ends) if ends else fill("@column IS NOT NULL", at, column=column)
+
+
+def truncation(unit: Unit) -> str:
+    """BigQuery's word for the beginning of the unit; LQL's weeks begin on Monday."""
+    return _TRUNCATIONS.get(unit, unit.upper())
+
+
+def _absolute(operator: Operator, period: Period, at: int) -> Window:
+    low = Bound(_literal(period.low.time, at), is_within=True)
+    end = _end(period.high, at)
+    match operator:
+        case Operator.GREATER:
+            return Window(Bound(end.time, is_within=not end.is_within), None)
+        case Operator.GREATER_OR_EQUAL:
+            return Window(low, None)
+        case Operator.LESS:
+            return Window(None, Bound(low.time, is_within=False))
+        case Operator.LESS_OR_EQUAL:
+            return Window(None, end)
+        case _:
+            return Window(low, end, (period.high.time - period.low.time).total_seconds())
+
+
+def _end(moment: Moment, at: int) -> Bound:
+    """The end of a day, hour or minute is the beginning of the next; after the last day there is none."""
+    if moment.unit is None:
+        return Bound(_literal(moment.time, at), is_within=True)
+    length = timedelta(seconds=SECONDS[moment.unit])
+    if moment.time > datetime.max.replace(tzinfo=UTC) - length:
+        return Bound(_literal(datetime.max.replace(tzinfo=UTC), at), is_within=True)
+    return Bound(_literal(moment.time + length, at), is_within=False)
+
+
+def _literal(time: datetime, at: int) -> exp.Expr:
+    return fill("CAST(@text AS TIMESTAMP)", at, text=literal(time.isoformat(" "), at))
+
+
+def _relative(asked: Shorthand, zone: str, at: int) -> Window:
+    now = Bound(fill("CURRENT_TIMESTAMP()", at), is_within=True)
+    match asked.kind:
+        case Relative.NOW:
+            low = fill("TIMESTAMP_TRUNC(CURRENT_TIMESTAMP(), SECOND)", at)
+            return Window(_from(low), _before(fill("TIMESTAMP_ADD(@low, INTERVAL 1 SECOND)", at, low=low)), 1)
+        case Relative.TODAY:
+            return Window(_from(_day(0, zone, at)), _before(_day(1, zone, at)), SECONDS[Unit.DAY])
+        case Relative.YESTERDAY:
+            return Window(_from(_day(-1, zone, at)), _before(_day(0, zone, at)), SECONDS[Unit.DAY])
+        case Relative.THIS:
+            return Window(_from(_truncated(asked.unit, zone, at)), now, SECONDS[asked.unit])
+        case Relative.LAST:
+            seconds = (asked.count + 1) * SECONDS[asked.unit]
+            began = _from(_back(asked, zone, at)) if seconds < _FARTHEST_SECONDS else None
+            return Window(began, now, seconds)
+
+
+def _from(time: exp.Expr) -> Bound:
+    return Bound(time, is_within=True)
+
+
+def _before(time: exp.Expr) -> Bound:
+    return Bound(time, is_within=False)
+
+
+def _back(asked: Shorthand, zone: str, at: int) -> exp.Expr:
+    """Now, cut to the unit (to the day from weeks on), less so many units."""
+    unit, count = asked.unit.upper(), asked.count
+    if asked.unit in _CLOCK_UNITS:
+        cut = _truncated(asked.unit, zone, at)
+        return fill(f"TIMESTAMP_SUB(@cut, INTERVAL {count} {unit})", at, cut=cut)
+    today = _today(zone, at)
+    return _utc(fill(f"DATETIME_SUB(@today, INTERVAL {count} {unit})", at, today=today), zone, at)
+
+
+def _truncated(unit: Unit, zone: str, at: int) -> exp.Expr:
+    if zone == "UTC" or unit in {Unit.SECOND, Unit.MINUTE}:
+        return fill(f"TIMESTAMP_TRUNC(CURRENT_TIMESTAMP(), {truncation(unit)})", at)
+    local = fill("CURRENT_DATETIME(@zone)", at, zone=zone)
+    return _utc(fill(f"DATETIME_TRUNC(@local, {truncation(unit)})", at, local=local), zone, at)
+
+
+def _day(offset: int, zone: str, at: int) -> exp.Expr:
+    """The beginning of a day, counted from today: days of a zone may have 23 or 25 hours."""
+    today = _today(zone, at)
+    if offset:
+        function = "DATETIME_ADD" if offset > 0 else "DATETIME_SUB"
+        today = fill(f"{function}(@today, INTERVAL {abs(offset)} DAY)", at, today=today)
+    return _utc(today, zone, at)
+
+
+def _today(zone: str, at: int) -> exp.Expr:
+    if zone == "UTC":
+        return fill("DATETIME_TRUNC(CURRENT_DATETIME(), DAY)", at)
+    return fill("DATETIME_TRUNC(CURRENT_DATETIME(@zone), DAY)", at, zone=zone)
+
+
+def _utc(local: exp.Expr, zone: str, at: int) -> exp.Expr:
+    if zone == "UTC":
+        return fill("TIMESTAMP(@local)", at, local=local)
+    return fill("TIMESTAMP(@local, @zone)", at, local=local, zone=zone)
