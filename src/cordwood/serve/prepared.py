@@ -4,9 +4,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from cordwood.lql.compile import compile_lql
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.shape import Shape
-from cordwood.serve.ask import SandboxText
+from cordwood.serve.ask import Language, SandboxText
 from cordwood.sql.compile import Program, compile_sandbox, compile_saved, read_endpoint
 from cordwood.sql.stages import Statement
 from cordwood.sql.target import Target
@@ -42,6 +43,8 @@ class Prepared:
         program = self._program(endpoint)
         if sandbox is None:
             statement = compile_saved(program, self._target, shapes)
+        elif sandbox.language is Language.LQL:
+            statement = compile_lql(program, sandbox.text, self._target, shapes)
         else:
             statement = compile_sandbox(program, sandbox.text, self._target, shapes)
         self._statements[(endpoint.revision, sandbox)] = _Kept(statement, _versions(statement, shapes))

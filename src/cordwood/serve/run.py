@@ -8,7 +8,7 @@ from cordwood.errors import TooManyBytes
 from cordwood.model.rows import Row, Rows
 from cordwood.serve.ask import Ask
 from cordwood.serve.finished import Finished, Receipt
-from cordwood.sql.stages import Question
+from cordwood.sql.stages import Question, Statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Run:
         return Receipt(
             rows=self._row_count,
             truncated=f"max_rows={job.limits.max_rows}" if self._rows.truncated else None,
-            notices=tuple(f"path never seen: {path}" for path in job.question.statement.unseen_paths),
+            notices=_notices(job.question.statement),
             revision=job.ask.endpoint.revision,
             made_us=job.asked_us,
             compile_seconds=job.compile_seconds,
@@ -59,6 +59,10 @@ class Run:
         for batch in batches:
             self._row_count += len(batch)
             yield batch
+
+
+def _notices(statement: Statement) -> tuple[str, ...]:
+    return (*(f"path never seen: {path}" for path in statement.unseen_paths), *statement.notices)
 
 
 def start(job: Job, engine: Engine, cancel: Cancel) -> Run:
