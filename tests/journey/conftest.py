@@ -2,7 +2,6 @@
 
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -21,11 +20,12 @@ STOP_SECONDS = 30
 
 @dataclass
 class Service:
-    """One running cordwood."""
+    """One running cordwood; what it prints goes to `output`."""
 
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[bytes]
     url: str
     data_dir: Path
+    output: Path
     client: httpx.Client
 
     def stop(self) -> int:
@@ -38,6 +38,11 @@ class Service:
         self.client.close()
         self.process.kill()
         self.process.wait(STOP_SECONDS)
+
+    def stop_and_read(self) -> str:
+        """All that it printed in its life."""
+        self.stop()
+        return self.output.read_text()
 
     def query(self, endpoint: str, **parameters: str) -> httpx.Response:
         return self.client.get(f"/api/endpoints/query/{endpoint}", params=parameters)
@@ -60,32 +65,27 @@ def start_service(data_dir: Path, *arguments: str, env: Mapping[str, str] | None
     """Start `cordwood serve` on a free port and wait for the line that says it listens."""
     command = [sys.executable, "-m", "cordwood", "serve", "--port", "0", "--data-dir", str(data_dir), *arguments]
     keys = {"CORDWOOD_KEYS_PRIVATE": PRIVATE, "CORDWOOD_KEYS_PUBLIC": PUBLIC}
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, **keys, **(env or {})},
-    )
-    url = _address(process)
+    output = data_dir.with_name(f"{data_dir.name}.{time.monotonic_ns()}.log")
+    with output.open("wb") as out:
+        process = subprocess.Popen(
+            command, stdout=out, stderr=subprocess.STDOUT, env={**os.environ, **keys, **(env or {})}
+        )
+    url = _address(process, output)
     client = httpx.Client(base_url=url, headers={"X-API-KEY": PRIVATE}, timeout=60)
-    return Service(process, url, data_dir, client)
+    return Service(process, url, data_dir, output, client)
 
 
-def _address(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    said, deadline = [], time.monotonic() + START_SECONDS
+def _address(process: "subprocess.Popen[bytes]", output: Path) -> str:
+    deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
-        if select.select([process.stdout], [], [], 0.1)[0]:
-            line = process.stdout.readline()
-            said.append(line)
-            found = re.search(r"listens on (http://\S+?)[,\s]", line)
-            if found:
-                return found[1]
+        found = re.search(r"listens on (http://\S+?)[,\s]", output.read_text())
+        if found:
+            return found[1]
         if process.poll() is not None:
             break
+        time.sleep(0.02)
     process.kill()
-    raise AssertionError("cordwood did not start:\n" + "".join(said) + process.stdout.read())
+    raise AssertionError("cordwood did not start:\n" + output.read_text())
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,8 @@ from cordwood.access import require_ingest
 from cordwood.errors import BadParameter, UnknownStream
 from cordwood.ingest.accept import Accepted
 from cordwood.model.stream import Stream
+from cordwood.observe.observation import Ingested
+from cordwood.observe.observer import Observer
 from cordwood.web.asgi import Request, Response
 from cordwood.web.body import read_body
 from cordwood.web.credentials import presented
@@ -22,7 +24,7 @@ NAMED_IN_QUERY = ("source_name", "collection_name", "source", "collection")
 NAMED_IN_HEADER = (b"x-source", b"x-collection")
 
 
-async def ingest(request: Request, rooms: Rooms, options: WebOptions) -> Response:
+async def ingest(request: Request, rooms: Rooms, options: WebOptions, observer: Observer) -> Response:
     query = pairs(request.query_string, "query string")
     caller = rooms.access.who(presented(request, query))
     request.facts["key"] = caller.key_id
@@ -33,11 +35,19 @@ async def ingest(request: Request, rooms: Rooms, options: WebOptions) -> Respons
     request.facts["stream"] = stream.name
     body = await read_body(request, options)
     content_type = request.header(b"content-type") or ""
-    return _logged(await rooms.intake.accept(stream, content_type, body, caller.pins or None), request)
+    accepted = await rooms.intake.accept(stream, content_type, body, caller.pins or None)
+    observer.note(
+        Ingested(
+            stream=stream.name,
+            accepted=accepted.accepted,
+            duplicates=accepted.duplicates,
+            quarantined=accepted.quarantined,
+        )
+    )
+    return _logged(accepted)
 
 
-def _logged(accepted: Accepted, request: Request) -> Response:
-    request.facts["rows"] = accepted.accepted
+def _logged(accepted: Accepted) -> Response:
     told = {
         "message": "Logged!",
         "accepted": accepted.accepted,

@@ -29,6 +29,7 @@ class Place:
     standing: Standing
     options: WebOptions
     metrics: Metrics
+    observer: Observer
 
     def rooms(self) -> Rooms:
         """The rooms, when requests are taken."""
@@ -56,7 +57,7 @@ async def _query(request: Request, place: Place, address: str) -> Response:
 
 
 async def _ingest(request: Request, place: Place, _: str) -> Response:
-    return await ingest(request, place.rooms(), place.options)
+    return await ingest(request, place.rooms(), place.options, place.observer)
 
 
 async def _health(_: Request, place: Place, __: str) -> Response:
@@ -103,7 +104,7 @@ def found(request: Request) -> tuple[Route, str]:
 
 def application(standing: Standing, observer: Observer, options: WebOptions, metrics: Metrics) -> Application:
     """The ASGI application: answers 503 until `standing` is opened with its rooms."""
-    place = Place(standing, options, metrics)
+    place = Place(standing, options, metrics, observer)
 
     async def respond(request: Request) -> Response:
         route, address = found(request)

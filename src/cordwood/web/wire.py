@@ -4,7 +4,6 @@ The stock protocol answers an address over 64 KiB, or a request it cannot read, 
 application is told of what was too long, and what cannot be read at all gets the body that every error has.
 """
 
-from urllib.parse import quote_from_bytes
 from uuid import uuid4
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -17,8 +16,6 @@ from cordwood.web.problems import refusal
 MAX_REQUEST_LINE_BYTES = 64 * 1024
 AROUND_THE_ADDRESS_BYTES = len("GET  HTTP/1.1")
 MAX_HEADER_BYTES = 64 * 1024
-
-PRINTABLE_ASCII = bytes(range(0x21, 0x7F)).decode()
 
 
 class Wire(HttpToolsProtocol):
@@ -42,10 +39,6 @@ class Wire(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        if not self.url.isascii():
-            # Bytes outside ASCII are not allowed in an address, but their meaning is plain.
-            self.url = quote_from_bytes(self.url, safe=PRINTABLE_ASCII).encode()
-            self._address_bytes = max(self._address_bytes, len(self.url))
         fault = self._bound_passed()
         if fault is not None:
             mark_fault(self.scope, fault)

@@ -1,0 +1,149 @@
+"""Events over HTTP: which stream, which key, how large, in which coding."""
+
+import gzip
+import itertools
+import json
+import zlib
+
+import httpx
+import pytest
+from backports import zstd
+
+from tests.journey.conftest import PUBLIC, Service
+from tests.journey.test_http_queries import EDGE, http, told
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def project() -> str:
+    return f"ingested{next(_numbers)}"
+
+
+def event(project: str) -> dict[str, object]:
+    return {"event_message": "hello", "project": project, "metadata": {"request": {"path": "/"}}}
+
+
+@pytest.mark.parametrize("path", ["/api/logs", "/logs", "/api/events"])
+@pytest.mark.parametrize("place", ["source_name", "source", "collection_name", "collection"])
+def test_the_stream_is_named_in_the_query_string(service: Service, project: str, path: str, place: str) -> None:
+    answer = service.client.post(path, params={place: EDGE}, json=event(project))
+    assert answer.status_code == 200
+    expected = {"message": "Logged!", "accepted": 1, "duplicates": 0, "quarantined": 0, "reasons": []}
+    assert answer.json() == expected
+    assert len(service.rows("logs.all", project=project)) == 1
+
+
+@pytest.mark.parametrize("header", ["x-source", "x-collection"])
+def test_or_in_a_header(service: Service, project: str, header: str) -> None:
+    assert service.client.post("/api/logs", headers={header: EDGE}, json=event(project)).status_code == 200
+
+
+def test_the_query_string_goes_before_the_header(service: Service, project: str) -> None:
+    answer = service.client.post(
+        "/api/logs", params={"source": EDGE}, headers={"x-source": "nothing"}, json=event(project)
+    )
+    assert answer.status_code == 200
+
+
+def test_the_keys_of_an_event_never_choose_the_stream(service: Service, project: str) -> None:
+    answer = service.send(EDGE, {**event(project), "source_name": "postgres.logs", "source": "x"})
+    assert answer.status_code == 200
+    assert len(service.rows("logs.all", project=project)) == 1
+
+
+def test_no_stream_is_400(service: Service, project: str) -> None:
+    told(service.client.post("/api/logs", json=event(project)), 400, "request.bad-parameter")
+
+
+def test_an_unknown_stream_is_404_with_the_nearest_name(service: Service, project: str) -> None:
+    error = told(service.send("cloudflare.logs.prd", event(project)), 404, "request.unknown-stream")
+    assert EDGE in str(error["hint"])
+
+
+def test_a_public_key_may_send_events(service: Service, project: str) -> None:
+    url = f"{service.url}/api/logs?source_name={EDGE}"
+    assert httpx.post(url, headers={"X-API-KEY": PUBLIC}, json=event(project)).status_code == 200
+
+
+def test_the_key_is_checked_before_the_body_is_read(service: Service) -> None:
+    """The body never comes, and the answer does."""
+    said = http(
+        service,
+        f"POST /api/logs?source_name={EDGE}&api_key=x HTTP/1.1",
+        "Authorization: Bearer wrong",
+        "Content-Type: application/json",
+        "Content-Length: 1000000",
+    )
+    assert said.startswith(b"HTTP/1.1 401 ")
+
+
+@pytest.mark.parametrize(
+    ("coding", "compress"),
+    [
+        ("gzip", gzip.compress),
+        ("GZIP", gzip.compress),
+        ("deflate", zlib.compress),
+        ("deflate", lambda body: zlib.compress(body, wbits=-15)),
+        ("zstd", zstd.compress),
+        ("identity", bytes),
+        ("gzip, zstd", lambda body: zstd.compress(gzip.compress(body))),
+        ("gzip", lambda body: gzip.compress(body[:10]) + gzip.compress(body[10:])),
+    ],
+)
+def test_a_body_may_be_compressed(service: Service, project: str, coding: str, compress: object) -> None:
+    assert callable(compress)
+    body = compress(json.dumps([event(project)] * 3).encode())
+    headers = {"Content-Encoding": coding, "Content-Type": "application/json"}
+    answer = service.client.post("/api/logs", params={"source_name": EDGE}, content=body, headers=headers)
+    assert answer.json()["accepted"] == 3, answer.text
+
+
+def test_a_coding_that_is_not_read_is_415(service: Service) -> None:
+    headers = {"Content-Encoding": "br", "Content-Type": "application/json"}
+    answer = service.client.post("/api/logs", params={"source_name": EDGE}, content=b"{}", headers=headers)
+    told(answer, 415, "request.unsupported-media")
+
+
+@pytest.mark.parametrize("body", [b"not gzip", gzip.compress(b'{"a":1}')[:-9]])
+def test_a_broken_coding_is_400(service: Service, body: bytes) -> None:
+    headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+    answer = service.client.post("/api/logs", params={"source_name": EDGE}, content=body, headers=headers)
+    told(answer, 400, "request.bad-body")
+
+
+def test_a_body_over_16_mib_is_413(service: Service) -> None:
+    headers = {"Content-Type": "application/json"}
+    body = b" " * (16 * 2**20 + 1)
+    answer = service.client.post("/api/logs", params={"source_name": EDGE}, content=body, headers=headers)
+    told(answer, 413, "request.too-large")
+
+
+def test_a_body_over_16_mib_that_does_not_say_so_is_413(service: Service) -> None:
+    headers = {"Content-Type": "application/json"}
+    pieces = iter([b" " * 2**20] * 17)
+    answer = service.client.post("/api/logs", params={"source_name": EDGE}, content=pieces, headers=headers)
+    told(answer, 413, "request.too-large")
+
+
+@pytest.mark.parametrize(("coding", "compress"), [("gzip", gzip.compress), ("zstd", zstd.compress)])
+def test_a_bomb_is_413(service: Service, coding: str, compress: object) -> None:
+    assert callable(compress)
+    headers = {"Content-Encoding": coding, "Content-Type": "application/json"}
+    body = compress(b" " * (129 * 2**20))
+    answer = service.client.post("/api/logs", params={"source_name": EDGE}, content=body, headers=headers)
+    told(answer, 413, "request.too-large")
+
+
+def test_an_unknown_type_is_415(service: Service) -> None:
+    headers = {"Content-Type": "application/pdf"}
+    answer = service.client.post("/api/logs", params={"source_name": EDGE}, content=b"x", headers=headers)
+    told(answer, 415, "request.unsupported-media")
+
+
+def test_broken_json_is_400_and_stores_nothing(service: Service, project: str) -> None:
+    headers = {"Content-Type": "application/json"}
+    body = json.dumps([event(project)]).encode()[:-1] + b",{]"
+    answer = service.client.post("/api/logs", params={"source_name": EDGE}, content=body, headers=headers)
+    told(answer, 400, "request.bad-body")
+    assert service.rows("logs.all", project=project) == []

@@ -1,0 +1,229 @@
+"""Saved queries over HTTP: addresses, keys, parameters, and the one shape of every error."""
+
+import itertools
+import socket
+from collections.abc import Callable
+from uuid import uuid5
+
+import httpx
+import pytest
+
+from cordwood.catalog.endpoint_file import NAMESPACE
+from tests.journey.conftest import PUBLIC, Service
+
+EDGE = "cloudflare.logs.prod"
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def project(service: Service) -> str:
+    """A project that only this test knows, with one edge event."""
+    name = f"project{next(_numbers)}"
+    event = {
+        "id": f"event-of-{name}",
+        "timestamp": "2026-01-02T03:04:05.000006Z",
+        "event_message": "GET | 200",
+        "project": name,
+        "metadata": {"request": {"path": "/rest/v1/t", "url": f"https://{name}.example.co/rest/v1/t"}},
+    }
+    assert service.send(EDGE, [event]).json()["accepted"] == 1
+    return name
+
+
+def told(answer: httpx.Response, status: int, code: str) -> dict[str, object]:
+    """Every error has RFC 9457's members and `error`, whatever the route."""
+    assert answer.status_code == status, answer.text
+    body = answer.json()
+    error = body["error"]
+    assert (body["status"], error["code"], error["status"]) == (status, status, code)
+    assert body["detail"] == error["message"]
+    assert body["type"].endswith(code)
+    assert {"title", "instance"} <= body.keys()
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.headers["access-control-allow-origin"] == "*"
+    assert answer.headers["x-request-id"] in body["instance"]
+    assert isinstance(error, dict)
+    return error
+
+
+def test_rows_come_in_select_order_under_result(service: Service, project: str) -> None:
+    answer = service.query("logs.all", project=project)
+    assert answer.headers["content-type"] == "application/json; charset=utf-8"
+    assert list(answer.json()) == ["result"]
+    row = answer.json()["result"][0]
+    assert list(row) == ["id", "timestamp", "event_message", "metadata"]
+    assert row["timestamp"] == 1767323045000006
+    assert row["metadata"][0]["request"][0]["path"] == "/rest/v1/t"
+
+
+@pytest.mark.parametrize("path", ["/api/endpoints/query/", "/endpoints/query/", "/api/endpoints/query/name/"])
+def test_every_address_of_the_incumbent_answers(service: Service, project: str, path: str) -> None:
+    answer = service.client.get(path + "logs.all", params={"project": project})
+    assert len(answer.json()["result"]) == 1
+
+
+def test_the_uuid_is_as_good_as_the_name_in_any_case(service: Service, project: str) -> None:
+    uuid = str(uuid5(NAMESPACE, "logs.all"))
+    assert service.rows(uuid, project=project) == service.rows(uuid.upper(), project=project)
+    assert len(service.rows(uuid, project=project)) == 1
+
+
+def test_parameters_may_come_in_a_form_or_a_json_object(service: Service, project: str) -> None:
+    by_form = service.client.post("/api/endpoints/query/logs.all", data={"project": project})
+    by_json = service.client.post("/api/endpoints/query/logs.all", json={"project": project, "unknown": None})
+    assert len(by_form.json()["result"]) == len(by_json.json()["result"]) == 1
+
+
+def test_the_body_of_a_post_goes_before_its_query_string(service: Service, project: str) -> None:
+    answer = service.client.post("/api/endpoints/query/logs.all?project=nobody", json={"project": project})
+    assert len(answer.json()["result"]) == 1
+
+
+def test_the_last_of_a_repeated_name_wins_and_unknown_names_are_ignored(service: Service, project: str) -> None:
+    answer = service.client.get(f"/api/endpoints/query/logs.all?project=nobody&project={project}&ref=x&project_tier=")
+    assert len(answer.json()["result"]) == 1
+
+
+def test_head_has_the_headers_of_get_and_no_body(service: Service, project: str) -> None:
+    get = service.query("logs.all", project=project)
+    head = service.client.head("/api/endpoints/query/logs.all", params={"project": project})
+    assert head.status_code == 200
+    assert head.content == b""
+    for name in ("content-length", "etag", "content-type", "cordwood-rows"):
+        assert head.headers[name] == get.headers[name]
+
+
+@pytest.mark.parametrize(
+    "present",
+    [
+        lambda key: {"headers": {"X-API-KEY": key}},
+        lambda key: {"headers": {"Authorization": f"Bearer {key}"}},
+        lambda key: {"headers": {"Authorization": f"bearer {key}", "X-API-KEY": "wrong"}},
+        lambda key: {"params": {"api_key": key, "project": "default"}},
+        lambda key: {"headers": {"Authorization": "Basic abc", "X-API-KEY": key}},
+    ],
+)
+def test_a_key_may_be_presented_in_three_places(service: Service, present: Callable[[str], dict[str, object]]) -> None:
+    asked: dict[str, object] = {"params": {"project": "default"}, **present("journey-private")}
+    answer = httpx.get(f"{service.url}/api/endpoints/query/logs.all", **asked)  # type: ignore[arg-type]
+    assert answer.status_code == 200
+
+
+def test_no_key_is_401_with_a_challenge(service: Service) -> None:
+    answer = httpx.get(f"{service.url}/api/endpoints/query/logs.all?project=default")
+    told(answer, 401, "request.no-key")
+    assert answer.headers["www-authenticate"].startswith("Bearer")
+
+
+@pytest.mark.parametrize(
+    "headers", [{"X-API-KEY": "wrong"}, {"Authorization": "Bearer wrong", "X-API-KEY": "journey-private"}]
+)
+def test_a_wrong_key_is_401_and_no_other_is_tried(service: Service, headers: dict[str, str]) -> None:
+    answer = httpx.get(f"{service.url}/api/endpoints/query/logs.all?project=default", headers=headers)
+    told(answer, 401, "request.bad-key")
+
+
+def test_a_public_key_may_not_query(service: Service) -> None:
+    url = f"{service.url}/api/endpoints/query/logs.all?project=default"
+    told(httpx.get(url, headers={"X-API-KEY": PUBLIC}), 403, "request.forbidden")
+
+
+def test_an_unknown_endpoint_is_404_with_the_nearest_name(service: Service) -> None:
+    assert "logs.all" in str(told(service.query("logs.al"), 404, "request.unknown-endpoint")["hint"])
+
+
+def test_a_missing_parameter_is_400_and_named(service: Service) -> None:
+    assert "project" in str(told(service.query("logs.all"), 400, "request.bad-parameter")["message"])
+
+
+def test_a_value_outside_what_is_allowed_is_400_and_named(service: Service) -> None:
+    error = told(service.query("usage.api-counts", project="p", interval="weekly"), 400, "request.bad-parameter")
+    for part in ("interval", "weekly", "hourly"):
+        assert part in str(error["message"])
+
+
+def test_an_invalid_regular_expression_is_400(service: Service) -> None:
+    told(service.query("usage.api-counts", project="(", interval="daily"), 400, "request.bad-parameter")
+
+
+@pytest.mark.parametrize("query", ["project=%zz", "project=%", "project=a%F", "project=%ff", "%zz=1"])
+def test_a_broken_percent_encoding_is_400(service: Service, query: str) -> None:
+    raw = http(service, f"GET /api/endpoints/query/logs.all?{query} HTTP/1.1")
+    assert raw.startswith(b"HTTP/1.1 400 ")
+    assert b"request.bad-parameter" in raw
+
+
+def test_a_broken_percent_encoding_in_the_path_is_400(service: Service) -> None:
+    assert http(service, "GET /api/endpoints/query/%zz HTTP/1.1").startswith(b"HTTP/1.1 400 ")
+
+
+def test_an_unknown_address_is_404(service: Service) -> None:
+    told(service.client.get("/api/nothing"), 404, "request.unknown-route")
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH"])
+def test_an_address_says_which_methods_it_takes(service: Service, method: str) -> None:
+    answer = service.client.request(method, "/api/endpoints/query/logs.all")
+    told(answer, 405, "request.bad-method")
+    assert answer.headers["allow"] == "GET, HEAD, POST, OPTIONS"
+
+
+@pytest.mark.parametrize("path", ["/api/endpoints/query/logs.all", "/api/logs", "/health"])
+def test_a_preflight_needs_no_key_and_names_our_headers(service: Service, path: str) -> None:
+    asked = {"Origin": "https://page.example", "Access-Control-Request-Method": "GET"}
+    answer = httpx.options(service.url + path, headers=asked)
+    assert answer.status_code == 204
+    assert answer.headers["access-control-allow-origin"] == "*"
+    assert "access-control-allow-credentials" not in answer.headers
+    assert "X-API-KEY" in answer.headers["access-control-allow-headers"]
+    assert "LF-ENDPOINT-REDACT-PII" in answer.headers["access-control-allow-headers"]
+
+
+def http(service: Service, request_line: str, *headers: str, body: bytes = b"") -> bytes:
+    """What the process says to bytes that no client library would send."""
+    lines = [request_line, "Host: x", "X-API-KEY: journey-private", "Connection: close", *headers, "", ""]
+    host, _, port = service.url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall("\r\n".join(lines).encode() + body)
+        said = b""
+        while piece := connection.recv(65536):
+            said += piece
+    return said
+
+
+def test_a_request_line_of_64_kib_is_served(service: Service) -> None:
+    line = "GET /api/endpoints/query/logs.all?project=default&x={} HTTP/1.1"
+    filler = "y" * (64 * 1024 - len(line.format("")))
+    assert http(service, line.format(filler)).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("size", [64 * 1024 + 1, 70 * 1024, 1024 * 1024])
+def test_a_longer_request_line_is_414_in_the_shape_of_all_errors(service: Service, size: int) -> None:
+    line = "GET /api/endpoints/query/logs.all?project=default&x={} HTTP/1.1"
+    said = http(service, line.format("y" * (size - len(line.format("")))))
+    assert said.startswith(b"HTTP/1.1 414 ")
+    assert b'"request.address-too-long"' in said
+
+
+def test_headers_without_end_are_431(service: Service) -> None:
+    said = http(service, "GET /health HTTP/1.1", "X-Long: " + "y" * 100_000)
+    assert said.startswith(b"HTTP/1.1 431 ")
+
+
+@pytest.mark.parametrize("line", ["GARBAGE", "GET /a b HTTP/1.1", "FOO /health HTTP/1.1", "GET /health?é HTTP/1.1"])
+def test_what_is_no_http_gets_the_shape_of_all_errors_too(service: Service, line: str) -> None:
+    said = http(service, line)
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert b'"request.malformed"' in said
+
+
+def test_a_request_id_is_made_or_echoed(service: Service) -> None:
+    made = [service.client.get("/livez").headers["x-request-id"] for _ in range(2)]
+    assert made[0] != made[1]
+    echoed = service.client.get("/livez", headers={"X-Request-Id": "trace-me-7"})
+    assert echoed.headers["x-request-id"] == "trace-me-7"
+
+
+def test_a_request_id_that_could_break_a_log_is_not_echoed(service: Service) -> None:
+    answer = service.client.get("/livez", headers={"X-Request-Id": "x" * 200})
+    assert answer.headers["x-request-id"] != "x" * 200
