@@ -1,5 +1,6 @@
 """Lets through one query made only of permitted parts and functions; unknown means no."""
 
+from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Final
 
@@ -12,17 +13,14 @@ from cordwood.sql.stages import Admitted, Parsed
 
 # Functions that sqlglot keeps no written name of, and that only their own words can have made.
 _NAMELESS: Final = frozenset(
-    "And Array Case Cast Coalesce Concat Exists Extract Floor GroupConcat If JSONArray JSONObject NetFunc Or ParseJSON"
-    " SafeFunc StrToTime Struct Substring TimestampFromParts TryCast TsOrDsToDate TsOrDsToDatetime TsOrDsToTime"
-    " TsOrDsToTimestamp Unnest WeekStart Ceil Pivot Xor CurrentTimestamp CurrentDate CurrentDatetime CurrentTime Case"
-    " Any All Ceil Trim Mod StrPosition Anonymous".split()
+    ["And", "Array", "Case", "Cast", "Coalesce", "Concat", "Exists", "Extract", "Floor", "GroupConcat", "If", "JSONArray", "JSONObject", "NetFunc", "Or", "ParseJSON", "SafeFunc", "StrToTime", "Struct", "Substring", "TimestampFromParts", "TryCast", "TsOrDsToDate", "TsOrDsToDatetime", "TsOrDsToTime", "TsOrDsToTimestamp", "Unnest", "WeekStart", "Ceil", "Pivot", "Xor", "CurrentTimestamp", "CurrentDate", "CurrentDatetime", "CurrentTime", "Case", "Any", "All", "Ceil", "Trim", "Mod", "StrPosition", "Anonymous"]
 )
-_NAMESPACES: Final = {exp.NetFunc: "NET.", exp.SafeFunc: ""}
+_NAMESPACES: Final[Mapping[type[exp.Expr], str]] = {exp.NetFunc: "NET.", exp.SafeFunc: ""}
 
 
 def admit(parsed: Parsed) -> Admitted:
     """QueryRefused with the place and what would be allowed, for the first part that is not."""
-    if not isinstance(parsed.tree, exp.Query) or isinstance(parsed.tree, exp.Table):
+    if not isinstance(parsed.tree, (exp.Select, exp.SetOperation, exp.Subquery)):
         kind = type(parsed.tree).__name__.upper()
         raise _refused(parsed.tree, parsed.text, f"{kind} is refused: only a query can be sent.", "Send one SELECT.")
     for node in parsed.tree.walk():
@@ -74,8 +72,7 @@ def _written_name(node: exp.Expr, text: str) -> str:
     """The word that made the function, from the text itself, else sqlglot's name of it."""
     if "start" in node.meta and "end" in node.meta:
         return text[node.meta["start"] : node.meta["end"] + 1].strip("`").upper()
-    names = type(node).sql_names() if hasattr(type(node), "sql_names") else [type(node).__name__]
-    return str(names[0]).upper()
+    return node.sql_name() if isinstance(node, exp.Func) else type(node).__name__.upper()
 
 
 def _check_function(node: exp.Expr, name: str, text: str) -> None:

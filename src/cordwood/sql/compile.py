@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Collection, Mapping
 
-from cordwood.errors import QueryFault, QueryRefused
+from sqlglot.errors import SqlglotError
+
+from cordwood.errors import QueryFault, QueryRefused, QueryUnsupported
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.shape import Shape
 from cordwood.sql.admit import admit
@@ -60,6 +62,7 @@ def _bounded(stages: Callable[[], Statement]) -> Statement:
     try:
         return stages()
     except RecursionError as error:
-        raise QueryRefused(
-            "The query is nested too deeply.", hint="Split it into sub-queries in WITH."
-        ) from error
+        raise QueryRefused("The query is nested too deeply.", hint="Split it into sub-queries in WITH.") from error
+    except (SqlglotError, ValueError, TypeError, AttributeError, LookupError) as error:
+        # Trees take forms that no list foresees: what trips over one is not supported, and the log has the rest.
+        raise QueryUnsupported("This query takes a form that is not supported.") from error

@@ -3,9 +3,10 @@
 import re
 from typing import Final
 
-from sqlglot import exp, tokens
+from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokenizer_core import Token
 
 from cordwood.errors import QueryFault, QueryRefused, QuerySyntax, Span
 from cordwood.sql.places import span_at
@@ -23,15 +24,11 @@ _BIGQUERY: Final = Dialect.get_or_raise("bigquery")
 _OPENING: Final = frozenset({"(", "[", "{"})
 _CLOSING: Final = frozenset({")", "]", "}"})
 _REREAD: Final = frozenset(
-    "array bigdecimal bignumeric bool boolean bytes char date datetime decimal enum float float64 int int64 integer"
-    " json map nested numeric object range safe string struct text time timestamp tuple varchar vector".split()
+    ["array", "bigdecimal", "bignumeric", "bool", "boolean", "bytes", "char", "date", "datetime", "decimal", "enum", "float", "float64", "int", "int64", "integer", "json", "map", "nested", "numeric", "object", "range", "safe", "string", "struct", "text", "time", "timestamp", "tuple", "varchar", "vector"]
 )
 _BEGINNINGS: Final = frozenset({"select", "with", "from", "("})
 _OTHER_STATEMENTS: Final = frozenset(
-    "alter analyze assert attach begin call checkpoint commit copy create deallocate declare delete describe desc detach"
-    " drop end eval execute exec explain export force grant import insert install kill load loop merge pivot pragma"
-    " prepare raise refresh rename replace reset return revoke rollback set show start summarize table truncate undrop"
-    " unpivot update use vacuum values while".split()
+    ["alter", "analyze", "assert", "attach", "begin", "call", "checkpoint", "commit", "copy", "create", "deallocate", "declare", "delete", "describe", "desc", "detach", "drop", "end", "eval", "execute", "exec", "explain", "export", "force", "grant", "import", "insert", "install", "kill", "load", "loop", "merge", "pivot", "pragma", "prepare", "raise", "refresh", "rename", "replace", "reset", "return", "revoke", "rollback", "set", "show", "start", "summarize", "table", "truncate", "undrop", "unpivot", "update", "use", "vacuum", "values", "while"]
 )
 _TOKEN: Final = re.compile(r" but got <Token.*>$")
 _PLACE: Final = re.compile(r"(?:from|at) (?:line )?(\d+):(\d+)|Line (\d+), Col: (\d+)")
@@ -51,9 +48,9 @@ def parse(text: str) -> Parsed:
     return Parsed(tree, text)
 
 
-def _tokens(text: str) -> list[tokens.Token]:
+def _tokens(text: str) -> list[Token]:
     try:
-        found: list[tokens.Token] = _BIGQUERY.tokenize(text)
+        found: list[Token] = _BIGQUERY.tokenize(text)
     except TokenError as error:
         raise _unreadable(error, text) from error
     return found
@@ -64,11 +61,11 @@ def _unreadable(error: TokenError, text: str) -> QuerySyntax:
     place = _PLACE.search(message)
     span = Span(int(place[1] or place[3]), int(place[2] or place[4]) + 1) if place else span_at(text, len(text))
     if message.startswith("Missing"):
-        return QuerySyntax(f"{message.split(' from ')[0]}: what was opened here is never closed.", span=span)
+        return QuerySyntax(f"{message.split(' from ', maxsplit=1)[0]}: what was opened here is never closed.", span=span)
     return QuerySyntax("The text cannot be read as SQL.", hint="A quote may be left open.", span=span)
 
 
-def _check_beginning(first: tokens.Token, text: str) -> None:
+def _check_beginning(first: Token, text: str) -> None:
     word = first.text.lower()
     if word in _BEGINNINGS:
         return
@@ -78,7 +75,7 @@ def _check_beginning(first: tokens.Token, text: str) -> None:
     raise QuerySyntax(f'Syntax error: a query begins with SELECT or WITH, not with "{word[:40]}".', span=span)
 
 
-def _check_work(found: list[tokens.Token], text: str) -> None:
+def _check_work(found: list[Token], text: str) -> None:
     """Refuse, before parsing, what would make the parser nest deeply or read again and again."""
     if len(found) > MAX_TOKENS:
         raise QueryRefused(f"The query has more than {MAX_TOKENS} words.", span=span_at(text, found[MAX_TOKENS].start))
@@ -102,7 +99,7 @@ def _too_deep(span: Span | None) -> QueryRefused:
     return QueryRefused("The query is nested too deeply.", hint="Split it into sub-queries in WITH.", span=span)
 
 
-def _one_statement(found: list[tokens.Token], text: str) -> exp.Expr:
+def _one_statement(found: list[Token], text: str) -> exp.Expr:
     try:
         trees = [tree for tree in _BIGQUERY.parser().parse(found, text) if tree is not None]
     except ParseError as error:
@@ -118,7 +115,7 @@ def _one_statement(found: list[tokens.Token], text: str) -> exp.Expr:
     return trees[0]
 
 
-def _second_statement(found: list[tokens.Token], text: str) -> QueryFault:
+def _second_statement(found: list[Token], text: str) -> QueryFault:
     ends = [index for index, token in enumerate(found) if token.text == ";"]
     place = next((found[index + 1].start for index in ends if index + 1 < len(found)), 0)
     return QueryRefused("Only one statement can be sent.", hint="Send one SELECT.", span=span_at(text, place))

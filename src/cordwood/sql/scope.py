@@ -1,6 +1,8 @@
 """Which names a query may see at some place: relations, their columns, the records they expose."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from sqlglot import exp
 
@@ -150,7 +152,7 @@ def _of_aggregated(node: exp.Expr) -> Nature:
     return Nature(element=nature_of(node.this))
 
 
-_DERIVED = {
+_DERIVED: Final[Mapping[type[exp.Expr], Callable[[exp.Expr], Nature]]] = {
     exp.Alias: _of_this,
     exp.Paren: _of_this,
     exp.AnyValue: _of_this,

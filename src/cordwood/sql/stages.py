@@ -13,7 +13,7 @@ from cordwood.model.parameter import Parameter
 class Parsed:
     """A tree of one text, with its places; nothing is known of it but that it parses."""
 
-    tree: exp.Expression
+    tree: exp.Expr
     text: str
 
 
@@ -21,7 +21,7 @@ class Parsed:
 class Admitted:
     """One read-only query of permitted nodes and functions whose tables all stand in scope."""
 
-    tree: exp.Expression
+    tree: exp.Expr
     text: str
     sub_queries: tuple[str, ...] = ()
 
@@ -30,7 +30,7 @@ class Admitted:
 class Resolved:
     """Every name is a column, a path of an event, or a typed slot; every expression has a type."""
 
-    tree: exp.Expression
+    tree: exp.Expr
     text: str
     sub_queries: tuple[str, ...] = ()
     unseen_paths: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class Resolved:
 class Lowered:
     """BigQuery's meaning in the target's own words: printing it is all that is left."""
 
-    tree: exp.Expression
+    tree: exp.Expr
     resolved: Resolved
 
 

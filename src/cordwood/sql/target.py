@@ -30,5 +30,5 @@ class Target(Protocol):
     def lower(self, resolved: Resolved) -> Lowered:
         """Put BigQuery's meaning into this engine's words, or raise QueryUnsupported with the place."""
 
-    def print(self, tree: exp.Expression) -> str:
+    def print(self, tree: exp.Expr) -> str:
         """Print a lowered tree. Must be pure, and must print slots as this engine's named parameters."""

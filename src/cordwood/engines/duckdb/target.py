@@ -27,6 +27,6 @@ class DuckDBTarget:
         annotate(tree)
         return Lowered(RULES.lower(tree), resolved)
 
-    def print(self, tree: exp.Expression) -> str:
+    def print(self, tree: exp.Expr) -> str:
         generator = self._printer()
         return print_tree(tree.copy(), lambda node: generator.generate(node, copy=False))

@@ -158,12 +158,14 @@ def resolve_order(owner: exp.Expr, place: Place, aliases: Aliases) -> None:
     if order is None:
         return
     after = Place(place.work, place.names, place.scope, aliases.meanings())
+    # The columns of SELECT AS STRUCT become one: no ordinal can name them.
+    by_place = not owner.args.get("kind")
     for ordered in order.expressions:
         item = ordered.this
-        ordinal = aliases.ordinal(item, place)
+        ordinal = aliases.ordinal(item, place) if by_place else None
         if ordinal is None:
             resolve_expression(item, after)
-            ordinal = aliases.same(ordered.this)
+            ordinal = aliases.same(ordered.this) if by_place else None
         if ordinal is not None:
             ordered.set("this", ordinal)
 

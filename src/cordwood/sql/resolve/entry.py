@@ -5,14 +5,14 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from cordwood.errors import QueryRefused
 from cordwood.model.datatype import Kind
 from cordwood.model.shape import Shape
 from cordwood.sql.program import Program
 from cordwood.sql.records import Records
 from cordwood.sql.resolve.queries import read_cte, resolve_query
+from cordwood.sql.resolve.tables import as_table
 from cordwood.sql.resolve.work import Cte, Names, Work
-from cordwood.sql.stages import Admitted, Resolved
+from cordwood.sql.stages import Admitted, Lowered, Resolved
 from cordwood.sql.target import StreamTable, Target
 
 
@@ -45,21 +45,22 @@ class _SubQueries:
 def resolve_saved(program: Program, target: Target, shapes: Mapping[str, Shape]) -> Resolved:
     owner, saved = _owner(program, target, shapes)
     tree = program.final.copy()
+    as_table(tree)
     resolve_query(owner, tree, Names(), None)
     return _resolved(owner, saved, tree)
 
 
-def resolve_visiting(
-    program: Program, admitted: Admitted, target: Target, shapes: Mapping[str, Shape]
-) -> Resolved:
+def resolve_visiting(program: Program, admitted: Admitted, target: Target, shapes: Mapping[str, Shape]) -> Resolved:
     owner, saved = _owner(program, target, shapes)
     visitor = replace(owner, text=admitted.text, may_read_streams=False)
+    as_table(admitted.tree)
     resolve_query(visitor, admitted.tree, Names(), None)
     return _resolved(visitor, saved, admitted.tree)
 
 
 def resolve_alone(admitted: Admitted, target: Target) -> Resolved:
     work = Work(admitted.text, target, Records({}), {}, resolve_query, is_timeless=True)
+    as_table(admitted.tree)
     resolve_query(work, admitted.tree, Names(), None)
     return Resolved(admitted.tree, admitted.text)
 
@@ -112,8 +113,8 @@ class _Outline:
     def stream_table(self, stream: str) -> StreamTable:
         return StreamTable(stream, _COLUMNS, "extras")
 
-    def lower(self, resolved: Resolved) -> "object":
-        raise QueryRefused("An outline cannot be run.")
+    def lower(self, resolved: Resolved) -> Lowered:
+        return Lowered(resolved.tree, resolved)
 
     def print(self, tree: exp.Expr) -> str:
         return tree.sql("bigquery")

@@ -11,7 +11,8 @@ from cordwood.sql.parameters import moment, slot
 from cordwood.sql.records import elements
 from cordwood.sql.resolve import names as of_names
 from cordwood.sql.resolve.work import Names, Work
-from cordwood.sql.scope import Nature, Scope, nature_of
+from cordwood.sql.scope import Field, Nature, Relation, Scope, nature_of
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -51,10 +52,14 @@ class _Walk:
 
     def query(self, node: exp.Expr) -> None:
         place = self.place
-        place.work.query(place.work, node, place.names, place.scope)
+        scope = place.scope
+        if place.aliases:
+            fields = {name: Field(name, value, nature_of(value)) for name, value in place.aliases.items()}
+            scope = Scope(parent=scope, relations=[Relation("", fields)])
+        place.work.query(place.work, node, place.names, scope)
 
     def column(self, node: exp.Expr) -> None:
-        parts = list(node.parts) if isinstance(node, exp.Column) else []
+        parts = name_parts(node)
         if isinstance(node.this, exp.Star):
             raise self.place.work.refuse(node, '"*" cannot stand here.')
         aliased = self._alias(parts)
@@ -71,7 +76,7 @@ class _Walk:
         """A chain of names is one name; anything else before the dot is a value with fields."""
         root, parts = _flattened(node)
         if isinstance(root, exp.Column) and not isinstance(root.this, exp.Star):
-            named = [*root.parts, *parts]
+            named = [*name_parts(root), *parts]
             aliased = self._alias(named)
             meaning = aliased if aliased is not None else of_names.meaning(self.place.work, named, self.place.scope)
             node.replace(meaning)
@@ -97,7 +102,9 @@ class _Walk:
     def _only_record(self, node: exp.Expr, nature: Nature) -> exp.Expr | None:
         """An object is an array of one record: its first element is itself."""
         index = node.expressions[0] if len(node.expressions) == 1 else None
-        is_first = isinstance(index, exp.Literal) and not index.is_string and index.this == str(node.args.get("offset") or 0)
+        is_first = (
+            isinstance(index, exp.Literal) and not index.is_string and index.this == str(node.args.get("offset") or 0)
+        )
         kinds = self.place.work.records.kinds(nature)
         if not is_first or kinds is None or ValueKind.ARRAY in kinds:
             return None
@@ -133,6 +140,12 @@ def as_elements(work: Work, value: exp.Expr) -> None:
         made = event_elements(value.copy(), only_arrays=only_arrays)
         made.meta["nature"] = Nature(element=elements(nature))
         value.replace(made)
+
+
+def name_parts(column: exp.Expr) -> list[exp.Identifier]:
+    """The parts of a dotted name, outermost first."""
+    found = [column.args.get(key) for key in ("catalog", "db", "table", "this")]
+    return [part for part in found if isinstance(part, exp.Identifier)]
 
 
 def _flattened(node: exp.Expr) -> tuple[exp.Expr, list[exp.Identifier]]:

@@ -10,6 +10,13 @@ from cordwood.sql.resolve.work import Work
 from cordwood.sql.scope import Field, Relation, Scope
 
 
+def add_condition(select: exp.Expr, condition: exp.Expr) -> None:
+    """One more condition in WHERE."""
+    where = select.args.get("where")
+    whole = condition if where is None else exp.and_(where.this, condition, copy=False)
+    select.set("where", exp.Where(this=whole))
+
+
 def is_plain_truth(on: exp.Expr | None) -> bool:
     return on is None or (isinstance(on, exp.Boolean) and bool(on.this))
 

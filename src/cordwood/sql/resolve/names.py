@@ -181,7 +181,9 @@ def _step(work: Work, path: tuple[exp.Expr, Nature], part: exp.Identifier) -> li
 def unknown(work: Work, parts: Parts, scope: Scope | None) -> UnknownName:
     dotted = ".".join(part.name for part in parts)
     return UnknownName(
-        f'"{dotted}" is unknown here.', hint=_nearest_hint(parts[0].name, visible(work, scope)), span=work.span(parts[0])
+        f'"{dotted}" is unknown here.',
+        hint=_nearest_hint(parts[0].name, visible(work, scope)),
+        span=work.span(parts[0]),
     )
 
 

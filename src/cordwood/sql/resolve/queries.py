@@ -12,9 +12,12 @@ from cordwood.sql.resolve.clauses import (
     resolve_projections,
 )
 from cordwood.sql.resolve.expressions import Place, resolve_expression
+from cordwood.sql.resolve.joins import add_condition
+from cordwood.sql.resolve.sets import combined
 from cordwood.sql.resolve.sources import read_from
+from cordwood.sql.resolve.tables import as_table
 from cordwood.sql.resolve.work import Cte, Names, Output, Work
-from cordwood.sql.scope import Field, Nature, Relation, Scope
+from cordwood.sql.scope import Field, Relation, Scope
 
 
 def resolve_query(work: Work, node: exp.Expr, names: Names, parent: Scope | None) -> list[Output]:
@@ -58,7 +61,7 @@ def _put_first(select: exp.Expr, written: exp.Expr, place: Place) -> None:
     select.set("where", written)
     resolve_expression(written.this, place)
     if drops is not None:
-        select.where(drops.this, copy=False)
+        add_condition(select, drops.this)
 
 
 def _resolve_distinct(select: exp.Expr, place: Place) -> None:
@@ -68,14 +71,14 @@ def _resolve_distinct(select: exp.Expr, place: Place) -> None:
 
 
 _RESOLVED = frozenset(
-    "with_ expressions from_ joins where group having qualify windows distinct order limit offset kind".split()
+    ["with_", "expressions", "from_", "joins", "where", "group", "having", "qualify", "windows", "distinct", "order", "limit", "offset", "kind"]
 )
 
 
 def _resolve_rest(select: exp.Expr, place: Place) -> None:
     """Any clause not known above must not pass unresolved."""
     for key, value in select.args.items():
-        if value and key not in _RESOLVED and not (key == "operation_modifiers"):
+        if value and key not in _RESOLVED and key != "operation_modifiers":
             where = value[0] if isinstance(value, list) and value else value
             node = where if isinstance(where, exp.Expr) else select
             raise place.work.unsupported(node, key.strip("_").replace("_", " ").upper())
@@ -91,8 +94,7 @@ def _set_operation(work: Work, node: exp.Expr, names: Names, parent: Scope | Non
         right = resolve_query(work, operation.expression, names, parent)
         if operation is not node:
             _inner_modifiers(work, operation, outputs, names, parent)
-        if not operation.args.get("by_name"):
-            outputs = [_merged(*pair) for pair in zip(outputs, right, strict=False)] + outputs[len(right) :]
+        outputs = combined(work, operation, outputs, right)
     return outputs
 
 
@@ -102,17 +104,12 @@ def _inner_modifiers(work: Work, node: exp.Expr, outputs: list[Output], names: N
     resolve_limits(node, place)
 
 
-def _merged(left: Output, right: Output) -> Output:
-    nature = left.nature
-    if right.nature.is_event:
-        nature = Nature(origins=nature.origins | right.nature.origins, fields=nature.fields, element=nature.element)
-    return Output(left.name, nature)
-
-
 def _of_outputs(outputs: list[Output], parent: Scope | None) -> Scope:
     """ORDER BY after a set operation sees its columns, and writes them without a table."""
     fields = {
-        output.name.lower(): Field(output.name, exp.Column(this=exp.to_identifier(output.name, quoted=True)), output.nature)
+        output.name.lower(): Field(
+            output.name, exp.Column(this=exp.to_identifier(output.name, quoted=True)), output.nature
+        )
         for output in outputs
     }
     return Scope(parent=parent, relations=[Relation("", fields)])
@@ -122,9 +119,30 @@ def _read_with(work: Work, node: exp.Expr, names: Names, parent: Scope | None) -
     with_ = node.args.get("with_")
     if with_ is None:
         return names
+    recursive = bool(with_.args.get("recursive"))
+    if recursive:
+        with_.set("expressions", _by_dependency(with_.expressions))
     for cte in with_.expressions:
-        names = names.with_cte(cte.alias, read_cte(work, cte, names, parent, recursive=bool(with_.args.get("recursive"))))
+        names = names.with_cte(cte.alias, read_cte(work, cte, names, parent, recursive=recursive))
     return names
+
+
+def _by_dependency(ctes: list[exp.Expr]) -> list[exp.Expr]:
+    """In WITH RECURSIVE a sub-query may read one that stands after it."""
+    by_name = {cte.alias.lower(): cte for cte in ctes}
+    ordered: dict[str, exp.Expr] = {}
+
+    def place(name: str, waiting: frozenset[str]) -> None:
+        if name in ordered or name in waiting:
+            return
+        for table in by_name[name].find_all(exp.Table):
+            if table.name.lower() in by_name:
+                place(table.name.lower(), waiting | {name})
+        ordered[name] = by_name[name]
+
+    for name in by_name:
+        place(name, frozenset())
+    return list(ordered.values())
 
 
 def read_cte(work: Work, cte: exp.Expr, names: Names, parent: Scope | None, *, recursive: bool) -> Cte:
@@ -132,19 +150,21 @@ def read_cte(work: Work, cte: exp.Expr, names: Names, parent: Scope | None, *, r
     if columns:
         raise work.unsupported(cte, "A list of columns after a name in WITH")
     name = work.unique(cte.alias)
+    is_value = as_table(cte.this)
     if recursive and isinstance(cte.this, exp.SetOperation):
         names = names.with_cte(cte.alias, Cte(name, _anchor(work, cte.this, names, parent)))
     outputs = work.query(work, cte.this, names, parent)
     cte.set("alias", exp.TableAlias(this=exp.to_identifier(name, quoted=True)))
-    return Cte(name, outputs, is_open=any(not output.name for output in outputs))
+    return Cte(name, outputs, is_open=any(not output.name for output in outputs), is_value=is_value)
 
 
 def _anchor(work: Work, union: exp.Expr, names: Names, parent: Scope | None) -> list[Output]:
     """The columns of a recursive sub-query are those of its first part, which cannot read it."""
-    first = union
+    kept = set(work.spelt)
+    first = union.copy()
+    names = _read_with(work, first, names, parent)
     while isinstance(first, exp.SetOperation):
         first = first.this
-    kept = set(work.spelt)
-    outputs = work.query(work, first.copy(), names, parent)
+    outputs = work.query(work, first, names, parent)
     work.spelt = kept
     return outputs

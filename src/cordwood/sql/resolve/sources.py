@@ -5,14 +5,11 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from cordwood.errors import QueryRefused
-from cordwood.model.shape import ELEMENT, ValueKind
+from cordwood.model.shape import ValueKind
 from cordwood.sql.nodes import is_record
-from cordwood.sql.records import below
 from cordwood.sql.resolve import tables
 from cordwood.sql.resolve.expressions import Place, as_elements, resolve_expression
-from cordwood.sql.resolve.joins import is_plain_truth, keep_row, using_to_on
-from cordwood.sql.resolve.names import meaning
+from cordwood.sql.resolve.joins import add_condition, is_plain_truth, keep_row, using_to_on
 from cordwood.sql.resolve.work import Names, Work
 from cordwood.sql.scope import Field, Nature, Relation, Scope, nature_of
 
@@ -40,7 +37,7 @@ def read_from(select: exp.Expr, work: Work, names: Names, parent: Scope | None) 
         _read_chain(reader, from_.this, joins)
         select.set("joins", [join for join in joins if join.args.get("this") is not None])
         for drop in reader.drops:
-            select.where(drop, copy=False)
+            add_condition(select, drop)
     return reader.scope
 
 
@@ -101,7 +98,9 @@ def _read_item(reader: Reader, source: exp.Expr) -> None:
     elif isinstance(source, exp.Subquery):
         _read_subquery(reader, source)
     else:
-        raise reader.work.refuse(source, "This cannot stand in FROM.", "Read a sub-query, a SELECT in brackets or UNNEST.")
+        raise reader.work.refuse(
+            source, "This cannot stand in FROM.", "Read a sub-query, a SELECT in brackets or UNNEST."
+        )
 
 
 def _read_inner_joins(reader: Reader, source: exp.Expr, joins: list[exp.Expr]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from sqlglot import exp
 
 from cordwood.sql.resolve import names as of_names
-from cordwood.sql.resolve.expressions import Place, resolve_expression
+from cordwood.sql.resolve.expressions import Place, name_parts, resolve_expression
 from cordwood.sql.scope import Field, Nature, Relation, Scope, nature_of
 
 
@@ -46,7 +46,7 @@ def _excepted(name: exp.Expr) -> str:
 def _check_named(item: exp.Expr, place: Place, fields: list[Field], named: set[str]) -> None:
     missing = named - {field.name.lower() for field in fields}
     if missing:
-        name = exp.to_identifier(sorted(missing)[0])
+        name = exp.to_identifier(min(missing))
         name.meta.update(item.meta)
         raise of_names.unknown(place.work, [name], place.scope)
 
@@ -66,7 +66,7 @@ def _fields(item: exp.Expr, place: Place) -> list[Field] | None:
         if any(relation.is_open for relation in place.scope.relations):
             return None
         return list(_everything(place))
-    parts = list(item.parts)[:-1] if isinstance(item, exp.Column) else []
+    parts = name_parts(item)
     relation = place.scope.relation(parts[0].name) if len(parts) == 1 else None
     if relation is not None and relation.is_open:
         return None

@@ -66,29 +66,51 @@ def _read_cte(scope: Scope, table: exp.Expr, cte: Cte) -> None:
     alias = table.alias or table.name
     table.set("this", exp.to_identifier(cte.name, quoted=True))
     name_source(table, alias)
-    scope.relations.append(_relation(alias, cte.outputs, is_open=cte.is_open or bool(table.args.get("pivots"))))
+    is_open = cte.is_open or bool(table.args.get("pivots"))
+    scope.relations.append(_relation(alias, cte.outputs, is_open=is_open, is_value=cte.is_value))
 
 
 def read_derived(work: Work, names: Names, scope: Scope, source: exp.Expr) -> None:
     """A SELECT in brackets. It sees outer queries only through correlation, as BigQuery has it: not its siblings."""
     pivots = source.args.get("pivots")
+    is_value = as_table(source.this)
     outputs = work.query(work, source.this, names, scope.parent)
     alias = source.alias or work.unique("_derived")
     name_source(source, alias)
-    scope.relations.append(_relation(alias, outputs, is_open=bool(pivots) or any(not out.name for out in outputs)))
+    is_open = bool(pivots) or any(not output.name for output in outputs)
+    scope.relations.append(_relation(alias, outputs, is_open=is_open, is_value=is_value))
 
 
 def name_source(source: exp.Expr, alias: str) -> None:
     source.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
 
 
-def _relation(alias: str, outputs: list[Output], *, is_open: bool) -> Relation:
+def as_table(query: exp.Expr) -> bool:
+    """The rows of SELECT AS STRUCT are rows like others; those of SELECT AS VALUE are values: whether they are."""
+    leaves = [query]
+    is_value = False
+    while leaves:
+        leaf = leaves.pop()
+        if isinstance(leaf, exp.SetOperation):
+            leaves += [leaf.this, leaf.expression]
+        elif isinstance(leaf, exp.Subquery):
+            leaves.append(leaf.this)
+        elif isinstance(leaf, exp.Select) and leaf.args.get("kind"):
+            is_value = is_value or leaf.args["kind"] == "VALUE"
+            leaf.set("kind", None)
+    return is_value
+
+
+def _relation(alias: str, outputs: list[Output], *, is_open: bool, is_value: bool = False) -> Relation:
     fields: dict[str, Field] = {}
     for output in outputs:
         column = exp.Column(
             this=exp.to_identifier(output.name, quoted=True), table=exp.to_identifier(alias, quoted=True)
         )
         fields.setdefault(output.name.lower(), Field(output.name, column, output.nature))
+    if is_value and len(fields) == 1:
+        value = next(iter(fields.values()))
+        return Relation(alias, record=Field(alias, value.value, value.nature))
     return Relation(alias, {} if is_open else fields, is_open=is_open)
 
 
@@ -124,10 +146,14 @@ def _column(alias: str, name: str) -> exp.Expr:
 
 
 def outside(work: Work, names: Names, table: exp.Expr, written: str) -> QueryRefused:
-    readable = sorted({cte_name for cte_name in names.ctes} | set(work.offered))
+    readable = sorted(set(names.ctes) | set(work.offered))
     close = get_close_matches(written.lower(), readable, n=1, cutoff=0.7)
     if close:
         hint = f"Did you mean {close[0]}? These can be read: {', '.join(readable)}."
     else:
-        hint = f"These can be read: {', '.join(readable)}." if readable else "There is nothing to read here: only its own WITH."
+        hint = (
+            f"These can be read: {', '.join(readable)}."
+            if readable
+            else "There is nothing to read here: only its own WITH."
+        )
     return work.refuse(table, f'"{written}" cannot be read here.', hint)

@@ -23,11 +23,12 @@ class Output:
 
 @dataclass(slots=True)
 class Cte:
-    """A named sub-query in scope. `name` is how it is spelt in the tree made."""
+    """A named sub-query in scope. `name` is how it is spelt in the tree made; `is_value` when its rows are values."""
 
     name: str
     outputs: list[Output]
     is_open: bool = False
+    is_value: bool = False
 
 
 Queries = Callable[["Work", exp.Expr, "Names", Scope | None], list[Output]]

@@ -1,0 +1,88 @@
+"""UNION, INTERSECT and EXCEPT: their columns, and BY NAME put into the order of places."""
+
+from sqlglot import exp
+
+from cordwood.errors import QueryRefused
+from cordwood.sql.resolve.work import Output, Work
+from cordwood.sql.scope import Nature
+
+
+def combined(work: Work, operation: exp.Expr, left: list[Output], right: list[Output]) -> list[Output]:
+    """The columns of the operation; its sides are wrapped where names, not places, pair them."""
+    if operation.args.get("by_name"):
+        return _by_name(work, operation, left, right)
+    if len(left) != len(right) and all(output.name for output in (*left, *right)):
+        raise work.refuse(
+            operation.expression,
+            f"The sides have {len(left)} and {len(right)} columns: they must have as many.",
+            "Select the same columns on both sides.",
+        )
+    return [_merged(*pair) for pair in zip(left, right, strict=False)] + left[len(right) :]
+
+
+def _merged(left: Output, right: Output) -> Output:
+    nature = left.nature
+    if right.nature.is_event:
+        nature = Nature(origins=nature.origins | right.nature.origins, fields=nature.fields, element=nature.element)
+    return Output(left.name, nature)
+
+
+def _by_name(work: Work, operation: exp.Expr, left: list[Output], right: list[Output]) -> list[Output]:
+    names = _names(work, operation, left, right)
+    sides = (("this", left), ("expression", right))
+    for key, outputs in sides:
+        _reorder(work, operation.args[key], outputs, names)
+    for key in ("by_name", "side", "kind", "on"):
+        operation.set(key, None)
+    natures = {output.name.lower(): output.nature for output in (*right, *left)}
+    return [Output(name, natures[name.lower()]) for name in names]
+
+
+def _names(work: Work, operation: exp.Expr, left: list[Output], right: list[Output]) -> list[str]:
+    """Which columns there will be, in which order."""
+    on = operation.args.get("on") or []
+    ours, theirs = [output.name for output in left], [output.name for output in right]
+    known = {name.lower() for name in ours}, {name.lower() for name in theirs}
+    side = str(operation.args.get("side") or "").upper()
+    if on:
+        names = [column.name for column in on]
+    elif side == "FULL":
+        names = ours + [name for name in theirs if name.lower() not in known[0]]
+    elif side == "LEFT":
+        names = ours
+    elif str(operation.args.get("kind") or "").upper() == "INNER":
+        names = [name for name in ours if name.lower() in known[1]]
+    elif known[0] == known[1]:
+        names = ours
+    else:
+        raise _unpaired(work, operation, sorted(known[0] ^ known[1]))
+    return names
+
+
+def _unpaired(work: Work, operation: exp.Expr, names: list[str]) -> QueryRefused:
+    return work.refuse(
+        operation.expression,
+        f"BY NAME needs the same columns on both sides; these are on one only: {', '.join(names)}.",
+        "Write FULL OUTER, LEFT OUTER or INNER before the operation.",
+    )
+
+
+def _reorder(work: Work, side: exp.Expr, outputs: list[Output], names: list[str]) -> None:
+    if [output.name.lower() for output in outputs] == [name.lower() for name in names]:
+        return
+    alias = exp.to_identifier(work.unique("_side"), quoted=True)
+    spelt = {output.name.lower(): output.name for output in outputs}
+    items = [
+        exp.Alias(this=_value(spelt.get(name.lower()), alias), alias=exp.to_identifier(name, quoted=True))
+        for name in names
+    ]
+    wrapped = exp.Select(expressions=items)
+    side.replace(wrapped)
+    inner = side.this if isinstance(side, exp.Subquery) and not side.args.get("limit") else side
+    wrapped.set("from_", exp.From(this=exp.Subquery(this=inner, alias=exp.TableAlias(this=alias.copy()))))
+
+
+def _value(name: str | None, alias: exp.Expr) -> exp.Expr:
+    if name is None:
+        return exp.Null()
+    return exp.Column(this=exp.to_identifier(name, quoted=True), table=alias.copy())
