@@ -82,16 +82,18 @@ def _text(name: str, raw: bytes) -> str | None:
 
 
 def _sandbox(texts: Mapping[str, str], endpoint: Endpoint) -> SandboxText | None:
-    for name in SANDBOX_NAMES:
-        text = texts.get(name)
-        if text and text.strip():
-            if not endpoint.sandbox:
-                raise BadParameter(
-                    f"{endpoint.name} takes no query of your own, and {name}= was sent.",
-                    hint="Leave it out, or ask the owner to switch the sandbox on.",
-                )
-            return SandboxText(Language(name), text)
-    return None
+    sent = [name for name in SANDBOX_NAMES if texts.get(name, "").strip()]
+    if not sent:
+        return None
+    name = sent[0]
+    if not endpoint.sandbox:
+        raise BadParameter(
+            f"{endpoint.name} takes no query of your own, and {name}= was sent.",
+            hint="Leave it out, or ask the owner to switch the sandbox on.",
+        )
+    if len(sent) > 1:
+        raise BadParameter("sql= and lql= were sent together.", hint="Send one of them.")
+    return SandboxText(Language(name), texts[name])
 
 
 def _format_name(texts: Mapping[str, str], endpoint: Endpoint) -> str | None:
