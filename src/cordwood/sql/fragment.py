@@ -59,6 +59,8 @@ def _print_fragment(node: exp.Expr, printer: Printer) -> str:
     texts = [print_tree(part, printer) for part in node.expressions[1:]]
 
     def fill(hole: re.Match[str]) -> str:
+        if int(hole[1]) >= len(texts):
+            return hole[0]  # a count in a regular expression
         text = texts[int(hole[1])]
         return text if _stands_alone(template, hole) or is_closed(text) else f"({text})"
 

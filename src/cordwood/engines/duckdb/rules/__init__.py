@@ -2,9 +2,47 @@
 
 from typing import Final
 
-from cordwood.engines.duckdb.rules import arithmetic, casts, comparison, literals, regexes, strings, time_parse, time_text, times
+from cordwood.engines.duckdb.rules import (
+    aggregates,
+    arithmetic,
+    arrays,
+    casts,
+    comparison,
+    conditionals,
+    literals,
+    net,
+    numbers,
+    regexes,
+    relations,
+    safe,
+    strings,
+    structs,
+    time_parse,
+    time_text,
+    times,
+    windows,
+)
 from cordwood.sql.lowering import Rules, joined
 
-RULES: Final[Rules] = joined(
-    meaning.MEANING for meaning in (literals, arithmetic, comparison, casts, times, time_text, time_parse, strings, regexes)
+_MEANINGS: Final = (
+    literals,
+    arithmetic,
+    comparison,
+    conditionals,
+    casts,
+    numbers,
+    aggregates,
+    windows,
+    times,
+    time_text,
+    time_parse,
+    strings,
+    regexes,
+    arrays,
+    structs,
+    relations,
+    net,
+    safe,
 )
+
+RULES: Final[Rules] = joined(module.MEANING for module in _MEANINGS)

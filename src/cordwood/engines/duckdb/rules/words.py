@@ -131,13 +131,17 @@ def field_name(datatype: Datatype, at: int) -> str:
 
 
 def once(template: str, *parts: exp.Expr) -> exp.Expr:
-    """A template that says its parts more than once, as `a`, `b`, `c`…: those that cost are worked out once."""
-    if all(_goes_in_place(template, at, part) for at, part in enumerate(parts)):
-        names = {chr(97 + at): "{" + str(at) + "}" for at in range(len(parts))}
-        return fragment(_swap(template, names), *parts)
-    fields = ", ".join(f"{chr(97 + at)} := {{{at}}}" for at in range(len(parts)))
-    names = {chr(97 + at): f"_v.{chr(97 + at)}" for at in range(len(parts))}
-    return fragment(f"list_transform([struct_pack({fields})], lambda _v: {_swap(template, names)})[1]", *parts)
+    """A template that says its parts more than once, as `@a`, `@b`…: those that cost are worked out once."""
+    letters = [chr(97 + at) for at in range(len(parts))]
+    lifted = [at for at, part in enumerate(parts) if not _goes_in_place(template, at, part)]
+    if lifted and "try(" in template:
+        lifted = [at for at, part in enumerate(parts) if not is_simple(part)]
+    for at, letter in enumerate(letters):
+        template = template.replace(f"@{letter}", f"_v.{letter}" if at in lifted else f"{{{at}}}")
+    if not lifted:
+        return fragment(template, *parts)
+    fields = ", ".join(f"{letters[at]} := {{{at}}}" for at in lifted)
+    return fragment(f"list_transform([struct_pack({fields})], lambda _v: {template})[1]", *parts)
 
 
 def _goes_in_place(template: str, at: int, part: exp.Expr) -> bool:
@@ -145,13 +149,6 @@ def _goes_in_place(template: str, at: int, part: exp.Expr) -> bool:
     if is_simple(part):
         return True
     return template.count("@" + chr(97 + at)) < 2 and "try(" not in template
-
-
-def _swap(template: str, names: dict[str, str]) -> str:
-    """Put other texts for `@a`, `@b`…"""
-    for name, other in names.items():
-        template = template.replace("@" + name, other)
-    return template
 
 
 def attempt(node: exp.Expr, template: str, *parts: exp.Expr) -> exp.Expr:

@@ -1,0 +1,351 @@
+"""Aggregates: their modifiers (DISTINCT, ORDER BY, LIMIT, IGNORE NULLS, HAVING MAX), their types, the approximate ones."""
+
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from cordwood.engines.duckdb.rules.casts import cast_to, event_text
+from cordwood.engines.duckdb.rules.reading import read_as
+from cordwood.engines.duckdb.rules.words import constant_int
+from cordwood.model.datatype import Kind
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning, Rule, unsupported
+from cordwood.sql.typing import datatype_of, inherit, kind_of
+from cordwood.sql.typing.datatypes import STRING
+
+_EXACT = (Kind.NUMERIC, Kind.BIGNUMERIC)
+
+
+@dataclass(slots=True)
+class _Argument:
+    """What an aggregate is told beside its value."""
+
+    value: exp.Expr
+    distinct: bool = False
+    order: exp.Expr | None = None
+    limit: exp.Expr | None = None
+    ignore_nulls: bool | None = None
+    having: exp.Expr | None = None
+
+
+def argument_of(node: exp.Expr) -> _Argument:
+    argument = _Argument(node.this)
+    inner = node.this
+    while isinstance(inner, (exp.Limit, exp.Order, exp.IgnoreNulls, exp.RespectNulls, exp.HavingMax, exp.Distinct)):
+        inner = _peel(inner, argument)
+    argument.value = inner
+    _outer_nulls(node, argument)
+    return argument
+
+
+def _peel(inner: exp.Expr, argument: _Argument) -> exp.Expr:
+    if isinstance(inner, exp.Limit):
+        argument.limit = inner.expression
+    elif isinstance(inner, exp.Order):
+        argument.order = inner
+    elif isinstance(inner, exp.HavingMax):
+        argument.having = inner
+    elif isinstance(inner, exp.Distinct):
+        argument.distinct = True
+        return inner.expressions[0]
+    else:
+        argument.ignore_nulls = isinstance(inner, exp.IgnoreNulls)
+    return inner.this
+
+
+def _outer_nulls(node: exp.Expr, argument: _Argument) -> None:
+    """sqlglot puts IGNORE NULLS around the aggregate."""
+    if isinstance(node.parent, (exp.IgnoreNulls, exp.RespectNulls)):
+        argument.ignore_nulls = isinstance(node.parent, exp.IgnoreNulls)
+
+
+def _listed(argument: _Argument, *, skip_nulls: bool, value: str = "{0}") -> exp.Expr:
+    """array_agg with all that it is told."""
+    parts = [argument.value]
+    template = f"array_agg({'DISTINCT ' if argument.distinct else ''}{value}"
+    if argument.order is not None:
+        template += " ORDER BY " + ", ".join(f"{{{len(parts) + at}}}" for at in range(len(argument.order.expressions)))
+        parts += argument.order.expressions
+    template += ")"
+    if skip_nulls:
+        template += " FILTER (WHERE {0} IS NOT NULL)"
+    if argument.limit is not None:
+        template = f"({template})[1:{{{len(parts)}}}]"
+        parts.append(argument.limit)
+    return fragment(template, *parts)
+
+
+def _array_agg(node: exp.Expr) -> exp.Expr:
+    argument = argument_of(node)
+    if argument.having is not None:
+        unsupported(node, "ARRAY_AGG with HAVING MAX or MIN")
+    return _listed(argument, skip_nulls=bool(argument.ignore_nulls))
+
+
+def _array_concat_agg(node: exp.Expr) -> exp.Expr:
+    return fragment("flatten({0})", _listed(argument_of(node), skip_nulls=True))
+
+
+def _string_agg(node: exp.Expr) -> exp.Expr:
+    argument = argument_of(node)
+    separator = node.args.get("separator") or exp.Literal.string(",")
+    kind = kind_of(argument.value)
+    if kind is Kind.BYTES:
+        unsupported(node, "STRING_AGG of BYTES")
+    if kind is Kind.VARIANT:
+        argument.value = event_text(argument.value)
+    elif kind not in (None, Kind.STRING):
+        argument.value = cast_to(node, argument.value, STRING)
+    if argument.limit is not None:
+        return fragment("array_to_string({0}, {1})", _listed(argument, skip_nulls=True), separator)
+    distinct = "DISTINCT " if argument.distinct else ""
+    order = argument.order.expressions if argument.order is not None else []
+    ordered = " ORDER BY " + ", ".join(f"{{{at + 2}}}" for at in range(len(order))) if order else ""
+    return fragment(f"string_agg({distinct}{{0}}, {{1}}{ordered})", argument.value, separator, *order)
+
+
+def _simple(name: str, template: str = "{0}") -> Rule:
+    """An aggregate that the engine has under this name."""
+
+    def rule(node: exp.Expr) -> exp.Expr:
+        argument = argument_of(node)
+        called = f"{name}({'DISTINCT ' if argument.distinct else ''}{{0}})"
+        return fragment(template.replace("{0}", called), _value(argument, node))
+
+    return rule
+
+
+def _value(argument: _Argument, node: exp.Expr) -> exp.Expr:
+    kind = _DEMANDED.get(type(node))
+    if kind_of(argument.value) is Kind.VARIANT and kind is not None:
+        return read_as(argument.value, kind)
+    return argument.value
+
+
+_DEMANDED = {
+    exp.LogicalAnd: Kind.BOOL,
+    exp.LogicalOr: Kind.BOOL,
+    exp.CountIf: Kind.BOOL,
+    **dict.fromkeys((exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop), Kind.FLOAT64),
+    **dict.fromkeys((exp.Sum, exp.Avg), Kind.FLOAT64),
+}
+
+
+def _typed_result(name: str) -> Rule:
+    """SUM and AVG: the result is cast once the window, if any, stands around the aggregate."""
+
+    def rule(node: exp.Expr) -> exp.Expr:
+        argument = argument_of(node)
+        distinct = "DISTINCT " if argument.distinct else ""
+        called = fragment(f"{name}({distinct}{{0}})", _value(argument, node))
+        return in_window_or(node, called, _result_type(node))
+
+    return rule
+
+
+def _result_type(node: exp.Expr) -> str | None:
+    kind = kind_of(node)
+    if kind is Kind.INT64:
+        return "BIGINT"
+    return "DECIMAL(38, 9)" if kind is Kind.NUMERIC and isinstance(node, exp.Avg) else None
+
+
+def in_window_or(node: exp.Expr, called: exp.Expr, cast: str | None) -> exp.Expr:
+    """A cast cannot stand between an aggregate and its OVER: there the window's rule sets it."""
+    if cast is None:
+        return called
+    if isinstance(_around(node), (exp.Window, exp.Filter)):
+        called.meta["cast"] = cast
+        return called
+    return fragment(f"{{0}}::{cast}", called)
+
+
+def _around(node: exp.Expr) -> exp.Expr | None:
+    parent = node.parent
+    while isinstance(parent, (exp.IgnoreNulls, exp.RespectNulls)):
+        parent = parent.parent
+    return parent
+
+
+def _count(node: exp.Expr) -> exp.Expr:
+    if isinstance(node.this, exp.Star) or node.this is None:
+        return fragment("count(*)")
+    argument = argument_of(node)
+    value = argument.value
+    if kind_of(value) is Kind.VARIANT and argument.distinct:
+        value = read_as(value, Kind.STRING)
+    return fragment(f"count({'DISTINCT ' if argument.distinct else ''}{{0}})", value)
+
+
+def _count_if(node: exp.Expr) -> exp.Expr:
+    argument = argument_of(node)
+    value = _value(argument, node)
+    called = fragment("count(DISTINCT CASE WHEN {0} THEN true END)" if argument.distinct else "count(CASE WHEN {0} THEN 1 END)", value)
+    return called
+
+
+def _extremum(name: str) -> Rule:
+    """NaN wins over every number; an event's values compare as numbers where all are."""
+
+    def rule(node: exp.Expr) -> exp.Expr:
+        argument = argument_of(node)
+        if kind_of(argument.value) is Kind.VARIANT:
+            return _event_extremum(name, argument.value)
+        if kind_of(argument.value) is Kind.FLOAT64 and name == "min" and not isinstance(node.parent, exp.Window):
+            return fragment("CASE WHEN bool_or(isnan({0})) THEN 'nan'::DOUBLE ELSE min({0}) END", argument.value)
+        return fragment(f"{name}({{0}})", argument.value)
+
+    return rule
+
+
+def _event_extremum(name: str, value: exp.Expr) -> exp.Expr:
+    numbers, texts = read_as(value, Kind.FLOAT64), read_as(value.copy(), Kind.STRING)
+    whole = f"CASE WHEN count({{1}}) = count({{0}}) THEN {name}({{0}})::JSON::VARIANT ELSE to_json({name}({{1}}))::VARIANT END"
+    return fragment(whole, numbers, texts)
+
+
+def _any_value(node: exp.Expr) -> exp.Expr:
+    argument = argument_of(node)
+    if argument.having is not None:
+        name = "arg_max" if argument.having.args.get("max") else "arg_min"
+        return fragment(f"{name}({{0}}, {{1}})", argument.value, argument.having.expression)
+    return fragment("any_value({0})", argument.value)
+
+
+def _by(name: str) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        return fragment(f"{name}({{0}}, {{1}})", node.this, node.expression)
+
+    return rule
+
+
+def _distinct_count(node: exp.Expr) -> exp.Expr:
+    """Exact: what is allowed to be approximate may be right."""
+    value = argument_of(node).value
+    return fragment("count(DISTINCT {0})", read_as(value, Kind.STRING) if kind_of(value) is Kind.VARIANT else value)
+
+
+def _quantiles(node: exp.Expr) -> exp.Expr:
+    argument, parts = argument_of(node), node.args.get("expression")
+    count = constant_int(parts)
+    if count is None:
+        unsupported(node, "APPROX_QUANTILES with a number of quantiles that is no literal")
+    if argument.ignore_nulls is False:
+        unsupported(node, "APPROX_QUANTILES with RESPECT NULLS")
+    value = read_as(argument.value, Kind.FLOAT64) if kind_of(argument.value) is Kind.VARIANT else argument.value
+    distinct = "DISTINCT " if argument.distinct else ""
+    at = ", ".join(repr(place / count) for place in range(count + 1))
+    result = fragment(f"quantile_disc({distinct}{{0}}, [{at}])", value)
+    if not distinct:
+        result.meta["quantiles"] = count
+        result.meta["quantiles_filter"] = ""
+    return result
+
+
+def _top_count(node: exp.Expr) -> exp.Expr:
+    """Values with their counts, the most frequent first; NULL is a value too."""
+    limit = node.args.get("counters") or node.args.get("expression")
+    value = _plain(argument_of(node).value)
+    counted = "map_entries(histogram({0}))"
+    entries = f"list_transform({counted}, lambda _e: struct_pack(s := _e.value::BIGINT, v := _e.key))"
+    missing = "CASE WHEN count(*) > count({0}) THEN [struct_pack(s := (count(*) - count({0}))::BIGINT, v := NULL)] ELSE [] END"
+    return _top(entries, missing, "count", [value, limit])
+
+
+def _top_sum(node: exp.Expr) -> exp.Expr:
+    limit = node.args["count"]
+    value, weight = _plain(node.this), node.expression
+    unsupported_weight = kind_of(weight) is Kind.VARIANT
+    weight = read_as(weight, Kind.FLOAT64) if unsupported_weight else weight
+    rows = "array_agg(struct_pack(v := {0}, w := {2}))"
+    keys = f"list_distinct(list_transform({rows}, lambda _r: struct_pack(v := _r.v)))"
+    weights = f"list_transform(list_filter({rows}, lambda _r: _r.v IS NOT DISTINCT FROM _k.v), lambda _r: _r.w)"
+    entries = f"list_transform({keys}, lambda _k: struct_pack(s := list_sum({weights}), v := _k.v))"
+    return _top(entries, "[]", "sum", [value, limit, weight])
+
+
+def _plain(value: exp.Expr) -> exp.Expr:
+    return read_as(value, Kind.STRING) if kind_of(value) is Kind.VARIANT else value
+
+
+def _top(entries: str, missing: str, name: str, parts: list[exp.Expr]) -> exp.Expr:
+    sorted_ = f"list_sort(list_concat({entries}, {missing}), 'DESC', 'NULLS LAST')"
+    shaped = f'list_transform(list_slice({sorted_}, 1, {{1}}), lambda _e: struct_pack("value" := _e.v, "{name}" := _e.s))'
+    return fragment(f"CASE WHEN count(*) > 0 THEN {shaped} END", *parts)
+
+
+def _percentile(name: str) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        argument = argument_of(node)
+        if argument.ignore_nulls is False:
+            unsupported(node, "A percentile with RESPECT NULLS")
+        kind = Kind.FLOAT64 if name == "quantile_cont" else kind_of(argument.value)
+        value = read_as(argument.value, kind) if kind else argument.value
+        return fragment(f"{name}({{0}}, {{1}})", value, node.expression)
+
+    return rule
+
+
+def _nulls(node: exp.Expr) -> exp.Expr:
+    """What stands inside has already seen to it."""
+    return inherit(node.this, node)
+
+
+def _grouping(node: exp.Expr) -> exp.Expr:
+    return fragment("grouping({0})", node.expressions[0] if node.expressions else node.this)
+
+
+def _bits(name: str) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        argument = argument_of(node)
+        return fragment(f"{name}({'DISTINCT ' if argument.distinct else ''}{{0}})", argument.value)
+
+    return rule
+
+
+def _pair(name: str) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        left, right = read_as(node.this, Kind.FLOAT64), read_as(node.expression, Kind.FLOAT64)
+        return fragment(f"{name}({{0}}, {{1}})", left, right)
+
+    return rule
+
+
+MEANING = Meaning(
+    nodes={
+        exp.ArrayAgg: _array_agg,
+        exp.ArrayConcatAgg: _array_concat_agg,
+        exp.GroupConcat: _string_agg,
+        exp.Count: _count,
+        exp.CountIf: _count_if,
+        exp.LogicalAnd: _simple("bool_and"),
+        exp.LogicalOr: _simple("bool_or"),
+        exp.Sum: _typed_result("sum"),
+        exp.Avg: _typed_result("avg"),
+        exp.Min: _extremum("min"),
+        exp.Max: _extremum("max"),
+        exp.AnyValue: _any_value,
+        exp.ArgMax: _by("arg_max"),
+        exp.ArgMin: _by("arg_min"),
+        exp.ApproxDistinct: _distinct_count,
+        exp.ApproxQuantiles: _quantiles,
+        exp.ApproxTopK: _top_count,
+        exp.ApproxTopSum: _top_sum,
+        exp.PercentileCont: _percentile("quantile_cont"),
+        exp.PercentileDisc: _percentile("quantile_disc"),
+        exp.IgnoreNulls: _nulls,
+        exp.RespectNulls: _nulls,
+        exp.Grouping: _grouping,
+        exp.BitwiseAndAgg: _bits("bit_and"),
+        exp.BitwiseOrAgg: _bits("bit_or"),
+        exp.BitwiseXorAgg: _bits("bit_xor"),
+        exp.Stddev: _simple("stddev_samp"),
+        exp.StddevSamp: _simple("stddev_samp"),
+        exp.StddevPop: _simple("stddev_pop"),
+        exp.Variance: _simple("var_samp"),
+        exp.VariancePop: _simple("var_pop"),
+        exp.Corr: _pair("corr"),
+        exp.CovarPop: _pair("covar_pop"),
+        exp.CovarSamp: _pair("covar_samp"),
+    }
+)

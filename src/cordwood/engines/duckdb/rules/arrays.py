@@ -1,0 +1,173 @@
+"""ARRAY functions and subscripts: an offset outside is an error unless it is a SAFE_ one."""
+
+from sqlglot import exp
+
+from cordwood.engines.duckdb.rules.casts import cast_to
+from cordwood.engines.duckdb.rules.reading import read_as
+from cordwood.engines.duckdb.rules.words import constant_int, constant_text, fail, once
+from cordwood.model.datatype import Kind
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning, Rule, is_safe, unsupported
+from cordwood.sql.typing import datatype_of, kind_of
+from cordwood.sql.typing.datatypes import STRING
+
+
+def _subscript(node: exp.Expr) -> exp.Expr:
+    base, index = node.this, node.expressions[0]
+    kind = kind_of(base)
+    if kind is Kind.JSON:
+        return _json_subscript(base, index)
+    if kind is Kind.VARIANT:
+        base = fragment("CAST({0} AS VARIANT[])", base)
+    if kind is Kind.STRUCT:
+        return _struct_subscript(node, base, index)
+    first = 1 - int(node.args.get("offset") or 0)
+    quantile = _one_quantile(node, first)
+    if quantile is not None:
+        return quantile
+    return element_at(node, base, index, first, safe=bool(node.args.get("safe")))
+
+
+def element_at(node: exp.Expr, base: exp.Expr, index: exp.Expr, first: int, *, safe: bool) -> exp.Expr:
+    """`first` is what turns the index into the engine's, which counts from one and from the end below zero."""
+    known = constant_int(index)
+    bad = "NULL" if safe else fail(node, "Array index is out of bounds")
+    if known is not None:
+        place = known + first
+        if safe:
+            return fragment(f"{{0}}[{place}]", base) if place > 0 else fragment("NULL")
+        if place < 1:
+            return once(f"CASE WHEN @a IS NOT NULL THEN {bad} END", base)
+        return once(f"CASE WHEN len(@a) < {place} THEN {bad} ELSE @a[{place}] END", base)
+    place_text = f"@b + {first}" if first else "@b"
+    guard = f"{place_text} < 1" if safe else f"@a IS NOT NULL AND ({place_text} < 1 OR {place_text} > len(@a))"
+    return once(f"CASE WHEN {guard} THEN {bad} ELSE @a[{place_text}] END", base, index)
+
+
+def _one_quantile(node: exp.Expr, first: int) -> exp.Expr | None:
+    """`approx_quantiles(x, n)[offset(k)]` needs one quantile, not all of them."""
+    source, index = node.this, constant_int(node.expressions[0])
+    of = source.meta_get("quantiles") if isinstance(source, exp.Expr) else None
+    if of is None or index is None or first != 1 or not 0 <= index <= of:
+        return None
+    value, suffix = source.expressions[1], source.meta["quantiles_filter"]
+    return fragment(f"quantile_disc({{0}}, {index / of!r}){suffix}", value)
+
+
+def _json_subscript(base: exp.Expr, index: exp.Expr) -> exp.Expr:
+    key, place = constant_text(index), constant_int(index)
+    if key is not None:
+        escaped = key.replace('"', '\\"')
+        return fragment("json_extract({0}, {1})", base, exp.Literal.string(f'$."{escaped}"'))
+    if place is not None:
+        return fragment("json_extract({0}, {1})", base, exp.Literal.string(f"$[{place}]"))
+    if kind_of(index) is Kind.INT64:
+        return fragment("json_extract({0}, '$[' || {1} || ']')", base, index)
+    return fragment("json_extract({0}, '$.\"' || {1} || '\"')", base, index)
+
+
+def _struct_subscript(node: exp.Expr, base: exp.Expr, index: exp.Expr) -> exp.Expr:
+    place = constant_int(index)
+    if place is None:
+        unsupported(node, "A subscript of a STRUCT that is no whole number")
+    return fragment(f"struct_extract_at({{0}}, {place + 1 - int(node.args.get('offset') or 0)})", base)
+
+
+def _size(node: exp.Expr) -> exp.Expr:
+    if kind_of(node.this) is Kind.VARIANT:
+        return fragment("len(try_cast({0} AS VARIANT[]))", node.this)
+    return fragment("len({0})", node.this)
+
+
+def _reverse(node: exp.Expr) -> exp.Expr:
+    return fragment("list_reverse({0})", node.this)
+
+
+def _concat(node: exp.Expr) -> exp.Expr:
+    parts = [node.this, *node.expressions]
+    return fragment(" || ".join(f"{{{at}}}" for at in range(len(parts))), *parts) if len(parts) > 1 else node.this
+
+
+def _end(place: str) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        bad = fail(node, "ARRAY_FIRST or ARRAY_LAST cannot take the element of an empty array")
+        return once(f"CASE WHEN len(@a) = 0 THEN {bad} ELSE @a[{place}] END", node.this)
+
+    return rule
+
+
+def _slice(node: exp.Expr) -> exp.Expr:
+    """Offsets from zero, both ends taken; below zero they count from the end."""
+    start, end = node.args["start"], node.args.get("end")
+    if end is None:
+        unsupported(node, "ARRAY_SLICE with two arguments")
+    low = "greatest(CASE WHEN @b < 0 THEN len(@a) + @b ELSE @b END, 0) + 1"
+    high = "CASE WHEN @c < 0 THEN len(@a) + @c ELSE @c END + 1"
+    body = f"CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL THEN NULL WHEN {high} < 1 OR {low} > {high} THEN @a[1:0]"
+    return once(f"{body} ELSE @a[{low}:{high}] END", node.this, start, end)
+
+
+def _to_text(node: exp.Expr) -> exp.Expr:
+    value, separator, null = node.this, node.expression, node.args.get("null")
+    datatype = datatype_of(value)
+    if datatype and datatype.element and datatype.element.kind not in (Kind.STRING, Kind.BYTES):
+        item = fragment("_e")
+        item.meta["datatype"] = datatype.element
+        value = fragment("list_transform({0}, lambda _e: {1})", value, cast_to(item, item, STRING))
+    if datatype and datatype.element and datatype.element.kind is Kind.BYTES:
+        unsupported(node, "ARRAY_TO_STRING of BYTES")
+    if null is not None:
+        value = once("list_transform(@a, lambda _e: coalesce(_e, @b))", value, null)
+    if constant_text(separator) is not None:
+        joined = "array_to_string(@a, @b)"
+    else:
+        joined = "list_reduce(list_filter(@a, lambda _e: _e IS NOT NULL), lambda _x, _y: _x || @b || _y)"
+        joined = f"CASE WHEN len(list_filter(@a, lambda _e: _e IS NOT NULL)) > 0 THEN {joined} END"
+    body = f"CASE WHEN @a IS NULL OR @b IS NULL THEN NULL ELSE coalesce({joined}, '') END"
+    return once(body, value, separator)
+
+
+def _series(node: exp.Expr) -> exp.Expr:
+    start, end, step = node.args["start"], node.args["end"], node.args.get("step") or exp.Literal.number(1)
+    datatype = datatype_of(node)
+    kind = datatype.element.kind if datatype and datatype.element else Kind.INT64
+    bad = fail(node, "Sequence step cannot be 0.")
+    null = "@a IS NULL OR @b IS NULL OR @c IS NULL"
+    empty = "(@c > 0 AND @a > @b) OR (@c < 0 AND @a < @b)"
+    if kind is Kind.INT64:
+        body = f"CASE WHEN {null} THEN NULL WHEN @c = 0 THEN {bad} ELSE generate_series(@a::BIGINT, @b::BIGINT, @c::BIGINT) END"
+        if not is_safe(node) and constant_int(step) and constant_int(start) is not None and constant_int(end) is not None:
+            return fragment("generate_series({0}::BIGINT, {1}::BIGINT, {2}::BIGINT)", start, end, step)
+        return once(body, start, end, step)
+    count = "CAST(floor((@b - @a) / @c + 1e-9) AS BIGINT)"
+    items = f"list_transform(range(0, {count} + 1), lambda _i: @a + _i * @c)"
+    body = f"CASE WHEN {null} THEN NULL WHEN @c = 0 THEN {bad} WHEN {empty} THEN [] ELSE {items} END"
+    return once(body, *(read_as(part, kind) for part in (start, end, step)))
+
+
+def _is_distinct(node: exp.Expr) -> exp.Expr:
+    body = "len(@a) = len(list_distinct(@a)) + CASE WHEN list_contains(list_transform(@a, lambda _e: _e IS NULL), true) THEN 1 ELSE 0 END"
+    return once(body, node.expressions[0])
+
+
+def _bucket(node: exp.Expr) -> exp.Expr:
+    """How many boundaries are at or below the value."""
+    body = "CASE WHEN @a IS NULL OR @b IS NULL THEN NULL ELSE len(list_filter(@b, lambda _e: _e <= @a)) END"
+    return once(body, node.this, node.expression)
+
+
+MEANING = Meaning(
+    nodes={
+        exp.Bracket: _subscript,
+        exp.ArraySize: _size,
+        exp.ArrayReverse: _reverse,
+        exp.ArrayConcat: _concat,
+        exp.ArrayFirst: _end("1"),
+        exp.ArrayLast: _end("-1"),
+        exp.ArraySlice: _slice,
+        exp.ArrayToString: _to_text,
+        exp.GenerateSeries: _series,
+        exp.RangeBucket: _bucket,
+    },
+    named={"ARRAY_IS_DISTINCT": _is_distinct},
+)

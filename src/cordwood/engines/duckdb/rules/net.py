@@ -1,0 +1,133 @@
+"""NET functions: addresses as bytes, worked on as hexadecimal text; hosts of URLs."""
+
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.duckdb.rules.strings import as_text
+from cordwood.engines.duckdb.rules.words import attempt, fail, once
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning, Rule, unsupported
+from cordwood.sql.typing import inherit
+
+
+def _named(node: exp.Expr) -> exp.Expr:
+    """NET.X(…) under one name, whatever sqlglot made of it."""
+    inner = node.this
+    if isinstance(inner, exp.Anonymous):
+        return inherit(exp.Anonymous(this=f"NET.{str(inner.this).upper()}", expressions=inner.expressions), node)
+    names = {exp.Host: "HOST", exp.RegDomain: "REG_DOMAIN"}
+    name = names.get(type(inner))
+    if name is None:
+        unsupported(node, "This NET function")
+    return inherit(exp.Anonymous(this=f"NET.{name}", expressions=[inner.this]), inner)
+
+
+_V4: Final = r"regexp_full_match(@a, '(25[0-5]|2[0-4]\d|1?\d?\d)(\.(25[0-5]|2[0-4]\d|1?\d?\d)){3}')"
+_V4_HEX: Final = "array_to_string(list_transform(string_split(@s, '.'), lambda _o: printf('%02X', CAST(_o AS INT))), '')"
+
+# An IPv4 tail becomes two groups; `::` becomes as many zero groups as are missing.
+_TAIL: Final = r"regexp_extract(@a, '(\d{1,3}(\.\d{1,3}){3})$', 1)"
+_GROUPED: Final = (
+    f"CASE WHEN {_TAIL} = '' THEN @a ELSE left(@a, length(@a) - length({_TAIL})) || "
+    + f"left({_V4_HEX.replace('@s', _TAIL)}, 4) || ':' || right({_V4_HEX.replace('@s', _TAIL)}, 4) END"
+)
+_SIDE: Final = (
+    "CASE WHEN @p = '' THEN '' ELSE array_to_string(list_transform(string_split(@p, ':'),"
+    " lambda _g: lpad(upper(_g), 4, '0')), '') END"
+)
+
+
+def _from_string(*, safe: bool) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        bad = "NULL" if safe else fail(node, "Invalid IP address")
+        left = _SIDE.replace("@p", "string_split(@b, '::')[1]")
+        right = _SIDE.replace("@p", "coalesce(string_split(@b, '::')[2], '')")
+        hexed = f"rpad({left}, 32 - length({right}), '0') || {right}"
+        v6 = r"regexp_full_match(@b, '(?i)[0-9a-f]{1,4}(:[0-9a-f]{1,4}){7}|"
+        v6 += r"((?:[0-9a-f]{1,4}(?::[0-9a-f]{1,4}){0,6})?)::((?:[0-9a-f]{1,4}(?::[0-9a-f]{1,4}){0,6})?)')"
+        v6 += f" AND length({hexed}) = 32"
+        body = f"CASE WHEN @a IS NULL THEN NULL WHEN {_V4} THEN unhex({_V4_HEX.replace('@s', '@a')})"
+        body += f" WHEN {v6} THEN unhex({hexed}) ELSE {bad} END"
+        value = as_text(node.expressions[0])
+        return once(body, value, once(_GROUPED, value.copy()))
+
+    return rule
+
+
+def _to_string(node: exp.Expr) -> exp.Expr:
+    bad = fail(node, "NET.IP_TO_STRING() requires 4 or 16 bytes")
+    octets = "array_to_string(list_transform(regexp_extract_all(@a, '..'), lambda _p: CAST('0x' || _p AS INT)::VARCHAR), '.')"
+    groups = "array_to_string(list_transform(regexp_extract_all(lower(@a), '....'),"
+    groups += " lambda _p: coalesce(nullif(ltrim(_p, '0'), ''), '0')), ':')"
+    shorter = "".join(
+        rf" WHEN regexp_matches({groups}, '(^|:)0(:0){{{count - 1}}}(:|$)')"
+        rf" THEN regexp_replace({groups}, '(^|:)0(:0){{{count - 1}}}(:|$)', '::')"
+        for count in range(8, 1, -1)
+    )
+    mapped = "starts_with(@a, '00000000000000000000FFFF')"
+    tail = octets.replace("@a", "right(@a, 8)")
+    body = f"CASE WHEN @a IS NULL THEN NULL WHEN length(@a) = 8 THEN {octets} WHEN length(@a) <> 32 THEN {bad}"
+    body += f" WHEN {mapped} THEN '::ffff:' || {tail}{shorter} ELSE {groups} END"
+    return once(body.replace("{{", "{").replace("}}", "}"), fragment("hex({0})", node.expressions[0]))
+
+
+def _mask(node: exp.Expr) -> exp.Expr:
+    length, prefix = node.expressions
+    bad = fail(node, "The arguments of NET.IP_NET_MASK() are out of range")
+    nibble = "CASE @b % 4 WHEN 0 THEN '' WHEN 1 THEN '8' WHEN 2 THEN 'C' ELSE 'E' END"
+    bits = f"rpad(repeat('F', @b // 4) || {nibble}, CAST(@a * 2 AS INT), '0')"
+    guard = "@a NOT IN (4, 16) OR @b < 0 OR @b > @a * 8"
+    return once(f"CASE WHEN {guard} THEN {bad} ELSE unhex({bits}) END", length, prefix)
+
+
+def _truncated(node: exp.Expr) -> exp.Expr:
+    address, prefix = node.expressions
+    bad = fail(node, "The arguments of NET.IP_TRUNC() are out of range")
+    digit = "CAST('0x' || substring(@a, @b // 4 + 1, 1) AS INT)"
+    kept = f"CASE WHEN @b % 4 = 0 THEN '' ELSE printf('%X', {digit} & (15 << (4 - @b % 4)::INT)) END"
+    bits = f"rpad(left(@a, @b // 4) || {kept}, CAST(length(@a) AS INT), '0')"
+    guard = "length(@a) NOT IN (8, 32) OR @b < 0 OR @b > length(@a) * 4"
+    return once(f"CASE WHEN {guard} THEN {bad} ELSE unhex({bits}) END", fragment("hex({0})", address), prefix)
+
+
+def _v4_from_int(node: exp.Expr) -> exp.Expr:
+    bad = fail(node, "NET.IPV4_FROM_INT64() encountered an integer out of range")
+    word = "CASE WHEN @a < 0 THEN @a + 4294967296 ELSE @a END"
+    guard = "@a < -2147483648 OR @a > 4294967295"
+    return once(f"CASE WHEN {guard} THEN {bad} ELSE unhex(printf('%08X', {word})) END", node.expressions[0])
+
+
+def _v4_to_int(node: exp.Expr) -> exp.Expr:
+    bad = fail(node, "NET.IPV4_TO_INT64() requires 4 bytes")
+    body = f"CASE WHEN length(@a) <> 8 THEN {bad} ELSE CAST('0x' || @a AS BIGINT) END"
+    return once(body, fragment("hex({0})", node.expressions[0]))
+
+
+def _host(node: exp.Expr) -> exp.Expr:
+    """The host as it is written, without a user, a port or brackets that close nothing."""
+    pattern = r"^\s*(?:[a-zA-Z][a-zA-Z0-9+.-]*:)?//(?:[^/?#@]*@)?(\[[^\]/?#]*\]|[^:/?#\s]*)"
+    bare = r"^\s*(?:[a-zA-Z0-9._~%!$&''()*+,;=-]*@)?([^:/?#\s@]+\.[^:/?#\s@]+)(?:[:/?#].*)?\s*$"
+    body = f"coalesce(nullif(regexp_extract(@a, '{pattern}', 1), ''), nullif(regexp_extract(@a, '{bare}', 1), ''))"
+    return attempt(node, body.replace("''()", "''()"), as_text(node.expressions[0]))
+
+
+def _no_list(node: exp.Expr) -> exp.Expr:
+    return unsupported(node, f"{node.this}, which needs the list of public suffixes,")
+
+
+MEANING = Meaning(
+    first={exp.NetFunc: _named},
+    named={
+        "NET.IP_FROM_STRING": _from_string(safe=False),
+        "NET.SAFE_IP_FROM_STRING": _from_string(safe=True),
+        "NET.IP_TO_STRING": _to_string,
+        "NET.IP_NET_MASK": _mask,
+        "NET.IP_TRUNC": _truncated,
+        "NET.IPV4_FROM_INT64": _v4_from_int,
+        "NET.IPV4_TO_INT64": _v4_to_int,
+        "NET.HOST": _host,
+        "NET.REG_DOMAIN": _no_list,
+        "NET.PUBLIC_SUFFIX": _no_list,
+    },
+)

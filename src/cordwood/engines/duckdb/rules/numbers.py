@@ -1,0 +1,193 @@
+"""Functions of numbers: outside their domain they fail, where the engine would say NaN or infinity."""
+
+from sqlglot import exp
+
+from cordwood.engines.duckdb.rules.reading import read_as
+from cordwood.engines.duckdb.rules.words import attempt, constant_int, fail, once
+from cordwood.model.datatype import Kind
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning, Rule
+from cordwood.sql.typing import kind_of
+
+_EXACT = (Kind.NUMERIC, Kind.BIGNUMERIC)
+
+
+def _float(node: exp.Expr) -> exp.Expr:
+    return read_as(node, Kind.FLOAT64)
+
+
+def _number(node: exp.Expr) -> exp.Expr:
+    """An event's value as a number, anything else as it is."""
+    return read_as(node, Kind.FLOAT64) if kind_of(node) is Kind.VARIANT else node
+
+
+def _finite(template: str, name: str) -> Rule:
+    """Finite arguments give a finite result, or none at all."""
+
+    def rule(node: exp.Expr) -> exp.Expr:
+        bad = fail(node, f"Floating point error in function: {name}")
+        guard = f"isfinite(@a) AND NOT isfinite({template})"
+        return _exact(node, once(f"CASE WHEN {guard} THEN {bad} ELSE {template} END", _float(node.this)))
+
+    return rule
+
+
+def _exact(node: exp.Expr, result: exp.Expr) -> exp.Expr:
+    return fragment("{0}::DECIMAL(38, 9)", result) if kind_of(node) in _EXACT else result
+
+
+def _domain(name: str, outside: str) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        bad = fail(node, f"Argument of {name.upper()} is out of its domain")
+        return _exact(node, once(f"CASE WHEN {outside} THEN {bad} ELSE {name}(@a) END", _float(node.this)))
+
+    return rule
+
+
+def _power(node: exp.Expr) -> exp.Expr:
+    bad = fail(node, "Floating point error in function: POW")
+    guard = "isfinite(@a) AND isfinite(@b) AND NOT isfinite(power(@a, @b))"
+    result = once(f"CASE WHEN {guard} THEN {bad} ELSE power(@a, @b) END", _float(node.this), _float(node.expression))
+    return _exact(node, result)
+
+
+def _logarithm(node: exp.Expr) -> exp.Expr:
+    """sqlglot puts the base first."""
+    other = node.args.get("expression")
+    base, value = (node.this, other) if other is not None else (None, node.this)
+    bad = fail(node, "Argument of LOG is out of its domain")
+    if base is None:
+        return _exact(node, once(f"CASE WHEN @a <= 0 THEN {bad} ELSE ln(@a) END", _float(value)))
+    if constant_int(base) == 10:
+        return _exact(node, once(f"CASE WHEN @a <= 0 THEN {bad} ELSE log10(@a) END", _float(value)))
+    guard = "isfinite(@a) AND isfinite(@b) AND (@a <= 0 OR @b <= 0 OR @b = 1)"
+    infinite = "isinf(@a) AND isinf(@b)"
+    body = f"CASE WHEN {guard} THEN {bad} WHEN {infinite} THEN 'nan'::DOUBLE ELSE ln(@a) / ln(@b) END"
+    return _exact(node, once(body, _float(value), _float(base)))
+
+
+def _round(node: exp.Expr) -> exp.Expr:
+    """Halves away from zero; a whole number becomes a FLOAT64."""
+    value, digits = node.this, node.args.get("decimals")
+    if node.args.get("truncate") is not None:
+        return _round_half_even(node)
+    value = value if kind_of(value) in _EXACT else _float(value)
+    if digits is None:
+        return _exact(node, fragment("round({0})", value))
+    return _exact(node, fragment("round({0}, {1}::INT)", value, digits))
+
+
+def _round_half_even(node: exp.Expr) -> exp.Expr:
+    mode = node.args["truncate"].name.upper()
+    if mode != "ROUND_HALF_EVEN":
+        return fragment("round({0}, {1}::INT)", node.this, node.args["decimals"])
+    return fragment("round_even({0}, {1}::INT)", node.this, node.args["decimals"])
+
+
+def _truncate(node: exp.Expr) -> exp.Expr:
+    value, digits = node.this, node.args.get("decimals")
+    value = value if kind_of(value) in _EXACT else _float(value)
+    if digits is None:
+        return _exact(node, fragment("trunc({0})", value))
+    if kind_of(value) in _EXACT:
+        return once("CAST(trunc(@a * power(10, @b)) / power(10, @b) AS DECIMAL(38, 9))", value, digits)
+    return once("trunc(@a * power(10, @b)) / power(10, @b)", value, digits)
+
+
+def _whole(name: str) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        value = node.this if kind_of(node.this) in _EXACT else _float(node.this)
+        return _exact(node, fragment(f"{name}({{0}})", value))
+
+    return rule
+
+
+def _absolute(node: exp.Expr) -> exp.Expr:
+    return attempt(node, "abs(@a)", _number(node.this))
+
+
+def _sign(node: exp.Expr) -> exp.Expr:
+    if kind_of(node.this) is Kind.INT64:
+        return fragment("sign({0})::BIGINT", node.this)
+    value = _number(node.this)
+    return _exact(node, once("CASE WHEN isnan(@a::DOUBLE) THEN @a ELSE sign(@a) END", value))
+
+
+def _not_a_number(node: exp.Expr) -> exp.Expr:
+    return fragment("isnan({0})", _float(node.this))
+
+
+def _infinite(node: exp.Expr) -> exp.Expr:
+    return fragment("isinf({0})", _float(node.this if isinstance(node.this, exp.Expr) else node.expressions[0]))
+
+
+def _extreme(name: str) -> Rule:
+    """NULL when any part is, which the engine's own leaves out; NaN when any part is."""
+
+    def rule(node: exp.Expr) -> exp.Expr:
+        kind = kind_of(node)
+        parts = [read_as(part, kind) if kind else part for part in (node.this, *node.expressions)]
+        letters = [f"@{chr(97 + at)}" for at in range(len(parts))]
+        guard = " OR ".join(f"{letter} IS NULL" for letter in letters)
+        nan = ""
+        if kind is Kind.FLOAT64:
+            nan = " WHEN " + " OR ".join(f"isnan({letter})" for letter in letters) + " THEN 'nan'::DOUBLE"
+        return once(f"CASE WHEN {guard} THEN NULL{nan} ELSE {name}({', '.join(letters)}) END", *parts)
+
+    return rule
+
+
+def _bit_count(node: exp.Expr) -> exp.Expr:
+    value = node.this
+    if kind_of(value) in (Kind.BYTES, Kind.STRING):
+        value = read_as(value, Kind.BYTES)
+        ones = "list_sum(list_transform(regexp_extract_all(hex({0}), '.'), lambda _d: bit_count(CAST('0x' || _d AS INT))))"
+        return fragment(f"coalesce({ones}, CASE WHEN {{0}} IS NOT NULL THEN 0 END)::BIGINT", value)
+    return fragment("bit_count({0}::BIGINT)::BIGINT", value)
+
+
+def _random(node: exp.Expr) -> exp.Expr:
+    return fragment("random()")
+
+
+def _reciprocal(template: str) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        return once(template, _float(node.this))
+
+    return rule
+
+
+
+MEANING = Meaning(
+    nodes={
+        exp.Exp: _finite("exp(@a)", "EXP"),
+        exp.Cosh: _finite("cosh(@a)", "COSH"),
+        exp.Sinh: _finite("sinh(@a)", "SINH"),
+        exp.Sqrt: _domain("sqrt", "@a < 0"),
+        exp.Ln: _domain("ln", "@a <= 0"),
+        exp.Acos: _domain("acos", "@a < -1 OR @a > 1"),
+        exp.Asin: _domain("asin", "@a < -1 OR @a > 1"),
+        exp.Acosh: _domain("acosh", "@a < 1"),
+        exp.Atanh: _domain("atanh", "@a <= -1 OR @a >= 1"),
+        exp.Sec: _reciprocal("1 / cos(@a)"),
+        exp.Csc: _reciprocal("1 / sin(@a)"),
+        exp.Sech: _reciprocal("1 / cosh(@a)"),
+        exp.Csch: _reciprocal("1 / sinh(@a)"),
+        exp.Coth: _reciprocal("1 / tanh(@a)"),
+        exp.Cbrt: _reciprocal("sign(@a) * round(power(abs(@a), 1.0 / 3), 15)"),
+        exp.Pow: _power,
+        exp.Log: _logarithm,
+        exp.Round: _round,
+        exp.Trunc: _truncate,
+        exp.Ceil: _whole("ceil"),
+        exp.Floor: _whole("floor"),
+        exp.Abs: _absolute,
+        exp.Sign: _sign,
+        exp.IsNan: _not_a_number,
+        exp.IsInf: _infinite,
+        exp.Greatest: _extreme("greatest"),
+        exp.Least: _extreme("least"),
+        exp.BitwiseCount: _bit_count,
+        exp.Rand: _random,
+    }
+)

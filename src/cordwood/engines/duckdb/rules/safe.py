@@ -1,0 +1,34 @@
+"""SAFE.f(…): NULL where f would fail; an argument that fails still fails."""
+
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.sql.fragment import fragment, is_fragment, template_of
+from cordwood.sql.lowering import Meaning, mark_safe
+from cordwood.sql.typing import inherit
+
+# What the engine's TRY cannot hold.
+_VOLATILE: Final = ("error(", "random()", "uuid()")
+
+
+def _mark(node: exp.Expr) -> exp.Expr:
+    mark_safe(node.this)
+    return node
+
+
+def _safe(node: exp.Expr) -> exp.Expr:
+    inner: exp.Expr = node.this
+    return inherit(fragment("try({0})", inner), node) if _can_be_tried(inner) else inner
+
+
+def _can_be_tried(node: exp.Expr) -> bool:
+    for part in node.walk():
+        if isinstance(part, (exp.Query, exp.AggFunc, exp.Window)):
+            return False
+        if is_fragment(part) and any(word in template_of(part) for word in _VOLATILE):
+            return False
+    return True
+
+
+MEANING = Meaning(first={exp.SafeFunc: _mark}, nodes={exp.SafeFunc: _safe})

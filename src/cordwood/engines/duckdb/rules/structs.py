@@ -1,0 +1,70 @@
+"""STRUCT values: fields without a name are named by their place, and the first element's names are the array's."""
+
+from sqlglot import exp
+
+from cordwood.engines.duckdb.rules.comparison import positional
+from cordwood.engines.duckdb.rules.reading import read_as
+from cordwood.engines.duckdb.rules.words import field_name
+from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning
+from cordwood.sql.typing import datatype_of, kind_of
+
+
+def _struct(node: exp.Expr) -> exp.Expr:
+    datatype = datatype_of(node) or Datatype(Kind.STRUCT)
+    values = [item.expression if isinstance(item, exp.PropertyEQ) else _bare(item) for item in node.expressions]
+    return packed(datatype, values)
+
+
+def _bare(item: exp.Expr) -> exp.Expr:
+    return item.this if isinstance(item, exp.Alias) else item
+
+
+def packed(datatype: Datatype, values: list[exp.Expr]) -> exp.Expr:
+    names = [field_name(datatype, at) for at in range(len(values))]
+    fields = ", ".join(f'"{name}" := {{{at}}}' for at, name in enumerate(names))
+    return fragment(f"struct_pack({fields})", *values)
+
+
+def _tuple(node: exp.Expr) -> exp.Expr:
+    """A bracketed list is a struct, unless it is the list of IN, of a pivot or of a grouping."""
+    if isinstance(node.parent, (exp.Any, exp.All, exp.GroupingSets, exp.Cube, exp.Rollup, exp.Pivot, exp.Group)):
+        return node
+    return packed(datatype_of(node) or Datatype(Kind.STRUCT), node.expressions)
+
+
+def _array(node: exp.Expr) -> exp.Expr:
+    items = node.expressions
+    if len(items) == 1 and isinstance(items[0], exp.Query):
+        return _array_of_query(node, items[0])
+    datatype = datatype_of(node)
+    element = datatype.element if datatype else None
+    if element is None:
+        return exp.Array(expressions=items)
+    return exp.Array(expressions=[as_element(item, element) for item in items])
+
+
+def as_element(item: exp.Expr, element: Datatype) -> exp.Expr:
+    if element.kind is Kind.STRUCT:
+        return positional(item, element)
+    return item if kind_of(item) is Kind.VARIANT else read_as(item, element.kind)
+
+
+def _array_of_query(node: exp.Expr, query: exp.Expr) -> exp.Expr:
+    return fragment("ARRAY({0})", query)
+
+
+def _field(node: exp.Expr) -> exp.Expr:
+    """A field of a STRUCT; of JSON it is the value under that key."""
+    if kind_of(node.this) is Kind.JSON and isinstance(node.expression, exp.Identifier):
+        key = node.expression.name.replace('"', '\\"')
+        return fragment("json_extract({0}, {1})", node.this, exp.Literal.string(f'$."{key}"'))
+    if isinstance(node.this, exp.Column) or not isinstance(node.expression, exp.Identifier):
+        return node
+    name = node.expression.name.replace("'", "''")
+    return fragment(f"struct_extract({{0}}, '{name}')", node.this)
+
+
+
+MEANING = Meaning(nodes={exp.Struct: _struct, exp.Tuple: _tuple, exp.Array: _array, exp.Dot: _field})

@@ -1,0 +1,36 @@
+"""Window functions: results cast outside of OVER, and frames that end before they begin."""
+
+from sqlglot import exp
+
+from cordwood.engines.duckdb.rules.aggregates import argument_of
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning, Rule
+
+
+def _window(node: exp.Expr) -> exp.Expr:
+    cast = node.this.meta_get("cast")
+    return fragment(f"{{0}}::{cast}", node) if cast else node
+
+
+def _value(name: str) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        argument = argument_of(node)
+        nulls = " IGNORE NULLS" if argument.ignore_nulls else ""
+        rest = [node.args[key] for key in ("offset", "default") if node.args.get(key) is not None]
+        holes = "".join(f", {{{at + 1}}}" for at in range(len(rest)))
+        return fragment(f"{name}({{0}}{holes}{nulls})", argument.value, *rest)
+
+    return rule
+
+
+MEANING = Meaning(
+    nodes={
+        exp.Window: _window,
+        exp.Filter: _window,
+        exp.FirstValue: _value("first_value"),
+        exp.LastValue: _value("last_value"),
+        exp.NthValue: _value("nth_value"),
+        exp.Lead: _value("lead"),
+        exp.Lag: _value("lag"),
+    }
+)
