@@ -9,6 +9,8 @@ from cordwood.engines.duckdb.rules import (
     casts,
     comparison,
     conditionals,
+    json_text,
+    json_values,
     literals,
     net,
     numbers,
@@ -42,6 +44,8 @@ _MEANINGS: Final = (
     structs,
     relations,
     net,
+    json_text,
+    json_values,
     safe,
 )
 

@@ -168,6 +168,15 @@ def cast_text(value: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
     return once(f"strftime(@a, '%Y-%m-%d %H:%M:%S') || {_SUBSECOND} || {zoned}", local, utc)
 
 
+def time_text(value: exp.Expr, kind: Kind) -> exp.Expr:
+    """As JSON has it: a T between date and clock, and Z for UTC."""
+    if kind is Kind.TIME:
+        return once(f"strftime(@a, '%H:%M:%S') || {_SUBSECOND}", fragment("('1970-01-01'::DATE + {0})", value))
+    wall = naive(value) if kind is Kind.TIMESTAMP else value
+    zone = " || 'Z'" if kind is Kind.TIMESTAMP else ""
+    return once(f"strftime(@a, '%Y-%m-%dT%H:%M:%S') || {_SUBSECOND}{zone}", wall)
+
+
 _SUBSECOND: Final = (
     "CASE WHEN epoch_us(@a) % 1000000 = 0 THEN '' WHEN epoch_us(@a) % 1000 = 0 THEN strftime(@a, '.%g')"
     " ELSE strftime(@a, '.%f') END"

@@ -1,0 +1,270 @@
+"""JSON functions: paths, scalars or parts, typed readings of JSON, and making it."""
+
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.duckdb.rules.json_text import json_text
+from cordwood.engines.duckdb.rules.reading import read_as
+from cordwood.engines.duckdb.rules.time_text import cast_text
+from cordwood.engines.duckdb.rules.words import attempt, constant_text, fail, once
+from cordwood.model.datatype import Kind
+from cordwood.sql.fragment import OPEN_BRACE, fragment
+from cordwood.sql.lowering import Meaning, Rule, is_safe, unsupported
+from cordwood.sql.typing import datatype_of, kind_of
+
+
+def path_text(node: exp.Expr | None, where: exp.Expr) -> exp.Expr:
+    """A path in the engine's spelling: every key in quotes."""
+    if node is None:
+        return exp.Literal.string("$")
+    if isinstance(node, exp.JSONPath):
+        return exp.Literal.string("$" + "".join(_step(step, where) for step in node.expressions[1:]))
+    spelled = constant_text(node)
+    if spelled is None:
+        unsupported(where, "A JSON path that is no literal")
+    return exp.Literal.string(_parsed(spelled, where))
+
+
+def _step(step: exp.Expr, where: exp.Expr) -> str:
+    if isinstance(step, exp.JSONPathKey) and isinstance(step.this, str):
+        return _key(step.this)
+    if isinstance(step, exp.JSONPathSubscript) and isinstance(step.this, (int, str)):
+        return f"[{step.this}]" if str(step.this).isdigit() else _key(str(step.this))
+    return unsupported(where, "This JSON path")
+
+
+def _key(name: str) -> str:
+    return '."' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _parsed(spelled: str, where: exp.Expr) -> str:
+    """Paths that sqlglot leaves as they are: `$[a]`, `$['a.b']`, and bare keys with dashes."""
+    spelled = spelled.strip()
+    if not spelled.startswith("$"):
+        unsupported(where, f"The JSON path '{spelled}'")
+    steps, rest = "$", spelled[1:]
+    while rest:
+        step, rest = _next_step(rest, where)
+        steps += step
+    return steps
+
+
+def _next_step(rest: str, where: exp.Expr) -> tuple[str, str]:
+    if rest.startswith("["):
+        inside, closed, after = rest[1:].partition("]")
+        if closed and inside[:1] in ("'", '"'):
+            end = rest.find(inside[0] + "]", 2)
+            inside, after, closed = rest[2:end], rest[end + 2 :], "]" if end > 0 else ""
+            return (_key(inside), after) if closed else unsupported(where, "This JSON path")
+        if closed and inside:
+            return (f"[{inside}]" if inside.isdigit() else _key(inside)), after
+    if rest.startswith('."'):
+        end = rest.find('"', 2)
+        if end > 0:
+            return _key(rest[2:end]), rest[end + 1 :]
+    if rest.startswith("."):
+        name = rest[1:].split(".", 1)[0].split("[", 1)[0]
+        if name:
+            return _key(name), rest[1 + len(name) :]
+    return unsupported(where, "This JSON path")
+
+
+def _document(value: exp.Expr) -> exp.Expr:
+    """Text that is no JSON has no parts: it reads as NULL."""
+    kind = kind_of(value)
+    if kind is Kind.JSON:
+        return value
+    if kind is Kind.VARIANT:
+        return fragment("{0}::JSON", value)
+    return fragment("CASE WHEN json_valid({0}) THEN {0}::JSON END", value)
+
+
+def _path_or_none(node: exp.Expr) -> exp.Expr | None:
+    return path_text(node.expression, node) if not isinstance(node.expression, exp.Null) else None
+
+
+def _query(node: exp.Expr) -> exp.Expr:
+    """JSON_QUERY and JSON_EXTRACT: the part as JSON; from text, text, and a JSON null is no part."""
+    path = _path_or_none(node)
+    if path is None:
+        return exp.Null()
+    part = attempt(node, "json_extract(@a, @b)", _document(node.this), path)
+    if kind_of(node.this) is Kind.JSON:
+        return part
+    return fragment("nullif({0}::VARCHAR, 'null')", part)
+
+
+_CONTAINERS: Final = "('OBJECT', 'ARRAY')"
+
+
+def _value(node: exp.Expr) -> exp.Expr:
+    """JSON_VALUE and JSON_EXTRACT_SCALAR: a scalar's text; of objects and arrays there is none."""
+    path = _path_or_none(node)
+    if path is None:
+        return exp.Null()
+    document = _document(node.this)
+    body = f"CASE WHEN json_type(@a, @b) NOT IN {_CONTAINERS} THEN json_extract_string(@a, @b) END"
+    return once(body, document, path)
+
+
+def _list(node: exp.Expr) -> exp.Expr:
+    """JSON_QUERY_ARRAY: the elements as JSON, as text where the document was text."""
+    path = _path_or_none(node)
+    if path is None:
+        return exp.Null()
+    document = _document(node.this)
+    items = "json_extract(json_extract(@a, @b), '$[*]')"
+    if kind_of(node.this) is not Kind.JSON:
+        items = f"list_transform({items}, lambda _e: _e::VARCHAR)"
+    return once(f"CASE WHEN json_type(@a, @b) = 'ARRAY' THEN {items} END", document, path)
+
+
+def _value_list(node: exp.Expr) -> exp.Expr:
+    """JSON_VALUE_ARRAY: the elements' texts; NULL when one of them is no scalar."""
+    path = _path_or_none(node)
+    if path is None:
+        return exp.Null()
+    items = "json_extract(json_extract(@a, @b), '$[*]')"
+    scalars = f"len(list_filter({items}, lambda _e: json_type(_e) IN {_CONTAINERS})) = 0"
+    texts = f"list_transform({items}, lambda _e: json_extract_string(_e, '$'))"
+    body = f"CASE WHEN json_type(@a, @b) = 'ARRAY' AND {scalars} THEN {texts} END"
+    return once(body, _document(node.this), path)
+
+
+def _parse(node: exp.Expr) -> exp.Expr:
+    return attempt(node, "CAST(@a AS JSON)", read_as(node.this, Kind.STRING))
+
+
+def _kind(node: exp.Expr) -> exp.Expr:
+    names = "WHEN 'OBJECT' THEN 'object' WHEN 'ARRAY' THEN 'array' WHEN 'VARCHAR' THEN 'string'"
+    names += " WHEN 'BOOLEAN' THEN 'boolean' WHEN 'NULL' THEN 'null'"
+    value = node.this if isinstance(node.this, exp.Expr) else node.expressions[0]
+    return once(f"CASE WHEN @a IS NULL THEN NULL ELSE CASE json_type(@a) {names} ELSE 'number' END END", _document(value))
+
+
+def _strictly(check: str, read: str, name: str) -> Rule:
+    """INT64(json) and its like: the JSON value must be of that kind."""
+
+    def rule(node: exp.Expr) -> exp.Expr:
+        value = node.this if isinstance(node.this, exp.Expr) else node.expressions[0]
+        bad = fail(node, f"The provided JSON input is not {name}")
+        tried = f"try({read})" if is_safe(node) else read
+        body = f"CASE WHEN @a IS NULL THEN NULL WHEN {check} THEN {tried} ELSE {bad} END"
+        return once(body, _document(value))
+
+    return rule
+
+
+_NUMERIC_KINDS: Final = "json_type(@a) IN ('BIGINT', 'UBIGINT', 'DOUBLE', 'HUGEINT', 'UHUGEINT')"
+
+
+def _whole_number(node: exp.Expr) -> exp.Expr:
+    bad = fail(node, "The provided JSON number cannot be read as INT64")
+    read = "CAST(@a AS DOUBLE)"
+    whole = f"CASE WHEN json_type(@a) IN ('BIGINT', 'UBIGINT') THEN CAST(@a AS BIGINT) WHEN {read} = trunc({read}) THEN CAST({read} AS BIGINT) ELSE {bad} END"
+    return _strictly(_NUMERIC_KINDS, whole, "an integer")(node)
+
+
+def _string(node: exp.Expr) -> exp.Expr:
+    """STRING(json); of a TIMESTAMP it is that moment's text."""
+    value = node.this if isinstance(node.this, exp.Expr) else node.expressions[0]
+    kind = kind_of(value)
+    if kind in (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME):
+        zone = node.args.get("zone") or (node.expressions[1] if len(node.expressions) > 1 else None)
+        return cast_text(value, zone)
+    return _strictly("json_type(@a) = 'VARCHAR'", "json_extract_string(@a, '$')", "a string")(node)
+
+
+_TEXT: Final = "json_extract_string(@a, '$')"
+
+
+def _lax(body: str) -> Rule:
+    """LAX_…: read what can be read, NULL for the rest."""
+
+    def rule(node: exp.Expr) -> exp.Expr:
+        value = node.this if isinstance(node.this, exp.Expr) else node.expressions[0]
+        return once(body, _document(value))
+
+    return rule
+
+
+_LAX_BOOL: Final = (
+    "CASE json_type(@a) WHEN 'BOOLEAN' THEN CAST(@a AS BOOLEAN) WHEN 'VARCHAR' THEN CASE lower(" + _TEXT + ")"
+    " WHEN 'true' THEN true WHEN 'false' THEN false END WHEN 'BIGINT' THEN CAST(@a AS DOUBLE) <> 0"
+    " WHEN 'UBIGINT' THEN CAST(@a AS DOUBLE) <> 0 WHEN 'DOUBLE' THEN CAST(@a AS DOUBLE) <> 0 END"
+)
+_LAX_INT: Final = (
+    "CASE json_type(@a) WHEN 'BOOLEAN' THEN CAST(CAST(@a AS BOOLEAN) AS BIGINT)"
+    " WHEN 'BIGINT' THEN try_cast(" + _TEXT + " AS BIGINT) WHEN 'UBIGINT' THEN try_cast(" + _TEXT + " AS BIGINT)"
+    " WHEN 'DOUBLE' THEN try_cast(round(CAST(@a AS DOUBLE)) AS BIGINT)"
+    " WHEN 'VARCHAR' THEN coalesce(CASE WHEN regexp_full_match(" + _TEXT + r", '[+-]?\d+') THEN try_cast("
+    + _TEXT + " AS BIGINT) END, try_cast(round(try_cast(" + _TEXT + " AS DOUBLE)) AS BIGINT)) END"
+)
+_LAX_FLOAT: Final = (
+    "CASE json_type(@a) WHEN 'BIGINT' THEN CAST(@a AS DOUBLE) WHEN 'UBIGINT' THEN CAST(@a AS DOUBLE)"
+    " WHEN 'DOUBLE' THEN CAST(@a AS DOUBLE) WHEN 'VARCHAR' THEN try_cast(" + _TEXT + " AS DOUBLE) END"
+)
+_LAX_STRING: Final = (
+    "CASE json_type(@a) WHEN 'OBJECT' THEN NULL WHEN 'ARRAY' THEN NULL WHEN 'NULL' THEN NULL ELSE " + _TEXT + " END"
+)
+
+
+def _as_json(value: exp.Expr) -> exp.Expr:
+    return fragment("{0}::JSON", json_text(value, datatype_of(value)))
+
+
+def _array(node: exp.Expr) -> exp.Expr:
+    items = [_as_json(item) for item in node.expressions]
+    return fragment(f"json_array({', '.join(f'{{{at}}}' for at in range(len(items)))})", *items)
+
+
+def _object(node: exp.Expr) -> exp.Expr:
+    """Pairs of key and value; of a key that is given twice the first counts."""
+    parts: list[exp.Expr] = []
+    seen: set[str] = set()
+    for pair in node.expressions:
+        key, value = pair.this, pair.expression
+        known = constant_text(key)
+        if kind_of(key) is Kind.ARRAY:
+            return _object_of_arrays(key, value)
+        if known is not None and known in seen:
+            continue
+        seen |= {known} if known is not None else set()
+        parts += [key, _as_json(value)]
+    return fragment(f"json_object({', '.join(f'{{{at}}}' for at in range(len(parts)))})", *parts)
+
+
+def _object_of_arrays(keys: exp.Expr, values: exp.Expr) -> exp.Expr:
+    datatype = datatype_of(values)
+    element = datatype.element if datatype else None
+    written = json_text(fragment("{0}[_i]", values), element)
+    keyed = "to_json({0}[_i])::VARCHAR || ':' || {1}"
+    return fragment(
+        f"('{OPEN_BRACE}' || array_to_string(list_transform(range(1, len({{0}}) + 1), lambda _i: {keyed}), ',') || '}}')::JSON",
+        keys,
+        written,
+    )
+
+
+MEANING = Meaning(
+    nodes={
+        exp.JSONExtract: _query,
+        exp.JSONExtractScalar: _value,
+        exp.JSONExtractArray: _list,
+        exp.JSONValueArray: _value_list,
+        exp.ParseJSON: _parse,
+        exp.JSONType: _kind,
+        exp.JSONBool: _strictly("json_type(@a) = 'BOOLEAN'", "CAST(@a AS BOOLEAN)", "a boolean"),
+        exp.Float64: _strictly(_NUMERIC_KINDS, "CAST(@a AS DOUBLE)", "a number"),
+        exp.Int64: _whole_number,
+        exp.String: _string,
+        exp.LaxBool: _lax(_LAX_BOOL),
+        exp.LaxInt64: _lax(_LAX_INT),
+        exp.LaxFloat64: _lax(_LAX_FLOAT),
+        exp.LaxString: _lax(_LAX_STRING),
+        exp.JSONArray: _array,
+        exp.JSONObject: _object,
+    },
+    named={"LAX_STRING": _lax(_LAX_STRING)},
+)
