@@ -22,6 +22,7 @@ spell past `admit`; make and read them with the functions below)
 Relations (FROM and JOIN)
     `exp.Table` of a stream: one identifier, `StreamTable.table`; always with an alias; its
     `meta["stream"]` is the stream's name. `exp.Table` of a CTE: the CTE's own spelling, with an alias.
+    An `exp.CTE` with `materialized` False is a filter read more than once: run it anew for every reader.
     `exp.Subquery` with an alias, or around a parenthesised join without one.
     `exp.Unnest`: one expression (an array, or `EventElements`); its alias has `this` (the relation)
     and one column (the element); `offset`, when there, is the identifier of the offset's column.

@@ -103,7 +103,7 @@ def _one_statement(found: list[Token], text: str) -> exp.Expr:
     try:
         trees = [tree for tree in _BIGQUERY.parser().parse(found, text) if tree is not None]
     except ParseError as error:
-        raise _syntax(error, text) from error
+        raise _syntax(error) from error
     except RecursionError as error:
         raise _too_deep(None) from error
     except Exception as error:
@@ -121,7 +121,7 @@ def _second_statement(found: list[Token], text: str) -> QueryFault:
     return QueryRefused("Only one statement can be sent.", hint="Send one SELECT.", span=span_at(text, place))
 
 
-def _syntax(error: ParseError, text: str) -> QuerySyntax:
+def _syntax(error: ParseError) -> QuerySyntax:
     if not error.errors:
         return QuerySyntax("The text cannot be read as SQL.", span=Span(1, 1))
     first = error.errors[0]

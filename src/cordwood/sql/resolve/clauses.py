@@ -35,7 +35,7 @@ def _aliased(item: exp.Expr, name: str, place: Place) -> exp.Expr:
         made = exp.Alias(this=item, alias=exp.to_identifier(name, quoted=True))
     else:
         made = item
-        made.args["alias"].set("quoted", True)
+        made.set("alias", exp.to_identifier(name, quoted=True))
     resolve_expression(made.this, place)
     return made
 

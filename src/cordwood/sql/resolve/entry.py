@@ -9,6 +9,7 @@ from cordwood.model.datatype import Kind
 from cordwood.model.shape import Shape
 from cordwood.sql.program import Program
 from cordwood.sql.records import Records
+from cordwood.sql.resolve.ordering import settle_orders
 from cordwood.sql.resolve.queries import read_cte, resolve_query
 from cordwood.sql.resolve.tables import as_table
 from cordwood.sql.resolve.work import Cte, Names, Work
@@ -29,6 +30,7 @@ class _SubQueries:
     def demand(self, name: str) -> Cte | None:
         lower = name.lower()
         if lower in self.known:
+            _inline(self.read[self.known[lower].name])
             return self.known[lower]
         saved = self.program.sub_queries.get(lower)
         if saved is None or lower in self.under_way:
@@ -37,9 +39,21 @@ class _SubQueries:
         copy = saved.copy()
         cte = read_cte(self.owner, copy, Names(), None, recursive=self.program.is_recursive)
         self.under_way.pop()
-        self.read[saved.alias] = copy
+        self.read[cte.name] = copy
         self.known[lower] = cte
         return cte
+
+
+    def names(self) -> tuple[str, ...]:
+        """Those that were read, in the order of the endpoint."""
+        return tuple(cte.alias for lower, cte in self.program.sub_queries.items() if lower in self.known)
+
+
+def _inline(cte: exp.Expr) -> None:
+    """A filter that is read twice is run twice, each time with what its reader asks: that is cheaper than to keep it."""
+    query = cte.this
+    if isinstance(query, exp.Select) and not any(query.args.get(key) for key in ("group", "distinct", "limit")):
+        cte.set("materialized", False)
 
 
 def resolve_saved(program: Program, target: Target, shapes: Mapping[str, Shape]) -> Resolved:
@@ -62,6 +76,7 @@ def resolve_alone(admitted: Admitted, target: Target) -> Resolved:
     work = Work(admitted.text, target, Records({}), {}, resolve_query, is_timeless=True)
     as_table(admitted.tree)
     resolve_query(work, admitted.tree, Names(), None)
+    settle_orders(admitted.tree)
     return Resolved(admitted.tree, admitted.text)
 
 
@@ -96,10 +111,11 @@ def _resolved(work: Work, saved: _SubQueries, tree: exp.Expr) -> Resolved:
         ctes = [*saved.read.values(), *(own.expressions if own is not None else [])]
         recursive = saved.program.is_recursive or bool(own is not None and own.args.get("recursive"))
         tree.set("with_", exp.With(expressions=ctes, recursive=recursive))
+    settle_orders(tree)
     return Resolved(
         tree,
         work.text,
-        sub_queries=tuple(saved.read),
+        sub_queries=saved.names(),
         unseen_paths=tuple(work.records.unseen),
         streams=tuple(work.streams),
     )
