@@ -1,0 +1,67 @@
+"""The order of sub-queries: it costs a sort and binds nobody, so it goes, or moves out to the answer's rows."""
+
+from sqlglot import exp
+
+
+def settle_orders(tree: exp.Expr) -> None:
+    """Drop ORDER BY where rows are only read; an answer that has none takes that of the sub-query it reads."""
+    read = [query for query in tree.find_all(exp.Select, exp.SetOperation) if _is_read(query, tree)]
+    orders = {id(query): query.args["order"] for query in read if query.args.get("order") is not None}
+    if not orders:
+        return
+    if isinstance(tree, exp.Select) and _passes_rows_on(tree):
+        _inherit(tree)
+    for query in read:
+        if id(query) in orders:
+            query.set("order", None)
+
+
+def _is_read(query: exp.Expr, tree: exp.Expr) -> bool:
+    """Whether the query stands where a table could, and all of its rows are read."""
+    if query is tree or query.args.get("limit") is not None or query.args.get("offset") is not None:
+        return False
+    holder = query.parent
+    while isinstance(holder, exp.Subquery) and isinstance(holder.parent, exp.Subquery):
+        holder = holder.parent
+    if isinstance(holder, exp.Subquery):
+        return isinstance(holder.parent, (exp.From, exp.Join)) and not holder.args.get("limit")
+    return isinstance(holder, exp.CTE)
+
+
+def _passes_rows_on(select: exp.Expr) -> bool:
+    if any(select.args.get(key) for key in ("order", "group", "distinct", "having", "kind")):
+        return False
+    return not any(item.find(exp.AggFunc) for item in select.expressions)
+
+
+def _inherit(select: exp.Expr) -> None:
+    from_ = select.args.get("from_")
+    source = from_.this if from_ is not None else None
+    query = _query_of(source, select)
+    order = query.args.get("order") if query is not None else None
+    if order is None or query is None or source is None:
+        return
+    items = [_outside(ordered, query, source.alias) for ordered in order.expressions]
+    if all(items):
+        select.set("order", exp.Order(expressions=items))
+
+
+def _query_of(source: exp.Expr | None, select: exp.Expr) -> exp.Expr | None:
+    if isinstance(source, exp.Subquery) and isinstance(source.this, exp.Select):
+        return source.this
+    with_ = select.args.get("with_")
+    if isinstance(source, exp.Table) and with_ is not None:
+        return next((cte.this for cte in with_.expressions if cte.alias == source.name), None)
+    return None
+
+
+def _outside(ordered: exp.Expr, query: exp.Expr, alias: str) -> exp.Expr | None:
+    """The same order by the column that the sub-query yields; None when it orders by what it does not yield."""
+    ordinal = ordered.this
+    if not (isinstance(query, exp.Select) and isinstance(ordinal, exp.Literal) and ordinal.is_int):
+        return None
+    name = query.expressions[int(ordinal.this) - 1].alias_or_name
+    made = ordered.copy()
+    column = exp.Column(this=exp.to_identifier(name, quoted=True), table=exp.to_identifier(alias, quoted=True))
+    made.set("this", column)
+    return made
