@@ -5,16 +5,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cordwood.engines.engine import Engine
+from cordwood.ingest.derive import derived
 from cordwood.ingest.flush import Flusher
-from cordwood.ingest.formats import format_of
-from cordwood.ingest.posted import Reading, SetAside
+from cordwood.ingest.formats import Form, read_body
+from cordwood.ingest.posted import Body, Reading
+from cordwood.ingest.quarantine import QUARANTINE, quarantined
+from cordwood.ingest.scrutiny import Scrutiny, needs_scrutiny, reasons
 from cordwood.ingest.shape import ShapeReader
 from cordwood.ingest.stamp import stamped
-from cordwood.model.event import Batch
+from cordwood.model.event import Batch, Event
 from cordwood.model.stream import Stream
+
+__all__ = ["Accepted", "Form", "Intake"]
 
 # A body up to this size is read where it arrived; reading a larger one would hold up other requests.
 _READ_AT_ONCE_BYTES = 32 * 1024
+_REASONS_TOLD = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,33 +36,52 @@ class Accepted:
 class Intake:
     """`clock_us` gives microseconds since 1970 and is the only clock the journey reads."""
 
-    def __init__(self, engine: Engine, clock_us: Callable[[], int]) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, clock_us: Callable[[], int], *, max_event_bytes: int = 2**20) -> None:
         self._clock_us = clock_us
+        self._max_event_bytes = max_event_bytes
+        engine.prepare([QUARANTINE])
         self._flusher = Flusher(engine)
         self._shapes = ShapeReader(engine.shapes)
 
     async def accept(
-        self, stream: Stream, content_type: str, body: bytes, pins: Mapping[str, str] | None = None
+        self,
+        stream: Stream,
+        content_type: str,
+        body: bytes,
+        pins: Mapping[str, str] | None = None,
+        *,
+        form: Form = Form.EVENTS,
+        headers: Mapping[str, str] | None = None,
     ) -> Accepted:
         """Returns once every stored event is durable, and in the answer of the next query."""
+        arrived = Body(body, content_type, headers or {})
         if len(body) <= _READ_AT_ONCE_BYTES:
-            batch, aside = self._read(stream, content_type, body)
+            batches, reading = self._read(stream, form, arrived, pins or {})
         else:
-            batch, aside = await asyncio.to_thread(self._read, stream, content_type, body)
-        accepted, duplicates = 0, 0
-        if batch.events:
-            appended = await self._flusher.append(batch)
-            accepted, duplicates = appended.accepted, appended.duplicates
-        return Accepted(accepted, duplicates, len(aside), [(one.index, one.reason) for one in aside[:10]])
+            batches, reading = await asyncio.to_thread(self._read, stream, form, arrived, pins or {})
+        appended = await self._flusher.append(batches) if batches else []
+        stored = [one for batch, one in zip(batches, appended, strict=True) if batch.stream == stream.name]
+        return Accepted(
+            accepted=sum(one.accepted for one in stored),
+            duplicates=sum(one.duplicates for one in stored),
+            quarantined=len(reading.set_aside),
+            reasons=reasons(reading, _REASONS_TOLD),
+        )
 
     def close(self) -> None:
         """Store what waits, then stop."""
         self._flusher.close()
 
-    def _read(self, stream: Stream, content_type: str, body: bytes) -> tuple[Batch, list[SetAside]]:
-        reading: Reading = format_of(content_type)(body.decode("utf-8", "replace"))
+    def _read(self, stream: Stream, form: Form, body: Body, pins: Mapping[str, str]) -> tuple[list[Batch], Reading]:
         received_us = self._clock_us()
-        events = stamped(reading, received_us)
-        learnt = self._shapes.learn(stream.name, events)
-        return Batch(stream.name, events, received_us, learnt), reading.set_aside
+        reading = read_body(form, body)
+        events = derived(stream, stamped(reading, received_us))
+        if needs_scrutiny(stream, pins, len(body.data), self._max_event_bytes):
+            events = Scrutiny(stream, pins, received_us, self._max_event_bytes).passed(events, reading)
+        batches = [self._batch(stream, events, received_us)] if events else []
+        if reading.set_aside:
+            batches.append(quarantined(stream.name, form, reading.set_aside, pins.get("project"), received_us))
+        return batches, reading
+
+    def _batch(self, stream: Stream, events: list[Event], received_us: int) -> Batch:
+        return Batch(stream.name, events, received_us, self._shapes.learn(stream.name, events))

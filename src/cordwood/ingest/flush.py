@@ -5,6 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from cordwood.engines.engine import Appended, Engine
 from cordwood.errors import Backlog
@@ -17,13 +18,17 @@ _MAX_GROUP_EVENTS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    batch: Batch
+    batches: Sequence[Batch]
     loop: asyncio.AbstractEventLoop
-    done: "asyncio.Future[Appended]"
+    done: "asyncio.Future[list[Appended]]"
+
+    @property
+    def events(self) -> int:
+        return sum(len(batch.events) for batch in self.batches)
 
 
 class Flusher:
-    """One thread; `append` returns once the batch is durable, or raises what kept it from being so."""
+    """One thread; `append` returns once the batches are durable, or raises what kept them from being so."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -34,14 +39,15 @@ class Flusher:
         self._thread = threading.Thread(target=self._work, name="flush", daemon=True)
         self._thread.start()
 
-    async def append(self, batch: Batch) -> Appended:
+    async def append(self, batches: Sequence[Batch]) -> list[Appended]:
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[Appended] = loop.create_future()
+        done: asyncio.Future[list[Appended]] = loop.create_future()
         with self._changed:
             if self._waiting_events > _MAX_WAITING_EVENTS:
                 raise Backlog("Too many events wait to be stored.", retry_after=3)
-            self._queue.append(_Waiting(batch, loop, done))
-            self._waiting_events += len(batch.events)
+            waiting = _Waiting(batches, loop, done)
+            self._queue.append(waiting)
+            self._waiting_events += waiting.events
             self._changed.notify()
         return await done
 
@@ -63,26 +69,28 @@ class Flusher:
             events = 0
             while self._queue and (not group or events < _MAX_GROUP_EVENTS):
                 group.append(self._queue.popleft())
-                events += len(group[-1].batch.events)
+                events += group[-1].events
             self._waiting_events -= events
             return group
 
     def _store(self, group: Sequence[_Waiting]) -> None:
         try:
-            appended = self._engine.append([waiting.batch for waiting in group])
+            appended = self._engine.append([batch for waiting in group for batch in waiting.batches])
         except Exception as problem:  # noqa: BLE001 - one of the two catch-alls: whoever waits must be told
             for waiting in group:
                 waiting.loop.call_soon_threadsafe(_fail, waiting.done, problem)
             return
-        for waiting, outcome in zip(group, appended, strict=True):
+        rest = iter(appended)
+        for waiting in group:
+            outcome = list(islice(rest, len(waiting.batches)))
             waiting.loop.call_soon_threadsafe(_succeed, waiting.done, outcome)
 
 
-def _succeed(done: "asyncio.Future[Appended]", outcome: Appended) -> None:
+def _succeed(done: "asyncio.Future[list[Appended]]", outcome: list[Appended]) -> None:
     if not done.done():
         done.set_result(outcome)
 
 
-def _fail(done: "asyncio.Future[Appended]", problem: Exception) -> None:
+def _fail(done: "asyncio.Future[list[Appended]]", problem: Exception) -> None:
     if not done.done():
         done.set_exception(problem)

@@ -1,52 +1,41 @@
-"""Reads one JSON item into an event whatever its keys and types: slower than the straight way, and refuses nothing
-but what is no object.
-"""
+"""Makes an item's keys into an event, whatever their types: a text as it is, another value as its JSON text."""
 
 from collections.abc import Sequence
 
 import msgspec
 
-from cordwood.ingest.posted import Posted, Reading, SetAside
+from cordwood.ingest.documents import fields_of
+from cordwood.ingest.posted import Posted, Reading
 
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _value = msgspec.json.Decoder()
 _KNOWN = ("id", "timestamp", "event_message", "message", "project", "metadata")
 
+Fields = dict[str, msgspec.Raw]
 
-def read_items(items: Sequence[msgspec.Raw]) -> Reading:
-    reading = Reading([], indexes=[])
+
+def read_items(items: Sequence[str]) -> Reading:
+    reading = Reading(indexes=[])
     for index, item in enumerate(items):
-        read_item(item, index, reading)
+        fields = fields_of(item, index, reading)
+        if fields is not None:
+            add_fields(fields, index, reading)
     return reading
 
 
-def read_item(item: msgspec.Raw, index: int, reading: Reading) -> None:
-    try:
-        fields = _fields.decode(item)
-    except (msgspec.ValidationError, RecursionError):
-        reading.set_aside.append(SetAside(index, "The item is not an object.", bytes(item).decode()))
-        return
-    add_fields(fields, index, reading)
-
-
-def add_fields(fields: dict[str, msgspec.Raw], index: int, reading: Reading) -> None:
+def add_fields(fields: Fields, index: int, reading: Reading) -> None:
     known = {name: fields.pop(name) for name in _KNOWN if name in fields}
     posted = Posted(
-        id=_text(known.get("id")),
-        timestamp=_scalar(known.get("timestamp")),
-        event_message=_text(known.get("event_message")),
-        message=_text(known.get("message")),
-        project=_text(known.get("project")),
+        id=text_of(known.get("id")),
+        timestamp=scalar_of(known.get("timestamp")),
+        event_message=text_of(known.get("event_message")),
+        message=text_of(known.get("message")),
+        project=text_of(known.get("project")),
         metadata=known.get("metadata", msgspec.Raw(b"")),
     )
-    if fields:
-        reading.extras[len(reading.events)] = fields
-    reading.events.append(posted)
-    if reading.indexes is not None:
-        reading.indexes.append(index)
+    reading.add(posted, index, fields)
 
 
-def _text(raw: msgspec.Raw | None) -> str | None:
+def text_of(raw: msgspec.Raw | None) -> str | None:
     """A text as it is, another value as its JSON text, null as missing."""
     if raw is None:
         return None
@@ -56,7 +45,7 @@ def _text(raw: msgspec.Raw | None) -> str | None:
     return None if text == "null" else text
 
 
-def _scalar(raw: msgspec.Raw | None) -> str | int | float | None:
+def scalar_of(raw: msgspec.Raw | None) -> str | int | float | None:
     if raw is None:
         return None
     try:

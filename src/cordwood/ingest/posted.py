@@ -5,12 +5,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-Scalar = str | int | float | None
-
 
 class Posted(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """One event by its known top-level keys, straight from the decoder; metadata stays the text that was sent,
-    empty when there was none.
+    """One event by its known top-level keys, straight from the decoder.
+
+    Metadata stays the text that was sent, empty when there was none.
     """
 
     id: str | int | None = None
@@ -19,6 +18,24 @@ class Posted(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     message: str | None = None
     project: str | None = None
     metadata: msgspec.Raw = msgspec.Raw(b"")
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A body as it arrived, inflated; header names are in lower case."""
+
+    data: bytes
+    content_type: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def media(self) -> str:
+        return self.content_type.split(";", 1)[0].strip().lower()
+
+    @property
+    def text(self) -> str:
+        """What is not UTF-8 becomes U+FFFD: a wrong letter is better than a lost event."""
+        return self.data.decode("utf-8-sig", "replace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +49,26 @@ class SetAside:
 
 @dataclass(slots=True)
 class Reading:
-    """`extras` are the other top-level keys, by the event's place in `events`; `indexes` are their places in the
-    body where those differ.
+    """Events in their order; `extras` are an event's other top-level keys, by its place in `events`.
+
+    `indexes` are the places of the events in the body, where those are others.
     """
 
-    events: list[Posted]
+    events: list[Posted] = field(default_factory=list)
     extras: dict[int, Mapping[str, msgspec.Raw]] = field(default_factory=dict)
     set_aside: list[SetAside] = field(default_factory=list)
     indexes: list[int] | None = None
+
+    def add(self, event: Posted, index: int, extras: Mapping[str, msgspec.Raw] | None = None) -> None:
+        if self.indexes is None:
+            self.indexes = list(range(len(self.events)))
+        if extras:
+            self.extras[len(self.events)] = extras
+        self.events.append(event)
+        self.indexes.append(index)
+
+    def refuse(self, index: int, reason: str, text: str) -> None:
+        self.set_aside.append(SetAside(index, reason, text))
 
     def index_of(self, place: int) -> int:
         return place if self.indexes is None else self.indexes[place]

@@ -12,7 +12,7 @@ _MICROSECOND = timedelta(microseconds=1)
 _SECONDS_BELOW = 10**11
 _MILLISECONDS_BELOW = 10**14
 _MICROSECONDS_BELOW = 10**17
-_NANOSECONDS_BELOW = 10**20
+_NANOSECONDS_BELOW = 2**63
 
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 

@@ -26,3 +26,4 @@ class Stream:
     late_seconds: float | None = None
     future: ClockPolicy = ClockPolicy.ACCEPT
     future_seconds: float | None = None
+    max_events: int | None = None

@@ -1,33 +1,57 @@
-"""Wire formats: one a file; this table says which content type is read by which."""
+"""Wire formats: one a file; this table says which route and content type is read by which."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from enum import StrEnum
 
 from cordwood.errors import UnsupportedMedia
+from cordwood.ingest.formats.cloud_event import read_cloud_events
 from cordwood.ingest.formats.json import read_json
 from cordwood.ingest.formats.ndjson import read_ndjson
-from cordwood.ingest.posted import Reading
+from cordwood.ingest.formats.whole import read_logpush, read_vector, read_whole
+from cordwood.ingest.posted import Body, Reading
 
-Format = Callable[[str], Reading]
+Format = Callable[[Body], Reading]
 
-_BY_CONTENT_TYPE: dict[str, Format] = {
-    "application/json": read_json,
-    "text/json": read_json,
-    "application/x-ndjson": read_ndjson,
-    "application/ndjson": read_ndjson,
-    "application/jsonl": read_ndjson,
-    "application/x-jsonlines": read_ndjson,
+
+class Form(StrEnum):
+    """What a route takes; within it the content type decides."""
+
+    EVENTS = "events"
+    JSON = "json"
+    VECTOR = "vector"
+    LOGPUSH = "logpush"
+    REPORTS = "reports"
+    CLOUD_EVENT = "cloud-event"
+
+
+_NDJSON = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
+_JSON = ("application/json", "text/json")
+_TEXT = ("text/plain",)
+
+
+def _each(media: tuple[str, ...], read: Format) -> dict[str, Format]:
+    return dict.fromkeys(media, read)
+
+
+_TABLE: Mapping[Form, Mapping[str, Format]] = {
+    Form.EVENTS: _each(_JSON, read_json) | _each(_NDJSON, read_ndjson),
+    Form.JSON: _each(_JSON, read_whole),
+    Form.VECTOR: _each((*_JSON, *_NDJSON, *_TEXT), read_vector),
+    Form.LOGPUSH: _each((*_JSON, *_NDJSON, *_TEXT), read_logpush),
+    Form.REPORTS: _each((*_JSON, "application/reports+json", "application/csp-report"), read_whole),
+    Form.CLOUD_EVENT: _each((*_JSON, "application/cloudevents+json"), read_cloud_events),
 }
 
 
-def format_of(content_type: str) -> Format:
-    """The reader for a Content-Type header; its parameters do not matter, for JSON is UTF-8."""
-    media = content_type.split(";", 1)[0].strip().lower()
-    if media.endswith("+json"):
-        return read_json
+def read_body(form: Form, body: Body) -> Reading:
+    """The parameters of a Content-Type do not matter: JSON is UTF-8."""
+    formats = _TABLE[form]
+    media = "application/json" if body.media.endswith("+json") and body.media not in formats else body.media
     try:
-        return _BY_CONTENT_TYPE[media]
+        read = formats[media]
     except KeyError:
         raise UnsupportedMedia(
             f"Events cannot be read from {media or 'a body without a Content-Type'}.",
-            hint=f"Send one of: {', '.join(_BY_CONTENT_TYPE)}.",
+            hint=f"Send one of: {', '.join(formats)}.",
         ) from None
+    return read(body)

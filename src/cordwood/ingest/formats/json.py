@@ -2,9 +2,9 @@
 
 import msgspec
 
-from cordwood.errors import BadBody
-from cordwood.ingest.items import add_fields, read_items
-from cordwood.ingest.posted import Posted, Reading
+from cordwood.ingest.documents import items_of, mended
+from cordwood.ingest.items import read_items
+from cordwood.ingest.posted import Body, Posted, Reading
 
 
 class _Batch(msgspec.Struct, forbid_unknown_fields=True):
@@ -13,20 +13,14 @@ class _Batch(msgspec.Struct, forbid_unknown_fields=True):
 
 _array = msgspec.json.Decoder(list[Posted])
 _batch = msgspec.json.Decoder(_Batch)
-_items = msgspec.json.Decoder(list[msgspec.Raw])
-_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_any = msgspec.json.Decoder(msgspec.Raw)
 
 
-def read_json(text: str) -> Reading:
+def read_json(body: Body) -> Reading:
+    text = body.text
     try:
         return _read_straight(text)
-    except msgspec.ValidationError:
-        return _read_any(text)
-    except msgspec.DecodeError as problem:
-        raise BadBody(f"The body is not JSON: {problem}.") from problem
-    except RecursionError:
-        raise BadBody("The body is nested too deeply.") from None
+    except (msgspec.DecodeError, RecursionError):
+        return read_items(items_of(mended(text)))
 
 
 def _read_straight(text: str) -> Reading:
@@ -34,17 +28,3 @@ def _read_straight(text: str) -> Reading:
     if text.lstrip()[:1] == "[":
         return Reading(_array.decode(text))
     return Reading(_batch.decode(text).batch)
-
-
-def _read_any(text: str) -> Reading:
-    if text.lstrip()[:1] == "[":
-        return read_items(_items.decode(text))
-    if text.lstrip()[:1] != "{":
-        return read_items([_any.decode(text)])
-    fields = _object.decode(text)
-    batch = fields.get("batch")
-    if batch is not None and bytes(batch).startswith(b"["):
-        return read_items(_items.decode(batch))
-    reading = Reading([])
-    add_fields(fields, 0, reading)
-    return reading

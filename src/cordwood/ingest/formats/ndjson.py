@@ -1,36 +1,43 @@
 """NDJSON: an event a line; a line that cannot be read is set aside and the rest stored."""
 
+from collections.abc import Iterator
+
 import msgspec
 
 from cordwood.errors import BadBody
-from cordwood.ingest.items import read_item
-from cordwood.ingest.posted import Posted, Reading, SetAside
+from cordwood.ingest.documents import fields_of, mended
+from cordwood.ingest.items import add_fields
+from cordwood.ingest.posted import Body, Posted, Reading
 
 _line = msgspec.json.Decoder(Posted)
-_any = msgspec.json.Decoder(msgspec.Raw)
 
 
-def read_ndjson(text: str) -> Reading:
-    reading = Reading([], indexes=[])
-    lines = text.split("\n")
-    for index, line in enumerate(lines):
+def read_ndjson(body: Body) -> Reading:
+    reading = Reading(indexes=[])
+    for index, line in lines_of(body.text):
+        _read_line(line, index, reading)
+    return with_something(reading)
+
+
+def lines_of(text: str) -> Iterator[tuple[int, str]]:
+    """Lines that hold something, by their number from 0."""
+    for index, line in enumerate(text.split("\n")):
         if line and not line.isspace():
-            _read_line(line, index, reading)
+            yield index, line.rstrip("\r")
+
+
+def with_something(reading: Reading) -> Reading:
+    """A reading in which every line was bad is a bad body."""
     if reading.set_aside and not reading.events:
         first = reading.set_aside[0]
-        raise BadBody(f"No line could be read; line {first.index + 1}: {first.reason}")
+        raise BadBody(f"No line can be read. Line {first.index + 1}: {first.reason}")
     return reading
 
 
 def _read_line(line: str, index: int, reading: Reading) -> None:
     try:
-        event = _line.decode(line)
-    except msgspec.ValidationError:
-        read_item(_any.decode(line), index, reading)
-        return
-    except (msgspec.DecodeError, RecursionError) as problem:
-        reading.set_aside.append(SetAside(index, f"The line is not JSON: {problem}.", line))
-        return
-    reading.events.append(event)
-    if reading.indexes is not None:
-        reading.indexes.append(index)
+        reading.add(_line.decode(line), index)
+    except (msgspec.DecodeError, RecursionError):
+        fields = fields_of(mended(line), index, reading)
+        if fields is not None:
+            add_fields(fields, index, reading)

@@ -1,0 +1,129 @@
+"""Fills a field that events lack from others they have, by a stream's templates.
+
+A template such as `https://{project}.{host}{path}` fills `metadata.request.url`. A name is looked up beside the field
+to be filled, then in the `headers` there, then at the top of the event. Names joined by a dot make up one host
+name: of these, one that is missing, or that a later one already contains, is left out. Any other name must be there.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+
+from cordwood.model.event import Event
+from cordwood.model.stream import Stream
+
+_GROUP = re.compile(r"\{\w+\}(?:\.\{\w+\})*")
+_NAME = re.compile(r"\{(\w+)\}")
+
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+
+Record = dict[str, Any]
+Top = Callable[[str], str | None]
+
+
+class Derivation:
+    """One field and its template; only fields inside metadata can be filled."""
+
+    def __init__(self, path: str, template: str) -> None:
+        self._steps = path.split(".")[1:]
+        self._template = template
+        self._presence = msgspec.json.Decoder(_presence_type(self._steps))
+
+    def fill(self, event: Event) -> Event:
+        if event.metadata is None or self._is_filled(event.metadata):
+            return event
+        try:
+            metadata = _decode(event.metadata)
+        except msgspec.DecodeError:
+            return event
+        if not self._fill_in(metadata, self._steps, _top_of(event)):
+            return event
+        return msgspec.structs.replace(event, metadata=_encode(metadata).decode())
+
+    def _is_filled(self, metadata: str) -> bool:
+        """A quick look that settles the common case."""
+        try:
+            found = self._presence.decode(metadata)
+        except msgspec.DecodeError:
+            return False
+        for place in range(len(self._steps)):
+            found = getattr(found, f"f{place}")
+            if found is None:
+                return False
+        return True
+
+    def _fill_in(self, value: object, steps: Sequence[str], top: Top) -> bool:
+        """Fill every record on the way that lacks the field; whether there was one."""
+        if isinstance(value, list):
+            outcomes = [self._fill_in(one, steps, top) for one in value]
+            return any(outcomes)
+        if not isinstance(value, dict):
+            return False
+        if len(steps) > 1:
+            return self._fill_in(value.get(steps[0]), steps[1:], top)
+        if value.get(steps[0]) is not None:
+            return False
+        text = filled(self._template, lambda name: _beside(value, name) or top(name))
+        if text is not None:
+            value[steps[0]] = text
+        return text is not None
+
+
+def filled(template: str, value_of: Callable[[str], str | None]) -> str | None:
+    """The template with its values; None when one that must be there is missing."""
+    texts = [_joined(_NAME.findall(group), value_of) for group in _GROUP.findall(template)]
+    if any(text is None for text in texts):
+        return None
+    rest = iter(texts)
+    return _GROUP.sub(lambda _: str(next(rest)), template)
+
+
+def _joined(names: Sequence[str], value_of: Callable[[str], str | None]) -> str | None:
+    values = [value for name in names if (value := value_of(name))]
+    kept = [value for value, later in pairwise([*values, ""]) if value not in later]
+    return ".".join(kept) or None
+
+
+def _beside(record: Record, name: str) -> str | None:
+    headers = record.get("headers")
+    for place in (record, headers if isinstance(headers, dict) else {}):
+        value = place.get(name)
+        if isinstance(value, str | int) and value != "":
+            return str(value)
+    return None
+
+
+def _top_of(event: Event) -> Top:
+    extras = _decode(event.extras) if event.extras else {}
+
+    def top(name: str) -> str | None:
+        return event.project if name == "project" else _beside(extras, name)
+
+    return top
+
+
+def _presence_type(steps: Sequence[str]) -> Any:
+    """The way to the field, as a type for the decoder: everything else is passed over."""
+    found: Any = str | None
+    for place, step in reversed(list(enumerate(steps))):
+        name = f"f{place}"
+        found = msgspec.defstruct("Step", [(name, found | None, None)], rename={name: step}, gc=False)
+    return found
+
+
+@lru_cache(maxsize=1000)
+def _derivations(derive: tuple[tuple[str, str], ...]) -> tuple[Derivation, ...]:
+    return tuple(Derivation(path, template) for path, template in derive)
+
+
+def derived(stream: Stream, events: list[Event]) -> list[Event]:
+    """The events with the stream's derived fields."""
+    derive: Mapping[str, str] = stream.derive
+    for derivation in _derivations(tuple(derive.items())):
+        events = [derivation.fill(event) for event in events]
+    return events

@@ -1,0 +1,92 @@
+"""Which events may be stored, by their size, their time and what the sender's key is pinned to."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from cordwood.ingest.posted import Reading
+from cordwood.model.event import Event
+from cordwood.model.stream import ClockPolicy, Stream
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Scrutiny:
+    """`pins` are what the sender's key is held to: an event is given the pinned project, or has it."""
+
+    stream: Stream
+    pins: Mapping[str, str]
+    received_us: int
+    max_event_bytes: int
+
+    def passed(self, events: Iterable[Event], reading: Reading) -> list[Event]:
+        """The events that may be stored; the others are set aside in the reading."""
+        kept = []
+        for place, event in enumerate(events):
+            outcome = self._look_at(event)
+            if isinstance(outcome, Event):
+                kept.append(outcome)
+            else:
+                reading.refuse(reading.index_of(place), outcome, posted_again(event))
+        return kept
+
+    def _look_at(self, event: Event) -> Event | str:
+        """The event as it will be stored, or why it will not."""
+        if size_of(event) > self.max_event_bytes:
+            return f"The event is larger than {self.max_event_bytes} bytes."
+        pinned = self.pins.get("project")
+        if pinned is not None and event.project != pinned:
+            if event.project is not None:
+                return f"The key is held to project {pinned!r}, the event is of {event.project!r}."
+            event = msgspec.structs.replace(event, project=pinned)
+        return self._clocked(event)
+
+    def _clocked(self, event: Event) -> Event | str:
+        late, future = self.stream.late_seconds, self.stream.future_seconds
+        if late is not None and event.timestamp_us < self.received_us - late * 1e6:
+            return _by_policy(event, self.stream.late, round(self.received_us - late * 1e6), "late")
+        if future is not None and event.timestamp_us > self.received_us + future * 1e6:
+            return _by_policy(event, self.stream.future, round(self.received_us + future * 1e6), "from the future")
+        return event
+
+
+def size_of(event: Event) -> int:
+    """In characters, which is at most the bytes that were sent."""
+    return sum(len(text) for text in (event.id, event.event_message, event.metadata, event.extras) if text)
+
+
+def needs_scrutiny(stream: Stream, pins: Mapping[str, str], body_bytes: int, max_event_bytes: int) -> bool:
+    has_bounds = stream.late_seconds is not None or stream.future_seconds is not None
+    return bool(pins) or has_bounds or body_bytes > max_event_bytes
+
+
+def _by_policy(event: Event, policy: ClockPolicy, bound_us: int, what: str) -> Event | str:
+    if policy is ClockPolicy.CLAMP:
+        return msgspec.structs.replace(event, timestamp_us=bound_us, timestamp_inferred=True)
+    if policy is ClockPolicy.QUARANTINE:
+        return f"The event is too {what}." if what == "late" else f"The event is too far {what}."
+    return event
+
+
+def posted_again(event: Event) -> str:
+    """The event as it could be posted once more."""
+    fields: dict[str, object] = {
+        "id": event.id,
+        "timestamp": (_EPOCH + timedelta(microseconds=event.timestamp_us)).isoformat(),
+        "event_message": event.event_message,
+        "project": event.project,
+    }
+    if event.timestamp_inferred:
+        del fields["timestamp"]
+    if event.metadata is not None:
+        fields["metadata"] = msgspec.Raw(event.metadata.encode())
+    if event.extras is not None:
+        fields |= msgspec.json.decode(event.extras, type=dict[str, msgspec.Raw])
+    return msgspec.json.encode({name: value for name, value in fields.items() if value is not None}).decode()
+
+
+def reasons(reading: Reading, most: int) -> Sequence[tuple[int, str]]:
+    return [(item.index, item.reason) for item in sorted(reading.set_aside, key=lambda item: item.index)[:most]]

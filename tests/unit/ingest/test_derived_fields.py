@@ -1,0 +1,53 @@
+"""Fields that events lack are filled from others, by the stream's templates."""
+
+import json
+from uuid import UUID
+
+import pytest
+
+from cordwood.ingest.derive import derived, filled
+from cordwood.model.event import Event
+from cordwood.model.stream import Stream
+
+EDGE = Stream("edge", UUID(int=1), derive={"metadata.request.url": "https://{project}.{host}{path}"})
+
+
+def url(metadata: object, project: str | None = "proj") -> object:
+    event = Event("a", 1, project=project, metadata=json.dumps(metadata))
+    return json.loads(derived(EDGE, [event])[0].metadata or "null")
+
+
+@pytest.mark.parametrize(
+    ("request_", "filled_in"),
+    [
+        ({"host": "proj.example.co", "path": "/x"}, "https://proj.example.co/x"),
+        ({"host": "example.co", "path": "/x"}, "https://proj.example.co/x"),
+        ({"path": "/x"}, "https://proj/x"),
+        ({"path": "/x", "headers": {"host": "example.co"}}, "https://proj.example.co/x"),
+        ({"path": "/x", "host": "", "url": None}, "https://proj/x"),
+        ({"path": "/x", "url": "https://as.sent/"}, "https://as.sent/"),
+        ({"host": "example.co"}, None),
+    ],
+)
+def test_an_address_is_made_from_project_host_and_path(request_: dict[str, object], filled_in: str | None) -> None:
+    assert url({"request": request_}) == {"request": request_ | ({"url": filled_in} if filled_in else {})}
+
+
+def test_every_request_of_an_event_is_filled_by_itself() -> None:
+    assert url({"request": [{"path": "/a"}, {"path": "/b", "url": "u"}]}) == {
+        "request": [{"path": "/a", "url": "https://proj/a"}, {"path": "/b", "url": "u"}]
+    }
+
+
+@pytest.mark.parametrize("metadata", [None, 7, "text", {}, {"request": None}, {"request": "GET"}, []])
+def test_where_there_is_no_request_nothing_is_made(metadata: object) -> None:
+    assert url(metadata) == metadata
+
+
+def test_nothing_is_made_of_nothing() -> None:
+    assert url({"request": {"path": "/x"}}, project=None) == {"request": {"path": "/x"}}
+
+
+def test_a_name_outside_a_host_must_be_there() -> None:
+    assert filled("{a}-{b}", {"a": "x"}.get) is None
+    assert filled("{a}-{b}", {"a": "x", "b": "y"}.get) == "x-y"

@@ -1,0 +1,150 @@
+"""JSON bodies: one event, an array, a batch, and whatever else arrives."""
+
+import json
+
+import pytest
+
+from cordwood.errors import BadBody, UnsupportedMedia
+from cordwood.ingest.formats import Form, read_body
+from cordwood.ingest.posted import Body, Reading
+from cordwood.ingest.stamp import stamped
+from cordwood.model.event import Event
+
+NOW_US = 1_700_000_000_000_000
+
+
+def read(text: str | bytes, media: str = "application/json") -> Reading:
+    data = text.encode() if isinstance(text, str) else text
+    return read_body(Form.EVENTS, Body(data, media))
+
+
+def events(text: str | bytes, media: str = "application/json") -> list[Event]:
+    return stamped(read(text, media), NOW_US)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"id": "a", "metadata": {"x": 1}}',
+        '[{"id": "a", "metadata": {"x": 1}}]',
+        '{"batch": [{"id": "a", "metadata": {"x": 1}}]}',
+        '{"batch": [{"id": "a", "metadata": {"x": 1}}], "other": 1}',
+        ' \n[{"id": "a", "metadata": {"x": 1}}] ',
+        '\ufeff[{"id": "a", "metadata": {"x": 1}}]',
+    ],
+)
+def test_one_event_is_read_from_each_form(text: str) -> None:
+    (event,) = events(text)
+    assert event.id == "a"
+    assert json.loads(event.metadata or "") == {"x": 1}
+
+
+def test_a_batch_that_is_no_array_is_a_field() -> None:
+    (event,) = events('{"batch": 7}')
+    assert event.extras == '{"batch":7}'
+
+
+def test_an_empty_batch_holds_nothing() -> None:
+    assert events('{"batch": []}') == events("[]") == []
+
+
+def test_other_top_level_keys_are_kept_as_they_came() -> None:
+    (event,) = events('{"a-b": null, "n": 1.50, "deep": {"x": []}, "source_name": "elsewhere"}')
+    assert event.extras == '{"a-b":null,"n":1.50,"deep":{"x": []},"source_name":"elsewhere"}'
+
+
+def test_a_single_event_keeps_its_id_and_time() -> None:
+    (event,) = events('{"id": "mine", "timestamp": "2023-07-22T04:26:40Z"}')
+    assert (event.id, event.timestamp_us, event.timestamp_inferred) == ("mine", 1_690_000_000_000_000, False)
+
+
+def test_an_event_without_a_time_has_the_time_of_receipt_and_says_so() -> None:
+    (event,) = events('{"timestamp": "soon"}')
+    assert (event.timestamp_us, event.timestamp_inferred) == (NOW_US, True)
+
+
+@pytest.mark.parametrize("sent", ["{}", '{"id": null}', '{"id": ""}'])
+def test_an_event_without_an_id_is_given_one(sent: str) -> None:
+    assert len(events(sent)[0].id) == 36
+
+
+@pytest.mark.parametrize(
+    ("sent", "message", "extras"),
+    [
+        ('{"message": "m"}', "m", None),
+        ('{"event_message": "e"}', "e", None),
+        ('{"message": "m", "event_message": "m"}', "m", None),
+        ('{"message": "m", "event_message": "e"}', "e", '{"message":"m"}'),
+        ('{"message": null, "event_message": "e"}', "e", None),
+        ('{"message": {"a": 1}}', '{"a": 1}', None),
+        ('{"event_message": 5}', "5", None),
+        ("{}", None, None),
+    ],
+)
+def test_there_is_one_message(sent: str, message: str | None, extras: str | None) -> None:
+    (event,) = events(sent)
+    assert (event.event_message, event.extras) == (message, extras)
+
+
+@pytest.mark.parametrize(
+    ("sent", "stored"), [('{"id": 7}', "7"), ('{"id": true}', "true"), ('{"id": {"a":1}}', '{"a":1}')]
+)
+def test_an_id_of_another_type_is_its_text(sent: str, stored: str) -> None:
+    assert events(sent)[0].id == stored
+
+
+def test_items_that_are_no_objects_are_set_aside_with_their_place() -> None:
+    reading = read('[{"id": "a"}, 7, null, "x", [1], {"id": "b"}]')
+    assert [event.id for event in reading.events] == ["a", "b"]
+    assert [item.index for item in reading.set_aside] == [1, 2, 3, 4]
+    assert reading.indexes == [0, 5]
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", '[{"a": 1}', '{"a": 1,}', '[{"a": NaN}]', '{"a": 1} {"b": 2}'])
+def test_broken_json_is_refused_with_its_place(text: str) -> None:
+    with pytest.raises(BadBody, match=r"byte|truncated"):
+        read(text)
+
+
+def test_half_a_surrogate_pair_costs_a_letter_and_no_event() -> None:
+    metadata = [event.metadata for event in events(r'[{"metadata": {"a": "\ud83d\ude00 \ud83d x \\ud83d"}}, {}]')]
+    assert json.loads(metadata[0] or "") == {"a": "😀 \ufffd x \\ud83d"}
+
+
+def test_bytes_that_are_no_utf_8_cost_a_letter_and_no_event() -> None:
+    assert events(b'{"event_message": "caf\xe9"}')[0].event_message == "caf\ufffd"
+
+
+def test_an_event_nested_too_deeply_does_not_sink_its_batch() -> None:
+    deep = '{"a":' * 3000 + "1" + "}" * 3000
+    reading = read(f'[{{"id": "a"}}, {deep}, {{"id": "b, ]"}}]')
+    assert [event.id for event in reading.events] == ["a", "b, ]"]
+    assert [item.index for item in reading.set_aside] == [1]
+
+
+def test_nul_characters_duplicate_keys_and_large_numbers_are_taken() -> None:
+    (event,) = events(r'{"metadata": {"a\u0000": "x\u0000y", "k": 1, "k": 2, "n": 123456789012345678901234567890}}')
+    assert event.metadata is not None
+
+
+def test_a_bad_line_is_set_aside_and_the_rest_stored() -> None:
+    reading = read('{"id": "a"}\n{"id": \n\n{"id": "c"}\r\n7\n', "application/x-ndjson")
+    assert [event.id for event in reading.events] == ["a", "c"]
+    assert [item.index for item in reading.set_aside] == [1, 4]
+
+
+def test_nothing_but_bad_lines_is_a_bad_body() -> None:
+    with pytest.raises(BadBody, match="Line 1"):
+        read("nonsense\nmore\n", "application/x-ndjson")
+
+
+@pytest.mark.parametrize("media", ["", "text/html", "application/xml"])
+def test_other_content_types_are_refused_with_those_that_are_taken(media: str) -> None:
+    with pytest.raises(UnsupportedMedia) as refusal:
+        read("{}", media)
+    assert "application/json" in (refusal.value.hint or "")
+
+
+@pytest.mark.parametrize("media", ["application/json; charset=utf-8", "APPLICATION/JSON", "application/vnd.x+json"])
+def test_a_content_type_is_read_without_its_parameters(media: str) -> None:
+    assert len(events("{}", media)) == 1

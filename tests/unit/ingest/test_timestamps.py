@@ -1,0 +1,47 @@
+"""Times are read however they were sent."""
+
+import pytest
+
+from cordwood.ingest.timestamps import read_timestamp
+
+SECOND = 1_690_000_000
+
+
+@pytest.mark.parametrize(
+    ("sent", "microseconds"),
+    [
+        ("2023-07-22T04:26:40Z", SECOND * 10**6),
+        ("2023-07-22T04:26:40+00:00", SECOND * 10**6),
+        ("2023-07-22T06:26:40+0200", SECOND * 10**6),
+        ("2023-07-22 04:26:40", SECOND * 10**6),
+        ("2023-07-22T04:26:40.123456789Z", SECOND * 10**6 + 123_456),
+        ("2023-07-22T04:26:40.1Z", SECOND * 10**6 + 100_000),
+        ("2023-07-22T04:26:40,5Z", SECOND * 10**6 + 500_000),
+        ("2023-07-22t04:26:40z", SECOND * 10**6),
+        ("2023-07-22 04:26:40.149 UTC", SECOND * 10**6 + 149_000),
+        ("2023-07-22 06:26:40 +02:00", SECOND * 10**6),
+        ("2023-07-22", 1_689_984_000 * 10**6),
+        ("2016-12-31T23:59:60Z", 1_483_228_799 * 10**6 + 999_999),
+        ("Sat, 22 Jul 2023 04:26:40 GMT", SECOND * 10**6),
+        ("Sat, 22 Jul 2023 06:26:40 +0200", SECOND * 10**6),
+        ("22/Jul/2023:06:26:40 +0200", SECOND * 10**6),
+        ("1690000000", SECOND * 10**6),
+        ("1690000000.25", SECOND * 10**6 + 250_000),
+        ("1690000000123456789", SECOND * 10**6 + 123_456),
+        (SECOND, SECOND * 10**6),
+        (SECOND * 1000 + 7, SECOND * 10**6 + 7_000),
+        (SECOND * 10**6 + 7, SECOND * 10**6 + 7),
+        (SECOND * 10**9 + 7_999, SECOND * 10**6 + 7),
+        (1_690_000_000.9, SECOND * 10**6 + 900_000),
+        (1_690_000_000_123.5, SECOND * 10**6 + 123_500),
+    ],
+)
+def test_a_time_is_read_to_the_microsecond(sent: str | float, microseconds: int) -> None:
+    assert read_timestamp(sent) == microseconds
+
+
+@pytest.mark.parametrize(
+    "sent", [None, "", "yesterday", "2023-13-01", 0, -5, float("nan"), float("inf"), 10**30, "9" * 40]
+)
+def test_what_is_no_time_is_told_apart(sent: str | float | None) -> None:
+    assert read_timestamp(sent) is None
