@@ -38,7 +38,7 @@ def _refused(case: Case, world: World, fence: Fence) -> str:
 
 def _means(case: Case, world: World, _: Fence) -> str:
     """The SQL that LQL means."""
-    return explained(case, world.engine.target, world.engine.shapes())
+    return explained(case, world.engine)
 
 
 def _noticed(case: Case, world: World, _: Fence) -> str:
@@ -52,7 +52,7 @@ def _emitted(case: Case, world: World, _: Fence) -> str:
 
 
 def _statement(case: Case, world: World) -> Statement:
-    return compiled(case, world.engine.target, world.engine.shapes())
+    return compiled(case, world.engine)
 
 
 def _cell(cell: Cell) -> str:

@@ -1,25 +1,23 @@
 """From a case's fences to a statement, through the compiler's own doors."""
 
 import tomllib
-from collections.abc import Mapping
 from uuid import NAMESPACE_DNS, uuid5
 
+from cordwood.engines.engine import Engine
 from cordwood.lql.compile import compile_lql, explain_lql
 from cordwood.model.datatype import Kind
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.parameter import Parameter
-from cordwood.model.shape import Shape
 from cordwood.sql.compile import compile_alone, compile_sandbox, compile_saved, read_endpoint
 from cordwood.sql.stages import Statement
-from cordwood.sql.target import Target
 from tests.spec_runner.page import Case
 
-Shapes = Mapping[str, Shape]
 Declared = dict[str, tuple[Kind, str | None]]
 
 
-def compiled(case: Case, target: Target, shapes: Shapes) -> Statement:
+def compiled(case: Case, engine: Engine) -> Statement:
     """Stand-alone SQL, unless the case gives streams, parameters or a visitor's query over it."""
+    target, shapes = engine.target, engine.shapes()
     sql = case.text("sql") or ""
     sandbox, lql = case.text("sandbox"), case.text("lql")
     if not (case.all("stream") or case.text("params") or sandbox or lql):
@@ -28,14 +26,14 @@ def compiled(case: Case, target: Target, shapes: Shapes) -> Statement:
     if sandbox is not None:
         return compile_sandbox(program, sandbox, target, shapes)
     if lql is not None:
-        return compile_lql(program, lql, target, shapes, _zone(case))
+        return compile_lql(program, lql, target, shapes, engine.is_regex)
     return compile_saved(program, target, shapes)
 
 
-def explained(case: Case, target: Target, shapes: Shapes) -> str:
+def explained(case: Case, engine: Engine) -> str:
     """The SQL that the case's LQL means."""
     program = read_endpoint(_endpoint(case, case.text("sql") or ""))
-    return explain_lql(program, case.text("lql") or "", target, shapes, _zone(case))
+    return explain_lql(program, case.text("lql") or "", engine.target, engine.shapes())
 
 
 def given(case: Case) -> dict[str, str]:
@@ -45,7 +43,9 @@ def given(case: Case) -> dict[str, str]:
 
 def _endpoint(case: Case, sql: str) -> Endpoint:
     parameters = tuple(Parameter(name, kind) for name, (kind, _) in _declared(case).items())
-    return Endpoint("spec", uuid5(NAMESPACE_DNS, "spec"), sql, "1", sandbox=True, parameters=parameters)
+    return Endpoint(
+        "spec", uuid5(NAMESPACE_DNS, "spec"), sql, "1", sandbox=True, parameters=parameters, zone=_zone(case)
+    )
 
 
 def _zone(case: Case) -> str:

@@ -4,8 +4,10 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import TypeVar
 from uuid import UUID, uuid5
+from zoneinfo import available_timezones
 
 from cordwood.catalog.parameter_table import read_parameters
 from cordwood.catalog.toml import Document
@@ -19,7 +21,7 @@ NAMESPACE = UUID("c02d0000-0000-5000-8000-000000000e4d")
 REDACT_MODES = ("replace", "hash", "truncate")
 _SETTINGS = (
     "name", "id", "description", "max_rows", "cache", "warm", "timeout",
-    "sandbox", "redact_pii", "redact_mode", "auth", "parameters",
+    "sandbox", "redact_pii", "redact_mode", "auth", "zone", "parameters",
 )  # fmt: skip
 _COMMENT = re.compile(r"/\*(.*?)\*/", re.DOTALL)
 _BEFORE = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|\#[^\n]*(?:\n|$))*")
@@ -51,6 +53,7 @@ def read_endpoint_file(file: str, text: str) -> Endpoint:
         redact_pii=_value(document, "redact_pii", default=False),
         redact_mode=_redact_mode(document),
         auth=_value(document, "auth", default=True),
+        zone=_zone(document),
         parameters=read_parameters(document),
     )
 
@@ -149,6 +152,16 @@ def _redact_mode(document: Document) -> str:
     if mode not in REDACT_MODES:
         raise document.wrong(f"{mode!r} is no redact_mode.", ("redact_mode",), f"There are: {', '.join(REDACT_MODES)}.")
     return mode
+
+
+def _zone(document: Document) -> str:
+    zone = _value(document, "zone", "UTC")
+    known = available_timezones() | {"UTC"}
+    if zone not in known:
+        close = get_close_matches(zone, known, n=1)
+        hint = f"Did you mean {close[0]}?" if close else 'Write it as in zone = "Europe/Berlin".'
+        raise document.wrong(f"{zone!r} is no time zone.", ("zone",), hint)
+    return zone
 
 
 _TYPE_NAMES: Mapping[type, str] = {str: "a text in quotes", int: "a whole number", bool: "true or false"}

@@ -5,7 +5,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.errors import QuerySyntax
+from cordwood.errors import QuerySyntax, UnknownName
 from cordwood.lql.filters import NUMERIC, TIMESTAMP, Conditions
 from cordwood.lql.known import Known
 from cordwood.lql.query import Aggregate, Bucket, Order, Path, Query, Time, Unit
@@ -188,6 +188,6 @@ def _ordered(order: Order, known: Known, columns: list[Column]) -> exp.Expr:
         if len(order.path.parts) == 1 and made.name.lower() == wanted.lower():
             return ordered(number(str(place)), order.is_descending)
     names = ", ".join(made.name for made in columns)
-    raise QuerySyntax(
+    raise UnknownName(
         f"The chart has no column {wanted[:60]}.", hint=f"It has: {names}.", span=known.span(order.path.at)
     )

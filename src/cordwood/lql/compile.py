@@ -3,7 +3,7 @@
 `compile_lql` is the sibling of `sql.compile.compile_sandbox`; whatever is refused is told at its place in the LQL.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -11,6 +11,7 @@ from sqlglot import exp
 from cordwood.errors import QuerySyntax, UnknownName
 from cordwood.lql.known import Keys, Known
 from cordwood.lql.parse import parse
+from cordwood.lql.patterns import check_patterns
 from cordwood.lql.query import Query
 from cordwood.lql.write import Written, write
 from cordwood.model.datatype import Kind
@@ -29,33 +30,44 @@ from cordwood.sql.typing import annotate, kind_of
 Shapes = Mapping[str, Shape]
 
 
+IsRegex = Callable[[str], str | None]
+
+
 @dataclass(frozen=True, slots=True)
-class Readers:
-    """What LQL is read with, beside the endpoint: the engine's words, the streams' shapes, the zone of `t:today`."""
+class _Engine:
+    """What the engine's room tells: its words, what its streams hold, and what is wrong with a pattern."""
 
     target: Target
     shapes: Shapes
-    zone: str = "UTC"
+    is_regex: IsRegex | None
 
 
-def compile_lql(program: Program, text: str, target: Target, shapes: Shapes, zone: str = "UTC") -> Statement:
-    """A caller's LQL over the endpoint's sub-queries and nothing else."""
-    written = _written(program, text, Readers(target, shapes, zone))
+def compile_lql(
+    program: Program, text: str, target: Target, shapes: Shapes, is_regex: IsRegex | None = None
+) -> Statement:
+    """A caller's LQL over the endpoint's sub-queries and nothing else.
+
+    `is_regex` says what is wrong with a pattern, so that it can be told at its place; without it the engine
+    complains when it runs.
+    """
+    written = _written(program, text, _Engine(target, shapes, is_regex))
     statement = compile_visiting(program, lambda: Parsed(written.tree, text), target, shapes)
     return replace(statement, notices=written.notices)
 
 
-def explain_lql(program: Program, text: str, target: Target, shapes: Shapes, zone: str = "UTC") -> str:
+def explain_lql(program: Program, text: str, target: Target, shapes: Shapes) -> str:
     """The SQL that the LQL means, in BigQuery's dialect."""
-    return _written(program, text, Readers(target, shapes, zone)).tree.sql("bigquery", pretty=True)
+    return _written(program, text, _Engine(target, shapes, None)).tree.sql("bigquery", pretty=True)
 
 
-def _written(program: Program, text: str, readers: Readers) -> Written:
+def _written(program: Program, text: str, engine: _Engine) -> Written:
     if not text.strip():
         raise QuerySyntax("The query is empty.", hint="Write it as in f:edge_logs error.", span=span_at(text, 0))
     query = parse(text)
     sub_query = _sub_query(program, query, text)
-    return write(query, _known(program, sub_query, text, readers), readers.zone)
+    if engine.is_regex is not None:
+        check_patterns(query.filter, engine.is_regex, text)
+    return write(query, _known(program, sub_query, text, engine), program.endpoint.zone)
 
 
 def _sub_query(program: Program, query: Query, text: str) -> str:
@@ -77,15 +89,15 @@ def _sub_query(program: Program, query: Query, text: str) -> str:
     return program.names[0]
 
 
-def _known(program: Program, sub_query: str, text: str, readers: Readers) -> Known:
+def _known(program: Program, sub_query: str, text: str, engine: _Engine) -> Known:
     """What the sub-query yields, learnt by resolving `SELECT *` of it."""
     table = exp.Table(this=exp.to_identifier(sub_query, quoted=True))
     everything = exp.Select(expressions=[exp.Star()]).from_(table, copy=False)
-    resolved = resolve_visiting(program, admit(Parsed(everything, text)), readers.target, readers.shapes)
+    resolved = resolve_visiting(program, admit(Parsed(everything, text)), engine.target, engine.shapes)
     annotate(resolved.tree)
     columns = outermost_select(resolved.tree).expressions
     natures = {column.alias_or_name.lower(): nature_of(column) for column in columns}
-    records = Records(readers.shapes)
+    records = Records(engine.shapes)
     return Known(
         sub_query,
         {column.alias_or_name: _kind(column, natures[column.alias_or_name.lower()]) for column in columns},

@@ -11,6 +11,7 @@ class Endpoint:
     """`revision` is a digest of the whole file: any change of it is another endpoint to the cache.
 
     `body_line` is the line of the file on which `sql` begins, so that places can be told in the file.
+    `zone` is where the days of LQL's `t:today` and its like begin.
     """
 
     name: str
@@ -28,4 +29,5 @@ class Endpoint:
     redact_pii: bool = False
     redact_mode: str = "replace"
     auth: bool = True
+    zone: str = "UTC"
     parameters: tuple[Parameter, ...] = ()

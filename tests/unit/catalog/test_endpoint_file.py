@@ -21,6 +21,7 @@ timeout = "1500ms"
 sandbox = true
 redact_pii = true
 redact_mode = "hash"
+zone = "Europe/Berlin"
 auth = false
 
 [parameters.project]
@@ -48,6 +49,7 @@ def test_every_setting_of_a_file_is_read() -> None:
     assert str(endpoint.id) == "0b1e6a52-7f0b-4c5e-9d1a-0e6b5a2f4c01"
     assert (endpoint.cache_seconds, endpoint.warm_seconds, endpoint.timeout_seconds) == (900.0, 300.0, 1.5)
     assert (endpoint.max_rows, endpoint.redact_mode, endpoint.description) == (50, "hash", "Says things.")
+    assert endpoint.zone == "Europe/Berlin"
     assert (endpoint.sandbox, endpoint.redact_pii, endpoint.auth) == (True, True, False)
     assert endpoint.parameters == (
         Parameter("project", required=True, kind=TextKind.REGEX, description="Which one."),
@@ -110,6 +112,7 @@ def test_line_ends_and_byte_order_marks_of_other_systems_are_no_matter() -> None
         ('name = "a"\ncache = "9s"\nwarm = "0s"', 3, "never rest"),
         ('name = "a"\ntimeout = "0s"', 2, "more than 0"),
         ('name = "a"\nredact_mode = "blur"', 2, "no redact_mode"),
+        ('name = "a"\nzone = "Berlin"', 2, "no time zone"),
         ('name = "a"\nparameters = 5', 2, "must be a table"),
         ('name = "a"\n[parameters]\np = 5', 3, "must be a table"),
         ('name = "a"\n[parameters."a-b"]', 2, "cannot be a parameter's name"),
