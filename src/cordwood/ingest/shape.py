@@ -98,10 +98,8 @@ def _new(found: Found, known: Kinds) -> Kinds:
     room = MAX_PATHS - len(known)
     new: dict[Path, frozenset[ValueKind]] = {}
     for path in sorted(found, key=len):
-        kinds = frozenset(found[path])
-        if path in known and not kinds <= known[path]:
+        kinds = frozenset(found[path]) - known.get(path, frozenset())
+        if kinds and (path in known or room > 0):
             new[path] = kinds
-        elif path not in known and room > 0:
-            new[path] = kinds
-            room -= 1
+            room -= path not in known
     return new

@@ -80,5 +80,6 @@ def test_a_fitting_passes_what_is_known_and_nothing_else() -> None:
     shape = Shape({("metadata",): OBJECT, ("metadata", "a"): NUMBER | TEXT, ("project",): TEXT})
     fitting = Fitting(shape, 0.0, is_full=False)
     assert all(fitting.fits(event({"a": value}, "p")) for value in (1, "x", None, 2.5))
-    assert not any(fitting.fits(event(metadata)) for metadata in ({"a": True}, {"b": 1}, {"a": {}}, [], "x"))
+    unlike: list[object] = [{"a": True}, {"b": 1}, {"a": {}}, [], "x"]
+    assert not any(fitting.fits(event(metadata)) for metadata in unlike)
     assert not fitting.fits(event(extras={"app": 1}))
