@@ -1,5 +1,7 @@
 """Places: from an offset or a node to the line and column of the author's text."""
 
+import re
+
 from sqlglot import exp
 
 from cordwood.errors import Span
@@ -12,11 +14,17 @@ def span_at(text: str, offset: int) -> Span:
 
 def span_of(node: exp.Expr, text: str) -> Span | None:
     """The place of the node, or of the nearest part of it, or of what it is part of, that has one."""
-    offset = start_of(node)
+    offset = _parameter_start(node, text) if isinstance(node, exp.Parameter) else start_of(node)
     while offset is None and node.parent is not None:
         node = node.parent
         offset = start_of(node)
     return None if offset is None else span_at(text, offset)
+
+
+def _parameter_start(node: exp.Expr, text: str) -> int | None:
+    """The parser keeps no place of an @name: it is the first of that name."""
+    found = re.search(rf"@{re.escape(node.name)}\b", text)
+    return found.start() if found else None
 
 
 def start_of(node: exp.Expr) -> int | None:

@@ -33,9 +33,7 @@ def keep_row(drops: list[exp.Expr], join: exp.Expr, place: Place) -> None:
 
 def using_to_on(work: Work, join: exp.Expr, scope: Scope, before: int) -> None:
     """`before` relations stood there when this join was read: they are its left side."""
-    using: list[exp.Expr] = join.args.get("using") or []
-    if not using:
-        return
+    using: list[exp.Expr] = join.args["using"]
     left = Scope(relations=scope.relations[:before], merged=scope.merged)
     right = Scope(relations=scope.relations[before:])
     merged = {name.name.lower(): _pair(work, name, left, right) for name in using}

@@ -63,10 +63,11 @@ def _read_join(reader: Reader, join: exp.Expr, *, paths_are_safe: bool) -> None:
     inner = Reader(reader.work, reader.names, reader.scope, [])
     before = len(reader.scope.relations)
     _read_item(inner, source)
-    _place_drops(reader, join, inner.drops)
-    using_to_on(reader.work, join, reader.scope, before)
-    if join.args.get("on") is not None:
+    if join.args.get("using"):
+        using_to_on(reader.work, join, reader.scope, before)
+    elif join.args.get("on") is not None:
         resolve_expression(join.args["on"], reader.place)
+    _place_drops(reader, join, inner.drops)
 
 
 def _check_join(work: Work, join: exp.Expr) -> None:
@@ -79,9 +80,8 @@ def _place_drops(reader: Reader, join: exp.Expr, drops: list[exp.Expr]) -> None:
     if join.args.get("side") != "LEFT":
         reader.drops.extend(drops)
         return
-    for drop in drops:
-        on = join.args.get("on")
-        join.set("on", exp.and_(on, drop, copy=False) if on is not None else drop)
+    if drops:
+        join.set("on", exp.and_(join.args.get("on"), *drops, copy=False))
 
 
 def _read_item(reader: Reader, source: exp.Expr) -> None:

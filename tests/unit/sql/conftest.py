@@ -1,0 +1,138 @@
+"""An endpoint over two streams, and a way to read what a sandbox query becomes before an engine has its say."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+
+from cordwood.model.datatype import Kind
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.parameter import Parameter
+from cordwood.model.shape import Shape, ValueKind
+from cordwood.sql.admit import admit
+from cordwood.sql.compile import Program, read_endpoint
+from cordwood.sql.parse import parse
+from cordwood.sql.resolve.entry import resolve_saved, resolve_visiting
+from cordwood.sql.stages import Lowered, Resolved
+from cordwood.sql.target import StreamTable
+
+OBJECT, ARRAY, TEXT, NUMBER = ValueKind.OBJECT, ValueKind.ARRAY, ValueKind.TEXT, ValueKind.NUMBER
+
+
+class PlainTarget:
+    """Prints trees as sqlglot has them, so that what `resolve` made can be read."""
+
+    name = "plain"
+
+    def stream_table(self, stream: str) -> StreamTable:
+        columns = {
+            "id": Kind.STRING,
+            "timestamp": Kind.TIMESTAMP,
+            "event_message": Kind.STRING,
+            "project": Kind.STRING,
+            "metadata": Kind.VARIANT,
+        }
+        return StreamTable(stream, columns, "extras")
+
+    def lower(self, resolved: Resolved) -> Lowered:
+        return Lowered(resolved.tree, resolved)
+
+    def print(self, tree: object) -> str:
+        return tree.sql("duckdb", identify=False)  # type: ignore[attr-defined, no-any-return]
+
+
+def shape(paths: Mapping[str, ValueKind | set[ValueKind]]) -> Shape:
+    """Dotted paths and what was seen there."""
+    return Shape(
+        {
+            tuple(path.split(".")): frozenset(kinds if isinstance(kinds, set) else {kinds})
+            for path, kinds in paths.items()
+        },
+        1,
+    )
+
+
+EDGE = shape({
+    "id": TEXT, "event_message": TEXT, "project": TEXT, "tenant": TEXT,
+    "metadata": OBJECT, "metadata.status": NUMBER,
+    "metadata.request": OBJECT, "metadata.request.path": TEXT, "metadata.request.method": TEXT,
+    "metadata.request.headers": OBJECT, "metadata.request.headers.user-agent": TEXT,
+    "metadata.request.headers.Host": TEXT,
+    "metadata.response": OBJECT, "metadata.response.status_code": NUMBER, "metadata.response.method": TEXT,
+    "metadata.tags": ARRAY, "metadata.tags.[]": TEXT,
+    "metadata.steps": ARRAY, "metadata.steps.[]": OBJECT, "metadata.steps.[].name": TEXT,
+    "metadata.parsed": {OBJECT, ARRAY}, "metadata.parsed.code": TEXT, "metadata.parsed.[]": OBJECT,
+    "metadata.parsed.[].detail": TEXT,
+})  # fmt: skip
+AUTH = shape({"id": TEXT, "metadata": OBJECT, "metadata.level": TEXT, "metadata.id": TEXT})
+SHAPES = {"edge.stream": EDGE, "auth": AUTH}
+
+SQL = """
+with
+  edge_logs as (select id, timestamp, event_message, metadata from `edge.stream` where project = @project),
+  auth_logs as (select id, timestamp, event_message, metadata from `auth` where project = @project),
+  silent_logs as (select id, timestamp, event_message, metadata from `silent`)
+select id from edge_logs limit 100
+"""
+
+
+def endpoint(sql: str = SQL, *parameters: Parameter) -> Endpoint:
+    declared = parameters or (Parameter("project", required=True), Parameter("since", Kind.TIMESTAMP))
+    return Endpoint(
+        name="test",
+        id=UUID(int=1),
+        sql=sql,
+        revision="1",
+        file="test.sql",
+        max_rows=1000,
+        sandbox=True,
+        parameters=declared,
+    )
+
+
+@pytest.fixture(scope="session")
+def program() -> Program:
+    return read_endpoint(endpoint())
+
+
+@pytest.fixture
+def target() -> PlainTarget:
+    return PlainTarget()
+
+
+@pytest.fixture
+def resolve(program: Program, target: PlainTarget) -> Callable[[str], Resolved]:
+    return lambda text: resolve_visiting(program, admit(parse(text)), target, SHAPES)
+
+
+@pytest.fixture
+def body(resolve: Callable[[str], Resolved]) -> Callable[[str], str]:
+    """The visitor's own part of what was resolved, without the quotes that are always there."""
+
+    def read(text: str) -> str:
+        tree = resolve(text).tree.copy()
+        own = [cte for cte in tree.args["with_"].expressions if cte.alias not in NAMES] if "with_" in tree.args else []
+        if "with_" in tree.args:
+            tree.args["with_"].set("expressions", own)
+            if not own:
+                tree.set("with_", None)
+        return (
+            str(tree.sql("duckdb")).replace('"', "").replace("$EVENT_PATH", "PATH").replace("$IS_RECORD", "IS_RECORD")
+        )
+
+    return read
+
+
+NAMES = {"edge_logs", "auth_logs", "silent_logs"}
+
+
+@pytest.fixture
+def resolve_owner(target: PlainTarget) -> Callable[[str], str]:
+    """What an endpoint's own query becomes."""
+
+    def read(sql: str) -> str:
+        resolved = resolve_saved(read_endpoint(replace(endpoint(), sql=sql)), target, SHAPES)
+        return str(resolved.tree.sql("duckdb")).replace('"', "").replace("$EVENT_PATH", "PATH")
+
+    return read

@@ -1,0 +1,187 @@
+"""Repeated records of BigQuery over plain JSON: paths, elements, unqualified fields."""
+
+from collections.abc import Callable
+
+import pytest
+from sqlglot import exp
+
+from cordwood.errors import AmbiguousName, UnknownName
+from cordwood.sql.nodes import EVENT_ARRAY_ELEMENTS
+from cordwood.sql.stages import Resolved
+
+Body = Callable[[str], str]
+EDGE = "FROM edge_logs AS edge_logs"
+
+
+def test_unnest_of_an_object_becomes_a_path_and_drops_rows_without_it(body: Body) -> None:
+    made = body("select r.path from edge_logs cross join unnest(metadata) as m cross join unnest(m.request) as r")
+    assert made == (
+        f"SELECT PATH(edge_logs.metadata, 'request', 'path') AS path {EDGE}"
+        " WHERE IS_RECORD(edge_logs.metadata) AND IS_RECORD(PATH(edge_logs.metadata, 'request'))"
+    )
+
+
+def test_a_comma_join_of_unnest_is_a_cross_join(body: Body) -> None:
+    made = body("select m.status from edge_logs, unnest(metadata) as m")
+    assert made == f"SELECT PATH(edge_logs.metadata, 'status') AS status {EDGE} WHERE IS_RECORD(edge_logs.metadata)"
+
+
+@pytest.mark.parametrize("source", ["edge_logs as t, t.metadata as m", "edge_logs as t cross join t.metadata as m"])
+def test_a_path_of_a_table_to_the_left_is_unnested_without_saying_so(body: Body, source: str) -> None:
+    made = body(f"select m.status from {source}")
+    assert made == ("SELECT PATH(t.metadata, 'status') AS status FROM edge_logs AS t WHERE IS_RECORD(t.metadata)")
+
+
+def test_a_left_join_keeps_the_row(body: Body) -> None:
+    made = body(
+        "select r.path from edge_logs left join unnest(metadata) m on true left join unnest(m.request) as r on true"
+    )
+    assert made == f"SELECT PATH(edge_logs.metadata, 'request', 'path') AS path {EDGE}"
+
+
+def test_a_left_join_on_a_condition_is_unnested_for_real(body: Body) -> None:
+    made = body("select m.status from edge_logs left join unnest(metadata) as m on m.status > 1")
+    assert "LEFT JOIN UNNEST($EVENT_ELEMENTS(edge_logs.metadata)) AS m(m) ON PATH(m.m, 'status') > 1" in made
+
+
+def test_an_inner_join_on_a_condition_filters_by_it(body: Body) -> None:
+    made = body("select 1 from edge_logs join unnest(metadata) as m on m.status > 1")
+    assert made.endswith("WHERE IS_RECORD(edge_logs.metadata) AND (PATH(edge_logs.metadata, 'status') > 1)")
+
+
+def test_a_real_array_is_unnested_to_its_elements(body: Body) -> None:
+    made = body("select tag from edge_logs cross join unnest(metadata.tags) as tag")
+    assert made == (
+        f"SELECT tag.tag AS tag {EDGE} CROSS JOIN UNNEST($EVENT_ARRAY_ELEMENTS(PATH(edge_logs.metadata, 'tags'))) AS tag(tag)"
+    )
+
+
+def test_the_fields_of_an_arrays_records_are_paths_into_the_element(body: Body) -> None:
+    made = body("select s.name, at from edge_logs, unnest(metadata.steps) as s with offset as at")
+    assert made.startswith("SELECT PATH(s.s, 'name') AS name, s.at AS at FROM")
+
+
+def test_a_path_that_is_both_object_and_array_is_unnested_in_the_general_form(body: Body) -> None:
+    made = body("select p.code, p.detail from edge_logs, unnest(metadata) m, unnest(m.parsed) p")
+    assert "UNNEST($EVENT_ELEMENTS(PATH(edge_logs.metadata, 'parsed'))) AS p(p)" in made
+
+
+def test_unseen_streams_get_the_general_form(body: Body) -> None:
+    made = body("select p.code from silent_logs, unnest(metadata) p")
+    assert "UNNEST($EVENT_ELEMENTS(silent_logs.metadata)) AS p(p)" in made
+
+
+def test_the_offset_of_a_lone_record_is_zero(body: Body) -> None:
+    made = body("select o from edge_logs, unnest(metadata) as m with offset as o")
+    assert made.startswith("SELECT 0 AS o FROM")
+
+
+def test_the_first_of_a_record_is_the_record(body: Body) -> None:
+    assert body("select metadata[0].request[offset(0)].path from edge_logs") == (
+        f"SELECT PATH(edge_logs.metadata, 'request', 'path') AS path {EDGE}"
+    )
+
+
+def test_a_subscript_of_what_may_be_an_array_reads_its_elements(body: Body) -> None:
+    made = body("select metadata.tags[0], metadata.request[1] from edge_logs")
+    assert "$EVENT_ELEMENTS(PATH(edge_logs.metadata, 'tags'))[" in made
+    assert "$EVENT_ELEMENTS(PATH(edge_logs.metadata, 'request'))[" in made
+
+
+def test_arrays_of_events_are_elements_where_arrays_are_asked_for(resolve: Callable[[str], Resolved]) -> None:
+    tree = resolve(
+        "select 1 from edge_logs where 'x' in unnest(metadata.tags) and array_length(metadata.tags) > 1"
+    ).tree
+    made = [node for node in tree.find_all(exp.Anonymous) if node.this == EVENT_ARRAY_ELEMENTS]
+    assert len(made) == 2
+
+
+def test_an_unqualified_name_is_a_field_of_the_records_in_scope(body: Body) -> None:
+    made = body(
+        "select path from edge_logs, unnest(metadata) as m, unnest(m.request) as r where status_code > 1 or true".replace(
+            "status_code", "status"
+        )
+    )
+    assert made.startswith("SELECT PATH(edge_logs.metadata, 'request', 'path') AS path")
+    assert "PATH(edge_logs.metadata, 'status') > 1" in made
+
+
+def test_a_column_comes_before_a_field_of_that_name(body: Body) -> None:
+    assert body("select id from auth_logs, unnest(metadata) m").startswith("SELECT auth_logs.id AS id")
+
+
+def test_a_name_that_two_records_have_is_ambiguous_and_both_are_named(body: Body) -> None:
+    with pytest.raises(AmbiguousName, match=r"r\.method and s\.method") as raised:
+        body("select method from edge_logs, unnest(metadata) m, unnest(m.request) r, unnest(m.response) s")
+    assert str(raised.value.span) == "1:8"
+
+
+def test_a_name_that_nothing_has_is_unknown_with_the_nearest(body: Body) -> None:
+    with pytest.raises(UnknownName) as raised:
+        body("select\n  pth from edge_logs, unnest(metadata) m, unnest(m.request) r")
+    assert str(raised.value.span) == "2:3"
+    assert raised.value.hint == 'Did you mean "path"?'
+
+
+def test_a_record_never_seen_may_have_any_field(body: Body) -> None:
+    assert "PATH(r.r, 'anything') AS anything" in body("select anything from silent_logs, unnest(metadata) r")
+
+
+def test_a_path_never_seen_is_told(resolve: Callable[[str], Resolved]) -> None:
+    resolved = resolve("select m.request.pth, m.status from edge_logs, unnest(metadata) m")
+    assert resolved.unseen_paths == ("metadata.request.pth",)
+
+
+def test_a_key_with_a_dash_is_found_by_its_cleaned_name(body: Body) -> None:
+    for name in ("user_agent", "_user_agent", "User_Agent", "`user-agent`"):
+        made = body(
+            f"select h.{name} as x from edge_logs, unnest(metadata) m, unnest(m.request) r, unnest(r.headers) h"
+        )
+        assert "'headers', 'user-agent') AS x" in made
+
+
+def test_a_key_is_found_whatever_its_case_but_not_in_backquotes(body: Body) -> None:
+    assert "'headers', 'Host')" in body("select metadata.request.headers.host from edge_logs")
+    assert "'headers', 'host')" in body("select metadata.request.headers.`host` from edge_logs")
+
+
+def test_an_alias_may_be_the_column_that_it_unnests(body: Body) -> None:
+    made = body("select metadata.status, edge_logs.timestamp from edge_logs cross join unnest(metadata) as metadata")
+    assert made.startswith("SELECT PATH(edge_logs.metadata, 'status') AS status, edge_logs.timestamp AS timestamp")
+
+
+def test_what_a_parenthesised_join_drops_is_dropped_before_it_is_joined(body: Body) -> None:
+    made = body(
+        "select e.id from auth_logs a cross join unnest(a.metadata) as am"
+        " left join (edge_logs as e cross join unnest(metadata) as em cross join unnest(em.request) as er)"
+        " on am.level = er.path"
+    )
+    assert "LEFT JOIN (edge_logs AS e) ON PATH(a.metadata, 'level') = PATH(e.metadata, 'request', 'path') AND" in made
+    assert "AND IS_RECORD(e.metadata) AND IS_RECORD(PATH(e.metadata, 'request'))" in made
+    assert made.endswith("WHERE IS_RECORD(a.metadata)")
+
+
+def test_a_later_right_join_keeps_its_rows(body: Body) -> None:
+    made = body("select 1 from edge_logs e cross join unnest(e.metadata) m right join auth_logs a on m.status = a.id")
+    assert "CROSS JOIN UNNEST($EVENT_ELEMENTS(e.metadata)) AS m(m)" in made
+    assert "WHERE" not in made
+
+
+def test_a_correlated_sub_query_unnests_the_outer_record(body: Body) -> None:
+    made = body(
+        "select (select count(*) from unnest(m.steps) s where s.name = 'x') as n from edge_logs, unnest(metadata) m"
+    )
+    assert "FROM UNNEST($EVENT_ARRAY_ELEMENTS(PATH(edge_logs.metadata, 'steps'))) AS s(s)" in made
+
+
+def test_records_pass_through_sub_queries(body: Body) -> None:
+    made = body("with r as (select id, m.request as req from edge_logs, unnest(metadata) m) select req.path from r")
+    assert made.endswith("SELECT PATH(r.req, 'path') AS path FROM r AS r")
+
+
+def test_a_star_over_a_record_is_its_seen_fields(body: Body) -> None:
+    made = body("select r.* except (headers) from edge_logs, unnest(metadata) m, unnest(m.request) r")
+    assert made.startswith(
+        "SELECT PATH(edge_logs.metadata, 'request', 'path') AS path,"
+        " PATH(edge_logs.metadata, 'request', 'method') AS method FROM"
+    )
