@@ -11,8 +11,8 @@ SECOND_US = 1_000_000
 # A refresh starts a little before its time, so that the new answer is there when the old one is `warm` seconds
 # old; each identity has a lead of its own, so that entries made together are not refreshed together.
 LEAST_LEAD, MOST_LEAD = 0.02, 0.10
-# A failed refresh is tried again after this share of `warm`, twice as much after each further failure.
-FIRST_RETRY = 1 / 30
+# A failed refresh is tried again after the first share of `warm`, later each time up to the second.
+FIRST_RETRY, LAST_RETRY = 1 / 30, 1 / 5
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ def due_us(entry: Entry) -> int:
     if not warm:
         return expires_us(entry)
     if entry.failures:
-        pause = min(warm, warm * FIRST_RETRY * 2 ** min(entry.failures - 1, 10))
+        pause = warm * min(LAST_RETRY, FIRST_RETRY * 2 ** min(entry.failures - 1, 10))
         return entry.failed_us + int(pause * SECOND_US)
     return entry.made_us + int(warm * (1 - _lead(entry.key)) * SECOND_US)
 

@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from cordwood.lql.compile import compile_lql
 from cordwood.model.endpoint import Endpoint
@@ -28,13 +29,17 @@ class Prepared:
         self._target = target
         self._shapes = shapes
         self._keep = keep
-        self._programs: dict[str, Program] = {}
+        self._programs: OrderedDict[str, Program] = OrderedDict()
         self._statements: OrderedDict[Key, _Kept] = OrderedDict()
 
     def find(self, endpoint: Endpoint, sandbox: SandboxText | None) -> Statement | None:
         """The statement, unless it was never compiled or its streams have changed shape since."""
-        kept = self._statements.get((endpoint.revision, sandbox))
-        if kept is None or kept.versions != _versions(kept.statement, self._shapes()):
+        key = (endpoint.revision, sandbox)
+        kept = self._statements.pop(key, None)
+        if kept is None:
+            return None
+        self._statements[key] = kept
+        if kept.versions != _versions(kept.statement, self._shapes()):
             return None
         return kept.statement
 
@@ -48,15 +53,20 @@ class Prepared:
         else:
             statement = compile_sandbox(program, sandbox.text, self._target, shapes)
         self._statements[(endpoint.revision, sandbox)] = _Kept(statement, _versions(statement, shapes))
-        if len(self._statements) > self._keep:
-            self._statements.popitem(last=False)
+        _trim(self._statements, self._keep)
         return statement
 
     def _program(self, endpoint: Endpoint) -> Program:
         program = self._programs.get(endpoint.revision)
         if program is None:
             program = self._programs[endpoint.revision] = read_endpoint(endpoint)
+            _trim(self._programs, self._keep)
         return program
+
+
+def _trim(kept: "OrderedDict[Any, Any]", most: int) -> None:
+    while len(kept) > most:
+        kept.popitem(last=False)
 
 
 def _versions(statement: Statement, shapes: Mapping[str, Shape]) -> tuple[tuple[str, int], ...]:

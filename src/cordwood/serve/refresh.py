@@ -35,7 +35,7 @@ class Refresher:
         self._times: list[tuple[int, bytes]] = []
         self._watched: set[bytes] = set()
         self._refreshing: dict[bytes, asyncio.Task[None]] = {}
-        self._revisions: dict[str, str] = {}
+        self._revisions = self._current_revisions()
 
     def watch(self, entry: Entry) -> None:
         if entry.key not in self._watched:
@@ -62,12 +62,15 @@ class Refresher:
 
     def _look_at_changed(self) -> None:
         """Entries of an endpoint whose file has changed are looked at now."""
-        revisions = {str(endpoint.id): endpoint.revision for endpoint in self._catalog.endpoints()}
+        revisions = self._current_revisions()
         if revisions == self._revisions:
             return
         self._revisions = revisions
         self._times = [(0 if self._is_outdated(key) else time, key) for time, key in self._times]
         heapq.heapify(self._times)
+
+    def _current_revisions(self) -> dict[str, str]:
+        return {str(endpoint.id): endpoint.revision for endpoint in self._catalog.endpoints()}
 
     def _is_outdated(self, key: bytes) -> bool:
         entry = self._cache.peek(key)

@@ -1,6 +1,7 @@
 """One run of the engine, in a thread: rows become bytes as they come, within the limits."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 from cordwood.engines.engine import AnswerLimits, Cancel, Engine
@@ -31,17 +32,21 @@ class Run:
         self._rows = rows
         self._row_count = 0
         self._byte_count = 0
-        rows.batches = self._counted(rows.batches)
+        self._batches = self._counted(rows.batches)
+        rows.batches = self._batches
 
     def pieces(self) -> Iterator[bytes]:
-        for piece in self._job.ask.format.encode(self._rows):
-            self._byte_count += len(piece)
-            if self._byte_count > self._job.answer_bytes:
-                raise TooManyBytes(
-                    f"The answer is larger than {self._job.answer_bytes // 2**20} MiB.",
-                    hint="Ask for fewer rows or columns.",
-                )
-            yield piece
+        """Closing this iterator lets go of the engine's cursor, whatever is left in it."""
+        with closing(self._batches):
+            for piece in self._job.ask.format.encode(self._rows):
+                self._byte_count += len(piece)
+                if self._byte_count > self._job.answer_bytes:
+                    raise self._too_large()
+                yield piece
+
+    def _too_large(self) -> TooManyBytes:
+        mebibytes = self._job.answer_bytes / 2**20
+        return TooManyBytes(f"The answer is larger than {mebibytes:g} MiB.", hint="Ask for fewer rows or columns.")
 
     def receipt(self) -> Receipt:
         job = self._job
@@ -55,10 +60,13 @@ class Run:
             engine_seconds=self._rows.engine_seconds,
         )
 
-    def _counted(self, batches: Iterable[list[Row]]) -> Iterator[list[Row]]:
-        for batch in batches:
-            self._row_count += len(batch)
-            yield batch
+    def _counted(self, batches: Iterable[list[Row]]) -> Generator[list[Row], None, None]:
+        with ExitStack() as stack:
+            if isinstance(batches, Generator):
+                stack.enter_context(closing(batches))
+            for batch in batches:
+                self._row_count += len(batch)
+                yield batch
 
 
 def _notices(statement: Statement) -> tuple[str, ...]:

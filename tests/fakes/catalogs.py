@@ -1,0 +1,26 @@
+"""A catalog whose endpoints a test changes as a reload would."""
+
+from collections.abc import Sequence
+
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.stream import Stream
+
+
+class HeldCatalog:
+    def __init__(self, *endpoints: Endpoint) -> None:
+        self._endpoints = list(endpoints)
+
+    def replace(self, *endpoints: Endpoint) -> None:
+        self._endpoints = list(endpoints)
+
+    def endpoint(self, name_or_id: str) -> Endpoint | None:
+        return next((one for one in self._endpoints if name_or_id in (one.name, str(one.id))), None)
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        return self._endpoints
+
+    def stream(self, name_or_id: str) -> Stream | None:
+        return None
+
+    def streams(self) -> Sequence[Stream]:
+        return []

@@ -1,0 +1,77 @@
+"""An engine that answers what a test tells it to, and counts what it was asked."""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.engines.engine import AnswerLimits, Appended, Cancel, StreamFacts
+from cordwood.errors import Cancelled, Fault
+from cordwood.model.datatype import Datatype, Kind
+from cordwood.model.event import Batch
+from cordwood.model.rows import Column, Row, Rows
+from cordwood.model.shape import Shape
+from cordwood.model.stream import Stream
+from cordwood.sql.stages import Question
+from cordwood.sql.target import Target
+
+COLUMNS = (Column("n", Datatype(Kind.INT64)),)
+
+
+class ToldEngine:
+    """Each answer is one row that counts the questions; `hold` makes questions wait until released or stopped."""
+
+    def __init__(self) -> None:
+        self.target: Target = DuckDBTarget()
+        self.questions: list[Question] = []
+        self.stopped = 0
+        self.fails_with: Fault | None = None
+        self.rows: Callable[[int], Iterable[list[Row]]] = lambda number: [[(number,)]]
+        self.truncated = False
+        self._released = threading.Event()
+        self._released.set()
+        self._lock = threading.Lock()
+
+    def hold(self) -> None:
+        self._released.clear()
+
+    def release(self) -> None:
+        self._released.set()
+
+    @property
+    def asked(self) -> int:
+        return len(self.questions)
+
+    def prepare(self, streams: Sequence[Stream]) -> None:
+        """Every stream is there."""
+
+    def append(self, batches: Sequence[Batch]) -> list[Appended]:
+        return [Appended(len(batch.events), 0) for batch in batches]
+
+    def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
+        with self._lock:
+            self.questions.append(question)
+            number = len(self.questions)
+        pulled = threading.Event()
+        cancel.on_pull(pulled.set)
+        while not self._released.wait(0.001):
+            if pulled.is_set():
+                self.stopped += 1
+                raise Cancelled("The question was stopped.")
+        if self.fails_with is not None:
+            raise self.fails_with
+        return Rows(COLUMNS, self.rows(number), truncated=self.truncated, engine_seconds=0.001)
+
+    def shapes(self) -> Mapping[str, Shape]:
+        return {}
+
+    def facts(self) -> Mapping[str, StreamFacts]:
+        return {}
+
+    def sweep(self, now_us: int) -> int:
+        return 0
+
+    def is_regex(self, pattern: str) -> str | None:
+        return None
+
+    def close(self) -> None:
+        """Holds nothing."""

@@ -1,0 +1,99 @@
+"""What the tests of serving have in common: an endpoint, callers, a clock that is told, and the journey itself."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from cordwood.cache.memory import MemoryCache
+from cordwood.model.caller import Caller
+from cordwood.model.datatype import Kind
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.parameter import Parameter
+from cordwood.observe.observer import Observer
+from cordwood.serve.answer import Answer, Answers
+from cordwood.serve.ask import Ask, Format
+from cordwood.serve.finished import Finished
+from cordwood.serve.limits import ServeLimits
+from cordwood.web.negotiate import JSON
+from tests.fakes.catalogs import HeldCatalog
+from tests.fakes.engines import ToldEngine
+
+WARMED = Endpoint(
+    name="warmed",
+    id=UUID("00000000-0000-4000-8000-000000000001"),
+    sql="with numbers as (select @ratio as ratio, @since as since, @project as project) select * from numbers",
+    revision="revision-1",
+    cache_seconds=900,
+    warm_seconds=300,
+    sandbox=True,
+    parameters=(
+        Parameter("project", default="default"),
+        Parameter("ratio", Kind.FLOAT64),
+        Parameter("since", Kind.TIMESTAMP),
+    ),
+)
+UNCACHED = replace(WARMED, name="uncached", id=UUID(int=2), cache_seconds=0.0, warm_seconds=None)
+CALLER = Caller("key-1", frozenset({"private"}))
+
+
+def ask(endpoint: Endpoint = WARMED, form: Format = JSON, **parameters: str) -> Ask:
+    return Ask(endpoint, CALLER, form, parameters)
+
+
+class Notes:
+    """A sink that keeps everything."""
+
+    def __init__(self) -> None:
+        self.all: list[object] = []
+
+    def note(self, observation: object) -> None:
+        self.all.append(observation)
+
+
+@dataclass
+class Kitchen:
+    """The journey over an engine that is told what to answer, at a time that is told too."""
+
+    limits: ServeLimits = field(default_factory=ServeLimits)
+    engine: ToldEngine = field(default_factory=ToldEngine)
+    catalog: HeldCatalog = field(default_factory=lambda: HeldCatalog(WARMED, UNCACHED))
+    notes: Notes = field(default_factory=Notes)
+    now_us: int = 1_700_000_000_000_000
+    answers: Answers = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.cache = MemoryCache(10_000_000)
+        self.answers = Answers(
+            self.catalog, self.engine, self.cache, Observer([self.notes]), self.limits, lambda: self.now_us
+        )
+
+    def wait(self, seconds: float) -> None:
+        self.now_us += int(seconds * 1_000_000)
+
+    async def tick(self, seconds: float = 0) -> int:
+        """Time passes, the refresher looks, and what it started ends; how many it started."""
+        self.wait(seconds)
+        started = self.answers.tick()
+        await asyncio.gather(*started)
+        return len(started)
+
+    async def body(self, asked: Ask) -> bytes:
+        return whole(await self.answers.answer(asked)).body
+
+
+def whole(answer: Answer) -> Finished:
+    assert isinstance(answer.body, Finished)
+    return answer.body
+
+
+def run(test: Callable[[Kitchen], Awaitable[None]], kitchen: Kitchen | None = None) -> None:
+    async def cooked() -> None:
+        prepared = kitchen or Kitchen()
+        try:
+            await test(prepared)
+        finally:
+            prepared.engine.release()
+            await prepared.answers.close()
+
+    asyncio.run(cooked())

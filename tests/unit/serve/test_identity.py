@@ -1,0 +1,137 @@
+"""Which asks share an answer and which must not: exactly what can change the answer, and nothing else."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from cordwood.access import pinned
+from cordwood.model.caller import Caller
+from cordwood.serve.ask import Ask, Language, SandboxText
+from cordwood.serve.identity import identity, normalised
+from cordwood.web.negotiate import FORMATS, JSON
+from tests.unit.serve.kitchen import CALLER, UNCACHED, WARMED, Kitchen, ask
+
+ALL = "select * from numbers"
+
+
+def sandboxed(text: str, **parameters: str) -> Ask:
+    return Ask(WARMED, CALLER, JSON, parameters, SandboxText(Language.SQL, text))
+
+
+def pinned_to(pin: str, **parameters: str) -> Ask:
+    caller = Caller("key-2", frozenset({"query"}), {"project": pin})
+    return replace(ask(), caller=caller, parameters=pinned(caller, parameters, WARMED))
+
+
+def key(asked: Ask) -> bytes:
+    async def found() -> bytes:
+        kitchen = Kitchen()
+        job = await kitchen.answers._job(asked)
+        await kitchen.answers.close()
+        return identity(asked, job.question)
+
+    return asyncio.run(found())
+
+
+SHARED: dict[str, tuple[Ask, Ask]] = {
+    "another key": (ask(project="a"), replace(ask(project="a"), caller=Caller("other", frozenset({"query"})))),
+    "an unknown parameter": (ask(project="a"), ask(project="a", ref="x", project_tier="")),
+    "the key as a parameter": (ask(project="a"), ask(project="a", api_key="secret")),
+    "the order of parameters": (ask(project="a", ratio="1"), ask(ratio="1", project="a")),
+    "a default filled in": (ask(), ask(project="default")),
+    "1 and 1.0": (ask(ratio="1"), ask(ratio="1.0")),
+    "1e0 and 1": (ask(ratio="1e0"), ask(ratio="1")),
+    "one moment in two zones": (ask(since="2026-01-01T12:00:00Z"), ask(since="2026-01-01T14:00:00+02:00")),
+    "one moment with and without a fraction": (
+        ask(since="2026-01-01T12:00:00Z"),
+        ask(since="2026-01-01T12:00:00.000000Z"),
+    ),
+    "no time and an empty one": (ask(), ask(since="")),
+    "the layout of a query": (sandboxed(ALL), sandboxed("select\n\t*  from numbers  ;")),
+    "its comments": (sandboxed(ALL), sandboxed("-- chart\nselect /* all */ * from numbers # end")),
+    "a pin and the same value asked for": (pinned_to("a"), ask(project="a")),
+    "a pin left out or named": (pinned_to("a"), pinned_to("a", project="a")),
+    "redaction by header or by key": (
+        replace(ask(), redact=True),
+        replace(ask(), caller=Caller("k", frozenset({"query"}), redact_always=True)),
+    ),
+    "redaction switched off where it is off": (ask(), replace(ask(), redact=False)),
+    "asking for a fresh run": (ask(), replace(ask(), fresh=True)),
+}
+
+APART: dict[str, tuple[Ask, Ask]] = {
+    "another value": (ask(project="a"), ask(project="b")),
+    "values of two parameters exchanged": (ask(project="1", ratio="2"), ask(project="2", ratio="1")),
+    "an empty text and none": (ask(project=""), ask()),
+    "times a microsecond apart": (ask(since="2026-01-01T12:00:00Z"), ask(since="2026-01-01T12:00:00.000001Z")),
+    "another endpoint": (ask(WARMED), ask(UNCACHED)),
+    "another revision": (ask(), ask(replace(WARMED, revision="revision-2"))),
+    "redacted and not": (ask(), replace(ask(), redact=True)),
+    "redacted by the endpoint and switched off": (
+        ask(replace(WARMED, redact_pii=True)),
+        replace(ask(replace(WARMED, redact_pii=True)), redact=False),
+    ),
+    "redacted by the key and not": (
+        ask(),
+        replace(ask(), caller=Caller("k", frozenset({"query"}), redact_always=True), redact=False),
+    ),
+    "another format": (ask(), ask(WARMED, FORMATS["csv"])),
+    "a query and the saved one": (ask(), sandboxed(ALL)),
+    "another query": (sandboxed(ALL), sandboxed("select ratio from numbers")),
+    "white space inside a text": (
+        sandboxed("select 'a b' as x from numbers"),
+        sandboxed("select 'a  b' as x from numbers"),
+    ),
+    "what looks like a comment inside a text": (
+        sandboxed("select '-- a' as x from numbers"),
+        sandboxed("select '-- b' as x from numbers"),
+    ),
+    "a hash inside a text": (
+        sandboxed('select "#a" as x from numbers'),
+        sandboxed('select "#b" as x from numbers'),
+    ),
+    "a quote escaped inside a text": (
+        sandboxed(r"select 'it\'s  -- a' as x from numbers"),
+        sandboxed(r"select 'it\'s  -- b' as x from numbers"),
+    ),
+    "the case of a text": (sandboxed("select 'A' as x from numbers"), sandboxed("select 'a' as x from numbers")),
+    "two pins": (pinned_to("a"), pinned_to("b")),
+    "a pin and the default": (pinned_to("a"), ask()),
+}
+
+
+@pytest.mark.parametrize(("one", "other"), SHARED.values(), ids=SHARED.keys())
+def test_what_cannot_change_the_answer_is_not_in_the_key(one: Ask, other: Ask) -> None:
+    assert key(one) == key(other)
+
+
+@pytest.mark.parametrize(("one", "other"), APART.values(), ids=APART.keys())
+def test_what_can_change_the_answer_is_in_the_key(one: Ask, other: Ask) -> None:
+    assert key(one) != key(other)
+
+
+def test_the_key_is_a_whole_digest() -> None:
+    assert len(key(ask())) == 32
+
+
+def test_the_moment_of_the_call_is_not_in_the_key() -> None:
+    endpoint = replace(WARMED, sql="select current_timestamp() as now", parameters=(), revision="clock")
+    assert key(ask(endpoint)) == key(ask(endpoint))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("select 1;", "select 1"),
+        ("  select\n 1 -- x\n, 2", "select 1 , 2"),
+        ("select '''a\n -- b''' , r'\\' ", "select '''a\n -- b''' , r'\\'"),
+        ("select `a  b`", "select `a  b`"),
+    ],
+)
+def test_layout_goes_and_texts_stay(text: str, expected: str) -> None:
+    assert normalised(text, Language.SQL) == expected
+
+
+def test_lql_keeps_its_inner_layout() -> None:
+    assert normalised("  a  b ", Language.LQL) == "a  b"
