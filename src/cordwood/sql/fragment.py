@@ -56,13 +56,16 @@ def _outermost(tree: exp.Expr) -> list[exp.Expr]:
 
 def _print_fragment(node: exp.Expr, printer: Printer) -> str:
     template = template_of(node)
-    texts = [print_tree(part, printer) for part in node.expressions[1:]]
+    parts = node.expressions[1:]
+    texts = [print_tree(part, printer) for part in parts]
 
     def fill(hole: re.Match[str]) -> str:
-        if int(hole[1]) >= len(texts):
+        at = int(hole[1])
+        if at >= len(texts):
             return hole[0]  # a count in a regular expression
-        text = texts[int(hole[1])]
-        return text if _stands_alone(template, hole) or is_closed(text) else f"({text})"
+        text = texts[at]
+        alone = isinstance(parts[at], exp.Ordered) or _stands_alone(template, hole) or is_closed(text)
+        return text if alone else f"({text})"
 
     return _HOLE.sub(fill, template).replace(OPEN_BRACE, "{").replace(AT_SIGN, "@")
 

@@ -63,6 +63,7 @@ def _set_operation(node: exp.Expr, scope: Scope) -> Relation:
             for (name, one), (_, other) in zip(left.columns, right.columns, strict=True)
         ]
     result = Relation(columns, common((left.value, right.value)))
+    node.meta["columns"] = tuple(datatype for _, datatype in columns)
     _modifiers(node, Scope(scope.ctes, scope.parent, {"": result}))
     return result
 

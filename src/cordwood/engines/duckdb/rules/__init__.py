@@ -9,6 +9,7 @@ from cordwood.engines.duckdb.rules import (
     casts,
     comparison,
     conditionals,
+    formats,
     json_text,
     json_values,
     literals,
@@ -46,6 +47,7 @@ _MEANINGS: Final = (
     net,
     json_text,
     json_values,
+    formats,
     safe,
 )
 

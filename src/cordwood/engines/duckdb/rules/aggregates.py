@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.casts import cast_to, event_text
 from cordwood.engines.duckdb.rules.reading import read_as
-from cordwood.engines.duckdb.rules.words import constant_int
+from cordwood.engines.duckdb.rules.words import constant_int, once
 from cordwood.model.datatype import Kind
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
@@ -227,12 +227,16 @@ def _distinct_count(node: exp.Expr) -> exp.Expr:
 
 def _quantiles(node: exp.Expr) -> exp.Expr:
     argument, parts = argument_of(node), node.args.get("expression")
+    if parts is None and isinstance(node.this, exp.Distinct) and len(node.this.expressions) == 2:
+        parts = node.this.expressions[1]
+    if isinstance(parts, (exp.IgnoreNulls, exp.RespectNulls)):
+        argument.ignore_nulls, parts = isinstance(parts, exp.IgnoreNulls), parts.this
     count = constant_int(parts)
     if count is None:
         unsupported(node, "APPROX_QUANTILES with a number of quantiles that is no literal")
-    if argument.ignore_nulls is False:
-        unsupported(node, "APPROX_QUANTILES with RESPECT NULLS")
     value = read_as(argument.value, Kind.FLOAT64) if kind_of(argument.value) is Kind.VARIANT else argument.value
+    if argument.ignore_nulls is False:
+        return _quantiles_with_nulls(value, count, distinct=argument.distinct)
     distinct = "DISTINCT " if argument.distinct else ""
     at = ", ".join(repr(place / count) for place in range(count + 1))
     result = fragment(f"quantile_disc({distinct}{{0}}, [{at}])", value)
@@ -240,6 +244,13 @@ def _quantiles(node: exp.Expr) -> exp.Expr:
         result.meta["quantiles"] = count
         result.meta["quantiles_filter"] = ""
     return result
+
+
+def _quantiles_with_nulls(value: exp.Expr, count: int, *, distinct: bool) -> exp.Expr:
+    """NULL is below all values here; the engine's quantiles leave it out."""
+    rows = fragment(f"list_sort(array_agg({'DISTINCT ' if distinct else ''}{{0}}), 'ASC', 'NULLS FIRST')", value)
+    places = ", ".join(f"@a[greatest(1, ceil(len(@a) * {place / count!r})::INT)]" for place in range(count + 1))
+    return once(f"CASE WHEN @a IS NULL THEN NULL ELSE [{places}] END", rows)
 
 
 def _top_count(node: exp.Expr) -> exp.Expr:

@@ -3,7 +3,7 @@
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.reading import read_as
-from cordwood.engines.duckdb.rules.words import attempt, constant, fail, once
+from cordwood.engines.duckdb.rules.words import attempt, constant, fail, is_null, once
 from cordwood.model.datatype import Kind
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule
@@ -31,7 +31,9 @@ def _division(node: exp.Expr) -> exp.Expr:
     divisor = _divisor(node.expression)
     if divisor:
         return once(quotient, left, right)
-    return once(f"CASE WHEN @b = 0 THEN {fail(node, 'division by zero')} ELSE {quotient} END", left, right)
+    if is_null(left) or is_null(right):
+        return fragment("NULL")
+    return once(f"CASE WHEN @b = 0 AND @a IS NOT NULL THEN {fail(node, 'division by zero')} ELSE {quotient} END", left, right)
 
 
 def _exact_name(node: exp.Expr) -> str:

@@ -76,10 +76,18 @@ def _object(node: exp.Expr, datatype: Datatype, depth: int) -> exp.Expr:
     return fragment(template, node, *parts)
 
 
+def as_json(value: exp.Expr) -> exp.Expr:
+    """A value as JSON; wide numbers stay numbers."""
+    datatype = datatype_of(value)
+    if datatype is not None and datatype.kind is Kind.INT64:
+        return fragment("coalesce(to_json({0}), 'null'::JSON)", value)
+    return fragment("{0}::JSON", json_text(value, datatype))
+
+
 def _to_json(node: exp.Expr) -> exp.Expr:
     written = json_text(node.this, datatype_of(node.this))
     if node.args.get("to_json"):
-        return fragment("{0}::JSON", written)
+        return as_json(node.this)
     options = node.args.get("options")
     if options is not None and constant(options) is True:
         return fragment("json_pretty({0}::JSON)", written)

@@ -4,10 +4,10 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.json_text import json_text
+from cordwood.engines.duckdb.rules.json_text import as_json, json_text
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.time_text import cast_text
-from cordwood.engines.duckdb.rules.words import attempt, constant_text, fail, once
+from cordwood.engines.duckdb.rules.words import attempt, constant_text, fail, is_simple, once
 from cordwood.model.datatype import Kind
 from cordwood.sql.fragment import OPEN_BRACE, fragment
 from cordwood.sql.lowering import Meaning, Rule, is_safe, unsupported
@@ -19,11 +19,19 @@ def path_text(node: exp.Expr | None, where: exp.Expr) -> exp.Expr:
     if node is None:
         return exp.Literal.string("$")
     if isinstance(node, exp.JSONPath):
-        return exp.Literal.string("$" + "".join(_step(step, where) for step in node.expressions[1:]))
+        return exp.Literal.string(_joined([_step(step, where) for step in node.expressions[1:]]))
     spelled = constant_text(node)
     if spelled is None:
         unsupported(where, "A JSON path that is no literal")
-    return exp.Literal.string(_parsed(spelled, where))
+    return exp.Literal.string(_joined(_parsed(spelled, where)))
+
+
+def _joined(steps: list[str]) -> str:
+    """An empty key can only be said as a JSON pointer."""
+    if '.""' not in steps:
+        return "$" + "".join(steps)
+    names = [step[1:-1] if step.startswith("[") else step[2:-1] for step in steps]
+    return "".join("/" + name.replace("~", "~0").replace("/", "~1") for name in names)
 
 
 def _step(step: exp.Expr, where: exp.Expr) -> str:
@@ -38,15 +46,15 @@ def _key(name: str) -> str:
     return '."' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _parsed(spelled: str, where: exp.Expr) -> str:
+def _parsed(spelled: str, where: exp.Expr) -> list[str]:
     """Paths that sqlglot leaves as they are: `$[a]`, `$['a.b']`, and bare keys with dashes."""
     spelled = spelled.strip()
     if not spelled.startswith("$"):
         unsupported(where, f"The JSON path '{spelled}'")
-    steps, rest = "$", spelled[1:]
+    steps, rest = [], spelled[1:]
     while rest:
         step, rest = _next_step(rest, where)
-        steps += step
+        steps.append(step)
     return steps
 
 
@@ -103,9 +111,10 @@ def _value(node: exp.Expr) -> exp.Expr:
     path = _path_or_none(node)
     if path is None:
         return exp.Null()
-    document = _document(node.this)
     body = f"CASE WHEN json_type(@a, @b) NOT IN {_CONTAINERS} THEN json_extract_string(@a, @b) END"
-    return once(body, document, path)
+    if kind_of(node.this) is Kind.STRING and is_simple(node.this):
+        return once(f"CASE WHEN json_valid(@a) THEN {body} END", node.this, path)
+    return once(body, _document(node.this), path)
 
 
 def _list(node: exp.Expr) -> exp.Expr:
@@ -210,12 +219,8 @@ _LAX_STRING: Final = (
 )
 
 
-def _as_json(value: exp.Expr) -> exp.Expr:
-    return fragment("{0}::JSON", json_text(value, datatype_of(value)))
-
-
 def _array(node: exp.Expr) -> exp.Expr:
-    items = [_as_json(item) for item in node.expressions]
+    items = [as_json(item) for item in node.expressions]
     return fragment(f"json_array({', '.join(f'{{{at}}}' for at in range(len(items)))})", *items)
 
 
@@ -231,7 +236,7 @@ def _object(node: exp.Expr) -> exp.Expr:
         if known is not None and known in seen:
             continue
         seen |= {known} if known is not None else set()
-        parts += [key, _as_json(value)]
+        parts += [key, as_json(value)]
     return fragment(f"json_object({', '.join(f'{{{at}}}' for at in range(len(parts)))})", *parts)
 
 

@@ -43,7 +43,7 @@ def _from_string(*, safe: bool) -> Rule:
         bad = "NULL" if safe else fail(node, "Invalid IP address")
         left = _SIDE.replace("@p", "string_split(@b, '::')[1]")
         right = _SIDE.replace("@p", "coalesce(string_split(@b, '::')[2], '')")
-        hexed = f"rpad({left}, 32 - length({right}), '0') || {right}"
+        hexed = f"rpad({left}, CAST(32 - length({right}) AS INT), '0') || {right}"
         v6 = r"regexp_full_match(@b, '(?i)[0-9a-f]{1,4}(:[0-9a-f]{1,4}){7}|"
         v6 += r"((?:[0-9a-f]{1,4}(?::[0-9a-f]{1,4}){0,6})?)::((?:[0-9a-f]{1,4}(?::[0-9a-f]{1,4}){0,6})?)')"
         v6 += f" AND length({hexed}) = 32"

@@ -2,10 +2,12 @@
 
 from sqlglot import exp
 
+from cordwood.engines.duckdb.rules.casts import cast_to
+from cordwood.engines.duckdb.rules.words import type_text
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning
-from cordwood.sql.typing import datatype_of
+from cordwood.sql.typing import datatype_of, typed_as
 
 
 def _unnest(node: exp.Expr) -> exp.Expr:
@@ -45,4 +47,39 @@ def _aliased(source: exp.Expr, relation: str) -> exp.Expr:
     return exp.Alias(this=source, alias=exp.to_identifier(relation, quoted=True))
 
 
-MEANING = Meaning(nodes={exp.Unnest: _unnest})
+def _set_operation(node: exp.Expr) -> exp.Expr:
+    """Structs of both sides get the names that the first side gives them."""
+    for at, datatype in enumerate(node.meta_get("columns") or ()):
+        if datatype is not None and datatype.kind in (Kind.STRUCT, Kind.ARRAY):
+            for select in _branches(node):
+                _align(select, at, datatype)
+    return node
+
+
+def _branches(node: exp.Expr) -> list[exp.Expr]:
+    if isinstance(node, exp.SetOperation):
+        return [*_branches(node.this), *_branches(node.expression)]
+    if isinstance(node, exp.Subquery):
+        return _branches(node.this)
+    return [node] if isinstance(node, exp.Select) else []
+
+
+def _align(select: exp.Expr, at: int, datatype: Datatype) -> None:
+    if at >= len(select.expressions) or any(item.is_star for item in select.expressions):
+        return
+    item = select.expressions[at]
+    value = item.this if isinstance(item, exp.Alias) else item
+    if datatype_of(item) is None or datatype_of(item) == datatype or type_text(datatype) is None:
+        return
+    cast = typed_as(cast_to(value, typed_as(value.copy(), datatype_of(item)), datatype), datatype)
+    value.replace(cast)
+
+
+MEANING = Meaning(
+    nodes={
+        exp.Unnest: _unnest,
+        exp.Union: _set_operation,
+        exp.Except: _set_operation,
+        exp.Intersect: _set_operation,
+    }
+)

@@ -27,7 +27,7 @@ _NUMBER: Final = r"(\d{1,2})"
 _PATTERNS: Final = {
     "Y": r"([+-]?\d{1,4})",
     "E4Y": r"(\d{4})",
-    "G": r"([+-]?\d{1,4})",
+    "G": r"(\d{1,4})",
     "C": r"(\d{1,3})",
     **dict.fromkeys("ymHIMSUWVg", _NUMBER),
     **dict.fromkeys("dekl", r"\s*(\d{1,2})"),
@@ -100,6 +100,9 @@ def _take(reading: _Reading, element: str, node: exp.Expr) -> None:
         reading.take("S", _PATTERNS["E*S"] if digits == "*" else rf"(\d{{1,2}}(?:\.\d{{0,{digits}}})?)")
         return
     if element not in _PATTERNS:
+        if is_safe(node):
+            reading.last["?"] = ""
+            return
         unsupported(node, f"The format element %{element}")
     reading.take(element, _PATTERNS[element])
 
@@ -112,6 +115,8 @@ def _parse(kind: Kind) -> Rule:
         if shape is None:
             unsupported(node, "A format that is no literal")
         reading = _read(shape, node)
+        if "?" in reading.last:
+            return exp.Null()
         for element in reading.last:
             if element in _NOT_FOR.get(kind, ()):
                 unsupported(node, f"The element %{element} for {kind}")

@@ -47,7 +47,18 @@ def null() -> exp.Expr:
 
 def fail(node: exp.Expr, message: str) -> str:
     """Template text that raises a value error, or is NULL where the author wrote SAFE."""
-    return "NULL" if is_safe(node) else f"error({literal_text(VALUE_ERROR + message)})"
+    return "NULL" if is_safe(node) or _may_not_count(node) else f"error({literal_text(VALUE_ERROR + message)})"
+
+
+def _may_not_count(node: exp.Expr) -> bool:
+    """In a query under a branch: the engine runs it even when the branch is not taken, so it must not fail."""
+    in_query = False
+    while node.parent is not None:
+        if in_query and isinstance(node.parent, (exp.If, exp.Case, exp.Coalesce)):
+            return True
+        node = node.parent
+        in_query = in_query or isinstance(node, exp.Query)
+    return False
 
 
 def constant(node: exp.Expr | None) -> str | int | float | bool | None:
@@ -65,7 +76,11 @@ def constant(node: exp.Expr | None) -> str | int | float | bool | None:
         return None
     if node.is_string:
         return str(node.this)
-    return int(node.this, 0) if is_whole(node) else float(node.this)
+    return _whole(str(node.this)) if is_whole(node) else float(node.this)
+
+
+def _whole(spelled: str) -> int:
+    return int(spelled, 16) if spelled.lower().startswith("0x") else int(spelled)
 
 
 def is_whole(node: exp.Expr) -> bool:
