@@ -45,7 +45,7 @@ class House:
 
     def reload(self) -> Contents:
         """Read the files again; BrokenFiles leaves everything as it was."""
-        contents = read_contents(self.sources, check)
+        contents = checked_contents(self.sources)
         self.engine.prepare(contents.streams)
         self.catalog.replace(contents)
         return contents
@@ -60,7 +60,7 @@ class House:
 def build(settings: Settings, folder: DataFolder, observer: Observer, local_keys: Sequence[FixedKey] = ()) -> House:
     """Open everything that the settings ask for, in a folder that is owned."""
     sources = sources_of(settings)
-    contents = read_contents(sources, check)
+    contents = checked_contents(sources)
     catalog = FileCatalog(contents)
     given = fixed_keys(settings.keys)
     keys = SQLiteKeys(folder.keys_file)
@@ -80,6 +80,11 @@ def build(settings: Settings, folder: DataFolder, observer: Observer, local_keys
 def check(endpoint: Endpoint, streams: Sequence[Stream]) -> None:
     """Compile an endpoint as far as it can be without its events."""
     read_endpoint(endpoint, [stream.name for stream in streams])
+
+
+def checked_contents(sources: Sources) -> Contents:
+    """Everything the files state, compiled; BrokenFiles otherwise."""
+    return read_contents(sources, check)
 
 
 def sources_of(settings: Settings) -> Sources:

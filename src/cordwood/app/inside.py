@@ -68,9 +68,13 @@ def _scope(method: str, path: str, headers: Mapping[str, str]) -> Scope:
 
 async def _exchange(app: Application, scope: Scope, body: bytes) -> tuple[int, dict[str, str], bytes]:
     sent: list[Message] = []
+    unread = [body]
 
     async def receive() -> Message:
-        return {"type": "http.request", "body": body, "more_body": False}
+        if not unread:
+            # Whoever asks again waits for the caller to go away, and this one stays.
+            await asyncio.Event().wait()
+        return {"type": "http.request", "body": unread.pop(), "more_body": False}
 
     async def send(message: Message) -> None:
         sent.append(message)

@@ -1,0 +1,53 @@
+"""Compile endpoint and stream files without a service, and say of every broken one where and why.
+
+Exits 0 when all can be served, 1 when any cannot: for a build, a hook, or before `cordwood reload`.
+
+examples:
+  cordwood check
+  cordwood check ./queries
+  cordwood check ./queries --streams streams.toml --format json
+"""
+
+import argparse
+import json
+
+from cordwood.app.compose import checked_contents, sources_of
+from cordwood.catalog.files import Contents
+from cordwood.cli.sources import add_config, add_files, loaded_settings
+from cordwood.cli.terminal import note, say
+from cordwood.errors import BrokenFiles
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", nargs="?", metavar="DIR", help="folder of endpoint files (same as --endpoints)")
+    add_files(parser)
+    add_config(parser)
+    parser.add_argument("--format", choices=("table", "json"), default="table", help="how to print (default: table)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    arguments.endpoints = arguments.folder or arguments.endpoints
+    settings = loaded_settings(arguments).settings
+    try:
+        contents = checked_contents(sources_of(settings))
+    except BrokenFiles as broken:
+        for fault in broken.faults:
+            note(fault.told())
+        note(f"{len(broken.faults)} broken." if len(broken.faults) > 1 else "1 broken.")
+        return 1
+    say(json.dumps(_rows(contents), indent=2) if arguments.format == "json" else _table(contents))
+    return 0
+
+
+def _rows(contents: Contents) -> dict[str, list[dict[str, str]]]:
+    return {
+        "endpoints": [{"name": one.name, "id": str(one.id), "file": one.file} for one in contents.endpoints],
+        "streams": [{"name": one.name, "id": str(one.id)} for one in contents.streams],
+    }
+
+
+def _table(contents: Contents) -> str:
+    named = [("endpoint", one.name, one.id) for one in contents.endpoints]
+    named += [("stream", one.name, one.id) for one in contents.streams]
+    width = max(len(name) for _, name, _ in named)
+    return "\n".join([*(f"{kind:<9} {name:<{width}}  {uuid}" for kind, name, uuid in named), "All can be served."])

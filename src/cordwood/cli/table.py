@@ -1,0 +1,49 @@
+"""Rows as a table for people: as wide as what is in it, long values cut."""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+_WIDEST = 80
+# TIMESTAMP comes as microseconds since 1970: these are the years 2000 to 2100.
+_MICROSECONDS = range(946_684_800_000_000, 4_102_444_800_000_000)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def table(rows: Sequence[Mapping[str, object]]) -> str:
+    """The rows under their columns' names; numbers to the right."""
+    if not rows:
+        return "no rows"
+    columns = list(rows[0])
+    cells = [[_shown(name, row.get(name)) for name in columns] for row in rows]
+    widths = [max(len(name), *(len(line[place]) for line in cells)) for place, name in enumerate(columns)]
+    right = [all(_is_number(name, row.get(name)) for row in rows) for name in columns]
+    lines = [columns, ["-" * width for width in widths], *cells]
+    return "\n".join(_line(line, widths, right) for line in lines)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    padded = [
+        cell.rjust(width) if to_right else cell.ljust(width)
+        for cell, width, to_right in zip(cells, widths, right, strict=True)
+    ]
+    return "  ".join(padded).rstrip()
+
+
+def _shown(name: str, value: object) -> str:
+    if value is None:
+        return ""
+    if _is_time(name, value):
+        return (_EPOCH + timedelta(microseconds=int(str(value)))).isoformat(timespec="microseconds")[:26] + "Z"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    line = "".join(character if character.isprintable() else " " for character in text)
+    return line if len(line) <= _WIDEST else line[: _WIDEST - 1] + "…"
+
+
+def _is_time(name: str, value: object) -> bool:
+    """A table is for reading: a column called so, with such a number, is a time."""
+    return "time" in name.lower() and isinstance(value, int) and value in _MICROSECONDS
+
+
+def _is_number(name: str, value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and not _is_time(name, value)
