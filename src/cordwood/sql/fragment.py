@@ -10,7 +10,8 @@ from sqlglot import exp
 FRAGMENT: Final = "$fragment"
 
 _HOLE: Final = re.compile(r"\{(\d+)\}")
-_ATOM: Final = re.compile(r"[\w.]+|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
+_NAME: Final = r'(?:\w+|"(?:[^"]|"")*")'
+_ATOM: Final = re.compile(rf"{_NAME}(?:\.{_NAME})*|'(?:[^']|'')*'")
 _CLOSERS: Final = {"(": ")", "[": "]"}
 
 # What a template writes for these where they are text and no hole: `literal_text` sees to it.

@@ -10,6 +10,7 @@ from cordwood.engines.duckdb.rules import (
     comparison,
     conditionals,
     formats,
+    hashes,
     json_text,
     json_values,
     literals,
@@ -48,6 +49,7 @@ _MEANINGS: Final = (
     json_text,
     json_values,
     formats,
+    hashes,
     safe,
 )
 

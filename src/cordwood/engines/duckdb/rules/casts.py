@@ -223,4 +223,11 @@ _CASTERS: Final[dict[tuple[Kind, Kind], Caster]] = {
     },
 }
 
-MEANING = Meaning(nodes={exp.Cast: _cast, exp.TryCast: _safe_cast})
+def _parse_number(node: exp.Expr) -> exp.Expr:
+    """PARSE_NUMERIC: blanks around the number and after its sign, commas within it."""
+    digits = r"regexp_replace(@a, '[\s,]', '', 'g')"
+    trailing = f"CASE WHEN suffix({digits}, '-') THEN '-' || rtrim({digits}, '-') ELSE rtrim({digits}, '+') END"
+    return attempt(node, f"CAST({trailing} AS {NAMES[kind_of(node) or Kind.NUMERIC]})", read_as(node.this, Kind.STRING))
+
+
+MEANING = Meaning(nodes={exp.Cast: _cast, exp.TryCast: _safe_cast, exp.ParseNumeric: _parse_number, exp.ParseBignumeric: _parse_number})

@@ -37,9 +37,27 @@ def _compared(node: exp.Expr) -> exp.Expr:
     kind = meeting_kind([kind_of(side) for side in sides])
     if kind is not None:
         return type(node)(this=_meet(sides[0], kind), expression=_meet(sides[1], kind))
-    if Kind.STRUCT in (kind_of(sides[0]), kind_of(sides[1])):
-        return type(node)(this=_alike(sides[0], sides[1]), expression=_alike(sides[1], sides[0]))
+    if kind_of(sides[0]) is kind_of(sides[1]) is Kind.STRUCT:
+        return _structs_compared(node, sides)
     return node
+
+
+def _structs_compared(node: exp.Expr, sides: list[exp.Expr]) -> exp.Expr:
+    """`=` and `<>` field by field, so that a NULL in one leaves the whole open; else under the same names."""
+    both = common(map(datatype_of, sides))
+    if both is not None and isinstance(node, (exp.EQ, exp.NEQ)) and both.fields:
+        equal = _fields_equal("{0}", "{1}", both)
+        return fragment(equal if isinstance(node, exp.EQ) else f"NOT ({equal})", *sides)
+    return type(node)(this=positional(sides[0], both), expression=positional(sides[1], both))
+
+
+def _fields_equal(left: str, right: str, both: Datatype) -> str:
+    pieces = []
+    for at, (_, field) in enumerate(both.fields):
+        one, other = (f"struct_extract_at({side}, {at + 1})" for side in (left, right))
+        nested = field is not None and field.kind is Kind.STRUCT and field.fields
+        pieces.append(_fields_equal(one, other, field) if nested and field else f"{one} = {other}")
+    return "(" + " AND ".join(pieces) + ")"
 
 
 def _meet(side: exp.Expr, kind: Kind) -> exp.Expr:
@@ -79,9 +97,13 @@ def _in(node: exp.Expr) -> exp.Expr:
         return _in_query(node)
     kind = meeting_kind([kind_of(part) for part in (node.this, *node.expressions)])
     if kind is None:
-        items = [_alike(item, node.this) for item in node.expressions]
+        items = [positional(item, datatype_of(node.this)) if _is_struct(item) else item for item in node.expressions]
         return exp.In(this=node.this, expressions=items)
     return exp.In(this=_meet(node.this, kind), expressions=[_meet(item, kind) for item in node.expressions])
+
+
+def _is_struct(node: exp.Expr) -> bool:
+    return kind_of(node) is Kind.STRUCT
 
 
 def _in_array(node: exp.Expr) -> exp.Expr:
@@ -101,8 +123,16 @@ def in_array(value: exp.Expr, array: exp.Expr) -> exp.Expr:
         array = fragment("list_transform({0}, lambda _e: {1})", array, read_as(read, kind))
         value = read_as(value, kind)
     else:
-        value = positional(read_as(value, element.kind), element) if element else value
+        if element is not None and element.kind is kind_of(value) is Kind.STRUCT:
+            return _struct_in_array(value, array, element)
+        value = read_as(value, element.kind) if element else value
     return fragment("{0} IN (SELECT unnest({1}))", value, array)
+
+
+def _struct_in_array(value: exp.Expr, array: exp.Expr, element: Datatype) -> exp.Expr:
+    equal = _fields_equal("{0}", "_u", element)
+    found = f"CASE WHEN bool_or({equal}) THEN true WHEN count(*) > count({equal}) THEN NULL ELSE false END"
+    return fragment(f"(SELECT {found} FROM (SELECT unnest({{1}}) AS _u))", value, array)
 
 
 def _in_query(node: exp.Expr) -> exp.Expr:

@@ -20,17 +20,17 @@ def _unnest(node: exp.Expr) -> exp.Expr:
     names = [column.name for column in alias.columns] if alias else []
     relation = alias.name if alias and alias.name else (names[0] if names else "")
     offset = node.args.get("offset")
-    columns = _columns(element, names[0] if names else relation)
+    # Resolved trees name the element; in others a struct's fields are the columns.
+    columns = _columns(element, names[0] if names else relation, spread=not (alias and alias.name))
     source = _elements(array, offset, columns)
     return _aliased(source, relation)
 
 
-def _columns(element: Datatype | None, name: str) -> str:
-    """What stands in the SELECT: `_e` is the element, `_n` its place."""
-    whole = f'_e AS "{name or "_element"}"'
-    if element is None or element.kind is not Kind.STRUCT:
-        return whole
-    return "unnest(_e)"
+def _columns(element: Datatype | None, name: str, *, spread: bool) -> str:
+    """What stands in the SELECT: `_e` is the element."""
+    if spread and element is not None and element.kind is Kind.STRUCT:
+        return "unnest(_e)"
+    return f'_e AS "{name or "_element"}"'
 
 
 def _elements(array: exp.Expr, offset: object, columns: str) -> exp.Expr:

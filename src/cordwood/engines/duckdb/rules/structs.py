@@ -7,7 +7,7 @@ from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.words import field_name
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning
+from cordwood.sql.lowering import Meaning, unsupported
 from cordwood.sql.typing import datatype_of, kind_of
 
 
@@ -57,6 +57,8 @@ def _array_of_query(node: exp.Expr, query: exp.Expr) -> exp.Expr:
 
 def _field(node: exp.Expr) -> exp.Expr:
     """A field of a STRUCT; of JSON it is the value under that key."""
+    if kind_of(node.this) is Kind.ARRAY:
+        unsupported(node, "A field of an array's elements")
     if kind_of(node.this) is Kind.JSON and isinstance(node.expression, exp.Identifier):
         key = node.expression.name.replace('"', '\\"')
         return fragment("json_extract({0}, {1})", node.this, exp.Literal.string(f'$."{key}"'))

@@ -51,13 +51,15 @@ def fail(node: exp.Expr, message: str) -> str:
 
 
 def _may_not_count(node: exp.Expr) -> bool:
-    """In a query under a branch: the engine runs it even when the branch is not taken, so it must not fail."""
+    """In a query or an aggregate under a branch: the engine runs it though the branch be not taken; it must not fail."""
     in_query = False
     while node.parent is not None:
         if in_query and isinstance(node.parent, (exp.If, exp.Case, exp.Coalesce)):
             return True
+        if isinstance(node.parent, exp.CTE):
+            return False
         node = node.parent
-        in_query = in_query or isinstance(node, exp.Query)
+        in_query = in_query or isinstance(node, (exp.Query, exp.AggFunc))
     return False
 
 
@@ -107,7 +109,7 @@ def is_simple(node: exp.Expr) -> bool:
     if is_fragment(node):
         return template_of(node) in _CHEAP and all(map(is_simple, node.expressions[1:])) or len(node.expressions) == 1
     return isinstance(node, (exp.Column, exp.Literal, exp.Null, exp.Parameter, exp.Boolean)) or (
-        isinstance(node, (exp.Cast, exp.Neg, exp.Paren)) and is_simple(node.this)
+        isinstance(node, (exp.Cast, exp.Neg, exp.Paren, exp.Dot)) and is_simple(node.this)
     )
 
 

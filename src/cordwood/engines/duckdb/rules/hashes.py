@@ -1,0 +1,71 @@
+"""Digests and encodings of bytes."""
+
+from sqlglot import exp
+
+from cordwood.engines.duckdb.rules.reading import read_as
+from cordwood.engines.duckdb.rules.words import attempt, constant_int, fail, once
+from cordwood.model.datatype import Kind
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning, Rule, unsupported
+from cordwood.sql.typing import kind_of
+
+
+def _input(node: exp.Expr) -> exp.Expr:
+    return read_as(node.this, Kind.STRING) if kind_of(node.this) is Kind.VARIANT else node.this
+
+
+def _digest(name: str) -> Rule:
+    return lambda node: fragment(f"unhex({name}({{0}}))", _input(node))
+
+
+def _sha2(node: exp.Expr) -> exp.Expr:
+    if constant_int(node.args.get("length")) != 256:
+        unsupported(node, "SHA512")
+    return fragment("unhex(sha256({0}))", _input(node))
+
+
+def _md5_text(node: exp.Expr) -> exp.Expr:
+    """sqlglot's short word for TO_HEX(MD5(…))."""
+    return fragment("md5({0})", _input(node))
+
+
+def _hex(node: exp.Expr) -> exp.Expr:
+    return fragment("lower(hex({0}))", read_as(node.this, Kind.BYTES))
+
+
+def _unhex(node: exp.Expr) -> exp.Expr:
+    """An odd number of digits has a zero before it."""
+    bad = fail(node, "Failed to decode invalid hexadecimal string")
+    padded = "CASE WHEN length(@a) % 2 = 1 THEN '0' || @a ELSE @a END"
+    valid = "regexp_full_match(@a, '[0-9a-fA-F]*')"
+    return once(f"CASE WHEN {valid} THEN unhex({padded}) WHEN @a IS NOT NULL THEN {bad} END", _input(node))
+
+
+def _to_base64(node: exp.Expr) -> exp.Expr:
+    return fragment("to_base64({0})", read_as(node.this, Kind.BYTES))
+
+
+def _from_base64(node: exp.Expr) -> exp.Expr:
+    return attempt(node, "from_base64(@a)", _input(node))
+
+
+def _no(name: str) -> Rule:
+    return lambda node: unsupported(node, name)
+
+
+MEANING = Meaning(
+    nodes={
+        exp.MD5Digest: _digest("md5"),
+        exp.SHA1Digest: _digest("sha1"),
+        exp.SHA: _digest("sha1"),
+        exp.SHA2Digest: _sha2,
+        exp.MD5: _md5_text,
+        exp.LowerHex: _hex,
+        exp.Unhex: _unhex,
+        exp.ToBase64: _to_base64,
+        exp.FromBase64: _from_base64,
+        exp.ToBase32: _no("TO_BASE32"),
+        exp.FromBase32: _no("FROM_BASE32"),
+        exp.FarmFingerprint: _no("FARM_FINGERPRINT"),
+    }
+)
