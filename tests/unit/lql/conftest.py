@@ -1,0 +1,80 @@
+"""An engine with events of every awkward kind, asked in LQL and in SQL alike."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from uuid import NAMESPACE_DNS, uuid5
+
+import pytest
+
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.engines.engine import AnswerLimits
+from cordwood.ingest.accept import Intake
+from cordwood.lql.compile import compile_lql
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.rows import Row
+from cordwood.model.stream import Stream
+from cordwood.sql.bind import bind
+from cordwood.sql.compile import Program, compile_sandbox, read_endpoint
+from cordwood.sql.stages import Statement
+
+NOW_US = 1_715_776_496_000_000  # 2024-05-15T12:34:56Z
+
+EVENTS = r"""
+{"id": "1", "timestamp": "2024-05-15T12:30:00Z", "event_message": "GET /rest 200", "project": "a", "metadata": {"status": 200, "path": "/rest", "ms": 1.5, "ok": true, "tags": ["prod", "eu"], "level": "info", "zip": "0123", "request": {"host": "x.y", "n": 5}}}
+{"id": "2", "timestamp": "2024-05-15T11:59:59.999999Z", "event_message": "POST /auth 404", "project": "b", "metadata": {"status": "404", "path": "/auth", "ms": -3, "ok": "true", "tags": ["dev"], "level": "warning", "zip": 123, "request": {"host": "z"}}}
+{"id": "3", "timestamp": "2024-05-14T23:59:59Z", "event_message": null, "project": null, "metadata": {"status": null, "path": "", "ok": false, "tags": [], "level": "error", "request": null}}
+{"id": "4", "timestamp": "2024-05-15T00:00:00Z", "event_message": "wörd \"quoted\" \\ back", "metadata": {"path": "/rest/v1", "status": 503, "ms": "2.5", "level": "critical", "zip": "123", "calls": [{"to": "db", "ms": 3}, {"to": "cache", "ms": 9}]}}
+{"id": "5", "timestamp": "2024-01-02T03:04:05.5Z", "event_message": "debug", "project": "a", "metadata": {"status": 99999999999, "tags": "prod", "request": {"host": "x.y", "n": "7"}}}
+{"id": "6", "timestamp": "2024-01-01T00:00:00Z", "event_message": "", "metadata": {}}
+""".strip()
+
+SAVED = """
+with edge_logs as (
+  select t.id, t.timestamp, t.event_message, t.metadata, t.project, length(t.id) as size, t.timestamp_inferred as guessed
+  from `edge` as t
+)
+select * from edge_logs
+"""
+
+
+class Unstoppable:
+    """Nobody cancels a test."""
+
+    def on_pull(self, stop: Callable[[], None]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Asks one endpoint of one sub-query."""
+
+    engine: DuckDBEngine
+    program: Program
+
+    def lql(self, text: str) -> list[Row]:
+        return self._rows(self.compiled(text))
+
+    def sql(self, text: str) -> list[Row]:
+        return self._rows(compile_sandbox(self.program, text, self.engine.target, self.engine.shapes()))
+
+    def compiled(self, text: str) -> Statement:
+        return compile_lql(self.program, text, self.engine.target, self.engine.shapes(), self.engine.is_regex)
+
+    def _rows(self, statement: Statement) -> list[Row]:
+        question = bind(statement, {}, NOW_US, self.engine.is_regex)
+        rows = self.engine.answer(question, AnswerLimits(max_rows=1000, seconds=30), Unstoppable())
+        return [row for batch in rows.batches for row in batch]
+
+
+@pytest.fixture(scope="session")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
+    engine = DuckDBEngine(tmp_path_factory.mktemp("lql"), DuckDBTarget(), threads=1, clock_us=lambda: NOW_US)
+    stream = Stream("edge", uuid5(NAMESPACE_DNS, "edge"))
+    engine.prepare([stream])
+    intake = Intake(engine, lambda: NOW_US)
+    asyncio.run(intake.accept(stream, "application/x-ndjson", EVENTS.encode()))
+    intake.close()
+    endpoint = Endpoint("spec", uuid5(NAMESPACE_DNS, "spec"), SAVED, "1", sandbox=True)
+    yield Asked(engine, read_endpoint(endpoint))
+    engine.close()

@@ -1,0 +1,201 @@
+"""Queries made up by hypothesis, and texts that look like queries."""
+
+from datetime import UTC, datetime
+
+from hypothesis import strategies as st
+
+from cordwood.lql.commands import FUNCTIONS
+from cordwood.lql.query import (
+    Aggregate,
+    All,
+    Any,
+    Bare,
+    Bucket,
+    Dimension,
+    Field,
+    Filter,
+    Levels,
+    Limit,
+    Message,
+    Moment,
+    Not,
+    Null,
+    Operator,
+    Order,
+    Path,
+    Period,
+    Query,
+    Quoted,
+    Range,
+    Relative,
+    Selected,
+    Shorthand,
+    Source,
+    Time,
+    Unit,
+)
+
+TEXTS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
+KEYS = st.one_of(st.sampled_from(["status", "path", "user-agent", "limit", "t", "m", "größe"]), TEXTS)
+PATHS = st.lists(KEYS, min_size=1, max_size=3).map(lambda keys: Path(tuple(keys)))
+BARE = st.sampled_from(
+    ["5", "-1.5", "0123", "true", "abc", "/rest", "10.0.0.1", "123abc", "a(b)", "NULLABLE", "x=y", "é"]
+)
+COMPARISONS = st.sampled_from(
+    [Operator.EQUAL, Operator.GREATER, Operator.GREATER_OR_EQUAL, Operator.LESS, Operator.LESS_OR_EQUAL]
+)
+TEXTUAL = st.sampled_from([Operator.REGEX, Operator.INCLUDES_REGEX])
+TIMES = st.datetimes(datetime(1970, 1, 2), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 # the zone is given
+MOMENTS = st.one_of(
+    TIMES.map(lambda time: Moment(time, None)),
+    TIMES.map(lambda time: Moment(time.replace(second=0, microsecond=0), Unit.MINUTE)),
+    TIMES.map(lambda time: Moment(time.replace(minute=0, second=0, microsecond=0), Unit.HOUR)),
+    TIMES.map(lambda time: Moment(time.replace(hour=0, minute=0, second=0, microsecond=0), Unit.DAY)),
+)
+UNITS = st.sampled_from(list(Unit))
+SHORTHANDS = st.one_of(
+    st.sampled_from([Shorthand(Relative.NOW), Shorthand(Relative.TODAY), Shorthand(Relative.YESTERDAY)]),
+    st.builds(Shorthand, st.just(Relative.THIS), UNITS),
+    st.builds(Shorthand, st.just(Relative.LAST), UNITS, st.integers(0, 999_999)),
+)
+
+
+def _period(first: Moment, second: Moment) -> Period:
+    return Period(*sorted((first, second), key=lambda moment: moment.time))
+
+
+def _range(path: Path, first: int, second: int) -> Range:
+    low, high = sorted((first, second))
+    return Range(path, str(low), str(high))
+
+
+def _levels(path: Path, ends: tuple[str, str]) -> Levels:
+    return Levels(Path((*path.parts, "level")), *ends)
+
+
+LEVEL_PAIRS = st.sampled_from([("debug", "error"), ("info", "info"), ("warning", "emergency")])
+LEAVES: st.SearchStrategy[Filter] = st.one_of(
+    st.builds(Field, PATHS, COMPARISONS, BARE.map(Bare)),
+    st.builds(Field, PATHS, st.sampled_from(list(Operator)), TEXTS.map(Quoted)),
+    st.builds(Field, PATHS, TEXTUAL, TEXTS.map(Quoted)),
+    st.builds(Field, PATHS, st.just(Operator.EQUAL), st.just(Null())),
+    st.builds(_range, PATHS, st.integers(), st.integers()),
+    st.builds(_levels, PATHS, LEVEL_PAIRS),
+    st.builds(Time, COMPARISONS, MOMENTS.map(lambda moment: Period(moment, moment))),
+    st.builds(Time, st.just(Operator.EQUAL), st.builds(_period, MOMENTS, MOMENTS)),
+    st.builds(Time, st.just(Operator.EQUAL), SHORTHANDS),
+    st.builds(Message, TEXTS, st.booleans()),
+)
+
+
+def _all(filters: list[Filter]) -> Filter:
+    """Clauses side by side never hold such clauses again: their text would be the same."""
+    flat = [inner for part in filters for inner in (part.filters if isinstance(part, All) else (part,))]
+    return flat[0] if len(flat) == 1 else All(tuple(flat))
+
+
+def _any(filters: list[Filter]) -> Filter:
+    flat = [inner for part in filters for inner in (part.filters if isinstance(part, Any) else (part,))]
+    return flat[0] if len(flat) == 1 else Any(tuple(flat))
+
+
+FILTERS: st.SearchStrategy[Filter] = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        inner.map(Not),
+        st.lists(inner, min_size=1, max_size=3).map(_all),
+        st.lists(inner, min_size=1, max_size=3).map(_any),
+    ),
+    max_leaves=6,
+)
+AGGREGATES = st.one_of(st.just(Aggregate("count", None)), st.builds(Aggregate, st.sampled_from(FUNCTIONS), PATHS))
+ALIASES = st.one_of(st.none(), st.from_regex(r"[a-z_][a-z0-9_]{0,5}", fullmatch=True))
+
+
+def _query(filters: list[Filter], orders: list[Order], rows: int | None, rest: dict[str, tuple[object, ...]]) -> Query:
+    kept = _all(filters) if filters else All(())
+    whole = kept if isinstance(kept, All) else All((kept,))
+    limit = None if rows is None else Limit(rows)
+    return Query(filter=whole, orders=tuple(orders), limit=limit, **rest)  # type: ignore[arg-type] # one of the two shapes below
+
+
+SHOWN = st.one_of(
+    st.fixed_dictionaries({"selected": st.lists(st.builds(Selected, PATHS, ALIASES), max_size=2).map(tuple)}),
+    st.fixed_dictionaries(
+        {
+            "aggregates": st.lists(AGGREGATES, max_size=2).map(tuple),
+            "buckets": st.lists(st.builds(Bucket, UNITS), max_size=1).map(tuple),
+            "dimensions": st.lists(st.builds(Dimension, PATHS), max_size=2).map(tuple),
+        }
+    ),
+    st.fixed_dictionaries({"source": TEXTS.map(Source)}),
+)
+QUERIES = st.builds(
+    _query,
+    st.lists(FILTERS, max_size=3),
+    st.lists(st.builds(Order, PATHS, st.booleans()), max_size=2),
+    st.one_of(st.none(), st.integers(0, 999_999_999)),
+    SHOWN,
+)
+
+SCRAPS = st.sampled_from(
+    [
+        "error",
+        "-debug",
+        "~^GET",
+        "~(",
+        '"',
+        '"a',
+        'b"',
+        "m.status:",
+        "m.status:200",
+        "m.status:200..299",
+        "m.ms:>1",
+        "m.tags:@>prod",
+        "m.level:info..error",
+        "t:",
+        "t:today",
+        "t:last@5m",
+        "t:2024-01-02",
+        "t:2024-01-{01..05}",
+        "-(",
+        "(",
+        ")",
+        "OR",
+        "f:edge_logs",
+        "s:*",
+        "s:id",
+        "s:m.request.n@n",
+        "c:count(*)",
+        "c:avg(m.ms)",
+        "c:group_by(t::hour)",
+        "c:group_by(m.path)",
+        "order:id@desc",
+        "limit:5",
+        "project:a",
+        "size:>0",
+        "guessed:false",
+        "m.calls.ms:3",
+        "NULL",
+        "m.x:NULL",
+        "m.zip:0123",
+        "m.a.b.c.d:",
+        "..",
+        ":>",
+        "@",
+        "é",
+        "\\",
+        "'",
+        "`",
+        "metadata:5",
+        "timestamp:>2024-01-01",
+        "m.request:{}",
+        "t:>=2024",
+        "-t:now",
+    ]
+)
+TEXTS_LIKE_QUERIES = st.one_of(
+    st.text(max_size=60),
+    st.lists(SCRAPS, max_size=8).map(" ".join),
+    st.lists(st.one_of(SCRAPS, st.text(max_size=3)), max_size=8).map("".join),
+)

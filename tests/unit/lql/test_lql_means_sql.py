@@ -1,0 +1,99 @@
+"""Each filter of LQL keeps the events that the same filter in SQL keeps, and any text is answered or refused."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cordwood.errors import QueryFault, QueryRefused
+from tests.unit.lql.conftest import Asked
+from tests.unit.lql.queries import TEXTS_LIKE_QUERIES
+
+FROM = (
+    "select t.id from edge_logs as t left join unnest(t.metadata) as m on true left join unnest(m.request) as r on true"
+)
+
+# A filter of LQL, and a condition of SQL.
+PAIRS = [
+    ("error", "strpos(t.event_message, 'error') > 0"),
+    ("GET", "strpos(t.event_message, 'GET') > 0"),
+    ('"/auth 404"', "strpos(t.event_message, '/auth 404') > 0"),
+    (r'"\"quoted\" \\ b"', r"""strpos(t.event_message, '"quoted" \\ b') > 0"""),
+    ("~^(GET|POST)", r"regexp_contains(t.event_message, r'^(GET|POST)')"),
+    ("project:a", "t.project = 'a'"),
+    ("project:>a", "t.project > 'a'"),
+    ("id:2", "t.id = '2'"),
+    ("size:1", "t.size = 1"),
+    ("size:>=2", "t.size >= 2"),
+    ("guessed:false", "t.guessed = false"),
+    ("m.status:200", "m.status = 200"),
+    ("m.status:>=404", "m.status >= 404"),
+    ("m.status:<500", "m.status < 500"),
+    ('m.status:"404"', "m.status = '404'"),
+    ("m.status:200..404", "m.status between 200 and 404"),
+    ("m.ms:-3", "m.ms = -3"),
+    ("m.ms:>1.4", "m.ms > 1.4"),
+    ("m.ms:-3..1.5", "m.ms between -3 and 1.5"),
+    ("m.ok:true", "m.ok = true"),
+    ("m.ok:false", "m.ok = false"),
+    ('m.ok:"true"', "m.ok = 'true'"),
+    ("m.path:/rest", "m.path = '/rest'"),
+    ('m.path:""', "m.path = ''"),
+    ("m.path:~^/rest", "regexp_contains(m.path, r'^/rest')"),
+    ("m.path:>/b", "m.path > '/b'"),
+    ("m.status:NULL", "m.status is null"),
+    ("m.never:NULL", "m.never is null"),
+    ("m.never:5", "m.never = 5"),
+    ("m.level:info..warning", "m.level in ('info', 'notice', 'warning')"),
+    ("m.zip:0123", "(m.zip = '0123' or m.zip = 123)"),
+    ("m.tags:@>prod", "exists(select 1 from unnest(m.tags) as e where e = 'prod')"),
+    ("m.tags:@>~^e", "exists(select 1 from unnest(m.tags) as e where regexp_contains(e, '^e'))"),
+    ("m.request.host:x.y", "r.host = 'x.y'"),
+    ("m.request.n:>=6", "r.n >= 6"),
+    ("m.calls.ms:>5", "exists(select 1 from unnest(m.calls) as c where c.ms > 5)"),
+    ("t:2024-05-15", "t.timestamp >= timestamp '2024-05-15' and t.timestamp < timestamp '2024-05-16'"),
+    ("t:>2024-05-14", "t.timestamp >= timestamp '2024-05-15'"),
+    ("t:<=2024-01-02T03:04:05.5Z", "t.timestamp <= timestamp '2024-01-02 03:04:05.5'"),
+    ("t:today", "date(t.timestamp) = date '2024-05-15'"),
+    ("t:yesterday", "date(t.timestamp) = date '2024-05-14'"),
+    ("t:last@5m", "t.timestamp between timestamp '2024-05-15 12:29:00' and timestamp '2024-05-15 12:34:56'"),
+]
+PAIR = st.sampled_from(PAIRS)
+
+
+def kept(asked: Asked, lql: str) -> set[object]:
+    return {row[0] for row in asked.lql(f"s:id {lql}")}
+
+
+def kept_by_sql(asked: Asked, condition: str) -> set[object]:
+    return {row[0] for row in asked.sql(f"{FROM} where {condition}")}
+
+
+@pytest.mark.parametrize(("lql", "condition"), PAIRS)
+def test_a_filter_keeps_what_its_condition_keeps(asked: Asked, lql: str, condition: str) -> None:
+    assert kept(asked, lql) == kept_by_sql(asked, condition)
+
+
+@pytest.mark.parametrize(("lql", "condition"), PAIRS)
+def test_a_negated_filter_keeps_all_the_others(asked: Asked, lql: str, condition: str) -> None:
+    everything = {str(number) for number in range(1, 7)}
+    assert kept(asked, f"-{lql}") == everything - kept_by_sql(asked, condition)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(PAIR, PAIR, PAIR)
+def test_or_groups_and_minus_are_those_of_sets(
+    asked: Asked, one: tuple[str, str], two: tuple[str, str], three: tuple[str, str]
+) -> None:
+    a, b, c = (kept_by_sql(asked, condition) for _, condition in (one, two, three))
+    assert kept(asked, f"{one[0]} OR {two[0]} {three[0]}") == a | (b & c)
+    assert kept(asked, f"({one[0]} OR {two[0]}) -({three[0]} {one[0]})") == (a | b) - (c & a)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(TEXTS_LIKE_QUERIES)
+def test_any_text_is_answered_or_refused_with_its_place(asked: Asked, text: str) -> None:
+    try:
+        asked.lql(text)
+    except QueryFault as fault:
+        assert not isinstance(fault, QueryRefused)
+        assert fault.span is not None

@@ -1,0 +1,56 @@
+"""LQL text to a query and back."""
+
+from hypothesis import given, settings
+
+from cordwood.errors import QuerySyntax, Span
+from cordwood.lql.parse import MAX_CHARACTERS, MAX_CLAUSES, MAX_DEPTH, parse
+from cordwood.lql.query import Query
+from cordwood.lql.show import show
+from tests.unit.lql.queries import QUERIES, TEXTS_LIKE_QUERIES
+
+
+def place_of_refusal(text: str) -> Span:
+    try:
+        parse(text)
+    except QuerySyntax as fault:
+        assert fault.span is not None
+        return fault.span
+    raise AssertionError(text)
+
+
+@given(QUERIES)
+def test_a_query_that_is_shown_and_read_again_is_the_same(query: Query) -> None:
+    assert parse(show(query)) == query
+
+
+@given(TEXTS_LIKE_QUERIES)
+@settings(max_examples=500)
+def test_any_text_is_read_or_refused_at_a_place_within_it(text: str) -> None:
+    try:
+        query = parse(text)
+    except QuerySyntax as fault:
+        assert fault.span is not None
+        lines = text.split("\n")
+        assert 1 <= fault.span.line <= len(lines)
+        assert 1 <= fault.span.column <= len(lines[fault.span.line - 1]) + 1
+    else:
+        assert parse(show(query)) == query
+
+
+def test_a_text_may_be_long_but_not_endless() -> None:
+    assert parse("x" * MAX_CHARACTERS)
+    assert place_of_refusal("x" * (MAX_CHARACTERS + 1)) == Span(1, MAX_CHARACTERS + 1)
+
+
+def test_clauses_may_be_many_but_not_endless() -> None:
+    assert len(parse("x " * MAX_CLAUSES).filter.filters) == MAX_CLAUSES
+    assert place_of_refusal("x " * (MAX_CLAUSES + 1)) == Span(1, 2 * MAX_CLAUSES + 1)
+
+
+def test_groups_may_be_deep_but_not_endless() -> None:
+    assert parse("(" * MAX_DEPTH + "x" + ")" * MAX_DEPTH) == parse("x")
+    assert place_of_refusal("(" * 10_000) == Span(1, MAX_DEPTH + 2)
+
+
+def test_places_are_told_on_the_line_where_they_are() -> None:
+    assert place_of_refusal("error\n  m.status:299..200") == Span(2, 12)
