@@ -1,0 +1,106 @@
+"""Every attack is refused by the compiler, with a code, a place where there is one, and no engine asked."""
+
+import time
+from importlib import resources
+
+import pytest
+
+from tests.attack.attacks import (
+    CALL_PLACES,
+    DEEP,
+    FORMS,
+    FUNCTIONS,
+    OUTSIDE,
+    REFUSED,
+    STATEMENTS,
+    SYNTAX,
+    TABLE_NAMES,
+    TABLE_PLACES,
+    UNSUPPORTED,
+)
+from cordwood.catalog.endpoint_file import read_endpoint_file
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.errors import QueryFault
+from cordwood.sql.compile import Program, compile_sandbox, read_endpoint
+
+# Reading any text, however it is made, takes no longer than this: it is measured in thousandths.
+PATIENCE_SECONDS = 10
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    file = resources.files("cordwood") / "endpoints" / "logs.all.sql"
+    return read_endpoint(read_endpoint_file("logs.all.sql", file.read_text()))
+
+
+def fault_of(program: Program, sql: str) -> QueryFault:
+    with pytest.raises(QueryFault) as raised:
+        compile_sandbox(program, sql, DuckDBTarget(), {})
+    return raised.value
+
+
+@pytest.mark.parametrize("place", TABLE_PLACES)
+@pytest.mark.parametrize("table", OUTSIDE)
+def test_no_table_outside_the_scope_wherever_a_table_can_stand(program: Program, place: str, table: str) -> None:
+    fault = fault_of(program, place.replace("X", table))
+    assert fault.code == REFUSED
+    assert fault.span is not None
+    assert fault.hint is not None
+    assert "edge_logs" in fault.hint
+
+
+@pytest.mark.parametrize("table", TABLE_NAMES)
+def test_no_table_that_an_engine_knows(program: Program, table: str) -> None:
+    assert fault_of(program, f"select * from {table}").code in (REFUSED, SYNTAX)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_no_function_that_is_not_listed(program: Program, function: str) -> None:
+    fault = fault_of(program, f"select {function} from edge_logs")
+    assert fault.code in (REFUSED, UNSUPPORTED, SYNTAX)
+    assert fault.span is not None
+
+
+@pytest.mark.parametrize("place", CALL_PLACES)
+def test_no_function_wherever_a_call_can_stand(program: Program, place: str) -> None:
+    assert fault_of(program, place.replace("F", "getenv('HOME')", 1)).code == REFUSED
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_no_statement_but_one_query(program: Program, statement: str) -> None:
+    fault = fault_of(program, statement)
+    assert fault.code in (REFUSED, SYNTAX)
+    assert fault.span is not None
+
+
+@pytest.mark.parametrize(("sql", "code"), FORMS)
+def test_odd_forms_are_refused(program: Program, sql: str, code: str | None) -> None:
+    assert fault_of(program, sql).code == code or code is None
+
+
+@pytest.mark.parametrize("depth", [1000, 10_000, 100_000])
+@pytest.mark.parametrize("name", DEEP)
+def test_deep_nesting_ends_in_a_fault_and_soon(program: Program, name: str, depth: int) -> None:
+    before, middle, after = DEEP[name]
+    began = time.monotonic()
+    fault = fault_of(program, "select " + before * depth + middle + after * depth)
+    assert fault.code in (REFUSED, SYNTAX, UNSUPPORTED)
+    assert time.monotonic() - began < PATIENCE_SECONDS
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select '" + "x" * 1_000_000 + "'",
+        "select 1 " + "-- comment\n" * 100_000,
+        "select " + ", ".join(str(number) for number in range(200_000)),
+        "select 1" + " union all select 1" * 60_000,
+        "select * from " + "edge_logs, " * 60_000 + "edge_logs",
+        "with " + ", ".join(f"a{number} as (select 1)" for number in range(50_000)) + " select 1",
+    ],
+    ids=["text", "comments", "columns", "unions", "joins", "ctes"],
+)
+def test_a_megabyte_of_sql_ends_in_a_fault_and_soon(program: Program, sql: str) -> None:
+    began = time.monotonic()
+    assert fault_of(program, sql).code == REFUSED
+    assert time.monotonic() - began < PATIENCE_SECONDS
