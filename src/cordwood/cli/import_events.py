@@ -1,0 +1,99 @@
+"""Send a file of events to a stream: NDJSON (also packed with gzip) or Parquet, one event a line or row.
+
+Sending a file again stores nothing twice: events are known by their ids, and those without one get
+an id that depends on the file alone. So an import that was cut off is simply started again.
+
+examples:
+  cordwood import events.ndjson --stream cloudflare.logs.prod
+  cordwood import day.parquet --stream postgres.logs --data-dir ./cordwood-data
+  cordwood import old.ndjson.gz --stream my.stream --url https://logs.example.com --key "$KEY"
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote
+
+from cordwood.app.event_files import events_in
+from cordwood.cli.target import add_target, target
+from cordwood.cli.terminal import note, say
+from cordwood.cli.wire import Answer, Service
+
+_BATCH_BYTES = 4 * 2**20
+_BATCH_EVENTS = 5000
+_MOST_WAITS = 30
+
+
+@dataclass(slots=True)
+class Progress:
+    """What was sent so far, told on a line that is written over and over where somebody looks."""
+
+    events: int = 0
+    sums: dict[str, int] = field(default_factory=lambda: {"accepted": 0, "duplicates": 0, "quarantined": 0})
+    reasons: list[str] = field(default_factory=list)
+    began: float = field(default_factory=time.monotonic)
+
+    def add(self, first: int, told: dict[str, object]) -> None:
+        for name in self.sums:
+            self.sums[name] += int(str(told.get(name, 0)))
+        reasons = told.get("reasons")
+        for reason in reasons if isinstance(reasons, list) else []:
+            self.reasons.append(f"event {first + int(reason['index']) + 1}: {reason['reason']}")
+
+    def show(self) -> None:
+        if sys.stderr.isatty():
+            print(f"\r{self.line()}\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def line(self) -> str:
+        a_second = self.events / max(time.monotonic() - self.began, 1e-9)
+        sums = ", ".join(f"{count:,} {name}" for name, count in self.sums.items() if count or name == "accepted")
+        return f"{self.events:,} events ({a_second:,.0f}/s): {sums}"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="FILE", help="NDJSON, NDJSON.gz or Parquet")
+    parser.add_argument("--stream", required=True, metavar="NAME", help="name or UUID of the stream")
+    add_target(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    progress = Progress()
+    path = f"/api/logs?source_name={quote(arguments.stream, safe='')}"
+    with target(arguments) as service:
+        for batch in _batches(events_in(arguments.file)):
+            told = _sent(service, path, b"\n".join(batch)).checked().json()
+            progress.add(progress.events, told)
+            progress.events += len(batch)
+            progress.show()
+    if sys.stderr.isatty():
+        note("")
+    for reason in progress.reasons[:10]:
+        note(f"Set aside, {reason}")
+    say(progress.line())
+    return 1 if progress.sums["quarantined"] else 0
+
+
+def _sent(service: Service, path: str, body: bytes) -> Answer:
+    """The answer to a batch; a service that is busy for now is waited for."""
+    for _ in range(_MOST_WAITS):
+        answer = service.send("POST", path, body, {"Content-Type": "application/x-ndjson"})
+        if answer.status not in (429, 503):
+            return answer
+        time.sleep(min(30.0, float(answer.headers.get("retry-after", "1"))))
+    return answer
+
+
+def _batches(events: Iterator[bytes]) -> Iterator[list[bytes]]:
+    batch: list[bytes] = []
+    size = 0
+    for event in events:
+        if batch and (size + len(event) > _BATCH_BYTES or len(batch) == _BATCH_EVENTS):
+            yield batch
+            batch, size = [], 0
+        batch.append(event)
+        size += len(event) + 1
+    if batch:
+        yield batch
