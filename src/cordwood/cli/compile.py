@@ -1,12 +1,14 @@
 """Print the SQL that an engine is given for a query, or what is wrong with it and where.
 
 Without --endpoint the query stands by itself: it reads only its own WITH. With it, it is a sandbox query
-over the endpoint's sub-queries; without SQL, the endpoint's own query is compiled.
+over the endpoint's sub-queries; without SQL, the endpoint's own query is compiled. --lql prints the SQL that a
+query in LQL means, in BigQuery's dialect.
 
 examples:
   echo 'select 1 as one' | cordwood compile -
   cordwood compile --endpoint logs.all slow.sql
   cordwood compile --endpoint usage.api-counts
+  cordwood compile --endpoint logs.all --lql 'f:edge_logs m.response.status_code:>=500'
   cordwood compile --jsonl < queries.jsonl
   cordwood compile --prelude --engine duckdb
 """
@@ -22,6 +24,7 @@ from cordwood.app.targets import PRELUDES, TARGETS, target_of
 from cordwood.catalog.files import Sources
 from cordwood.cli.terminal import note, say
 from cordwood.errors import Fault, QueryFault, UnknownEndpoint
+from cordwood.lql.compile import explain_lql
 from cordwood.sql.compile import Program, compile_alone, compile_sandbox, compile_saved, read_endpoint
 from cordwood.sql.stages import Statement
 from cordwood.sql.target import Target
@@ -32,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--engine", default="duckdb", choices=sorted(TARGETS), help="whose SQL (default: duckdb)")
     parser.add_argument("--endpoint", metavar="NAME", help="compile over this endpoint's sub-queries")
     parser.add_argument("--endpoints", type=Path, metavar="DIR", help="folder of endpoint files of your own")
+    parser.add_argument("--lql", metavar="TEXT", help="print the SQL that this LQL means over --endpoint")
     parser.add_argument("--jsonl", action="store_true", help='read lines {"sql": …}, write lines {"sql"} or {"error"}')
     parser.add_argument("--prelude", action="store_true", help="print the statements that the SQL needs run before it")
 
@@ -42,6 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     target = target_of(arguments.engine)
     program = _program(arguments.endpoint, arguments.endpoints) if arguments.endpoint else None
+    if arguments.lql is not None:
+        return _run_lql(arguments.lql, target, program)
     if arguments.jsonl:
         return _run_lines(target, program)
     return _run_text(arguments.file, target, program)
@@ -66,6 +72,18 @@ def _run_text(file: str | None, target: Target, program: Program | None) -> int:
     for line in _facts(statement):
         say(line)
     say(statement.sql)
+    return 0
+
+
+def _run_lql(text: str, target: Target, program: Program | None) -> int:
+    if program is None:
+        note("--lql asks the sub-queries of an endpoint: name it with --endpoint.")
+        return 2
+    try:
+        say(explain_lql(program, text, target, {}))
+    except QueryFault as fault:
+        note(_with_caret(fault, text))
+        return 1
     return 0
 
 

@@ -56,7 +56,7 @@ def compile_lql(
 
 
 def explain_lql(program: Program, text: str, target: Target, shapes: Shapes) -> str:
-    """The SQL that the LQL means, in BigQuery's dialect."""
+    """The SQL that the LQL means, in BigQuery's dialect; where nothing has been seen, as if there were no arrays."""
     return _written(program, text, _Engine(target, shapes, None)).tree.sql("bigquery", pretty=True)
 
 
@@ -115,4 +115,4 @@ def _has_array(records: Records, nature: Nature | None, keys: Keys) -> bool:
     if nature is None or not nature.is_event:
         return False
     kinds = records.kinds(below(nature, keys[1:]) if len(keys) > 1 else nature)
-    return kinds is None or ValueKind.ARRAY in kinds
+    return ValueKind.ARRAY in kinds if kinds is not None else bool(records.shapes)
