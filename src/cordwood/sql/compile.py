@@ -10,7 +10,7 @@ from cordwood.model.shape import Shape
 from cordwood.sql.admit import admit
 from cordwood.sql.emit import cap, emit
 from cordwood.sql.parse import parse
-from cordwood.sql.program import Program, in_file, parse_endpoint
+from cordwood.sql.program import Program, in_file, parse_endpoint, with_places
 from cordwood.sql.resolve.entry import resolve_alone, resolve_saved, resolve_visiting, try_all
 from cordwood.sql.stages import Parsed, Resolved, Statement
 from cordwood.sql.target import Target
@@ -27,15 +27,19 @@ def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) ->
     """
     try:
         program = parse_endpoint(endpoint)
-        try_all(program, streams)
+        try_all(with_places(program), streams)
     except QueryFault as fault:
         raise in_file(fault, endpoint) from fault
     return program
 
 
 def compile_saved(program: Program, target: Target, shapes: Shapes) -> Statement:
-    """The endpoint's own query."""
-    return _bounded(lambda: _emitted(resolve_saved(program, target, shapes), program, target))
+    """The endpoint's own query; a fault is told with its place in the endpoint's SQL."""
+    try:
+        return _bounded(lambda: _emitted(resolve_saved(program, target, shapes), program, target))
+    except QueryFault:
+        told = with_places(program)
+        return _bounded(lambda: _emitted(resolve_saved(told, target, shapes), told, target))
 
 
 def compile_sandbox(program: Program, text: str, target: Target, shapes: Shapes) -> Statement:

@@ -29,8 +29,8 @@ def _parameter_start(node: exp.Expr, text: str) -> int | None:
 
 def start_of(node: exp.Expr) -> int | None:
     """The leftmost offset that the node or its parts know of."""
-    starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
-    return min(starts) if starts else None
+    starts = [part.meta_get("start") for part in node.walk()]
+    return min((start for start in starts if start is not None), default=None)
 
 
 def copy_place(source: exp.Expr, made: exp.Expr) -> exp.Expr:
@@ -38,5 +38,5 @@ def copy_place(source: exp.Expr, made: exp.Expr) -> exp.Expr:
     start = start_of(source)
     if start is not None:
         made.meta["start"] = start
-        made.meta["end"] = source.meta.get("end", start)
+        made.meta["end"] = source.meta_get("end", start)
     return made

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from sqlglot import exp
 
@@ -13,11 +14,16 @@ from cordwood.sql.nodes import NOW
 from cordwood.sql.parse import parse
 
 
+# What the parser notes of a node beside its place.
+_KEPT: Final = ("bigquery_name", "quoted_table")
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """Its trees are never changed: what is compiled is a copy."""
 
     endpoint: Endpoint
+    tree: exp.Expr
     sub_queries: Mapping[str, exp.Expr]
     final: exp.Expr
     is_recursive: bool
@@ -36,13 +42,28 @@ def parse_endpoint(endpoint: Endpoint) -> Program:
     return _program(endpoint, admit(parse(endpoint.sql)).tree)
 
 
-def _program(endpoint: Endpoint, tree: exp.Expr) -> Program:
+def with_places(program: Program) -> Program:
+    """The same program, its trees told by place: slower to compile, for when something is wrong."""
+    return _program(program.endpoint, program.tree, places=True)
+
+
+def _forget_places(tree: exp.Expr) -> None:
+    """Places are half of what copying a tree costs, and a visitor's fault must not be told in the saved text."""
+    for node in tree.walk():
+        kept = {key: node.meta_get(key) for key in _KEPT if node.meta_get(key) is not None}
+        node._meta = kept or None  # noqa: SLF001 - to ask for `meta` would make one
+
+
+def _program(endpoint: Endpoint, tree: exp.Expr, *, places: bool = False) -> Program:
     final = tree.copy()
+    if not places:
+        _forget_places(final)
     with_ = final.args.get("with_")
     final.set("with_", None)
     ctes = with_.expressions if with_ is not None else []
     return Program(
         endpoint=endpoint,
+        tree=tree,
         sub_queries={cte.alias.lower(): cte for cte in ctes},
         final=final,
         is_recursive=bool(with_ is not None and with_.args.get("recursive")),

@@ -46,9 +46,20 @@ class Field:
     nature: Nature = PLAIN
 
     def expression(self) -> exp.Expr:
-        made = self.value.copy()
+        made = fresh(self.value)
         made.meta["nature"] = self.nature
         return made
+
+
+def fresh(value: exp.Expr) -> exp.Expr:
+    """A copy, made anew where that is cheap: columns are what is copied most."""
+    if not isinstance(value, exp.Column):
+        copied: exp.Expr = value.copy()
+        return copied
+    parts = {key: exp.Identifier(this=part.this, quoted=True) for key, part in value.args.items() if part is not None}
+    made = exp.Column(**parts)
+    made.type = value.type
+    return made
 
 
 @dataclass(slots=True)
@@ -86,7 +97,7 @@ class Scope:
 
 def nature_of(node: exp.Expr) -> Nature:
     """What is known of a resolved expression's value."""
-    known = node.meta.get("nature")
+    known = node.meta_get("nature")
     if isinstance(known, Nature):
         return known
     derive = _DERIVED.get(type(node))

@@ -6,10 +6,11 @@ from difflib import get_close_matches
 from sqlglot import exp
 
 from cordwood.errors import AmbiguousName, UnknownName
-from cordwood.sql.nodes import event_path
+from cordwood.model.shape import Path
+from cordwood.sql.nodes import event_path, is_event_path, path_steps, path_value
 from cordwood.sql.records import below
 from cordwood.sql.resolve.work import Work
-from cordwood.sql.scope import PLAIN, Field, Nature, Relation, Scope, nature_of
+from cordwood.sql.scope import PLAIN, Field, Nature, Relation, Scope, fresh, nature_of
 
 Parts = Sequence[exp.Identifier]
 
@@ -159,23 +160,24 @@ _SCALARS = frozenset({exp.DType.TEXT, exp.DType.VARCHAR, exp.DType.TIMESTAMPTZ, 
 
 def _path(work: Work, value: exp.Expr, nature: Nature, parts: Parts) -> exp.Expr:
     """The one place where a path into an event is made. A name that means several keys is the first that is there."""
-    paths = [(value, nature)]
+    base, known = (path_value(value), path_steps(value)) if is_event_path(value) else (value, ())
+    paths = [(known, nature)]
     for part in parts:
         paths = [further for path in paths for further in _step(work, path, part)]
-    for _, reached in paths[:1]:
-        work.records.note_unseen(reached)
-    made = [expression for expression, _ in paths]
+    work.records.note_unseen(paths[0][1])
+    made = [event_path(fresh(base), steps) for steps, _ in paths]
     whole = made[0] if len(made) == 1 else exp.Coalesce(this=made[0], expressions=made[1:])
     whole.meta["nature"] = paths[0][1]
-    whole.meta["start"] = parts[0].meta.get("start", 0)
-    whole.meta["end"] = parts[-1].meta.get("end", 0)
+    start = parts[0].meta_get("start")
+    if start is not None:
+        whole.meta["start"], whole.meta["end"] = start, parts[-1].meta_get("end", start)
     return whole
 
 
-def _step(work: Work, path: tuple[exp.Expr, Nature], part: exp.Identifier) -> list[tuple[exp.Expr, Nature]]:
-    value, nature = path
+def _step(work: Work, path: tuple[Path, Nature], part: exp.Identifier) -> list[tuple[Path, Nature]]:
+    steps, nature = path
     keys = work.records.keys_for(nature, part.name, exact=bool(part.quoted)) or (part.name,)
-    return [(event_path(value.copy(), (key,)), below(nature, (key,))) for key in keys]
+    return [((*steps, key), below(nature, (key,))) for key in keys]
 
 
 def unknown(work: Work, parts: Parts, scope: Scope | None) -> UnknownName:
