@@ -28,7 +28,16 @@ def fragment(template: str, *parts: exp.Expr) -> exp.Expr:
 
 def literal_text(value: str) -> str:
     """A text as a literal inside a template."""
-    return "'" + value.replace("'", "''").replace("{", OPEN_BRACE).replace("@", AT_SIGN) + "'"
+    return "'" + _plain(value.replace("'", "''")) + "'"
+
+
+def literal_name(value: str) -> str:
+    """A quoted name inside a template."""
+    return '"' + _plain(value.replace('"', '""')) + '"'
+
+
+def _plain(value: str) -> str:
+    return value.replace("{", OPEN_BRACE).replace("@", AT_SIGN)
 
 
 def is_fragment(node: object) -> bool:

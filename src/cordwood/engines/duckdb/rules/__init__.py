@@ -9,6 +9,7 @@ from cordwood.engines.duckdb.rules import (
     casts,
     comparison,
     conditionals,
+    events,
     formats,
     hashes,
     json_text,
@@ -30,6 +31,7 @@ from cordwood.sql.lowering import Rules, joined
 
 _MEANINGS: Final = (
     literals,
+    events,
     arithmetic,
     comparison,
     conditionals,

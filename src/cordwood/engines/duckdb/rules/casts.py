@@ -10,7 +10,7 @@ from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.time_text import cast_text, strftime_parts
 from cordwood.engines.duckdb.rules.words import NAMES, attempt, constant_text, fail, once, type_text
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.fragment import fragment
+from cordwood.sql.fragment import OPEN_BRACE, fragment
 from cordwood.sql.lowering import Meaning, is_safe, mark_safe, unsupported
 from cordwood.sql.typing import datatype_of, kind_of
 from cordwood.sql.typing.datatypes import STRING, spelled
@@ -137,11 +137,9 @@ def _event_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 def event_text(value: exp.Expr) -> exp.Expr:
     """An event's value as text: objects and arrays as JSON, scalars as they are."""
-    return once(
-        "CASE WHEN variant_typeof(@a) LIKE 'OBJECT%' OR variant_typeof(@a) LIKE 'ARRAY%' THEN @a::JSON::VARCHAR"
-        " ELSE @a::VARCHAR END",
-        value,
-    )
+    whole = "variant_typeof(@a) LIKE 'OBJECT%' OR variant_typeof(@a) LIKE 'ARRAY%'"
+    json = f"CASE WHEN {whole} THEN @a::JSON::VARCHAR ELSE @a::VARCHAR END"
+    return once(f"CASE WHEN left(@a::VARCHAR, 1) IN ('{OPEN_BRACE}', '[') THEN {json} ELSE @a::VARCHAR END", value)
 
 
 def _event_to(kind: Kind) -> Caster:
@@ -149,7 +147,7 @@ def _event_to(kind: Kind) -> Caster:
 
     def caster(node: exp.Expr, value: exp.Expr) -> exp.Expr:
         if kind is Kind.INT64:
-            return attempt(node, "CAST(round(CAST(@a AS DOUBLE)) AS BIGINT)", value)
+            return attempt(node, "CAST(round(CAST(@a::VARCHAR AS DOUBLE)) AS BIGINT)", value)
         told = read_as(value, Kind.STRING)
         return cast_to(node, told, Datatype(kind))
 

@@ -42,7 +42,8 @@ def _cast(kind: Kind) -> Reader:
 
 
 def _try_cast(kind: Kind) -> Reader:
-    return lambda node: fragment(f"try_cast({{0}} as {NAMES[kind]})", node)
+    """By way of text, which the engine reads from its shredded columns without putting the value together."""
+    return lambda node: fragment(f"try_cast({{0}}::VARCHAR AS {NAMES[kind]})", node)
 
 
 def _event_text(node: exp.Expr) -> exp.Expr:
@@ -87,9 +88,9 @@ _READERS: Final[dict[tuple[Kind, Kind], Reader]] = {
     (Kind.VARIANT, Kind.NUMERIC): _try_cast(Kind.FLOAT64),
     (Kind.VARIANT, Kind.BIGNUMERIC): _try_cast(Kind.FLOAT64),
     (Kind.VARIANT, Kind.BOOL): _try_cast(Kind.BOOL),
-    (Kind.VARIANT, Kind.TIMESTAMP): lambda node: fragment("try_cast({0}::VARCHAR as TIMESTAMPTZ)", node),
-    (Kind.VARIANT, Kind.DATETIME): lambda node: fragment("try_cast({0}::VARCHAR as TIMESTAMP)", node),
-    (Kind.VARIANT, Kind.DATE): lambda node: fragment("try_cast({0}::VARCHAR as DATE)", node),
-    (Kind.VARIANT, Kind.TIME): lambda node: fragment("try_cast({0}::VARCHAR as TIME)", node),
+    (Kind.VARIANT, Kind.TIMESTAMP): _try_cast(Kind.TIMESTAMP),
+    (Kind.VARIANT, Kind.DATETIME): _try_cast(Kind.DATETIME),
+    (Kind.VARIANT, Kind.DATE): _try_cast(Kind.DATE),
+    (Kind.VARIANT, Kind.TIME): _try_cast(Kind.TIME),
     (Kind.VARIANT, Kind.JSON): _cast(Kind.JSON),
 }

@@ -1,0 +1,54 @@
+"""Events' values: paths into a VARIANT, repeated records as arrays, and the slots of parameters."""
+
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.duckdb.rules.words import NAMES
+from cordwood.model.datatype import Kind
+from cordwood.sql.fragment import fragment, literal_name
+from cordwood.sql.lowering import Meaning
+from cordwood.sql.nodes import EVENT_ARRAY_ELEMENTS, EVENT_ELEMENTS, EVENT_PATH, IS_RECORD, path_steps, path_value
+from cordwood.sql.typing import kind_of
+
+
+def _path(node: exp.Expr) -> exp.Expr:
+    """Reading a path as text straight away is what the engine's shredded columns make fast."""
+    template = "{0}" + "".join(f".{literal_name(step)}" for step in path_steps(node))
+    return fragment(f"{template}::VARCHAR" if kind_of(node) is Kind.STRING else template, path_value(node))
+
+
+_KIND: Final = "left(variant_typeof({0}), 5)"
+
+
+def _elements(node: exp.Expr) -> exp.Expr:
+    """An object repeats itself, an array its elements, anything else nothing."""
+    arrays = f"CASE {_KIND} WHEN 'ARRAY' THEN CAST({{0}} AS VARIANT[]) WHEN 'OBJEC' THEN [{{0}}] ELSE [] END"
+    return fragment(arrays, node.expressions[0])
+
+
+def _array_elements(node: exp.Expr) -> exp.Expr:
+    return fragment("CAST({0} AS VARIANT[])", node.expressions[0])
+
+
+def _is_record(node: exp.Expr) -> exp.Expr:
+    """Whether it is there at all is asked first: that is known without reading it."""
+    return fragment(f"({{0}} IS NOT NULL AND {_KIND} = 'OBJEC')", node.expressions[0])
+
+
+def _slot(node: exp.Expr) -> exp.Expr:
+    kind = kind_of(node)
+    if kind is None or kind is Kind.STRING:
+        return node
+    return fragment(f"CAST(${node.name} AS {NAMES[kind]})")
+
+
+MEANING = Meaning(
+    nodes={exp.Parameter: _slot},
+    named={
+        EVENT_PATH.upper(): _path,
+        EVENT_ELEMENTS.upper(): _elements,
+        EVENT_ARRAY_ELEMENTS.upper(): _array_elements,
+        IS_RECORD.upper(): _is_record,
+    },
+)
