@@ -49,7 +49,7 @@ TABLE_NAMES = (
     "sqlite_master", "pg_catalog.pg_tables", "pg_tables", "main.edge_logs", "memory.main.edge_logs", "system.numbers",
     "system.tables", "`system.settings`", "`data.csv`", "`s3://bucket/x.parquet`", "`https://example.com/a.json`",
     "`../../etc/hosts`", "`x.db`", "`file.parquet`", "edge_logs.metadata.request", "temp.x", "`edge_logs; drop table x`",
-    "`\"edge_logs\"`", "INFORMATION_SCHEMA.SCHEMATA", "`region-us`.INFORMATION_SCHEMA.JOBS", "edge_logs_2", "еdge_logs",
+    '`"edge_logs"`', "INFORMATION_SCHEMA.SCHEMATA", "`region-us`.INFORMATION_SCHEMA.JOBS", "edge_logs_2", "еdge_logs",
     "edge_logs\u200b", "`edge_logs `", "store.main.`cloudflare.logs.prod`",
 )  # fmt: skip
 
@@ -131,7 +131,7 @@ FORMS = (
     ("select * from edge_logs tablesample system (10 percent)", None),
     ("select * into x from edge_logs", None),
     ("select * from '/etc/passwd'", None),
-    ("select * from \"/etc/passwd\"", None),
+    ('select * from "/etc/passwd"', None),
     ("select 1 from edge_logs e, lateral (select 1)", None),
     ("select * from edge_logs natural join auth_logs", None),
     ("select * from edge_logs asof join auth_logs on true", None),
@@ -165,7 +165,7 @@ FORMS = (
     ("select /* unterminated", SYNTAX),
     ("select 'unterminated", SYNTAX),
     ("select `unterminated", SYNTAX),
-    ("select \"\"\"unterminated", SYNTAX),
+    ('select """unterminated', SYNTAX),
     ("select (1", SYNTAX),
     ("select 1)", SYNTAX),
     ("select from", SYNTAX),

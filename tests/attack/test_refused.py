@@ -5,6 +5,10 @@ from importlib import resources
 
 import pytest
 
+from cordwood.catalog.endpoint_file import read_endpoint_file
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.errors import QueryFault
+from cordwood.sql.compile import Program, compile_sandbox, read_endpoint
 from tests.attack.attacks import (
     CALL_PLACES,
     DEEP,
@@ -18,10 +22,6 @@ from tests.attack.attacks import (
     TABLE_PLACES,
     UNSUPPORTED,
 )
-from cordwood.catalog.endpoint_file import read_endpoint_file
-from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.errors import QueryFault
-from cordwood.sql.compile import Program, compile_sandbox, read_endpoint
 
 # Reading any text, however it is made, takes no longer than this: it is measured in thousandths.
 PATIENCE_SECONDS = 10

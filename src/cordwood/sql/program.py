@@ -13,7 +13,6 @@ from cordwood.sql.admit import admit
 from cordwood.sql.nodes import NOW
 from cordwood.sql.parse import parse
 
-
 # What the parser notes of a node beside its place.
 _KEPT: Final = ("bigquery_name", "quoted_table")
 

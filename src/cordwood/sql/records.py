@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from cordwood.model.shape import ELEMENT, Path, Shape, ValueKind
@@ -98,5 +99,6 @@ def _children(shape: Shape) -> Children:
     return children
 
 
+@lru_cache(maxsize=8192)
 def _cleaned(key: str) -> str:
     return _UNCLEAN.sub("_", key.lower()).lstrip("_")

@@ -7,6 +7,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.model.shape import Path
+from cordwood.sql.nodes import event_path, is_event_path, path_steps, path_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,9 @@ class Field:
 
 
 def fresh(value: exp.Expr) -> exp.Expr:
-    """A copy, made anew where that is cheap: columns are what is copied most."""
+    """A copy, made anew where that is cheap: columns and paths are what is copied most."""
+    if is_event_path(value):
+        return event_path(fresh(path_value(value)), path_steps(value))
     if not isinstance(value, exp.Column):
         copied: exp.Expr = value.copy()
         return copied

@@ -11,7 +11,7 @@ from cordwood.sql.resolve import tables
 from cordwood.sql.resolve.expressions import Place, as_elements, resolve_expression
 from cordwood.sql.resolve.joins import add_condition, is_plain_truth, keep_row, using_to_on
 from cordwood.sql.resolve.work import Names, Work
-from cordwood.sql.scope import Field, Nature, Relation, Scope, nature_of
+from cordwood.sql.scope import Field, Nature, Relation, Scope, fresh, nature_of
 
 
 @dataclass(slots=True)
@@ -183,17 +183,17 @@ def _is_path(work: Work, value: exp.Expr, join: exp.Expr, *, paths_are_safe: boo
 def _read_path(reader: Reader, unnest: exp.Expr, value: exp.Expr, join: exp.Expr) -> None:
     name = _alias(reader.work, unnest)
     nature = nature_of(value)
-    record = Field(name, value.copy(), nature)
+    record = Field(name, fresh(value), nature)
     relation = Relation(name, record=record)
     is_left = join.args.get("side") == "LEFT"
     offset = unnest.args.get("offset")
     if isinstance(offset, exp.Identifier):
         zero: exp.Expr = exp.Literal.number(0)
-        place = exp.If(this=is_record(value.copy()), true=zero) if is_left else zero
+        place = exp.If(this=is_record(fresh(value)), true=zero) if is_left else zero
         relation.fields[offset.name.lower()] = Field(offset.name, place)
     reader.scope.relations.append(relation)
     if not is_left:
-        reader.drops.append(is_record(value.copy()))
+        reader.drops.append(is_record(fresh(value)))
         keep_row(reader.drops, join, reader.place)
     join.set("this", None)
 

@@ -1,0 +1,107 @@
+"""Raw texts to typed values: what is required, allowed, and readable."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from cordwood.errors import BadParameter
+from cordwood.model.datatype import Kind
+from cordwood.model.parameter import Parameter, TextKind
+from cordwood.sql.bind import bind
+from cordwood.sql.stages import Slot, Statement
+
+NOW_US = 1_767_225_600_123_456
+
+
+def fine(_: str) -> str | None:
+    return None
+
+
+def bound(parameter: Parameter, raw: str | None, *, is_read: bool = True) -> object:
+    statement = Statement("", (Slot(parameter.name, parameter, is_read),), (), ())
+    values = bind(statement, {} if raw is None else {parameter.name: raw}, NOW_US, fine).values
+    return values.get(parameter.name, "not bound")
+
+
+def test_the_moment_of_the_call_is_exact_to_the_microsecond() -> None:
+    question = bind(Statement("", (Slot("now", None),), (), ()), {}, NOW_US, fine)
+    assert question.values == {"now": datetime(2026, 1, 1, 0, 0, 0, 123456, tzinfo=UTC)}
+
+
+def test_a_missing_required_parameter_is_named_even_when_the_query_does_not_read_it() -> None:
+    with pytest.raises(BadParameter, match="project is required"):
+        bound(Parameter("project", required=True), None, is_read=False)
+
+
+def test_what_is_not_read_is_not_bound() -> None:
+    assert bound(Parameter("project"), "x", is_read=False) == "not bound"
+
+
+def test_a_default_stands_in() -> None:
+    assert bound(Parameter("n", Kind.INT64, default="7"), None) == 7
+
+
+def test_an_empty_text_is_a_text_and_no_other_value() -> None:
+    assert bound(Parameter("a"), "") == ""
+    assert bound(Parameter("a", Kind.TIMESTAMP), "") is None
+
+
+def test_one_of_names_the_parameter_its_value_and_what_is_allowed() -> None:
+    with pytest.raises(BadParameter, match='interval is "weekly": it must be one of hourly, daily'):
+        bound(Parameter("interval", one_of=("hourly", "daily")), "weekly")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-01-02T03:04:05Z", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
+        ("2026-01-02T03:04:05.123456Z", datetime(2026, 1, 2, 3, 4, 5, 123456, tzinfo=UTC)),
+        ("2026-01-02T03:04:05.123456789Z", datetime(2026, 1, 2, 3, 4, 5, 123456, tzinfo=UTC)),
+        ("2026-01-02T03:04:05+02:00", datetime(2026, 1, 2, 1, 4, 5, tzinfo=UTC)),
+        ("2026-01-02T03:04:05 02:00", datetime(2026, 1, 2, 1, 4, 5, tzinfo=UTC)),
+        ("2026-01-02T03:04:05-0530", datetime(2026, 1, 2, 8, 34, 5, tzinfo=UTC)),
+        ("2026-01-02T03:04:05", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
+        ("2026-01-02 03:04:05", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
+        ("2026-01-02", datetime(2026, 1, 2, tzinfo=UTC)),
+        ("20260102T030405Z", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
+    ],
+)
+def test_iso_times_are_read_with_any_offset(text: str, expected: datetime) -> None:
+    assert bound(Parameter("t", Kind.TIMESTAMP), text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["yesterday", "2026-13-01", "2026-01-02T25:00:00Z", "1767225600", "0000-00-00", "0001-01-01T00:00:00+10:00"]
+)
+def test_other_times_are_refused_with_a_form_that_is_allowed(text: str) -> None:
+    with pytest.raises(BadParameter, match="t is .*ISO 8601"):
+        bound(Parameter("t", Kind.TIMESTAMP), text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"), [(Kind.INT64, "-5", -5), (Kind.FLOAT64, "1.5", 1.5), (Kind.BOOL, "TRUE", True)]
+)
+def test_other_kinds_are_read(kind: Kind, text: str, expected: object) -> None:
+    assert bound(Parameter("v", kind), text) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [(Kind.INT64, "9223372036854775808"), (Kind.INT64, "x"), (Kind.BOOL, "1"), (Kind.DATE, "2026-02-30")],
+)
+def test_values_that_are_none_of_their_kind_are_refused(kind: Kind, text: str) -> None:
+    with pytest.raises(BadParameter, match="v is"):
+        bound(Parameter("v", kind), text)
+
+
+def test_a_bad_regular_expression_is_refused_with_what_is_wrong() -> None:
+    parameter = Parameter("project", kind=TextKind.REGEX)
+    statement = Statement("", (Slot("project", parameter),), (), ())
+    with pytest.raises(BadParameter, match=r'project is "\(": .*missing \)'):
+        bind(statement, {"project": "("}, NOW_US, lambda _: "missing )")
+
+
+def test_a_long_value_is_cut_in_the_message() -> None:
+    with pytest.raises(BadParameter) as raised:
+        bound(Parameter("n", Kind.INT64), "x" * 10_000)
+    assert len(raised.value.message) < 300

@@ -1,0 +1,104 @@
+"""The whole compiler on endpoints: the cap, the slots, faults told in the file."""
+
+import pytest
+
+from cordwood.errors import BadEndpointFile, QueryRefused, UnknownName
+from cordwood.model.datatype import Kind
+from cordwood.model.parameter import Parameter
+from cordwood.sql.compile import Program, compile_alone, compile_sandbox, compile_saved, read_endpoint
+from tests.unit.sql.conftest import SHAPES, PlainTarget, endpoint
+
+
+def sandbox(program: Program, text: str) -> str:
+    return compile_sandbox(program, text, PlainTarget(), SHAPES).sql
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        ("", "LIMIT 1001"),
+        ("limit 5", "LIMIT 5"),
+        ("limit 5000", "LIMIT 1001"),
+        ("limit 5 offset 7", "LIMIT 5 OFFSET 7"),
+    ],
+)
+def test_one_row_more_than_may_be_handed_out_is_asked_for(program: Program, limit: str, expected: str) -> None:
+    assert sandbox(program, f"select id from edge_logs {limit}").endswith(expected)
+
+
+def test_set_operations_are_capped_as_a_whole(program: Program) -> None:
+    made = sandbox(program, "select id from edge_logs union all select id from auth_logs")
+    assert made.endswith("LIMIT 1001")
+    assert made.count("LIMIT") == 1
+
+
+def test_the_saved_limit_does_not_apply_to_a_visitor(program: Program) -> None:
+    assert "LIMIT 100 " not in sandbox(program, "select id from edge_logs") + " "
+    assert compile_saved(program, PlainTarget(), SHAPES).sql.endswith("LIMIT 100")
+
+
+def test_every_declared_parameter_is_a_slot_and_says_whether_it_is_read(program: Program) -> None:
+    statement = compile_sandbox(program, "select current_timestamp() as t, 1 as one", PlainTarget(), {})
+    assert [(slot.name, slot.is_read) for slot in statement.slots] == [
+        ("project", False),
+        ("since", False),
+        ("now", True),
+    ]
+
+
+def test_a_statement_says_its_columns_sub_queries_and_streams(program: Program) -> None:
+    statement = compile_sandbox(
+        program, "select a.id, count(*) from auth_logs a join edge_logs e using (id) group by 1", PlainTarget(), SHAPES
+    )
+    assert statement.column_names == ("id", "f0_")
+    assert statement.sub_queries == ("edge_logs", "auth_logs")
+    assert set(statement.streams) == {"edge.stream", "auth"}
+
+
+def test_compiling_twice_gives_the_same(program: Program) -> None:
+    text = "select m.status, count(*) as n from edge_logs, unnest(metadata) m group by 1"
+    assert sandbox(program, text) == sandbox(program, text)
+
+
+@pytest.mark.parametrize(
+    ("sql", "place", "words"),
+    [
+        ("select id\nfrom `edge.stream`\nwhere nope(id)", "test.sql:13:7", "NOPE"),
+        ("select id from `edge.stream` where project = @nope", "test.sql:11:46", "@nope"),
+        ("select id\n  fro `edge.stream` x", "test.sql:12:7", "Syntax"),
+        ("with a as (select 1 as x) select a.nope from a", "test.sql:11:36", "nope"),
+        ("with a as (select id from `other.stream`) select 1 as x", "test.sql:11:27", "other.stream"),
+        ("drop table x", "test.sql:11:1", "DROP"),
+    ],
+)
+def test_a_broken_endpoint_is_told_in_its_file(sql: str, place: str, words: str) -> None:
+    broken = endpoint(sql)
+    object.__setattr__(broken, "body_line", 11)
+    with pytest.raises(BadEndpointFile) as raised:
+        read_endpoint(broken, ["edge.stream", "auth"])
+    assert str(raised.value.span) == place
+    assert words in raised.value.message
+
+
+def test_a_sub_query_that_is_never_read_is_checked_all_the_same() -> None:
+    with pytest.raises(BadEndpointFile):
+        read_endpoint(endpoint("with unread as (select 1 from `edge.stream` where ghost(1)) select 1 as x"))
+
+
+def test_no_parameter_may_be_named_as_the_moment_of_the_call() -> None:
+    with pytest.raises(BadEndpointFile):
+        read_endpoint(endpoint("select @now as t", Parameter("now", Kind.STRING)))
+
+
+def test_sql_by_itself_reads_only_its_own_with() -> None:
+    assert compile_alone("with a as (select 1 as x) select x from a", PlainTarget()).sql
+    with pytest.raises(QueryRefused):
+        compile_alone("select * from edge_logs", PlainTarget())
+
+
+def test_sql_by_itself_binds_nothing_and_is_not_capped() -> None:
+    statement = compile_alone("select current_timestamp() as t", PlainTarget())
+    assert statement.slots == ()
+    assert "LIMIT" not in statement.sql
+    with pytest.raises(UnknownName):
+        compile_alone("select @x", PlainTarget())

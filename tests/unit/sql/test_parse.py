@@ -1,0 +1,72 @@
+"""Text to tree: places of syntax errors, one statement, bounds on the work."""
+
+import pytest
+
+from cordwood.errors import QueryRefused, QuerySyntax
+from cordwood.sql.parse import MAX_CHARACTERS, parse
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("select a b c from t", "1:12"),
+        ("select\n  from where", "2:8"),
+        ("select 1,\n\n   ) from t", "3:4"),
+        ("selec 1", "1:1"),
+        ("\n  fetch x", "2:3"),
+        ("select 'abc", "1:12"),
+        ("", "1:1"),
+        ("select 1 from t where", "1:17"),
+        ("with a as (select 1", "1:19"),
+    ],
+)
+def test_a_syntax_error_says_where(text: str, place: str) -> None:
+    with pytest.raises(QuerySyntax) as raised:
+        parse(text)
+    assert str(raised.value.span) == place
+
+
+def test_what_is_found_instead_is_told() -> None:
+    with pytest.raises(QuerySyntax, match='near "c"'):
+        parse("select a b c from t")
+
+
+@pytest.mark.parametrize(
+    "text", ["select 1;", "select 1 ; ; ", "-- a\nselect 1 -- b", "/* a */ select 1 # b\n", "(select 1)", "select 1,"]
+)
+def test_comments_semicolons_brackets_and_trailing_commas_are_read(text: str) -> None:
+    parse(text)
+
+
+@pytest.mark.parametrize(("text", "place"), [("select 1; select 2", "1:11"), ("select 1;\ndrop table x", "2:1")])
+def test_only_one_statement(text: str, place: str) -> None:
+    with pytest.raises(QueryRefused, match="one statement") as raised:
+        parse(text)
+    assert str(raised.value.span) == place
+
+
+@pytest.mark.parametrize("word", ["drop", "ATTACH", "Copy", "explain", "pragma", "set", "values"])
+def test_other_statements_are_refused_by_their_first_word(word: str) -> None:
+    with pytest.raises(QueryRefused, match=f"{word.upper()} is refused"):
+        parse(f"{word} x")
+
+
+def test_a_long_text_is_refused_unread() -> None:
+    with pytest.raises(QueryRefused, match="longer"):
+        parse("select '" + "x" * MAX_CHARACTERS + "'")
+
+
+def test_a_wide_query_is_read() -> None:
+    parse("select " + ", ".join(f"a{number}" for number in range(2000)))
+    parse("select 1 from t where id in (" + ", ".join(f"'{number}'" for number in range(5000)) + ")")
+    parse("select 1 from t where " + " or ".join(f"a = {number}" for number in range(250)))
+
+
+def test_nesting_that_is_read_twice_at_every_level_is_refused_before_it_is_read() -> None:
+    with pytest.raises(QueryRefused, match="nested too deeply"):
+        parse("select " + "safe.abs(" * 25 + "1" + ")" * 25)
+
+
+def test_modest_nesting_is_read() -> None:
+    parse("select " + "struct(" * 8 + "1" + ")" * 8)
+    parse("select " + "(" * 60 + "1" + ")" * 60)
