@@ -122,10 +122,17 @@ def _asked_window(query: Query, conditions: Conditions) -> Window | None:
     highs = [asked.high for asked in windows if asked.high]
     if not lows or not highs:
         return None
-    seconds = [asked.seconds for asked in windows if asked.seconds is not None]
+    seconds = [asked.seconds for asked in windows if asked.seconds is not None] or _between(lows, highs)
     low = Bound(_outermost("GREATEST", lows), is_within=True)
     high = Bound(_outermost("LEAST", highs), is_within=all(end.is_within for end in highs))
     return Window(low, high, min(seconds) if seconds else None)
+
+
+def _between(lows: list[Bound], highs: list[Bound]) -> list[float]:
+    """How long it is from the last beginning to the first end, where the clock moves neither."""
+    begins = [bound.moment for bound in lows if bound.moment]
+    ends = [bound.moment for bound in highs if bound.moment]
+    return [(min(ends) - max(begins)).total_seconds()] if begins and ends else []
 
 
 def _outermost(function: str, bounds: list[Bound]) -> exp.Expr:

@@ -1,6 +1,6 @@
 """Times as LQL says them, to bounds on a timestamp."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -26,10 +26,11 @@ _TRUNCATIONS: Final = {Unit.WEEK: "ISOWEEK"}
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """An end of a window, itself within or not."""
+    """An end of a window, itself within or not; `moment` where it does not move with the clock."""
 
     time: exp.Expr
     is_within: bool
+    moment: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +71,15 @@ def truncation(unit: Unit) -> str:
 
 
 def _absolute(operator: Operator, period: Period, at: int) -> Window:
-    low = Bound(_literal(period.low.time, at), is_within=True)
+    low = _fixed(period.low.time, at, is_within=True)
     end = _end(period.high, at)
     match operator:
         case Operator.GREATER:
-            return Window(Bound(end.time, is_within=not end.is_within), None)
+            return Window(replace(end, is_within=not end.is_within), None)
         case Operator.GREATER_OR_EQUAL:
             return Window(low, None)
         case Operator.LESS:
-            return Window(None, Bound(low.time, is_within=False))
+            return Window(None, replace(low, is_within=False))
         case Operator.LESS_OR_EQUAL:
             return Window(None, end)
         case _:
@@ -88,15 +89,15 @@ def _absolute(operator: Operator, period: Period, at: int) -> Window:
 def _end(moment: Moment, at: int) -> Bound:
     """The end of a day, hour or minute is the beginning of the next; after the last day there is none."""
     if moment.unit is None:
-        return Bound(_literal(moment.time, at), is_within=True)
+        return _fixed(moment.time, at, is_within=True)
     length = timedelta(seconds=SECONDS[moment.unit])
     if moment.time > datetime.max.replace(tzinfo=UTC) - length:
-        return Bound(_literal(datetime.max.replace(tzinfo=UTC), at), is_within=True)
-    return Bound(_literal(moment.time + length, at), is_within=False)
+        return _fixed(datetime.max.replace(tzinfo=UTC), at, is_within=True)
+    return _fixed(moment.time + length, at, is_within=False)
 
 
-def _literal(time: datetime, at: int) -> exp.Expr:
-    return fill("CAST(@text AS TIMESTAMP)", at, text=literal(time.isoformat(" "), at))
+def _fixed(time: datetime, at: int, *, is_within: bool) -> Bound:
+    return Bound(fill("CAST(@text AS TIMESTAMP)", at, text=literal(time.isoformat(" "), at)), is_within, time)
 
 
 def _relative(asked: Shorthand, zone: str, at: int) -> Window:

@@ -69,7 +69,7 @@ def shifted(node: exp.Expr, value: exp.Expr, sign: str, count: exp.Expr, unit: s
     value = read_as(value, kind)
     if kind is Kind.TIMESTAMP and unit in MICROSECONDS:
         # Whole microseconds on the number line: the engine's zone-aware addition is slower by far.
-        template = f"make_timestamptz(epoch_us(@a) {sign} @b * {MICROSECONDS[unit]})"
+        template = f"make_timestamptz(epoch_us(@a) {sign} @b * {MICROSECONDS[unit]}::BIGINT)"
         return attempt(node, template, value, _as_count(count))
     if kind is Kind.DATE and unit in ("DAY", "WEEK"):
         days = "@b * 7" if unit == "WEEK" else "@b"
