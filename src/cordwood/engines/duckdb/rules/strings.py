@@ -341,6 +341,11 @@ def _collate(node: exp.Expr) -> exp.Expr:
 
 
 def _like(node: exp.Expr) -> exp.Expr:
+    matched = _matched(node)
+    return fragment("(NOT {0})", matched) if node.args.get("negate") else matched
+
+
+def _matched(node: exp.Expr) -> exp.Expr:
     """A backslash takes the meaning from `%`, `_` and itself."""
     value, pattern = as_text(node.this), node.expression
     if isinstance(pattern, (exp.Any, exp.All)):
