@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cordwood.lql.compile import compile_lql
+from cordwood.lql.compile import IsRegex, compile_lql
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.shape import Shape
 from cordwood.serve.ask import Language, SandboxText
@@ -25,9 +25,16 @@ class _Kept:
 class Prepared:
     """Safe from several threads: at worst two compile the same text at once."""
 
-    def __init__(self, target: Target, shapes: Callable[[], Mapping[str, Shape]], keep: int = 1000) -> None:
+    def __init__(
+        self,
+        target: Target,
+        shapes: Callable[[], Mapping[str, Shape]],
+        is_regex: IsRegex | None = None,
+        keep: int = 1000,
+    ) -> None:
         self._target = target
         self._shapes = shapes
+        self._is_regex = is_regex
         self._keep = keep
         self._programs: OrderedDict[str, Program] = OrderedDict()
         self._statements: OrderedDict[Key, _Kept] = OrderedDict()
@@ -49,7 +56,7 @@ class Prepared:
         if sandbox is None:
             statement = compile_saved(program, self._target, shapes)
         elif sandbox.language is Language.LQL:
-            statement = compile_lql(program, sandbox.text, self._target, shapes)
+            statement = compile_lql(program, sandbox.text, self._target, shapes, self._is_regex)
         else:
             statement = compile_sandbox(program, sandbox.text, self._target, shapes)
         self._statements[(endpoint.revision, sandbox)] = _Kept(statement, _versions(statement, shapes))
