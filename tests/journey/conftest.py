@@ -108,5 +108,6 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     yield start_one
     for one in started:
+        one.client.close()
         if one.process.poll() is None:
             one.kill()
