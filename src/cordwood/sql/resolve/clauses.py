@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from sqlglot import exp
 
 from cordwood.errors import AmbiguousName
-from cordwood.sql.resolve.expressions import Place, resolve_expression
+from cordwood.sql.resolve.expressions import Place, implicit_name, resolve_expression
 from cordwood.sql.resolve.stars import expand, is_star
 from cordwood.sql.resolve.work import Output
 from cordwood.sql.scope import nature_of
@@ -38,19 +38,6 @@ def _aliased(item: exp.Expr, name: str, place: Place) -> exp.Expr:
         made.set("alias", exp.to_identifier(name, quoted=True))
     resolve_expression(made.this, place)
     return made
-
-
-def implicit_name(item: exp.Expr) -> str:
-    """The alias, or the last part of a name; "" for anything else."""
-    if isinstance(item, exp.Alias):
-        return str(item.alias)
-    while isinstance(item, exp.Paren):
-        item = item.this
-    if isinstance(item, exp.Column):
-        return str(item.name)
-    if isinstance(item, exp.Dot) and isinstance(item.expression, exp.Identifier):
-        return str(item.expression.name)
-    return ""
 
 
 class Aliases:

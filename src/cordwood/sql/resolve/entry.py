@@ -53,7 +53,7 @@ def _inline(cte: exp.Expr) -> None:
     """A filter that is read twice is run twice, each time with what its reader asks: that is cheaper than to keep it."""
     query = cte.this
     if isinstance(query, exp.Select) and not any(query.args.get(key) for key in ("group", "distinct", "limit")):
-        cte.set("materialized", False)
+        cte.set("materialized", False)  # noqa: FBT003 - an argument of the node
 
 
 def resolve_saved(program: Program, target: Target, shapes: Mapping[str, Shape]) -> Resolved:

@@ -123,6 +123,18 @@ class _Walk:
         self.inside(node)
         as_elements(self.place.work, node.this)
 
+    def struct(self, node: exp.Expr) -> None:
+        """A field without a name has that of the column it is."""
+        named: dict[str, exp.Expr] = {}
+        for index, part in enumerate(node.expressions):
+            name = implicit_name(part)
+            if name and not isinstance(part, (exp.PropertyEQ, exp.Alias)) and name.lower() not in named:
+                part = exp.PropertyEQ(this=exp.to_identifier(name, quoted=True), expression=part)
+            named[name.lower() or str(index)] = part
+        node.set("expressions", list(named.values()))
+        for part in node.expressions:
+            self.visit(part.expression if isinstance(part, exp.PropertyEQ) else part)
+
     def parameter(self, node: exp.Expr) -> None:
         node.replace(slot(self.place.work, node))
 
@@ -146,6 +158,19 @@ def name_parts(column: exp.Expr) -> list[exp.Identifier]:
     """The parts of a dotted name, outermost first."""
     found = [column.args.get(key) for key in ("catalog", "db", "table", "this")]
     return [part for part in found if isinstance(part, exp.Identifier)]
+
+
+def implicit_name(item: exp.Expr) -> str:
+    """The alias, or the last part of a name; "" for anything else."""
+    if isinstance(item, exp.Alias):
+        return str(item.alias)
+    while isinstance(item, exp.Paren):
+        item = item.this
+    if isinstance(item, exp.Column):
+        return str(item.name)
+    if isinstance(item, exp.Dot) and isinstance(item.expression, exp.Identifier):
+        return str(item.expression.name)
+    return ""
 
 
 def _flattened(node: exp.Expr) -> tuple[exp.Expr, list[exp.Identifier]]:
@@ -173,6 +198,7 @@ _ACTS: dict[type[exp.Expr], Callable[[_Walk, exp.Expr], None]] = {
     exp.ArraySize: _Walk.of_array,
     exp.ArrayToString: _Walk.of_array,
     exp.ArrayReverse: _Walk.of_array,
+    exp.Struct: _Walk.struct,
     exp.Parameter: _Walk.parameter,
     exp.CurrentTimestamp: _Walk.now,
     exp.CurrentDate: _Walk.now,

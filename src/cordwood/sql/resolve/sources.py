@@ -193,9 +193,16 @@ def _read_path(reader: Reader, unnest: exp.Expr, value: exp.Expr, join: exp.Expr
         relation.fields[offset.name.lower()] = Field(offset.name, place)
     reader.scope.relations.append(relation)
     if not is_left:
-        reader.drops.append(is_record(fresh(value)))
+        reader.drops.append(_is_there(reader.work, value, nature))
         keep_row(reader.drops, join, reader.place)
     join.set("this", None)
+
+
+def _is_there(work: Work, value: exp.Expr, nature: Nature) -> exp.Expr:
+    """Where nothing but objects has been seen, whether it is NULL says all, and that is known without reading it."""
+    if work.records.kinds(nature) == {ValueKind.OBJECT}:
+        return exp.Not(this=exp.Is(this=fresh(value), expression=exp.Null()))
+    return is_record(fresh(value))
 
 
 def _real_unnest(reader: Reader, unnest: exp.Expr) -> Relation:
