@@ -6,6 +6,7 @@ from math import inf, isfinite
 import msgspec
 from duckdb.sqltypes import DuckDBPyType
 
+from cordwood.engines.duckdb.records import as_records
 from cordwood.engines.duckdb.tables import quoted
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.rows import Cell
@@ -150,29 +151,6 @@ def _json(values: Sequence[object]) -> list[Cell]:
 
 def _records(values: Sequence[object]) -> list[Cell]:
     return [None if value is None or value == "null" else as_records(str(value)) for value in values]
-
-
-def as_records(text: str) -> msgspec.Raw:
-    """JSON text with every object, but the elements of arrays, in an array of one record."""
-    if "{" not in text:
-        return msgspec.Raw(text.encode())
-    return msgspec.Raw(_encoder.encode(_wrapped(_decoder.decode(text))))
-
-
-_decoder = msgspec.json.Decoder()
-_encoder = msgspec.json.Encoder()
-
-
-def _wrapped(value: object) -> object:
-    if isinstance(value, dict):
-        return [_opened(value)]
-    if isinstance(value, list):
-        return [_opened(one) if isinstance(one, dict) else _wrapped(one) for one in value]
-    return value
-
-
-def _opened(record: dict[str, object]) -> dict[str, object]:
-    return {key: _wrapped(one) if isinstance(one, dict | list) else one for key, one in record.items()}
 
 
 _READERS: dict[str, Callable[[Sequence[object]], list[Cell]]] = {

@@ -34,17 +34,19 @@ class DuckDBEngine:
         memory_bytes: int = 256 * 1024 * 1024,
         threads: int = 2,
         clock_us: Callable[[], int] = now_us,
+        tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.target = target
         folder.mkdir(parents=True, exist_ok=True)
         self._session = Session(folder, memory_bytes=memory_bytes, threads=threads)
         with duckdb_faults():
-            self._storage = Storage(self._session, folder, clock_us, workers=min(threads, 2))
+            self._storage = Storage(self._session, folder, clock_us, tell)
+        self._storage.start(workers=min(threads, 2))
         self._answering = Answering(self._storage)
 
     def prepare(self, streams: Sequence[Stream]) -> None:
         with duckdb_faults():
-            self._storage.prepare(stream.name for stream in streams)
+            self._storage.prepare(streams)
 
     def append(self, batches: Sequence[Batch]) -> list[Appended]:
         with duckdb_faults():
@@ -61,7 +63,8 @@ class DuckDBEngine:
             return self._storage.facts()
 
     def sweep(self, now_us: int) -> int:
-        return 0
+        with duckdb_faults():
+            return self._storage.sweep(now_us)
 
     def is_regex(self, pattern: str) -> str | None:
         cursor = self._session.cursor()

@@ -1,48 +1,102 @@
 """Which ids a stream has taken lately: the first event of an id stays, later ones are counted and left."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 WINDOW_US = 600 * 1_000_000
 WINDOW_EVENTS = 100_000
 
-# Says which of the ids are among the sealed events of before this process.
+# Says which of the ids are among the stream's sealed events of the window.
 Recall = Callable[[Sequence[str]], set[str]]
 
 
 class RecentIds:
-    """Hashes of ids in two generations; the elder is let go when the younger has filled the window."""
+    """The last events' ids exactly; what a fast stream took before them, within the window, by a sieve.
 
-    def __init__(self, recall: Recall, recall_until_us: int) -> None:
+    What passes the sieve, and everything while this process is younger than the window, is looked up.
+    """
+
+    def __init__(self, recall: Recall, now_us: int) -> None:
         self._recall = recall
-        self._recall_until_us = recall_until_us
+        self._recall_until_us = now_us + WINDOW_US
         self._younger: set[int] = set()
         self._elder: set[int] = set()
+        self._sieves = _Sieves()
         self._taken = 0
 
     def duplicates(self, ids: Sequence[str], now_us: int) -> set[int]:
         """The places in `ids` whose id was taken before, in this list or earlier."""
         hashes = [hash(one) for one in ids]
-        before = self._known(hashes)
-        if self._must_recall(now_us):
-            recalled = self._recall(ids)
-            before |= {place for place, one in enumerate(ids) if one in recalled}
-        return before | _repeated(hashes)
+        found = _repeated(hashes)
+        for seen in (self._younger.intersection(hashes), self._elder.intersection(hashes)):
+            if seen:
+                found |= {place for place, one in enumerate(hashes) if one in seen}
+        doubtful = self._doubtful(hashes, now_us)
+        if doubtful:
+            recalled = self._recall([ids[place] for place in doubtful])
+            found |= {place for place in doubtful if ids[place] in recalled}
+        return found
 
-    def take(self, ids: Sequence[str]) -> None:
+    def take(self, ids: Iterable[str], now_us: int) -> None:
+        before = len(self._younger)
         self._younger.update(map(hash, ids))
-        self._taken += len(ids)
+        self._taken += len(self._younger) - before
         if len(self._younger) >= WINDOW_EVENTS:
+            self._sieves.add(self._elder, now_us)
             self._elder, self._younger = self._younger, set()
 
-    def _known(self, hashes: list[int]) -> set[int]:
-        seen = self._younger.intersection(hashes) | self._elder.intersection(hashes)
-        return {place for place, one in enumerate(hashes) if one in seen} if seen else set()
-
-    def _must_recall(self, now_us: int) -> bool:
-        return now_us < self._recall_until_us or self._taken < WINDOW_EVENTS
+    def _doubtful(self, hashes: Sequence[int], now_us: int) -> Sequence[int]:
+        if now_us < self._recall_until_us or self._taken < WINDOW_EVENTS:
+            return range(len(hashes))
+        return self._sieves.caught(hashes, now_us)
 
 
-def _repeated(hashes: list[int]) -> set[int]:
+class _Sieves:
+    """Two Bloom filters that take turns: together they hold at least what the window has seen."""
+
+    def __init__(self) -> None:
+        self._current: _Sieve | None = None
+        self._former: _Sieve | None = None
+        self._since_us = 0
+
+    def add(self, hashes: Iterable[int], now_us: int) -> None:
+        if self._current is None or now_us - self._since_us > WINDOW_US:
+            self._former, self._current, self._since_us = self._current, _Sieve(), now_us
+        self._current.add(hashes)
+
+    def caught(self, hashes: Sequence[int], now_us: int) -> Sequence[int]:
+        if self._current is None or now_us - self._since_us > 2 * WINDOW_US:
+            self._former = self._current = None
+            return ()
+        places = self._current.caught(hashes)
+        return places if self._former is None else sorted({*places, *self._former.caught(hashes)})
+
+
+class _Sieve:
+    """Three bits for each hash among 2^26: one in 500 is caught wrongly at three million."""
+
+    _MASK = (1 << 26) - 1
+
+    def __init__(self) -> None:
+        self._bits = bytearray((self._MASK + 1) // 8)
+
+    def add(self, hashes: Iterable[int]) -> None:
+        bits, mask = self._bits, self._MASK
+        for one in hashes:
+            for at in (one & mask, (one >> 19) & mask, (one >> 38) & mask):
+                bits[at >> 3] |= 1 << (at & 7)
+
+    def caught(self, hashes: Sequence[int]) -> list[int]:
+        bits, mask = self._bits, self._MASK
+        return [
+            place
+            for place, one in enumerate(hashes)
+            if bits[(one & mask) >> 3] >> (one & 7) & 1
+            and bits[(at := (one >> 19) & mask) >> 3] >> (at & 7) & 1
+            and bits[(at := (one >> 38) & mask) >> 3] >> (at & 7) & 1
+        ]
+
+
+def _repeated(hashes: Sequence[int]) -> set[int]:
     if len(set(hashes)) == len(hashes):
         return set()
     seen: set[int] = set()

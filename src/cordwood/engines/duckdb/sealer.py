@@ -6,8 +6,9 @@ from collections.abc import Callable, Collection
 
 import duckdb
 
+from cordwood.engines.duckdb.chunk import Chunk, is_about_a_value
 from cordwood.engines.duckdb.session import Session
-from cordwood.engines.duckdb.stream_store import Chunk, StreamStore
+from cordwood.engines.duckdb.stream_store import StreamStore
 
 # A burst that has ended is sealed soon, a trickle now and then: each time costs a rewrite of the last row group.
 _QUIET_SECONDS = 2.0
@@ -15,25 +16,29 @@ _QUIET_ROWS = 1024
 _WAIT_SECONDS = 300.0
 _LOOK_SECONDS = 0.5
 
+# Tells the operator a sentence.
+Tell = Callable[[str], None]
+
 
 class Sealer:
     """`after` is called after each chunk that went to the file."""
 
     def __init__(
-        self,
-        session: Session,
-        stores: Callable[[], Collection[StreamStore]],
-        after: Callable[[], None],
-        workers: int,
+        self, session: Session, stores: Callable[[], Collection[StreamStore]], after: Callable[[], None], tell: Tell
     ) -> None:
         self._session = session
         self._stores = stores
         self._after = after
+        self._tell = tell
         self._wake = threading.Semaphore(0)
         self._stopping = False
         self._last_append = time.monotonic()
-        self._threads = [threading.Thread(target=self._work, name=f"seal-{n}", daemon=True) for n in range(workers)]
-        for thread in self._threads:
+        self._threads: list[threading.Thread] = []
+
+    def start(self, workers: int) -> None:
+        for number in range(workers):
+            thread = threading.Thread(target=self._work, name=f"seal-{number}", daemon=True)
+            self._threads.append(thread)
             thread.start()
 
     def appended(self) -> None:
@@ -64,7 +69,10 @@ class Sealer:
     def _seal(self, store: StreamStore, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> bool:
         try:
             store.seal(chunk, cursor)
-        except duckdb.Error:
+        except duckdb.Error as problem:
+            if is_about_a_value(problem):
+                chunk.mend(cursor)
+            self._tell(f"Events of {store.name} could not be sealed yet: {problem}".splitlines()[0])
             store.give_back(chunk)
             return False
         self._after()

@@ -1,6 +1,7 @@
 """The one DuckDB instance of the process: opened, bounded, and locked down."""
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import duckdb
@@ -26,6 +27,11 @@ class Session:
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         return self._root.cursor()
+
+    def checkpoint(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Write what the engine's own log holds into the file; later when others are writing now."""
+        with suppress(duckdb.TransactionException):
+            cursor.execute("CHECKPOINT store")
 
     def close(self) -> None:
         self._root.close()

@@ -10,14 +10,15 @@ import duckdb
 from cordwood.engines.duckdb import ledger
 from cordwood.engines.duckdb.faults import duckdb_faults
 from cordwood.engines.duckdb.journal import Journal, Record
-from cordwood.engines.duckdb.recent import WINDOW_EVENTS, WINDOW_US, RecentIds
-from cordwood.engines.duckdb.sealer import Sealer
+from cordwood.engines.duckdb.recent import WINDOW_EVENTS, WINDOW_US, Recall, RecentIds
+from cordwood.engines.duckdb.sealer import Sealer, Tell
 from cordwood.engines.duckdb.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.stream_store import StreamStore
 from cordwood.engines.engine import Appended, StreamFacts
 from cordwood.errors import Backlog, BadStreamFile, UnknownStream
 from cordwood.model.event import Batch, Event
 from cordwood.model.shape import Shape
+from cordwood.model.stream import Stream
 
 # More waiting events than this and appends wait for the sealer: they are held in memory, as text.
 _MAX_WAITING_ROWS = 4 * ROW_GROUP_ROWS
@@ -27,7 +28,7 @@ _PATIENCE_SECONDS = 20.0
 class Storage:
     """Streams are known after `prepare`; what the journal holds of a stream not yet prepared stays there."""
 
-    def __init__(self, session: Session, folder: Path, clock_us: Callable[[], int], *, workers: int) -> None:
+    def __init__(self, session: Session, folder: Path, clock_us: Callable[[], int], tell: Tell) -> None:
         self._session = session
         self._clock_us = clock_us
         self._stores: dict[str, StreamStore] = {}
@@ -41,13 +42,30 @@ class Storage:
         self._journal = Journal(folder / "journal")
         self._unclaimed = self._unsealed(self._journal.replay())
         self._cursor = cursor
-        self._sealer = Sealer(session, self._known_stores, self._after_seal, workers)
+        self._sealer = Sealer(session, self._known_stores, self._after_seal, tell)
 
-    def prepare(self, names: Iterable[str]) -> None:
-        for name in names:
-            if name not in self._stores:
-                self._refuse_same_spelling(name)
-                self._stores[name] = self._open_store(name)
+    def start(self, workers: int) -> None:
+        """Seal in the background from now on."""
+        self._sealer.start(workers)
+
+    def prepare(self, streams: Iterable[Stream]) -> None:
+        for stream in streams:
+            known = self._stores.get(stream.name)
+            if known is None:
+                self._refuse_same_spelling(stream.name)
+                self._stores[stream.name] = self._open_store(stream)
+            else:
+                known.stream = stream
+
+    def sweep(self, now_us: int) -> int:
+        cursor = self._session.cursor()
+        try:
+            gone = sum(store.sweep(now_us, cursor) for store in self._known_stores())
+            if gone:
+                self._session.checkpoint(cursor)
+        finally:
+            cursor.close()
+        return gone
 
     def append(self, batches: Sequence[Batch]) -> list[Appended]:
         self._wait_for_room()
@@ -57,7 +75,7 @@ class Storage:
             if records:
                 self._journal.append(records)
             for record in records:
-                self._recent[record.stream].take([event.id for event in record.events])
+                self._recent[record.stream].take((event.id for event in record.events), record.received_us)
                 self._stores[record.stream].add(record)
         self._sealer.appended()
         return [Appended(len(record.events), duplicates) for record, duplicates in screened]
@@ -97,8 +115,9 @@ class Storage:
             unsealed.setdefault(record.stream, []).extend(_outside(record, self._sealed.get(record.stream, [])))
         return unsealed
 
-    def _open_store(self, name: str) -> StreamStore:
-        store = StreamStore(self._session, name)
+    def _open_store(self, stream: Stream) -> StreamStore:
+        name = stream.name
+        store = StreamStore(stream)
         for statement in (
             store.tables.create_sealed(),
             store.tables.create_empty_hot(),
@@ -108,10 +127,10 @@ class Storage:
         store.shape = Shape(self._shapes.get(name, {}), version=1)
         store.count_sealed(self._cursor)
         store.tail = max((last for _, last in self._sealed.get(name, [])), default=0)
-        self._recent[name] = RecentIds(self._recall(store), self._clock_us() + WINDOW_US)
+        self._recent[name] = RecentIds(self._recall(store), self._clock_us())
         for record in self._unclaimed.pop(name, []):
             store.add(record)
-            self._recent[name].take([event.id for event in record.events])
+            self._recent[name].take((event.id for event in record.events), record.received_us)
         return store
 
     def _refuse_same_spelling(self, name: str) -> None:
@@ -153,30 +172,20 @@ class Storage:
         taken.update(event.id for event in events)
         return events
 
-    def _recall(self, store: StreamStore) -> Callable[[Sequence[str]], set[str]]:
-        since_us = self._recall_since_us(store)
+    def _recall(self, store: StreamStore) -> Recall:
+        """Looks up ids among the sealed events, as far back as the window goes."""
+        row = self._cursor.execute(store.tables.oldest_of_newest(), {"events": WINDOW_EVENTS}).fetchone()
+        oldest_us = row[0] if row else None
         cursor = self._session.cursor()
 
         def recall(ids: Sequence[str]) -> set[str]:
-            if since_us is None:
-                return set()
-            found = cursor.execute(
-                f"SELECT id FROM {store.tables.sealed} WHERE ingested_at >= make_timestamptz($since)"  # noqa: S608
-                " AND id IN (SELECT unnest($ids))",
-                {"since": since_us, "ids": list(ids)},
-            ).fetchall()
-            return {row[0] for row in found}
+            since_us = self._clock_us() - WINDOW_US
+            if oldest_us is not None:
+                since_us = min(since_us, oldest_us)
+            found = cursor.execute(store.tables.recall(), {"since": since_us, "ids": list(ids)}).fetchall()
+            return {one[0] for one in found}
 
         return recall
-
-    def _recall_since_us(self, store: StreamStore) -> int | None:
-        """From when on an id may have been taken before this process began; None when nothing was."""
-        row = self._cursor.execute(
-            f"SELECT epoch_us(min(ingested_at)) FROM (SELECT ingested_at FROM {store.tables.sealed}"  # noqa: S608
-            f" ORDER BY ingested_at DESC LIMIT {WINDOW_EVENTS})"
-        ).fetchone()
-        oldest = row[0] if row else None
-        return None if oldest is None else min(oldest, self._clock_us() - WINDOW_US)
 
     # Showing
 

@@ -3,33 +3,17 @@
 import threading
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import duckdb
 
+from cordwood.engines.duckdb.chunk import Chunk, is_about_a_value
 from cordwood.engines.duckdb.journal import Record
-from cordwood.engines.duckdb.session import ROW_GROUP_ROWS, Session
+from cordwood.engines.duckdb.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.tables import StreamTables
 from cordwood.engines.engine import StreamFacts
 from cordwood.model.event import Event
 from cordwood.model.shape import Kinds, Path, Shape, ValueKind
-
-
-@dataclass(slots=True)
-class Chunk:
-    """Neighbouring events that are sealed together."""
-
-    first: int
-    events: list[Event] = field(default_factory=list)
-    received_us: list[int] = field(default_factory=list)
-
-    @property
-    def end(self) -> int:
-        return self.first + len(self.events)
-
-    def take(self, record: Record, count: int) -> None:
-        self.events += record.events[:count]
-        self.received_us += [record.received_us] * min(count, len(record.events))
+from cordwood.model.stream import Stream
 
 
 class StreamStore:
@@ -39,13 +23,13 @@ class StreamStore:
     `turn` guards all of them, and the moment in which a chunk goes from memory to the file.
     """
 
-    def __init__(self, session: Session, name: str) -> None:
-        self.name = name
-        self.tables = StreamTables(name)
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.name = stream.name
+        self.tables = StreamTables(stream.name)
         self.shape = Shape()
         self.tail = 0
         self.turn = threading.Condition(threading.RLock())
-        self._session = session
         self._waiting: deque[Record] = deque()
         self._in_flight: list[Chunk] = []
         self._hot_first = 0
@@ -131,10 +115,20 @@ class StreamStore:
             chunk.take(record, len(record.events))
         if not self.has_hot:
             self._hot_first = chunk.first
-        insert(cursor, self.tables.insert_events(self.tables.hot), chunk)
+        self._insert_hot(chunk, cursor)
         if self._hot_first == chunk.first:
             cursor.execute(self.tables.create_view(with_hot=True))
         self._hot_end = chunk.end
+
+    def _insert_hot(self, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
+        statement = self.tables.insert_events(self.tables.hot)
+        try:
+            chunk.insert(cursor, statement)
+        except duckdb.Error as problem:
+            if not is_about_a_value(problem):
+                raise
+            chunk.mend(cursor)
+            chunk.insert(cursor, statement)
 
     def _hidden_in_flight(self) -> bool:
         return any(not (self._hot_first <= one.first and one.end <= self._hot_end) for one in self._in_flight)
@@ -166,11 +160,7 @@ class StreamStore:
         """The chunk could not be sealed: its events wait again, where they stood."""
         with self.turn:
             self._in_flight.remove(chunk)
-            records = [
-                Record(self.name, chunk.first + place, received, [event])
-                for place, (event, received) in enumerate(zip(chunk.events, chunk.received_us, strict=True))
-            ]
-            self._waiting = deque(sorted([*records, *self._waiting], key=lambda record: record.first))
+            self._waiting = deque(sorted([*chunk.records(self.name), *self._waiting], key=lambda record: record.first))
             self.turn.notify_all()
 
     def seal(self, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
@@ -178,7 +168,7 @@ class StreamStore:
         unsaved = self._take_unsaved()
         cursor.execute("BEGIN")
         try:
-            insert(cursor, self.tables.insert_events(self.tables.sealed), chunk)
+            chunk.insert(cursor, self.tables.insert_events(self.tables.sealed))
             cursor.execute(
                 "INSERT INTO store.cordwood.sealed VALUES ($stream, $first, $last)",
                 {"stream": self.name, "first": chunk.first, "last": chunk.end},
@@ -191,6 +181,31 @@ class StreamStore:
             _roll_back(cursor)
             self.learn(unsaved)
             raise
+
+    # Sweeping
+
+    def sweep(self, now_us: int, cursor: duckdb.DuckDBPyConnection) -> int:
+        """Drop the events that the stream no longer keeps; return how many went."""
+        before_us = self._keeps_from_us(now_us, cursor)
+        if before_us is None or (self.facts.oldest_us or now_us) >= before_us:
+            return 0
+        while chunk := self.take_chunk(whole_groups_only=False):
+            self.seal(chunk, cursor)
+        row = cursor.execute(self.tables.delete_before(), {"before": before_us}).fetchone()
+        gone = int(row[0]) if row else 0
+        if gone:
+            self.count_sealed(cursor)
+        return gone
+
+    def _keeps_from_us(self, now_us: int, cursor: duckdb.DuckDBPyConnection) -> int | None:
+        bounds = []
+        if self.stream.retention_seconds is not None:
+            bounds.append(now_us - round(self.stream.retention_seconds * 1e6))
+        most = self.stream.max_events
+        if most is not None and self.facts.events > most:
+            row = cursor.execute(self.tables.time_of_newest(), {"rank": most}).fetchone()
+            bounds += row or []
+        return max(bounds, default=None)
 
     def _take_unsaved(self) -> Kinds:
         with self.turn:
@@ -212,23 +227,6 @@ class StreamStore:
             cursor.execute(self.tables.create_empty_hot())
             self._hot_first = self._hot_end = 0
         self.turn.notify_all()
-
-
-def insert(cursor: duckdb.DuckDBPyConnection, statement: str, chunk: Chunk) -> None:
-    events: Sequence[Event] = chunk.events
-    cursor.execute(
-        statement,
-        {
-            "i": [event.id for event in events],
-            "t": [event.timestamp_us for event in events],
-            "e": [event.event_message for event in events],
-            "p": [event.project for event in events],
-            "m": [event.metadata for event in events],
-            "x": [event.extras for event in events],
-            "r": chunk.received_us,
-            "f": [event.timestamp_inferred for event in events],
-        },
-    )
 
 
 def _cut(record: Record, count: int) -> Record:

@@ -52,6 +52,25 @@ class StreamTables:
     def count_sealed(self) -> str:
         return f"SELECT count(*), epoch_us(max(timestamp)), epoch_us(min(timestamp)) FROM {self.sealed}"  # noqa: S608
 
+    def delete_before(self) -> str:
+        return f"DELETE FROM {self.sealed} WHERE timestamp < make_timestamptz($before)"  # noqa: S608
+
+    def time_of_newest(self) -> str:
+        """The time of the event of that rank, the newest being the first."""
+        return f"SELECT epoch_us(timestamp) FROM {self.sealed} ORDER BY timestamp DESC LIMIT 1 OFFSET $rank - 1"  # noqa: S608
+
+    def recall(self) -> str:
+        return (
+            f"SELECT id FROM {self.sealed} WHERE ingested_at >= make_timestamptz($since)"  # noqa: S608
+            " AND id IN (SELECT unnest($ids))"
+        )
+
+    def oldest_of_newest(self) -> str:
+        return (
+            f"SELECT epoch_us(min(ingested_at)) FROM (SELECT ingested_at FROM {self.sealed}"  # noqa: S608
+            " ORDER BY ingested_at DESC LIMIT $events)"
+        )
+
     def pin(self) -> str:
         """Reads nothing; a transaction that has run it sees both tables as they are now."""
         return f"SELECT 1 FROM (FROM {self.sealed} LIMIT 0), (FROM {self.hot} LIMIT 0)"  # noqa: S608 - our own names

@@ -1,0 +1,75 @@
+"""Neighbouring events of a stream that go into a table together."""
+
+from dataclasses import dataclass, field
+
+import duckdb
+import msgspec
+
+from cordwood.engines.duckdb.journal import Record
+from cordwood.model.event import Event
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(slots=True)
+class Chunk:
+    """`first` is the number of its first event in the stream."""
+
+    first: int
+    events: list[Event] = field(default_factory=list)
+    received_us: list[int] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.events)
+
+    def take(self, record: Record, count: int) -> None:
+        self.events += record.events[:count]
+        self.received_us += [record.received_us] * min(count, len(record.events))
+
+    def records(self, stream: str) -> list[Record]:
+        """What the chunk was taken from, an event a record."""
+        return [
+            Record(stream, self.first + place, received, [event])
+            for place, (event, received) in enumerate(zip(self.events, self.received_us, strict=True))
+        ]
+
+    def insert(self, cursor: duckdb.DuckDBPyConnection, statement: str) -> None:
+        """Run a statement of `StreamTables.insert_events`."""
+        cursor.execute(
+            statement,
+            {
+                "i": [event.id for event in self.events],
+                "t": [event.timestamp_us for event in self.events],
+                "e": [event.event_message for event in self.events],
+                "p": [event.project for event in self.events],
+                "m": [event.metadata for event in self.events],
+                "x": [event.extras for event in self.events],
+                "r": self.received_us,
+                "f": [event.timestamp_inferred for event in self.events],
+            },
+        )
+
+    def mend(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Where the engine cannot read an event's JSON, keep it as text: the event stays, and so do the others."""
+        for place, event in enumerate(self.events):
+            if not (_is_readable(cursor, event.metadata) and _is_readable(cursor, event.extras)):
+                self.events[place] = msgspec.structs.replace(
+                    event, metadata=_as_text(event.metadata), extras=_encode({"unreadable": event.extras}).decode()
+                )
+
+
+def is_about_a_value(problem: duckdb.Error) -> bool:
+    return isinstance(problem, duckdb.ConversionException | duckdb.InvalidInputException)
+
+
+def _is_readable(cursor: duckdb.DuckDBPyConnection, text: str | None) -> bool:
+    try:
+        cursor.execute("SELECT variant_typeof($text::JSON::VARIANT)", {"text": text}).fetchall()
+    except duckdb.Error:
+        return False
+    return True
+
+
+def _as_text(text: str | None) -> str | None:
+    return None if text is None else _encode(text).decode()

@@ -1,0 +1,53 @@
+"""Renders an event's value as BigQuery's records: every object but an array's element in an array of one."""
+
+import re
+
+import msgspec
+
+_decoder = msgspec.json.Decoder()
+_encoder = msgspec.json.Encoder()
+
+
+def as_records(text: str) -> msgspec.Raw:
+    """`text` is JSON as DuckDB prints it, which knows infinite numbers."""
+    if "{" not in text and "I" not in text and "N" not in text:
+        return msgspec.Raw(text.encode())
+    try:
+        return msgspec.Raw(_encoder.encode(_wrapped(_decoder.decode(text))))
+    except (msgspec.DecodeError, RecursionError):
+        return msgspec.Raw(_wrapped_text(text).encode())
+
+
+def _wrapped(value: object) -> object:
+    if isinstance(value, dict):
+        return [_opened(value)]
+    if isinstance(value, list):
+        return [_opened(one) if isinstance(one, dict) else _wrapped(one) for one in value]
+    return value
+
+
+def _opened(record: dict[str, object]) -> dict[str, object]:
+    return {key: _wrapped(one) if isinstance(one, dict | list) else one for key, one in record.items()}
+
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]|-?Infinity|NaN')
+
+
+def _wrapped_text(text: str) -> str:
+    """The same without taking the text apart: for what is nested too deeply, or holds what JSON does not know."""
+    closers: list[str] = []
+
+    def told(token: re.Match[str]) -> str:
+        mark = token[0]
+        if mark == "{":
+            is_element = bool(closers) and closers[-1] == "]"
+            closers.append("}" if is_element else "}]")
+            return mark if is_element else "[{"
+        if mark == "[":
+            closers.append("]")
+            return mark
+        if mark in "}]":
+            return closers.pop()
+        return mark if mark.startswith('"') else f'"{mark}"'
+
+    return _TOKEN.sub(told, text)

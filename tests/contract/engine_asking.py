@@ -1,0 +1,44 @@
+"""Asks an engine in BigQuery's words, through the compiler, as the journeys do."""
+
+from collections.abc import Callable
+from uuid import UUID, uuid5
+
+from cordwood.engines.engine import AnswerLimits, Cancel, Engine
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.event import Batch, Event
+from cordwood.model.rows import Row, Rows
+from cordwood.model.stream import Stream
+from cordwood.sql.bind import bind
+from cordwood.sql.compile import compile_saved, read_endpoint
+
+NOW_US = 1_700_000_000_000_000
+LIMITS = AnswerLimits(max_rows=10_000, seconds=20.0)
+
+
+class NobodyPulls:
+    def on_pull(self, stop: Callable[[], None]) -> None: ...
+
+
+NOBODY = NobodyPulls()
+
+
+def stream(name: str = "s", **settings: float) -> Stream:
+    return Stream(name, uuid5(UUID(int=7), name), **settings)  # type: ignore[arg-type]
+
+
+def batch(*events: Event, to: str = "s", received_us: int = NOW_US) -> Batch:
+    return Batch(to, events, received_us)
+
+
+def ask(engine: Engine, sql: str, limits: AnswerLimits = LIMITS, cancel: Cancel = NOBODY) -> Rows:
+    program = read_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=1_000_000))
+    statement = compile_saved(program, engine.target, engine.shapes())
+    return engine.answer(bind(statement, {}, NOW_US, engine.is_regex), limits, cancel)
+
+
+def rows(engine: Engine, sql: str, limits: AnswerLimits = LIMITS, cancel: Cancel = NOBODY) -> list[Row]:
+    return [row for part in ask(engine, sql, limits, cancel).batches for row in part]
+
+
+def ids(engine: Engine, of: str = "s") -> list[str]:
+    return sorted(str(row[0]) for row in rows(engine, f"select id from `{of}`"))

@@ -1,0 +1,223 @@
+"""What every engine must do, whatever it is made of."""
+
+import json
+import threading
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from cordwood.engines.engine import AnswerLimits, Appended, Engine
+from cordwood.errors import Cancelled, Fault, OutOfTime
+from cordwood.model.datatype import Kind
+from cordwood.model.event import Batch, Event
+from cordwood.model.shape import Kinds, ValueKind
+from tests.contract.engine_asking import NOW_US, ask, batch, ids, rows, stream
+
+SLOW = "select count(*) as n from unnest(generate_array(1, 100000)) as a cross join unnest(generate_array(1, 100000)) as b where mod(a * b, 7) = 3"
+
+
+def event(id_: str, metadata: object = None, **fields: object) -> Event:
+    text = None if metadata is None else json.dumps(metadata)
+    return Event(id_, NOW_US, metadata=text, **fields)  # type: ignore[arg-type]
+
+
+def test_what_was_appended_is_in_the_next_answer(engine: Engine) -> None:
+    for number in range(5):
+        assert engine.append([batch(event(f"e{number}"))]) == [Appended(1, 0)]
+        assert ids(engine) == [f"e{one}" for one in range(number + 1)]
+
+
+def test_every_field_comes_back_as_it_was_given(engine: Engine) -> None:
+    engine.append(
+        [
+            batch(
+                Event(
+                    "a",
+                    NOW_US - 1,
+                    "a message",
+                    "proj",
+                    '{"x":[1,{"y":"z"}]}',
+                    '{"app":"web"}',
+                    timestamp_inferred=True,
+                )
+            )
+        ]
+    )
+    (row,) = rows(
+        engine, "select id, timestamp, event_message, project, metadata, app, ingested_at, timestamp_inferred from `s`"
+    )
+    texts = [bytes(cell).decode() if isinstance(cell, msgspec.Raw) else cell for cell in row]
+    assert texts == ["a", NOW_US - 1, "a message", "proj", '[{"x":[1,{"y":"z"}]}]', '"web"', NOW_US, True]
+
+
+def test_an_event_of_nothing_is_stored(engine: Engine) -> None:
+    engine.append([batch(Event("a", NOW_US))])
+    assert rows(engine, "select event_message, project, metadata from `s`") == [(None, None, None)]
+
+
+def test_streams_do_not_see_each_other(engine: Engine) -> None:
+    engine.append([batch(event("a")), batch(event("a"), to="other.stream-2")])
+    assert ids(engine) == ids(engine, "other.stream-2") == ["a"]
+
+
+def test_the_first_event_of_an_id_stays(engine: Engine) -> None:
+    engine.append([batch(event("a", event_message="first"))])
+    assert engine.append([batch(event("a", event_message="second"), event("b"))]) == [Appended(1, 1)]
+    assert rows(engine, "select event_message from `s` where id = 'a'") == [("first",)]
+
+
+def test_an_id_twice_in_one_append_is_stored_once(engine: Engine) -> None:
+    assert engine.append([batch(event("a"), event("a"), event("b")), batch(event("b"), event("c"))]) == [
+        Appended(2, 1),
+        Appended(1, 1),
+    ]
+    assert ids(engine) == ["a", "b", "c"]
+
+
+def test_a_duplicate_is_known_among_a_hundred_thousand(engine: Engine) -> None:
+    for start in range(0, 100_000, 20_000):
+        engine.append([batch(*[event(f"e{number}") for number in range(start, start + 20_000)])])
+    assert engine.append([batch(event("e0"), event("e99999"), event("new"))]) == [Appended(1, 2)]
+    assert rows(engine, "select count(*), count(distinct id) from `s`") == [(100_001, 100_001)]
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        '{"a":"x\\u0000y","b\\u0000":1}',
+        '{"k":1,"k":2}',
+        '{"n":123456789012345678901234567890,"f":1e400,"m":-0.0,"u":18446744073709551615}',
+        '{"":{"":[[],{},null]}}',
+        '{"A":1,"a":2}',
+        '"text"',
+        "7",
+        "[]",
+        "true",
+        '{"a":' * 400 + "1" + "}" * 400,
+        "{broken",
+    ],
+)
+def test_no_metadata_sinks_its_batch(engine: Engine, metadata: str) -> None:
+    assert engine.append([batch(event("a"), Event("odd", NOW_US, metadata=metadata), event("b"))]) == [Appended(3, 0)]
+    assert ids(engine) == ["a", "b", "odd"]
+    for row in rows(engine, "select metadata from `s` where id = 'odd'"):
+        assert isinstance(row[0], msgspec.Raw)
+        json.loads(bytes(row[0]))
+
+
+def test_answers_are_cut_at_their_rows_and_say_so(engine: Engine) -> None:
+    engine.append([batch(*[event(f"e{number}") for number in range(2500)])])
+    for most, truncated in ((2499, True), (2500, False), (2501, False), (1000, True), (1, True)):
+        answer = ask(engine, "select id from `s`", AnswerLimits(most, 20.0))
+        assert sum(map(len, answer.batches)) == min(most, 2500)
+        assert answer.truncated is truncated
+
+
+def test_an_answer_without_rows_has_its_columns(engine: Engine) -> None:
+    answer = ask(engine, "select id, timestamp from `s`")
+    assert [(column.name, column.datatype.kind) for column in answer.columns] == [
+        ("id", Kind.STRING),
+        ("timestamp", Kind.TIMESTAMP),
+    ]
+    assert [row for part in answer.batches for row in part] == []
+
+
+@pytest.mark.parametrize(
+    ("expression", "cell"),
+    [
+        ("timestamp_micros(1700000000123456)", 1_700_000_000_123_456),
+        ("datetime '2023-01-02 03:04:05'", "2023-01-02T03:04:05"),
+        ("datetime '2023-01-02 03:04:05.5'", "2023-01-02T03:04:05.500000"),
+        ("date '2023-01-02'", "2023-01-02"),
+        ("time '03:04:05'", "03:04:05"),
+        ("b'abc'", "YWJj"),
+        ("9007199254740993", 9_007_199_254_740_993),
+        ("cast('nan' as float64)", "NaN"),
+        ("cast('-inf' as float64)", "-Infinity"),
+        ("1.5", 1.5),
+        ("true", True),
+        ("cast(null as string)", None),
+        ("[1, 2]", "[1,2]"),
+        ("[struct(1 as a, struct('x' as c) as b)]", '[{"a":1,"b":[{"c":"x"}]}]'),
+        ("struct(1 as a)", '[{"a":1}]'),
+        ("[timestamp_micros(1)]", "[1]"),
+        ("cast('1.50' as numeric)", "1.5"),
+    ],
+)
+def test_cells_are_in_answer_form(engine: Engine, expression: str, cell: object) -> None:
+    ((found,),) = rows(engine, f"select {expression} as x from unnest([1])")
+    assert (bytes(found).decode() if isinstance(found, msgspec.Raw) else found) == cell
+
+
+def test_a_question_is_stopped_when_its_time_is_up(engine: Engine) -> None:
+    with pytest.raises(OutOfTime, match=r"0\.2 s"):
+        rows(engine, SLOW, AnswerLimits(10, 0.2))
+    assert ids(engine) == []
+
+
+def test_a_question_is_stopped_when_nobody_waits(engine: Engine) -> None:
+    class PulledSoon:
+        def on_pull(self, stop: Callable[[], None]) -> None:
+            threading.Timer(0.2, stop).start()
+
+    with pytest.raises(Cancelled):
+        rows(engine, SLOW, cancel=PulledSoon())
+
+
+def test_a_bad_value_is_the_questions_fault_and_hides_the_engine(engine: Engine) -> None:
+    with pytest.raises(Fault) as fault:
+        rows(engine, "select cast('x' as int64) as n from unnest([1])")
+    assert fault.value.code == "query.value"
+    assert "Conversion Error" not in fault.value.message
+
+
+def test_shapes_and_facts_are_up_to_the_last_append(engine: Engine) -> None:
+    learnt: Kinds = {("metadata", "a"): frozenset({ValueKind.NUMBER})}
+    before = engine.shapes()["s"].version
+    engine.append([Batch("s", [event("a", {"a": 1})], NOW_US, learnt)])
+    assert engine.shapes()["s"].kinds == learnt
+    assert engine.shapes()["s"].version > before
+    facts = engine.facts()["s"]
+    assert (facts.events, facts.newest_us, facts.oldest_us) == (1, NOW_US, NOW_US)
+
+
+@pytest.mark.parametrize("pattern", ["a.*b", "", "(?i)x", r"\d+$", "[[:alpha:]]"])
+def test_regular_expressions_are_known(engine: Engine, pattern: str) -> None:
+    assert engine.is_regex(pattern) is None
+
+
+@pytest.mark.parametrize("pattern", ["(", "a{2,1}", "(?<!x)y", r"\1", "[z-a]"])
+def test_what_is_no_regular_expression_is_said_why(engine: Engine, pattern: str) -> None:
+    assert engine.is_regex(pattern)
+
+
+def test_events_past_their_retention_go(engine: Engine) -> None:
+    engine.prepare([stream("s", retention_seconds=60.0)])
+    old = [Event(f"old{number}", NOW_US - 61_000_000) for number in range(3)]
+    engine.append([batch(*old, event("young"))])
+    assert engine.sweep(NOW_US) == 3
+    assert ids(engine) == ["young"]
+    assert engine.facts()["s"].events == 1
+
+
+def test_readers_never_see_an_event_twice_or_miss_one_while_others_append(engine: Engine) -> None:
+    done = threading.Event()
+    appended = [0]
+
+    def append() -> None:
+        for start in range(0, 60_000, 3_000):
+            engine.append([batch(*[event(f"e{number}", {"n": number}) for number in range(start, start + 3_000)])])
+            appended[0] = start + 3_000
+        done.set()
+
+    writer = threading.Thread(target=append)
+    writer.start()
+    while not done.is_set():
+        before = appended[0]
+        ((count, distinct),) = rows(engine, "select count(*), count(distinct id) from `s`")
+        assert count == distinct
+        assert isinstance(count, int)
+        assert count >= before
+    writer.join()
+    assert rows(engine, "select count(*), count(distinct id) from `s`") == [(60_000, 60_000)]
