@@ -1,0 +1,1 @@
+"""Benchmarks: `make bench` starts a real service, fills it, asks it, and compares with what was measured before."""
