@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from sqlglot import exp
 
 from cordwood.errors import AmbiguousName, UnknownName
-from cordwood.model.shape import Path
+from cordwood.model.shape import Path, ValueKind
 from cordwood.sql.nodes import event_path, is_event_path, path_steps, path_value
 from cordwood.sql.records import below
 from cordwood.sql.resolve.work import Work

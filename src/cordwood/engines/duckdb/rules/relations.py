@@ -75,9 +75,20 @@ def _align(select: exp.Expr, at: int, datatype: Datatype) -> None:
     value.replace(cast)
 
 
+def _join(node: exp.Expr) -> exp.Expr:
+    """An outer join of an array needs no condition in BigQuery."""
+    bare = node.args.get("on") is None and not node.args.get("using")
+    if bare and node.args.get("side"):
+        node.set("on", exp.true())
+    elif bare and node.args.get("kind") == "INNER":
+        node.set("kind", "CROSS")
+    return node
+
+
 MEANING = Meaning(
     nodes={
         exp.Unnest: _unnest,
+        exp.Join: _join,
         exp.Union: _set_operation,
         exp.Except: _set_operation,
         exp.Intersect: _set_operation,

@@ -107,10 +107,15 @@ def is_null(node: exp.Expr | None) -> bool:
 def is_simple(node: exp.Expr) -> bool:
     """Whether writing it twice costs nothing."""
     if is_fragment(node):
-        return template_of(node) in _CHEAP and all(map(is_simple, node.expressions[1:])) or len(node.expressions) == 1
+        return _is_cheap(template_of(node)) and all(map(is_simple, node.expressions[1:]))
     return isinstance(node, (exp.Column, exp.Literal, exp.Null, exp.Parameter, exp.Boolean)) or (
         isinstance(node, (exp.Cast, exp.Neg, exp.Paren, exp.Dot)) and is_simple(node.this)
     )
+
+
+def _is_cheap(template: str) -> bool:
+    """A cast, a path into an event, or no more than a word."""
+    return template in _CHEAP or template.startswith('{0}."') or "(" not in template
 
 
 _CHEAP: Final = frozenset(
