@@ -5,6 +5,7 @@ import re
 import pytest
 
 from cordwood import errors
+from cordwood.web.problems import status_of
 from tests.architecture.tree import ROOT, texts_under
 
 REFERENCE = ROOT / "docs" / "reference" / "errors.md"
@@ -16,8 +17,8 @@ def leaves(family: type[errors.Fault] = errors.Fault) -> list[type[errors.Fault]
 
 
 @pytest.mark.parametrize("fault", leaves(), ids=lambda fault: fault.code)
-def test_the_code_is_documented(fault: type[errors.Fault]) -> None:
-    assert f"`{fault.code}`" in REFERENCE.read_text()
+def test_the_code_is_documented_with_its_status(fault: type[errors.Fault]) -> None:
+    assert f"| `{fault.code}` | {status_of(fault(''))} |" in REFERENCE.read_text()
 
 
 @pytest.mark.parametrize("fault", leaves(), ids=lambda fault: fault.code)
