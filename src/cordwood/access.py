@@ -10,6 +10,7 @@ from cordwood.catalog.keys import Keys, digest
 from cordwood.errors import BadKey, Forbidden, NoKey
 from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
+from cordwood.model.key import Key
 from cordwood.model.stream import Stream
 
 ANONYMOUS = Caller(key_id="anonymous", scopes=frozenset())
@@ -42,7 +43,7 @@ class Access:
         signed: SignedKeys | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._keys = keys
+        self.keys = keys
         self._fixed = tuple(fixed)
         self._signed = signed
         self._clock = clock
@@ -66,6 +67,10 @@ class Access:
             return ANONYMOUS
         return known if may_query(known, endpoint) else ANONYMOUS
 
+    def stored(self, presented: str) -> Key | None:
+        """The stored key that this is, whether it is in force or not."""
+        return self.keys.find(digest(presented))
+
     def _known(self, presented: str) -> Caller | None:
         presented_digest = digest(presented)
         return (
@@ -80,10 +85,10 @@ class Access:
         return found[0] if found else None
 
     def _stored_caller(self, presented_digest: str) -> Caller | None:
-        key = self._keys.find(presented_digest)
+        key = self.keys.find(presented_digest)
         if key is None or (key.terms.expires_at is not None and key.terms.expires_at <= self._clock()):
             return None
-        self._keys.note_use(key.id)
+        self.keys.note_use(key.id)
         terms = key.terms
         return Caller(key.id, terms.scopes, terms.pins, terms.rate_per_second, terms.redact_always)
 

@@ -95,6 +95,21 @@ class BadParameter(RequestFault):
     code = "request.bad-parameter"
 
 
+class BadTerms(RequestFault):
+    """A key's terms cannot be meant; `field` is the one that is wrong, `problem` what is wrong with it."""
+
+    code = "request.bad-terms"
+
+    def __init__(self, field: str, problem: str, *, hint: str | None = None) -> None:
+        super().__init__(f"{field} {problem}.", hint=hint)
+        self.field = field
+        self.problem = problem
+
+
+class UnknownKey(RequestFault):
+    code = "request.unknown-key"
+
+
 class BadBody(RequestFault):
     code = "request.bad-body"
 

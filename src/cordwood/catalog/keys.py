@@ -31,7 +31,7 @@ class Keys(Protocol):
     def find(self, secret_digest: str) -> Key | None:
         """The key in force with that digest. Changes by another process must show within a second."""
 
-    def keys(self) -> Sequence[Key]:
+    def in_force(self) -> Sequence[Key]:
         """All keys in force, oldest first."""
 
     def create(self, terms: Terms) -> NewKey:

@@ -53,7 +53,7 @@ class SQLiteKeys:
             self._look()
             return self._by_digest.get(secret_digest)
 
-    def keys(self) -> Sequence[Key]:
+    def in_force(self) -> Sequence[Key]:
         with self._lock:
             self._read()
             now = self._clock()
@@ -69,7 +69,7 @@ class SQLiteKeys:
 
     def rotate(self, key_id: str, grace_seconds: float) -> NewKey | None:
         with self._changing() as database:
-            old = next((key for key in self.keys() if key.id == key_id), None)
+            old = next((key for key in self.in_force() if key.id == key_id), None)
             if old is None:
                 return None
             new = _insert(database, old.terms, self._clock())

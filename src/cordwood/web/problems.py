@@ -19,6 +19,8 @@ STATUSES: Mapping[type[Fault], int] = {
     errors.UnknownEndpoint: 404,
     errors.UnknownStream: 404,
     errors.UnknownRoute: 404,
+    errors.UnknownKey: 404,
+    errors.BadTerms: 422,
     errors.BadMethod: 405,
     errors.NotAcceptable: 406,
     errors.TooLarge: 413,
@@ -79,6 +81,8 @@ def problem(fault: Fault, request_id: str) -> dict[str, Any]:
         error |= {"line": fault.span.line, "column": fault.span.column}
     if fault.hint:
         error["hint"] = fault.hint
+    # The incumbent's shape of a failed validation, beside ours.
+    fields = {"errors": {fault.field: [fault.problem]}} if isinstance(fault, errors.BadTerms) else {}
     return {
         "type": f"urn:cordwood:error:{fault.code}",
         "title": TITLES[status],
@@ -86,6 +90,7 @@ def problem(fault: Fault, request_id: str) -> dict[str, Any]:
         "detail": fault.message,
         "instance": f"urn:cordwood:request:{request_id}",
         "error": error,
+        **fields,
     }
 
 

@@ -119,9 +119,9 @@ def test_a_grace_never_makes_a_key_live_longer(keys: SQLiteKeys, clock: Clock) -
 
 def test_keys_that_are_over_are_not_listed(keys: SQLiteKeys, clock: Clock) -> None:
     keys.create(Terms(frozenset({"query"}), expires_at=clock.now + 5))
-    assert len(keys.keys()) == 1
+    assert len(keys.in_force()) == 1
     clock.now += 5
-    assert keys.keys() == []
+    assert keys.in_force() == []
 
 
 def test_a_change_by_another_process_shows_within_a_second(keys: SQLiteKeys, file: Path) -> None:
@@ -141,13 +141,13 @@ def test_a_change_by_another_process_shows_within_a_second(keys: SQLiteKeys, fil
 
 def test_the_last_use_is_listed_and_outlives_the_process(keys: SQLiteKeys, file: Path, clock: Clock) -> None:
     new = keys.create(ALL)
-    assert keys.keys()[0].last_used_at is None
+    assert keys.in_force()[0].last_used_at is None
     clock.now += 60
     keys.note_use(new.key.id)
-    assert keys.keys()[0].last_used_at == clock.now
+    assert keys.in_force()[0].last_used_at == clock.now
     keys.write_uses()
     again = SQLiteKeys(file, clock)
-    assert again.keys()[0].last_used_at == clock.now
+    assert again.in_force()[0].last_used_at == clock.now
     again.close()
 
 

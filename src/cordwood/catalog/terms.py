@@ -1,0 +1,142 @@
+"""Reads the terms of a key as people write them, and warns of what they may not mean."""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cordwood.catalog.catalog import Catalog
+from cordwood.errors import BadTerms
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.key import Terms
+from cordwood.model.parameter import TextKind
+from cordwood.settings.units import read_duration, read_rate
+
+_PLAIN_SCOPES = ("private", "public", "ingest", "query")
+_TARGETED = {"ingest:source:": "stream", "ingest:collection:": "stream", "query:endpoint:": "endpoint"}
+_ANCHORED = re.compile(r"(?:\^|\\A)(?P<inside>.*)(?:(?<!\\)\$|\\z)", re.DOTALL)
+_LONGEST_NOTE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenTerms:
+    """Terms as they were written: a scope is a word of the wire, a duration and a rate have units."""
+
+    scopes: Sequence[str]
+    note: str = ""
+    pins: Mapping[str, str] = field(default_factory=dict)
+    expires_in: str | None = None
+    rate: str | None = None
+    redact_always: bool = False
+
+
+def read_terms(written: WrittenTerms, catalog: Catalog, now: float) -> Terms:
+    """BadTerms names the field that cannot be meant."""
+    return Terms(
+        scopes=frozenset(_scope(scope, catalog) for scope in _some(written.scopes)),
+        note=_note(written.note),
+        pins=_pins(written.pins),
+        rate_per_second=_unit("rate", read_rate, written.rate),
+        redact_always=written.redact_always,
+        expires_at=_expiry(written.expires_in, now),
+    )
+
+
+def warnings(terms: Terms, catalog: Catalog) -> Iterator[str]:
+    """A pin that is a pattern holds back only what it is written to hold back."""
+    for endpoint in catalog.endpoints():
+        for parameter in endpoint.parameters:
+            pin = terms.pins.get(parameter.name)
+            if (
+                pin is not None
+                and parameter.kind is TextKind.REGEX
+                and _reaches(terms, endpoint)
+                and not is_anchored(pin)
+            ):
+                yield (
+                    f"{parameter.name} is a pattern in {endpoint.name}, and {pin!r} is not anchored at both ends:"
+                    f" it also matches {pin + '2'!r}. Write it as ^…$."
+                )
+
+
+def read_duration_of(name: str, text: str | None) -> float | None:
+    """Seconds, or BadTerms that names the field."""
+    return _unit(name, read_duration, text)
+
+
+def is_anchored(pattern: str) -> bool:
+    """Whether the whole text must match: `^a$` does, `^a|b$` does not."""
+    found = _ANCHORED.fullmatch(pattern)
+    return found is not None and not _has_open_alternative(found["inside"])
+
+
+def _has_open_alternative(inside: str) -> bool:
+    depth, escaped, in_class = 0, False, False
+    for character in inside:
+        if escaped or character == "\\":
+            escaped = not escaped
+        elif in_class:
+            in_class = character != "]"
+        elif character == "|" and depth == 0:
+            return True
+        else:
+            in_class = character == "["
+            depth += {"(": 1, ")": -1}.get(character, 0)
+    return False
+
+
+def _some(scopes: Sequence[str]) -> Sequence[str]:
+    if not scopes:
+        raise BadTerms("scopes", "can't be blank")
+    return scopes
+
+
+def _scope(scope: str, catalog: Catalog) -> str:
+    if scope in _PLAIN_SCOPES:
+        return scope
+    prefix = next((prefix for prefix in _TARGETED if scope.startswith(prefix)), None)
+    if prefix is None:
+        known = ", ".join((*_PLAIN_SCOPES, *(f"{prefix}NAME" for prefix in _TARGETED)))
+        raise BadTerms("scopes", "contains unrecognized scope", hint=f"{scope!r} is none of: {known}.")
+    kind, target = _TARGETED[prefix], scope.removeprefix(prefix)
+    found = catalog.stream(target) if kind == "stream" else catalog.endpoint(target)
+    if found is None:
+        raise BadTerms("scopes", f"names an unknown {kind}", hint=f"There is no {kind} {target!r}.")
+    # A scope is a word: names with spaces are kept by their id.
+    return scope if target.split() == [target] else f"{prefix}{found.id}"
+
+
+def _note(note: str) -> str:
+    if len(note) > _LONGEST_NOTE:
+        raise BadTerms("description", f"should be at most {_LONGEST_NOTE} character(s)")
+    return note
+
+
+def _pins(pins: Mapping[str, str]) -> dict[str, str]:
+    for name in pins:
+        if not name.isidentifier():
+            raise BadTerms("pins", "must name parameters", hint=f"{name!r} is no parameter's name.")
+    return dict(pins)
+
+
+def _expiry(expires_in: str | None, now: float) -> float | None:
+    seconds = _unit("expires_in", read_duration, expires_in)
+    if seconds is None:
+        return None
+    if not 0 < seconds < math.inf:
+        raise BadTerms("expires_in", "must be more than 0")
+    return now + seconds
+
+
+def _unit(name: str, read: Callable[[str], float], text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        return read(text)
+    except ValueError as problem:
+        raise BadTerms(name, "is invalid", hint=f"{problem}.") from problem
+
+
+def _reaches(terms: Terms, endpoint: Endpoint) -> bool:
+    names = {f"query:endpoint:{endpoint.name}", f"query:endpoint:{endpoint.id}"}
+    return bool(terms.scopes & ({"private", "query"} | names))

@@ -1,0 +1,27 @@
+"""The audit: a line for whoever is refused, and for every change of who may do what."""
+
+from cordwood.errors import BadKey, Fault, Forbidden, NoKey, RateExceeded
+from cordwood.model.key import Terms
+from cordwood.observe.observation import Audited
+from cordwood.observe.observer import Observer
+from cordwood.web.asgi import Request
+
+_REFUSALS = (NoKey, BadKey, Forbidden, RateExceeded)
+
+
+def audit_refusal(observer: Observer, request: Request, fault: Fault) -> None:
+    """A line when the fault is about the key; faults of other kinds are nobody's refusal."""
+    if isinstance(fault, _REFUSALS):
+        observer.note(_line(request, "refused", f"{fault.code}: {fault.message}"))
+
+
+def audit_key_change(
+    observer: Observer, request: Request, action: str, key_id: str, terms: Terms | None = None
+) -> None:
+    scopes = f" ({' '.join(sorted(terms.scopes))})" if terms else ""
+    observer.note(_line(request, f"key.{action}", f"key {key_id}{scopes}"))
+
+
+def _line(request: Request, action: str, subject: str) -> Audited:
+    key = request.facts.get("key")
+    return Audited(action=action, key=key if isinstance(key, str) else "", subject=subject, request_id=request.id)

@@ -1,0 +1,138 @@
+"""Keys over HTTP, for who has a private one: list, create, rotate, revoke."""
+
+import asyncio
+import re
+import time
+from datetime import UTC, datetime
+from typing import TypeVar
+
+import msgspec
+
+from cordwood.access import require_management
+from cordwood.catalog.keys import NewKey
+from cordwood.catalog.terms import WrittenTerms, read_duration_of, read_terms, warnings
+from cordwood.errors import BadBody, UnknownKey
+from cordwood.model.key import Key
+from cordwood.observe.observer import Observer
+from cordwood.settings.units import show_rate
+from cordwood.web.asgi import Request, Response
+from cordwood.web.audit import audit_key_change
+from cordwood.web.body import read_body
+from cordwood.web.credentials import presented
+from cordwood.web.options import WebOptions
+from cordwood.web.problems import JSON
+from cordwood.web.standing import Rooms
+from cordwood.web.texts import pairs
+
+T = TypeVar("T")
+
+KEY_ADDRESS = re.compile(rb"/api/access-tokens/([^/]+)")
+ROTATE_ADDRESS = re.compile(rb"/api/access-tokens/([^/]+)/rotate")
+
+
+class Asked(msgspec.Struct):
+    """What a body may say of a new key; anything else in it is ignored, a token of the asker's choice above all."""
+
+    scopes: str | list[str] = "public"
+    description: str | None = None
+    pins: dict[str, str] = {}
+    expires_in: str | int | float | None = None
+    rate: str | None = None
+    redact: bool | str | None = None
+
+    def written(self) -> WrittenTerms:
+        scopes = self.scopes.split() if isinstance(self.scopes, str) else self.scopes
+        expires_in = self.expires_in if isinstance(self.expires_in, str | None) else f"{self.expires_in:.6f}s"
+        redact = self.redact in (True, "always", "true")
+        return WrittenTerms(scopes, self.description or "", self.pins, expires_in, self.rate, redact_always=redact)
+
+
+class AskedRotation(msgspec.Struct):
+    """How long the old key goes on."""
+
+    grace: str | None = None
+
+
+async def list_keys(request: Request, rooms: Rooms) -> Response:
+    _require_private(request, rooms)
+    return _json(200, [_told(key) for key in rooms.access.keys.in_force()])
+
+
+async def create_key(request: Request, rooms: Rooms, options: WebOptions, observer: Observer) -> Response:
+    _require_private(request, rooms)
+    asked = _read(await read_body(request, options), Asked)
+    terms = read_terms(asked.written(), rooms.catalog, time.time())
+    new = await asyncio.to_thread(rooms.access.keys.create, terms)
+    audit_key_change(observer, request, "created", new.key.id, terms)
+    return _shown_once(new, rooms)
+
+
+async def rotate_key(request: Request, rooms: Rooms, options: WebOptions, observer: Observer, key_id: str) -> Response:
+    _require_private(request, rooms)
+    asked = _read(await read_body(request, options), AskedRotation)
+    grace_seconds = read_duration_of("grace", asked.grace) or 0.0
+    new = await asyncio.to_thread(rooms.access.keys.rotate, key_id, grace_seconds)
+    if new is None:
+        raise _unknown()
+    audit_key_change(observer, request, "rotated", key_id, new.key.terms)
+    return _shown_once(new, rooms)
+
+
+async def revoke_key(request: Request, rooms: Rooms, observer: Observer, key_id: str) -> Response:
+    """The key is named by its id, or by itself, as the incumbent's clients do."""
+    _require_private(request, rooms)
+    found = rooms.access.stored(key_id)
+    key_id = found.id if found else key_id
+    if not await asyncio.to_thread(rooms.access.keys.revoke, key_id):
+        raise _unknown()
+    audit_key_change(observer, request, "revoked", key_id)
+    return Response(204, [])
+
+
+def _require_private(request: Request, rooms: Rooms) -> None:
+    caller = rooms.access.who(presented(request, pairs(request.query_string, "query string")))
+    request.facts["key"] = caller.key_id
+    require_management(caller)
+
+
+def _read(body: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body or b"{}", type=kind)
+    except msgspec.DecodeError as problem:
+        raise BadBody(f"The body cannot be read: {problem}.") from problem
+
+
+def _unknown() -> UnknownKey:
+    return UnknownKey("There is no key of this id.")
+
+
+def _shown_once(new: NewKey, rooms: Rooms) -> Response:
+    told = _told(new.key) | {"token": new.secret, "warnings": list(warnings(new.key.terms, rooms.catalog))}
+    return _json(201, told)
+
+
+def _told(key: Key) -> dict[str, object]:
+    terms = key.terms
+    return {
+        "id": int(key.id),
+        "token": None,
+        "scopes": " ".join(sorted(terms.scopes)),
+        "description": terms.note,
+        "inserted_at": _time(key.created_at),
+        "pins": dict(terms.pins),
+        "expires_at": _time(terms.expires_at),
+        "rate": None if terms.rate_per_second is None else show_rate(terms.rate_per_second),
+        "redact": terms.redact_always,
+        "last_used_at": _time(key.last_used_at),
+    }
+
+
+def _time(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _json(status: int, told: object) -> Response:
+    # The answer that makes a key is the only place where it stands: nobody on the way may keep it.
+    return Response(status, [(b"content-type", JSON), (b"cache-control", b"no-store")], msgspec.json.encode(told))
