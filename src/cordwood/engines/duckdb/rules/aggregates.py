@@ -61,6 +61,8 @@ def _outer_nulls(node: exp.Expr, argument: _Argument) -> None:
 
 def _listed(argument: _Argument, *, skip_nulls: bool, value: str = "{0}") -> exp.Expr:
     """array_agg with all that it is told."""
+    if constant_int(argument.limit) == 0:
+        return fragment("CASE WHEN count({0}) < 0 THEN array_agg({0}) END", argument.value)
     parts = [argument.value]
     template = f"array_agg({'DISTINCT ' if argument.distinct else ''}{value}"
     if argument.order is not None:
@@ -280,7 +282,8 @@ def _plain(value: exp.Expr) -> exp.Expr:
 
 
 def _top(entries: str, missing: str, name: str, parts: list[exp.Expr]) -> exp.Expr:
-    sorted_ = f"list_sort(list_concat({entries}, {missing}), 'DESC', 'NULLS LAST')"
+    ranked = "struct_pack(n := _e.s IS NOT NULL, s := _e.s, v := _e.v)"
+    sorted_ = f"list_sort(list_transform(list_concat({entries}, {missing}), lambda _e: {ranked}), 'DESC')"
     shaped = f'list_transform(list_slice({sorted_}, 1, {{1}}), lambda _e: struct_pack("value" := _e.v, "{name}" := _e.s))'
     return fragment(f"CASE WHEN count(*) > 0 THEN {shaped} END", *parts)
 

@@ -165,6 +165,36 @@ def _interval_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     return once(f"({months}) || ' ' || date_part('day', @a) || ' ' || ({clock.replace('@s', seconds)})", value)
 
 
+_INTERVAL_PARTS: Final = (
+    r"^\s*(?:([+-]?)(\d+)-(\d+))?(?:(?:^|\s+)([+-]?\d+)(?:\s+|$))?\s*(?:([+-]?)(\d+):(\d+)(?::(\d+(?:\.\d+)?))?)?\s*$"
+)
+_ISO_PARTS: Final = (
+    r"^\s*P(?:(-?\d+)Y)?(?:(-?\d+)M)?(?:(-?\d+)W)?(?:(-?\d+)D)?(?:T(?:(-?\d+)H)?(?:(-?\d+)M)?(?:(-?[\d.,]+)S)?)?\s*$"
+)
+
+
+def _text_to_interval(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    """`Y-M D H:M:S`, each group with its sign, or ISO 8601's `P…T…`."""
+    number = "CAST(coalesce(nullif({}, ''), '0') AS {})".format
+    sign = "CASE WHEN {} = '-' THEN -1 ELSE 1 END".format
+    plain = f"to_months(CAST(({number('_p.y', 'BIGINT')} * 12 + {number('_p.m', 'BIGINT')}) * {sign('_p.s')} AS INT))"
+    plain += f" + to_days({number('_p.d', 'INT')}) + to_microseconds(CAST(({number('_p.h', 'BIGINT')} * 3600000000"
+    plain += f" + {number('_p.i', 'BIGINT')} * 60000000 + {number('_p.c', 'DECIMAL(18, 6)')} * 1000000) * {sign('_p.t')} AS BIGINT))"
+    iso = f"to_months(CAST({number('_p.y', 'BIGINT')} * 12 + {number('_p.m', 'BIGINT')} AS INT))"
+    iso += f" + to_days(CAST({number('_p.w', 'BIGINT')} * 7 + {number('_p.d', 'BIGINT')} AS INT))"
+    seconds = number("replace(_p.c, ',', '.')", "DECIMAL(18, 6)")
+    iso += f" + to_microseconds(CAST({number('_p.h', 'BIGINT')} * 3600000000 + {number('_p.i', 'BIGINT')} * 60000000"
+    iso += f" + {seconds} * 1000000 AS BIGINT))"
+    forms = (
+        (plain, _INTERVAL_PARTS, "['s', 'y', 'm', 'd', 't', 'h', 'i', 'c']"),
+        (iso, _ISO_PARTS, "['y', 'm', 'w', 'd', 'h', 'i', 'c']"),
+    )
+    read = [f"list_transform([regexp_extract(@a, '{pattern}', {names})], lambda _p: {body})[1]" for body, pattern, names in forms]
+    bad = fail(node, "Invalid INTERVAL value")
+    body = f"CASE WHEN @a IS NULL THEN NULL WHEN regexp_matches(@a, '{_ISO_PARTS}') THEN {read[1]}"
+    return once(f"{body} WHEN regexp_matches(@a, '{_INTERVAL_PARTS}') THEN {read[0]} ELSE {bad} END", value)
+
+
 def _formatted(node: exp.Expr, to: Datatype) -> exp.Expr:
     shape = constant_text(node.args["format"])
     if shape is None:
@@ -200,6 +230,7 @@ _CASTERS: Final[dict[tuple[Kind, Kind], Caster]] = {
     (Kind.STRING, Kind.FLOAT64): _text_to_float,
     (Kind.STRING, Kind.BYTES): _text_to_bytes,
     (Kind.STRING, Kind.DATE): _text_to_date,
+    (Kind.STRING, Kind.INTERVAL): _text_to_interval,
     (Kind.STRING, Kind.TIMESTAMP): _text_to_timestamp,
     (Kind.FLOAT64, Kind.INT64): _float_to_int,
     (Kind.NUMERIC, Kind.INT64): _float_to_int,

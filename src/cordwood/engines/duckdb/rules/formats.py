@@ -176,9 +176,9 @@ def _plain(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 _BYTES: Final = (
-    "'b\"' || coalesce(array_to_string(list_transform(regexp_extract_all(hex({0}), '..'), lambda _h: CASE"
+    "CASE WHEN {0} IS NULL THEN NULL ELSE 'b\"' || coalesce(array_to_string(list_transform(regexp_extract_all(hex({0}), '..'), lambda _h: CASE"
     " WHEN _h BETWEEN '20' AND '7E' AND _h NOT IN ('22', '5C') THEN chr(CAST('0x' || _h AS INT))"
-    " ELSE '\\x' || lower(_h) END), ''), '') || '\"'"
+    " ELSE '\\x' || lower(_h) END), ''), '') || '\"' END"
 )
 _NAMED: Final = {
     Kind.TIMESTAMP: "TIMESTAMP",

@@ -85,7 +85,7 @@ def _document(value: exp.Expr) -> exp.Expr:
         return value
     if kind is Kind.VARIANT:
         return fragment("{0}::JSON", value)
-    return fragment("CASE WHEN json_valid({0}) THEN {0}::JSON END", value)
+    return fragment("(CASE WHEN json_valid({0}) THEN {0} END)::JSON", value)
 
 
 def _path_or_none(node: exp.Expr) -> exp.Expr | None:
@@ -113,7 +113,7 @@ def _value(node: exp.Expr) -> exp.Expr:
         return exp.Null()
     body = f"CASE WHEN json_type(@a, @b) NOT IN {_CONTAINERS} THEN json_extract_string(@a, @b) END"
     if kind_of(node.this) is Kind.STRING and is_simple(node.this):
-        return once(f"CASE WHEN json_valid(@a) THEN {body} END", node.this, path)
+        return once(body.replace("@a", "CASE WHEN json_valid(@a) THEN @a END"), node.this, path)
     return once(body, _document(node.this), path)
 
 
@@ -215,7 +215,9 @@ _LAX_FLOAT: Final = (
     " WHEN 'DOUBLE' THEN CAST(@a AS DOUBLE) WHEN 'VARCHAR' THEN try_cast(" + _TEXT + " AS DOUBLE) END"
 )
 _LAX_STRING: Final = (
-    "CASE json_type(@a) WHEN 'OBJECT' THEN NULL WHEN 'ARRAY' THEN NULL WHEN 'NULL' THEN NULL ELSE " + _TEXT + " END"
+    "CASE json_type(@a) WHEN 'OBJECT' THEN NULL WHEN 'ARRAY' THEN NULL WHEN 'NULL' THEN NULL WHEN 'DOUBLE' THEN CASE WHEN"
+    " CAST(printf('%.15g', @a::DOUBLE) AS DOUBLE) = @a::DOUBLE THEN printf('%.15g', @a::DOUBLE)"
+    " ELSE printf('%.17g', @a::DOUBLE) END ELSE " + _TEXT + " END"
 )
 
 

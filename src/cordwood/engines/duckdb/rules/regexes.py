@@ -1,14 +1,16 @@
 """Regular expressions: RE2 in both, but no match is NULL, and places are counted in characters."""
 
+import re
 from typing import Final
 
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.strings import as_text
 from cordwood.engines.duckdb.rules.words import attempt, constant_int, constant_text, fail
+from cordwood.errors import QueryValue
 from cordwood.model.datatype import Kind
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, unsupported
+from cordwood.sql.lowering import Meaning, is_safe, place_of, unsupported
 from cordwood.sql.typing import kind_of
 
 # Whether a pattern has a capturing group, asked of the pattern itself.
@@ -23,8 +25,12 @@ def _group(pattern: exp.Expr) -> str:
 
 
 def has_group(pattern: str) -> bool:
-    """Whether a pattern captures: an open bracket that is neither escaped, in a class, nor `(?:`."""
-    at, in_class = 0, False
+    return groups_in(pattern) > 0
+
+
+def groups_in(pattern: str) -> int:
+    """How many groups capture: open brackets that are neither escaped, in a class, nor `(?:`."""
+    at, in_class, found = 0, False, 0
     while at < len(pattern):
         char = pattern[at]
         if char == "\\":
@@ -35,10 +41,39 @@ def has_group(pattern: str) -> bool:
             in_class = True
             at += pattern[at + 1 : at + 2] == "^"
             at += pattern[at + 1 : at + 2] == "]"
-        elif char == "(" and not (pattern[at + 1 : at + 2] == "?" and pattern[at + 2 : at + 4] not in ("P<",)):
-            return True
+        elif char == "(":
+            found += not pattern.startswith("?", at + 1) or pattern.startswith("?P<", at + 1)
         at += 1
+    return found
+
+
+def _is_broken(node: exp.Expr) -> bool:
+    """Whether SAFE must answer NULL: the engine reads literal patterns before it runs, where TRY cannot help."""
+    spelled = constant_text(node.expression)
+    if spelled is None or not is_safe(node):
+        return False
+    try:
+        re.compile(_PYTHON.sub("", spelled))
+    except re.error:
+        return True
     return False
+
+
+# What RE2 has and Python's own has not, taken off before it is asked.
+_PYTHON: Final = re.compile(r"\\[pPzQECA](\{\w+\}|\w)?|\[\[:\^?\w+:\]\]|\(\?[a-zA-Z-]+\)|(?<=\(\?)[UimsR-]+:")
+
+
+def _one_group_at_most(node: exp.Expr) -> bool:
+    spelled = constant_text(node.expression)
+    if spelled is None or groups_in(spelled) < 2:
+        return True
+    if is_safe(node):
+        return False
+    raise QueryValue(
+        "Regular expressions passed into extraction functions must not have more than 1 capturing group.",
+        hint="Write (?:…) for groups that are only to hold together.",
+        span=place_of(node),
+    )
 
 
 def _refuse_bytes(node: exp.Expr) -> None:
@@ -48,12 +83,16 @@ def _refuse_bytes(node: exp.Expr) -> None:
 
 def _matches(node: exp.Expr) -> exp.Expr:
     _refuse_bytes(node)
+    if _is_broken(node):
+        return fragment("NULL::BOOLEAN")
     return attempt(node, "regexp_matches(@a, @b)", as_text(node.this), node.expression)
 
 
 def _extract(node: exp.Expr) -> exp.Expr:
     """Without a match NULL; with a match whose group took no part, NULL too where it can be told."""
     _refuse_bytes(node)
+    if _is_broken(node) or not _one_group_at_most(node):
+        return fragment("NULL::VARCHAR")
     value, pattern = as_text(node.this), node.expression
     position, occurrence = node.args.get("position"), node.args.get("occurrence")
     if position is not None or occurrence is not None:
@@ -69,6 +108,8 @@ def _extract(node: exp.Expr) -> exp.Expr:
 def _nth(node: exp.Expr, value: exp.Expr, pattern: exp.Expr) -> exp.Expr:
     position = node.args.get("position") or exp.Literal.number(1)
     occurrence = node.args.get("occurrence") or exp.Literal.number(1)
+    if (constant_text(pattern) or "").startswith("^") and (constant_int(position) or 1) > 1:
+        return fragment("NULL::VARCHAR")  # the text begins before the place from which it is looked at
     low = _checked(node, position, "@c", "position"), _checked(node, occurrence, "@d", "occurrence")
     found = f"regexp_extract_all(substring(@a, {low[0]}), @b, {_group(pattern)})"
     body = f"CASE WHEN @c > length(@a) + 1 THEN NULL ELSE list_extract({found}, {low[1]}) END"
@@ -85,11 +126,15 @@ def _checked(node: exp.Expr, value: exp.Expr, name: str, what: str) -> str:
 def _extract_all(node: exp.Expr) -> exp.Expr:
     _refuse_bytes(node)
     pattern = node.expression
+    if _is_broken(node) or not _one_group_at_most(node):
+        return fragment("NULL::VARCHAR[]")
     return attempt(node, f"regexp_extract_all(@a, @b, {_group(pattern)})", as_text(node.this), pattern)
 
 
 def _replace(node: exp.Expr) -> exp.Expr:
     _refuse_bytes(node)
+    if _is_broken(node):
+        return fragment("NULL::VARCHAR")
     return attempt(
         node, "regexp_replace(@a, @b, @c, 'g')", as_text(node.this), node.expression, node.args["replacement"]
     )
@@ -115,6 +160,8 @@ def _place(node: exp.Expr) -> exp.Expr:
     end = f"CASE WHEN @e = 1 THEN length({inner}) ELSE 0 END"
     body = (
         "CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL OR @d IS NULL OR @e IS NULL THEN NULL"
+        f" WHEN @c < 1 THEN {fail(node, 'The position argument must be positive')}"
+        f" WHEN @d < 1 THEN {fail(node, 'The occurrence argument must be positive')}"
         f" WHEN {start} > length(@a) OR {nth} IS NULL OR @b = '' THEN 0 ELSE @c + {lead} + {end} END"
     )
     return attempt(node, body, value, pattern, position, occurrence, option)

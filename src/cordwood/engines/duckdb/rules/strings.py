@@ -14,7 +14,7 @@ from cordwood.sql.typing import kind_of
 from cordwood.sql.typing.datatypes import STRING
 
 # What BigQuery's TRIM takes off when it is not told: Unicode's white space.
-_WHITE: Final = "' ' || chr(9) || chr(10) || chr(11) || chr(12) || chr(13) || chr(160) || chr(5760) || " + " || ".join(
+_WHITE: Final = "' ' || chr(9) || chr(10) || chr(11) || chr(12) || chr(13) || chr(133) || chr(160) || chr(5760) || " + " || ".join(
     f"chr({code})" for code in (*range(8192, 8203), 8232, 8233, 8239, 8287, 12288)
 )
 

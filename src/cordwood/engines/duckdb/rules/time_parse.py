@@ -109,8 +109,8 @@ def _take(reading: _Reading, element: str, node: exp.Expr) -> None:
 
 def _parse(kind: Kind) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
-        shape = constant_text(node.args["format"])
-        if isinstance(node.args["format"], exp.Null) or isinstance(node.this, exp.Null):
+        shape = constant_text(node.args.get("format"))
+        if isinstance(node.args.get("format"), exp.Null) or isinstance(node.this, exp.Null):
             return exp.Null()
         if shape is None:
             unsupported(node, "A format that is no literal")
