@@ -54,6 +54,13 @@ class DataFolder:
         """Whether a service was ever here."""
         return self.keys_file.exists()
 
+    def make(self) -> None:
+        """Make the folder, for its user alone, when it is missing."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as problem:
+            raise DataFolderUnusable(f"The data folder {self.path} cannot be used: {problem.strerror}.") from problem
+
     @contextmanager
     def owned(self) -> Iterator["Ownership"]:
         """Own the folder, made when it is missing; DataFolderInUse when another process does."""
@@ -103,8 +110,8 @@ class DataFolder:
         return outcome.at if outcome else 0.0
 
     def _open_lock(self) -> IO[str]:
+        self.make()
         try:
-            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
             descriptor = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as problem:
             raise DataFolderUnusable(f"The data folder {self.path} cannot be used: {problem.strerror}.") from problem

@@ -40,7 +40,7 @@ class House:
     catalog: FileCatalog
     engine: Engine
     keys: SQLiteKeys
-    made_keys: MadeKeys | None
+    has_given_keys: bool
     sources: Sources
 
     def reload(self) -> Contents:
@@ -49,6 +49,10 @@ class House:
         self.engine.prepare(contents.streams)
         self.catalog.replace(contents)
         return contents
+
+    def made_keys(self) -> MadeKeys | None:
+        """One key of each kind, when settings give none and none was ever made."""
+        return None if self.has_given_keys else first_keys(self.keys)
 
     def close(self) -> None:
         """Store what waits, then let go of everything; called after the last request."""
@@ -74,7 +78,7 @@ def build(settings: Settings, folder: DataFolder, observer: Observer, local_keys
         access=Access(keys, (*given, *local_keys)),
         catalog=catalog,
     )
-    return House(rooms, catalog, engine, keys, None if given else first_keys(keys), sources)
+    return House(rooms, catalog, engine, keys, bool(given), sources)
 
 
 def check(endpoint: Endpoint, streams: Sequence[Stream]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import uvloop
 
 from cordwood.app.compose import House, build, web_options
-from cordwood.app.first_keys import fixed_key
+from cordwood.app.first_keys import MadeKeys, fixed_key
 from cordwood.app.listener import Server, listen, server, url_of
 from cordwood.app.upkeep import SWEEP_SECONDS, WRITE_USES_SECONDS, every, now_us, settled
 from cordwood.app.watch import FLUSH_SECONDS, Watch
@@ -34,6 +34,7 @@ class Ready:
     owner: Owner
     folder: Path
     house: House
+    made_keys: MadeKeys | None
     seconds: float
 
 
@@ -106,7 +107,8 @@ class _Life:
     async def _serve(self, house: House, http: Server, serving: "asyncio.Task[None]") -> None:
         await self.hooks.fill(house)
         self.standing.open(house.rooms)
-        self.hooks.on_ready(Ready(self.owner, self.folder.path, house, time.monotonic() - self.began))
+        made_keys = await asyncio.to_thread(house.made_keys)
+        self.hooks.on_ready(Ready(self.owner, self.folder.path, house, made_keys, time.monotonic() - self.began))
         # What was made on the way up stays: there is no need to look at it again at every collection.
         gc.collect()
         gc.freeze()

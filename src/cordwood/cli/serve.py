@@ -82,7 +82,7 @@ def _throw_away(folder: Path) -> None:
 
 
 def _told_ready(ready: Ready) -> None:
-    made = ready.house.made_keys
+    made = ready.made_keys
     if made is not None:
         say("Two keys were made for this data folder. They are shown this once and kept only as digests.")
         say(f"  private  {made.private}  queries, ingest, management")
@@ -91,7 +91,7 @@ def _told_ready(ready: Ready) -> None:
 
 
 def _told_demo(ready: Ready) -> None:
-    made = ready.house.made_keys
+    made = ready.made_keys
     key = made.private if made else ready.owner.key
     say(_ready_line(ready))
     say(f"\nThe key of this demo: {key}\n\nPaste any of these:\n")

@@ -1,0 +1,158 @@
+"""Create, list, revoke and rotate keys: on a running service, or on its data folder, also while it runs.
+
+A new key is printed alone on standard output, this once; its id and terms go to standard error.
+
+scopes (several may be given):
+  private                    everything, keys too        public, ingest             send events to any stream
+  query                      query any endpoint          ingest:source:NAME         send events to one stream
+  query:endpoint:NAME        query one endpoint
+
+examples:
+  cordwood keys create --scope query --endpoint logs.all --pin project=acme --expires 90d --note "dashboard"
+  cordwood keys create --scope ingest:source:postgres.logs --pin project=acme --rate 10/s
+  KEY=$(cordwood keys create --scope query --redact always)
+  cordwood keys list
+  cordwood keys rotate 3 --grace 10m
+  cordwood keys revoke 3 --url https://logs.example.com --key "$PRIVATE_KEY"
+"""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from urllib.parse import quote
+
+from cordwood.cli.table import table
+from cordwood.cli.target import add_target, target
+from cordwood.cli.terminal import note, say
+from cordwood.cli.wire import Service
+
+_PATH = "/api/access-tokens"
+_LISTED = ("id", "note", "scopes", "pins", "expires", "rate", "redact", "last use")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    create = actions.add_parser("create", help="make a key and print it, this once")
+    create.add_argument("--scope", action="append", required=True, metavar="SCOPE", help="what it may do; repeatable")
+    create.add_argument(
+        "--endpoint",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="narrow the scope query to this endpoint; repeatable",
+    )
+    create.add_argument(
+        "--pin",
+        type=_pin,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="hold a parameter to a value; repeatable",
+    )
+    create.add_argument("--expires", metavar="DURATION", help="when it ends, like 90d (default: never)")
+    create.add_argument("--rate", metavar="RATE", help="the most requests, like 10/s")
+    create.add_argument("--redact", choices=("always",), help="redact personal data in whatever it is answered")
+    create.add_argument("--note", default="", help="what it is for")
+    listing = actions.add_parser("list", help="show keys and their terms, never the keys themselves")
+    listing.add_argument("--format", choices=("table", "json"), default="table", help="how to print (default: table)")
+    revoke = actions.add_parser("revoke", help="end a key at once")
+    revoke.add_argument("id", metavar="ID")
+    rotate = actions.add_parser("rotate", help="make a new key with the terms of an old one, and end that")
+    rotate.add_argument("id", metavar="ID")
+    rotate.add_argument(
+        "--grace", metavar="DURATION", help="let the old one go on for so long (default: end it at once)"
+    )
+    for action in (create, listing, revoke, rotate):
+        add_target(action)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    act = {"create": _create, "list": _list, "revoke": _revoke, "rotate": _rotate}[arguments.action]
+    with target(arguments) as service:
+        act(service, arguments)
+    return 0
+
+
+def _create(service: Service, arguments: argparse.Namespace) -> None:
+    terms = {
+        "scopes": _scopes(arguments.scope, arguments.endpoint),
+        "description": arguments.note,
+        "pins": dict(arguments.pin),
+        "expires_in": arguments.expires,
+        "rate": arguments.rate,
+        "redact": arguments.redact,
+    }
+    _show_once(_asked(service, "POST", _PATH, terms))
+
+
+def _scopes(given: Sequence[str], endpoints: Sequence[str]) -> list[str]:
+    """`--scope query --endpoint logs.all` is the scope query:endpoint:logs.all."""
+    scopes = [scope for text in given for scope in text.replace(",", " ").split()]
+    if not endpoints:
+        return scopes
+    return [scope for scope in scopes if scope != "query"] + [f"query:endpoint:{name}" for name in endpoints]
+
+
+def _rotate(service: Service, arguments: argparse.Namespace) -> None:
+    _show_once(_asked(service, "POST", f"{_PATH}/{quote(arguments.id, safe='')}/rotate", {"grace": arguments.grace}))
+    note(f"Key {arguments.id} ends {'after ' + arguments.grace if arguments.grace else 'now'}.")
+
+
+def _revoke(service: Service, arguments: argparse.Namespace) -> None:
+    _asked(service, "DELETE", f"{_PATH}/{quote(arguments.id, safe='')}")
+    note(f"Key {arguments.id} is revoked.")
+
+
+def _list(service: Service, arguments: argparse.Namespace) -> None:
+    keys = [_line(key) for key in service.send("GET", _PATH).checked().json()]
+    if arguments.format == "json":
+        say(json.dumps(keys, indent=2))
+    else:
+        say(table([{name: _cell(key[name]) for name in _LISTED} for key in keys]) if keys else "no keys")
+
+
+def _asked(service: Service, method: str, path: str, body: Mapping[str, object] | None = None) -> Mapping[str, object]:
+    encoded = json.dumps(body).encode() if body is not None else b""
+    answer = service.send(method, path, encoded, {"Content-Type": "application/json"}).checked()
+    told: Mapping[str, object] = answer.json() if answer.body else {}
+    return told
+
+
+def _show_once(told: Mapping[str, object]) -> None:
+    say(str(told["token"]))
+    terms = {
+        name: value
+        for name, value in _line(told).items()
+        if name not in ("id", "created") and value not in ("", {}, None, False)
+    }
+    note(f"Key {told['id']}: " + ", ".join(f"{name} {_cell(value)}" for name, value in terms.items()) + ".")
+    warnings = told.get("warnings")
+    for warning in warnings if isinstance(warnings, list) else []:
+        note(f"Warning: {warning}")
+
+
+def _line(key: Mapping[str, object]) -> dict[str, object]:
+    return {
+        "id": key["id"],
+        "note": key["description"],
+        "scopes": key["scopes"],
+        "pins": key["pins"],
+        "expires": key["expires_at"],
+        "rate": key["rate"],
+        "redact": key["redact"],
+        "last use": key["last_used_at"],
+        "created": key["inserted_at"],
+    }
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={pin}" for name, pin in value.items())
+    return {True: "always", False: ""}.get(value, value) if isinstance(value, bool) else value
+
+
+def _pin(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
