@@ -6,7 +6,7 @@ from math import inf, isfinite
 import msgspec
 from duckdb.sqltypes import DuckDBPyType
 
-from cordwood.engines.duckdb.records import as_records
+from cordwood.engines.duckdb.records import as_records, as_structured
 from cordwood.engines.duckdb.tables import quoted
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.rows import Cell
@@ -65,6 +65,8 @@ def rendered(value: str, found: DuckDBPyType) -> str:
 
 def cell_reader(found: DuckDBPyType) -> Callable[[Sequence[object]], list[Cell]] | None:
     """Turns a fetched column into cells; None where the fetched values are cells already."""
+    if _name(found) in {"list", "array", "struct"}:
+        return _structured(found)
     return _READERS.get(_name(found))
 
 
@@ -149,6 +151,12 @@ def _json(values: Sequence[object]) -> list[Cell]:
     return [None if value is None else msgspec.Raw(str(value).encode()) for value in values]
 
 
+def _structured(found: DuckDBPyType) -> Callable[[Sequence[object]], list[Cell]]:
+    """STRUCT and ARRAY values are what they are; only the events' values inside become records."""
+    datatype = datatype_of(found)
+    return lambda values: [None if value is None else as_structured(str(value), datatype) for value in values]
+
+
 def _records(values: Sequence[object]) -> list[Cell]:
     return [None if value is None or value == "null" else as_records(str(value)) for value in values]
 
@@ -161,7 +169,4 @@ _READERS: dict[str, Callable[[Sequence[object]], list[Cell]]] = {
     "json": _json,
     "map": _records,
     "variant": _records,
-    "list": _records,
-    "array": _records,
-    "struct": _records,
 }

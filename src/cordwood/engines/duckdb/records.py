@@ -4,6 +4,8 @@ import re
 
 import msgspec
 
+from cordwood.model.datatype import Datatype, Kind
+
 _decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
 
@@ -16,6 +18,25 @@ def as_records(text: str) -> msgspec.Raw:
         return msgspec.Raw(_encoder.encode(_wrapped(_decoder.decode(text))))
     except (msgspec.DecodeError, RecursionError):
         return msgspec.Raw(_wrapped_text(text).encode())
+
+
+def as_structured(text: str, datatype: Datatype) -> msgspec.Raw:
+    """As `as_records`, for a STRUCT or an ARRAY: its own objects stay, those of events inside it are wrapped."""
+    try:
+        return msgspec.Raw(_encoder.encode(_structured(_decoder.decode(text), datatype)))
+    except (msgspec.DecodeError, RecursionError):
+        return as_records(text)
+
+
+def _structured(value: object, datatype: Datatype | None) -> object:
+    kind = datatype.kind if datatype is not None else Kind.VARIANT
+    if datatype is not None and kind is Kind.STRUCT and isinstance(value, dict):
+        inner = dict(datatype.fields)
+        return {key: _structured(one, inner.get(key)) for key, one in value.items()}
+    if datatype is not None and kind is Kind.ARRAY and isinstance(value, list):
+        of_events = datatype.element is not None and datatype.element.kind is Kind.VARIANT
+        return _wrapped(value) if of_events else [_structured(one, datatype.element) for one in value]
+    return _wrapped(value) if kind is Kind.VARIANT else value
 
 
 def _wrapped(value: object) -> object:
