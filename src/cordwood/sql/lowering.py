@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeVar
 
 from sqlglot import exp
 
@@ -10,8 +10,9 @@ from cordwood.errors import QueryUnsupported, Span
 from cordwood.sql.typing import inherit
 
 Rule = Callable[[exp.Expr], exp.Expr]
+Key = TypeVar("Key", str, type[exp.Expr])
 
-# What a rule may leave of the author's names: it calls the function that the author named.
+# How a node is marked whose failure the author wants as NULL.
 _SAFE: Final = "safe"
 
 
@@ -56,14 +57,22 @@ def _replaced(node: exp.Expr, rule: Rule) -> exp.Expr:
 
 def joined(meanings: Iterable[Meaning]) -> Rules:
     """One table of all meanings; two that speak of the same node are a mistake of ours."""
-    rules = Rules({}, {}, {})
-    for meaning in meanings:
-        for table, part in ((rules.nodes, meaning.nodes), (rules.named, meaning.named), (rules.first, meaning.first)):
-            twice = table.keys() & part.keys()
-            if twice:
-                raise ValueError(f"two meanings of {twice}")
-            table.update(part)  # type: ignore[attr-defined]
-    return rules
+    found = list(meanings)
+    return Rules(
+        nodes=_united(meaning.nodes for meaning in found),
+        named=_united(meaning.named for meaning in found),
+        first=_united(meaning.first for meaning in found),
+    )
+
+
+def _united(tables: Iterable[Mapping[Key, Rule]]) -> dict[Key, Rule]:
+    united: dict[Key, Rule] = {}
+    for table in tables:
+        twice = united.keys() & table.keys()
+        if twice:
+            raise ValueError(f"two meanings of {twice}")
+        united.update(table)
+    return united
 
 
 def unsupported(node: exp.Expr, what: str) -> NoReturn:

@@ -8,7 +8,7 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token
 
-from cordwood.errors import QueryFault, QueryRefused, QuerySyntax, Span
+from cordwood.errors import QueryFault, QueryRefused, QuerySyntax, QueryUnsupported, Span
 from cordwood.sql.places import span_at
 from cordwood.sql.stages import Parsed
 
@@ -103,7 +103,7 @@ def _one_statement(found: list[Token], text: str) -> exp.Expr:
     try:
         trees = [tree for tree in _BIGQUERY.parser().parse(found, text) if tree is not None]
     except ParseError as error:
-        raise _syntax(error) from error
+        raise _unsupported_form(error, text) or _syntax(error) from error
     except RecursionError as error:
         raise _too_deep(None) from error
     except Exception as error:
@@ -119,6 +119,28 @@ def _second_statement(found: list[Token], text: str) -> QueryFault:
     ends = [index for index, token in enumerate(found) if token.text == ";"]
     place = next((found[index + 1].start for index in ends if index + 1 < len(found)), 0)
     return QueryRefused("Only one statement can be sent.", hint="Send one SELECT.", span=span_at(text, place))
+
+
+# Forms of BigQuery's own that the parser cannot read: what it complains of, at which word, and what they are.
+_FORMS: Final = (
+    ("", re.compile(r"WITH\s*\(", re.I), "The WITH expression"),
+    ("Expecting )", re.compile(r"(WHERE|HAVING|GROUP|WITH)\b", re.I), "A clause within a function call"),
+    ("Expected TYPE after CAST", re.compile(r"\w"), "This type"),
+    ("Expecting >", re.compile(r"(NUMERIC|DECIMAL|BIGNUMERIC|STRING|BYTES|RANGE)\b", re.I), "A type with parameters here"),
+)
+
+
+def _unsupported_form(error: ParseError, text: str) -> QueryUnsupported | None:
+    span = _syntax(error).span
+    if not error.errors or span is None:
+        return None
+    description = error.errors[0].get("description") or ""
+    lines = text.splitlines()
+    rest = "\n".join(lines[span.line - 1 :])[span.column - 1 :] if span.line <= len(lines) else ""
+    for complaint, word, what in _FORMS:
+        if description.startswith(complaint) and word.match(rest):
+            return QueryUnsupported(f"{what} is not supported.", span=span)
+    return None
 
 
 def _syntax(error: ParseError) -> QuerySyntax:

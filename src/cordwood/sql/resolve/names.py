@@ -167,7 +167,7 @@ def _path(work: Work, value: exp.Expr, nature: Nature, parts: Parts) -> exp.Expr
     work.records.note_unseen(paths[0][1])
     made = [event_path(fresh(base), steps) for steps, _ in paths]
     for path, (_, further) in zip(made, paths, strict=True):
-        path.meta["only_text"] = work.records.kinds(further) == {ValueKind.TEXT}
+        path.meta["only_text"] = work.records.kinds(further) == frozenset({ValueKind.TEXT})
     whole = made[0] if len(made) == 1 else exp.Coalesce(this=made[0], expressions=made[1:])
     whole.meta["nature"] = paths[0][1]
     start = parts[0].meta_get("start")

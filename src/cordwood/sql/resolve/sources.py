@@ -200,7 +200,7 @@ def _read_path(reader: Reader, unnest: exp.Expr, value: exp.Expr, join: exp.Expr
 
 def _is_there(work: Work, value: exp.Expr, nature: Nature) -> exp.Expr:
     """Where nothing but objects has been seen, whether it is NULL says all, and that is known without reading it."""
-    if work.records.kinds(nature) == {ValueKind.OBJECT}:
+    if work.records.kinds(nature) == frozenset({ValueKind.OBJECT}):
         return exp.Not(this=exp.Is(this=fresh(value), expression=exp.Null()))
     return is_record(fresh(value))
 

@@ -1,6 +1,7 @@
 """Aggregates: their modifiers (DISTINCT, ORDER BY, LIMIT, IGNORE NULLS, HAVING MAX), their types, the approximate ones."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from sqlglot import exp
 
@@ -12,8 +13,6 @@ from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
 from cordwood.sql.typing import datatype_of, inherit, kind_of
 from cordwood.sql.typing.datatypes import STRING
-
-_EXACT = (Kind.NUMERIC, Kind.BIGNUMERIC)
 
 
 @dataclass(slots=True)
@@ -39,6 +38,7 @@ def argument_of(node: exp.Expr) -> _Argument:
 
 
 def _peel(inner: exp.Expr, argument: _Argument) -> exp.Expr:
+    below: exp.Expr = inner.this
     if isinstance(inner, exp.Limit):
         argument.limit = inner.expression
     elif isinstance(inner, exp.Order):
@@ -47,10 +47,10 @@ def _peel(inner: exp.Expr, argument: _Argument) -> exp.Expr:
         argument.having = inner
     elif isinstance(inner, exp.Distinct):
         argument.distinct = True
-        return inner.expressions[0]
+        below = inner.expressions[0]
     else:
         argument.ignore_nulls = isinstance(inner, exp.IgnoreNulls)
-    return inner.this
+    return below
 
 
 def _outer_nulls(node: exp.Expr, argument: _Argument) -> None:
@@ -124,7 +124,7 @@ def _value(argument: _Argument, node: exp.Expr) -> exp.Expr:
     return argument.value
 
 
-_DEMANDED = {
+_DEMANDED: Final[dict[type[exp.Expr], Kind]] = {
     exp.LogicalAnd: Kind.BOOL,
     exp.LogicalOr: Kind.BOOL,
     exp.CountIf: Kind.BOOL,
@@ -257,7 +257,7 @@ def _quantiles_with_nulls(value: exp.Expr, count: int, *, distinct: bool) -> exp
 
 def _top_count(node: exp.Expr) -> exp.Expr:
     """Values with their counts, the most frequent first; NULL is a value too."""
-    limit = node.args.get("counters") or node.args.get("expression")
+    limit: exp.Expr = node.args.get("counters") or node.args["expression"]
     value = _plain(argument_of(node).value)
     counted = "map_entries(histogram({0}))"
     entries = f"list_transform({counted}, lambda _e: struct_pack(s := _e.value::BIGINT, v := _e.key))"
@@ -302,7 +302,8 @@ def _percentile(name: str) -> Rule:
 
 def _nulls(node: exp.Expr) -> exp.Expr:
     """What stands inside has already seen to it."""
-    return inherit(node.this, node)
+    inner: exp.Expr = node.this
+    return inherit(inner, node)
 
 
 def _grouping(node: exp.Expr) -> exp.Expr:

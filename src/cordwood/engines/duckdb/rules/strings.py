@@ -337,7 +337,8 @@ def _collate(node: exp.Expr) -> exp.Expr:
     name = constant_text(node.expression)
     if name == "und:ci":
         return fragment("{0} COLLATE NOCASE", node.this)
-    return node.this if name == "" or is_null(node.expression) else unsupported(node, f"The collation '{name}'")
+    value: exp.Expr = node.this
+    return value if name == "" or is_null(node.expression) else unsupported(node, f"The collation '{name}'")
 
 
 def _like(node: exp.Expr) -> exp.Expr:
