@@ -122,17 +122,20 @@ def _asked_window(query: Query, conditions: Conditions) -> Window | None:
     highs = [asked.high for asked in windows if asked.high]
     if not lows or not highs:
         return None
-    seconds = [asked.seconds for asked in windows if asked.seconds is not None] or _between(lows, highs)
     low = Bound(_outermost("GREATEST", lows), is_within=True)
     high = Bound(_outermost("LEAST", highs), is_within=all(end.is_within for end in highs))
-    return Window(low, high, min(seconds) if seconds else None)
+    return Window(low, high, _shortest(windows) or _between(lows, highs))
 
 
-def _between(lows: list[Bound], highs: list[Bound]) -> list[float]:
+def _shortest(windows: list[Window]) -> float | None:
+    return min((asked.seconds for asked in windows if asked.seconds is not None), default=None)
+
+
+def _between(lows: list[Bound], highs: list[Bound]) -> float | None:
     """How long it is from the last beginning to the first end, where the clock moves neither."""
     begins = [bound.moment for bound in lows if bound.moment]
     ends = [bound.moment for bound in highs if bound.moment]
-    return [(min(ends) - max(begins)).total_seconds()] if begins and ends else []
+    return (min(ends) - max(begins)).total_seconds() if begins and ends else None
 
 
 def _outermost(function: str, bounds: list[Bound]) -> exp.Expr:
@@ -179,11 +182,10 @@ def _in_order(tree: exp.Select, query: Query, known: Known, columns: list[Column
     """As asked; else by time, and without it the largest first."""
     if query.orders:
         return tree.order_by(*[_ordered(order, known, columns) for order in query.orders], copy=False)
-    if columns[0].name == TIMESTAMP and columns[0].path is None:
-        places = [(place, False) for place, made in enumerate(columns, 1) if made.function is None]
-    else:
-        aggregates = [place for place, made in enumerate(columns, 1) if made.function]
-        places = [(aggregates[0], True), *((place, False) for place in range(1, aggregates[0]))]
+    grouped = [place for place, made in enumerate(columns, 1) if made.function is None]
+    places = [(place, False) for place in grouped]
+    if columns[0].path is not None:
+        places = [(len(grouped) + 1, True), *places]
     return tree.order_by(*[ordered(number(str(place)), desc) for place, desc in places], copy=False)
 
 

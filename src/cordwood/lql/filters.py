@@ -50,6 +50,7 @@ _COMPARISONS: Final = {
     Operator.LESS_OR_EQUAL: "@column <= @value",
 }
 _MATCH: Final = "REGEXP_CONTAINS(@column, @pattern)"
+_BOOLEANS: Final = frozenset({"true", "false"})
 _MAX_INT64: Final = 2**63
 
 Made = Callable[[exp.Expr], exp.Expr]
@@ -64,25 +65,28 @@ class Conditions:
     records: Records = field()
 
     def all(self, found: All) -> exp.Expr | None:
-        return all_of([self.of(part) for part in found.filters]) if found.filters else None
+        return all_of(list(map(self.of, found.filters))) if found.filters else None
 
     def of(self, asked: Filter) -> exp.Expr:
         match asked:
             case Not(inner):
                 return self._negated(inner)
             case All(filters):
-                return fill("(@all)", 0, all=all_of([self.of(part) for part in filters]))
+                return fill("(@all)", 0, all=all_of(list(map(self.of, filters))))
             case Any(filters):
-                return any_of([self._branch(part) for part in filters])
+                return any_of(list(map(self._branch, filters)))
             case Message():
                 return self._message(asked)
-            case Time():
-                timestamp = self.timestamp(Path((TIMESTAMP,), asked.at))
-                return condition(timestamp, window(asked, self.zone), asked.at)
-            case Field():
-                return self._field(asked)
-            case Range() | Levels():
-                return self.records.where_any(asked.path, lambda column: self._between(asked, column))
+            case _:
+                return self._on_column(asked)
+
+    def _on_column(self, asked: Time | Field | Range | Levels) -> exp.Expr:
+        if isinstance(asked, Time):
+            timestamp = self.timestamp(Path((TIMESTAMP,), asked.at))
+            return condition(timestamp, window(asked, self.zone), asked.at)
+        if isinstance(asked, Field):
+            return self._field(asked)
+        return self.records.where_any(asked.path, lambda column: self._between(asked, column))
 
     def _between(self, asked: Range | Levels, column: exp.Expr) -> exp.Expr:
         if isinstance(asked, Range):
@@ -90,7 +94,7 @@ class Conditions:
         return _one_of(column, LEVELS[LEVELS.index(asked.low) : LEVELS.index(asked.high) + 1], asked.at)
 
     def _branch(self, asked: Filter) -> exp.Expr:
-        return all_of([self.of(part) for part in asked.filters]) if isinstance(asked, All) else self.of(asked)
+        return all_of(list(map(self.of, asked.filters))) if isinstance(asked, All) else self.of(asked)
 
     def _negated(self, inner: Filter) -> exp.Expr:
         """What cannot be told, as of a missing field, is not so: the negation keeps it."""
@@ -174,27 +178,30 @@ class Conditions:
     def _bare(self, asked: Field, kind: Kind) -> list[exp.Expr]:
         """What an unquoted value may be: `0123` is that text and the number 123."""
         text, at = _text(asked), asked.at
-        as_number = read_number(text, at) if NUMBER.fullmatch(text) else None
-        if kind in NUMERIC and as_number is None:
-            raise self._wrong(f"{asked.path.last} is a number; {text[:40]} is none.", at)
-        if kind is Kind.BOOL and text not in {"true", "false"}:
-            raise self._wrong(f"{asked.path.last} is true or false; {text[:40]} is neither.", at)
-        if as_number is not None:
-            is_plain = kind in NUMERIC or asked.operator is not Operator.EQUAL or as_number.sql("bigquery") == text
-            return [as_number] if is_plain else [literal(text, at), as_number]
-        if text in {"true", "false"}:
-            return [fill(text.upper(), at)]
-        return [literal(text, at)]
+        as_number = read_number(text, at)
+        self._check_kind(asked, kind, is_number=as_number is not None)
+        if as_number is None:
+            return [fill(text.upper(), at) if text in _BOOLEANS else literal(text, at)]
+        if kind in NUMERIC or asked.operator is not Operator.EQUAL or as_number.sql("bigquery") == text:
+            return [as_number]
+        return [literal(text, at), as_number]
+
+    def _check_kind(self, asked: Field, kind: Kind, *, is_number: bool) -> None:
+        text = _text(asked)
+        if kind in NUMERIC and not is_number:
+            raise self._wrong(f"{asked.path.last} is a number; {text[:40]} is none.", asked.at)
+        if kind is Kind.BOOL and text not in _BOOLEANS:
+            raise self._wrong(f"{asked.path.last} is true or false; {text[:40]} is neither.", asked.at)
 
     def _wrong(self, message: str, at: int, hint: str | None = None) -> QueryValue:
         return QueryValue(message, hint=hint, span=self.known.span(at))
 
 
 def read_number(text: str, at: int) -> exp.Expr | None:
-    """The number as SQL spells it; None when no engine could hold it."""
-    value = Decimal(text)
-    if not math.isfinite(float(text)):
+    """The number as SQL spells it; None when the text is none, or one that no engine could hold."""
+    if not NUMBER.fullmatch(text) or not math.isfinite(float(text)):
         return None
+    value = Decimal(text)
     if value == value.to_integral_value() and "." not in text and "e" not in text.lower():
         return number(str(int(value)) + (".0" if abs(int(value)) >= _MAX_INT64 else ""), at)
     return number(f"{value.normalize():f}" if abs(value.adjusted()) < 20 else f"{value:e}", at)

@@ -77,18 +77,25 @@ class Scanner:
 
     def parenthesised(self) -> str | None:
         """A whole `( … )` that a blank follows, blanks and all; None, unmoved, when it is but part of a word."""
-        began, opened = self.at, 0
-        while not self.is_at_end:
-            opened += (self.next == "(") - (self.next == ")")
-            self.at += 2 if self.next == "\\" else 1
+        began = self.at
+        closing = self._closing_parenthesis()
+        if closing is not None:
+            self.at = closing + 1
+            if self.is_between_clauses:
+                return self.text[began : self.at]
+            self.at = began
+            if not any(map(str.isspace, self.text[began:closing])):
+                return None
+        raise self.fault("A parenthesis is opened here, and what it holds does not end with a value.", _QUOTE)
+
+    def _closing_parenthesis(self) -> int | None:
+        """Where the parenthesis that stands here is closed; a backslash passes over what follows it."""
+        opened, at = 0, self.at
+        while at < len(self.text):
+            opened += (self.text[at] == "(") - (self.text[at] == ")")
             if opened == 0:
-                break
-        whole = self.text[began : self.at]
-        if opened == 0 and self.is_between_clauses:
-            return whole
-        self.at = began
-        if opened > 0 or any(character.isspace() for character in whole):
-            raise self.fault("A parenthesis is opened here, and what it holds does not end with a value.", _QUOTE)
+                return at
+            at += 2 if self.text[at] == "\\" else 1
         return None
 
     def _pass_quote(self, began: int, *, may: bool) -> None:

@@ -51,9 +51,9 @@ def show_filter(filter_: Filter) -> str:
         case Not(inner):
             return "-" + _grouped(inner, also=Not)
         case All(filters):
-            return " ".join(_grouped(part) for part in filters)
+            return " ".join(map(_grouped, filters))
         case Any(filters):
-            return "(" + " OR ".join(show_filter(part) for part in filters) + ")"
+            return "(" + " OR ".join(map(show_filter, filters)) + ")"
         case Message():
             return ("~" if filter_.is_regex else "") + _quoted(filter_.text)
         case Time():
@@ -93,12 +93,13 @@ def _path(path: Path, *, as_clause: bool = False) -> str:
     """`m` alone stands for metadata, and a clause of one plain word may be a command: both are quoted."""
     first, *rest = path.parts
     if first == "metadata" and rest:
-        steps = ["m"]
-    elif _PLAIN.fullmatch(first) and not (first == "m" and rest) and not (as_clause and not rest):
-        steps = [first]
-    else:
-        steps = [_quoted(first)]
-    return ".".join([*steps, *(step if _PLAIN.fullmatch(step) else _quoted(step) for step in rest)])
+        return ".".join(["m", *map(_key, rest)])
+    is_other = first == "m" if rest else as_clause
+    return ".".join([_quoted(first) if is_other else _key(first), *map(_key, rest)])
+
+
+def _key(key: str) -> str:
+    return key if _PLAIN.fullmatch(key) else _quoted(key)
 
 
 def _when(when: Period | Shorthand) -> str:
@@ -131,10 +132,15 @@ def _command(command: Command) -> str:
             return f"limit:{rows}"
         case Order(path):
             return f"order:{_path(path)}" + ("@desc" if command.is_descending else "@asc")
-        case Selected(path, alias):
-            return f"s:{_path(path) if path else '*'}" + (f"@{alias}" if alias else "")
+        case Selected():
+            return f"s:{_selected(command)}"
         case _:
             return f"c:{_call(command)}"
+
+
+def _selected(command: Selected) -> str:
+    path = _path(command.path) if command.path else "*"
+    return f"{path}@{command.alias}" if command.alias else path
 
 
 def _call(command: Aggregate | Bucket | Dimension) -> str:

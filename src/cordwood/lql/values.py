@@ -11,8 +11,8 @@ LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "ale
 
 _NUMBER: Final = r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
 NUMBER: Final = re.compile(_NUMBER, re.ASCII)
-_NUMBERS: Final = re.compile(rf"({_NUMBER})\.\.({_NUMBER})", re.ASCII)
-_HALF: Final = re.compile(rf"({_NUMBER})\.\.|\.\.({_NUMBER})", re.ASCII)
+_NUMBERS: Final = re.compile(rf"{_NUMBER}\.\.{_NUMBER}", re.ASCII)
+_HALF: Final = re.compile(rf"{_NUMBER}\.\.|\.\.{_NUMBER}", re.ASCII)
 _OPERATOR: Final = re.compile(r">=|<=|@>~|@>|>|<|~")
 _TEXTUAL: Final = frozenset({Operator.REGEX, Operator.INCLUDES_REGEX})
 
@@ -74,18 +74,20 @@ def _read_range(scanner: Scanner, path: Path, text: str, began: int) -> Range | 
     if _HALF.fullmatch(text):
         raise scanner.fault("A range has two ends.", "For one end use an operator, as in :>=200.", began)
     low, dots, high = text.partition("..")
-    if not dots:
-        return None
-    if path.last == "level" and (low in LEVELS or high in LEVELS):
+    if dots and path.last == "level" and (low in LEVELS or high in LEVELS):
         return _levels(scanner, path, (low, high), began)
-    numbers = _NUMBERS.fullmatch(text)
-    if numbers:
-        _check_forwards(scanner, float(numbers[1]) <= float(numbers[2]), f"{numbers[2]}..{numbers[1]}", began)
-        return Range(path, numbers[1], numbers[2], path.at)
-    if ISO.fullmatch(low) and ISO.fullmatch(high):
-        _check_forwards(scanner, low <= high, f"{high}..{low}", began)
-        return Range(path, low, high, path.at)
-    return None
+    is_forwards = _is_forwards(low, high, text)
+    if is_forwards is None:
+        return None
+    _check_forwards(scanner, is_forwards, f"{high}..{low}", began)
+    return Range(path, low, high, path.at)
+
+
+def _is_forwards(low: str, high: str, text: str) -> bool | None:
+    """None when the text is no range of two numbers or two dates."""
+    if _NUMBERS.fullmatch(text):
+        return float(low) <= float(high)
+    return low <= high if ISO.fullmatch(low) and ISO.fullmatch(high) else None
 
 
 def _levels(scanner: Scanner, path: Path, ends: tuple[str, str], began: int) -> Levels:

@@ -55,14 +55,15 @@ def condition(column: exp.Expr, within: Window, at: int) -> exp.Expr:
         if low.time == high.time:
             return fill("@column = @time", at, column=column, time=low.time)
         return fill("@column BETWEEN @low AND @high", at, column=column, low=low.time, high=high.time)
-    ends = []
-    if low:
-        template = "@column >= @time" if low.is_within else "@column > @time"
-        ends.append(fill(template, at, column=column, time=low.time))
-    if high:
-        template = "@column <= @time" if high.is_within else "@column < @time"
-        ends.append(fill(template, at, column=column, time=high.time))
+    ends = [*_end_condition(column, low, ">", at), *_end_condition(column, high, "<", at)]
     return all_of(ends) if ends else fill("@column IS NOT NULL", at, column=column)
+
+
+def _end_condition(column: exp.Expr, end: Bound | None, side: str, at: int) -> list[exp.Expr]:
+    if end is None:
+        return []
+    comparison = f"{side}=" if end.is_within else side
+    return [fill(f"@column {comparison} @time", at, column=column, time=end.time)]
 
 
 def truncation(unit: Unit) -> str:
