@@ -25,6 +25,7 @@ def admit(parsed: Parsed) -> Admitted:
         raise _refused(parsed.tree, parsed.text, f"{kind} is refused: only a query can be sent.", "Send one SELECT.")
     for node in parsed.tree.walk():
         _check(node, parsed.text)
+        node.comments = None
     return Admitted(parsed.tree, parsed.text)
 
 

@@ -185,3 +185,17 @@ def test_a_star_over_a_record_is_its_seen_fields(body: Body) -> None:
         "SELECT PATH(edge_logs.metadata, 'request', 'path') AS path,"
         " PATH(edge_logs.metadata, 'request', 'method') AS method FROM"
     )
+
+
+def test_an_empty_array_as_default_changes_nothing(body: Body) -> None:
+    made = body("select r.path from edge_logs, unnest(metadata) m left join unnest(coalesce(m.request, [])) r on true")
+    assert made.startswith("SELECT PATH(edge_logs.metadata, 'request', 'path') AS path FROM edge_logs AS edge_logs WHERE")
+
+
+def test_the_fields_of_a_struct_have_the_names_of_its_columns(body: Body) -> None:
+    made = body("select struct(e.id, m.status, 1 as one) as s from edge_logs e, unnest(metadata) m")
+    assert "'id': e.id, 'status': PATH(e.metadata, 'status'), 'one': 1" in made
+
+
+def test_the_alias_of_a_table_is_its_row(body: Body) -> None:
+    assert "'id': e.id, 'timestamp': e.timestamp" in body("select e from edge_logs e")

@@ -144,8 +144,22 @@ class _Walk:
             node.replace(moment(node))
 
 
+def without_default(value: exp.Expr) -> exp.Expr:
+    """`COALESCE(path, [])` as an array is the path: a missing one has no elements."""
+    if isinstance(value, exp.Coalesce) and nature_of(value.this).is_event and all(map(_is_empty, value.expressions)):
+        inner: exp.Expr = value.this
+        value.replace(inner)
+        return inner
+    return value
+
+
+def _is_empty(value: exp.Expr) -> bool:
+    return isinstance(value, exp.Null) or (isinstance(value, exp.Array) and not value.expressions)
+
+
 def as_elements(work: Work, value: exp.Expr) -> None:
     """Where an array is wanted, an event's value is its elements."""
+    value = without_default(value)
     nature = nature_of(value)
     if nature.is_event:
         only_arrays = work.records.kinds(nature) == frozenset({ValueKind.ARRAY})

@@ -8,7 +8,7 @@ from sqlglot import exp
 from cordwood.model.shape import ValueKind
 from cordwood.sql.nodes import is_record
 from cordwood.sql.resolve import tables
-from cordwood.sql.resolve.expressions import Place, as_elements, resolve_expression
+from cordwood.sql.resolve.expressions import Place, as_elements, resolve_expression, without_default
 from cordwood.sql.resolve.joins import add_condition, is_plain_truth, keep_row, using_to_on
 from cordwood.sql.resolve.work import Names, Work
 from cordwood.sql.scope import Field, Nature, Relation, Scope, fresh, nature_of
@@ -158,7 +158,7 @@ def _read_unnest(reader: Reader, unnest: exp.Expr, join: exp.Expr, *, paths_are_
     if unnest is not join.this:
         join.set("this", unnest)
     resolve_expression(unnest.expressions[0], reader.place)
-    value = unnest.expressions[0]
+    value = without_default(unnest.expressions[0])
     if _is_path(reader.work, value, join, paths_are_safe=paths_are_safe):
         _read_path(reader, unnest, value, join)
         return
