@@ -6,13 +6,16 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from hashlib import sha256
+
+import msgspec
 
 from cordwood.cache.cache import AnswerCache
 from cordwood.catalog.catalog import Catalog
 from cordwood.engines.engine import AnswerLimits, Engine
 from cordwood.model.caller import Caller
 from cordwood.observe.observer import Observer
-from cordwood.serve.ask import Ask, SandboxText
+from cordwood.serve.ask import Ask
 from cordwood.serve.conduct import Conductor
 from cordwood.serve.finished import Finished
 from cordwood.serve.flight import Flights, Halt
@@ -29,7 +32,6 @@ from cordwood.sql.bind import bind
 
 # What is remembered of asks, so that one that came before is known without compiling or binding it.
 REMEMBERED_ASKS = 20_000
-Spelling = tuple[str, tuple[str | None, ...], SandboxText | None, bool, str]
 
 
 class Outcome(StrEnum):
@@ -68,13 +70,13 @@ class Answers:
         self._cache = cache
         self._limits = limits
         self._clock_us = clock_us
-        self._prepared = Prepared(engine.target, engine.shapes)
+        self._prepared = Prepared(engine.target, engine.shapes, engine.is_regex)
         places = limits.places()
         self._conductor = Conductor(engine, Gate(places, limits.queued_queries, limits.queue_seconds), places, observer)
         self._flights: Flights[Finished] = Flights()
         self._refresher = Refresher(cache, catalog, observer, clock_us, self._ask_again)
         self._rates = Rates(limits.key_requests_per_second, limits.key_concurrent_queries, time.monotonic)
-        self._remembered: OrderedDict[Spelling, bytes] = OrderedDict()
+        self._remembered: OrderedDict[bytes, bytes] = OrderedDict()
 
     def admit(self, caller: Caller) -> Allowance | None:
         """Count a request of the caller's key; RateExceeded when it has sent too many."""
@@ -84,8 +86,18 @@ class Answers:
         """The kept answer to an ask that was answered before; None when the engine is needed, or may be."""
         if ask.fresh or not ask.endpoint.cache_seconds:
             return None
-        key = self._remembered.get(_spelling(ask))
+        key = self.identity_of(ask)
         return None if key is None else self._look_up(key)
+
+    def identity_of(self, ask: Ask) -> bytes | None:
+        """What the answer to this ask is kept under; None when it was never asked, or is never kept."""
+        if ask.fresh or not ask.endpoint.cache_seconds:
+            return None
+        return self._remembered.get(_spelling(ask))
+
+    def kept_as(self, key: bytes) -> Answer | None:
+        """What is kept under an identity and has not expired."""
+        return self._look_up(key)
 
     async def answer(self, ask: Ask) -> Answer:
         """The answer, kept or from the engine; cancel it when the caller has left."""
@@ -177,6 +189,10 @@ class Answers:
         return max(0, self._clock_us() - finished.receipt.made_us) / SECOND_US
 
 
-def _spelling(ask: Ask) -> Spelling:
-    values = tuple([ask.parameters.get(parameter.name) for parameter in ask.endpoint.parameters])
-    return ask.endpoint.revision, values, ask.sandbox, ask.redacts, ask.format.name
+def _spelling(ask: Ask) -> bytes:
+    """All that an ask says, in few bytes however much it says."""
+    values = [ask.parameters.get(parameter.name) for parameter in ask.endpoint.parameters]
+    sandbox = ask.sandbox and (ask.sandbox.language, ask.sandbox.text)
+    return sha256(
+        msgspec.msgpack.encode((ask.endpoint.revision, values, sandbox, ask.redacts, ask.format.name))
+    ).digest()

@@ -20,13 +20,17 @@ class Receipt:
 
 @dataclass(slots=True)
 class Finished:
-    """`codings` holds the body as compressed for the first caller who asked for that coding."""
+    """`codings` holds the body as compressed for the first caller who asked for that coding.
+
+    `heads` holds the headers that go with each, as HTTP rendered them; the empty coding is the plain body's.
+    """
 
     body: bytes
     receipt: Receipt
     etag: str = ""
     size: int = 0
     codings: dict[str, bytes] = field(default_factory=dict)
+    heads: dict[str, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.etag = blake2b(self.body, digest_size=16).hexdigest()

@@ -56,8 +56,8 @@ class Run:
             notices=_notices(job.question.statement),
             revision=job.ask.endpoint.revision,
             made_us=job.asked_us,
-            compile_seconds=job.compile_seconds,
-            engine_seconds=self._rows.engine_seconds,
+            compile_seconds=round(job.compile_seconds, 6),
+            engine_seconds=round(self._rows.engine_seconds, 6),
         )
 
     def _counted(self, batches: Iterable[list[Row]]) -> Generator[list[Row], None, None]:

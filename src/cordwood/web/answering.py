@@ -10,33 +10,63 @@ from collections.abc import Awaitable, Callable
 from cordwood.errors import BadMethod, BugFault, Fault
 from cordwood.observe.observation import Broke, Requested
 from cordwood.observe.observer import Observer
-from cordwood.web.asgi import Application, Receive, Request, Response, Scope, Send, marked_fault
+from cordwood.web.asgi import Message, Receive, Request, Response, Scope, Send, marked_fault
+from cordwood.web.audit import audit_refusal
 from cordwood.web.body import CallerLeftError
 from cordwood.web.connection import pieces_while_connected
 from cordwood.web.cors import ON_EVERY_ANSWER
 from cordwood.web.problems import masked, refusal
 
 Respond = Callable[[Request], Awaitable[Response]]
+RespondAtOnce = Callable[[Request], Response | None]
 
 REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 # What a log says of a request that nobody waited for; nothing is sent.
 CALLER_LEFT_STATUS = 499
 
 
-def answering(respond: Respond, observer: Observer, *, logflare_errors: bool) -> Application:
-    new_id = _ids()
+class Site:
+    """The ASGI application, and a short way for what can be answered without waiting."""
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(
+        self, respond: Respond, respond_at_once: RespondAtOnce, observer: Observer, *, logflare_errors: bool
+    ) -> None:
+        self._respond = respond
+        self._respond_at_once = respond_at_once
+        self._observer = observer
+        self._logflare_errors = logflare_errors
+        self._new_id = _ids()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         began = time.perf_counter()
+        request = self._received(scope, receive)
+        status = await _served(request, self._respond, self._observer, send, logflare_errors=self._logflare_errors)
+        _note(self._observer, request, status, time.perf_counter() - began)
+
+    def at_once(self, scope: Scope) -> Response | None:
+        """The answer that is kept for a request like this; None sends it the whole way, faults too."""
+        began = time.perf_counter()
+        request = self._received(scope, _nothing_to_receive)
+        try:
+            response = self._respond_at_once(request)
+        except Fault:
+            return None
+        if response is not None:
+            _complete(request, response)
+            _note(self._observer, request, response.status, time.perf_counter() - began)
+        return response
+
+    def _received(self, scope: Scope, receive: Receive) -> Request:
         request = Request(scope, receive)
         asked_id = request.headers.get(b"x-request-id")
-        request.id = asked_id.decode() if asked_id and REQUEST_ID.fullmatch(asked_id) else new_id()
-        status = await _served(request, respond, observer, send, logflare_errors=logflare_errors)
-        _note(observer, request, status, time.perf_counter() - began)
+        request.id = asked_id.decode() if asked_id and REQUEST_ID.fullmatch(asked_id) else self._new_id()
+        return request
 
-    return app
+
+async def _nothing_to_receive() -> Message:
+    return {"type": "http.disconnect"}
 
 
 async def _served(request: Request, respond: Respond, observer: Observer, send: Send, *, logflare_errors: bool) -> int:
@@ -62,6 +92,7 @@ async def _answered(request: Request, respond: Respond, observer: Observer, *, l
     try:
         return await respond(request)
     except Fault as fault:
+        audit_refusal(observer, request, fault)
         return _refused(request, fault, logflare_errors=logflare_errors)
     except CallerLeftError:
         raise
@@ -80,12 +111,20 @@ def _refused(request: Request, fault: Fault, *, logflare_errors: bool) -> Respon
     return response
 
 
-async def _send(request: Request, response: Response, send: Send) -> None:
-    response.headers += ON_EVERY_ANSWER
+def _complete(request: Request, response: Response) -> None:
+    """What all answers carry; a rendered block has the rest of it."""
     response.headers.append((b"x-request-id", request.id.encode()))
+    if isinstance(response.body, bytes) and response.status not in (204, 304):
+        response.headers.append((b"content-length", b"%d" % len(response.body)))
+    if not response.block:
+        response.headers += ON_EVERY_ANSWER
+
+
+async def _send(request: Request, response: Response, send: Send) -> None:
+    _complete(request, response)
     if not isinstance(response.body, bytes):
         response.body = pieces_while_connected(request, response.body)
-    await response.send_to(send, with_body=request.method != "HEAD")
+    await response.send_to(request.scope, send)
 
 
 def _note(observer: Observer, request: Request, status: int, seconds: float) -> None:

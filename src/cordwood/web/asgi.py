@@ -12,8 +12,15 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
+# Where the wire offers to write a whole answer at once; it says whether it did.
+WRITE_WHOLE = "cordwood.write_whole"
+
 # Where the wire tells of a request whose bounds were passed before the application saw it.
 _FAULT = "cordwood.fault"
+
+
+def offer_whole(scope: Any, write: "Callable[[Response, bytes], bool]") -> None:
+    scope[WRITE_WHOLE] = write
 
 
 def mark_fault(scope: Any, fault: Fault) -> None:
@@ -61,26 +68,34 @@ class Request:
 
 
 class Response:
-    """A status, headers, and a body that is either whole or comes in pieces."""
+    """A status, headers, and a body that is either whole or comes in pieces.
 
-    __slots__ = ("body", "headers", "status")
+    `block` holds further headers as they are written, for an answer that was rendered before.
+    """
 
-    def __init__(self, status: int, headers: list[Header], body: bytes | AsyncIterator[bytes] = b"") -> None:
+    __slots__ = ("block", "body", "headers", "status")
+
+    def __init__(
+        self, status: int, headers: list[Header], body: bytes | AsyncIterator[bytes] = b"", block: bytes = b""
+    ) -> None:
         self.status = status
         self.headers = headers
         self.body = body
+        self.block = block
 
-    async def send_to(self, send: Send, *, with_body: bool = True) -> None:
-        if isinstance(self.body, bytes):
-            await self._send_whole(send, self.body, with_body=with_body)
-        else:
+    async def send_to(self, scope: Scope, send: Send) -> None:
+        with_body = scope["method"] != "HEAD"
+        if not isinstance(self.body, bytes):
             await self._send_pieces(send, self.body, with_body=with_body)
+            return
+        write = scope.get(WRITE_WHOLE)
+        if write is None or not write(self, self.body if with_body else b""):
+            await self._send_whole(send, self.body if with_body else b"")
 
-    async def _send_whole(self, send: Send, body: bytes, *, with_body: bool) -> None:
-        if self.status != 304:
-            self.headers.append((b"content-length", str(len(body)).encode()))
-        await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
-        await send({"type": "http.response.body", "body": body if with_body else b""})
+    async def _send_whole(self, send: Send, body: bytes) -> None:
+        headers = [*self.headers, *_headers_of(self.block)]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
     async def _send_pieces(self, send: Send, pieces: AsyncIterator[bytes], *, with_body: bool) -> None:
         await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
@@ -88,3 +103,13 @@ class Response:
             async for piece in pieces:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
+
+
+def rendered(headers: list[Header]) -> bytes:
+    """Headers as they are written."""
+    return b"".join([name + b": " + value + b"\r\n" for name, value in headers])
+
+
+def _headers_of(block: bytes) -> list[Header]:
+    pairs = (line.partition(b": ") for line in block.split(b"\r\n") if line)
+    return [(name, value) for name, _, value in pairs]

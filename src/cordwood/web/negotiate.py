@@ -4,13 +4,15 @@ from collections.abc import Mapping
 
 from cordwood.errors import NotAcceptable
 from cordwood.serve.ask import Format
-from cordwood.web.encode import csv, json, ndjson
+from cordwood.web.encode import arrow, csv, json, ndjson, parquet
 
 JSON = Format("json", "application/json; charset=utf-8", json.encode)
 FORMATS: Mapping[str, Format] = {
     "json": JSON,
     "ndjson": Format("ndjson", "application/x-ndjson", ndjson.encode, streams=True),
     "csv": Format("csv", "text/csv; charset=utf-8", csv.encode, streams=True),
+    "arrow": Format("arrow", "application/vnd.apache.arrow.stream", arrow.encode),
+    "parquet": Format("parquet", "application/vnd.apache.parquet", parquet.encode),
 }
 
 _BY_MEDIA_TYPE = {form.media_type.partition(";")[0]: form for form in FORMATS.values()}

@@ -16,29 +16,34 @@ FORWARDED = {
 }
 
 
-def freshness_headers(answer: Answer, endpoint: Endpoint) -> list[Header]:
-    """What caches along the way may do with it, and what ours did."""
-    if not endpoint.cache_seconds:
-        return [VARY, (b"cache-control", b"private, no-cache"), (b"cache-status", _cache_status(answer, endpoint))]
-    age = int(answer.age_seconds)
-    return [
-        VARY,
-        (b"cache-control", _cache_control(endpoint)),
-        (b"age", b"%d" % age),
-        (b"cache-status", _cache_status(answer, endpoint)),
-    ]
-
-
-def receipt_headers(receipt: Receipt, seconds: float) -> list[Header]:
+def standing_headers(endpoint: Endpoint, receipt: Receipt) -> list[Header]:
+    """What is as true of a kept answer tomorrow as it is now."""
     headers = [
+        VARY,
+        (b"cache-control", _cache_control(endpoint) if endpoint.cache_seconds else b"private, no-cache"),
         (b"cordwood-rows", b"%d" % receipt.rows),
         (b"cordwood-revision", receipt.revision.encode()),
-        (b"server-timing", _server_timing(receipt, seconds)),
     ]
     if receipt.truncated:
         headers.append((b"cordwood-truncated", receipt.truncated.encode()))
     headers += [(b"cordwood-notice", _header_text(notice)) for notice in receipt.notices]
     return headers
+
+
+def moving_headers(answer: Answer, endpoint: Endpoint, receipt: Receipt, seconds: float) -> list[Header]:
+    """What is another at every asking."""
+    headers = [
+        (b"cache-status", _cache_status(answer, endpoint)),
+        (b"server-timing", _server_timing(receipt, seconds)),
+    ]
+    if endpoint.cache_seconds:
+        headers.append((b"age", b"%d" % answer.age_seconds))
+    return headers
+
+
+def streamed_headers(answer: Answer, endpoint: Endpoint) -> list[Header]:
+    """What can be said before the last row is made."""
+    return [VARY, (b"cache-control", b"private, no-store"), (b"cache-status", _cache_status(answer, endpoint))]
 
 
 def rate_headers(allowance: Allowance) -> list[Header]:
@@ -51,11 +56,11 @@ def facts(answer: Answer, receipt: Receipt) -> dict[str, object]:
     """The receipt for the log."""
     return {
         "cache": answer.outcome.value,
-        "age_seconds": round(answer.age_seconds, 3),
+        "age_seconds": answer.age_seconds,
         "rows": receipt.rows,
         "truncated": receipt.truncated or "",
-        "compile_seconds": round(receipt.compile_seconds, 6),
-        "engine_seconds": round(receipt.engine_seconds, 6),
+        "compile_seconds": receipt.compile_seconds,
+        "engine_seconds": receipt.engine_seconds,
         "revision": receipt.revision,
         "notices": receipt.notices,
     }

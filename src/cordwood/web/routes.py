@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from cordwood.errors import BadMethod, Draining, Starting, UnknownRoute
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observer import Observer
-from cordwood.web import health
-from cordwood.web.answering import answering
-from cordwood.web.asgi import Application, Request, Response
+from cordwood.web import health, keys
+from cordwood.web.answering import Site
+from cordwood.web.asgi import Request, Response
 from cordwood.web.cors import preflight
 from cordwood.web.ingest import ingest
 from cordwood.web.options import WebOptions
-from cordwood.web.query import answer_query
+from cordwood.web.query import answer_query, answer_recalled
+from cordwood.web.recall import Recall
 from cordwood.web.standing import Phase, Rooms, Standing
 from cordwood.web.texts import decoded
 
@@ -30,6 +31,7 @@ class Place:
     options: WebOptions
     metrics: Metrics
     observer: Observer
+    recall: Recall
 
     def rooms(self) -> Rooms:
         """The rooms, when requests are taken."""
@@ -53,7 +55,7 @@ class Route:
 
 
 async def _query(request: Request, place: Place, address: str) -> Response:
-    return await answer_query(request, place.rooms(), place.options, address)
+    return await answer_query(request, place.rooms(), place.options, address, place.recall)
 
 
 async def _ingest(request: Request, place: Place, _: str) -> Response:
@@ -76,19 +78,39 @@ async def _metrics(_: Request, place: Place, __: str) -> Response:
     return health.metrics(place.metrics)
 
 
+async def _keys(request: Request, place: Place, _: str) -> Response:
+    if request.method == "POST":
+        return await keys.create_key(request, place.rooms(), place.options, place.observer)
+    return await keys.list_keys(request, place.rooms())
+
+
+async def _key(request: Request, place: Place, key_id: str) -> Response:
+    return await keys.revoke_key(request, place.rooms(), place.observer, key_id)
+
+
+async def _key_rotation(request: Request, place: Place, key_id: str) -> Response:
+    return await keys.rotate_key(request, place.rooms(), place.options, place.observer, key_id)
+
+
 QUERIES = Route("query", QUERY, _query)
 EVENTS = Route("ingest", WRITE, _ingest)
 EXACT: Mapping[bytes, Route] = {
     b"/api/logs": EVENTS,
     b"/logs": EVENTS,
     b"/api/events": EVENTS,
+    b"/api/access-tokens": Route("keys", ("GET", "HEAD", "POST", "OPTIONS"), _keys),
     b"/health": Route("health", READ, _health),
     b"/ready": Route("ready", READ, _ready),
     b"/readyz": Route("ready", READ, _ready),
     b"/livez": Route("live", READ, _live),
     b"/metrics": Route("metrics", READ, _metrics),
 }
-QUERY_ADDRESS = re.compile(rb"(?:/api)?/endpoints/query/(?:name/)?([^/]+)")
+# Addresses with one name in them.
+NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
+    (re.compile(rb"(?:/api)?/endpoints/query/(?:name/)?([^/]+)"), QUERIES),
+    (keys.KEY_ADDRESS, Route("key", ("DELETE", "OPTIONS"), _key)),
+    (keys.ROTATE_ADDRESS, Route("key", WRITE, _key_rotation)),
+)
 
 
 def found(request: Request) -> tuple[Route, str]:
@@ -96,15 +118,16 @@ def found(request: Request) -> tuple[Route, str]:
     route = EXACT.get(request.path)
     if route is not None:
         return route, ""
-    address = QUERY_ADDRESS.fullmatch(request.path)
-    if address is None:
-        raise UnknownRoute(f"There is nothing at {decoded(request.path, 'path')}.")
-    return QUERIES, decoded(address[1], "path")
+    for address, named in NAMED:
+        match = address.fullmatch(request.path)
+        if match is not None:
+            return named, decoded(match[1], "path")
+    raise UnknownRoute(f"There is nothing at {decoded(request.path, 'path')}.")
 
 
-def application(standing: Standing, observer: Observer, options: WebOptions, metrics: Metrics) -> Application:
+def application(standing: Standing, observer: Observer, options: WebOptions, metrics: Metrics) -> Site:
     """The ASGI application: answers 503 until `standing` is opened with its rooms."""
-    place = Place(standing, options, metrics, observer)
+    place = Place(standing, options, metrics, observer, Recall())
 
     async def respond(request: Request) -> Response:
         route, address = found(request)
@@ -115,4 +138,9 @@ def application(standing: Standing, observer: Observer, options: WebOptions, met
             return preflight(", ".join(route.methods))
         return await route.handler(request, place, address)
 
-    return answering(respond, observer, logflare_errors=options.logflare_errors)
+    def respond_at_once(request: Request) -> Response | None:
+        if standing.phase is not Phase.READY or standing.rooms is None:
+            return None
+        return answer_recalled(request, standing.rooms, place.recall)
+
+    return Site(respond, respond_at_once, observer, logflare_errors=options.logflare_errors)

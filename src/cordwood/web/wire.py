@@ -4,12 +4,14 @@ The stock protocol answers an address over 64 KiB, or a request it cannot read, 
 application is told of what was too long, and what cannot be read at all gets the body that every error has.
 """
 
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
 from uuid import uuid4
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from cordwood.errors import AddressTooLong, Fault, HeadersTooLarge, Malformed
-from cordwood.web.asgi import Response, mark_fault
+from cordwood.web.asgi import Header, Response, Scope, mark_fault, offer_whole, rendered
 from cordwood.web.problems import refusal
 
 # A request line is the method, a space, the address, and " HTTP/1.1" with its line end.
@@ -18,15 +20,48 @@ AROUND_THE_ADDRESS_BYTES = len("GET  HTTP/1.1")
 MAX_HEADER_BYTES = 64 * 1024
 
 
+@runtime_checkable
+class AtOnce(Protocol):
+    """An application that can answer some requests without waiting."""
+
+    def at_once(self, scope: Scope) -> Response | None: ...
+
+
+class NothingAtOnce:
+    """For any other application."""
+
+    def at_once(self, scope: Scope) -> Response | None:
+        return None
+
+
 class Wire(HttpToolsProtocol):
     """Give it to the server as its `http` protocol."""
 
     _address_bytes = 0
     _header_bytes = 0
+    _is_answered = False
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        application = self.config.loaded_app
+        self._site = application if isinstance(application, AtOnce) else NothingAtOnce()
+        self._written_together: list[bytes] = []
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._write_together()
+
+    def _write_together(self) -> None:
+        """Kept answers to requests that came together leave together."""
+        if self._written_together and not self.transport.is_closing():
+            together, self._written_together = self._written_together, []
+            self.transport.write(together[0] if len(together) == 1 else b"".join(together))
+            self.on_response_complete()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._address_bytes = self._header_bytes = 0
+        self._is_answered = False
 
     def on_url(self, url: bytes) -> None:
         self._address_bytes += len(url)
@@ -43,7 +78,38 @@ class Wire(HttpToolsProtocol):
         if fault is not None:
             mark_fault(self.scope, fault)
             self.url = b"/"
+        elif self._answered_at_once():
+            self._is_answered = True
+            return
+        # What follows writes by itself, after what was answered before it.
+        self._write_together()
         super().on_headers_complete()
+        offer_whole(self.scope, partial(_write_whole, self.cycle))
+
+    def on_body(self, body: bytes) -> None:
+        if not self._is_answered:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self._is_answered:
+            super().on_message_complete()
+
+    def _answered_at_once(self) -> bool:
+        """A kept answer leaves the moment its request is read: no task, no scope, no second look at its headers."""
+        earlier_is_under_way = self.cycle is not None and not self.cycle.response_complete
+        if earlier_is_under_way or self.flow.write_paused or self.parser.get_method() != b"GET":
+            return False
+        if not self.parser.should_keep_alive() or self.parser.should_upgrade():
+            return False
+        response = self._site.at_once(self._short_scope())
+        if response is None or not isinstance(response.body, bytes):
+            return False
+        self._written_together.append(_whole(response, self.server_state.default_headers, response.body))
+        return True
+
+    def _short_scope(self) -> Scope:
+        path, _, query = self.url.partition(b"?")
+        return {"method": "GET", "raw_path": path, "query_string": query, "headers": self.headers}
 
     def _bound_passed(self) -> Fault | None:
         if self._address_bytes > MAX_REQUEST_LINE_BYTES - AROUND_THE_ADDRESS_BYTES:
@@ -55,14 +121,37 @@ class Wire(HttpToolsProtocol):
         return None
 
     def send_400_response(self, msg: str) -> None:
+        self._write_together()
         fault = Malformed("This is not a request of HTTP/1.1 that can be read.")
         response = refusal(fault, uuid4().hex)
         self.transport.write(_as_written(response))
         self.transport.close()
 
 
+def _write_whole(cycle: RequestResponseCycle, response: Response, body: bytes) -> bool:
+    """Head and body in one write, without looking at each header again; False where the reader is behind."""
+    if cycle.flow.write_paused or cycle.response_started:
+        return False
+    if cycle.disconnected:
+        return True
+    if not cycle.keep_alive:
+        response.headers.append((b"connection", b"close"))
+    cycle.response_started = cycle.response_complete = True
+    cycle.waiting_for_100_continue = False
+    cycle.transport.write(_whole(response, cycle.default_headers, body))
+    cycle.message_event.set()
+    if not cycle.keep_alive:
+        cycle.transport.close()
+    cycle.on_response()
+    return True
+
+
+def _whole(response: Response, defaults: list[Header], body: bytes) -> bytes:
+    head = rendered(defaults), rendered(response.headers), response.block
+    return b"".join((STATUS_LINE[response.status], *head, b"\r\n", body))
+
+
 def _as_written(response: Response) -> bytes:
     body = response.body if isinstance(response.body, bytes) else b""
     headers = [*response.headers, (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
-    lines = b"".join(name + b": " + value + b"\r\n" for name, value in headers)
-    return b"HTTP/1.1 400 Bad Request\r\n" + lines + b"\r\n" + body
+    return STATUS_LINE[400] + rendered(headers) + b"\r\n" + body

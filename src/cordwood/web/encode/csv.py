@@ -4,9 +4,8 @@ import csv
 import io
 from collections.abc import Iterator
 
-import msgspec
-
-from cordwood.model.rows import Cell, Rows
+from cordwood.model.rows import Rows
+from cordwood.web.encode.cells import text_of
 from cordwood.web.encode.names import distinct_names
 
 
@@ -14,20 +13,10 @@ def encode(rows: Rows) -> Iterator[bytes]:
     yield _lines([distinct_names(rows.columns)])
     for batch in rows.batches:
         if batch:
-            yield _lines([[_field(cell) for cell in row] for row in batch])
+            yield _lines([[text_of(cell) or "" for cell in row] for row in batch])
 
 
 def _lines(records: list[list[str]]) -> bytes:
     out = io.StringIO()
     csv.writer(out, lineterminator="\r\n").writerows(records)
     return out.getvalue().encode()
-
-
-def _field(cell: Cell) -> str:
-    if cell is None:
-        return ""
-    if isinstance(cell, str):
-        return cell
-    if isinstance(cell, msgspec.Raw):
-        return bytes(cell).decode()
-    return msgspec.json.encode(cell).decode()

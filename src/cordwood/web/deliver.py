@@ -1,0 +1,65 @@
+"""An answer as HTTP: its headers, its coding, or that the caller has it already."""
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from cordwood.serve.answer import Answer
+from cordwood.serve.ask import Ask
+from cordwood.serve.finished import Finished
+from cordwood.serve.stream import Streamed
+from cordwood.web.asgi import Header, Request, Response, rendered
+from cordwood.web.codings import WORTH_IT_BYTES, chosen_coding, compressed, compressed_pieces
+from cordwood.web.cors import ON_EVERY_ANSWER
+from cordwood.web.receipt import etag, facts, moving_headers, standing_headers, streamed_headers
+
+
+def delivered(request: Request, ask: Ask, answer: Answer, began: float) -> Response:
+    coding = chosen_coding(request.joined(b"accept-encoding"))
+    if isinstance(answer.body, Finished):
+        return whole(request, ask, answer, answer.body, coding, began)
+    return _streamed(request, ask, answer, answer.body, coding)
+
+
+def whole(request: Request, ask: Ask, answer: Answer, finished: Finished, coding: str | None, began: float) -> Response:
+    if len(finished.body) < WORTH_IT_BYTES:
+        coding = None
+    request.facts.update(facts(answer, finished.receipt))
+    headers = moving_headers(answer, ask.endpoint, finished.receipt, time.perf_counter() - began)
+    head = finished.heads.get(coding or "")
+    if head is None:
+        head = finished.heads[coding or ""] = _head(ask, finished, coding)
+    if b"if-none-match" in request.headers and _is_known(request, etag(finished, coding)):
+        return Response(304, headers, b"", head)
+    body = finished.body if coding is None else finished.coded(coding, compressed)
+    return Response(200, headers, body, head)
+
+
+def _head(ask: Ask, finished: Finished, coding: str | None) -> bytes:
+    headers: list[Header] = [(b"content-type", ask.format.media_type.encode()), (b"etag", etag(finished, coding))]
+    if coding is not None:
+        headers.append((b"content-encoding", coding.encode()))
+    return rendered([*headers, *standing_headers(ask.endpoint, finished.receipt), *ON_EVERY_ANSWER])
+
+
+def _streamed(request: Request, ask: Ask, answer: Answer, streamed: Streamed, coding: str | None) -> Response:
+    pieces = _noted(request, streamed, answer)
+    headers = [(b"content-type", ask.format.media_type.encode()), *streamed_headers(answer, ask.endpoint)]
+    if coding is None:
+        return Response(200, headers, pieces)
+    headers.append((b"content-encoding", coding.encode()))
+    return Response(200, headers, compressed_pieces(pieces, coding))
+
+
+async def _noted(request: Request, streamed: Streamed, answer: Answer) -> AsyncGenerator[bytes, None]:
+    """The pieces; when they are out, what the receipt would have said goes to the log at least."""
+    async with aclosing(streamed.pieces()) as pieces:
+        async for piece in pieces:
+            yield piece
+    if streamed.receipt is not None:
+        request.facts.update(facts(answer, streamed.receipt))
+
+
+def _is_known(request: Request, tag: bytes) -> bool:
+    known = (candidate.strip().removeprefix("W/") for candidate in request.joined(b"if-none-match").split(","))
+    return any(candidate in ("*", tag.decode()) for candidate in known)

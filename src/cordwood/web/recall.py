@@ -1,0 +1,60 @@
+"""Requests that were read before: the same bytes mean the same ask, and need not be read again.
+
+What a key may do and what an endpoint is are looked up each time; only the reading is remembered.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from cordwood.serve.ask import Ask
+from cordwood.web.asgi import Request
+
+# All that reading an ask looks at beside the address.
+READ_HEADERS = (
+    b"authorization",
+    b"x-api-key",
+    b"accept",
+    b"accept-encoding",
+    b"cache-control",
+    b"lf-endpoint-redact-pii",
+)
+MOST = 4096
+# A longer address costs more to keep than reading it again does.
+LONGEST_BYTES = 2048
+
+Spelling = tuple[bytes | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What a request was read as, and the identity that its answer is kept under."""
+
+    address: str
+    presented: str | None
+    ask: Ask
+    identity: bytes
+    coding: str | None
+
+
+class Recall:
+    """The latest few thousand distinct requests."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[Spelling, Remembered] = OrderedDict()
+
+    def find(self, request: Request) -> Remembered | None:
+        if request.method != "GET" or request.announces_body():
+            return None
+        return self._known.get(_spelling(request))
+
+    def keep(self, request: Request, remembered: Remembered) -> None:
+        if request.method != "GET" or request.announces_body() or len(request.query_string) > LONGEST_BYTES:
+            return
+        self._known[_spelling(request)] = remembered
+        if len(self._known) > MOST:
+            self._known.popitem(last=False)
+
+
+def _spelling(request: Request) -> Spelling:
+    get = request.headers.get
+    return (request.path, request.query_string, *[get(name) for name in READ_HEADERS])
