@@ -88,14 +88,17 @@ def _stands_alone(template: str, hole: re.Match[str]) -> bool:
 
 
 def is_closed(text: str) -> bool:
-    """Whether the text is one atom or one bracketed whole, so that no operator can reach into it."""
+    """Whether the text is one atom, called or subscripted, or one bracketed whole: no operator can reach into it."""
     atom = _ATOM.match(text)
     at = atom.end() if atom else 0
     if at == len(text):
         return True
-    if text[at] not in _CLOSERS:
-        return False
-    return _closing(text, at) == len(text) - 1
+    while at < len(text) and text[at] in _CLOSERS:
+        closed = _closing(text, at)
+        if closed < 0:
+            return False
+        at = closed + 1
+    return at == len(text)
 
 
 def _closing(text: str, opened: int) -> int:

@@ -15,11 +15,14 @@ from cordwood.sql.typing import annotate
 # How a query must be run to mean what it says. They stand in the query itself: it means the same on any connection.
 SETTINGS: Final = {
     "join_use_nulls": "1",
-    "aggregate_functions_null_for_empty": "0",
-    "transform_null_in": "0",
+    "group_by_use_nulls": "1",
+    "prefer_column_name_to_alias": "1",
     "union_default_mode": "'DISTINCT'",
+    "short_circuit_function_evaluation": "'force_enable'",
+    "enable_extended_results_for_datetime_functions": "1",
+    "allow_nonconst_timezone_arguments": "1",
+    "allow_experimental_nullable_tuple_type": "1",
     "session_timezone": "'UTC'",
-    "allow_experimental_time_time64_type": "1",
 }
 
 
@@ -39,7 +42,7 @@ class ClickHouseTarget:
         annotate(tree)
         return Lowered(RULES.lower(tree), resolved)
 
-    def print(self, tree: exp.Expression) -> str:
+    def print(self, tree: exp.Expr) -> str:
         generator = self._printer(identify=False)
         text = print_tree(tree.copy(), lambda node: generator.generate(node, copy=False))
         return f"{text} SETTINGS {', '.join(f'{name} = {value}' for name, value in SETTINGS.items())}"

@@ -2,6 +2,65 @@
 
 from typing import Final
 
+from cordwood.engines.clickhouse.rules import (
+    aggregates,
+    arithmetic,
+    arrays,
+    casts,
+    characters,
+    comparison,
+    conditionals,
+    events,
+    formats,
+    hashes,
+    intervals,
+    json_text,
+    json_values,
+    literals,
+    net,
+    numbers,
+    quantiles,
+    regexes,
+    relations,
+    safe,
+    strings,
+    structs,
+    time_making,
+    time_parse,
+    time_text,
+    times,
+    windows,
+)
 from cordwood.sql.lowering import Rules, joined
 
-RULES: Final[Rules] = joined([])
+_MEANINGS: Final = (
+    literals,
+    arithmetic,
+    comparison,
+    conditionals,
+    casts,
+    numbers,
+    aggregates,
+    quantiles,
+    windows,
+    times,
+    intervals,
+    time_making,
+    time_text,
+    time_parse,
+    strings,
+    characters,
+    regexes,
+    hashes,
+    arrays,
+    structs,
+    relations,
+    json_text,
+    json_values,
+    formats,
+    net,
+    events,
+    safe,
+)
+
+RULES: Final[Rules] = joined(module.MEANING for module in _MEANINGS)

@@ -1,0 +1,343 @@
+"""Aggregates: NULL for nothing, their modifiers (DISTINCT, ORDER BY, LIMIT, IGNORE NULLS, HAVING MAX), the approximate ones."""
+
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from cordwood.engines.clickhouse.rules.casts import cast_to
+from cordwood.engines.clickhouse.rules.reading import read_as
+from cordwood.engines.clickhouse.rules.words import NAMES, quoted
+from cordwood.model.datatype import Kind
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning, Rule, unsupported
+from cordwood.sql.typing import inherit, kind_of
+from cordwood.sql.typing.datatypes import STRING
+
+_EXACT = (Kind.NUMERIC, Kind.BIGNUMERIC)
+
+
+@dataclass(slots=True)
+class Argument:
+    """What an aggregate is told beside its value."""
+
+    value: exp.Expr
+    distinct: bool = False
+    order: exp.Expr | None = None
+    limit: exp.Expr | None = None
+    ignore_nulls: bool | None = None
+    having: exp.Expr | None = None
+
+
+def argument_of(node: exp.Expr) -> Argument:
+    argument = Argument(node.this)
+    inner = node.this
+    while isinstance(inner, (exp.Limit, exp.Order, exp.IgnoreNulls, exp.RespectNulls, exp.HavingMax, exp.Distinct)):
+        inner = _peel(inner, argument)
+    argument.value = inner
+    # sqlglot puts IGNORE NULLS around the aggregate.
+    if isinstance(node.parent, (exp.IgnoreNulls, exp.RespectNulls)):
+        argument.ignore_nulls = isinstance(node.parent, exp.IgnoreNulls)
+    return argument
+
+
+def _peel(inner: exp.Expr, argument: Argument) -> exp.Expr:
+    if isinstance(inner, exp.Limit):
+        argument.limit = inner.expression
+    elif isinstance(inner, exp.Order):
+        argument.order = inner
+    elif isinstance(inner, exp.HavingMax):
+        argument.having = inner
+    elif isinstance(inner, exp.Distinct):
+        argument.distinct = True
+        return first(inner.expressions)
+    else:
+        argument.ignore_nulls = isinstance(inner, exp.IgnoreNulls)
+    return first([inner.this])
+
+
+def first(nodes: list[exp.Expr]) -> exp.Expr:
+    return nodes[0]
+
+
+def gathered(argument: Argument, *, skip_nulls: bool) -> tuple[exp.Expr, str, list[exp.Expr]]:
+    """The values gathered, and what makes an array of them in order: wrapped, or NULLs would be left out."""
+    value, ordered = argument.value, argument.order.expressions if argument.order is not None else []
+    keys = [one.this if isinstance(one, exp.Ordered) else one for one in ordered]
+    holes = ", ".join(f"{{{at}}}" for at in range(len(keys) + 1))
+    if skip_nulls:
+        called = fragment(f"groupArrayIf(tuple({holes}), isNotNull({{0}}))", value, *keys)
+    else:
+        called = fragment(f"groupArray(tuple({holes}))", value, *keys)
+    template = "arrayDistinct({0})" if argument.distinct else "{0}"
+    template = f"arrayMap(_t -> _t.1, {_sorted(template, ordered)})"
+    if argument.limit is not None:
+        return called, f"arraySlice({template}, 1, {{1}})", [argument.limit]
+    return called, template, []
+
+
+def listed(argument: Argument, *, skip_nulls: bool) -> exp.Expr:
+    """The values as an array."""
+    called, template, parts = gathered(argument, skip_nulls=skip_nulls)
+    return fragment(template, called, *parts)
+
+
+def _sorted(template: str, ordered: list[exp.Expr]) -> str:
+    """Keys one after the other, the last first: the engine's sort keeps what is equal in place."""
+    for at, one in reversed(list(enumerate(ordered))):
+        down = isinstance(one, exp.Ordered) and bool(one.args.get("desc"))
+        nulls_first = one.args.get("nulls_first") if isinstance(one, exp.Ordered) else None
+        first = (not down) if nulls_first is None else bool(nulls_first)
+        known = "isNotNull" if first is not down else "isNull"
+        name = "arrayReverseSort" if down else "arraySort"
+        template = f"{name}(_t -> tuple({known}(_t.{at + 2}), _t.{at + 2}), {template})"
+    return template
+
+
+def _array_agg(node: exp.Expr) -> exp.Expr:
+    argument = argument_of(node)
+    if argument.having is not None:
+        unsupported(node, "ARRAY_AGG with HAVING MAX or MIN")
+    called, template, parts = gathered(argument, skip_nulls=bool(argument.ignore_nulls))
+    return wrapped(node, called, template, *parts)
+
+
+def _array_concat_agg(node: exp.Expr) -> exp.Expr:
+    called, template, parts = gathered(argument_of(node), skip_nulls=False)
+    return wrapped(node, called, f"arrayFlatten({template})", *parts)
+
+
+def _string_agg(node: exp.Expr) -> exp.Expr:
+    argument = argument_of(node)
+    separator = node.args.get("separator") or exp.Literal.string(",")
+    if kind_of(argument.value) not in (None, Kind.STRING, Kind.BYTES):
+        argument.value = cast_to(node, argument.value, STRING)
+    called, template, parts = gathered(argument, skip_nulls=True)
+    joined = f"arrayStringConcat(arrayMap(_s -> assumeNotNull(_s), {template}), {{{len(parts) + 1}}})"
+    return wrapped(node, called, f"if(empty({{0}}), NULL, {joined})", *parts, separator)
+
+
+def _simple(name: str, *, cast: str | None = None) -> Rule:
+    """An aggregate that the engine has under this name."""
+
+    def rule(node: exp.Expr) -> exp.Expr:
+        argument = argument_of(node)
+        suffix = "Distinct" if argument.distinct else ""
+        return settled(node, fragment(f"{name}{suffix}({{0}})", _value(argument, node)), cast)
+
+    return rule
+
+
+def settled(node: exp.Expr, called: exp.Expr, cast: str | None) -> exp.Expr:
+    """A cast cannot stand between an aggregate and its OVER: there the window's rule sets it."""
+    return wrapped(node, called, f"CAST({{0}}, {quoted(cast)})") if cast else called
+
+
+def wrapped(node: exp.Expr, called: exp.Expr, template: str, *parts: exp.Expr) -> exp.Expr:
+    """What is made of an aggregate's result, `{0}`: with an OVER around it, of that."""
+    if isinstance(_around(node), (exp.Window, exp.Filter)):
+        called.meta["wrap"] = template, parts
+        return called
+    return fragment(template, called, *parts)
+
+
+def _around(node: exp.Expr) -> exp.Expr | None:
+    parent = node.parent
+    while isinstance(parent, (exp.IgnoreNulls, exp.RespectNulls)):
+        parent = parent.parent
+    return parent
+
+
+def _value(argument: Argument, node: exp.Expr) -> exp.Expr:
+    kind = _DEMANDED.get(type(node))
+    if kind_of(argument.value) is Kind.VARIANT and kind is not None:
+        return read_as(argument.value, kind)
+    return argument.value
+
+
+_DEMANDED: dict[type[exp.Expr], Kind] = {
+    exp.LogicalAnd: Kind.BOOL,
+    exp.LogicalOr: Kind.BOOL,
+    exp.CountIf: Kind.BOOL,
+    **dict.fromkeys((exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop), Kind.FLOAT64),
+    **dict.fromkeys((exp.Sum, exp.Avg), Kind.FLOAT64),
+}
+
+
+def _typed_result(name: str) -> Rule:
+    """SUM and AVG: of nothing NULL; of exact numbers an exact one."""
+
+    def rule(node: exp.Expr) -> exp.Expr:
+        argument = argument_of(node)
+        kind = kind_of(node)
+        suffix = "Distinct" if argument.distinct else ""
+        value = _value(argument, node)
+        if kind in _EXACT and name == "avg":
+            value = fragment("toFloat64({0})", value)
+        called = fragment(f"{name}OrNull{suffix}({{0}})", value)
+        return settled(node, called, f"Nullable({NAMES[kind]})" if kind in (Kind.INT64, *_EXACT) and kind else None)
+
+    return rule
+
+
+_COUNT = "Int64"
+
+
+def _count(node: exp.Expr) -> exp.Expr:
+    if isinstance(node.this, exp.Star) or node.this is None:
+        return settled(node, fragment("count()"), _COUNT)
+    argument = argument_of(node)
+    value = argument.value
+    if kind_of(value) is Kind.VARIANT:
+        value = read_as(value, Kind.STRING)
+    if kind_of(value) is Kind.FLOAT64 and argument.distinct:
+        value = fragment("({0} + 0.)", value)
+    return settled(node, fragment(f"{'uniqExact' if argument.distinct else 'count'}({{0}})", value), _COUNT)
+
+
+def _count_if(node: exp.Expr) -> exp.Expr:
+    argument = argument_of(node)
+    value = _value(argument, node)
+    called = "uniqExactIf({0}, {0})" if argument.distinct else "countIf({0})"
+    return settled(node, fragment(called, value), _COUNT)
+
+
+def _truth(name: str) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        value = _value(argument_of(node), node)
+        return settled(node, fragment(f"{name}OrNull(toUInt8({{0}}))", value), "Nullable(Bool)")
+
+    return rule
+
+
+def _extremum(name: str) -> Rule:
+    """NaN wins over every number; an event's values compare as numbers where all are."""
+
+    def rule(node: exp.Expr) -> exp.Expr:
+        value = argument_of(node).value
+        if kind_of(value) is Kind.VARIANT:
+            return _event_extremum(name, value)
+        if kind_of(value) is Kind.FLOAT64:
+            return _float_extremum(node, name, value)
+        if kind_of(value) is Kind.BOOL:
+            return settled(node, fragment(f"{name}OrNull(toUInt8({{0}}))", value), "Nullable(Bool)")
+        return fragment(f"{name}OrNull({{0}})", value)
+
+    return rule
+
+
+def _float_extremum(node: exp.Expr, name: str, value: exp.Expr) -> exp.Expr:
+    """The largest of pairs: first whether it is NaN, then the number, turned round for the least."""
+    sign = "" if name == "max" else "-"
+    called = fragment(
+        f"maxOrNullIf(tuple(isNaN(assumeNotNull({{0}})), {sign}assumeNotNull({{0}})), isNotNull({{0}}))", value
+    )
+    return wrapped(node, called, f"if(isNull({{0}}), NULL, {sign}tupleElement({{0}}, 2))")
+
+
+def _event_extremum(name: str, value: exp.Expr) -> exp.Expr:
+    numbers, texts = read_as(value, Kind.FLOAT64), read_as(value.copy(), Kind.STRING)
+    whole = f"if(count({{1}}) = count({{0}}), toString({name}OrNull({{0}})), toJSONString({name}OrNull({{1}})))"
+    return fragment(whole, numbers, texts)
+
+
+def _any_value(node: exp.Expr) -> exp.Expr:
+    argument = argument_of(node)
+    if argument.having is not None:
+        name = "argMax" if argument.having.args.get("max") else "argMin"
+        return _wrapped_by(name, argument.value, argument.having.expression)
+    return (
+        fragment("anyOrNull({0})", argument.value)
+        if kind_of(argument.value) is not Kind.ARRAY
+        else fragment("any({0})", argument.value)
+    )
+
+
+def _wrapped_by(name: str, value: exp.Expr, key: exp.Expr) -> exp.Expr:
+    """Wrapped, or the engine would pass over a value that is NULL."""
+    return fragment(f"tupleElement({name}(tuple({{0}}), {{1}}), 1)", value, key)
+
+
+def _by(name: str) -> Rule:
+    return lambda node: _wrapped_by(name, node.this, node.expression)
+
+
+def _distinct_count(node: exp.Expr) -> exp.Expr:
+    """Exact: what is allowed to be approximate may be right."""
+    value = argument_of(node).value
+    value = read_as(value, Kind.STRING) if kind_of(value) is Kind.VARIANT else value
+    return settled(node, fragment("uniqExact({0})", value), _COUNT)
+
+
+def plain(value: exp.Expr) -> exp.Expr:
+    return read_as(value, Kind.STRING) if kind_of(value) is Kind.VARIANT else value
+
+
+def _nulls(node: exp.Expr) -> exp.Expr:
+    """What stands inside has already seen to it."""
+    return inherit(first([node.this]), node)
+
+
+def _grouping(node: exp.Expr) -> exp.Expr:
+    return fragment("toInt64(grouping({0}))", node.expressions[0] if node.expressions else node.this)
+
+
+def _pair(name: str) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        left, right = read_as(node.this, Kind.FLOAT64), read_as(node.expression, Kind.FLOAT64)
+        called = fragment(f"{name}OrNullIf({{0}}, {{1}}, isNotNull({{0}}) AND isNotNull({{1}}))", left, right)
+        return _finite(node, called, name)
+
+    return rule
+
+
+def _spread(name: str) -> Rule:
+    """Of too few values there is none, where the engine says NaN."""
+
+    def rule(node: exp.Expr) -> exp.Expr:
+        argument = argument_of(node)
+        suffix = "Distinct" if argument.distinct else ""
+        value = fragment("toFloat64({0})", _value(argument, node))
+        return _finite(node, fragment(f"{name}OrNull{suffix}({{0}})", value), name)
+
+    return rule
+
+
+def _finite(node: exp.Expr, called: exp.Expr, name: str) -> exp.Expr:
+    if "Samp" not in name and name != "corr":
+        return called
+    return wrapped(node, called, "if(isNaN({0}), NULL, {0})")
+
+
+MEANING = Meaning(
+    nodes={
+        exp.ArrayAgg: _array_agg,
+        exp.ArrayConcatAgg: _array_concat_agg,
+        exp.GroupConcat: _string_agg,
+        exp.Count: _count,
+        exp.CountIf: _count_if,
+        exp.LogicalAnd: _truth("min"),
+        exp.LogicalOr: _truth("max"),
+        exp.Sum: _typed_result("sum"),
+        exp.Avg: _typed_result("avg"),
+        exp.Min: _extremum("min"),
+        exp.Max: _extremum("max"),
+        exp.AnyValue: _any_value,
+        exp.ArgMax: _by("argMax"),
+        exp.ArgMin: _by("argMin"),
+        exp.ApproxDistinct: _distinct_count,
+        exp.IgnoreNulls: _nulls,
+        exp.RespectNulls: _nulls,
+        exp.Grouping: _grouping,
+        exp.BitwiseAndAgg: _simple("groupBitAndOrNull", cast="Nullable(Int64)"),
+        exp.BitwiseOrAgg: _simple("groupBitOrOrNull", cast="Nullable(Int64)"),
+        exp.BitwiseXorAgg: _simple("groupBitXorOrNull", cast="Nullable(Int64)"),
+        exp.Stddev: _spread("stddevSamp"),
+        exp.StddevSamp: _spread("stddevSamp"),
+        exp.StddevPop: _spread("stddevPop"),
+        exp.Variance: _spread("varSamp"),
+        exp.VariancePop: _spread("varPop"),
+        exp.Corr: _pair("corr"),
+        exp.CovarPop: _pair("covarPop"),
+        exp.CovarSamp: _pair("covarSamp"),
+    }
+)

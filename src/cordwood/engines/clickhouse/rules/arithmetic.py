@@ -1,0 +1,175 @@
+"""Arithmetic: division of any two numbers is a fraction, and by zero an error; NUMERIC keeps nine digits."""
+
+from sqlglot import exp
+
+from cordwood.engines.clickhouse.rules.reading import read_as
+from cordwood.engines.clickhouse.rules.words import NAMES, constant, guarded, once
+from cordwood.model.datatype import Kind
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning, Rule, mark_safe
+from cordwood.sql.typing import kind_of
+
+_EXACT = (Kind.NUMERIC, Kind.BIGNUMERIC)
+
+
+def operands(node: exp.Expr) -> tuple[exp.Expr, exp.Expr]:
+    left, right = node.this, node.expression
+    return _as_number(left, right), _as_number(right, left)
+
+
+def _as_number(node: exp.Expr, other: exp.Expr) -> exp.Expr:
+    if kind_of(node) is Kind.VARIANT and kind_of(other) is not Kind.INTERVAL:
+        return read_as(node, Kind.FLOAT64)
+    return node
+
+
+def _exact(node: exp.Expr) -> str:
+    return NAMES[kind_of(node) or Kind.NUMERIC]
+
+
+def _division(node: exp.Expr) -> exp.Expr:
+    left, right = operands(node)
+    return _quotient(node, left, right)
+
+
+def _quotient(node: exp.Expr, left: exp.Expr, right: exp.Expr) -> exp.Expr:
+    if kind_of(node) in _EXACT:
+        # The engine keeps the dividend's digits: widened they are enough for the quotient's.
+        quotient = f"CAST(CAST(@a, 'Nullable(Decimal(76, 18))') / nullIf(CAST(@b, 'Nullable(Decimal(38, 9))'), 0), 'Nullable({_exact(node)})')"
+    else:
+        quotient = "toFloat64(@a) / toFloat64(@b)"
+    if isinstance(constant(right), (int, float)) and constant(right) != 0:
+        return once(quotient, left, right)
+    return once(guarded(node, "@b = 0", "division by zero", quotient), left, right)
+
+
+def _safe_division(node: exp.Expr) -> exp.Expr:
+    left, right = operands(node)
+    return _quotient(mark_safe(node), left, right)
+
+
+def _ieee_division(node: exp.Expr) -> exp.Expr:
+    left, right = (read_as(part, Kind.FLOAT64) for part in node.expressions)
+    return fragment("(toFloat64({0}) / toFloat64({1}))", left, right)
+
+
+def _whole_division(node: exp.Expr) -> exp.Expr:
+    left, right = operands(node)
+    if kind_of(left) in _EXACT or kind_of(right) in _EXACT:
+        return once(
+            guarded(
+                node,
+                "@b = 0",
+                "division by zero",
+                "trunc(CAST(@a, 'Nullable(Decimal(76, 18))') / nullIf(CAST(@b, 'Nullable(Decimal(38, 9))'), 0))",
+            ),
+            left,
+            right,
+        )
+    return once(guarded(node, "@b = 0", "division by zero", "intDiv(@a, if(@b = 0, 1, @b))"), left, right)
+
+
+def _remainder(node: exp.Expr) -> exp.Expr:
+    left, right = operands(node)
+    return once(guarded(node, "@b = 0", "division by zero", "(@a % if(@b = 0, 1, @b))"), left, right)
+
+
+def _product(node: exp.Expr) -> exp.Expr:
+    left, right = operands(node)
+    if kind_of(node) in _EXACT:
+        product = f"CAST(CAST({{0}}, 'Nullable(Decimal(76, 18))') * CAST({{1}}, 'Nullable(Decimal(38, 9))'), 'Nullable({_exact(node)})')"
+        return fragment(product, left, right)
+    return checked(node, "*", left, right)
+
+
+_INT64_MAX = "9223372036854775807"
+
+
+def checked(node: exp.Expr, sign: str, left: exp.Expr, right: exp.Expr) -> exp.Expr:
+    """INT64 beyond its range is an error; constants that are small need no look."""
+    if kind_of(node) is not Kind.INT64 or (any(_is_small(side) for side in (left, right)) and sign != "*"):
+        return fragment(f"({{0}} {sign} {{1}})", left, right)
+    if all(_is_small(side) for side in (left, right)):
+        return fragment(f"({{0}} {sign} {{1}})", left, right)
+    wide = f"(toInt128(@a) {sign} @b)"
+    wrong = f"({wide} > {_INT64_MAX} OR {wide} < -{_INT64_MAX} - 1)"
+    return once(guarded(node, wrong, "int64 overflow", f"toInt64(@a {sign} @b)"), left, right)
+
+
+def _is_small(node: exp.Expr) -> bool:
+    value = constant(node)
+    return isinstance(value, int) and abs(value) < 2**31
+
+
+def _safe(sign: str) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        left, right = operands(node)
+        if kind_of(node) is Kind.FLOAT64:
+            return once(
+                f"if(isFinite(toFloat64(@a) {sign} @b) OR NOT isFinite(toFloat64(@a)) OR NOT isFinite(toFloat64(@b)), (@a {sign} @b), NULL)",
+                left,
+                right,
+            )
+        wide = f"(toInt256(@a) {sign} toInt256(@b))"
+        if kind_of(node) in _EXACT:
+            return fragment(f"({{0}} {sign} {{1}})", left, right)
+        return once(f"accurateCastOrNull({wide}, 'Int64')", left, right)
+
+    return rule
+
+
+def _safe_negation(node: exp.Expr) -> exp.Expr:
+    value = read_as(node.this, Kind.FLOAT64) if kind_of(node.this) is Kind.VARIANT else node.this
+    if kind_of(value) is Kind.INT64:
+        return fragment("accurateCastOrNull(-toInt128({0}), 'Int64')", value)
+    return fragment("(-{0})", value)
+
+
+def _exclusive_or(node: exp.Expr) -> exp.Expr:
+    return fragment("bitXor({0}, {1})", node.this, node.expression)
+
+
+def _bits(name: str) -> Rule:
+    return lambda node: fragment(f"{name}({{0}}, {{1}})", node.this, node.expression)
+
+
+def _shift(name: str) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        shifted = f"if(@b > 63, toInt64(0), reinterpretAsInt64({name}(reinterpretAsUInt64(toInt64(@a)), @b)))"
+        return once(guarded(node, "@b < 0", "Bitwise shift by negative offset.", shifted), node.this, node.expression)
+
+    return rule
+
+
+def _negation(node: exp.Expr) -> exp.Expr:
+    value = read_as(node.this, Kind.FLOAT64) if kind_of(node.this) is Kind.VARIANT else node.this
+    if kind_of(value) is Kind.INTERVAL:
+        return fragment("tupleNegate({0})", value)
+    return fragment("(-{0})", value)
+
+
+def _complement(node: exp.Expr) -> exp.Expr:
+    return fragment("bitNot(toInt64({0}))", node.this)
+
+
+MEANING = Meaning(
+    nodes={
+        exp.Div: _division,
+        exp.SafeDivide: _safe_division,
+        exp.IntDiv: _whole_division,
+        exp.Mod: _remainder,
+        exp.Mul: _product,
+        exp.SafeAdd: _safe("+"),
+        exp.SafeSubtract: _safe("-"),
+        exp.SafeMultiply: _safe("*"),
+        exp.SafeNegate: _safe_negation,
+        exp.BitwiseXor: _exclusive_or,
+        exp.BitwiseAnd: _bits("bitAnd"),
+        exp.BitwiseOr: _bits("bitOr"),
+        exp.BitwiseNot: _complement,
+        exp.BitwiseLeftShift: _shift("bitShiftLeft"),
+        exp.BitwiseRightShift: _shift("bitShiftRight"),
+        exp.Neg: _negation,
+    },
+    named={"IEEE_DIVIDE": _ieee_division},
+)

@@ -1,0 +1,166 @@
+"""ARRAY functions and subscripts: an offset outside is an error unless it is a SAFE_ one."""
+
+from sqlglot import exp
+
+from cordwood.engines.clickhouse.rules.casts import cast_to
+from cordwood.engines.clickhouse.rules.reading import read_as
+from cordwood.engines.clickhouse.rules.words import (
+    VALUE_ERROR,
+    constant_int,
+    constant_text,
+    guarded,
+    null_of,
+    once,
+    quoted,
+)
+from cordwood.model.datatype import Kind
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning, Rule, is_safe, mark_safe, unsupported
+from cordwood.sql.typing import datatype_of, kind_of
+from cordwood.sql.typing.datatypes import STRING
+
+
+def _subscript(node: exp.Expr) -> exp.Expr:
+    base, index = node.this, node.expressions[0]
+    kind = kind_of(base)
+    if kind in (Kind.JSON, Kind.VARIANT):
+        return _json_subscript(base, index, counts_from_one=int(node.args.get("offset") or 0) == 1)
+    if kind is Kind.STRUCT:
+        return _struct_subscript(node, base, index)
+    first = 1 - int(node.args.get("offset") or 0)
+    safe = bool(node.args.get("safe"))
+    return _element(mark_safe(node) if safe else node, base, index, first)
+
+
+def _element(node: exp.Expr, base: exp.Expr, index: exp.Expr, first: int) -> exp.Expr:
+    """`first` is what turns the index into the engine's, which counts from one, and from the end below zero."""
+    known = constant_int(index)
+    place = str(known + first) if known is not None else f"@b + {first}" if first else "@b"
+    wrong = f"({place} < 1 OR {place} > toInt64(length(@a)))"
+    body = guarded(node, wrong, "Array index is out of bounds", f"@a[{place}]")
+    return once(body, base) if known is not None else once(body, base, index)
+
+
+def _json_subscript(base: exp.Expr, index: exp.Expr, *, counts_from_one: bool) -> exp.Expr:
+    key, place = constant_text(index), constant_int(index)
+    if key is not None:
+        return fragment(f"nullIf(JSONExtractRaw({{0}}, {quoted(key)}), '')", base)
+    step = place if place is None else place + (0 if counts_from_one else 1)
+    if step is not None:
+        return fragment(f"if(JSONType({{0}}) = 'Array', nullIf(JSONExtractRaw({{0}}, {step}), ''), NULL)", base)
+    if kind_of(index) is Kind.INT64:
+        return fragment("nullIf(JSONExtractRaw({0}, assumeNotNull({1}) + 1), '')", base, index)
+    return fragment("nullIf(JSONExtractRaw({0}, assumeNotNull({1})), '')", base, index)
+
+
+def _struct_subscript(node: exp.Expr, base: exp.Expr, index: exp.Expr) -> exp.Expr:
+    place = constant_int(index)
+    if place is None:
+        unsupported(node, "A subscript of a STRUCT that is no whole number")
+    return fragment(f"tupleElement({{0}}, {place + 1 - int(node.args.get('offset') or 0)})", base)
+
+
+def _size(node: exp.Expr) -> exp.Expr:
+    if kind_of(node.this) is Kind.VARIANT:
+        return fragment("if(JSONType({0}) = 'Array', toInt64(JSONLength({0})), NULL)", node.this)
+    return fragment("toInt64(length({0}))", node.this)
+
+
+def _reverse(node: exp.Expr) -> exp.Expr:
+    return fragment("arrayReverse({0})", node.this)
+
+
+def _concat(node: exp.Expr) -> exp.Expr:
+    parts = [node.this, *node.expressions]
+    return fragment(f"arrayConcat({', '.join(f'{{{at}}}' for at in range(len(parts)))})", *parts)
+
+
+def _end(place: str) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        message = "ARRAY_FIRST or ARRAY_LAST cannot take the element of an empty array"
+        return once(guarded(node, "empty(@a)", message, f"@a[{place}]"), node.this)
+
+    return rule
+
+
+def _slice(node: exp.Expr) -> exp.Expr:
+    """Offsets from zero, both ends taken; below zero they count from the end."""
+    start, end = node.args["start"], node.args.get("end")
+    if end is None:
+        unsupported(node, "ARRAY_SLICE with two arguments")
+    size = "toInt64(length(@a))"
+    low = f"greatest(if(@b < 0, {size} + @b, @b), 0) + 1"
+    high = f"if(@c < 0, {size} + @c, @c) + 1"
+    none = "arraySlice(@a, 1, 0)"
+    sliced = f"arraySlice(@a, assumeNotNull({low}), assumeNotNull(greatest({high} - ({low}) + 1, 0)))"
+    return once(f"if(isNull(@b) OR isNull(@c) OR {high} < 1, {none}, {sliced})", node.this, start, end)
+
+
+def _to_text(node: exp.Expr) -> exp.Expr:
+    value, separator, null = node.this, node.expression, node.args.get("null")
+    datatype = datatype_of(value)
+    element = datatype.element if datatype else None
+    if element and element.kind not in (Kind.STRING, Kind.BYTES):
+        item = fragment("_e")
+        item.meta["datatype"] = element
+        value = fragment("arrayMap(_e -> {1}, {0})", value, cast_to(item, item, STRING))
+    if null is not None:
+        value = once("arrayMap(_e -> ifNull(_e, @b), @a)", value, null)
+    kept = "arrayMap(_e -> assumeNotNull(_e), arrayFilter(_e -> isNotNull(_e), @a))"
+    if constant_text(separator) is not None:
+        return once(f"arrayStringConcat({kept}, @b)", value, separator)
+    joined = f"arrayFold((_x, _y) -> concat(_x, @b, _y), arraySlice({kept}, 2), {kept}[1])"
+    return once(f"if(isNull(@b), NULL, {joined.replace('@b', 'assumeNotNull(@b)')})", value, separator)
+
+
+def _series(node: exp.Expr) -> exp.Expr:
+    start, end, step = node.args["start"], node.args["end"], node.args.get("step") or fragment("toInt64(1)")
+    datatype = datatype_of(node)
+    kind = datatype.element.kind if datatype and datatype.element else Kind.INT64
+    start, end, step = (read_as(part, kind) for part in (start, end, step))
+    last = "toInt64(floor((@b - @a) / @c + 1e-9))" if kind is not Kind.INT64 else "intDiv(@b - @a, if(@c = 0, 1, @c))"
+    count = f"toUInt64(ifNull(if({_AWAY}, 0, {last} + 1), 0))"
+    none = null_of(datatype) if datatype and datatype.element else fragment("CAST([], 'Array(Nullable(Int64))')")
+    items = f"arrayMap(_i -> CAST(@a + _i * @c, {quoted(_NAMES.get(kind, 'Nullable(Int64)'))}), range({count}))"
+    body = f"if(isNull(@a) OR isNull(@b) OR isNull(@c) OR @c = 0, @d, {items})"
+    if is_safe(node):
+        return once(body, start, end, step, none)
+    check = f"throwIf(ifNull(@c = 0, false), {quoted(VALUE_ERROR + 'Sequence step cannot be 0.')})"
+    return once(f"if({check} = 1, @d, {body})", start, end, step, none)
+
+
+_AWAY = "@c > 0 AND @a > @b OR @c < 0 AND @a < @b"
+_NAMES = {
+    Kind.INT64: "Nullable(Int64)",
+    Kind.FLOAT64: "Nullable(Float64)",
+    Kind.NUMERIC: "Nullable(Decimal(38, 9))",
+    Kind.BIGNUMERIC: "Nullable(Decimal(76, 38))",
+}
+
+
+def _is_distinct(node: exp.Expr) -> exp.Expr:
+    template = "length(arrayDistinct(arrayMap(_e -> tuple(_e), {0}))) = length({0})"
+    return fragment(f"({template})", node.expressions[0])
+
+
+def _bucket(node: exp.Expr) -> exp.Expr:
+    """How many boundaries are at or below the value."""
+    template = "if(isNull(@a), NULL, toInt64(arrayCount(_e -> ifNull(_e <= @a, false), @b)))"
+    return once(template, node.this, node.expression)
+
+
+MEANING = Meaning(
+    nodes={
+        exp.Bracket: _subscript,
+        exp.ArraySize: _size,
+        exp.ArrayReverse: _reverse,
+        exp.ArrayConcat: _concat,
+        exp.ArrayFirst: _end("1"),
+        exp.ArrayLast: _end("-1"),
+        exp.ArraySlice: _slice,
+        exp.ArrayToString: _to_text,
+        exp.GenerateSeries: _series,
+        exp.RangeBucket: _bucket,
+    },
+    named={"ARRAY_IS_DISTINCT": _is_distinct},
+)

@@ -1,0 +1,247 @@
+"""CAST and SAFE_CAST: which texts are numbers and truths, how numbers and times are written, halves away from zero."""
+
+from collections.abc import Callable
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.clickhouse.rules.reading import event_text_of, read_as, text_to_time
+from cordwood.engines.clickhouse.rules.time_text import cast_text, parts_text
+from cordwood.engines.clickhouse.rules.words import NAMES, constant_text, guarded, null_of, once, quoted, type_text
+from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning, is_safe, mark_safe, unsupported
+from cordwood.sql.typing import kind_of
+from cordwood.sql.typing.datatypes import STRING, spelled
+
+Caster = Callable[[exp.Expr, exp.Expr], exp.Expr]
+
+
+def _cast(node: exp.Expr) -> exp.Expr:
+    to = spelled(node.args["to"])
+    if to is None:
+        unsupported(node, f"The type {node.args['to'].sql('bigquery')}")
+    if node.args.get("format"):
+        return _formatted(node, to)
+    return cast_to(node, node.this, to)
+
+
+def _safe_cast(node: exp.Expr) -> exp.Expr:
+    return _cast(mark_safe(node))
+
+
+def cast_to(node: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
+    """`node` tells whether a failure is NULL; `value` is what is cast."""
+    own = kind_of(value)
+    if isinstance(value, exp.Null):
+        return null_of(to)
+    if to.kind in (Kind.ARRAY, Kind.STRUCT):
+        return _composite(value, to)
+    caster = _CASTERS.get((own, to.kind)) if own else None
+    if caster is not None:
+        return caster(node, value)
+    return _plain(node, value, to.kind)
+
+
+def _plain(node: exp.Expr, value: exp.Expr, to: Kind) -> exp.Expr:
+    if is_safe(node):
+        return fragment(f"accurateCastOrNull({{0}}, {quoted(NAMES[to])})", value)
+    return fragment(f"CAST({{0}}, {quoted(f'Nullable({NAMES[to]})')})", value)
+
+
+def _composite(value: exp.Expr, to: Datatype) -> exp.Expr:
+    name = type_text(to)
+    return fragment(f"CAST({{0}}, {quoted(name)})", value) if name else value
+
+
+def _text_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    """Decimal, or hexadecimal after 0x; nothing else."""
+    decimal = "toInt64OrNull(replaceRegexpOne(trimBoth(@a), '^\\\\+', ''))"
+    hexadecimal = (
+        "if(match(trimBoth(@a), '^[+-]?0[xX][0-9a-fA-F]{1,16}$'), if(startsWith(trimBoth(@a), '-'), -1, 1) *"
+        " reinterpretAsInt64(reverse(unhex(leftPad(replaceRegexpOne(trimBoth(@a), '^[+-]?0[xX]', ''), 16, '0')))), NULL)"
+    ).replace("{1,16}", "+")
+    read = f"ifNull({decimal}, {hexadecimal})"
+    return once(_or_bad(node, read, "Bad int64 value"), value)
+
+
+def _or_bad(node: exp.Expr, read: str, message: str) -> str:
+    """What is read of a text; where nothing can be, an error, or NULL where the author wrote SAFE."""
+    return read if is_safe(node) else guarded(node, f"@a IS NOT NULL AND ({read}) IS NULL", message, read)
+
+
+def _text_to_bool(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    return once(
+        _or_bad(node, "multiIf(lower(@a) = 'true', true, lower(@a) = 'false', false, NULL)", "Bad bool value"), value
+    )
+
+
+def _text_to_float(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    words = "multiIf(match(lower(trimBoth(@a)), '^[+-]?(inf|infinity)$'), if(startsWith(trimBoth(@a), '-'), -inf, inf), lower(trimBoth(@a)) = 'nan', nan, toFloat64OrNull(trimBoth(@a)))"
+    return once(_or_bad(node, words, "Bad double value"), value)
+
+
+def _text_to_exact(kind: Kind) -> Caster:
+    digits = "9" if kind is Kind.NUMERIC else "38"
+    reader = "toDecimal128OrNull" if kind is Kind.NUMERIC else "toDecimal256OrNull"
+
+    def caster(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+        return once(_or_bad(node, f"{reader}(trimBoth(@a), {digits})", "Invalid NUMERIC value"), value)
+
+    return caster
+
+
+def _float_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    """The engine rounds halves to even."""
+    away = "(sign(@a) * floor(abs(@a) + 0.5))"
+    read = f"accurateCastOrNull({away}, 'Int64')"
+    return once(
+        read
+        if is_safe(node)
+        else guarded(node, f"@a IS NOT NULL AND {read} IS NULL", "Illegal conversion to int64", read),
+        value,
+    )
+
+
+def _exact_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    del node
+    return fragment("toInt64(round({0}))", value)
+
+
+def float_text(value: exp.Expr) -> exp.Expr:
+    """Whole numbers up to fifteen digits as such, very large and very small ones with an exponent."""
+    whole = "(abs(@a) >= 1e15 AND isFinite(@a))"
+    mantissa = "toString(@a / exp10(floor(log10(abs(@a)))))"
+    scaled = f"concat({mantissa}, 'e+', leftPad(toString(toInt64(floor(log10(abs(@a))))), 2, '0'))"
+    small = "replaceRegexpOne(toString(@a), 'e-(\\\\d)$', 'e-0\\\\1')"
+    return once(f"if({whole}, {scaled}, {small})", value)
+
+
+def _float_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    del node
+    return float_text(value)
+
+
+def _to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    del node
+    return fragment("toString({0})", value)
+
+
+def _bytes_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    return once(guarded(node, "NOT isValidUTF8(@a)", "Invalid UTF-8", "@a"), value)
+
+
+def _same(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    del node
+    return value
+
+
+def _time_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    del node
+    return cast_text(value, None)
+
+
+def _text_to(kind: Kind) -> Caster:
+    return lambda node, value: text_to_time(value, kind, safe=is_safe(node))
+
+
+def _event_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    del node
+    return fragment(event_text_of("{0}"), value)
+
+
+def _event_to(kind: Kind) -> Caster:
+    """By way of its text, so that what is no such value is an error as for any text."""
+
+    def caster(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+        told = read_as(value, Kind.STRING)
+        if kind is Kind.INT64:
+            return cast_to(node, cast_to(node, told, Datatype(Kind.FLOAT64)), Datatype(kind))
+        return cast_to(node, told, Datatype(kind))
+
+    return caster
+
+
+def _int_to_bool(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    del node
+    return fragment("CAST({0} != 0, 'Nullable(Bool)')", value)
+
+
+def _bool_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    del node
+    return fragment("CAST({0}, 'Nullable(Int64)')", value)
+
+
+def _interval_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    del node
+    return interval_text(value)
+
+
+def interval_text(value: exp.Expr) -> exp.Expr:
+    months = "concat(if(@a.1 < 0, '-', ''), toString(intDiv(abs(@a.1), 12)), '-', toString(abs(@a.1) % 12))"
+    clock = "concat(if(@a.3 < 0, '-', ''), toString(intDiv(abs(@a.3), 3600000000)), ':',"
+    clock += " toString(intDiv(abs(@a.3), 60000000) % 60), ':', toString(intDiv(abs(@a.3), 1000000) % 60),"
+    clock += " multiIf(@a.3 % 1000000 = 0, '', @a.3 % 1000 = 0,"
+    clock += " concat('.', leftPad(toString(intDiv(abs(@a.3), 1000) % 1000), 3, '0')),"
+    clock += " concat('.', leftPad(toString(abs(@a.3) % 1000000), 6, '0'))))"
+    return once(f"concat({months}, ' ', toString(@a.2), ' ', {clock})", value)
+
+
+def _formatted(node: exp.Expr, to: Datatype) -> exp.Expr:
+    shape = constant_text(node.args["format"])
+    if shape is None:
+        unsupported(node, "CAST with a format that is no literal")
+    own = kind_of(node.this)
+    if to == STRING and own in (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME):
+        return parts_text(node, node.this, shape)
+    if to == STRING and own is Kind.BYTES:
+        return _by_shape(
+            node, {"HEX": "lower(hex({0}))", "BASE64": "base64Encode({0})", "ASCII": "{0}", "UTF-8": "{0}"}, shape
+        )
+    if to.kind is Kind.BYTES and own is Kind.STRING:
+        return _by_shape(node, {"HEX": "unhex({0})", "BASE64": "base64Decode({0})", "UTF-8": "{0}"}, shape)
+    return unsupported(node, f"CAST to {to.kind} with a format")
+
+
+def _by_shape(node: exp.Expr, templates: dict[str, str], shape: str) -> exp.Expr:
+    if shape.upper() not in templates:
+        unsupported(node, f"The format '{shape}'")
+    return fragment(templates[shape.upper()], node.this)
+
+
+_CASTERS: Final[dict[tuple[Kind, Kind], Caster]] = {
+    (Kind.STRING, Kind.INT64): _text_to_int,
+    (Kind.STRING, Kind.BOOL): _text_to_bool,
+    (Kind.STRING, Kind.FLOAT64): _text_to_float,
+    (Kind.STRING, Kind.NUMERIC): _text_to_exact(Kind.NUMERIC),
+    (Kind.STRING, Kind.BIGNUMERIC): _text_to_exact(Kind.BIGNUMERIC),
+    (Kind.STRING, Kind.BYTES): _same,
+    (Kind.STRING, Kind.STRING): _same,
+    (Kind.BYTES, Kind.BYTES): _same,
+    (Kind.JSON, Kind.JSON): _same,
+    **{(Kind.STRING, kind): _text_to(kind) for kind in (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME)},
+    (Kind.FLOAT64, Kind.INT64): _float_to_int,
+    (Kind.NUMERIC, Kind.INT64): _exact_to_int,
+    (Kind.BIGNUMERIC, Kind.INT64): _exact_to_int,
+    (Kind.INT64, Kind.BOOL): _int_to_bool,
+    (Kind.BOOL, Kind.INT64): _bool_to_int,
+    (Kind.FLOAT64, Kind.STRING): _float_to_text,
+    (Kind.NUMERIC, Kind.STRING): _to_text,
+    (Kind.BIGNUMERIC, Kind.STRING): _to_text,
+    (Kind.INT64, Kind.STRING): _to_text,
+    (Kind.BOOL, Kind.STRING): _to_text,
+    (Kind.DATE, Kind.STRING): _to_text,
+    (Kind.BYTES, Kind.STRING): _bytes_to_text,
+    (Kind.TIMESTAMP, Kind.STRING): _time_to_text,
+    (Kind.DATETIME, Kind.STRING): _time_to_text,
+    (Kind.TIME, Kind.STRING): _time_to_text,
+    (Kind.INTERVAL, Kind.STRING): _interval_to_text,
+    (Kind.INTERVAL, Kind.INTERVAL): _same,
+    (Kind.VARIANT, Kind.STRING): _event_to_text,
+    **{
+        (Kind.VARIANT, kind): _event_to(kind)
+        for kind in (Kind.INT64, Kind.FLOAT64, Kind.BOOL, Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.NUMERIC)
+    },
+}
+
+MEANING = Meaning(nodes={exp.Cast: _cast, exp.TryCast: _safe_cast})

@@ -1,0 +1,113 @@
+"""Texts as characters: their numbers, one by one, and capitals."""
+
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.clickhouse.rules.strings import as_text, is_bytes
+from cordwood.engines.clickhouse.rules.words import (
+    guarded,
+    once,
+    quoted,
+)
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning, unsupported
+
+
+def _letters(value: str) -> str:
+    return f"arrayMap(_i -> substringUTF8({value}, _i, 1), range(1, lengthUTF8({value}) + 1))"
+
+
+def _code_of(letter: str) -> str:
+    byte = f"toInt64(reinterpretAsUInt8(substring({letter}, %d, 1)))"
+    one, two, three, four = (byte % at for at in range(1, 5))
+    rest = f"({two} - 128)", f"({three} - 128)", f"({four} - 128)"
+    return (
+        f"multiIf({one} < 128, {one}, {one} < 224, ({one} - 192) * 64 + {rest[0]},"
+        f" {one} < 240, ({one} - 224) * 4096 + {rest[0]} * 64 + {rest[1]},"
+        f" ({one} - 240) * 262144 + {rest[0]} * 4096 + {rest[1]} * 64 + {rest[2]})"
+    )
+
+
+def _code_points(node: exp.Expr) -> exp.Expr:
+    value = as_text(node.this)
+    if is_bytes(value):
+        letters = "arrayMap(_i -> substring(assumeNotNull(@a), _i, 1), range(1, length(assumeNotNull(@a)) + 1))"
+        return once(f"if(isNull(@a), [], arrayMap(_c -> toInt64(reinterpretAsUInt8(_c)), {letters}))", value)
+    return once(f"if(isNull(@a), [], arrayMap(_c -> {_code_of('_c')}, {_letters('assumeNotNull(@a)')}))", value)
+
+
+def _character_of(code: str) -> str:
+    def tail(shift: int) -> str:
+        return f"char(128 + bitAnd(bitShiftRight({code}, {shift}), 63))"
+
+    return (
+        f"multiIf({code} < 128, char({code}), {code} < 2048, concat(char(192 + bitShiftRight({code}, 6)), {tail(0)}),"
+        f" {code} < 65536, concat(char(224 + bitShiftRight({code}, 12)), {tail(6)}, {tail(0)}),"
+        f" concat(char(240 + bitShiftRight({code}, 18)), {tail(12)}, {tail(6)}, {tail(0)}))"
+    )
+
+
+def _from_code_points(node: exp.Expr) -> exp.Expr:
+    wrong = "arrayExists(_c -> ifNull(_c < 0 OR _c > 1114111 OR _c BETWEEN 55296 AND 57343, false), @a)"
+    return _from_codes(node, wrong, "Invalid codepoint", _character_of("_c"))
+
+
+def _bytes_from_code_points(node: exp.Expr) -> exp.Expr:
+    wrong = "arrayExists(_c -> ifNull(_c < 0 OR _c > 255, false), @a)"
+    return _from_codes(node, wrong, "Invalid extended ASCII code point", "char(_c)")
+
+
+def _from_codes(node: exp.Expr, wrong: str, message: str, one: str) -> exp.Expr:
+    letters = f"arrayMap(_c -> {one}, arrayMap(_c -> assumeNotNull(_c), @a))"
+    body = f"if(arrayExists(_c -> isNull(_c), @a), NULL, arrayStringConcat({letters}))"
+    return once(guarded(node, wrong, message, body), node.this)
+
+
+def _first_code(node: exp.Expr) -> exp.Expr:
+    first = "substringUTF8(assumeNotNull(@a), 1, 1)"
+    return once(f"if(isNull(@a), NULL, if(@a = '', 0, {_code_of(first)}))", as_text(node.this))
+
+
+def _character(node: exp.Expr) -> exp.Expr:
+    return once(f"if(isNull(@a), NULL, if(@a = 0, '', {_character_of('assumeNotNull(@a)')}))", node.expressions[0])
+
+
+def _translate(node: exp.Expr) -> exp.Expr:
+    source, target = node.args.get("from_") or node.args.get("from"), node.args.get("to")
+    if source is None or target is None:
+        unsupported(node, "TRANSLATE with these arguments")
+    return fragment("translateUTF8({0}, {1}, {2})", as_text(node.this), source, target)
+
+
+_DELIMITERS: Final = ' \t\n\v\f\r[](){}/|<>!?@"^#$&~_,.:;*%+-'
+
+
+def _initcap(node: exp.Expr) -> exp.Expr:
+    """A letter is a capital after a delimiter and at the start, small elsewhere."""
+    given = node.args.get("expression")
+    delimiters = given if given is not None else fragment(quoted(_DELIMITERS))
+    letter = "substringUTF8(lowerUTF8(assumeNotNull(@a)), _i, 1)"
+    before = "_i = 1 OR positionUTF8(@b, substringUTF8(assumeNotNull(@a), _i - 1, 1)) > 0"
+    letters = (
+        f"arrayMap(_i -> if({before}, upperUTF8({letter}), {letter}), range(1, lengthUTF8(assumeNotNull(@a)) + 1))"
+    )
+    return once(
+        f"if(isNull(@a) OR isNull(@b), NULL, arrayStringConcat({letters.replace('@b', 'assumeNotNull(@b)')}))",
+        as_text(node.this),
+        delimiters,
+    )
+
+
+MEANING = Meaning(
+    nodes={
+        exp.ToCodePoints: _code_points,
+        exp.CodePointsToString: _from_code_points,
+        exp.CodePointsToBytes: _bytes_from_code_points,
+        exp.Unicode: _first_code,
+        exp.Ascii: _first_code,
+        exp.Chr: _character,
+        exp.Translate: _translate,
+        exp.Initcap: _initcap,
+    }
+)

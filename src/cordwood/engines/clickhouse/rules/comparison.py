@@ -1,0 +1,161 @@
+"""Comparisons: both sides are read as one type; NULL in a list is not known to be equal."""
+
+from sqlglot import exp
+
+from cordwood.engines.clickhouse.rules.reading import event_text_of, read_as
+from cordwood.engines.clickhouse.rules.words import constant
+from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning
+from cordwood.sql.typing import datatype_of, kind_of
+
+_TIMES = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME)
+_NUMBERS = (Kind.INT64, Kind.FLOAT64, Kind.NUMERIC, Kind.BIGNUMERIC)
+
+
+def meeting_kind(kinds: list[Kind | None]) -> Kind | None:
+    """As what values of these kinds are compared, where that is not what they are."""
+    known = [kind for kind in kinds if kind is not None]
+    if Kind.VARIANT in known:
+        others = [kind for kind in known if kind is not Kind.VARIANT]
+        return _number_kind(others[0]) if others else Kind.STRING
+    for kind in _TIMES:
+        if kind in known and len(set(known)) > 1:
+            return kind
+    if Kind.FLOAT64 in known and (Kind.NUMERIC in known or Kind.BIGNUMERIC in known):
+        return Kind.FLOAT64
+    return None
+
+
+def _number_kind(kind: Kind) -> Kind:
+    return Kind.FLOAT64 if kind in _NUMBERS else kind
+
+
+def _compared(node: exp.Expr) -> exp.Expr:
+    kind = meeting_kind([kind_of(node.this), kind_of(node.expression)])
+    left, right = (_meet(side, kind) if kind else side for side in (node.this, node.expression))
+    sign = _SIGNS[type(node)]
+    return fragment(f"({{0}} {sign} {{1}})", left, right)
+
+
+_SIGNS: dict[type[exp.Expr], str] = {
+    exp.EQ: "=",
+    exp.NEQ: "!=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.NullSafeEQ: "IS NOT DISTINCT FROM",
+    exp.NullSafeNEQ: "IS DISTINCT FROM",
+}
+
+
+def _meet(side: exp.Expr, kind: Kind) -> exp.Expr:
+    if kind is Kind.FLOAT64 and kind_of(side) in (Kind.INT64, Kind.FLOAT64):
+        return side
+    return read_as(side, kind)
+
+
+def _between(node: exp.Expr) -> exp.Expr:
+    parts = [node.this, node.args["low"], node.args["high"]]
+    kind = meeting_kind([kind_of(part) for part in parts])
+    return fragment("({0} BETWEEN {1} AND {2})", *(_meet(part, kind) if kind else part for part in parts))
+
+
+def _in(node: exp.Expr) -> exp.Expr:
+    if node.args.get("unnest"):
+        unnest = node.args["unnest"]
+        return in_array(node.this, unnest.expressions[0] if isinstance(unnest, exp.Unnest) else unnest)
+    if node.args.get("query"):
+        return _in_query(node)
+    kind = meeting_kind([kind_of(part) for part in (node.this, *node.expressions)])
+    value, *items = (_meet(part, kind) if kind else part for part in (node.this, *node.expressions))
+    if all(constant(item) is not None for item in items) and constant(value) is None:
+        holes = ", ".join(f"{{{at}}}" for at in range(1, len(items) + 1))
+        return fragment(f"({{0}} IN ({holes}))", value, *items)
+    return fragment("(" + " OR ".join(f"{{0}} = {{{at}}}" for at in range(1, len(items) + 1)) + ")", value, *items)
+
+
+def in_array(value: exp.Expr, array: exp.Expr) -> exp.Expr:
+    """NULL when nothing is equal but an element, or the value, is NULL."""
+    datatype = datatype_of(array)
+    element = datatype.element if datatype else None
+    if element is not None and element.kind is Kind.VARIANT:
+        kind = _number_kind(kind_of(value) or Kind.STRING)
+        item = fragment("_e")
+        item.meta["datatype"] = element
+        array = fragment("arrayMap(_e -> {1}, {0})", array, read_as(item, kind))
+        value = read_as(value, kind)
+    elif element is not None:
+        value = read_as(value, element.kind)
+    return fragment(
+        "multiIf(empty({1}), false, isNull({0}), NULL, has({1}, {0}), true, has({1}, NULL), NULL, false)", value, array
+    )
+
+
+def _in_query(node: exp.Expr) -> exp.Expr:
+    query = node.args["query"]
+    own, other = kind_of(node.this), kind_of(query)
+    kind = meeting_kind([own, other])
+    value = _meet(node.this, kind) if kind and other is not Kind.VARIANT else node.this
+    if other is Kind.VARIANT:
+        return _in_events(node, kind or Kind.STRING)
+    return _in_collected(value, query)
+
+
+def _in_collected(value: exp.Expr, query: exp.Expr) -> exp.Expr:
+    """Three-valued: the engine's own IN knows two."""
+    inner = query.this if isinstance(query, exp.Subquery) else query
+    found = fragment("arrayMap(_t -> _t.1, (SELECT groupArray(tuple(_c)) FROM (SELECT * FROM {0}) AS _q(_c)))", query)
+    del inner
+    return in_array(value, found)
+
+
+def _in_events(node: exp.Expr, kind: Kind) -> exp.Expr:
+    column = fragment("_c")
+    column.meta["datatype"] = Datatype(Kind.VARIANT)
+    return fragment(
+        "{0} IN (SELECT {1} FROM {2} AS _q(_c))", read_as(node.this, kind), read_as(column, kind), node.args["query"]
+    )
+
+
+def _truth(node: exp.Expr) -> exp.Expr:
+    for key in ("this", "expression"):
+        part = node.args.get(key)
+        if isinstance(part, exp.Expr) and kind_of(part) is Kind.VARIANT:
+            node.set(key, read_as(part, Kind.BOOL))
+    return node
+
+
+def _and(node: exp.Expr) -> exp.Expr:
+    truth = _truth(node)
+    sign = "AND" if isinstance(node, exp.And) else "OR"
+    return fragment(f"({{0}} {sign} {{1}})", truth.this, truth.expression)
+
+
+def _not(node: exp.Expr) -> exp.Expr:
+    return fragment("(NOT {0})", _truth(node).this)
+
+
+def _is(node: exp.Expr) -> exp.Expr:
+    if isinstance(node.expression, exp.Boolean):
+        value = read_as(node.this, Kind.BOOL)
+        return fragment(
+            f"(ifNull({{0}}, {'false' if node.expression.this else 'true'}) = {str(node.expression.this).lower()})",
+            value,
+        )
+    if kind_of(node.this) is Kind.VARIANT:
+        return fragment(f"({event_text_of('{0}')} IS NULL)", node.this)
+    return fragment("({0} IS NULL)", node.this)
+
+
+MEANING = Meaning(
+    nodes={
+        **dict.fromkeys(_SIGNS, _compared),
+        **dict.fromkeys((exp.And, exp.Or), _and),
+        exp.Not: _not,
+        exp.Is: _is,
+        exp.Between: _between,
+        exp.In: _in,
+    }
+)

@@ -1,0 +1,86 @@
+"""CASE, IF, COALESCE and NULLIF: branches take the type they have together; ERROR."""
+
+from sqlglot import exp
+
+from cordwood.engines.clickhouse.rules.comparison import meeting_kind
+from cordwood.engines.clickhouse.rules.reading import read_as
+from cordwood.engines.clickhouse.rules.words import VALUE_ERROR, is_null, null_of, quoted, type_text
+from cordwood.model.datatype import Kind
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning, is_safe
+from cordwood.sql.typing import datatype_of, kind_of
+
+_CONVERTED = (Kind.STRUCT, Kind.ARRAY, Kind.NUMERIC, Kind.BIGNUMERIC)
+
+
+def branch(value: exp.Expr | None, whole: exp.Expr) -> exp.Expr:
+    """One of several values that have a type together."""
+    datatype = datatype_of(whole)
+    if value is None or isinstance(value, exp.Null):
+        return null_of(datatype)
+    if datatype is None:
+        return value
+    if datatype.kind in _CONVERTED and datatype_of(value) != datatype:
+        name = type_text(datatype)
+        return fragment(f"CAST({{0}}, {quoted(name)})", value) if name else value
+    if kind_of(value) is Kind.VARIANT and datatype.kind is Kind.INT64:
+        return fragment("toInt64({0})", read_as(value, Kind.FLOAT64))
+    return read_as(value, datatype.kind)
+
+
+def _truth(condition: exp.Expr) -> exp.Expr:
+    return read_as(condition, Kind.BOOL) if kind_of(condition) is Kind.VARIANT else condition
+
+
+def _case(node: exp.Expr) -> exp.Expr:
+    subject, branches = node.this, node.args["ifs"]
+    kind = meeting_kind([kind_of(subject), *(kind_of(one.this) for one in branches)]) if subject else None
+    parts: list[exp.Expr] = []
+    for one in branches:
+        parts += [_condition(subject, one.this, kind), branch(one.args["true"], node)]
+    parts.append(branch(node.args.get("default"), node))
+    return fragment(f"multiIf({', '.join(f'{{{at}}}' for at in range(len(parts)))})", *parts)
+
+
+def _condition(subject: exp.Expr | None, condition: exp.Expr, kind: Kind | None) -> exp.Expr:
+    if subject is None:
+        return _truth(condition)
+    left, right = (read_as(side, kind) if kind else side for side in (subject.copy(), condition))
+    return fragment("{0} = {1}", left, right)
+
+
+def _if(node: exp.Expr) -> exp.Expr:
+    if isinstance(node.parent, exp.Case) and node.arg_key == "ifs":
+        return node
+    return fragment(
+        "if({0}, {1}, {2})", _truth(node.this), branch(node.args["true"], node), branch(node.args.get("false"), node)
+    )
+
+
+def _coalesce(node: exp.Expr) -> exp.Expr:
+    parts = [branch(part, node) for part in (node.this, *node.expressions) if not is_null(part)]
+    if not parts:
+        return null_of(datatype_of(node))
+    if kind_of(node) is Kind.ARRAY:
+        return parts[0]
+    return fragment(f"coalesce({', '.join(f'{{{at}}}' for at in range(len(parts)))})", *parts)
+
+
+def _nullif(node: exp.Expr) -> exp.Expr:
+    left, right = node.this, node.expression
+    kind = meeting_kind([kind_of(left), kind_of(right)])
+    if kind is not None and kind_of(left) is Kind.VARIANT:
+        return fragment("if({0} = {1}, NULL, {2})", read_as(left, kind), right, left.copy())
+    return fragment("nullIf({0}, {1})", left, read_as(right, kind) if kind else right)
+
+
+def _error(node: exp.Expr) -> exp.Expr:
+    if is_safe(node):
+        return exp.Null()
+    template = f"throwIf(isNotNull({{0}}) OR isNull({{0}}), concat({quoted(VALUE_ERROR)}, {{0}}))"
+    return fragment(template, node.expressions[0])
+
+
+MEANING = Meaning(
+    nodes={exp.Case: _case, exp.If: _if, exp.Coalesce: _coalesce, exp.Nullif: _nullif}, named={"ERROR": _error}
+)

@@ -1,0 +1,61 @@
+"""Digests and encodings of bytes; random identifiers."""
+
+from sqlglot import exp
+
+from cordwood.engines.clickhouse.rules.strings import as_text
+from cordwood.engines.clickhouse.rules.words import constant_int, guarded, once
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning, Rule, unsupported
+
+
+def _plain(template: str) -> Rule:
+    return lambda node: fragment(template, as_text(node.this))
+
+
+def _sha2(node: exp.Expr) -> exp.Expr:
+    bits = constant_int(node.args.get("length")) or 256
+    if bits not in (256, 512):
+        unsupported(node, f"SHA{bits}")
+    return fragment(f"toString(SHA{bits}({{0}}))", as_text(node.this))
+
+
+def _unhex(node: exp.Expr) -> exp.Expr:
+    wrong = "NOT match(@a, '^[0-9a-fA-F]*$')"
+    return once(guarded(node, wrong, "Failed to decode invalid hexadecimal string", "unhex(@a)"), as_text(node.this))
+
+
+def _from_base64(node: exp.Expr) -> exp.Expr:
+    wrong = "(@a != '' AND tryBase64Decode(@a) = '')"
+    return once(
+        guarded(node, wrong, "Failed to decode invalid base64 string", "tryBase64Decode(@a)"), as_text(node.this)
+    )
+
+
+def _fingerprint(node: exp.Expr) -> exp.Expr:
+    return fragment("reinterpretAsInt64(farmFingerprint64({0}))", as_text(node.expressions[0]))
+
+
+def _uuid(node: exp.Expr) -> exp.Expr:
+    del node
+    return fragment("toString(generateUUIDv4())")
+
+
+MEANING = Meaning(
+    nodes={
+        exp.MD5: _plain("lower(hex(MD5({0})))"),
+        exp.MD5Digest: _plain("toString(MD5({0}))"),
+        exp.SHA: _plain("toString(SHA1({0}))"),
+        exp.SHA1Digest: _plain("toString(SHA1({0}))"),
+        exp.SHA2: _sha2,
+        exp.SHA2Digest: _sha2,
+        exp.LowerHex: _plain("lower(hex({0}))"),
+        exp.Hex: _plain("hex({0})"),
+        exp.Unhex: _unhex,
+        exp.ToBase64: _plain("base64Encode({0})"),
+        exp.FromBase64: _from_base64,
+        exp.ToBase32: _plain("base32Encode({0})"),
+        exp.FromBase32: _plain("base32Decode({0})"),
+        exp.FarmFingerprint: _fingerprint,
+        exp.Uuid: _uuid,
+    }
+)

@@ -1,0 +1,107 @@
+"""INTERVAL values: months, days and microseconds; sums and differences of times."""
+
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.clickhouse.rules.arithmetic import checked, operands
+from cordwood.engines.clickhouse.rules.times import DAYS, MICROSECONDS, MOMENTS, MONTHS, moved, span, unit_of
+from cordwood.engines.clickhouse.rules.words import (
+    cast,
+)
+from cordwood.model.datatype import Kind
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning, unsupported
+from cordwood.sql.typing import kind_of
+
+
+def _interval(node: exp.Expr) -> exp.Expr:
+    unit = node.args.get("unit")
+    if isinstance(unit, exp.IntervalSpan):
+        return _interval_of_parts(node, unit)
+    if unit is None:
+        unsupported(node, "An interval without a unit")
+    return span(node.this, unit_of(unit), node)
+
+
+_ORDER: Final = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
+
+
+def _interval_of_parts(node: exp.Expr, unit: exp.Expr) -> exp.Expr:
+    """`'1-2 3' YEAR TO DAY`: the numbers in order, each with its unit."""
+    first, last = (_ORDER.index(unit_of(unit.args[key])) for key in ("this", "expression"))
+    spelled = str(node.this.meta_get("constant") or node.this.name)
+    numbers = _numbers(spelled)
+    if len(numbers) != last - first + 1:
+        unsupported(node, f"The interval '{spelled}'")
+    totals = [0, 0, 0.0]
+    for at, value in enumerate(numbers):
+        _count_in(totals, _ORDER[first + at], float(value))
+    return fragment(f"tuple(toInt64({int(totals[0])}), toInt64({int(totals[1])}), toInt64({round(totals[2])}))")
+
+
+def _count_in(totals: list[float], unit: str, value: float) -> None:
+    if unit in MONTHS:
+        totals[0] += value * MONTHS[unit]
+    elif unit in DAYS:
+        totals[1] += value
+    else:
+        totals[2] += value * MICROSECONDS[unit]
+
+
+def _numbers(spelled: str) -> list[str]:
+    """A sign belongs to the numbers of its group: years and months, days, or the clock."""
+    numbers: list[str] = []
+    for group in spelled.split():
+        negative, digits = group.startswith("-"), group.lstrip("+-")
+        numbers += [f"-{number}" if negative else number for number in digits.replace("-", ":").split(":")]
+    return numbers
+
+
+def _make_interval(node: exp.Expr) -> exp.Expr:
+    parts = [(key.upper(), value) for key, value in node.args.items() if isinstance(value, exp.Expr)]
+    spans = [span(value.expression if isinstance(value, exp.Kwarg) else value, unit, node) for unit, value in parts]
+    template = " + ".join(f"{{{at}}}" for at in range(len(spans)))
+    return fragment(f"({template})" if spans else "tuple(toInt64(0), toInt64(0), toInt64(0))", *spans)
+
+
+def _sum(node: exp.Expr) -> exp.Expr:
+    """`+` and `-` where one side is a time or an interval."""
+    left, right = node.this, node.expression
+    sign = "-" if isinstance(node, exp.Sub) else "+"
+    kinds = (kind_of(left), kind_of(right))
+    if Kind.INTERVAL in kinds:
+        return _sum_with_interval(left, right, sign)
+    if kinds[0] is Kind.DATE and kinds[1] is Kind.INT64:
+        return fragment(f"addDays({{0}}, {sign}{{1}})" if sign == "-" else "addDays({0}, {1})", left, right)
+    if kinds[0] is Kind.INT64 and kinds[1] is Kind.DATE:
+        return fragment("addDays({1}, {0})", left, right)
+    if kinds[0] == kinds[1] and kinds[0] in MOMENTS and sign == "-":
+        return _gap(left, right, kinds[0])
+    return checked(node, sign, *operands(node))
+
+
+def _sum_with_interval(left: exp.Expr, right: exp.Expr, sign: str) -> exp.Expr:
+    own, other = kind_of(left), kind_of(right)
+    if own is other:
+        return fragment(f"tuple{'Minus' if sign == '-' else 'Plus'}({{0}}, {{1}})", left, right)
+    if own is Kind.INTERVAL:
+        return moved(right, sign, left, other or Kind.TIMESTAMP)
+    return moved(left, sign, right, own or Kind.TIMESTAMP)
+
+
+def _gap(left: exp.Expr, right: exp.Expr, kind: Kind | None) -> exp.Expr:
+    if kind is Kind.DATE:
+        return fragment("tuple(toInt64(0), toInt64(toInt64({0}) - toInt64({1})), toInt64(0))", left, right)
+    left, right = (cast(side, Kind.DATETIME) for side in (left, right))
+    gap = "toUnixTimestamp64Micro({0}) - toUnixTimestamp64Micro({1})"
+    return fragment(f"tuple(toInt64(0), toInt64(0), {gap})", left, right)
+
+
+MEANING = Meaning(
+    nodes={
+        exp.Interval: _interval,
+        exp.MakeInterval: _make_interval,
+        **dict.fromkeys((exp.Add, exp.Sub), _sum),
+    }
+)

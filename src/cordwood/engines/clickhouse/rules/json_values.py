@@ -1,0 +1,271 @@
+"""JSON functions: paths, scalars or parts, typed readings of JSON, and making it. JSON is text."""
+
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.clickhouse.rules.json_text import json_text
+from cordwood.engines.clickhouse.rules.reading import read_as
+from cordwood.engines.clickhouse.rules.time_text import cast_text
+from cordwood.engines.clickhouse.rules.words import constant_text, guarded, null_of, once, quoted
+from cordwood.model.datatype import Kind
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning, Rule, unsupported
+from cordwood.sql.typing import datatype_of, kind_of
+
+Steps = list[str | int]
+
+
+def steps_of(node: exp.Expr | None, where: exp.Expr) -> Steps:
+    """A path as keys and places."""
+    if node is None:
+        return []
+    if isinstance(node, exp.JSONPath):
+        return [_step(step, where) for step in node.expressions[1:]]
+    spelled = constant_text(node)
+    if spelled is None:
+        unsupported(where, "A JSON path that is no literal")
+    return _parsed(spelled, where)
+
+
+def _step(step: exp.Expr, where: exp.Expr) -> str | int:
+    if isinstance(step, exp.JSONPathKey) and isinstance(step.this, str):
+        return step.this
+    if isinstance(step, exp.JSONPathSubscript) and isinstance(step.this, (int, str)):
+        return int(step.this) if str(step.this).isdigit() else str(step.this)
+    return unsupported(where, "This JSON path")
+
+
+def _parsed(spelled: str, where: exp.Expr) -> Steps:
+    """Paths that sqlglot leaves as they are: `$[a]`, `$['a.b']`, and bare keys with dashes."""
+    spelled = spelled.strip()
+    if not spelled.startswith("$"):
+        unsupported(where, f"The JSON path '{spelled}'")
+    steps: Steps = []
+    rest = spelled[1:]
+    while rest:
+        step, rest = _next_step(rest, where)
+        steps.append(step)
+    return steps
+
+
+def _next_step(rest: str, where: exp.Expr) -> tuple[str | int, str]:
+    if rest.startswith("["):
+        return _bracketed(rest, where)
+    if rest.startswith('."'):
+        end = rest.find('"', 2)
+        if end > 0:
+            return rest[2:end], rest[end + 1 :]
+    if rest.startswith("."):
+        name = rest[1:].split(".", 1)[0].split("[", 1)[0]
+        if name:
+            return name, rest[1 + len(name) :]
+    return unsupported(where, "This JSON path")
+
+
+def _bracketed(rest: str, where: exp.Expr) -> tuple[str | int, str]:
+    inside, closed, after = rest[1:].partition("]")
+    if closed and inside[:1] in ("'", '"'):
+        end = rest.find(inside[0] + "]", 2)
+        return (rest[2:end], rest[end + 2 :]) if end > 0 else unsupported(where, "This JSON path")
+    if closed and inside:
+        return (int(inside) if inside.isdigit() else inside), after
+    return unsupported(where, "This JSON path")
+
+
+def arguments(steps: Steps) -> str:
+    """The path as the engine's functions take it: places count from one."""
+    return "".join(f", {quoted(step) if isinstance(step, str) else step + 1}" for step in steps)
+
+
+def _document(value: exp.Expr) -> exp.Expr:
+    """Text that is no JSON has no parts: it reads as NULL."""
+    if kind_of(value) in (Kind.JSON, Kind.VARIANT):
+        return value
+    return once("if(isValidJSON(@a), @a, NULL)", value)
+
+
+def _path(node: exp.Expr) -> str | None:
+    return None if isinstance(node.expression, exp.Null) else arguments(steps_of(node.expression, node))
+
+
+def _query(node: exp.Expr) -> exp.Expr:
+    """JSON_QUERY and JSON_EXTRACT: the part as JSON; from text, text, and a JSON null is no part."""
+    path = _path(node)
+    if path is None:
+        return exp.Null()
+    part = fragment(f"nullIf(JSONExtractRaw({{0}}{path}), '')", _document(node.this))
+    return part if kind_of(node.this) is Kind.JSON else fragment("nullIf({0}, 'null')", part)
+
+
+_SCALAR: Final = "JSONType({0}{1}) NOT IN ('Object', 'Array', 'Null')"
+
+
+def scalar_text(value: str, path: str) -> str:
+    """Template text: a scalar's text; of objects, arrays and null there is none."""
+    return f"if({_SCALAR.format(value, path)}, JSONExtract({value}{path}, 'Nullable(String)'), NULL)"
+
+
+def _value(node: exp.Expr) -> exp.Expr:
+    """JSON_VALUE and JSON_EXTRACT_SCALAR."""
+    path = _path(node)
+    if path is None:
+        return exp.Null()
+    return once(scalar_text("@a", path), _document(node.this))
+
+
+def _list(node: exp.Expr) -> exp.Expr:
+    """JSON_QUERY_ARRAY: the elements as JSON."""
+    path = _path(node)
+    if path is None:
+        return exp.Null()
+    items = f"arrayMap(_e -> CAST(_e, 'Nullable(String)'), JSONExtractArrayRaw(assumeNotNull(@a){path}))"
+    return once(f"if(ifNull(JSONType(@a{path}), '') = 'Array', {items}, [])", _document(node.this))
+
+
+def _value_list(node: exp.Expr) -> exp.Expr:
+    """JSON_VALUE_ARRAY: the elements' texts; nothing when one of them is no scalar."""
+    path = _path(node)
+    if path is None:
+        return exp.Null()
+    raw = f"JSONExtractArrayRaw(assumeNotNull(@a){path})"
+    scalars = f"NOT arrayExists(_e -> JSONType(_e) IN ('Object', 'Array'), {raw})"
+    texts = f"arrayMap(_e -> {scalar_text('_e', '')}, {raw})"
+    if isinstance(node.this, exp.Null):
+        return null_of(datatype_of(node))
+    return once(f"if(ifNull(JSONType(@a{path}), '') = 'Array' AND {scalars}, {texts}, [])", _document(node.this))
+
+
+def _parse(node: exp.Expr) -> exp.Expr:
+    value = read_as(node.this, Kind.STRING)
+    return once(guarded(node, "NOT isValidJSON(@a)", "syntax error while parsing JSON", "JSONExtractRaw(@a)"), value)
+
+
+def _argument(node: exp.Expr) -> exp.Expr:
+    value: exp.Expr = node.this if isinstance(node.this, exp.Expr) else node.expressions[0]
+    return value
+
+
+def _kind(node: exp.Expr) -> exp.Expr:
+    body = "transform(JSONType(@a), ['Object', 'Array', 'String', 'Bool', 'Null'], ['object', 'array', 'string', 'boolean', 'null'], 'number')"
+    return once(f"if(isNull(@a), NULL, {body})", _document(_argument(node)))
+
+
+_NUMBERS: Final = "('Int64', 'UInt64', 'Double')"
+
+
+def _strictly(kinds: str, read: str, name: str) -> Rule:
+    """INT64(json) and its like: the JSON value must be of that kind."""
+
+    def rule(node: exp.Expr) -> exp.Expr:
+        wrong = f"(isNotNull(@a) AND JSONType(@a) NOT IN {kinds})"
+        message = f"The provided JSON input is not {name}"
+        return once(guarded(node, wrong, message, f"if(isNull(@a), NULL, {read})"), _document(_argument(node)))
+
+    return rule
+
+
+def _whole_number(node: exp.Expr) -> exp.Expr:
+    number = "JSONExtract(@a, 'Nullable(Float64)')"
+    wrong = f"(isNotNull(@a) AND (JSONType(@a) NOT IN {_NUMBERS} OR {number} != trunc({number})))"
+    read = f"if(JSONType(@a) IN ('Int64', 'UInt64'), JSONExtract(@a, 'Nullable(Int64)'), accurateCastOrNull({number}, 'Int64'))"
+    return once(
+        guarded(node, wrong, "The provided JSON input is not an integer", f"if(isNull(@a), NULL, {read})"),
+        _document(_argument(node)),
+    )
+
+
+def _string(node: exp.Expr) -> exp.Expr:
+    """STRING(json); of a TIMESTAMP it is that moment's text."""
+    value = _argument(node)
+    if kind_of(value) in (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME):
+        zone = node.args.get("zone") or (node.expressions[1] if len(node.expressions) > 1 else None)
+        return cast_text(value, zone)
+    return _strictly("('String')", "JSONExtract(@a, 'Nullable(String)')", "a string")(node)
+
+
+_TEXT: Final = "JSONExtract(@a, 'Nullable(String)')"
+_FLOAT: Final = "JSONExtract(@a, 'Nullable(Float64)')"
+_NEAREST: Final = "accurateCastOrNull(sign({0}) * floor(abs({0}) + 0.5), 'Int64')"
+_TEXT_FLOAT: Final = f"toFloat64OrNull({_TEXT})"
+
+
+def _lax(body: str) -> Rule:
+    """LAX_…: read what can be read, NULL for the rest."""
+    return lambda node: once(f"if(isNull(@a), NULL, {body})", _document(_argument(node)))
+
+
+_LAX_BOOL: Final = (
+    f"multiIf(JSONType(@a) = 'Bool', JSONExtract(@a, 'Nullable(Bool)'), JSONType(@a) = 'String',"
+    f" multiIf(lower({_TEXT}) = 'true', true, lower({_TEXT}) = 'false', false, NULL),"
+    f" JSONType(@a) IN {_NUMBERS}, {_FLOAT} != 0, NULL)"
+)
+_LAX_INT: Final = (
+    "multiIf(JSONType(@a) = 'Bool', toInt64(JSONExtract(@a, 'Nullable(Bool)')),"
+    " JSONType(@a) IN ('Int64', 'UInt64'), JSONExtract(@a, 'Nullable(Int64)'),"
+    f" JSONType(@a) = 'Double', {_NEAREST.format(_FLOAT)}, JSONType(@a) = 'String',"
+    f" ifNull(toInt64OrNull({_TEXT}), {_NEAREST.format(_TEXT_FLOAT)}), NULL)"
+)
+_LAX_FLOAT: Final = (
+    f"multiIf(JSONType(@a) IN {_NUMBERS}, {_FLOAT}, JSONType(@a) = 'String',"
+    f" multiIf(match(lower({_TEXT}), '^[+-]?inf(inity)?$'), if(startsWith({_TEXT}, '-'), -inf, inf),"
+    f" lower({_TEXT}) = 'nan', nan, {_TEXT_FLOAT}), NULL)"
+)
+
+
+def _array(node: exp.Expr) -> exp.Expr:
+    items = [json_text(item, datatype_of(item)) for item in node.expressions]
+    if not items:
+        return fragment("'[]'")
+    joined = ", ',', ".join(f"{{{at}}}" for at in range(len(items)))
+    return fragment(f"concat('[', {joined}, ']')", *items)
+
+
+def _object(node: exp.Expr) -> exp.Expr:
+    """Pairs of key and value; of a key that is given twice the first counts."""
+    parts: list[exp.Expr] = []
+    seen: set[str] = set()
+    for pair in node.expressions:
+        key, value = pair.this, pair.expression
+        known = constant_text(key)
+        if kind_of(key) is Kind.ARRAY:
+            return _object_of_arrays(key, value)
+        if known is not None and known in seen:
+            continue
+        seen |= {known} if known is not None else set()
+        parts += [key, json_text(value, datatype_of(value))]
+    if not parts:
+        return fragment(quoted("{}"))
+    pairs = ", ',', ".join(f"toJSONString({{{at}}}), ':', {{{at + 1}}}" for at in range(0, len(parts), 2))
+    return fragment(f"concat({quoted('{')}, {pairs}, {quoted('}')})", *parts)
+
+
+def _object_of_arrays(keys: exp.Expr, values: exp.Expr) -> exp.Expr:
+    datatype = datatype_of(values)
+    element = datatype.element if datatype else None
+    item = json_text(fragment("_v"), element)
+    pairs = "arrayMap((_k, _v) -> assumeNotNull(concat(toJSONString(_k), ':', {2})), {0}, {1})"
+    return fragment(f"concat({quoted('{')}, arrayStringConcat({pairs}, ','), {quoted('}')})", keys, values, item)
+
+
+MEANING = Meaning(
+    nodes={
+        exp.JSONExtract: _query,
+        exp.JSONExtractScalar: _value,
+        exp.JSONExtractArray: _list,
+        exp.JSONValueArray: _value_list,
+        exp.ParseJSON: _parse,
+        exp.JSONType: _kind,
+        exp.JSONBool: _strictly("('Bool')", "JSONExtract(@a, 'Nullable(Bool)')", "a boolean"),
+        exp.Float64: _strictly(_NUMBERS, _FLOAT, "a number"),
+        exp.Int64: _whole_number,
+        exp.String: _string,
+        exp.LaxBool: _lax(_LAX_BOOL),
+        exp.LaxInt64: _lax(_LAX_INT),
+        exp.LaxFloat64: _lax(_LAX_FLOAT),
+        exp.LaxString: _lax(scalar_text("@a", "")),
+        exp.JSONArray: _array,
+        exp.JSONObject: _object,
+    },
+    named={"LAX_STRING": _lax(scalar_text("@a", ""))},
+)

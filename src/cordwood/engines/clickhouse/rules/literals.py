@@ -1,0 +1,55 @@
+"""Literals: INT64 where the engine would take the narrowest type, texts and bytes by their escapes."""
+
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.clickhouse.rules.words import CONSTANT, constant, is_whole, quoted
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning
+
+
+def _literal(node: exp.Expr) -> exp.Expr:
+    if node.is_string:
+        lowered = fragment(quoted(str(node.this)))
+    elif is_whole(node):
+        lowered = _whole(node)
+    else:
+        lowered = fragment(f"toFloat64({node.this})")
+    if lowered is not node:
+        lowered.meta[CONSTANT] = constant(node)
+    return lowered
+
+
+def _whole(node: exp.Expr) -> exp.Expr:
+    return fragment(f"toInt64({constant(node)})") if _sets_type(node) else exp.Literal.number(str(constant(node)))
+
+
+# Here a whole number is a place or a count that must be written bare.
+_BARE: Final = (
+    *(exp.Limit, exp.Offset, exp.Ordered, exp.Group, exp.WindowSpec, exp.Cube, exp.Rollup, exp.GroupingSets),
+    *(exp.TableSample, exp.Tuple, exp.Ntile, exp.Lag, exp.Lead, exp.NthValue),
+)
+
+
+def _sets_type(node: exp.Expr) -> bool:
+    parent = node.parent
+    while isinstance(parent, (exp.Paren, exp.Neg)):
+        parent = parent.parent
+    return not isinstance(parent, _BARE)
+
+
+def _bytes(node: exp.Expr) -> exp.Expr:
+    """Sqlglot hands the bytes over as text, escapes undone."""
+    spelled = str(node.this)
+    raw = spelled.encode("latin-1") if all(ord(char) < 256 for char in spelled) else spelled.encode()
+    lowered = fragment("'" + "".join(f"\\x{byte:02X}" for byte in raw) + "'")
+    lowered.meta[CONSTANT] = spelled
+    return lowered
+
+
+def _raw(node: exp.Expr) -> exp.Expr:
+    return _literal(exp.Literal.string(str(node.this)))
+
+
+MEANING = Meaning(nodes={exp.Literal: _literal, exp.ByteString: _bytes, exp.RawString: _raw})

@@ -1,0 +1,105 @@
+"""NET functions: addresses as bytes; hosts of URLs."""
+
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.clickhouse.rules.strings import as_text
+from cordwood.engines.clickhouse.rules.words import guarded, once, quoted
+from cordwood.sql.lowering import Meaning, Rule, mark_safe, unsupported
+from cordwood.sql.typing import inherit
+
+
+def _named(node: exp.Expr) -> exp.Expr:
+    """NET.X(…) under one name, whatever sqlglot made of it."""
+    inner = node.this
+    if isinstance(inner, exp.Anonymous):
+        return inherit(exp.Anonymous(this=f"NET.{str(inner.this).upper()}", expressions=inner.expressions), node)
+    names = {exp.Host: "HOST", exp.RegDomain: "REG_DOMAIN"}
+    name = names.get(type(inner))
+    if name is None:
+        unsupported(node, "This NET function")
+    return inherit(exp.Anonymous(this=f"NET.{name}", expressions=[inner.this]), inner)
+
+
+def _from_string(node: exp.Expr) -> exp.Expr:
+    four, six = "IPv4StringToNumOrNull(@a)", "IPv6StringToNumOrNull(@a)"
+    wrong = f"(isNotNull(@a) AND isNull({four}) AND isNull({six}))"
+    body = f"if(isNotNull({four}), unhex(leftPad(hex({four}), 8, '0')), toString({six}))"
+    return once(guarded(node, wrong, "Invalid IP address", body), as_text(node.expressions[0]))
+
+
+def _safely(rule: Rule) -> Rule:
+    return lambda node: rule(mark_safe(node))
+
+
+def _to_string(node: exp.Expr) -> exp.Expr:
+    four = "IPv4NumToString(reinterpretAsUInt32(reverse(assumeNotNull(@a))))"
+    six = "IPv6NumToString(toFixedString(if(length(@a) = 16, assumeNotNull(@a), ''), 16))"
+    body = f"multiIf(isNull(@a), NULL, length(@a) = 4, {four}, {six})"
+    wrong = "length(@a) NOT IN (4, 16)"
+    return once(guarded(node, wrong, "NET.IP_TO_STRING() requires 4 or 16 bytes", body), node.expressions[0])
+
+
+def _byte(bits: str) -> str:
+    """A byte whose first bits are set, as many as are told, from none to eight."""
+    return f"bitAnd(bitShiftLeft(toUInt16(255), toUInt8(8 - greatest(least({bits}, 8), 0))), 255)"
+
+
+def _mask(node: exp.Expr) -> exp.Expr:
+    wrong = "(@a NOT IN (4, 16) OR @b < 0 OR @b > @a * 8)"
+    bytes_ = f"arrayMap(_i -> char({_byte('assumeNotNull(@b) - 8 * toInt64(_i)')}), range(toUInt64(assumeNotNull(@a))))"
+    body = f"if(isNull(@a) OR isNull(@b), NULL, arrayStringConcat({bytes_}))"
+    return once(guarded(node, wrong, "The arguments of NET.IP_NET_MASK() are out of range", body), *node.expressions)
+
+
+def _truncated(node: exp.Expr) -> exp.Expr:
+    wrong = "(length(@a) NOT IN (4, 16) OR @b < 0 OR @b > toInt64(length(@a)) * 8)"
+    value = "assumeNotNull(@a)"
+    one = f"char(bitAnd(reinterpretAsUInt8(substring({value}, _i + 1, 1)), {_byte('assumeNotNull(@b) - 8 * toInt64(_i)')}))"
+    body = f"if(isNull(@a) OR isNull(@b), NULL, arrayStringConcat(arrayMap(_i -> {one}, range(length({value})))))"
+    return once(guarded(node, wrong, "The arguments of NET.IP_TRUNC() are out of range", body), *node.expressions)
+
+
+def _v4_from_int(node: exp.Expr) -> exp.Expr:
+    wrong = "(@a < -2147483648 OR @a > 4294967295)"
+    body = "unhex(leftPad(hex(toUInt32(bitAnd(@a, 4294967295))), 8, '0'))"
+    message = "NET.IPV4_FROM_INT64() encountered an integer out of range"
+    return once(guarded(node, wrong, message, body), node.expressions[0])
+
+
+def _v4_to_int(node: exp.Expr) -> exp.Expr:
+    body = "toInt64(reinterpretAsUInt32(reverse(@a)))"
+    message = "NET.IPV4_TO_INT64() requires 4 bytes"
+    return once(guarded(node, "length(@a) != 4", message, body), node.expressions[0])
+
+
+_URL: Final = quoted(r"^\s*(?:[a-zA-Z][a-zA-Z0-9+.-]*:)?//(?:[^/?#@]*@)?(\[[^\]/?#]*\]|[^:/?#\s]*)")
+_BARE: Final = quoted(r"^\s*(?:[a-zA-Z0-9._~%!$&'()*+,;=-]*@)?([^:/?#\s@]+\.[^:/?#\s@]+)(?:[:/?#].*)?\s*$")
+
+
+def _host(node: exp.Expr) -> exp.Expr:
+    """The host as it is written, without a user, a port or brackets that close nothing."""
+    body = f"coalesce(nullIf(extract(@a, {_URL}), ''), nullIf(extract(@a, {_BARE}), ''))"
+    return once(body, as_text(node.expressions[0]))
+
+
+def _no_list(node: exp.Expr) -> exp.Expr:
+    return unsupported(node, f"{node.this}, which needs the list of public suffixes,")
+
+
+MEANING = Meaning(
+    first={exp.NetFunc: _named},
+    named={
+        "NET.IP_FROM_STRING": _from_string,
+        "NET.SAFE_IP_FROM_STRING": _safely(_from_string),
+        "NET.IP_TO_STRING": _to_string,
+        "NET.IP_NET_MASK": _mask,
+        "NET.IP_TRUNC": _truncated,
+        "NET.IPV4_FROM_INT64": _v4_from_int,
+        "NET.IPV4_TO_INT64": _v4_to_int,
+        "NET.HOST": _host,
+        "NET.REG_DOMAIN": _no_list,
+        "NET.PUBLIC_SUFFIX": _no_list,
+    },
+)

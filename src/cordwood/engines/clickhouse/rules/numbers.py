@@ -1,0 +1,223 @@
+"""Functions of numbers: outside their domain they fail, where the engine would say NaN or infinity."""
+
+from sqlglot import exp
+
+from cordwood.engines.clickhouse.rules.reading import read_as
+from cordwood.engines.clickhouse.rules.words import NAMES, constant_int, guarded, once
+from cordwood.model.datatype import Kind
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning, Rule
+from cordwood.sql.typing import kind_of
+
+_EXACT = (Kind.NUMERIC, Kind.BIGNUMERIC)
+
+
+def _float(node: exp.Expr) -> exp.Expr:
+    return read_as(node, Kind.FLOAT64)
+
+
+def _number(node: exp.Expr) -> exp.Expr:
+    """An event's value as a number, anything else as it is."""
+    return read_as(node, Kind.FLOAT64) if kind_of(node) is Kind.VARIANT else node
+
+
+def _exact(node: exp.Expr, result: exp.Expr) -> exp.Expr:
+    kind = kind_of(node)
+    return fragment(f"CAST({{0}}, 'Nullable({NAMES[kind]})')", result) if kind in _EXACT and kind else result
+
+
+def _finite(template: str, name: str) -> Rule:
+    """Finite arguments give a finite result, or none at all."""
+
+    def rule(node: exp.Expr) -> exp.Expr:
+        wrong = f"(isFinite(@a) AND NOT isFinite({template}))"
+        return _exact(
+            node, once(guarded(node, wrong, f"Floating point error in function: {name}", template), _float(node.this))
+        )
+
+    return rule
+
+
+def _domain(name: str, outside: str) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        message = f"Argument of {name.upper()} is out of its domain"
+        return _exact(node, once(guarded(node, f"({outside})", message, f"{name}(@a)"), _float(node.this)))
+
+    return rule
+
+
+def _plain(name: str) -> Rule:
+    return lambda node: fragment(f"{name}({{0}})", _float(node.this))
+
+
+def _power(node: exp.Expr) -> exp.Expr:
+    wrong = "(isFinite(@a) AND isFinite(@b) AND NOT isFinite(pow(@a, @b)))"
+    body = guarded(node, wrong, "Floating point error in function: POW", "pow(@a, @b)")
+    return _exact(node, once(body, _float(node.this), _float(node.expression)))
+
+
+def _logarithm(node: exp.Expr) -> exp.Expr:
+    """Sqlglot puts the base first."""
+    other = node.args.get("expression")
+    base, value = (node.this, other) if other is not None else (None, node.this)
+    message = "Argument of LOG is out of its domain"
+    if base is None or constant_int(base) == 10:
+        name = "log" if base is None else "log10"
+        return _exact(node, once(guarded(node, "@a <= 0", message, f"{name}(@a)"), _float(value)))
+    wrong = "(isFinite(@a) AND isFinite(@b) AND (@a <= 0 OR @b <= 0 OR @b = 1))"
+    body = guarded(node, wrong, message, "if(isInfinite(@a) AND isInfinite(@b), nan, log(@a) / log(@b))")
+    return _exact(node, once(body, _float(value), _float(base)))
+
+
+def _round(node: exp.Expr) -> exp.Expr:
+    """Halves away from zero, where the engine's floats go to even; a whole number becomes a FLOAT64."""
+    value, digits = node.this, node.args.get("decimals")
+    if node.args.get("truncate") is not None and node.args["truncate"].name.upper() == "ROUND_HALF_EVEN":
+        return fragment("roundBankers({0}, {1})", value, digits or fragment("0"))
+    if kind_of(value) in _EXACT:
+        return _exact(
+            node,
+            fragment("round({0})", value) if digits is None else fragment("round({0}, {1})", value, _small(digits)),
+        )
+    value = _float(value)
+    # A half lies on the float grid only where the scaled number is near one.
+    if digits is None:
+        return once("if(abs(@a) < 4503599627370496., sign(@a) * floor(abs(@a) + 0.5), @a)", value)
+    return once(
+        "if(isFinite(@a), if(abs(@a * exp10(@b)) < 4503599627370496., sign(@a) * floor(abs(@a) * exp10(@b) + 0.5) / exp10(@b), @a), @a)",
+        value,
+        digits,
+    )
+
+
+def _small(digits: exp.Expr) -> exp.Expr:
+    return fragment("toInt16({0})", digits)
+
+
+def _truncate(node: exp.Expr) -> exp.Expr:
+    value, digits = node.this, node.args.get("decimals")
+    value = value if kind_of(value) in _EXACT else _float(value)
+    if digits is None:
+        return _exact(node, fragment("trunc({0})", value))
+    return _exact(node, fragment("trunc({0}, {1})", value, _small(digits)))
+
+
+def _whole(name: str) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        value = node.this if kind_of(node.this) in _EXACT else _float(node.this)
+        return _exact(node, fragment(f"{name}({{0}})", value))
+
+    return rule
+
+
+def _absolute(node: exp.Expr) -> exp.Expr:
+    value = _number(node.this)
+    if kind_of(value) is Kind.INT64:
+        return once(guarded(node, "@a = -9223372036854775808", "int64 overflow", "toInt64(abs(@a))"), value)
+    return fragment("abs({0})", value)
+
+
+def _sign(node: exp.Expr) -> exp.Expr:
+    if kind_of(node.this) is Kind.INT64:
+        return fragment("toInt64(sign({0}))", node.this)
+    return _exact(node, once("if(isNaN(toFloat64(@a)), toFloat64(@a), toFloat64(sign(@a)))", _number(node.this)))
+
+
+def _not_a_number(node: exp.Expr) -> exp.Expr:
+    return fragment("isNaN({0})", _float(node.this))
+
+
+def _infinite(node: exp.Expr) -> exp.Expr:
+    return fragment("isInfinite({0})", _float(node.this if isinstance(node.this, exp.Expr) else node.expressions[0]))
+
+
+def _extreme(name: str) -> Rule:
+    """NULL when any part is, which the engine's own leaves out; NaN when any part is."""
+
+    def rule(node: exp.Expr) -> exp.Expr:
+        kind = kind_of(node)
+        parts = [read_as(part, kind) if kind else part for part in (node.this, *node.expressions)]
+        letters = [f"@{chr(97 + at)}" for at in range(len(parts))]
+        missing = " OR ".join(f"isNull({letter})" for letter in letters)
+        chosen = f"{name}({', '.join(letters)})"
+        if kind is Kind.FLOAT64:
+            chosen = f"if({' OR '.join(f'isNaN({letter})' for letter in letters)}, nan, {chosen})"
+        return once(f"if({missing}, NULL, {chosen})", *parts)
+
+    return rule
+
+
+def _bit_count(node: exp.Expr) -> exp.Expr:
+    if kind_of(node.this) in (Kind.BYTES, Kind.STRING):
+        return fragment("toInt64(bitCount({0}))", node.this)
+    return fragment("toInt64(bitCount(toInt64({0})))", node.this)
+
+
+def _random(node: exp.Expr) -> exp.Expr:
+    del node
+    return fragment("randCanonical()")
+
+
+def _reciprocal(template: str) -> Rule:
+    return lambda node: once(template, _float(node.this))
+
+
+def _parsed(digits: int) -> Rule:
+    """PARSE_NUMERIC: spaces and commas count for nothing, a sign may stand behind."""
+
+    def rule(node: exp.Expr) -> exp.Expr:
+        reader = "toDecimal128OrNull" if digits == 9 else "toDecimal256OrNull"
+        bare = "replaceRegexpAll(@a, '[\\\\s,]', '')"
+        turned = f"replaceRegexpOne({bare}, '^(.*[0-9.])([+-])$', '\\\\2\\\\1')"
+        read = f"{reader}(replaceRegexpOne({turned}, '^[+]', ''), {digits})"
+        wrong = f"(isNotNull(@a) AND isNull({read}))"
+        return once(
+            guarded(node, wrong, "Invalid NUMERIC value", read),
+            node.this if isinstance(node.this, exp.Expr) else node.expressions[0],
+        )
+
+    return rule
+
+
+MEANING = Meaning(
+    nodes={
+        exp.ParseNumeric: _parsed(9),
+        exp.ParseBignumeric: _parsed(38),
+        exp.Exp: _finite("exp(@a)", "EXP"),
+        exp.Cosh: _finite("cosh(@a)", "COSH"),
+        exp.Sinh: _finite("sinh(@a)", "SINH"),
+        exp.Sqrt: _domain("sqrt", "@a < 0"),
+        exp.Ln: _domain("log", "@a <= 0"),
+        exp.Acos: _domain("acos", "@a < -1 OR @a > 1"),
+        exp.Asin: _domain("asin", "@a < -1 OR @a > 1"),
+        exp.Acosh: _domain("acosh", "@a < 1"),
+        exp.Atanh: _domain("atanh", "@a <= -1 OR @a >= 1"),
+        exp.Sec: _reciprocal("1 / cos(@a)"),
+        exp.Csc: _reciprocal("1 / sin(@a)"),
+        exp.Sech: _reciprocal("1 / cosh(@a)"),
+        exp.Csch: _reciprocal("1 / sinh(@a)"),
+        exp.Cot: _reciprocal("1 / tan(@a)"),
+        exp.Coth: _reciprocal("1 / tanh(@a)"),
+        exp.Cbrt: _plain("cbrt"),
+        exp.Sin: _plain("sin"),
+        exp.Cos: _plain("cos"),
+        exp.Tan: _plain("tan"),
+        exp.Tanh: _plain("tanh"),
+        exp.Atan: _plain("atan"),
+        exp.Asinh: _plain("asinh"),
+        exp.Pow: _power,
+        exp.Log: _logarithm,
+        exp.Round: _round,
+        exp.Trunc: _truncate,
+        exp.Ceil: _whole("ceil"),
+        exp.Floor: _whole("floor"),
+        exp.Abs: _absolute,
+        exp.Sign: _sign,
+        exp.IsNan: _not_a_number,
+        exp.IsInf: _infinite,
+        exp.Greatest: _extreme("greatest"),
+        exp.Least: _extreme("least"),
+        exp.BitwiseCount: _bit_count,
+        exp.Rand: _random,
+    }
+)

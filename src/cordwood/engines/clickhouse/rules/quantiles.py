@@ -1,0 +1,104 @@
+"""Quantiles, percentiles and the most frequent: exact, where they may be approximate."""
+
+from sqlglot import exp
+
+from cordwood.engines.clickhouse.rules.aggregates import Argument, argument_of, gathered, plain, wrapped
+from cordwood.engines.clickhouse.rules.reading import read_as
+from cordwood.engines.clickhouse.rules.words import (
+    constant_int,
+    quoted,
+    type_text,
+)
+from cordwood.model.datatype import Kind
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning, Rule, unsupported
+from cordwood.sql.typing import datatype_of, kind_of
+
+
+def _quantiles(node: exp.Expr) -> exp.Expr:
+    argument, parts = argument_of(node), node.args.get("expression")
+    count = constant_int(parts)
+    if count is None:
+        unsupported(node, "APPROX_QUANTILES with a number of quantiles that is no literal")
+    value = read_as(argument.value, Kind.FLOAT64) if kind_of(argument.value) is Kind.VARIANT else argument.value
+    argument.value = value
+    called, listing, parts = gathered(argument, skip_nulls=argument.ignore_nulls is not False)
+    in_order = f"arraySort(_t -> tuple(isNotNull(_t), _t), {listing})"
+    # The least value that is not below so much of all of them.
+    place = f"greatest(1, toInt64(ceil(length({in_order}) * _q / {count})))"
+    pick = f"arrayMap(_q -> {in_order}[{place}], range({count + 1}))"
+    return wrapped(node, called, f"if(empty({listing}), [], {pick})", *parts)
+
+
+def _top_count(node: exp.Expr) -> exp.Expr:
+    """Values with their counts, the most frequent first; NULL is a value too."""
+    limit: exp.Expr = node.args.get("counters") or node.args["expression"]
+    value = plain(argument_of(node).value)
+    return _top("sumMap([tuple({0})], [toInt64(1)])", node, [value, limit])
+
+
+def _top_sum(node: exp.Expr) -> exp.Expr:
+    """Sums are made in arrays: the engine's own drops those that are zero."""
+    weight = node.expression
+    weight = read_as(weight, Kind.FLOAT64) if kind_of(weight) is Kind.VARIANT else weight
+    rows = "groupArray(tuple(tuple({0}), {2}))"
+    weights = f"arrayMap(_t -> _t.2, arrayFilter(_t -> _t.1 = _k AND isNotNull(_t.2), {rows}))"
+    total = f"if(empty({weights}), NULL, arraySum(arrayMap(_w -> assumeNotNull(_w), {weights})))"
+    keys = f"arrayDistinct(arrayMap(_t -> _t.1, {rows}))"
+    total = total.replace("_t.1 = _k", "toString(_t.1) = toString(_k)")
+    pairs = f"arrayMap(_k -> tuple(_k, {total}), {keys})"
+    return _shaped(
+        f"arrayReverseSort(_t -> tuple(isNotNull(_t.2), _t.2), {pairs})",
+        node,
+        [plain(node.this), node.args["count"], weight],
+    )
+
+
+def _top(counted: str, node: exp.Expr, parts: list[exp.Expr]) -> exp.Expr:
+    pairs = f"arrayZip(({counted}).1, ({counted}).2)"
+    return _shaped(f"arrayReverseSort(_t -> tuple(_t.2, _t.1), {pairs})", node, parts)
+
+
+def _shaped(in_order: str, node: exp.Expr, parts: list[exp.Expr]) -> exp.Expr:
+    """The first so many pairs, as the structs they are told to be."""
+    shaped = f"arrayMap(_t -> tuple(_t.1.1, _t.2), arraySlice({in_order}, 1, {{1}}))"
+    name = type_text(datatype_of(node))
+    return fragment(f"CAST({shaped}, {quoted(name)})" if name else shaped, *parts)
+
+
+def _percentile(name: str) -> Rule:
+    """The engine's exact quantiles know no NULL; of nothing they say NaN."""
+
+    def rule(node: exp.Expr) -> exp.Expr:
+        argument = argument_of(node)
+        if argument.ignore_nulls is False:
+            unsupported(node, "A percentile with RESPECT NULLS")
+        if name == "disc":
+            return _picked(node, argument)
+        value = read_as(argument.value, Kind.FLOAT64) if kind_of(argument.value) else argument.value
+        return fragment(f"{name}OrNull({{1}})({{0}})", value, _bare(node.expression))
+
+    return rule
+
+
+def _picked(node: exp.Expr, argument: Argument) -> exp.Expr:
+    called, listing, parts = gathered(argument, skip_nulls=True)
+    in_order = f"arraySort({listing})"
+    place = f"greatest(1, toInt64(ceil(length({listing}) * {{{len(parts) + 1}}})))"
+    return wrapped(node, called, f"if(empty({listing}), NULL, {in_order}[{place}])", *parts, node.expression)
+
+
+def _bare(node: exp.Expr) -> exp.Expr:
+    """A parameter of an aggregate is a literal."""
+    return exp.Var(this=str(float(node.meta["constant"]))) if node.meta_get("constant") is not None else node
+
+
+MEANING = Meaning(
+    nodes={
+        exp.ApproxQuantiles: _quantiles,
+        exp.ApproxTopK: _top_count,
+        exp.ApproxTopSum: _top_sum,
+        exp.PercentileCont: _percentile("quantileExactInclusive"),
+        exp.PercentileDisc: _percentile("disc"),
+    }
+)

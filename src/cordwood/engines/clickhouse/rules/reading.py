@@ -1,0 +1,107 @@
+"""A value read as the type that its place demands: texts as times, whole numbers as floats, event values as any."""
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.clickhouse.rules.words import NAMES, cast, constant_text, instant, naive, quoted
+from cordwood.engines.clickhouse.rules.zones import moment_in
+from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.fragment import fragment
+from cordwood.sql.typing import inherit, kind_of, typed_as
+
+Reader = Callable[[exp.Expr], exp.Expr]
+
+
+def read_as(node: exp.Expr, kind: Kind) -> exp.Expr:
+    """The node with that kind of value; as it is when it has it, or when nothing is known of it."""
+    own = kind_of(node)
+    if own is None or own is kind or isinstance(node, exp.Null):
+        return node
+    reader = _READERS.get((own, kind))
+    if reader is None:
+        return node
+    return typed_as(inherit(reader(node), node), Datatype(kind))
+
+
+def clock(node: exp.Expr) -> exp.Expr:
+    """Any time as a wall clock in UTC."""
+    own = kind_of(node)
+    if own in (Kind.TIMESTAMP, Kind.DATE):
+        return naive(node)
+    if own in (Kind.STRING, Kind.VARIANT):
+        return naive(read_as(node, Kind.TIMESTAMP))
+    return node
+
+
+def _cast(kind: Kind) -> Reader:
+    return lambda node: cast(node, kind)
+
+
+def _try_cast(kind: Kind) -> Reader:
+    name = quoted(NAMES[kind])
+    return lambda node: fragment(f"accurateCastOrNull({event_text_of('{0}')}, {name})", node)
+
+
+def event_text_of(value: str) -> str:
+    """Template text: an event's value, which is JSON text, as the text it means; NULL is NULL."""
+    return f"JSONExtract({value}, 'Nullable(String)')"
+
+
+def _event_text(node: exp.Expr) -> exp.Expr:
+    return fragment(event_text_of("{0}"), node)
+
+
+# A zone's name at the end of a text; the engine itself reads offsets.
+_ZONED: Final = re.compile(r"^(.*\d)\s*([A-Za-z_]+/[A-Za-z_/+-]+[0-9]*)$")
+
+
+def text_to_time(value: exp.Expr, kind: Kind, *, safe: bool = False) -> exp.Expr:
+    """A text as a TIMESTAMP, by BigQuery's own spelling of one."""
+    reader = "OrNull" if safe else ""
+    if kind is Kind.TIME:
+        moment = f"parseDateTime64BestEffort{reader}(concat('1970-01-01 ', {{0}}), 6)"
+        return fragment(f"CAST({moment}, 'Nullable(Time64(6))')", value)
+    if kind is Kind.DATE:
+        return fragment(
+            f"toDate32{reader}(replaceRegexpOne({{0}}, '^(\\\\d+)-(\\\\d)(-|$)', '\\\\1-0\\\\2\\\\3'))", value
+        )
+    named = _ZONED.match(constant_text(value) or "")
+    if named and kind is Kind.TIMESTAMP:
+        wall = fragment(f"parseDateTime64BestEffort{reader}({quoted(named[1])}, 6)")
+        return moment_in(wall, exp.Literal.string(named[2]))
+    zone = ", 'UTC'" if kind is Kind.TIMESTAMP else ""
+    return fragment(f"parseDateTime64BestEffort{reader}({{0}}, 6{zone})", value)
+
+
+_READERS: Final[dict[tuple[Kind, Kind], Reader]] = {
+    (Kind.STRING, Kind.TIMESTAMP): _cast(Kind.TIMESTAMP),
+    (Kind.STRING, Kind.DATETIME): _cast(Kind.DATETIME),
+    (Kind.STRING, Kind.DATE): _cast(Kind.DATE),
+    (Kind.STRING, Kind.TIME): _cast(Kind.TIME),
+    (Kind.STRING, Kind.BYTES): lambda node: node,
+    (Kind.STRING, Kind.JSON): lambda node: fragment("toJSONString({0})", node),
+    (Kind.DATE, Kind.DATETIME): _cast(Kind.DATETIME),
+    (Kind.DATE, Kind.TIMESTAMP): _cast(Kind.TIMESTAMP),
+    (Kind.DATETIME, Kind.TIMESTAMP): instant,
+    (Kind.DATETIME, Kind.DATE): _cast(Kind.DATE),
+    (Kind.TIMESTAMP, Kind.DATETIME): naive,
+    (Kind.TIMESTAMP, Kind.DATE): _cast(Kind.DATE),
+    (Kind.INT64, Kind.FLOAT64): _cast(Kind.FLOAT64),
+    (Kind.INT64, Kind.NUMERIC): _cast(Kind.NUMERIC),
+    (Kind.NUMERIC, Kind.FLOAT64): _cast(Kind.FLOAT64),
+    (Kind.BIGNUMERIC, Kind.FLOAT64): _cast(Kind.FLOAT64),
+    (Kind.VARIANT, Kind.STRING): _event_text,
+    (Kind.VARIANT, Kind.BYTES): _event_text,
+    (Kind.VARIANT, Kind.JSON): lambda node: node,
+    **{
+        (Kind.VARIANT, kind): _try_cast(Kind.FLOAT64)
+        for kind in (Kind.INT64, Kind.FLOAT64, Kind.NUMERIC, Kind.BIGNUMERIC)
+    },
+    **{
+        (Kind.VARIANT, kind): _try_cast(kind)
+        for kind in (Kind.BOOL, Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME)
+    },
+}

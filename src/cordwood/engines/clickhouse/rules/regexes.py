@@ -1,0 +1,124 @@
+"""Regular expressions: RE2 in both, but no match is NULL, and places are counted in characters."""
+
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.clickhouse.rules.strings import as_text
+from cordwood.engines.clickhouse.rules.words import CONSTANT, constant_text, guarded, once, quoted
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning, is_safe, unsupported
+
+
+def count_groups(pattern: str) -> int:
+    """How often a pattern captures: open brackets that are neither escaped, in a class, nor `(?:`."""
+    at, in_class, found = 0, False, 0
+    while at < len(pattern):
+        char = pattern[at]
+        if char == "\\":
+            at += 1
+        elif in_class:
+            in_class = char != "]"
+        elif char == "[":
+            in_class = True
+            at += pattern[at + 1 : at + 2] == "^"
+            at += pattern[at + 1 : at + 2] == "]"
+        elif char == "(" and not (pattern[at + 1 : at + 2] == "?" and pattern[at + 2 : at + 4] != "P<"):
+            found += 1
+        at += 1
+    return found
+
+
+def _pattern(node: exp.Expr) -> exp.Expr:
+    """The engine's dot takes line ends too, unless it is told not to."""
+    spelled = constant_text(node)
+    if spelled is None:
+        return fragment("concat('(?-s)', {0})", node)
+    told = fragment(quoted(f"(?-s){spelled}"))
+    told.meta[CONSTANT] = spelled
+    return told
+
+
+def _matches(node: exp.Expr) -> exp.Expr:
+    return fragment("match({0}, {1})", as_text(node.this), _pattern(node.expression))
+
+
+def _found(value: str, pattern: str) -> str:
+    """Every match, or its first group where there is one: an array of texts."""
+    return f"extractAll(assumeNotNull({value}), assumeNotNull({pattern}))"
+
+
+def _extract(node: exp.Expr) -> exp.Expr:
+    """Without a match NULL."""
+    value, pattern = as_text(node.this), _pattern(node.expression)
+    if node.args.get("position") is not None or node.args.get("occurrence") is not None:
+        return _nth(node, value, pattern)
+    if constant_text(pattern) is None:
+        unsupported(node, "REGEXP_EXTRACT with a pattern that is no literal")
+    if count_groups(constant_text(pattern) or "") > 1:
+        return exp.Null() if is_safe(node) else unsupported(node, "REGEXP_EXTRACT with several groups")
+    return once(f"if(match(@a, @b), {_found('@a', '@b')}[1], NULL)", value, pattern)
+
+
+def _nth(node: exp.Expr, value: exp.Expr, pattern: exp.Expr) -> exp.Expr:
+    position = node.args.get("position") or fragment("toInt64(1)")
+    occurrence = node.args.get("occurrence") or fragment("toInt64(1)")
+    found = _found("substringUTF8(@a, greatest(@c, 1))", "@b")
+    missing = "isNull(@a) OR isNull(@b) OR isNull(@c) OR isNull(@d) OR @c > toInt64(lengthUTF8(@a)) + 1"
+    body = f"if({missing} OR toInt64(length({found})) < @d, NULL, {found}[assumeNotNull(greatest(@d, 1))])"
+    return once(guarded(node, "(@c < 1 OR @d < 1)", _POSITIVE, body), value, pattern, position, occurrence)
+
+
+_POSITIVE: Final = "The position and occurrence arguments must be positive"
+
+
+def _extract_all(node: exp.Expr) -> exp.Expr:
+    return once(
+        f"if(isNull(@a) OR isNull(@b), [], {_found('@a', '@b')})", as_text(node.this), _pattern(node.expression)
+    )
+
+
+def _replace(node: exp.Expr) -> exp.Expr:
+    return fragment(
+        "replaceRegexpAll({0}, {1}, {2})", as_text(node.this), _pattern(node.expression), node.args["replacement"]
+    )
+
+
+def _place(node: exp.Expr) -> exp.Expr:
+    """REGEXP_INSTR: the text is parted by its matches, and the lengths of the parts before one are added up."""
+    value, pattern = as_text(node.this), _pattern(node.expression)
+    position = node.args.get("position") or fragment("toInt64(1)")
+    occurrence = node.args.get("occurrence") or fragment("toInt64(1)")
+    option = node.args.get("option") or fragment("toInt64(0)")
+    spelled = constant_text(pattern)
+    if spelled is None:
+        unsupported(node, "REGEXP_INSTR with a pattern that is no literal")
+    start, count = "greatest(@c, 1)", "greatest(@d, 1)"
+    rest = f"assumeNotNull(substringUTF8(@a, {start}))"
+    whole = f"arrayMap(_g -> _g[1], extractAllGroupsVertical({rest}, concat('(', @b, ')')))"
+    nth = f"{whole}[assumeNotNull({count})]"
+    folded = (
+        f"arrayFold((_s, _m) -> tuple(toInt64(_s.1 + positionUTF8(substringUTF8({rest}, assumeNotNull(_s.1 + 1)), _m) - 1 + lengthUTF8(_m)),"
+        f" toInt64(_s.1 + positionUTF8(substringUTF8({rest}, assumeNotNull(_s.1 + 1)), _m) - 1)),"
+        f" arraySlice({whole}, 1, assumeNotNull({count})), tuple(toInt64(0), toInt64(0)))"
+    )
+    inner = f"extractAll({rest}, assumeNotNull(@b))[assumeNotNull({count})]" if count_groups(spelled) else nth
+    lead = f"({folded}).2" + (f" + positionUTF8({nth}, {inner}) - 1" if count_groups(spelled) else "")
+    end = f"if(@e = 1, lengthUTF8({inner}), 0)"
+    body = (
+        "if(isNull(@a) OR isNull(@c) OR isNull(@d) OR isNull(@e), NULL,"
+        f" if({start} > toInt64(lengthUTF8(@a)) OR length({whole}) < {count} OR @b = '', 0, toInt64(@c + {lead} + {end})))"
+    )
+    guard = "(@c < 1 OR @d < 1 OR @e NOT IN (0, 1))"
+    return once(guarded(node, guard, _POSITIVE, body), value, pattern, position, occurrence, option)
+
+
+MEANING = Meaning(
+    nodes={
+        exp.RegexpLike: _matches,
+        exp.RegexpExtract: _extract,
+        exp.RegexpExtractAll: _extract_all,
+        exp.RegexpReplace: _replace,
+        exp.RegexpInstr: _place,
+    }
+)

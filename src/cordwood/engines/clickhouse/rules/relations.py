@@ -1,0 +1,228 @@
+"""UNNEST in FROM, values of projections, arrays of queries: what SELECT itself means."""
+
+from sqlglot import exp
+
+from cordwood.engines.clickhouse.rules.aggregates import Argument, listed
+from cordwood.engines.clickhouse.rules.reading import read_as
+from cordwood.engines.clickhouse.rules.words import is_null, null_of, quoted, type_text
+from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning
+from cordwood.sql.typing import datatype_of, typed_as
+from cordwood.sql.typing.datatypes import common
+
+
+def _unnest(node: exp.Expr) -> exp.Expr:
+    if isinstance(node.parent, (exp.In, exp.Any, exp.All, exp.Join)):
+        return node
+    return _relation(node)
+
+
+def _relation(node: exp.Expr) -> exp.Expr:
+    relation, name = _names(node)
+    offset = node.args.get("offset")
+    array = node.expressions[0]
+    element = _element(array)
+    column = exp.to_identifier(name or "_element", quoted=True)
+    if isinstance(offset, exp.Identifier):
+        pair = "(arrayJoin(arrayZip({0}, arrayEnumerate({0}))) AS _z)"
+        source = f"(SELECT {pair}.1 AS {{1}}, toInt64(_z.2) - 1 AS {{2}}{_fields(element, '{1}')})"
+        made = fragment(source, array, column, exp.to_identifier(offset.name, quoted=True))
+    else:
+        made = fragment(f"(SELECT arrayJoin({{0}}) AS {{1}}{_fields(element, '{1}')})", array, column)
+    return exp.Alias(this=made, alias=exp.to_identifier(relation, quoted=True)) if relation else made
+
+
+def _fields(element: Datatype | None, name: str) -> str:
+    """A struct's fields are columns of their own."""
+    if element is None or element.kind is not Kind.STRUCT:
+        return ""
+    return "".join(
+        f", tupleElement({name}, {at}) AS {_identifier(label)}"
+        for at, (label, _) in enumerate(element.fields, 1)
+        if label
+    )
+
+
+def _identifier(name: str) -> str:
+    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _names(node: exp.Expr) -> tuple[str, str]:
+    """The relation's name and its column's."""
+    alias = node.args.get("alias")
+    names = [column.name for column in alias.columns] if alias else []
+    relation = alias.name if alias and alias.name else (names[0] if names else "")
+    return relation, names[0] if names else relation
+
+
+def _element(array: exp.Expr) -> Datatype | None:
+    datatype = datatype_of(array)
+    return datatype.element if datatype and datatype.kind is Kind.ARRAY else None
+
+
+def _join(node: exp.Expr) -> exp.Expr:
+    """The elements of an array of each row are an ARRAY JOIN; of one that is of no row, a relation like any."""
+    unnest = node.this
+    if not isinstance(unnest, exp.Unnest):
+        return node
+    if not _reads_a_row(unnest.expressions[0]):
+        node.set("this", _relation(unnest))
+        return node
+    return _array_join(node, unnest)
+
+
+def _reads_a_row(array: exp.Expr) -> bool:
+    return any(True for _ in array.find_all(exp.Column))
+
+
+def _array_join(node: exp.Expr, unnest: exp.Expr) -> exp.Expr:
+    """Its names hold the relation's as a part; elements that the join leaves out go before it."""
+    relation, name = _names(unnest)
+    offset = unnest.args.get("offset")
+    array, places = (
+        unnest.expressions[0],
+        fragment(
+            "arrayMap(_i -> CAST(toInt64(_i) - 1, 'Nullable(Int64)'), arrayEnumerate({0}))",
+            unnest.expressions[0].copy(),
+        ),
+    )
+    condition = node.args.get("on")
+    if condition is not None and not isinstance(condition, exp.Boolean):
+        kept = _told(condition, relation, name, offset.name if isinstance(offset, exp.Identifier) else "")
+        array, places = (
+            fragment(f"arrayFilter(({heads}) -> {{2}}, {{0}}, {{1}})", first, second, kept)
+            for heads, first, second in (("_e, _o", array, places), ("_o, _e", places, array.copy()))
+        )
+    columns = [_joined(array, relation, name)]
+    if isinstance(offset, exp.Identifier):
+        columns.append(_joined(places, relation, offset.name))
+    element = _element(unnest.expressions[0])
+    for at, (label, _) in enumerate(element.fields if element else (), 1):
+        if label and label != name:
+            columns.append(
+                _joined(fragment(f"arrayMap(_e -> tupleElement(_e, {at}), {{0}})", array.copy()), relation, label)
+            )
+    side = "LEFT" if str(node.args.get("side") or "").upper() == "LEFT" else None
+    return exp.Join(this=columns[0], expressions=columns[1:], kind="ARRAY", side=side)
+
+
+def _told(condition: exp.Expr, relation: str, name: str, offset: str) -> exp.Expr:
+    """The condition of one element, `_e`, at one place, `_o`."""
+    told = condition.copy()
+    for column in list(told.find_all(exp.Column)):
+        if column.table == relation and column.name in (name, offset):
+            column.replace(fragment("_e" if column.name == name else "_o"))
+    return told
+
+
+def _joined(array: exp.Expr, relation: str, name: str) -> exp.Expr:
+    return exp.Alias(this=array, alias=exp.to_identifier(f"{relation}.{name}", quoted=True))
+
+
+def _alias(node: exp.Expr) -> exp.Expr:
+    """A column of an answer has its type's own form, also where the engine's would be wider or a bare NULL."""
+    if not isinstance(node.parent, exp.Select):
+        return node
+    value, datatype = node.this, datatype_of(node) or datatype_of(node.this)
+    becomes = node.meta_get("becomes")
+    if becomes is not None and not is_null(value):
+        node.set("this", _converted(value, becomes))
+    elif is_null(value) and datatype is not None:
+        node.set("this", null_of(datatype))
+    elif datatype is not None and datatype.kind is Kind.BOOL and not isinstance(value, exp.Column):
+        node.set("this", fragment("CAST({0}, 'Nullable(Bool)')", value))
+    return node
+
+
+def _converted(value: exp.Expr, datatype: Datatype) -> exp.Expr:
+    if datatype.kind in (Kind.STRUCT, Kind.ARRAY, Kind.NUMERIC, Kind.BIGNUMERIC, Kind.FLOAT64):
+        name = type_text(datatype)
+        return fragment(f"CAST({{0}}, {quoted(name)})", value) if name else value
+    return read_as(value, datatype.kind)
+
+
+def _select(node: exp.Expr) -> exp.Expr:
+    """SELECT AS STRUCT: each row is one value."""
+    kind = str(node.args.get("kind") or "").upper()
+    _tell_apart(node.expressions)
+    if kind == "STRUCT":
+        return _as_struct(node)
+    if kind == "VALUE":
+        node.set("kind", None)
+    return node
+
+
+def _tell_apart(items: list[exp.Expr]) -> None:
+    """The engine takes one name for one value; which columns an answer has is known by their places."""
+    taken: set[str] = set()
+    for at, item in enumerate(items):
+        if not isinstance(item, exp.Alias):
+            continue
+        if item.alias in taken:
+            item.set("alias", exp.to_identifier(f"{item.alias}${at + 1}", quoted=True))
+        taken.add(item.alias)
+
+
+def _as_struct(node: exp.Expr) -> exp.Expr:
+    items = [item.this if isinstance(item, exp.Alias) else item for item in node.expressions]
+    fields = tuple((item.alias_or_name, datatype_of(item)) for item in node.expressions)
+    datatype = Datatype(Kind.STRUCT, fields=fields)
+    holes = ", ".join(f"{{{at}}}" for at in range(len(items)))
+    name = type_text(datatype)
+    row = fragment(f"CAST(tuple({holes}), {quoted(name)})" if name else f"tuple({holes})", *items)
+    node.set("expressions", [exp.Alias(this=typed_as(row, datatype), alias=exp.to_identifier("_row", quoted=True))])
+    node.set("kind", None)
+    return node
+
+
+def _is_plain(query: exp.Expr) -> bool:
+    """One column of rows as they come: nothing counted, cut or grouped."""
+    told = ("group", "having", "qualify", "limit", "offset", "distinct", "with_", "kind")
+    if len(query.expressions) != 1 or any(query.args.get(key) for key in told):
+        return False
+    order = query.args.get("order")
+    if order is not None and any(isinstance(one.this, exp.Literal) for one in order.expressions):
+        return False
+    return not any(query.expressions[0].find_all(exp.AggFunc, exp.Window))
+
+
+def gather(query: exp.Expr) -> exp.Expr:
+    """The query with its one column gathered into an array."""
+    value = query.expressions[0]
+    argument = Argument(value.this if isinstance(value, exp.Alias) else value, order=query.args.get("order"))
+    query.set("order", None)
+    query.set(
+        "expressions",
+        [exp.Alias(this=listed(argument, skip_nulls=False), alias=exp.to_identifier("_all", quoted=True))],
+    )
+    return query
+
+
+def is_gatherable(query: exp.Expr) -> bool:
+    return isinstance(query, exp.Select) and _is_plain(query)
+
+
+def _branches(node: exp.Expr) -> exp.Expr:
+    """Columns of both sides take the type they have together: the engine would make a variant of two."""
+    sides = [_projections(node.this), _projections(node.expression)]
+    if len(sides[0]) == len(sides[1]):
+        for items in zip(*sides, strict=True):
+            together = common(datatype_of(item) for item in items)
+            for item in items:
+                if together is not None and isinstance(item, exp.Alias) and datatype_of(item) != together:
+                    item.meta["becomes"] = together
+                    item.meta["datatype"] = together
+    return node
+
+
+def _projections(query: exp.Expr) -> list[exp.Expr]:
+    while isinstance(query, (exp.Subquery, exp.SetOperation)):
+        query = query.this
+    return query.expressions if isinstance(query, exp.Select) else []
+
+
+MEANING = Meaning(
+    nodes={exp.Unnest: _unnest, exp.Join: _join, exp.Alias: _alias, exp.Select: _select},
+    first=dict.fromkeys((exp.Union, exp.Except, exp.Intersect), _branches),
+)

@@ -1,0 +1,20 @@
+"""SAFE.f(…): NULL where f would fail; an argument that fails still fails."""
+
+from sqlglot import exp
+
+from cordwood.sql.lowering import Meaning, mark_safe
+from cordwood.sql.typing import inherit
+
+
+def _mark(node: exp.Expr) -> exp.Expr:
+    mark_safe(node.this)
+    return node
+
+
+def _safe(node: exp.Expr) -> exp.Expr:
+    """Each rule says for itself what fails: the engine has no general way to try."""
+    inner: exp.Expr = node.this
+    return inherit(inner, node)
+
+
+MEANING = Meaning(first={exp.SafeFunc: _mark}, nodes={exp.SafeFunc: _safe})

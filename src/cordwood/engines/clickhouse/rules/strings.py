@@ -1,0 +1,301 @@
+"""Text functions: by code point, counted from one, negative positions from the end, NULL in is NULL out."""
+
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.clickhouse.rules.casts import cast_to
+from cordwood.engines.clickhouse.rules.reading import read_as
+from cordwood.engines.clickhouse.rules.words import constant_int, constant_text, guarded, once, quoted
+from cordwood.model.datatype import Kind
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning, Rule, name_of, unsupported
+from cordwood.sql.typing import kind_of
+from cordwood.sql.typing.datatypes import STRING
+
+# What BigQuery's TRIM takes off when it is not told: Unicode's white space.
+_WHITE: Final = r"[\s\v\x{0085}\x{00A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}]+"
+
+
+def as_text(node: exp.Expr) -> exp.Expr:
+    return read_as(node, Kind.STRING) if kind_of(node) is Kind.VARIANT else node
+
+
+def is_bytes(node: exp.Expr) -> bool:
+    return kind_of(node) is Kind.BYTES
+
+
+def _name(node: exp.Expr, name: str) -> str:
+    """The engine's function: by bytes, or by code points."""
+    return name if is_bytes(node) else f"{name}UTF8"
+
+
+def _length(node: exp.Expr) -> exp.Expr:
+    value = as_text(node.this)
+    return fragment(f"toInt64({_name(value, 'length')}({{0}}))", value)
+
+
+def _byte_length(node: exp.Expr) -> exp.Expr:
+    return fragment("toInt64(length({0}))", as_text(node.this))
+
+
+def _substring(node: exp.Expr) -> exp.Expr:
+    value, start, length = as_text(node.this), node.args["start"], node.args.get("length")
+    size, cut = f"toInt64({_name(value, 'length')}(@a))", _name(value, "substring")
+    begin = f"if(@b > 0, @b, if(@b = 0 OR @b < -{size}, 1, {size} + @b + 1))"
+    if (constant_int(start) or 0) > 0:
+        begin = "@b"
+    if length is None:
+        return once(f"{cut}(@a, {begin})", value, start)
+    body = f"{cut}(@a, {begin}, greatest(@c, 0))"
+    if (constant_int(length) or -1) < 0:
+        body = guarded(node, "@c < 0", "Third argument in SUBSTR() cannot be negative", body)
+    return once(body, value, start, length)
+
+
+def _end(side: str) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        value, count = as_text(node.this), node.expression
+        body = f"{_name(value, side)}(@a, greatest(@b, 0))"
+        message = f"Second argument in {side.upper()}() cannot be negative"
+        return once(guarded(node, "@b < 0", message, body) if (constant_int(count) or -1) < 0 else body, value, count)
+
+    return rule
+
+
+def _trim(node: exp.Expr) -> exp.Expr:
+    value, what = as_text(node.this), node.args.get("expression")
+    side = str(node.args.get("position") or "BOTH").upper()
+    if what is None:
+        if is_bytes(value):
+            unsupported(node, "TRIM of BYTES without the bytes to trim")
+        patterns = {"LEADING": f"^{_WHITE}", "TRAILING": f"{_WHITE}$"}
+        return fragment(f"replaceRegexpAll({{0}}, {quoted(patterns.get(side, f'^{_WHITE}|{_WHITE}$'))}, '')", value)
+    name = {"LEADING": "trimLeft", "TRAILING": "trimRight"}.get(side, "trimBoth")
+    if is_bytes(value) or (constant_text(what) or "é").isascii():
+        return fragment(f"{name}({{0}}, {{1}})", value, what)
+    return _trim_characters(value, what, side)
+
+
+def _trim_characters(value: exp.Expr, what: exp.Expr, side: str) -> exp.Expr:
+    letters = "arrayMap(_i -> substringUTF8(assumeNotNull(@a), _i, 1), range(1, lengthUTF8(assumeNotNull(@a)) + 1))"
+    inside = "positionUTF8(@b, _c) = 0"
+    first = f"arrayFirstIndex(_c -> {inside}, {letters})" if side != "TRAILING" else "1"
+    last = f"arrayLastIndex(_c -> {inside}, {letters})" if side != "LEADING" else "lengthUTF8(assumeNotNull(@a))"
+    taken = f"substringUTF8(@a, greatest({first}, 1), greatest(toInt64({last}) - toInt64(greatest({first}, 1)) + 1, 0))"
+    none = f"NOT arrayExists(_c -> {inside}, {letters})"
+    return once(f"if(isNull(@a) OR isNull(@b), NULL, if({none}, '', {taken}))", value, what)
+
+
+def _pad(node: exp.Expr) -> exp.Expr:
+    value, length = as_text(node.this), node.expression
+    fill = node.args.get("fill_pattern") or fragment("' '")
+    name = "leftPad" if node.args.get("is_left") else "rightPad"
+    shorter = f"{_name(value, 'substring')}(@a, 1, @b)"
+    room = f"toInt64(@b) - toInt64({_name(value, 'length')}(@a))"
+    filling = f"{_name(value, 'substring')}(repeat(@c, greatest({room}, 0)), 1, greatest({room}, 0))"
+    joined = f"concat({filling}, @a)" if name == "leftPad" else f"concat(@a, {filling})"
+    padded = f"if(@b <= toInt64({_name(value, 'length')}(@a)), {shorter}, {joined})"
+    message = "LPAD and RPAD need a size that is not negative and a pattern that is not empty"
+    return once(guarded(node, "(@b < 0 OR @c = '')", message, padded), value, length, fill)
+
+
+def _repeat(node: exp.Expr) -> exp.Expr:
+    value, count = as_text(node.this), node.args["times"]
+    wrong = "(@b < 0 OR @b * toInt64(length(@a)) > 1048576)"
+    message = "Second argument in REPEAT() cannot be negative, nor its output too large"
+    return once(guarded(node, wrong, message, "repeat(@a, @b)"), value, count)
+
+
+def _replace(node: exp.Expr) -> exp.Expr:
+    value, old, new = as_text(node.this), node.expression, node.args["replacement"]
+    return once("if(@b = '', @a, replaceAll(@a, @b, @c))", value, old, new)
+
+
+def _concat(node: exp.Expr) -> exp.Expr:
+    """NULL when any part is."""
+    parts = [as_joinable(part) for part in node.expressions]
+    name = "arrayConcat" if any(kind_of(part) is Kind.ARRAY for part in parts) else "concat"
+    if len(parts) == 1:
+        return parts[0]
+    return fragment(f"{name}({', '.join(f'{{{at}}}' for at in range(len(parts)))})", *parts)
+
+
+def as_joinable(part: exp.Expr) -> exp.Expr:
+    kind = kind_of(part)
+    if kind is None or kind in (Kind.STRING, Kind.BYTES, Kind.ARRAY):
+        return part
+    return cast_to(part, part, STRING)
+
+
+def _joined(node: exp.Expr) -> exp.Expr:
+    left, right = as_joinable(node.this), as_joinable(node.expression)
+    name = "arrayConcat" if Kind.ARRAY in (kind_of(left), kind_of(right)) else "concat"
+    return fragment(f"{name}({{0}}, {{1}})", left, right)
+
+
+def _split(node: exp.Expr) -> exp.Expr:
+    """An empty text has one empty part; an empty delimiter parts every character."""
+    value, delimiter = as_text(node.this), node.expression
+    known = constant_text(delimiter)
+    if known is None:
+        unsupported(node, "SPLIT by a delimiter that is no literal")
+    letters = "arrayMap(_i -> substringUTF8(assumeNotNull(@a), _i, 1), range(1, lengthUTF8(assumeNotNull(@a)) + 1))"
+    parts = "splitByString(@b, assumeNotNull(@a))" if known else letters
+    return once(f"if(isNull(@a), [], if(@a = '', [''], {parts}))", value, delimiter)
+
+
+def _position(node: exp.Expr) -> exp.Expr:
+    value, part = as_text(node.this), as_text(node.args["substr"])
+    if node.args.get("position") is not None or node.args.get("occurrence") is not None:
+        return _nth_position(node, value, part)
+    return fragment(f"toInt64({_name(value, 'position')}({{0}}, {{1}}))", value, part)
+
+
+def _nth_position(node: exp.Expr, value: exp.Expr, part: exp.Expr) -> exp.Expr:
+    """INSTR: all places at which the part begins, the wanted one from the front or, below zero, from the back."""
+    start = node.args.get("position") or fragment("toInt64(1)")
+    count = node.args.get("occurrence") or fragment("toInt64(1)")
+    length, cut = _name(value, "length"), _name(value, "substring")
+    size = f"toInt64({length}(assumeNotNull(@a)))"
+    same = f"{cut}(assumeNotNull(@a), _i, {length}(assumeNotNull(@b))) = assumeNotNull(@b)"
+    places = (
+        f"arrayFilter(_i -> {same}, range(1, toUInt64(greatest({size} - toInt64({length}(assumeNotNull(@b))) + 2, 1))))"
+    )
+    ahead = f"arrayFilter(_i -> _i >= assumeNotNull(@c), {places})[assumeNotNull(@d)]"
+    behind = (
+        f"arrayReverse(arrayFilter(_i -> toInt64(_i) <= {size} + assumeNotNull(@c) + 1, {places}))[assumeNotNull(@d)]"
+    )
+    missing = "isNull(@a) OR isNull(@b) OR isNull(@c) OR isNull(@d)"
+    body = f"if({missing}, NULL, toInt64(if(@c > 0, {ahead}, {behind})))"
+    return once(
+        guarded(node, "(@c = 0 OR @d < 1)", "INSTR needs a position that is not 0 and a positive occurrence", body),
+        value,
+        part,
+        start,
+        count,
+    )
+
+
+def _starts(name: str) -> Rule:
+    return lambda node: fragment(f"{name}({{0}}, {{1}})", as_text(node.this), as_text(node.expression))
+
+
+def _contains(node: exp.Expr) -> exp.Expr:
+    return fragment("(position({0}, {1}) > 0)", as_text(node.this), as_text(node.expression))
+
+
+def _reverse(node: exp.Expr) -> exp.Expr:
+    value = as_text(node.this)
+    return fragment(f"{_name(value, 'reverse')}({{0}})", value)
+
+
+def _cased(name: str) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        value = as_text(node.this)
+        return fragment(f"{_name(value, name)}({{0}})", value)
+
+    return rule
+
+
+def _normalize(node: exp.Expr) -> exp.Expr:
+    form = str(node.args["form"].name).upper() if node.args.get("form") else "NFC"
+    name = {
+        "NFC": "normalizeUTF8NFC",
+        "NFD": "normalizeUTF8NFD",
+        "NFKC": "normalizeUTF8NFKC",
+        "NFKD": "normalizeUTF8NFKD",
+    }.get(form)
+    if name is None:
+        unsupported(node, f"The form {form} of {name_of(node)}")
+    value = as_text(node.this)
+    return fragment(f"{name}(lowerUTF8({{0}}))" if node.args.get("is_casefold") else f"{name}({{0}})", value)
+
+
+def _distance(node: exp.Expr) -> exp.Expr:
+    value, other = as_text(node.this), as_text(node.expression)
+    limit = node.args.get("max_dist")
+    template = "toInt64(editDistanceUTF8({0}, {1}))"
+    return fragment(
+        f"least({template}, {{2}})" if limit is not None else template,
+        value,
+        other,
+        *([limit] if limit is not None else []),
+    )
+
+
+def _lenient_text(node: exp.Expr) -> exp.Expr:
+    return fragment("toValidUTF8({0})", node.this)
+
+
+def _soundex(node: exp.Expr) -> exp.Expr:
+    return fragment("soundex({0})", node.this)
+
+
+def _collate(node: exp.Expr) -> exp.Expr:
+    name = constant_text(node.expression)
+    value: exp.Expr = node.this
+    return value if name == "" else unsupported(node, f"The collation '{name}'")
+
+
+def _like(node: exp.Expr) -> exp.Expr:
+    """A backslash takes the meaning from `%`, `_` and itself, as the engine has it too."""
+    value, pattern = as_text(node.this), node.expression
+    if isinstance(pattern, (exp.Any, exp.All)):
+        return _like_several(value, pattern)
+    return fragment("({0} LIKE {1})", value, pattern)
+
+
+def _like_several(value: exp.Expr, quantified: exp.Expr) -> exp.Expr:
+    """`LIKE ANY (…)`: three-valued, as OR (or AND) over the patterns."""
+    inner = quantified.this
+    every = isinstance(quantified, exp.All)
+    items = (
+        inner.expressions if isinstance(inner, exp.Tuple) else [inner.this] if isinstance(inner, exp.Paren) else None
+    )
+    if items is None or (len(items) == 1 and isinstance(items[0], exp.Query)):
+        return _like_listed(value, inner if items is None else items[0], every=every)
+    joiner = " AND " if every else " OR "
+    return fragment("(" + joiner.join(f"{{0}} LIKE {{{at + 1}}}" for at in range(len(items))) + ")", value, *items)
+
+
+def _like_listed(value: exp.Expr, inner: exp.Expr, *, every: bool) -> exp.Expr:
+    if isinstance(inner, exp.Query):
+        inner = fragment("(SELECT groupArray(tuple(COLUMNS('.*'))) FROM ({0}))", inner)
+        items = "arrayMap(_t -> {0} LIKE _t.1, {1})"
+    else:
+        inner = inner.expressions[0] if isinstance(inner, exp.Unnest) else inner
+        items = "arrayMap(_t -> {0} LIKE _t, {1})"
+    folded = f"arrayFold((_x, _y) -> CAST(_x {'AND' if every else 'OR'} _y, 'Nullable(Bool)'), {items}, CAST({'true' if every else 'false'}, 'Nullable(Bool)'))"
+    return fragment(folded, value, inner)
+
+
+MEANING = Meaning(
+    nodes={
+        exp.Length: _length,
+        exp.ByteLength: _byte_length,
+        exp.Substring: _substring,
+        exp.Left: _end("left"),
+        exp.Right: _end("right"),
+        exp.Trim: _trim,
+        exp.Pad: _pad,
+        exp.Repeat: _repeat,
+        exp.Replace: _replace,
+        exp.Concat: _concat,
+        exp.DPipe: _joined,
+        exp.Split: _split,
+        exp.StrPosition: _position,
+        exp.StartsWith: _starts("startsWith"),
+        exp.EndsWith: _starts("endsWith"),
+        exp.Contains: _contains,
+        exp.Reverse: _reverse,
+        exp.Upper: _cased("upper"),
+        exp.Lower: _cased("lower"),
+        exp.Normalize: _normalize,
+        exp.Levenshtein: _distance,
+        exp.SafeConvertBytesToString: _lenient_text,
+        exp.Soundex: _soundex,
+        exp.Collate: _collate,
+        exp.Like: _like,
+    }
+)

@@ -1,0 +1,79 @@
+"""STRUCT values: named tuples; fields without a name are named by their place."""
+
+from sqlglot import exp
+
+from cordwood.engines.clickhouse.rules.reading import read_as
+from cordwood.engines.clickhouse.rules.relations import gather, is_gatherable
+from cordwood.engines.clickhouse.rules.words import is_null, null_of, quoted, type_text
+from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning
+from cordwood.sql.typing import datatype_of, kind_of
+
+
+def _struct(node: exp.Expr) -> exp.Expr:
+    datatype = datatype_of(node) or Datatype(Kind.STRUCT)
+    values = [item.expression if isinstance(item, exp.PropertyEQ) else _bare(item) for item in node.expressions]
+    return packed(datatype, values)
+
+
+def _bare(item: exp.Expr) -> exp.Expr:
+    return item.this if isinstance(item, exp.Alias) else item
+
+
+def packed(datatype: Datatype, values: list[exp.Expr]) -> exp.Expr:
+    """A tuple of that type; where a field's type is not known, of whatever its values are."""
+    types = [field for _, field in datatype.fields] or [None] * len(values)
+    values = [null_of(field) if is_null(value) else value for value, field in zip(values, types, strict=False)]
+    holes = ", ".join(f"{{{at}}}" for at in range(len(values)))
+    name = type_text(datatype)
+    return fragment(f"CAST(tuple({holes}), {quoted(name)})" if name else f"tuple({holes})", *values)
+
+
+def _tuple(node: exp.Expr) -> exp.Expr:
+    """A bracketed list is a struct, unless it is the list of IN, of a pivot or of a grouping."""
+    if isinstance(node.parent, (exp.Any, exp.All, exp.GroupingSets, exp.Cube, exp.Rollup, exp.Pivot, exp.Group)):
+        return node
+    return packed(datatype_of(node) or Datatype(Kind.STRUCT), node.expressions)
+
+
+def _array(node: exp.Expr) -> exp.Expr:
+    items = node.expressions
+    if len(items) == 1 and isinstance(items[0], exp.Query):
+        return _array_of_query(items[0])
+    datatype = datatype_of(node)
+    element = datatype.element if datatype else None
+    holes = ", ".join(f"{{{at}}}" for at in range(len(items)))
+    if element is not None:
+        items = [item if kind_of(item) is Kind.VARIANT else read_as(item, element.kind) for item in items]
+    name = type_text(datatype)
+    if name is None or (element is None and items):
+        return fragment(f"[{holes}]", *items)
+    return fragment(f"CAST([{holes}], {quoted(name)})", *items)
+
+
+def _array_of_query(query: exp.Expr) -> exp.Expr:
+    """Gathered in the query itself where it can be, so that it may read the row outside."""
+    if is_gatherable(query):
+        return fragment("({0})", gather(query))
+    # The engine's own aggregate leaves NULLs out, unless they are wrapped.
+    return fragment("arrayMap(_t -> _t.1, (SELECT groupArray(tuple(COLUMNS('.*'))) FROM ({0})))", query)
+
+
+def _field(node: exp.Expr) -> exp.Expr:
+    """A field of a STRUCT; of JSON it is the value under that key."""
+    if not isinstance(node.expression, exp.Identifier):
+        return node
+    name = node.expression.name
+    if kind_of(node.this) is Kind.JSON:
+        return fragment(f"nullIf(JSONExtractRaw({{0}}, {quoted(name)}), '')", node.this)
+    return fragment(f"tupleElement({{0}}, {_place(datatype_of(node.this), name)})", node.this)
+
+
+def _place(datatype: Datatype | None, name: str) -> str:
+    """The field's place, so that case does not count; its name where places are not known."""
+    names = [label.lower() for label, _ in datatype.fields] if datatype else []
+    return str(names.index(name.lower()) + 1) if name.lower() in names else quoted(name)
+
+
+MEANING = Meaning(nodes={exp.Struct: _struct, exp.Tuple: _tuple, exp.Array: _array, exp.Dot: _field})

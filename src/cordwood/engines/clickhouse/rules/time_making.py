@@ -1,0 +1,208 @@
+"""Times made: of texts, of parts, of other times, of counts since 1970; of now; and series of them."""
+
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.clickhouse.rules.reading import clock, read_as, text_to_time
+from cordwood.engines.clickhouse.rules.times import back
+from cordwood.engines.clickhouse.rules.words import (
+    NAMES,
+    VALUE_ERROR,
+    cast,
+    guarded,
+    naive,
+    once,
+    quoted,
+)
+from cordwood.engines.clickhouse.rules.zones import moment_in, wall_in
+from cordwood.model.datatype import Kind
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning, Rule, is_safe, unsupported
+from cordwood.sql.typing import inherit, kind_of
+
+
+def _timestamp(node: exp.Expr) -> exp.Expr:
+    """TIMESTAMP(x[, zone]): a text or a wall clock, in the zone when it names none of its own."""
+    value, zone = node.this, node.args.get("zone")
+    if kind_of(value) is Kind.STRING:
+        if zone is None:
+            return text_to_time(value, Kind.TIMESTAMP, safe=is_safe(node))
+        return moment_in(text_to_time(value, Kind.DATETIME, safe=is_safe(node)), zone)
+    if zone is None:
+        return read_as(value, Kind.TIMESTAMP)
+    return moment_in(clock(value), zone)
+
+
+def _datetime(node: exp.Expr) -> exp.Expr:
+    """DATETIME(date, time), or a moment's wall clock in a zone."""
+    value, other = node.this, node.args.get("expression")
+    if kind_of(value) is Kind.STRING and other is None:
+        return text_to_time(value, Kind.DATETIME, safe=is_safe(node))
+    if isinstance(node, exp.TsOrDsToDatetime) or other is None:
+        return read_as(value, Kind.DATETIME)
+    if kind_of(other) is Kind.TIME:
+        day = naive(read_as(value, Kind.DATE))
+        return fragment(
+            "addMicroseconds({0}, toUnixTimestamp64Micro(CAST({1}, 'Nullable(DateTime64(6))')))", day, other
+        )
+    return wall_in(read_as(value, Kind.TIMESTAMP), other)
+
+
+def _date(node: exp.Expr) -> exp.Expr:
+    value, zone = node.this, node.args.get("zone")
+    if node.args.get("expressions"):
+        unsupported(node, "DATE with these arguments")
+    if kind_of(value) is Kind.STRING:
+        return text_to_time(value, Kind.DATE, safe=is_safe(node))
+    if zone is None:
+        return read_as(value, Kind.DATE)
+    return cast(wall_in(read_as(value, Kind.TIMESTAMP), zone), Kind.DATE)
+
+
+def _time(node: exp.Expr) -> exp.Expr:
+    value, zone = node.this, node.args.get("zone")
+    if zone is not None:
+        return cast(wall_in(read_as(value, Kind.TIMESTAMP), zone), Kind.TIME)
+    if kind_of(value) in (Kind.STRING, Kind.TIME):
+        return read_as(value, Kind.TIME)
+    return cast(clock(value), Kind.TIME)
+
+
+def _date_of_parts(node: exp.Expr) -> exp.Expr:
+    parts = [node.args[key] for key in ("year", "month", "day")]
+    made = "makeDate32(@a, @b, @c)"
+    wrong = f"({made} IS NOT NULL AND (toDayOfMonth({made}) != @c OR toMonth({made}) != @b OR toYear({made}) != @a))"
+    return once(guarded(node, wrong, "Input calculates to invalid date", made), *parts)
+
+
+def _datetime_of_parts(node: exp.Expr) -> exp.Expr:
+    keys = ("year", "month", "day", "hour", "min", "sec")
+    if not all(node.args.get(key) for key in keys):
+        unsupported(node, "DATETIME with these arguments")
+    wrong = "(@b NOT BETWEEN 1 AND 12 OR @c NOT BETWEEN 1 AND 31 OR @d > 23 OR @e > 59 OR @f > 60)"
+    made = "addSeconds(CAST(makeDate32(@a, @b, @c), 'Nullable(DateTime64(6))'), @d * 3600 + @e * 60 + @f)"
+    return once(guarded(node, wrong, "Input calculates to invalid datetime", made), *(node.args[key] for key in keys))
+
+
+def _time_of_parts(node: exp.Expr) -> exp.Expr:
+    parts = [node.args[key] for key in ("hour", "min", "sec")]
+    wrong = "(@a NOT BETWEEN 0 AND 23 OR @b NOT BETWEEN 0 AND 59 OR @c NOT BETWEEN 0 AND 59)"
+    made = "CAST(fromUnixTimestamp64Micro(toInt64(@a * 3600 + @b * 60 + @c) * 1000000), 'Nullable(Time64(6))')"
+    return once(guarded(node, wrong, "Input calculates to invalid time", made), *parts)
+
+
+def _from_epoch(node: exp.Expr) -> exp.Expr:
+    scale = node.args.get("scale")
+    digits = int(str(scale.meta_get("constant", scale.this))) if scale is not None else 0
+    count = read_as(node.this, Kind.INT64)
+    factor = 10 ** (6 - digits)
+    micros = "@a" if factor == 1 else f"@a * {factor}"
+    wrong = f"(toInt128(@a) * {factor} NOT BETWEEN -62135596800000000 AND 253402300799999999)"
+    return once(
+        guarded(node, wrong, "timestamp out of range", f"fromUnixTimestamp64Micro(toInt64({micros}), 'UTC')"), count
+    )
+
+
+def _to_epoch(size: int) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        value = read_as(node.this, Kind.TIMESTAMP)
+        micros = "toUnixTimestamp64Micro({0})"
+        # Whole units before the moment, also before 1970.
+        return fragment(micros if size == 1 else f"intDiv({micros} - positiveModulo({micros}, {size}), {size})", value)
+
+    return rule
+
+
+def _to_days(node: exp.Expr) -> exp.Expr:
+    return fragment("toInt64({0})", read_as(node.this, Kind.DATE))
+
+
+def _from_days(node: exp.Expr) -> exp.Expr:
+    return fragment("addDays(toDate32('1970-01-01'), {0})", node.this)
+
+
+_NOW: Final = "now64(6, 'UTC')"
+
+
+def _current(kind: Kind) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        zone = node.this if isinstance(node.this, exp.Expr) else node.args.get("zone")
+        moment = fragment(_NOW)
+        if kind is Kind.TIMESTAMP:
+            return moment
+        return cast(wall_in(moment, zone), kind)
+
+    return rule
+
+
+def _bucket(node: exp.Expr) -> exp.Expr:
+    """Times cut to a grid of any width, laid from an origin."""
+    kind = {"TIMESTAMP_BUCKET": Kind.TIMESTAMP, "DATETIME_BUCKET": Kind.DATETIME}.get(str(node.this).upper(), Kind.DATE)
+    value, width, *rest = node.expressions
+    origin = clock(read_as(rest[0], kind)) if rest else fragment("toDateTime64('1950-01-01 00:00:00', 6)")
+    size = "(@b.2 * 86400000000 + @b.3)"
+    start = "toUnixTimestamp64Micro(@c)"
+    micros = f"toUnixTimestamp64Micro(@a) - positiveModulo(toUnixTimestamp64Micro(@a) - {start}, {size})"
+    months = "(toInt64(toYear({0})) * 12 + toMonth({0}))"
+    gap = f"({months.format('@a')} - {months.format('@c')})"
+    by_month = f"addMonths(@c, {gap} - positiveModulo({gap}, @b.1))"
+    checked_month = f"if({by_month} > @a, addMonths({by_month}, -@b.1), {by_month})"
+    if "tuple({0}" in str(width.sql()):
+        moment = once(checked_month, clock(read_as(value, kind)), width, origin)
+    else:
+        moment = once(f"fromUnixTimestamp64Micro({micros})", clock(read_as(value, kind)), width, origin)
+    return back(inherit(moment, node), kind)
+
+
+def _series(kind: Kind) -> Rule:
+    """Times from one to another by an interval, either way."""
+
+    def rule(node: exp.Expr) -> exp.Expr:
+        start, end = (read_as(node.args[key], kind) for key in ("start", "end"))
+        step = node.args.get("step") or fragment("tuple(toInt64(0), toInt64(1), toInt64(0))")
+        name = quoted(f"Nullable({NAMES[kind]})")
+        start_wall = "CAST(@a, 'Nullable(DateTime64(6))')" if kind is Kind.DATE else "@a"
+        moved_by = f"CAST(addMicroseconds(addDays(addMonths({start_wall}, _i * @c.1), _i * @c.2), _i * @c.3), {name})"
+        kept = f"if({_STEP} > 0, _x <= @b, _x >= @b)"
+        series = f"arrayFilter(_x -> {kept}, arrayMap(_i -> {moved_by}, range({_STEPS})))"
+        none = f"CAST([], {quoted(f'Array(Nullable({NAMES[kind]}))')})"
+        check = f"throwIf({_STEP} = 0, {quoted(VALUE_ERROR + 'Sequence step cannot be 0')}) = 1"
+        return once(f"if(isNull(@a) OR isNull(@b) OR {check}, {none}, {series})", start, end, step)
+
+    return rule
+
+
+# Months are taken for their shortest: a step too many is filtered out.
+_STEP: Final = "(@c.1 * 2419200000000 + @c.2 * 86400000000 + @c.3)"
+_MICROS: Final = "toUnixTimestamp64Micro(CAST({0}, 'Nullable(DateTime64(6))'))"
+_STEPS: Final = (
+    f"toUInt64(greatest(0, intDiv(assumeNotNull({_MICROS.format('@b')} - {_MICROS.format('@a')}),"
+    f" if({_STEP} = 0, 1, {_STEP})) + 1))"
+)
+
+
+MEANING = Meaning(
+    nodes={
+        **dict.fromkeys((exp.Timestamp, exp.TsOrDsToTimestamp), _timestamp),
+        **dict.fromkeys((exp.Datetime, exp.TsOrDsToDatetime), _datetime),
+        **dict.fromkeys((exp.Date, exp.TsOrDsToDate), _date),
+        **dict.fromkeys((exp.Time, exp.TsOrDsToTime), _time),
+        exp.DateFromParts: _date_of_parts,
+        exp.TimestampFromParts: _datetime_of_parts,
+        exp.TimeFromParts: _time_of_parts,
+        exp.UnixToTime: _from_epoch,
+        exp.UnixSeconds: _to_epoch(1_000_000),
+        exp.UnixMillis: _to_epoch(1_000),
+        exp.UnixMicros: _to_epoch(1),
+        exp.UnixDate: _to_days,
+        exp.DateFromUnixDate: _from_days,
+        exp.CurrentTimestamp: _current(Kind.TIMESTAMP),
+        exp.CurrentDate: _current(Kind.DATE),
+        exp.CurrentDatetime: _current(Kind.DATETIME),
+        exp.CurrentTime: _current(Kind.TIME),
+        exp.GenerateDateArray: _series(Kind.DATE),
+        exp.GenerateTimestampArray: _series(Kind.TIMESTAMP),
+    },
+    named={"TIMESTAMP_BUCKET": _bucket, "DATETIME_BUCKET": _bucket, "DATE_BUCKET": _bucket},
+)

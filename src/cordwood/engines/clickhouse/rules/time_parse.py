@@ -1,0 +1,294 @@
+"""PARSE_TIMESTAMP and its like: the format becomes a regular expression whose groups are put together."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.clickhouse.rules.reading import read_as
+from cordwood.engines.clickhouse.rules.words import VALUE_ERROR, constant_text, quoted
+from cordwood.engines.clickhouse.rules.zones import moment_in
+from cordwood.model.datatype import Kind
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning, Rule, is_safe, unsupported
+
+_MONTHS: Final = "january february march april may june july august september october november december".split()
+_DAYS: Final = "monday tuesday wednesday thursday friday saturday sunday".split()
+
+
+def _names(words: list[str]) -> str:
+    return "(" + "|".join(f"{word[:3]}(?:{word[3:]})?" if len(word) > 3 else word for word in words) + ")"
+
+
+_NUMBER: Final = r"(\d\d?)"
+_OFFSET: Final = r"([+-]\d\d?:?\d?\d?|z)"
+
+# What each element matches; the group is kept under the element's letter. No braces: they would be holes.
+_PATTERNS: Final = {
+    "Y": r"([+-]?\d\d?\d?\d?)",
+    "E4Y": r"(\d\d\d\d)",
+    "G": r"([+-]?\d\d?\d?\d?)",
+    "C": r"(\d\d?\d?)",
+    **dict.fromkeys("ymHIMSUWVg", _NUMBER),
+    **dict.fromkeys("dekl", r"\s*(\d\d?)"),
+    "j": r"(\d\d?\d?)",
+    "u": "([1-7])",
+    "w": "([0-6])",
+    "Q": "([1-4])",
+    **dict.fromkeys("bBh", _names(_MONTHS)),
+    **dict.fromkeys("aA", _names(_DAYS)),
+    **dict.fromkeys("pP", "(am|pm)"),
+    "s": r"([+-]?\d+)",
+    "z": _OFFSET,
+    "Ez": _OFFSET,
+    "Z": r"([a-z0-9_/+:-]+)",
+    "E*S": r"(\d\d?(?:\.\d*)?)",
+    "n": r"\s*",
+    "t": r"\s*",
+    "%": "%",
+}
+
+# Elements that are others under another letter.
+_SAME_AS: Final = {"e": "d", "k": "H", "l": "I", "B": "b", "h": "b", "A": "a", "P": "p", "E4Y": "Y", "Ez": "z"}
+_LONGER: Final = {
+    "D": "%m/%d/%y",
+    "x": "%m/%d/%y",
+    "F": "%Y-%m-%d",
+    "T": "%H:%M:%S",
+    "X": "%H:%M:%S",
+    "R": "%H:%M",
+    "c": "%a %b %e %H:%M:%S %Y",
+}
+
+_ELEMENT: Final = re.compile(r"%(E[Ccx XyY]|O[a-zA-Z]|E\*S|E\d+S|E4Y|Ez|-?[A-Za-z%])|(\s+)|(.)", re.DOTALL)
+
+_NOT_FOR: Final = {
+    Kind.DATE: frozenset("HIMSpszZ"),
+    Kind.TIME: frozenset("YmdybjCGUVWaszZuwQ"),
+    Kind.DATETIME: frozenset("zZ"),
+}
+
+
+@dataclass(slots=True)
+class _Reading:
+    """The expression so far, and under which group each element was read last."""
+
+    pattern: str = ""
+    groups: int = 0
+    last: dict[str, str] = field(default_factory=dict)
+
+    def take(self, element: str, pattern: str) -> None:
+        self.pattern += pattern
+        if "(" in pattern.replace("(?:", ""):
+            self.groups += 1
+            # The first group is the whole.
+            self.last[_SAME_AS.get(element, element)] = f"_p[{self.groups + 1}]"
+
+
+def _read(shape: str, node: exp.Expr) -> _Reading:
+    reading = _Reading()
+    shape = shape.split("\0", 1)[0].replace("%S.%f", "%E6S").replace("%-d", "%e")
+    for match in _ELEMENT.finditer(_spelled_out(shape)):
+        element, space, plain = match.groups()
+        if space is not None:
+            reading.pattern += r"\s*"
+        elif plain is not None:
+            reading.pattern += {"{": r"\x7B", "}": r"\x7D"}.get(plain, re.escape(plain))
+        else:
+            _take(reading, element, node)
+    return reading
+
+
+def _spelled_out(shape: str) -> str:
+    """Elements that stand for several, and the modifiers E and O where they change nothing."""
+    shape = re.sub(r"%E([CcxXyY])", r"%\1", re.sub(r"%O([deHImMSuUVwWy])", r"%\1", shape))
+    return re.sub("%([" + "".join(_LONGER) + "])", lambda match: _LONGER[match[1]], shape)
+
+
+def _take(reading: _Reading, element: str, node: exp.Expr) -> None:
+    if re.fullmatch(r"E(\d+|\*)S", element):
+        reading.take("S", _seconds(element[1:-1]))
+        return
+    if element not in _PATTERNS:
+        unsupported(node, f"The format element %{element}")
+    reading.take(element, _PATTERNS[element])
+
+
+def _seconds(digits: str) -> str:
+    """Seconds with at most so many digits after the point."""
+    if digits == "0":
+        return _NUMBER
+    fraction = r"\d*" if digits == "*" else r"\d?" * int(digits)
+    return rf"(\d\d?(?:\.{fraction})?)"
+
+
+def _parse(kind: Kind) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        shape = constant_text(node.args["format"])
+        if isinstance(node.args["format"], exp.Null) or isinstance(node.this, exp.Null):
+            return exp.Null()
+        if shape is None:
+            unsupported(node, "A format that is no literal")
+        reading = _read(shape, node)
+        for element in reading.last:
+            if element in _NOT_FOR.get(kind, ()):
+                unsupported(node, f"The element %{element} for {kind}")
+        return _assembled(node, reading, kind)
+
+    return rule
+
+
+def _assembled(node: exp.Expr, reading: _Reading, kind: Kind) -> exp.Expr:
+    """The groups are an array; empty when the text does not match, NULL then or an error."""
+    value = read_as(node.this, Kind.STRING)
+    pattern = quoted(rf"(?is)^(\s*{reading.pattern}\s*)$")
+    moment, wrong = _moment(reading.last, kind), " OR ".join(["empty(_p)", *_wrongs(reading.last)])
+    if is_safe(node):
+        body = f"if({wrong}, NULL, {moment})"
+    else:
+        message = quoted(f"{VALUE_ERROR}Failed to parse input string as {kind}")
+        body = f"if(throwIf({wrong}, {message}) IS NULL, NULL, {moment})"
+    groups = f"arrayMap(_p -> {body}, [extractGroups(ifNull({{0}}, ''), {pattern})])[1]"
+    wall = fragment(f"if(isNull({{0}}), NULL, {groups})", value)
+    if kind is not Kind.TIMESTAMP or {"z", "Z", "s"} & reading.last.keys():
+        return wall
+    return moment_in(wall, node.args.get("zone"))
+
+
+_BOUNDS: Final = {"m": (1, 12), "d": (1, 31), "H": (0, 23), "I": (1, 12), "M": (0, 59), "j": (1, 366), "V": (1, 53)}
+
+
+def _wrongs(found: dict[str, str]) -> list[str]:
+    """What makes numbers no time: each out of its range, or a day the month does not have."""
+    wrongs = [
+        f"toInt64OrZero({found[key]}) NOT BETWEEN {low} AND {high}"
+        for key, (low, high) in _BOUNDS.items()
+        if key in found
+    ]
+    if "S" in found:
+        wrongs.append(f"toFloat64OrZero({found['S']}) >= 61")
+    if "d" in found and "j" not in found and "G" not in found:
+        wrongs.append(f"toDayOfMonth({_date(found)}) != toInt64OrZero({found['d']})")
+    return wrongs
+
+
+def _moment(found: dict[str, str], kind: Kind) -> str:
+    """Template over the groups `_p`: the wall clock, or with a zone or an epoch the TIMESTAMP itself."""
+    if "s" in found:
+        zone = ", 'UTC'" if kind is Kind.TIMESTAMP else ""
+        return f"fromUnixTimestamp64Micro(toInt64OrZero({found['s']}) * 1000000{zone})"
+    if kind is Kind.DATE:
+        return _date(found)
+    if kind is Kind.TIME:
+        return f"CAST(fromUnixTimestamp64Micro({_time(found)}), 'Time64(6)')"
+    wall = f"fromUnixTimestamp64Micro(toInt64({_date(found)}) * 86400000000 + {_time(found)})"
+    return _zoned(wall, found) if kind is Kind.TIMESTAMP else wall
+
+
+def _zoned(wall: str, found: dict[str, str]) -> str:
+    if "Z" in found:
+        name = f"if(lower({found['Z']}) = 'z', 'UTC', {found['Z']})"
+        return f"toTimeZone(toDateTime64(toString({wall}), 6, {name}), 'UTC')"
+    if "z" not in found:
+        return wall
+    offset = found["z"]
+    digits = f"replaceRegexpAll({offset}, '[^0-9]', '')"
+    even = f"if(length({digits}) % 2 = 1, concat('0', {digits}), {digits})"
+    total = f"(toInt64OrZero(substring({even}, 1, 2)) * 60 + toInt64OrZero(substring({even}, 3))) * 60000000"
+    shift = f"if(startsWith({offset}, '-'), -1, 1) * {total}"
+    return f"fromUnixTimestamp64Micro(toUnixTimestamp64Micro({wall}) - {shift}, 'UTC')"
+
+
+def _time(found: dict[str, str]) -> str:
+    """Microseconds since midnight."""
+    pieces = [piece for piece in (_hour(found), _minute(found), _second(found)) if piece]
+    return "toInt64(" + (" + ".join(pieces) or "0") + ")"
+
+
+def _hour(found: dict[str, str]) -> str:
+    if "H" in found:
+        return f"toInt64OrZero({found['H']}) * 3600000000"
+    if "I" not in found:
+        return ""
+    afternoon = f" + if(lower({found['p']}) = 'pm', 12, 0)" if "p" in found else ""
+    return f"(toInt64OrZero({found['I']}) % 12{afternoon}) * 3600000000"
+
+
+def _minute(found: dict[str, str]) -> str:
+    return f"toInt64OrZero({found['M']}) * 60000000" if "M" in found else ""
+
+
+def _second(found: dict[str, str]) -> str:
+    return f"toInt64(toDecimal64(substring({found['S']}, 1, 9), 6) * 1000000)" if "S" in found else ""
+
+
+def _year(found: dict[str, str]) -> str:
+    short = f"toInt64OrZero({found['y']})" if "y" in found else ""
+    if "Y" in found:
+        return f"toInt64OrZero({found['Y']})"
+    if "C" in found:
+        return f"(toInt64OrZero({found['C']}) * 100{' + ' + short if short else ''})"
+    return f"({short} + if({short} < 69, 2000, 1900))" if short else "1970"
+
+
+def _month(found: dict[str, str]) -> str:
+    order = list(found)
+    named = [key for key in ("m", "b", "Q") if key in found]
+    if not named:
+        return "1"
+    last = max(named, key=order.index)
+    if last == "b":
+        names = ", ".join(quoted(month[:3]) for month in _MONTHS)
+        return f"indexOf([{names}], lower(substring({found['b']}, 1, 3)))"
+    if last == "Q":
+        return f"(toInt64OrZero({found['Q']}) * 3 - 2)"
+    return f"toInt64OrZero({found['m']})"
+
+
+def _date(found: dict[str, str]) -> str:
+    if "G" in found:
+        return _iso_week(found)
+    if ("U" in found or "W" in found) and ("Y" in found or "y" in found):
+        return _week(found)
+    if "j" in found:
+        return f"addDays(makeDate32({_year(found)}, 1, 1), toInt64OrZero({found['j']}) - 1)"
+    day = f"toInt64OrZero({found['d']})" if "d" in found else "1"
+    return f"makeDate32({_year(found)}, {_month(found)}, {day})"
+
+
+def _weekday(found: dict[str, str], first: int) -> str:
+    """Days after Monday; the week's first day where none is told."""
+    if "u" in found:
+        return f"(toInt64OrZero({found['u']}) - 1)"
+    if "w" in found:
+        return f"((toInt64OrZero({found['w']}) + 6) % 7)"
+    if "a" in found:
+        names = ", ".join(quoted(day[:3]) for day in _DAYS)
+        return f"(toInt64(indexOf([{names}], lower(substring({found['a']}, 1, 3)))) - 1)"
+    return str(first)
+
+
+def _iso_week(found: dict[str, str]) -> str:
+    week = f"toInt64OrZero({found['V']})" if "V" in found else "1"
+    return f"addDays(toMonday(makeDate32(toInt64OrZero({found['G']}), 1, 4)), ({week} - 1) * 7 + {_weekday(found, 0)})"
+
+
+def _week(found: dict[str, str]) -> str:
+    """Week 1 begins with the year's first Sunday (%U) or Monday (%W); the days before it are week 0."""
+    letter = "U" if "U" in found else "W"
+    new_year = f"makeDate32({_year(found)}, 1, 1)"
+    before = 6 if letter == "U" else 0
+    first = f"addDays({new_year}, (7 + {before} - (toDayOfWeek({new_year}) - 1)) % 7)"
+    day = f"(({_weekday(found, before)} - {before} + 7) % 7)"
+    return f"addDays({first}, (toInt64OrZero({found[letter]}) - 1) * 7 + {day})"
+
+
+MEANING = Meaning(
+    nodes={
+        exp.StrToDate: _parse(Kind.DATE),
+        exp.StrToTime: _parse(Kind.TIMESTAMP),
+        exp.ParseDatetime: _parse(Kind.DATETIME),
+        exp.ParseTime: _parse(Kind.TIME),
+    }
+)

@@ -1,0 +1,260 @@
+"""Times as text: FORMAT_TIMESTAMP and its like, element by element, and CAST(… AS STRING)."""
+
+import re
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.clickhouse.rules.reading import clock, read_as
+from cordwood.engines.clickhouse.rules.words import cast, constant_text, naive, once, quoted
+from cordwood.engines.clickhouse.rules.zones import wall_in
+from cordwood.model.datatype import Kind
+from cordwood.sql.lowering import Meaning, unsupported
+from cordwood.sql.typing import kind_of
+
+# @a is the wall clock that is written, @b the same moment's in UTC.
+_MICROS: Final = "toUnixTimestamp64Micro(@a)"
+_OFFSET: Final = "intDiv(toUnixTimestamp64Micro(@a) - toUnixTimestamp64Micro(@b), 60000000)"
+_SIGNED: Final = f"if({_OFFSET} < 0, '-', '+')"
+_FRACTION: Final = f"positiveModulo({_MICROS}, 1000000)"
+
+
+def _padded(number: str, digits: int, fill: str = "0") -> str:
+    return f"leftPad(toString({number}), {digits}, '{fill}')"
+
+
+_HOURS: Final = _padded(f"intDiv(abs({_OFFSET}), 60)", 2)
+_MINUTES: Final = _padded(f"abs({_OFFSET}) % 60", 2)
+
+# What the engine's formatDateTime says as BigQuery does, and under which letter.
+_SAME: Final = {
+    **{letter: letter for letter in "YmdHSjyabpIuwVGFTRD"},
+    "A": "W",
+    "B": "M",
+    "M": "i",
+    "h": "b",
+    "X": "T",
+    "x": "D",
+}
+
+_SUNDAYS: Final = _padded("intDiv(toDayOfYear(@a) + 6 - toDayOfWeek(@a) % 7, 7)", 2)
+_MONDAYS: Final = _padded("intDiv(toDayOfYear(@a) + 6 - (toDayOfWeek(@a) + 6) % 7, 7)", 2)
+
+_PARTS: Final = {
+    "C": _padded("intDiv(toYear(@a), 100)", 2),
+    "c": f"concat(formatDateTime(@a, '%a %b '), {_padded('toDayOfMonth(@a)', 2, ' ')}, formatDateTime(@a, ' %T %Y'))",
+    "e": _padded("toDayOfMonth(@a)", 2, " "),
+    "g": _padded("toISOYear(toDate32(@a)) % 100", 2),
+    "k": _padded("toHour(@a)", 2, " "),
+    "l": _padded("(toHour(@a) + 11) % 12 + 1", 2, " "),
+    "n": "'\\n'",
+    "P": "lower(formatDateTime(@a, '%p'))",
+    "Q": "toString(toQuarter(@a))",
+    "s": f"toString(intDiv(toUnixTimestamp64Micro(@b) - positiveModulo({_MICROS}, 1000000), 1000000))",
+    "t": "'\\t'",
+    "U": _SUNDAYS,
+    "W": _MONDAYS,
+    "Z": f"concat('UTC', if(@a = @b, '', concat({_SIGNED}, toString(intDiv(abs({_OFFSET}), 60)),"
+    f" if({_OFFSET} % 60 = 0, '', concat(':', {_MINUTES})))))",
+    "z": f"concat({_SIGNED}, {_HOURS}, {_MINUTES})",
+    "Ez": f"concat({_SIGNED}, {_HOURS}, ':', {_MINUTES})",
+    "E4Y": _padded("toYear(@a)", 4),
+    "E*S": f"concat(formatDateTime(@a, '%S'), if({_FRACTION} = 0, '',"
+    f" concat('.', replaceRegexpOne({_padded(_FRACTION, 6)}, '0+$', ''))))",
+    "J": _padded("dateDiff('day', toStartOfISOYear(toDate32(@a)), toDate32(@a)) + 1", 3),
+}
+
+_ELEMENT: Final = re.compile(r"%(E[z*]S?|E\d+S|E4Y|-?[A-Za-z%])|([^%]+)|(%)")
+
+# Elements that a type does not have stand as they are written.
+_DATE_ONLY: Final = frozenset(("H", "I", "k", "l", "M", "p", "P", "R", "S", "s", "T", "X", "E*S"))
+_NO_ZONE: Final = frozenset(("Z", "z", "Ez"))
+_NO_DATE: Final = frozenset("AaBbhCcDdeFGgjmQUuVWwxYyJs") | {"E4Y"}
+
+
+def _format(node: exp.Expr) -> exp.Expr:
+    if isinstance(node.args["format"], exp.Null):
+        return exp.Null()
+    shape = constant_text(node.args["format"])
+    if shape is None:
+        unsupported(node, "A format that is no literal")
+    kind = node.meta_get("written_as") or kind_of(node.this) or Kind.TIMESTAMP
+    return written(node.this, kind, shape, node.args.get("zone"))
+
+
+_WRAPPED: Final[dict[type[exp.Expr], Kind]] = {
+    exp.TsOrDsToDate: Kind.DATE,
+    exp.TsOrDsToDatetime: Kind.DATETIME,
+    exp.TsOrDsToTimestamp: Kind.TIMESTAMP,
+    exp.TsOrDsToTime: Kind.TIME,
+}
+
+
+def _unwrap(node: exp.Expr) -> exp.Expr:
+    """Sqlglot tells the kind of time that is written by a wrapper, which is lowered before."""
+    kind = _WRAPPED.get(type(node.this))
+    if kind is not None:
+        own = kind_of(node.this.this)
+        node.meta["written_as"] = own if kind is Kind.DATE and own in (Kind.DATETIME, Kind.TIMESTAMP) else kind
+        if kind_of(node.this.this) is not Kind.STRING:
+            node.set("this", node.this.this)
+    return node
+
+
+def written(value: exp.Expr, kind: Kind, shape: str, zone: exp.Expr | None) -> exp.Expr:
+    """The value as that kind of time in the format's words."""
+    if kind is Kind.TIME:
+        utc = local = cast(read_as(value, Kind.TIME), Kind.DATETIME)
+    elif kind is Kind.TIMESTAMP:
+        moment = read_as(value, Kind.TIMESTAMP)
+        utc = naive(moment)
+        local = wall_in(moment.copy(), zone) if zone is not None else utc
+    else:
+        utc = local = clock(read_as(value, kind))
+    template = _template(shape, kind)
+    return once(template, local, utc) if "@b" in template else once(template, local)
+
+
+def _template(shape: str, kind: Kind) -> str:
+    pieces = [_piece(match, kind) for match in _ELEMENT.finditer(_as_bigquery(shape))]
+    return _joined(pieces) if pieces else "if(isNull(@a), NULL, '')"
+
+
+def _as_bigquery(shape: str) -> str:
+    """Sqlglot hands formats over in Python's words; the modifiers E and O change nothing elsewhere."""
+    shape = shape.replace("%S.%f", "%E6S").replace("%-d", "%e")
+    return re.sub(r"%E([CcxXyY])", r"%\1", re.sub(r"%O([deHImMSuUVwWy])", r"%\1", shape))
+
+
+def _piece(match: re.Match[str], kind: Kind) -> str:
+    """The engine's own element begins with `=`."""
+    element, plain = match[1], match[2]
+    if element is None:
+        return "=" + (plain or "%").replace("%", "%%")
+    if _is_foreign(element, kind):
+        return "=%%" + element
+    if element in _SAME:
+        return f"=%{_SAME[element]}"
+    digits = re.fullmatch(r"E(\d+)S", element)
+    if digits:
+        return _fraction(int(digits[1]))
+    return _PARTS.get(element, "=%%" + ("" if element == "%" else element))
+
+
+def _is_foreign(element: str, kind: Kind) -> bool:
+    clockless = kind is Kind.DATE and (element in _DATE_ONLY or element.endswith("S"))
+    zoneless = kind is not Kind.TIMESTAMP and element in _NO_ZONE
+    return clockless or zoneless or (kind is Kind.TIME and element in _NO_DATE)
+
+
+def _fraction(digits: int) -> str:
+    if digits == 0:
+        return "=%S"
+    micros = _padded(_FRACTION, 6)
+    part = f"substring({micros}, 1, {digits})" if digits <= 6 else f"concat({micros}, '{'0' * (digits - 6)}')"
+    return f"concat(formatDateTime(@a, '%S'), '.', {part})"
+
+
+def _joined(pieces: list[str]) -> str:
+    """Neighbours that the engine's formatDateTime can say are said by one call."""
+    merged: list[str] = []
+    run = ""
+    for piece in [*pieces, ""]:
+        if piece.startswith("="):
+            run += piece[1:]
+            continue
+        if run:
+            merged.append(f"formatDateTime(@a, {quoted(run)})")
+            run = ""
+        if piece:
+            merged.append(piece)
+    return merged[0] if len(merged) == 1 else f"concat({', '.join(merged)})"
+
+
+_SUBSECOND: Final = (
+    f"multiIf({_FRACTION} = 0, '', {_FRACTION} % 1000 = 0,"
+    f" concat('.', {_padded(f'intDiv({_FRACTION}, 1000)', 3)}), concat('.', {_padded(_FRACTION, 6)}))"
+)
+
+
+def cast_text(value: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
+    """As CAST writes it: a fraction of three or six digits, or none; a TIMESTAMP with its zone."""
+    kind = kind_of(value)
+    if kind is Kind.TIME:
+        return once(f"concat(formatDateTime(@a, '%T'), {_SUBSECOND})", cast(value, Kind.DATETIME))
+    day_and_time = f"formatDateTime(@a, '%F %T'), {_SUBSECOND}"
+    if kind is not Kind.TIMESTAMP:
+        return once(f"concat({day_and_time})", clock(value))
+    if zone is None:
+        return once(f"concat({day_and_time}, '+00')", naive(value))
+    zoned = f"concat({_SIGNED}, {_HOURS}, if({_OFFSET} % 60 = 0, '', concat(':', {_MINUTES})))"
+    return once(f"concat({day_and_time}, {zoned})", wall_in(value.copy(), zone), naive(value))
+
+
+_CAST_WORDS: Final = {
+    "YYYY": "Y",
+    "YY": "y",
+    "MM": "m",
+    "MON": "b",
+    "MONTH": "M",
+    "DD": "d",
+    "DDD": "j",
+    "DAY": "W",
+    "DY": "a",
+    "HH24": "H",
+    "HH12": "I",
+    "HH": "I",
+    "MI": "i",
+    "SS": "S",
+    "AM": "p",
+    "PM": "p",
+    "A.M.": "p",
+    "P.M.": "p",
+    "FF1": "E1",
+    "FF2": "E2",
+    "FF3": "E3",
+    "FF4": "E4",
+    "FF5": "E5",
+    "FF6": "E6",
+    "TZH": "TZH",
+    "TZM": "TZM",
+}
+_CAST_ELEMENT: Final = re.compile(
+    "|".join(sorted(map(re.escape, _CAST_WORDS), key=len, reverse=True)) + r'|"([^"]*)"|.', re.IGNORECASE | re.DOTALL
+)
+
+
+def parts_text(node: exp.Expr, value: exp.Expr, shape: str) -> exp.Expr:
+    """CAST(time AS STRING FORMAT …)."""
+    kind = kind_of(value) or Kind.TIMESTAMP
+    pieces = [_cast_piece(match, node) for match in _CAST_ELEMENT.finditer(shape)]
+    local = cast(value, Kind.DATETIME) if kind is Kind.TIME else clock(value)
+    return once(_joined(pieces) if pieces else "''", local)
+
+
+def _cast_piece(match: re.Match[str], node: exp.Expr) -> str:
+    spelled = match[0]
+    if match[1] is not None:
+        return "=" + match[1].replace("%", "%%")
+    word = _CAST_WORDS.get(spelled.upper())
+    if word is None:
+        if spelled.isalnum():
+            unsupported(node, f"The format element '{spelled}'")
+        return "=" + spelled.replace("%", "%%")
+    if word.startswith("E"):
+        return f"substring({_padded(_FRACTION, 6)}, 1, {word[1]})"
+    if word in ("TZH", "TZM"):
+        return "=+00" if word == "TZH" else "=00"
+    return _cased(word, spelled)
+
+
+def _cased(word: str, spelled: str) -> str:
+    """Names of months and days follow the case of the element that asks for them."""
+    if word not in "bMaWp":
+        return f"=%{word}"
+    if spelled.isupper():
+        return f"upper(formatDateTime(@a, '%{word}'))"
+    return f"lower(formatDateTime(@a, '%{word}'))" if spelled.islower() else f"=%{word}"
+
+
+MEANING = Meaning(nodes={exp.TimeToStr: _format}, first={exp.TimeToStr: _unwrap})

@@ -1,0 +1,294 @@
+"""Times: adding to them, cutting them, counting between them, taking their parts."""
+
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.clickhouse.rules.reading import clock, read_as
+from cordwood.engines.clickhouse.rules.words import (
+    cast,
+    constant_int,
+    constant_text,
+    naive,
+    once,
+)
+from cordwood.engines.clickhouse.rules.zones import moment_in, wall_in
+from cordwood.model.datatype import Kind
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning, Rule, unsupported
+from cordwood.sql.typing import kind_of, typed_as
+from cordwood.sql.typing.datatypes import INTERVAL
+
+MICROSECONDS: Final = {
+    "MICROSECOND": 1,
+    "MILLISECOND": 1_000,
+    "SECOND": 1_000_000,
+    "MINUTE": 60_000_000,
+    "HOUR": 3_600_000_000,
+    "DAY": 86_400_000_000,
+}
+DAYS: Final = {"DAY": 1, "WEEK": 7, "ISOWEEK": 7}
+MONTHS: Final = {"MONTH": 1, "QUARTER": 3, "YEAR": 12, "ISOYEAR": 12}
+MOMENTS: Final = (Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME)
+
+
+def unit_of(node: exp.Expr | None, fallback: str = "DAY") -> str:
+    if isinstance(node, exp.WeekStart):
+        return f"WEEK({node.this.name.upper()})"
+    return (constant_text(node) or node.name).upper() if node is not None else fallback
+
+
+def span(count: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
+    """An INTERVAL of so many units: months, days and microseconds."""
+    if unit in MONTHS:
+        template = f"tuple({{0}} * {MONTHS[unit]}, toInt64(0), toInt64(0))"
+    elif unit in DAYS:
+        template = f"tuple(toInt64(0), {{0}} * {DAYS[unit]}, toInt64(0))"
+    elif unit in MICROSECONDS:
+        template = f"tuple(toInt64(0), toInt64(0), toInt64({{0}} * {MICROSECONDS[unit]}))"
+    else:
+        unsupported(node, f"The unit {unit}")
+    return typed_as(fragment(template, as_count(count)), INTERVAL)
+
+
+def as_count(count: exp.Expr) -> exp.Expr:
+    """Sqlglot hands the number of an INTERVAL over as text."""
+    value = constant_int(count)
+    spelled = str(count.this) if isinstance(count, exp.Literal) else count.meta_get("constant")
+    if value is None and isinstance(spelled, str) and spelled.lstrip("+-").isdigit():
+        return fragment(f"toInt64({int(spelled)})")
+    if isinstance(spelled, str) and value is None:
+        return fragment(f"toFloat64({float(spelled)})") if _is_number(spelled) else count
+    return fragment("toInt64({0})", read_as(count, Kind.INT64)) if value is None else count
+
+
+def _is_number(spelled: str) -> bool:
+    try:
+        float(spelled)
+    except ValueError:
+        return False
+    return True
+
+
+def _shift_by(sign: str) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        kind = kind_of(node) or Kind.TIMESTAMP
+        if kind_of(node.expression) is Kind.INTERVAL:
+            return moved(read_as(node.this, kind), sign, node.expression, kind)
+        return _shifted(node, sign, unit_of(node.args.get("unit")), kind)
+
+    return rule
+
+
+def _shifted(node: exp.Expr, sign: str, unit: str, kind: Kind) -> exp.Expr:
+    value, count = read_as(node.this, kind), as_count(node.expression)
+    minus = "-" if sign == "-" else ""
+    if kind is Kind.TIME:
+        return _turned(value, f"{sign} @b * {MICROSECONDS.get(unit) or unsupported(node, f'The unit {unit}')}", count)
+    if unit in MONTHS:
+        changed = f"addMonths(@a, {minus}(@b * {MONTHS[unit]}))"
+    elif unit in DAYS:
+        changed = f"addDays(@a, {minus}(@b * {DAYS[unit]}))"
+    elif unit in MICROSECONDS:
+        changed = f"addMicroseconds(@a, {minus}(@b * {MICROSECONDS[unit]}))"
+    else:
+        unsupported(node, f"The unit {unit}")
+    return once(changed, value, count)
+
+
+def _turned(value: exp.Expr, change: str, count: exp.Expr) -> exp.Expr:
+    """Clocks go round."""
+    micros = f"positiveModulo(toUnixTimestamp64Micro(CAST(@a, 'Nullable(DateTime64(6))')) {change}, 86400000000)"
+    return once(f"CAST(fromUnixTimestamp64Micro(toInt64({micros})), 'Nullable(Time64(6))')", value, count)
+
+
+def moved(value: exp.Expr, sign: str, interval: exp.Expr, kind: Kind) -> exp.Expr:
+    """A time plus or minus an INTERVAL."""
+    minus = "-" if sign == "-" else ""
+    if kind is Kind.TIME:
+        return _turned(value, f"{sign} @b.3", interval)
+    value = naive(value) if kind is Kind.DATE else value
+    return once(f"addMicroseconds(addDays(addMonths(@a, {minus}@b.1), {minus}@b.2), {minus}@b.3)", value, interval)
+
+
+_WEEKDAYS: Final = ("MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY", "SUNDAY")
+
+
+def week_start(unit: str) -> int | None:
+    """How many days after Monday a week of this unit begins; None when it is no week."""
+    if unit in ("ISOWEEK", "WEEK(MONDAY)"):
+        return 0
+    if unit == "WEEK":
+        return 6
+    return _WEEKDAYS.index(unit[5:-1]) if unit.startswith("WEEK(") and unit[5:-1] in _WEEKDAYS else None
+
+
+def cut(unit: str, node: exp.Expr, name: str = "@a") -> str:
+    """Template that cuts the wall clock to the unit."""
+    begin = week_start(unit)
+    day = f"toDate32({name})"
+    if begin is not None:
+        return _as_wall(f"toMonday({day})" if not begin else f"addDays(toMonday(addDays({day}, -{begin})), {begin})")
+    if unit in _CUTTERS:
+        return _as_wall(f"{_CUTTERS[unit]}({day})")
+    if unit not in MICROSECONDS:
+        unsupported(node, f"The unit {unit}")
+    size = MICROSECONDS[unit]
+    micros = f"toUnixTimestamp64Micro({name})"
+    return name if size == 1 else f"fromUnixTimestamp64Micro({micros} - positiveModulo({micros}, {size}))"
+
+
+def _as_wall(day: str) -> str:
+    return f"CAST({day}, 'Nullable(DateTime64(6))')"
+
+
+_CUTTERS: Final = {
+    "MONTH": "toStartOfMonth",
+    "QUARTER": "toStartOfQuarter",
+    "YEAR": "toStartOfYear",
+    "ISOYEAR": "toStartOfISOYear",
+}
+
+
+def _truncate(node: exp.Expr) -> exp.Expr:
+    kind = kind_of(node) or Kind.TIMESTAMP
+    unit, zone = unit_of(node.args.get("unit")), node.args.get("zone")
+    value = read_as(node.this, kind)
+    if kind is Kind.TIME:
+        return cast(once(cut(unit, node), cast(value, Kind.DATETIME)), Kind.TIME)
+    if zone is not None and kind is Kind.TIMESTAMP:
+        return moment_in(once(cut(unit, node), wall_in(value, zone)), zone)
+    return back(once(cut(unit, node), clock(value)), kind)
+
+
+def back(moment: exp.Expr, kind: Kind) -> exp.Expr:
+    return cast(moment, kind) if kind in (Kind.DATE, Kind.TIMESTAMP) else moment
+
+
+def _last_day(node: exp.Expr) -> exp.Expr:
+    unit = unit_of(node.args.get("unit"), "MONTH")
+    value = read_as(node.this, Kind.DATE) if kind_of(node.this) is Kind.STRING else node.this
+    begin = week_start(unit)
+    if begin is not None:
+        ending = f"addDays({cut(unit, node)}, 6)"
+    elif unit == "ISOYEAR":
+        ending = f"addDays({cut(unit, node, f'addDays({cut(unit, node)}, 370)')}, -1)"
+    elif unit in MONTHS:
+        ending = f"addDays(addMonths({cut(unit, node)}, {MONTHS[unit]}), -1)"
+    else:
+        unsupported(node, f"The unit {unit}")
+    return cast(once(ending, clock(value)), Kind.DATE)
+
+
+def _timestamp_difference(node: exp.Expr) -> exp.Expr:
+    """Whole units that fit between two moments."""
+    unit = unit_of(node.args.get("unit"))
+    if unit not in MICROSECONDS:
+        return _difference(node)
+    later, earlier = read_as(node.this, Kind.TIMESTAMP), read_as(node.expression, Kind.TIMESTAMP)
+    gap = "(toUnixTimestamp64Micro({0}) - toUnixTimestamp64Micro({1}))"
+    return fragment(gap if MICROSECONDS[unit] == 1 else f"intDiv({gap}, {MICROSECONDS[unit]})", later, earlier)
+
+
+def _difference(node: exp.Expr) -> exp.Expr:
+    """Boundaries of the unit that lie between two wall clocks."""
+    unit = unit_of(node.args.get("unit"))
+    later, earlier = (_clock_of(part, node) for part in (node.this, node.expression))
+    if unit in MICROSECONDS:
+        size = MICROSECONDS[unit]
+        steps = [f"toInt64(floor(toUnixTimestamp64Micro({name}) / {size}))" for name in ("{0}", "{1}")]
+        if size == 1:
+            steps = ["toUnixTimestamp64Micro({0})", "toUnixTimestamp64Micro({1})"]
+        return fragment(f"({steps[0]} - {steps[1]})", later, earlier)
+    if week_start(unit) is not None:
+        days = [f"toInt64(toDate32({cut(unit, node, name)}))" for name in ("{0}", "{1}")]
+        return fragment(f"intDiv({days[0]} - {days[1]}, 7)", later, earlier)
+    counted = _COUNTED.get(unit)
+    if counted is None:
+        unsupported(node, f"The unit {unit}")
+    return fragment(f"({counted.format('{0}')} - {counted.format('{1}')})", later, earlier)
+
+
+_COUNTED: Final = {
+    "MONTH": "(toInt64(toYear({0})) * 12 + toMonth({0}))",
+    "QUARTER": "(toInt64(toYear({0})) * 4 + toQuarter({0}))",
+    "YEAR": "toInt64(toYear({0}))",
+    "ISOYEAR": "toInt64(toISOYear(toDate32({0})))",
+}
+
+
+def _clock_of(value: exp.Expr, node: exp.Expr) -> exp.Expr:
+    if isinstance(node, exp.TimeDiff):
+        return cast(read_as(value, Kind.TIME), Kind.DATETIME)
+    if kind_of(value) is Kind.STRING:
+        value = read_as(value, Kind.DATE if isinstance(node, exp.DateDiff) else Kind.DATETIME)
+    return clock(value)
+
+
+_MICROS_OF_SECOND: Final = "positiveModulo(toUnixTimestamp64Micro({0}), 1000000)"
+_PARTS: Final = {
+    "DAYOFWEEK": "toDayOfWeek({0}) % 7 + 1",
+    "DAYOFYEAR": "toDayOfYear({0})",
+    "ISOWEEK": "toISOWeek(toDate32({0}))",
+    "ISOYEAR": "toISOYear(toDate32({0}))",
+    "MILLISECOND": f"intDiv({_MICROS_OF_SECOND}, 1000)",
+    "MICROSECOND": _MICROS_OF_SECOND,
+    "YEAR": "toYear({0})",
+    "QUARTER": "toQuarter({0})",
+    "MONTH": "toMonth({0})",
+    "DAY": "toDayOfMonth({0})",
+    "HOUR": "toHour({0})",
+    "MINUTE": "toMinute({0})",
+    "SECOND": "toSecond({0})",
+}
+_WHOLES: Final = {"DATE": Kind.DATE, "TIME": Kind.TIME, "DATETIME": Kind.DATETIME}
+_INTERVAL_PARTS: Final = {
+    "YEAR": "intDiv({0}.1, 12)",
+    "MONTH": "{0}.1 % 12",
+    "DAY": "{0}.2",
+    "HOUR": "intDiv({0}.3, 3600000000)",
+    "MINUTE": "intDiv({0}.3, 60000000) % 60",
+    "SECOND": "intDiv({0}.3, 1000000) % 60",
+    "MILLISECOND": "intDiv({0}.3, 1000) % 1000",
+    "MICROSECOND": "{0}.3 % 1000000",
+}
+
+
+def _extract(node: exp.Expr) -> exp.Expr:
+    part, value = _part_name(node.this), node.expression
+    if kind_of(value) is Kind.INTERVAL:
+        return fragment(f"toInt64({_INTERVAL_PARTS[part]})", value)
+    wall = _wall_of(value)
+    if part in _WHOLES:
+        return cast(wall, _WHOLES[part])
+    begin = week_start(part)
+    if part not in _PARTS and begin is not None:
+        return fragment(
+            f"toInt64(intDiv(toDayOfYear({{0}}) + 6 - (toDayOfWeek({{0}}) - 1 - {begin} + 7) % 7, 7))", wall
+        )
+    if part not in _PARTS:
+        unsupported(node, f"The part {part}")
+    return fragment(f"toInt64({_PARTS[part]})", wall)
+
+
+def _wall_of(value: exp.Expr) -> exp.Expr:
+    if isinstance(value, exp.AtTimeZone):
+        return wall_in(read_as(value.this, Kind.TIMESTAMP), value.args["zone"])
+    return cast(value, Kind.DATETIME) if kind_of(value) is Kind.TIME else clock(value)
+
+
+def _part_name(node: exp.Expr) -> str:
+    return unit_of(node) if isinstance(node, exp.WeekStart) else node.sql("bigquery").upper().replace(" ", "")
+
+
+MEANING = Meaning(
+    nodes={
+        **dict.fromkeys((exp.TimestampAdd, exp.DatetimeAdd, exp.DateAdd, exp.TimeAdd), _shift_by("+")),
+        **dict.fromkeys((exp.TimestampSub, exp.DatetimeSub, exp.DateSub, exp.TimeSub), _shift_by("-")),
+        **dict.fromkeys((exp.TimestampTrunc, exp.DatetimeTrunc, exp.DateTrunc, exp.TimeTrunc), _truncate),
+        **dict.fromkeys((exp.DateDiff, exp.DatetimeDiff, exp.TimeDiff), _difference),
+        exp.TimestampDiff: _timestamp_difference,
+        exp.LastDay: _last_day,
+        exp.Extract: _extract,
+    }
+)

@@ -1,0 +1,60 @@
+"""Window functions: results cast outside of OVER, NULLs respected unless the author says otherwise."""
+
+from sqlglot import exp
+
+from cordwood.engines.clickhouse.rules.aggregates import argument_of, settled
+from cordwood.model.datatype import Kind
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning, Rule
+from cordwood.sql.typing import kind_of
+
+
+def _window(node: exp.Expr) -> exp.Expr:
+    wrap = node.this.meta_get("wrap")
+    if wrap is None:
+        return node
+    template, parts = wrap
+    # A copy: what stands in the tree cannot stand in its own replacement.
+    return fragment(template, node.copy(), *parts)
+
+
+def _value(name: str) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        argument = argument_of(node)
+        nulls = "" if argument.ignore_nulls else "_respect_nulls"
+        rest = [node.args[key] for key in ("offset", "default") if node.args.get(key) is not None]
+        holes = "".join(f", {{{at + 1}}}" for at in range(len(rest)))
+        if name in ("lag", "lead", "nth_value"):
+            return fragment(f"{name}({_nullable(argument.value)}{holes})", argument.value, *rest)
+        return fragment(f"{name}{nulls}({_nullable(argument.value)})", argument.value)
+
+    return rule
+
+
+def _nullable(value: exp.Expr) -> str:
+    """Beyond the frame there is NULL, where a type has one."""
+    return "{0}" if kind_of(value) in (Kind.ARRAY, Kind.STRUCT) else "toNullable({0})"
+
+
+def _rank(name: str) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        parts = [node.this] if isinstance(node.this, exp.Expr) else []
+        return settled(node, fragment(f"{name}({{0}})" if parts else f"{name}()", *parts), "Int64")
+
+    return rule
+
+
+MEANING = Meaning(
+    nodes={
+        exp.Window: _window,
+        exp.FirstValue: _value("first_value"),
+        exp.LastValue: _value("last_value"),
+        exp.NthValue: _value("nth_value"),
+        exp.Lead: _value("lead"),
+        exp.Lag: _value("lag"),
+        exp.RowNumber: _rank("row_number"),
+        exp.Rank: _rank("rank"),
+        exp.DenseRank: _rank("dense_rank"),
+        exp.Ntile: _rank("ntile"),
+    }
+)

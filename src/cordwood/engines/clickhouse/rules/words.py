@@ -1,0 +1,188 @@
+"""The turns of phrase that the rules share: failing, ClickHouse's names of types, asking what is constant."""
+
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.fragment import fragment, is_fragment, literal_text
+from cordwood.sql.lowering import is_safe
+
+# Raised texts begin with this, so that the engine's faults can be told from the query's.
+VALUE_ERROR: Final = "cordwood: "
+
+# Where a literal that was lowered keeps its value.
+CONSTANT: Final = "constant"
+
+# A TIMESTAMP has its zone in its type, a DATETIME has none: so they can be told apart in an answer.
+NAMES: Final = {
+    Kind.STRING: "String",
+    Kind.BYTES: "String",
+    Kind.INT64: "Int64",
+    Kind.FLOAT64: "Float64",
+    Kind.NUMERIC: "Decimal(38, 9)",
+    Kind.BIGNUMERIC: "Decimal(76, 38)",
+    Kind.BOOL: "Bool",
+    Kind.TIMESTAMP: "DateTime64(6, 'UTC')",
+    Kind.DATETIME: "DateTime64(6)",
+    Kind.DATE: "Date32",
+    Kind.TIME: "Time64(6)",
+    Kind.INTERVAL: "Tuple(Int64, Int64, Int64)",
+    Kind.JSON: "String",
+    Kind.VARIANT: "String",
+}
+
+_NEVER_NULL: Final = (Kind.ARRAY, Kind.INTERVAL)
+
+
+def type_text(datatype: Datatype | None) -> str | None:
+    """ClickHouse's name of a type whose values may be NULL; None when a part of it is not known."""
+    if datatype is None:
+        return None
+    if datatype.kind is Kind.ARRAY:
+        element = type_text(datatype.element) if datatype.element else "Nullable(Int64)"
+        return f"Array({element})" if element else None
+    if datatype.kind is Kind.STRUCT:
+        return _struct_text(datatype)
+    name = NAMES[datatype.kind]
+    return name if datatype.kind in _NEVER_NULL else f"Nullable({name})"
+
+
+def _struct_text(datatype: Datatype) -> str | None:
+    parts = [type_text(field) if field else None for _, field in datatype.fields]
+    if not parts or any(part is None for part in parts):
+        return None
+    named = ", ".join(f"`{field_name(datatype, at)}` {part}" for at, part in enumerate(parts))
+    return f"Nullable(Tuple({named}))"
+
+
+def field_name(datatype: Datatype, at: int) -> str:
+    """Fields without a name, and those whose name is taken, are named by their place."""
+    names = [name.lower() for name, _ in datatype.fields]
+    name = datatype.fields[at][0]
+    if not name or name.lower() in names[:at]:
+        return f"_field_{at + 1}"
+    return name.replace("\\", "\\\\").replace("`", "\\`")
+
+
+def cast(node: exp.Expr, kind: Kind) -> exp.Expr:
+    """The engine's own cast, which fails for what does not fit and keeps NULL."""
+    return fragment(f"CAST({{0}}, {quoted(f'Nullable({NAMES[kind]})')})", node)
+
+
+def null_of(datatype: Datatype | None) -> exp.Expr:
+    name = type_text(datatype)
+    if name is None:
+        return exp.Null()
+    return (
+        fragment(f"CAST([], {quoted(name)})") if name.startswith("Array") else fragment(f"CAST(NULL, {quoted(name)})")
+    )
+
+
+def quoted(value: str) -> str:
+    """A text as a literal inside a template: no brace in it is a hole, no `@` a part."""
+    return literal_text(value.replace("\\", "\\\\")).replace("\0", "\\0")
+
+
+def text(value: str) -> exp.Expr:
+    return exp.Literal.string(value)
+
+
+def fail(node: exp.Expr, message: str) -> str:
+    """Template text that raises a value error when it is worked out, or is NULL where the author wrote SAFE."""
+    return "NULL" if is_safe(node) else f"throwIf(true, {quoted(VALUE_ERROR + message)})"
+
+
+def guarded(node: exp.Expr, wrong: str, message: str, value: str) -> str:
+    """Template text of a value that cannot be where something is wrong."""
+    return (
+        f"if({wrong}, NULL, {value})"
+        if is_safe(node)
+        else f"if(throwIf({wrong}, {quoted(VALUE_ERROR + message)}) IS NULL, NULL, {value})"
+    )
+
+
+def constant(node: exp.Expr | None) -> str | int | float | bool | None:
+    """The value of a literal; None for everything else."""
+    if isinstance(node, exp.Paren):
+        return constant(node.this)
+    if isinstance(node, exp.Neg):
+        inner = constant(node.this)
+        return -inner if isinstance(inner, (int, float)) else None
+    if isinstance(node, exp.Boolean):
+        return bool(node.this)
+    if node is not None and node.meta_get(CONSTANT) is not None:
+        return node.meta[CONSTANT]  # type: ignore[no-any-return]
+    if isinstance(node, exp.RawString):
+        return str(node.this)
+    if not isinstance(node, exp.Literal):
+        return None
+    if node.is_string:
+        return str(node.this)
+    return _whole_of(str(node.this)) if is_whole(node) else float(node.this)
+
+
+def _whole_of(spelled: str) -> int:
+    return int(spelled, 16) if spelled.lower().startswith("0x") else int(spelled)
+
+
+def is_whole(node: exp.Expr) -> bool:
+    spelled = str(node.this).lower()
+    return spelled.isdigit() or spelled.startswith("0x")
+
+
+def constant_text(node: exp.Expr | None) -> str | None:
+    value = constant(node)
+    return value if isinstance(value, str) else None
+
+
+def constant_int(node: exp.Expr | None) -> int | None:
+    value = constant(node)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def is_null(node: exp.Expr | None) -> bool:
+    return isinstance(node, exp.Null)
+
+
+def is_simple(node: exp.Expr) -> bool:
+    """Whether writing it twice costs nothing."""
+    if is_fragment(node):
+        return len(node.expressions) == 1 or node.meta_get(CONSTANT) is not None
+    return isinstance(node, (exp.Column, exp.Literal, exp.Null, exp.Parameter, exp.Boolean, exp.Dot)) or (
+        isinstance(node, (exp.Cast, exp.Neg, exp.Paren)) and is_simple(node.this)
+    )
+
+
+def once(template: str, *parts: exp.Expr) -> exp.Expr:
+    """A template that says its parts more than once, as `@a`, `@b`…: those that cost are worked out once."""
+    costly = [at for at, part in enumerate(parts) if not _goes_in_place(template, at, part)]
+    names = {chr(97 + at): "{" + str(at) + "}" for at in range(len(parts))}
+    if not costly:
+        return fragment(_swap(template, names), *parts)
+    names |= {chr(97 + at): f"_{chr(97 + at)}" for at in costly}
+    heads = ", ".join(f"_{chr(97 + at)}" for at in costly)
+    lists = ", ".join(f"[{{{at}}}]" for at in costly)
+    return fragment(f"arrayMap(({heads}) -> {_swap(template, names)}, {lists})[1]", *parts)
+
+
+def _goes_in_place(template: str, at: int, part: exp.Expr) -> bool:
+    """Whether it may be written where it is said: it costs nothing, or is said once."""
+    return is_simple(part) or template.count("@" + chr(97 + at)) < 2
+
+
+def _swap(template: str, names: dict[str, str]) -> str:
+    """Put other texts for `@a`, `@b`…"""
+    for name, other in names.items():
+        template = template.replace("@" + name, other)
+    return template
+
+
+def naive(node: exp.Expr) -> exp.Expr:
+    """A TIMESTAMP as its UTC wall clock."""
+    return cast(node, Kind.DATETIME)
+
+
+def instant(node: exp.Expr) -> exp.Expr:
+    """A UTC wall clock as the TIMESTAMP it is."""
+    return cast(node, Kind.TIMESTAMP)
