@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cordwood.access import Access, FixedKey
 from cordwood.app.first_keys import MadeKeys, first_keys, fixed_keys
+from cordwood.app.signed_keys import signed_keys
 from cordwood.app.upkeep import now_us
 from cordwood.cache.memory import MemoryCache
 from cordwood.catalog.files import Contents, FileCatalog, Sources, read_contents
@@ -75,7 +76,7 @@ def build(settings: Settings, folder: DataFolder, observer: Observer, local_keys
             catalog, engine, MemoryCache(settings.serve.cache_memory), observer, _serve_limits(settings.limits), now_us
         ),
         intake=Intake(engine, now_us),
-        access=Access(keys, (*given, *local_keys)),
+        access=Access(keys, (*given, *local_keys), signed_keys(settings.keys)),
         catalog=catalog,
     )
     return House(rooms, catalog, engine, keys, bool(given), sources)

@@ -1,0 +1,182 @@
+"""Signed keys (JWT): they carry their own terms, and nothing is stored. Needs the extra `jwt`."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jwt
+
+from cordwood.errors import BadKey, BadSetting
+from cordwood.model.caller import Caller
+from cordwood.settings.units import read_rate
+
+_LOOKS_SIGNED = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
+# Clocks of two machines differ a little; more than this is somebody's mistake.
+LEEWAY_SECONDS = 10
+LEAST_SECRET_BYTES = 32
+# A key's own kind decides the algorithm: what the header of a token asks for never does.
+_ALGORITHMS = {"RSA": ("RS256",), "EC": ("ES256",), "OKP": ("EdDSA",), "oct": ("HS256",)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Verifier:
+    """One key that signatures are held against."""
+
+    key: Any
+    algorithms: tuple[str, ...]
+    id: str | None = None
+
+
+class JWTKeys:
+    """Takes tokens signed with the secret, or with a key of the JWKS file."""
+
+    def __init__(self, *, secret: str = "", jwks_file: Path | None = None, audience: str = "") -> None:
+        self._audience = audience
+        self._verifiers = (*_from_secret(secret), *(_from_jwks(jwks_file) if jwks_file else ()))
+
+    def caller(self, presented: str) -> Caller | None:
+        if not _LOOKS_SIGNED.fullmatch(presented):
+            return None
+        return _caller(self._claims(presented), presented)
+
+    def _claims(self, token: str) -> Mapping[str, Any]:
+        problem: jwt.PyJWTError | None = None
+        for verifier in self._candidates(token):
+            try:
+                return self._verified(token, verifier)
+            except jwt.InvalidSignatureError as mismatch:
+                problem = problem or mismatch
+            except jwt.PyJWTError as other:
+                problem = other
+            except (OverflowError, TypeError, ValueError) as nonsense:
+                raise BadKey("This signed key has claims that cannot be meant.") from nonsense
+        raise _refused(problem)
+
+    def _candidates(self, token: str) -> Iterator[_Verifier]:
+        try:
+            header = jwt.get_unverified_header(token)
+        except jwt.PyJWTError as problem:
+            raise _refused(problem) from problem
+        named = header.get("kid")
+        for verifier in self._verifiers:
+            is_meant = named is None or verifier.id is None or verifier.id == named
+            if is_meant and header.get("alg") in verifier.algorithms:
+                yield verifier
+
+    def _verified(self, token: str, verifier: _Verifier) -> Mapping[str, Any]:
+        claims: Mapping[str, Any] = jwt.decode(
+            token,
+            verifier.key,
+            algorithms=list(verifier.algorithms),
+            audience=self._audience or None,
+            leeway=LEEWAY_SECONDS,
+            options={
+                "require": ["exp", "aud"] if self._audience else ["exp"],
+                "verify_aud": bool(self._audience),
+                "verify_iat": False,
+                "verify_sub": False,
+                "verify_jti": False,
+            },
+        )
+        return claims
+
+
+def _from_secret(secret: str) -> Iterator[_Verifier]:
+    if secret and len(secret.encode()) < LEAST_SECRET_BYTES:
+        raise BadSetting(
+            f"keys.jwt_secret is shorter than {LEAST_SECRET_BYTES} bytes, and could be guessed.",
+            hint="Make one with: openssl rand -base64 48",
+        )
+    if secret:
+        yield _Verifier(secret, _ALGORITHMS["oct"])
+
+
+def _from_jwks(file: Path) -> Iterator[_Verifier]:
+    try:
+        written = json.loads(file.read_text(encoding="utf-8"))["keys"]
+        for number, key in enumerate(written):
+            yield _from_jwk(key, number)
+    except BadSetting:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise BadSetting(f"keys.jwt_jwks_file: {file} cannot be read as a JWKS file: {problem!r}.") from problem
+
+
+def _from_jwk(written: Mapping[str, Any], number: int) -> _Verifier:
+    algorithms = _ALGORITHMS.get(str(written.get("kty")), ())
+    kind = written.get("kty")
+    if kind == "oct" or not algorithms:
+        raise BadSetting(
+            f"keys.jwt_jwks_file: key {number + 1} is of kind {kind!r}; RSA, EC (P-256) and OKP (Ed25519) are taken."
+        )
+    try:
+        key = jwt.PyJWK(dict(written), algorithm=algorithms[0])
+    except jwt.PyJWTError as problem:
+        raise BadSetting(f"keys.jwt_jwks_file: key {number + 1} cannot be used: {problem}.") from problem
+    return _Verifier(key.key, algorithms, written.get("kid"))
+
+
+def _caller(claims: Mapping[str, Any], token: str) -> Caller:
+    pins, rate = claims.get("pins") or {}, claims.get("rate")
+    if not isinstance(pins, Mapping) or not all(isinstance(value, str) for value in pins.values()):
+        raise BadKey("The claim pins of this signed key is no object of texts.")
+    if claims.get("redact") not in (None, True, False):
+        raise BadKey("The claim redact of this signed key is neither true nor false.")
+    return Caller(
+        key_id=f"jwt:{_name(claims, token)}",
+        scopes=_scopes(claims),
+        pins=dict(pins),
+        rate_per_second=None if rate is None else _rate(rate),
+        redact_always=bool(claims.get("redact")),
+    )
+
+
+def _name(claims: Mapping[str, Any], token: str) -> str:
+    """What logs and rates call it: its own id or its subject, else a digest."""
+    named = claims.get("jti") or claims.get("sub")
+    return str(named)[:64] if named else hashlib.sha256(token.encode()).hexdigest()[:16]
+
+
+def _scopes(claims: Mapping[str, Any]) -> frozenset[str]:
+    """`endpoints` narrows `query` to those it names; it never stands beside a scope that is wider."""
+    scope, endpoints = claims.get("scope") or "", claims.get("endpoints")
+    if not isinstance(scope, str):
+        raise BadKey("The claim scope of this signed key is no text.")
+    scopes = frozenset(scope.split())
+    if endpoints is None:
+        return scopes
+    if not isinstance(endpoints, list) or not all(isinstance(name, str) for name in endpoints):
+        raise BadKey("The claim endpoints of this signed key is no list of names.")
+    if "private" in scopes:
+        raise BadKey("This signed key is private and narrowed to endpoints at once; it cannot be both.")
+    return scopes - {"query"} | {f"query:endpoint:{name}" for name in endpoints}
+
+
+def _rate(rate: object) -> float:
+    try:
+        per_second = (
+            float(rate) if isinstance(rate, int | float) and not isinstance(rate, bool) else read_rate(str(rate))
+        )
+    except ValueError as problem:
+        raise BadKey(f"The claim rate of this signed key cannot be meant: {problem}.") from problem
+    if not per_second > 0:
+        raise BadKey("The claim rate of this signed key is not more than 0.")
+    return per_second
+
+
+def _refused(problem: jwt.PyJWTError | None) -> BadKey:
+    match problem:
+        case jwt.ExpiredSignatureError():
+            return BadKey("This signed key has expired.")
+        case jwt.ImmatureSignatureError():
+            return BadKey("This signed key is not yet valid.")
+        case jwt.InvalidAudienceError():
+            return BadKey("This signed key is for another audience.")
+        case jwt.MissingRequiredClaimError():
+            return BadKey(f"This signed key lacks the claim {problem.claim}.")
+        case _:
+            return BadKey("This signed key is signed by nobody who is known here.")
