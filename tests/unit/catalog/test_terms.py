@@ -1,0 +1,113 @@
+"""A key's terms are read as people write them; what cannot be meant names its field."""
+
+import pytest
+
+from cordwood.catalog.endpoint_file import read_endpoint_file
+from cordwood.catalog.files import Contents, FileCatalog
+from cordwood.catalog.stream_file import read_stream_file
+from cordwood.catalog.terms import WrittenTerms, is_anchored, read_terms, warnings
+from cordwood.errors import BadTerms
+from cordwood.model.key import Terms
+
+NOW = 1_700_000_000.0
+LOGS = read_endpoint_file("a.sql", '/* name = "logs"\n[parameters.project] */ select 1')
+COUNTS = read_endpoint_file("b.sql", '/* name = "counts"\n[parameters.project]\nkind = "regex" */ select 1')
+SPACED = read_endpoint_file("c.sql", '/* name = "with space" */ select 1')
+CATALOG = FileCatalog(Contents((LOGS, COUNTS, SPACED), read_stream_file("s.toml", '[[stream]]\nname = "edge"')))
+
+
+def read(*scopes: str, **more: object) -> Terms:
+    return read_terms(WrittenTerms(scopes, **more), CATALOG, NOW)  # type: ignore[arg-type]  # each test gives its own
+
+
+@pytest.mark.parametrize(
+    "scope",
+    ["private", "public", "ingest", "query", "ingest:source:edge", "ingest:collection:edge", "query:endpoint:logs"],
+)
+def test_every_scope_of_the_wire_is_known(scope: str) -> None:
+    assert read(scope).scopes == {scope}
+
+
+def test_targets_may_be_named_by_uuid() -> None:
+    assert read(f"query:endpoint:{LOGS.id}", "ingest:source:edge").scopes == {
+        f"query:endpoint:{LOGS.id}",
+        "ingest:source:edge",
+    }
+
+
+def test_a_target_whose_name_is_several_words_is_kept_by_its_id() -> None:
+    assert read("query:endpoint:with space").scopes == {f"query:endpoint:{SPACED.id}"}
+
+
+@pytest.mark.parametrize(
+    ("scopes", "problem"),
+    [
+        ([], "can't be blank"),
+        (["admin"], "contains unrecognized scope"),
+        (["query", "Query"], "contains unrecognized scope"),
+        (["query:logs"], "contains unrecognized scope"),
+        ([""], "contains unrecognized scope"),
+        (["query:endpoint:gone"], "names an unknown endpoint"),
+        (["query:endpoint:"], "names an unknown endpoint"),
+        (["ingest:source:gone"], "names an unknown stream"),
+        (["ingest:source:logs"], "names an unknown stream"),
+    ],
+)
+def test_an_unknown_scope_or_target_is_refused(scopes: list[str], problem: str) -> None:
+    with pytest.raises(BadTerms) as caught:
+        read(*scopes)
+    assert (caught.value.field, caught.value.problem) == ("scopes", problem)
+
+
+def test_everything_else_is_read_with_its_units() -> None:
+    terms = read("query", note="n", pins={"project": "a"}, expires_in="90d", rate="10/s", redact_always=True)
+    assert terms == Terms(
+        frozenset({"query"}), "n", {"project": "a"}, 10.0, redact_always=True, expires_at=NOW + 90 * 86400
+    )
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("expires_in", "soon"),
+        ("expires_in", "0s"),
+        ("expires_in", "90"),
+        ("rate", "fast"),
+        ("rate", "0/s"),
+        ("pins", {"a b": "c"}),
+    ],
+)
+def test_what_cannot_be_meant_names_its_field(field: str, value: object) -> None:
+    with pytest.raises(BadTerms) as caught:
+        read("query", **{field: value})
+    assert caught.value.field == field
+
+
+def test_a_note_has_an_end() -> None:
+    with pytest.raises(BadTerms, match="description"):
+        read("query", note="x" * 501)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["^acme$", r"^https://acme\.example\.co/", "^(acme|other)$", r"\Aacme\z", "^[|]$", r"^a\|b$", "^$"]
+)
+def test_a_pattern_that_is_anchored_at_both_ends_is_told_from_one_that_is_not(pattern: str) -> None:
+    assert is_anchored(pattern) is not pattern.endswith("/")
+
+
+@pytest.mark.parametrize("pattern", ["acme", "^acme", "acme$", "^acme|other$", r"^acme\$", "", "^a$|b"])
+def test_a_pattern_that_is_open_at_an_end_is_not_anchored(pattern: str) -> None:
+    assert not is_anchored(pattern)
+
+
+@pytest.mark.parametrize("scope", ["query", "private", "query:endpoint:counts", f"query:endpoint:{COUNTS.id}"])
+def test_a_pin_on_a_pattern_is_warned_of_where_the_key_reaches_it(scope: str) -> None:
+    (warning,) = warnings(read(scope, pins={"project": "acme"}), CATALOG)
+    assert "counts" in warning
+    assert "'acme2'" in warning
+
+
+def test_there_is_nothing_to_warn_of_where_the_pin_is_plain_anchored_or_out_of_reach() -> None:
+    assert not list(warnings(read("query:endpoint:logs", pins={"project": "acme"}), CATALOG))
+    assert not list(warnings(read("query", pins={"project": "^acme$"}), CATALOG))
+    assert not list(warnings(read("ingest", pins={"project": "acme"}), CATALOG))
