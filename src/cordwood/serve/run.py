@@ -3,6 +3,7 @@
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from math import inf
 
 from cordwood.engines.engine import AnswerLimits, Cancel, Engine
 from cordwood.errors import TooManyBytes
@@ -14,7 +15,10 @@ from cordwood.sql.stages import Question, Statement
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A question with all that its run needs; `asked_us` is the moment of the call."""
+    """A question with all that its run needs; `asked_us` is the moment of the call.
+
+    `answer_bytes` bounds an answer that is held whole.
+    """
 
     ask: Ask
     question: Question
@@ -27,8 +31,9 @@ class Job:
 class Run:
     """The pieces of an answer as the engine yields them, and its receipt once they are out."""
 
-    def __init__(self, job: Job, rows: Rows) -> None:
+    def __init__(self, job: Job, rows: Rows, most_bytes: float) -> None:
         self._job = job
+        self._most_bytes = most_bytes
         self._rows = rows
         self._row_count = 0
         self._byte_count = 0
@@ -40,12 +45,12 @@ class Run:
         with closing(self._batches):
             for piece in self._job.ask.format.encode(self._rows):
                 self._byte_count += len(piece)
-                if self._byte_count > self._job.answer_bytes:
+                if self._byte_count > self._most_bytes:
                     raise self._too_large()
                 yield piece
 
     def _too_large(self) -> TooManyBytes:
-        mebibytes = self._job.answer_bytes / 2**20
+        mebibytes = self._most_bytes / 2**20
         return TooManyBytes(f"The answer is larger than {mebibytes:g} MiB.", hint="Ask for fewer rows or columns.")
 
     def receipt(self) -> Receipt:
@@ -74,11 +79,12 @@ def _notices(statement: Statement) -> tuple[str, ...]:
 
 
 def start(job: Job, engine: Engine, cancel: Cancel) -> Run:
-    return Run(job, engine.answer(job.question, job.limits, cancel))
+    """A run whose pieces leave as they come: it holds few bytes, however many there are in all."""
+    return Run(job, engine.answer(job.question, job.limits, cancel), inf)
 
 
 def finish(job: Job, engine: Engine, cancel: Cancel) -> Finished:
     """The whole answer at once."""
-    run = start(job, engine, cancel)
+    run = Run(job, engine.answer(job.question, job.limits, cancel), job.answer_bytes)
     body = b"".join(run.pieces())
     return Finished(body, run.receipt())
