@@ -78,5 +78,5 @@ lock: | $(BIN)/python
 	$(PYTHON) -m venv $(LOCK_VENV)
 	$(LOCK_VENV)/bin/python -m pip --disable-pip-version-check install --quiet uv
 	$(LOCK) --group build --output-file requirements/build.lock
-	$(LOCK) pyproject.toml --output-file requirements/run.lock
-	$(LOCK) pyproject.toml --group dev --constraints requirements/run.lock --output-file requirements/dev.lock
+	$(LOCK) pyproject.toml --extra jwt --output-file requirements/run.lock
+	$(LOCK) pyproject.toml --extra jwt --group dev --constraints requirements/run.lock --output-file requirements/dev.lock
