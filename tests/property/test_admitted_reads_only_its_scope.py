@@ -1,8 +1,9 @@
 """Whatever is admitted reads only its scope: asked of the engine's own plan, for queries nobody wrote."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib import resources
+from typing import Any
 
 import duckdb
 import pytest
@@ -40,9 +41,7 @@ SHAPES = dict.fromkeys(STREAMS.values(), SHAPE)
 tables = st.sampled_from([*STREAMS, *STREAMS, *STREAMS, *map(str.upper, STREAMS), *OUTSIDERS])
 columns = st.sampled_from(["t.id", "t.event_message", "cast(t.timestamp as string)", "t.metadata.level"])
 literals = st.sampled_from(["'a'", "null", "cast(1 as string)", "@project"])
-functions = st.sampled_from(
-    ["upper({})", "coalesce({}, 'x')", "concat({}, 'y')", "substr({}, 1, 2)", "getenv({})", "max({})"]
-)
+functions = st.sampled_from(["upper({})", "coalesce({}, 'x')", "concat({}, 'y')", "substr({}, 1, 2)", "getenv({})"])
 
 
 def expressions(queries: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
@@ -119,8 +118,8 @@ def test_the_plan_of_what_is_admitted_scans_only_the_streams_of_its_sub_queries(
     assert set(statement.streams) <= named
     assert named <= {stream for name, stream in STREAMS.items() if name in text.lower()}
     for node in plan(engine, statement):
-        facts = node.get("extra_info", {})
-        assert "SCAN" not in node["name"] or "Table" in facts or "CTE Index" in facts or node["name"] in HARMLESS
+        name, facts = str(node["name"]), node.get("extra_info", {})
+        assert "SCAN" not in name or "Table" in facts or "CTE Index" in facts or name in HARMLESS
         if "Table" in facts:
             assert table_of(facts["Table"]) in named
         assert facts.get("Function", "UNNEST") == "UNNEST"
@@ -129,7 +128,7 @@ def test_the_plan_of_what_is_admitted_scans_only_the_streams_of_its_sub_queries(
 HARMLESS = {"DUMMY_SCAN", "DELIM_SCAN", "COLUMN_DATA_SCAN", "EXPRESSION_SCAN"}
 
 
-def plan(engine: duckdb.DuckDBPyConnection, statement: Statement) -> Iterator[dict[str, "Mapping[str, str]"]]:
+def plan(engine: duckdb.DuckDBPyConnection, statement: Statement) -> Iterator[dict[str, Any]]:
     """Every operator; none when the engine does not take the statement at all."""
     values = {slot.name: VALUES[slot.name] for slot in statement.slots if slot.is_read and slot.parameter is not None}
     if any(slot.parameter is None for slot in statement.slots):
