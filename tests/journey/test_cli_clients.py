@@ -1,0 +1,196 @@
+"""The commands that ask and fill: the same over HTTP and straight on a data folder."""
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from tests.journey.conftest import PRIVATE, PUBLIC, Service, Start
+
+Result = subprocess.CompletedProcess[str]
+
+
+def cordwood(*arguments: str, **env: str) -> Result:
+    command = [sys.executable, "-m", "cordwood", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **env}, check=False)
+
+
+def edge(number: int, **more: object) -> dict[str, object]:
+    return {
+        "id": f"e{number}",
+        "timestamp": f"2026-01-01T00:00:{number % 60:02}Z",
+        "event_message": f"event {number}",
+        "project": "default",
+        "metadata": {"request": {"path": f"/rest/v1/t{number}"}},
+        **more,
+    }
+
+
+def ndjson(file: Path, *events: object) -> Path:
+    file.write_text("".join(json.dumps(event) + "\n" for event in events))
+    return file
+
+
+Ask = Callable[..., Result]
+
+
+@pytest.fixture(params=["over HTTP", "on the folder"])
+def ask(request: pytest.FixtureRequest, start: Start, tmp_path: Path) -> Ask:
+    """Runs a client command against the same data folder, with a service on it or without."""
+    if request.param == "over HTTP":
+        service = start()
+        return lambda *arguments: cordwood(*arguments, "--url", service.url, "--key", PRIVATE)
+    return lambda *arguments: cordwood(*arguments, "--data-dir", str(tmp_path / "data"))
+
+
+def test_a_file_that_was_imported_is_in_the_next_querys_rows(ask: Ask, tmp_path: Path) -> None:
+    imported = ask("import", str(ndjson(tmp_path / "e.ndjson", edge(1), edge(2))), "--stream", "cloudflare.logs.prod")
+    assert (imported.returncode, imported.stderr) == (0, "")
+    assert "2 accepted" in imported.stdout
+    asked = ask("query", "logs.all", "-p", "project=default", "--format", "json")
+    assert [row["id"] for row in json.loads(asked.stdout)["result"]] == ["e2", "e1"]
+
+
+def test_the_same_file_again_stores_nothing_twice(ask: Ask, tmp_path: Path) -> None:
+    without_ids = ({"event_message": "same", "project": "default", "metadata": {}} for _ in range(3))
+    file = ndjson(tmp_path / "e.ndjson", edge(1), *without_ids)
+    assert "4 accepted" in ask("import", str(file), "--stream", "cloudflare.logs.prod").stdout
+    assert "0 accepted, 4 duplicates" in ask("import", str(file), "--stream", "cloudflare.logs.prod").stdout
+
+
+def test_rows_are_printed_as_a_table_csv_or_ndjson(ask: Ask, tmp_path: Path) -> None:
+    ask("import", str(ndjson(tmp_path / "e.ndjson", edge(1), edge(2))), "--stream", "cloudflare.logs.prod")
+    sql = "select id, timestamp, 5 as five from edge_logs order by id"
+    query = ("query", "logs.all", "-p", "project=default", "--sql", sql, "--format")
+    assert ask(*query, "table").stdout.splitlines() == [
+        "id  timestamp                    five",
+        "--  ---------------------------  ----",
+        "e1  2026-01-01T00:00:01.000000Z     5",
+        "e2  2026-01-01T00:00:02.000000Z     5",
+    ]
+    told = list(csv.DictReader(io.StringIO(ask(*query, "csv").stdout)))
+    assert [row["id"] for row in told] == ["e1", "e2"]
+    assert [json.loads(line)["id"] for line in ask(*query, "ndjson").stdout.splitlines()] == ["e1", "e2"]
+
+
+def test_a_query_may_be_read_from_a_file(ask: Ask, tmp_path: Path) -> None:
+    (tmp_path / "q.sql").write_text("select count(*) as n from edge_logs")
+    asked = ask("query", "logs.all", "-p", "project=none", "--sql", f"@{tmp_path / 'q.sql'}", "--format", "json")
+    assert json.loads(asked.stdout) == {"result": [{"n": 0}]}
+
+
+def test_a_query_may_be_written_in_lql(ask: Ask, tmp_path: Path) -> None:
+    ask("import", str(ndjson(tmp_path / "e.ndjson", edge(1), edge(2))), "--stream", "cloudflare.logs.prod")
+    asked = ask("query", "logs.all", "-p", "project=default", "--lql", 'f:edge_logs "event 2" s:id', "--format", "json")
+    assert json.loads(asked.stdout) == {"result": [{"id": "e2"}]}
+
+
+def test_a_refusal_is_told_with_its_place_and_its_hint(ask: Ask) -> None:
+    refused = ask("query", "logs.all", "-p", "project=x", "--sql", "select 1\nfrom edge_lgs")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("cordwood query: line 2, column 6: ")
+    assert "Did you mean edge_logs?" in refused.stderr
+    missing = ask("query", "logs.all")
+    assert "project" in missing.stderr
+    assert missing.returncode == 1
+
+
+def test_a_line_that_cannot_be_an_event_is_told_by_its_number_and_the_rest_is_stored(ask: Ask, tmp_path: Path) -> None:
+    file = ndjson(tmp_path / "e.ndjson", edge(1), [1], edge(3))
+    imported = ask("import", str(file), "--stream", "cloudflare.logs.prod")
+    assert imported.returncode == 1
+    assert "event 2:" in imported.stderr
+    assert "2 accepted, 1 quarantined" in imported.stdout
+
+
+def test_parquet_is_imported_as_it_was_meant(ask: Ask, tmp_path: Path) -> None:
+    file = tmp_path / "e.parquet"
+    duckdb.execute(
+        """copy (select 'p' || i as id, timestamptz '2026-01-01 00:00:00.123456+00' as timestamp, 'default' as project,
+          'm' as event_message, '{"request": {"path": "/rest/' || i || '"}}' as metadata from range(3) t(i))
+        to '"""
+        + str(file)
+        + "' (format parquet)"
+    )
+    for outcome in ("3 accepted", "0 accepted, 3 duplicates"):
+        assert outcome in ask("import", str(file), "--stream", "cloudflare.logs.prod").stdout
+    sql = "select id, timestamp, r.path from edge_logs cross join unnest(metadata) m cross join unnest(m.request) r order by id"
+    asked = ask("query", "logs.all", "-p", "project=default", "--sql", sql, "--format", "json")
+    rows = json.loads(asked.stdout)["result"]
+    assert rows[0] == {"id": "p0", "timestamp": 1767225600123456, "path": "/rest/0"}
+    assert len(rows) == 3
+
+
+def test_an_unknown_stream_or_file_is_refused(ask: Ask, tmp_path: Path) -> None:
+    file = ndjson(tmp_path / "e.ndjson", edge(1))
+    assert "Did you mean postgres.logs?" in ask("import", str(file), "--stream", "postgres.log").stderr
+    gone = ask("import", str(tmp_path / "gone"), "--stream", "postgres.logs")
+    assert (gone.returncode, "cannot be read" in gone.stderr) == (1, True)
+
+
+def test_the_owner_of_the_data_folder_is_found_and_its_key_used(start: Start) -> None:
+    service = start()
+    service.send("cloudflare.logs.prod", [edge(1)])
+    asked = cordwood(
+        "query", "logs.all", "-p", "project=default", "--format", "ndjson", "--data-dir", str(service.data_dir)
+    )
+    assert json.loads(asked.stdout)["id"] == "e1"
+
+
+def test_address_and_key_may_come_from_the_environment(start: Start) -> None:
+    service = start()
+    query = ("query", "logs.all", "-p", "project=default")
+    assert cordwood(*query, CORDWOOD_URL=service.url, CORDWOOD_KEY=PRIVATE).stdout == "no rows\n"
+    assert "may not query" in cordwood(*query, CORDWOOD_URL=service.url, CORDWOOD_KEY=PUBLIC).stderr
+
+
+def test_without_a_service_and_a_folder_nothing_is_made_up(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "cordwood", "query", "logs.all"]
+    asked = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert asked.returncode == 1
+    assert "cordwood serve" in asked.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_cut_answer_says_so(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "few.sql").write_text('/* name = "few"\nmax_rows = 2 */ select x from unnest([1, 2, 3]) as x')
+    service = start("--endpoints", str(tmp_path))
+    asked = cordwood("query", "few", "--url", service.url, "--key", PRIVATE)
+    assert "max_rows=2" in asked.stderr
+
+
+@pytest.fixture
+def stopped(start: Start) -> Service:
+    service = start()
+    service.stop()
+    return service
+
+
+def test_healthcheck_tells_a_ready_service_from_one_that_is_gone(start: Start) -> None:
+    service = start()
+    assert cordwood("healthcheck", "--url", service.url).returncode == 0
+    assert cordwood("healthcheck", "--data-dir", str(service.data_dir)).returncode == 0
+    assert cordwood("healthcheck", CORDWOOD_WEB_PORT=service.url.rpartition(":")[2]).returncode == 0
+    service.stop()
+    gone = cordwood("healthcheck", "--url", service.url)
+    assert (gone.returncode, "No service answers" in gone.stderr) == (1, True)
+
+
+def test_check_compiles_files_without_a_service(tmp_path: Path) -> None:
+    (tmp_path / "a.sql").write_text('/* name = "a" */ select 1 as x')
+    good = cordwood("check", str(tmp_path), "--format", "json")
+    assert [one["name"] for one in json.loads(good.stdout)["endpoints"]] == ["a", "logs.all", "usage.api-counts"]
+    (tmp_path / "b.sql").write_text('/* name = "b" */ select @x')
+    (tmp_path / "c.sql").write_text('/* name = "c" */ selct 1')
+    bad = cordwood("check", str(tmp_path))
+    assert bad.returncode == 1
+    assert "b.sql:1:" in bad.stderr
+    assert "c.sql:1:" in bad.stderr
+    assert "2 broken." in bad.stderr

@@ -1,0 +1,302 @@
+"""Keys that limit: made and ended while a service runs, held to their terms on every call."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import httpx
+import jwt
+import pytest
+
+from tests.journey.conftest import PRIVATE, PUBLIC, Service, Start
+
+SECRET = "a-secret-of-more-than-thirty-two-bytes"
+PUBLIC_ENDPOINT = "0b1e6a52-7f0b-4c5e-9d1a-0e6b5a2f4c03"
+
+
+def keys(*arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "cordwood", "keys", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, **env}, check=False)
+
+
+def made(service: Service, *arguments: str) -> str:
+    """A key made by the command beside the running service."""
+    result = keys("create", *arguments, "--data-dir", str(service.data_dir))
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+def asks(service: Service, key: str | None, endpoint: str = "logs.all", **parameters: str) -> httpx.Response:
+    headers = {"X-API-KEY": key} if key else {}
+    return httpx.get(f"{service.url}/api/endpoints/query/{endpoint}", params=parameters, headers=headers)
+
+
+def sends(service: Service, key: str, stream: str, event: Mapping[str, object]) -> httpx.Response:
+    address = f"{service.url}/api/logs?source_name={stream}"
+    return httpx.post(address, json=dict(event), headers={"X-API-KEY": key})
+
+
+def refused(answer: httpx.Response, status: int = 403) -> str:
+    assert answer.status_code == status, answer.text
+    message: str = answer.json()["error"]["message"]
+    return message
+
+
+def event(project: str, message: str) -> dict[str, object]:
+    return {"event_message": message, "project": project, "metadata": {"request": {"path": "/rest/v1/x"}}}
+
+
+def test_a_new_key_is_alone_on_standard_output_and_its_terms_beside(service: Service) -> None:
+    made_one = keys(
+        *("create", "--scope", "query", "--endpoint", "logs.all", "--pin", "project=acme", "--expires", "90d"),
+        *("--rate", "10/s", "--redact", "always", "--note", "for a dashboard", "--data-dir", str(service.data_dir)),
+    )
+    assert re.fullmatch(r"cw_[\w-]{43}\n", made_one.stdout)
+    told = ("query:endpoint:logs.all", "project=acme", "10/s", "always", "for a dashboard")
+    assert all(one in made_one.stderr for one in told)
+    assert made_one.stdout.strip() not in made_one.stderr
+
+
+def test_a_key_is_in_force_within_a_second_of_being_made_and_of_being_ended(service: Service) -> None:
+    key = made(service, "--scope", "query")
+    time.sleep(1)
+    assert asks(service, key, project="x").status_code == 200
+    (line,) = [line for line in json.loads(listed(service)) if line["last use"] and line["scopes"] == "query"]
+    keys("revoke", str(line["id"]), "--data-dir", str(service.data_dir))
+    time.sleep(1)
+    assert asks(service, key, project="x").status_code == 401
+
+
+def listed(service: Service) -> str:
+    return keys("list", "--format", "json", "--data-dir", str(service.data_dir)).stdout
+
+
+def test_a_listing_never_shows_a_key(service: Service) -> None:
+    key = made(service, "--scope", "ingest", "--note", "listed")
+    table = keys("list", "--data-dir", str(service.data_dir)).stdout
+    assert "listed" in table
+    assert key not in listed(service) + table
+
+
+def test_keys_are_made_without_a_service_and_hold_when_there_is_one(start: Start, tmp_path: Path) -> None:
+    alone = keys("create", "--scope", "query", "--data-dir", str(tmp_path / "data"))
+    assert alone.returncode == 0
+    assert asks(start(), alone.stdout.strip(), project="x").status_code == 200
+
+
+def test_who_names_a_service_needs_a_private_key(service: Service) -> None:
+    with_private = keys("create", "--scope", "query", "--url", service.url, "--key", PRIVATE)
+    assert asks(service, with_private.stdout.strip(), project="x").status_code == 200
+    with_public = keys("create", "--scope", "query", CORDWOOD_URL=service.url, CORDWOOD_KEY=PUBLIC)
+    assert (with_public.returncode, with_public.stdout) == (1, "")
+    assert "needs a private key" in with_public.stderr
+
+
+def test_a_rotated_key_ends_at_once_or_after_its_grace(service: Service) -> None:
+    for grace, status in ((["--grace", "10m"], 200), ([], 401)):
+        old = made(service, "--scope", "query", "--note", f"rotated {status}")
+        (line,) = [line for line in json.loads(listed(service)) if line["note"] == f"rotated {status}"]
+        rotated = keys("rotate", str(line["id"]), *grace, "--data-dir", str(service.data_dir))
+        assert asks(service, rotated.stdout.strip(), project="x").status_code == 200
+        time.sleep(1)
+        assert asks(service, old, project="x").status_code == status
+
+
+def test_a_key_ends_when_it_expires(service: Service) -> None:
+    key = made(service, "--scope", "query", "--expires", "2s")
+    assert asks(service, key, project="x").status_code == 200
+    time.sleep(2.1)
+    assert asks(service, key, project="x").status_code == 401
+
+
+def test_a_scope_reaches_one_endpoint_or_one_stream_and_no_other(service: Service) -> None:
+    key = made(service, "--scope", "query", "--endpoint", "logs.all", "--scope", "ingest:source:postgres.logs")
+    assert asks(service, key, project="x").status_code == 200
+    assert "usage.api-counts" in refused(asks(service, key, "usage.api-counts", project="x", interval="daily"))
+    assert sends(service, key, "postgres.logs", event("x", "y")).status_code == 200
+    assert "gotrue.logs.prod" in refused(sends(service, key, "gotrue.logs.prod", event("x", "y")))
+
+
+def test_a_pinned_parameter_is_the_keys_and_nobody_elses(service: Service) -> None:
+    for project in ("pinned", "other"):
+        service.send("cloudflare.logs.prod", [event(project, f"of {project}")])
+    key = made(service, "--scope", "query", "--endpoint", "logs.all", "--pin", "project=pinned")
+    for parameters in ({}, {"project": "pinned"}):
+        rows = asks(service, key, **parameters).json()["result"]
+        assert [row["event_message"] for row in rows] == ["of pinned"]
+    message = refused(asks(service, key, project="other"))
+    assert "project" in message
+    assert "'other'" in message
+    assert refused(asks(service, key, project=""))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select event_message from edge_logs",
+        "select event_message from edge_logs where 1 = 1 or @project = 'other'",
+        "select event_message from (select * from edge_logs) union all select event_message from edge_logs",
+        "with other as (select * from edge_logs) select event_message from other",
+    ],
+)
+def test_a_sandbox_query_cannot_reach_past_a_pin(service: Service, sql: str) -> None:
+    for project in ("held", "foreign"):
+        service.send("cloudflare.logs.prod", [event(project, f"of {project}")])
+    key = made(service, "--scope", "query", "--pin", "project=held")
+    told = {row["event_message"] for row in asks(service, key, sql=sql).json()["result"]}
+    assert told == {"of held"}
+    body = {"sql": sql, "project": "foreign"}
+    answer = httpx.post(f"{service.url}/api/endpoints/query/logs.all", json=body, headers={"X-API-KEY": key})
+    assert refused(answer)
+
+
+def test_a_kept_answer_is_never_another_pins(service: Service) -> None:
+    for project in ("one", "two"):
+        service.send("cloudflare.logs.prod", [event(project, "x")] * (1 if project == "one" else 2))
+    counted = {
+        project: asks(
+            service,
+            made(service, "--scope", "query", "--pin", f"project=^https://{project}/"),
+            "usage.api-counts",
+            interval="daily",
+        )
+        for project in ("one", "two")
+    }
+    assert [answer.json()["result"][0]["total_rest_requests"] for answer in counted.values()] == [1, 2]
+
+
+def test_a_pattern_that_is_open_at_an_end_is_warned_of(service: Service) -> None:
+    warned = keys("create", "--scope", "query", "--pin", "project=acme", "--data-dir", str(service.data_dir))
+    assert "Warning: project is a pattern in usage.api-counts" in warned.stderr
+    anchored = keys(
+        "create", "--scope", "query", "--pin", "project=^https://acme$", "--data-dir", str(service.data_dir)
+    )
+    assert "Warning" not in anchored.stderr
+
+
+def test_a_pinned_ingest_key_stamps_its_events_and_refuses_those_of_others(service: Service) -> None:
+    key = made(service, "--scope", "ingest", "--pin", "project=stamped")
+    unstamped = {"event_message": "unstamped", "metadata": {}}
+    assert sends(service, key, "cloudflare.logs.prod", unstamped).json()["accepted"] == 1
+    claimed = sends(service, key, "cloudflare.logs.prod", event("other-project", "claimed"))
+    assert claimed.json()["quarantined"] == 1 if claimed.status_code == 200 else claimed.status_code in (400, 403)
+    assert [row["event_message"] for row in service.rows("logs.all", project="stamped")] == ["unstamped"]
+    assert service.rows("logs.all", project="other-project") == []
+
+
+def test_a_rate_is_told_and_held(service: Service) -> None:
+    key = made(service, "--scope", "query", "--rate", "2/m")
+    statuses = [asks(service, key, project="x").status_code for _ in range(5)]
+    assert statuses[0] == 200
+    assert statuses[-1] == 429
+    assert int(asks(service, key, project="x").headers["retry-after"]) >= 1
+
+
+def test_a_public_endpoint_answers_without_a_key_by_its_uuid_alone(start: Start, tmp_path: Path) -> None:
+    text = f'/* name = "open"\nid = "{PUBLIC_ENDPOINT}"\nauth = false */ select 1 as x'
+    (tmp_path / "open.sql").write_text(text)
+    service = start("--endpoints", str(tmp_path))
+    assert asks(service, None, PUBLIC_ENDPOINT).json() == {"result": [{"x": 1}]}
+    assert asks(service, "cw_wrong", PUBLIC_ENDPOINT).status_code == 200
+    assert asks(service, PUBLIC, PUBLIC_ENDPOINT).status_code == 200
+    assert asks(service, None, "open").status_code == 401
+
+
+def token(secret: str = SECRET, **claims: object) -> str:
+    return jwt.encode({"exp": int(time.time()) + 60, **claims}, secret, algorithm="HS256")
+
+
+def test_a_signed_key_needs_no_store(start: Start) -> None:
+    service = start(env={"CORDWOOD_KEYS_JWT_SECRET": SECRET, "CORDWOOD_KEYS_JWT_AUDIENCE": "cordwood"})
+    service.send("cloudflare.logs.prod", [event("signed", "of signed")])
+    right = token(scope="query", aud="cordwood", endpoints=["logs.all"], pins={"project": "signed"})
+    bearer = {"Authorization": f"Bearer {right}"}
+    answer = httpx.get(f"{service.url}/api/endpoints/query/logs.all", headers=bearer)
+    assert [row["event_message"] for row in answer.json()["result"]] == ["of signed"]
+    assert refused(asks(service, right, project="other"))
+    assert refused(asks(service, right, "usage.api-counts", interval="daily"))
+    for wrong in (
+        token("another-secret-of-more-than-thirty-two", scope="query", aud="cordwood"),
+        token(scope="query", aud="another"),
+        token(scope="query", aud="cordwood", exp=int(time.time()) - 60),
+        token(scope="query", aud="cordwood", nbf=int(time.time()) + 60),
+    ):
+        assert refused(asks(service, wrong, project="signed"), 401)
+        assert wrong not in service.output.read_text()
+
+
+def test_over_http_a_key_has_the_shape_that_clients_know(service: Service) -> None:
+    asked = {
+        "description": "d",
+        "scopes": "query ingest",
+        "token": "mine",
+        "pins": {"project": "p"},
+        "expires_in": "1h",
+    }
+    created = service.client.post("/api/access-tokens", json=asked)
+    assert created.status_code == 201
+    told = created.json()
+    assert told["token"].startswith("cw_")
+    assert (told["description"], told["scopes"], told["pins"]) == ("d", "ingest query", {"project": "p"})
+    listing = service.client.get("/api/access-tokens").json()
+    (line,) = [line for line in listing if line["id"] == told["id"]]
+    assert line["token"] is None
+    assert set(line) >= {"id", "token", "scopes", "description", "inserted_at"}
+    assert service.client.delete(f"/api/access-tokens/{told['token']}").status_code == 204
+    assert service.client.delete(f"/api/access-tokens/{told['id']}").status_code == 404
+
+
+def test_a_key_that_says_nothing_is_public(service: Service) -> None:
+    assert service.client.post("/api/access-tokens", json={}).json()["scopes"] == "public"
+    assert service.client.post("/api/access-tokens").json()["scopes"] == "public"
+
+
+@pytest.mark.parametrize(
+    ("body", "errors"),
+    [
+        ({"scopes": "admin"}, {"scopes": ["contains unrecognized scope"]}),
+        ({"scopes": "query:endpoint:gone"}, {"scopes": ["names an unknown endpoint"]}),
+        ({"expires_in": "soon"}, {"expires_in": ["is invalid"]}),
+        ({"rate": "fast"}, {"rate": ["is invalid"]}),
+    ],
+)
+def test_terms_that_cannot_be_meant_are_422_and_name_the_field(
+    service: Service, body: dict[str, object], errors: dict[str, list[str]]
+) -> None:
+    answer = service.client.post("/api/access-tokens", json=body)
+    assert (answer.status_code, answer.json()["errors"]) == (422, errors)
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", ""), ("POST", ""), ("DELETE", "/1"), ("POST", "/1/rotate")])
+@pytest.mark.parametrize(("key", "status"), [(None, 401), ("cw_wrong", 401), (PUBLIC, 403)])
+def test_keys_are_for_who_has_a_private_one(
+    service: Service, method: str, path: str, key: str | None, status: int
+) -> None:
+    headers = {"X-API-KEY": key} if key else {}
+    assert httpx.request(method, f"{service.url}/api/access-tokens{path}", headers=headers).status_code == status
+
+
+def test_every_refusal_and_every_change_of_keys_is_a_line_of_the_audit_without_a_secret(start: Start) -> None:
+    service = start()
+    key = made(service, "--scope", "query", "--pin", "project=mine")
+    asks(service, None)
+    asks(service, "cw_wrong_and_secret")
+    asks(service, key, project="other")
+    asks(service, PUBLIC, project="x")
+    rotated = keys("rotate", "1", "--data-dir", str(service.data_dir)).stdout.strip()
+    keys("revoke", "2", "--data-dir", str(service.data_dir))
+    told = service.stop_and_read()
+    lines = [json.loads(line) for line in told.splitlines() if '"event":"audit"' in line]
+    codes = [line["subject"].partition(":")[0] for line in lines if line["action"] == "refused"]
+    assert codes == ["request.no-key", "request.bad-key", "request.forbidden", "request.forbidden"]
+    assert [line["action"] for line in lines if line["action"] != "refused"] == [
+        "key.created",
+        "key.rotated",
+        "key.revoked",
+    ]
+    assert not any(secret in told for secret in (key, rotated, "cw_wrong_and_secret", PUBLIC, PRIVATE))
