@@ -11,6 +11,8 @@ from cordwood.sql.admit import admit
 from cordwood.sql.emit import cap, emit
 from cordwood.sql.parse import parse
 from cordwood.sql.program import Program, in_file, parse_endpoint, with_places
+from cordwood.sql.redaction.leaves import redact_leaves
+from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.resolve.entry import resolve_alone, resolve_saved, resolve_visiting, try_all
 from cordwood.sql.stages import Parsed, Resolved, Statement
 from cordwood.sql.target import Target
@@ -33,23 +35,45 @@ def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) ->
     return program
 
 
-def compile_saved(program: Program, target: Target, shapes: Shapes) -> Statement:
+def compile_saved(program: Program, target: Target, shapes: Shapes, redaction: Redaction | None = None) -> Statement:
     """The endpoint's own query; a fault is told with its place in the endpoint's SQL."""
+    shown = _shown(shapes, redaction)
+
+    def compiled(program: Program) -> Statement:
+        return _emitted(_hidden(resolve_saved(program, target, shown), redaction, shown), program, target)
+
     try:
-        return _bounded(lambda: _emitted(resolve_saved(program, target, shapes), program, target))
+        return _bounded(lambda: compiled(program))
     except QueryFault:
-        told = with_places(program)
-        return _bounded(lambda: _emitted(resolve_saved(told, target, shapes), told, target))
+        return _bounded(lambda: compiled(with_places(program)))
 
 
-def compile_sandbox(program: Program, text: str, target: Target, shapes: Shapes) -> Statement:
+def compile_sandbox(
+    program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
+) -> Statement:
     """A caller's query over the endpoint's sub-queries and nothing else."""
-    return compile_visiting(program, lambda: parse(text), target, shapes)
+    return compile_visiting(program, lambda: parse(text), target, shapes, redaction)
 
 
-def compile_visiting(program: Program, read: Callable[[], Parsed], target: Target, shapes: Shapes) -> Statement:
+def compile_visiting(
+    program: Program, read: Callable[[], Parsed], target: Target, shapes: Shapes, redaction: Redaction | None = None
+) -> Statement:
     """A caller's query in whatever language `read` reads; its tree is admitted and resolved like any other."""
-    return _bounded(lambda: _emitted(resolve_visiting(program, admit(read()), target, shapes), program, target))
+    shown = _shown(shapes, redaction)
+
+    def compiled() -> Statement:
+        resolved = resolve_visiting(program, admit(read()), target, shown)
+        return _emitted(_hidden(resolved, redaction, shown), program, target)
+
+    return _bounded(compiled)
+
+
+def _shown(shapes: Shapes, redaction: Redaction | None) -> Shapes:
+    return redaction.shown(shapes) if redaction else shapes
+
+
+def _hidden(resolved: Resolved, redaction: Redaction | None, shapes: Shapes) -> Resolved:
+    return redact_leaves(resolved, redaction, shapes) if redaction else resolved
 
 
 def compile_alone(text: str, target: Target) -> Statement:

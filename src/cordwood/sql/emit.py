@@ -34,6 +34,8 @@ def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]
         unseen_paths=resolved.unseen_paths,
         column_names=tuple(item.alias_or_name for item in projections),
         column_types=tuple(datatype_of(item) for item in typed),
+        redaction=resolved.redaction,
+        hidden=resolved.hidden,
     )
 
 

@@ -18,6 +18,8 @@ spell past `admit`; make and read them with the functions below)
     ARRAY<VARIANT>: an object is an array of itself, an array its elements; NULL, missing and scalars
     are the empty array. `only_arrays` when nothing but arrays has been seen there.
     `is_record(value)`: BOOL, never NULL: whether an event's value is an object.
+    `$redacted_text(text, mode)`, `$redacted_event(value, mode)`: the same with what is personal hidden in it,
+    `$redacted_secret(value, mode)`: with all of it hidden when it is text (see sql/redaction/leaves).
 
 Relations (FROM and JOIN)
     `exp.Table` of a stream: one identifier, `StreamTable.table`; always with an alias; its
@@ -56,6 +58,9 @@ EVENT_PATH: Final = "$event_path"
 EVENT_ELEMENTS: Final = "$event_elements"
 EVENT_ARRAY_ELEMENTS: Final = "$event_array_elements"
 IS_RECORD: Final = "$is_record"
+REDACTED_TEXT: Final = "$redacted_text"
+REDACTED_EVENT: Final = "$redacted_event"
+REDACTED_SECRET: Final = "$redacted_secret"
 
 
 def typed(node: exp.Expr, type_: exp.DType) -> exp.Expr:

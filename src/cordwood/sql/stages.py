@@ -7,6 +7,7 @@ from sqlglot import exp
 
 from cordwood.model.datatype import Datatype
 from cordwood.model.parameter import Parameter
+from cordwood.model.redaction import RedactMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +29,19 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """Every name is a column, a path of an event, or a typed slot; every expression has a type."""
+    """Every name is a column, a path of an event, or a typed slot; every expression has a type.
+
+    With `redaction`, nothing reads a text of an event as it is but the answer: its columns `hidden` are still raw,
+    and the engine must redact them on the way out.
+    """
 
     tree: exp.Expr
     text: str
     sub_queries: tuple[str, ...] = ()
     unseen_paths: tuple[str, ...] = ()
     streams: tuple[str, ...] = ()
+    redaction: RedactMode | None = None
+    hidden: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,8 @@ class Statement:
     column_names: tuple[str, ...] = ()
     column_types: tuple[Datatype | None, ...] = ()
     notices: tuple[str, ...] = ()
+    redaction: RedactMode | None = None
+    hidden: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from duckdb.sqltypes import DuckDBPyType
 
 from cordwood.engines.duckdb.datatypes import cell_reader, datatype_of, rendered
 from cordwood.engines.duckdb.faults import duckdb_faults
+from cordwood.engines.duckdb.redaction import hidden_cells
 from cordwood.engines.duckdb.storage import Storage
 from cordwood.engines.duckdb.watch import Watch
 from cordwood.engines.engine import AnswerLimits, Cancel
@@ -39,7 +40,7 @@ class Answering:
             cancel.on_pull(run.pull)
             with run.stoppable():
                 types = self._types(cursor, question)
-                cursor.execute(_rendering(question.statement.sql, types, limits.max_rows + 1), dict(question.values))
+                cursor.execute(_rendering(question.statement, types, limits.max_rows + 1), dict(question.values))
             rows = Rows(_columns(question.statement, types), ())
             batches = run.batches(types, rows)
             first = next(batches, [])
@@ -130,10 +131,15 @@ def _columns(statement: Statement, types: Types) -> tuple[Column, ...]:
     )
 
 
-def _rendering(sql: str, types: Types, limit: int) -> str:
+def _rendering(statement: Statement, types: Types, limit: int) -> str:
     names = [f"c{place}" for place in range(len(types))]
-    cells = ", ".join(rendered(name, found) for name, found in zip(names, types, strict=True))
-    return f"SELECT {cells} FROM ({sql}) AS answer({', '.join(names)}) LIMIT {limit}"  # noqa: S608 - a compiled statement
+    cells = [rendered(name, found) for name, found in zip(names, types, strict=True)]
+    source = f"({statement.sql}) AS answer({', '.join(names)})"
+    if statement.redaction is not None and statement.hidden:
+        hiding, instead = hidden_cells(statement.redaction, {place: types[place] for place in statement.hidden})
+        source = f"(SELECT *, {hiding} FROM {source} LIMIT {limit})"  # noqa: S608 - a compiled statement
+        cells = [instead.get(place, cell) for place, cell in enumerate(cells)]
+    return f"SELECT {', '.join(cells)} FROM {source} LIMIT {limit}"  # noqa: S608 - a compiled statement
 
 
 def _cells(fetched: Sequence[tuple[object, ...]], types: Types) -> list[Row]:

@@ -8,10 +8,12 @@ import duckdb
 
 from cordwood.engines.duckdb.answers import Answering
 from cordwood.engines.duckdb.faults import duckdb_faults
+from cordwood.engines.duckdb.redaction import macros
 from cordwood.engines.duckdb.session import Session
 from cordwood.engines.duckdb.storage import Storage
 from cordwood.engines.engine import AnswerLimits, Appended, Cancel, StreamFacts
 from cordwood.model.event import Batch
+from cordwood.model.redaction import RedactionRules
 from cordwood.model.rows import Rows
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
@@ -35,10 +37,13 @@ class DuckDBEngine:
         threads: int = 2,
         clock_us: Callable[[], int] = now_us,
         tell: Callable[[str], None] = lambda _: None,
+        redaction: RedactionRules = RedactionRules(),
+        redaction_key: str = "",
     ) -> None:
         self.target = target
         folder.mkdir(parents=True, exist_ok=True)
-        self._session = Session(folder, memory_bytes=memory_bytes, threads=threads)
+        hiding = macros(redaction, redaction_key)
+        self._session = Session(folder, memory_bytes=memory_bytes, threads=threads, macros=hiding)
         with duckdb_faults():
             self._storage = Storage(self._session, folder, clock_us, tell)
         self._storage.start(workers=min(threads, 2))

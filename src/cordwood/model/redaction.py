@@ -1,0 +1,43 @@
+"""What is taken out of the texts of events before a caller's query sees them."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Detector(StrEnum):
+    """What can be looked for in a text."""
+
+    IP = "ip"
+    EMAIL = "email"
+    TOKEN = "token"
+    SECRET = "secret"
+    CARD = "card"
+    PHONE = "phone"
+
+
+class RedactMode(StrEnum):
+    """What stands where something was found: one word, a keyed digest of it, or the network of an address."""
+
+    REPLACE = "replace"
+    HASH = "hash"
+    TRUNCATE = "truncate"
+
+
+# Telephone numbers look like too many other numbers to be taken out unasked.
+DEFAULT_DETECTORS = tuple(detector for detector in Detector if detector is not Detector.PHONE)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPattern:
+    """A regular expression (RE2) of the operator's own."""
+
+    name: str
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class RedactionRules:
+    """What the service looks for; the same for every endpoint of one process."""
+
+    detectors: tuple[Detector, ...] = DEFAULT_DETECTORS
+    patterns: tuple[NamedPattern, ...] = ()

@@ -1,0 +1,66 @@
+"""The looks through a text, and the hint that spares them, that a set of rules comes to."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import Final
+
+from cordwood.model.redaction import Detector, RedactionRules
+from cordwood.sql.redaction.patterns import HINTS, PASSES, SECRET_NAME, Nature, Pass
+
+_FLAGS: Final = "(?is)"
+_GROUP: Final = re.compile(r"(?<!\\)\((?!\?)")
+_SECRET_NAME: Final = re.compile(SECRET_NAME, re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One pattern with the numbers of its groups that stay."""
+
+    pattern: str
+    keeps: tuple[int, ...]
+    befores: tuple[int, ...]
+    nature: Nature
+
+
+@dataclass(frozen=True)
+class Look:
+    """What is looked for in a text: the operator's own patterns first, then the stages that ship."""
+
+    rules: RedactionRules
+
+    @cached_property
+    def own(self) -> tuple[Stage, ...]:
+        """An operator's pattern minds case, and sees the text as it is, not as JSON writes it."""
+        return tuple(Stage(f"(?s:{named.pattern})", (), (), Nature.PLAIN) for named in self.rules.patterns)
+
+    @cached_property
+    def stages(self) -> tuple[Stage, ...]:
+        wanted = [one for one in PASSES if self._wants(one.detector)]
+        return tuple(_joined(tuple(passes)) for _, passes in groupby(wanted, key=lambda one: one.stage))
+
+    @cached_property
+    def hint(self) -> str:
+        """Found in every text in which anything is."""
+        shipped = "|".join(f"(?i:{hint})" for detector, hint in HINTS.items() if self._wants(detector))
+        return "|".join((shipped, *(stage.pattern for stage in self.own)))
+
+    def is_secret_name(self, name: str) -> bool:
+        """Whether a field of this name holds a secret, whatever that looks like."""
+        return Detector.SECRET in self.rules.detectors and _SECRET_NAME.search(name) is not None
+
+    def _wants(self, detector: Detector | None) -> bool:
+        return detector is None or detector in self.rules.detectors
+
+
+def _joined(passes: Sequence[Pass]) -> Stage:
+    keeps: tuple[int, ...] = ()
+    befores: tuple[int, ...] = ()
+    groups = 0
+    for one in passes:
+        keeps += tuple(groups + number for number in one.keeps)
+        befores += tuple(groups + number for number in one.befores)
+        groups += len(_GROUP.findall(one.pattern))
+    return Stage(_FLAGS + "|".join(one.pattern for one in passes), keeps, befores, passes[0].nature)

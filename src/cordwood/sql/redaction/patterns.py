@@ -1,0 +1,227 @@
+"""The forms of what is redacted, and of what only looks like it, as RE2 text: data, in the order of their passes.
+
+RE2 cannot look around. A form that must stay is therefore found as a whole, by a group of its own, before
+anything inside it can be: `Chrome/113.0.0.0` is one find, and no address is looked for in it. What stands before
+a value and tells it is a group too, and stays. Every pattern ignores case and reads the same on each engine.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from cordwood.model.redaction import Detector
+
+
+class Nature(StrEnum):
+    """What more is known of the values that a pass finds."""
+
+    PLAIN = "plain"
+    MAIL = "mail"
+    ADDRESS = "address"
+    CARD = "card"
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A look through a text: what is found stays where a group of `keeps` holds it or one of `befores` does.
+
+    The rest is the value. Passes of one `stage` are one look, the first that matches at a place wins it.
+    """
+
+    stage: int
+    name: str
+    detector: Detector | None
+    pattern: str
+    keeps: tuple[int, ...] = ()
+    befores: tuple[int, ...] = ()
+    nature: Nature = Nature.PLAIN
+
+
+# White space, also as JSON and URLs write it.
+_SPACE: Final = r"(?:\s|\\+[nrt]|%20|\+)"
+# The escapes of JSON and of URLs end in letters and digits that belong to no word: `\n10.0.0.1`, `%3D10.0.0.1`.
+_ESCAPE: Final = r"(?:\\+(?:[nrtbf]|u[0-9a-f]{4}|x[0-9a-f][0-9a-f])|%(?:25)*[0-9a-f][0-9a-f])"
+_START: Final = rf"{_ESCAPE}|_|\b"
+_END: Final = r"(?:\b|_|[a-z])"
+
+# A letter, digit, dot, colon or @ that no encoder escapes: whoever wrote it so wanted to hide it.
+_NEEDLESS: Final = r"\\+u00(?:2[de]|3[0-9a]|4[0-9a-f]|5[0-9acf]|6[1-9a-f]|7[0-9a])"
+_RUN: Final = r"[a-z0-9_.:@%+-]*"
+
+_OCTET: Final = r"0*(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_ADDRESS4: Final = rf"{_OCTET}\.{_OCTET}\.{_OCTET}\.{_OCTET}"
+_FOUR_PARTS: Final = r"[0-9]+\.[0-9]+\.[0-9]+\.[0-9]+"
+# A digit or a dot that a URL had no need to encode.
+_DIGIT: Final = r"(?:[0-9]|%(?:25)*3[0-9])"
+_DOT: Final = r"(?:\.|%(?:25)*2e)"
+_PERCENT4: Final = rf"[0-9.]*(?:%(?:25)*3[0-9]{_DIGIT}*|%(?:25)*2e{_DIGIT}+)(?:{_DOT}{_DIGIT}+)+"
+
+# Words before an address, or before the slash before it, that name no product.
+_PLACES: Final = (
+    "(?:ip|ipv4|addr|address|hosts?|from|to|src|dst|source|dest|clients?|peer|tcp|udp|inet|inside|outside|remote"
+    "|local|servers?|proxy|gateway|network|subnet|node|upstream|backend|origin|users?|route|block|lookup|via|by|at|on)"
+)
+_OPENING: Final = r"(?:^|[\s\"'(;,|\[=])"
+_PRODUCT: Final = rf"(?:{_OPENING}|{_ESCAPE})[a-z][a-z0-9_+-]*/v?{_FOUR_PARTS}"
+_VERSION: Final = rf"\b(?:v|ver|version|release|rev|build)[ ._=:-]?{_FOUR_PARTS}"
+_FIVE_PARTS: Final = rf"(?:{_START})[0-9]+(?:\.[0-9]+){{4,}}"
+
+_GROUP: Final = "[0-9a-f]+"
+_COLON: Final = r"(?::|%(?:25)*3a)"
+_ZONE: Final = r"(?:%(?:25)?[a-z][0-9a-z._-]*)?"
+_TAIL6: Final = rf"(?:{_FOUR_PARTS}|{_GROUP})"
+# Two groups and more beside the `::`, or all eight, or one of the fourth version inside.
+_LONG6: Final = (
+    rf"{_GROUP}{_COLON}(?:{_GROUP}{_COLON})+{_COLON}(?:{_GROUP}{_COLON})*{_TAIL6}{_ZONE}"
+    rf"|{_GROUP}{_COLON}{_COLON}(?:{_GROUP}{_COLON})+{_TAIL6}{_ZONE}"
+    rf"|(?:{_GROUP}{_COLON}){{6}}(?:{_FOUR_PARTS}|{_GROUP}{_COLON}{_GROUP}){_ZONE}"
+    rf"|{_GROUP}{_COLON}{_COLON}(?:{_GROUP}{_COLON})*{_FOUR_PARTS}"
+)
+# `a::b` and `a::` are also code; an address has a digit or a prefix of its own, and ends with its last group.
+_FULL_GROUP: Final = (
+    "(?:[0-9][0-9a-f]{3}|[0-9a-f][0-9][0-9a-f]{2}|[0-9a-f]{2}[0-9][0-9a-f]|[0-9a-f]{3}[0-9]|f[cd][a-f]{2}|fe[ab][a-f])"
+)
+_SHORT6: Final = (
+    rf"{_GROUP}{_COLON}{_COLON}{_GROUP}{_ZONE}(?:\b|_)"
+    rf"|(?:{_GROUP}(?:{_COLON}{_GROUP})+|{_FULL_GROUP}){_COLON}{_COLON}(?:\B|_|%)"
+)
+_LEADING6: Final = rf"{_COLON}{_COLON}(?:(?:{_GROUP}{_COLON})+{_TAIL6}|{_FOUR_PARTS}){_ZONE}"
+_LOOPBACK6: Final = rf"{_COLON}{_COLON}{_GROUP}{_ZONE}(?:\b|_)"
+_WORD_GROUP: Final = "(?:[a-e][a-f]*|f[a-f]?[a-f]?|f[abf][a-f]+|fe[c-f][a-f]+)"
+_CODE: Final = rf"\b{_WORD_GROUP}::{_WORD_GROUP}\b|\B::[a-f]+\b"
+_HARDWARE: Final = r"\b[0-9a-f][0-9a-f](?::[0-9a-f][0-9a-f]){5,}\b"
+
+_KEY_WORD: Final = (
+    r"(?:passw(?:or)?d|passphrase|pwd|secret|api[_-]?key|(?:access|refresh|auth|id|session)[_-]?token"
+    r"|(?:private|secret|access)[_-]?key|authorization|credentials?|amz-signature)"
+)
+_ASSIGN: Final = rf"{_SPACE}*(?:=>?|:|%(?:25)*3[ad]){_SPACE}*"
+_SCHEME: Final = rf"(?:(?:bearer|basic|token|digest){_SPACE}+)?"
+# Words that follow "bearer" and "basic" where people talk of them.
+_TALK: Final = (
+    rf"\b(?:bearer|basic){_SPACE}+(?:auth[a-z]*|tokens?|realm|scheme|header|error|is|was|and|or|for|of|not|missing"
+    r"|required|invalid|format|must|from|with|type|plan|tier)\b"
+)
+_STARTS: Final = (
+    r"(?:sb_secret_|sb_publishable_|sbp_|sk-|[spr]k_live_|[spr]k_test_|whsec_|gh[opsur]_|github_pat_|glpat-"
+    r"|xox[abeoprs]-|akia|asia|aiza|ya29\.|npm_|pypi-|hf_|sg\.|dop_v1_|shpat_)"
+)
+
+# RE2 and Python agree on ASCII classes only; whatever is not ASCII counts as a letter of a name.
+_LETTER: Final = "a-z0-9\u0080-\U0010ffff"
+_LOCAL_PART: Final = rf"(?:[{_LETTER}._+~-]|%(?:25)*(?:2[bde]|5f))+"
+_MAIL: Final = rf"{_LOCAL_PART}(?:@|%(?:25)*40)[{_LETTER}-]+(?:{_DOT}[{_LETTER}-]+)+"
+
+_GAP: Final = r"(?:[ +-]|%20)"
+# Cards begin with 2 to 6; what begins with 1 is as long a number of microseconds.
+_CARD: Final = (
+    rf"[2-6][0-9]{{12,18}}|[2-6][0-9]{{3}}{_GAP}[0-9]{{4}}{_GAP}[0-9]{{4}}{_GAP}[0-9]{{1,4}}(?:{_GAP}[0-9]{{1,3}})?"
+    rf"|3[0-9]{{3}}{_GAP}[0-9]{{6}}{_GAP}[0-9]{{4,5}}"
+)
+_NO_CARD: Final = (
+    r"[0-9]+\.[0-9]{13,}|\"\s*:\s*-?[0-9]{13,}|\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"
+)
+
+PASSES: Final[tuple[Pass, ...]] = (
+    Pass(0, "needless escapes", None, rf"{_RUN}(?:{_NEEDLESS}{_RUN})+"),
+    Pass(
+        0,
+        "private keys",
+        Detector.SECRET,
+        r"-----BEGIN [a-z ]*PRIVATE KEY-----[a-z0-9+/=\s\\:,.-]*",
+    ),
+    Pass(
+        1,
+        "cards",
+        Detector.CARD,
+        rf"({_NO_CARD})|({_START})({_CARD})\b",
+        keeps=(1,),
+        befores=(2,),
+        nature=Nature.CARD,
+    ),
+    Pass(
+        2,
+        "named secrets",
+        Detector.SECRET,
+        rf"({_KEY_WORD}(?:\"\s*:\s*|{_ASSIGN})\")[^\"\\,:}}\]\s](?:[^\"\\]|\\.)*"
+        rf"|({_KEY_WORD}\\\"\s*:\s*\\\")(?:[^\"\\]|\\\\(?:\\[\"\\]|[^\"\\]))+"
+        rf"|({_KEY_WORD}\\*'?{_ASSIGN}\\*')[^'\"\\]+"
+        rf"|({_KEY_WORD}(?:\\+\")?{_ASSIGN}(?:\\+\")?{_SCHEME}|token(?:=|%(?:25)*3d))[^\s\"'&,;<>()\[\]{{}}\\|]+",
+        befores=(1, 2, 3, 4),
+    ),
+    Pass(
+        3,
+        "bearers",
+        Detector.TOKEN,
+        rf"({_TALK})|(bearer{_SPACE}+|bearer:{_SPACE}*|\bbasic{_SPACE}+)(?:[a-z0-9._~+/=-]{{6,}}|[a-z0-9._~+/=-]+=)",
+        keeps=(1,),
+        befores=(2,),
+    ),
+    Pass(
+        3,
+        "web tokens",
+        Detector.TOKEN,
+        rf"({_START})eyj[a-z0-9_-]{{8,}}(?:\.[a-z0-9_-]*)*",
+        befores=(1,),
+    ),
+    Pass(
+        3,
+        "known keys",
+        Detector.SECRET,
+        rf"({_START}){_STARTS}[a-z0-9_./+=-]{{8,}}",
+        befores=(1,),
+    ),
+    Pass(
+        3,
+        "URLs that log in",
+        Detector.SECRET,
+        r"(://)[^\s/@\"'\\]*:[^\s/@\"'\\]*@[^\s/\"'\\:]+",
+        befores=(1,),
+    ),
+    Pass(4, "mail addresses", Detector.EMAIL, rf"({_ESCAPE}?){_MAIL}", befores=(1,), nature=Nature.MAIL),
+    Pass(
+        5,
+        "v6 addresses",
+        Detector.IP,
+        rf"({_HARDWARE})|({_START})(?:{_LONG6})|(\B|_|{_ESCAPE}){_LEADING6}"
+        rf"|({_CODE})|({_START})(?:{_SHORT6})|(\B|_|{_ESCAPE}){_LOOPBACK6}",
+        keeps=(1, 4),
+        befores=(2, 3, 5, 6),
+        nature=Nature.ADDRESS,
+    ),
+    Pass(
+        6,
+        "v4 addresses",
+        Detector.IP,
+        rf"({_FIVE_PARTS})|((?:{_OPENING}?\b{_PLACES}/?)|{_START})(?:{_ADDRESS4}{_END}|{_PERCENT4})"
+        rf"|({_PRODUCT}|{_VERSION})",
+        keeps=(1, 3),
+        befores=(2,),
+        nature=Nature.ADDRESS,
+    ),
+    Pass(
+        7,
+        "phones",
+        Detector.PHONE,
+        r"(\+|%(?:25)*2b|\\+u002b)[1-9][0-9](?:[ ().-]?[ ().-]?[0-9]){5,13}\b",
+        befores=(1,),
+    ),
+)
+
+# What every text in which a detector finds anything has in it: quicker to look for than the thing itself.
+HINTS: Final[dict[Detector | None, str]] = {
+    None: r"\\u00[2-7]",
+    Detector.IP: r"[0-9]\.[0-9]+\.[0-9]|%(?:25)*(?:2e|3[0-9a])|::|(?:[0-9a-f]+:){6}",
+    Detector.EMAIL: r"@|%(?:25)*40",
+    Detector.TOKEN: r"bearer|basic|eyj",
+    Detector.SECRET: (
+        r"passw|pwd|passphrase|secret|key|token|authorization|credential|amz-signature|://[^\s/@\"'\\]*:[^\s/@\"'\\]*@"
+        r"|sb_publ|sbp_|sk-|[spr]k_live_|[spr]k_test_|whsec_|gh[opsur]_|github_pat_|glpat-|xox[abeoprs]-|akia|asia|aiza"
+        r"|ya29\.|npm_|pypi-|hf_|sg\.|dop_v1_|shpat_"
+    ),
+    Detector.CARD: rf"[0-9]{{13}}|[0-9]{{4}}{_GAP}[0-9]{{4}}",
+    Detector.PHONE: r"(?:\+|%(?:25)*2b|\\+u002b)[1-9]",
+}
+
+# A field of this name holds a secret, whatever the secret looks like.
+SECRET_NAME: Final = rf"(?is)^.*{_KEY_WORD}$"
