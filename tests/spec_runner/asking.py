@@ -5,6 +5,7 @@ from uuid import NAMESPACE_DNS, uuid5
 
 from cordwood.engines.engine import Engine
 from cordwood.lql.compile import compile_lql, explain_lql
+from cordwood.lql.patterns import check_patterns
 from cordwood.model.datatype import Kind
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.parameter import Parameter
@@ -26,7 +27,8 @@ def compiled(case: Case, engine: Engine) -> Statement:
     if sandbox is not None:
         return compile_sandbox(program, sandbox, target, shapes)
     if lql is not None:
-        return compile_lql(program, lql, target, shapes, engine.is_regex)
+        check_patterns(lql, engine.is_regex)
+        return compile_lql(program, lql, target, shapes)
     return compile_saved(program, target, shapes)
 
 

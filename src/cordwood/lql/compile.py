@@ -3,15 +3,14 @@
 `compile_lql` is the sibling of `sql.compile.compile_sandbox`; whatever is refused is told at its place in the LQL.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
 from sqlglot import exp
 
 from cordwood.errors import QuerySyntax, UnknownName
 from cordwood.lql.known import Keys, Known
 from cordwood.lql.parse import parse
-from cordwood.lql.patterns import check_patterns
 from cordwood.lql.query import Query
 from cordwood.lql.write import Written, write
 from cordwood.model.datatype import Kind
@@ -21,53 +20,38 @@ from cordwood.sql.compile import Program, compile_visiting
 from cordwood.sql.emit import outermost_select
 from cordwood.sql.places import span_at
 from cordwood.sql.records import Records, below
+from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.resolve.entry import resolve_visiting
 from cordwood.sql.scope import Nature, nature_of
-from cordwood.sql.stages import Parsed, Statement
+from cordwood.sql.stages import Admitted, Parsed, Statement
 from cordwood.sql.target import Target
 from cordwood.sql.typing import annotate, kind_of
 
 Shapes = Mapping[str, Shape]
 
 
-IsRegex = Callable[[str], str | None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Engine:
-    """What the engine's room tells: its words, what its streams hold, and what is wrong with a pattern."""
-
-    target: Target
-    shapes: Shapes
-    is_regex: IsRegex | None
-
-
 def compile_lql(
-    program: Program, text: str, target: Target, shapes: Shapes, is_regex: IsRegex | None = None
+    program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
 ) -> Statement:
-    """A caller's LQL over the endpoint's sub-queries and nothing else.
-
-    `is_regex` says what is wrong with a pattern, so that it can be told at its place; without it the engine
-    complains when it runs.
-    """
-    written = _written(program, text, _Engine(target, shapes, is_regex))
-    statement = compile_visiting(program, lambda: Parsed(written.tree, text), target, shapes)
+    """A caller's LQL over the endpoint's sub-queries and nothing else."""
+    written = _written(program, text, target, redaction.shown(shapes) if redaction else shapes)
+    statement = compile_visiting(program, lambda: Parsed(written.tree, text), target, shapes, redaction)
     return replace(statement, notices=written.notices)
 
 
 def explain_lql(program: Program, text: str, target: Target, shapes: Shapes) -> str:
     """The SQL that the LQL means, in BigQuery's dialect; where nothing has been seen, as if there were no arrays."""
-    return _written(program, text, _Engine(target, shapes, None)).tree.sql("bigquery", pretty=True)
+    return _written(program, text, target, shapes).tree.sql("bigquery", pretty=True)
 
 
-def _written(program: Program, text: str, engine: _Engine) -> Written:
+def _written(program: Program, text: str, target: Target, shapes: Shapes) -> Written:
     if not text.strip():
         raise QuerySyntax("The query is empty.", hint="Write it as in f:edge_logs error.", span=span_at(text, 0))
     query = parse(text)
     sub_query = _sub_query(program, query, text)
-    if engine.is_regex is not None:
-        check_patterns(query.filter, engine.is_regex, text)
-    return write(query, _known(program, sub_query, text, engine), program.endpoint.zone)
+    resolved = resolve_visiting(program, _everything(sub_query, text), target, shapes)
+    annotate(resolved.tree)
+    return write(query, _known(resolved.tree, sub_query, text, shapes), program.endpoint.zone)
 
 
 def _sub_query(program: Program, query: Query, text: str) -> str:
@@ -89,15 +73,16 @@ def _sub_query(program: Program, query: Query, text: str) -> str:
     return program.names[0]
 
 
-def _known(program: Program, sub_query: str, text: str, engine: _Engine) -> Known:
-    """What the sub-query yields, learnt by resolving `SELECT *` of it."""
+def _everything(sub_query: str, text: str) -> Admitted:
+    """`SELECT *` of the sub-query: resolving it tells what it yields."""
     table = exp.Table(this=exp.to_identifier(sub_query, quoted=True))
-    everything = exp.Select(expressions=[exp.Star()]).from_(table, copy=False)
-    resolved = resolve_visiting(program, admit(Parsed(everything, text)), engine.target, engine.shapes)
-    annotate(resolved.tree)
-    columns = outermost_select(resolved.tree).expressions
+    return admit(Parsed(exp.Select(expressions=[exp.Star()]).from_(table, copy=False), text))
+
+
+def _known(resolved: exp.Expr, sub_query: str, text: str, shapes: Shapes) -> Known:
+    columns = outermost_select(resolved).expressions
     natures = {column.alias_or_name.lower(): nature_of(column) for column in columns}
-    records = Records(engine.shapes)
+    records = Records(shapes)
     return Known(
         sub_query,
         {column.alias_or_name: _kind(column, natures[column.alias_or_name.lower()]) for column in columns},

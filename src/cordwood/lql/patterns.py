@@ -3,15 +3,19 @@
 from collections.abc import Callable, Iterator
 
 from cordwood.errors import QueryValue
+from cordwood.lql.parse import parse
 from cordwood.lql.query import All, Any, Bare, Field, Filter, Message, Not, Operator, Quoted
 from cordwood.sql.places import span_at
 
 _PATTERNS = frozenset({Operator.REGEX, Operator.INCLUDES_REGEX})
 
 
-def check_patterns(found: Filter, is_regex: Callable[[str], str | None], text: str) -> None:
-    """QueryValue at the first pattern that is none."""
-    for pattern, at in _patterns(found):
+IsRegex = Callable[[str], str | None]
+
+
+def check_patterns(text: str, is_regex: IsRegex) -> None:
+    """QueryValue at the LQL's first pattern that is none; unchecked, the engine would complain without a place."""
+    for pattern, at in _patterns(parse(text).filter):
         wrong = is_regex(pattern)
         if wrong is not None:
             raise QueryValue(

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cordwood.lql.compile import IsRegex, compile_lql
+from cordwood.lql.compile import compile_lql
+from cordwood.lql.patterns import IsRegex, check_patterns
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.shape import Shape
 from cordwood.serve.ask import Language, SandboxText
@@ -14,6 +15,8 @@ from cordwood.sql.stages import Statement
 from cordwood.sql.target import Target
 
 Key = tuple[str, SandboxText | None]
+
+_COMPILERS = {Language.SQL: compile_sandbox, Language.LQL: compile_lql}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +58,10 @@ class Prepared:
         program = self._program(endpoint)
         if sandbox is None:
             statement = compile_saved(program, self._target, shapes)
-        elif sandbox.language is Language.LQL:
-            statement = compile_lql(program, sandbox.text, self._target, shapes, self._is_regex)
         else:
-            statement = compile_sandbox(program, sandbox.text, self._target, shapes)
+            if sandbox.language is Language.LQL and self._is_regex is not None:
+                check_patterns(sandbox.text, self._is_regex)
+            statement = _COMPILERS[sandbox.language](program, sandbox.text, self._target, shapes)
         self._statements[(endpoint.revision, sandbox)] = _Kept(statement, _versions(statement, shapes))
         _trim(self._statements, self._keep)
         return statement

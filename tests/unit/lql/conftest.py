@@ -12,6 +12,7 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits
 from cordwood.ingest.accept import Intake
 from cordwood.lql.compile import compile_lql
+from cordwood.lql.patterns import check_patterns
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.rows import Row
 from cordwood.model.stream import Stream
@@ -59,7 +60,8 @@ class Asked:
         return self._rows(compile_sandbox(self.program, text, self.engine.target, self.engine.shapes()))
 
     def compiled(self, text: str) -> Statement:
-        return compile_lql(self.program, text, self.engine.target, self.engine.shapes(), self.engine.is_regex)
+        check_patterns(text, self.engine.is_regex)
+        return compile_lql(self.program, text, self.engine.target, self.engine.shapes())
 
     def _rows(self, statement: Statement) -> list[Row]:
         question = bind(statement, {}, NOW_US, self.engine.is_regex)
