@@ -18,8 +18,10 @@ _SAFE: Final = "safe"
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """One meaning: what becomes of nodes of a class, of functions that sqlglot has no class for, and of whole
-    nodes before their parts are lowered."""
+    """One meaning: what becomes of nodes by their class (`nodes`), or by name where the parser has no class (`named`).
+
+    `first` is asked before a node's parts are lowered.
+    """
 
     nodes: Mapping[type[exp.Expr], Rule] = field(default_factory=dict)
     named: Mapping[str, Rule] = field(default_factory=dict)

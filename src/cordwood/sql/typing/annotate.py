@@ -1,5 +1,7 @@
 """Walk a query, scope within scope, and note the type of every expression on its node."""
 
+from typing import Final
+
 from sqlglot import exp
 
 from cordwood.model.datatype import Datatype, Kind
@@ -59,8 +61,7 @@ def _set_operation(node: exp.Expr, scope: Scope) -> Relation:
     columns: Columns = list(left.columns)
     if len(left.columns) == len(right.columns):
         columns = [
-            (name, common((one, other)))
-            for (name, one), (_, other) in zip(left.columns, right.columns, strict=True)
+            (name, common((one, other))) for (name, one), (_, other) in zip(left.columns, right.columns, strict=True)
         ]
     result = Relation(columns, common((left.value, right.value)))
     node.meta["columns"] = tuple(datatype for _, datatype in columns)
@@ -71,16 +72,21 @@ def _set_operation(node: exp.Expr, scope: Scope) -> Relation:
 def _select(node: exp.Expr, scope: Scope) -> Relation:
     _sources(node, scope)
     columns = [column for item in node.expressions for column in _projection(item, scope)]
-    for key, clause in node.args.items():
-        if key not in ("expressions", "from_", "joins", "with_", "laterals"):
-            for part in clause if isinstance(clause, list) else [clause]:
-                if isinstance(part, exp.Expr):
-                    _expression(part, _with_aliases(scope, columns))
-    value = None
-    if node.args.get("kind"):
-        value = columns[0][1] if node.args["kind"] == "VALUE" and columns else struct_of(columns)
-        columns = list(value.fields) if value and value.kind is Kind.STRUCT else columns
-    return Relation(columns, value)
+    later = _with_aliases(scope, columns)
+    for part in node.iter_expressions():
+        if part.arg_key not in _FIRST:
+            _expression(part, later)
+    return _value_table(node.args["kind"], columns) if node.args.get("kind") else Relation(columns)
+
+
+# The clauses that are read before the names that SELECT gives.
+_FIRST: Final = frozenset(("expressions", "from_", "joins", "with_", "laterals"))
+
+
+def _value_table(kind: str, columns: Columns) -> Relation:
+    """SELECT AS STRUCT and SELECT AS VALUE: the row is one value."""
+    value = columns[0][1] if kind == "VALUE" and columns else struct_of(columns)
+    return Relation(list(value.fields) if value and value.kind is Kind.STRUCT else columns, value)
 
 
 def _with_aliases(scope: Scope, columns: Columns) -> Scope:
@@ -139,10 +145,9 @@ def _unnest(node: exp.Expr, scope: Scope) -> Relation:
     _expression(array, scope)
     datatype = datatype_of(array)
     element = datatype.element if datatype and datatype.kind is Kind.ARRAY else datatype
-    alias = node.args.get("alias")
-    names = [column.name for column in alias.columns] if alias else []
-    columns: Columns = list(element.fields) if element and element.kind is Kind.STRUCT else []
-    columns += [(names[0] if names else "", element)]
+    alias = node.args.get("alias") or exp.TableAlias()
+    names = ["", *(column.name for column in alias.columns)]
+    columns: Columns = [*(element.fields if element else ()), (names[-1], element)]
     offset = node.args.get("offset")
     if isinstance(offset, exp.Expr):
         columns.append((offset.name, INT64))
@@ -157,7 +162,7 @@ def _pivoted(relation: Relation, node: exp.Expr, scope: Scope) -> Relation:
     inner = Scope(scope.ctes, scope, {"": relation})
     for pivot in pivots:
         _expression(pivot, inner)
-    return Relation([column for column in relation.columns])
+    return Relation(list(relation.columns))
 
 
 def _projection(item: exp.Expr, scope: Scope) -> Columns:
@@ -174,11 +179,8 @@ def _starred(item: exp.Expr, scope: Scope) -> Columns:
     table = item.text("table").lower() if isinstance(item, exp.Column) else ""
     star = item.this if isinstance(item, exp.Column) else item
     dropped = {name.name.lower() for name in star.args.get("except_") or ()}
-    columns: Columns = []
-    for name, relation in scope.relations.items():
-        if not table or name == table:
-            columns += relation.columns
-    return [column for column in columns if column[0].lower() not in dropped]
+    relations = [relation for name, relation in scope.relations.items() if table in ("", name)]
+    return [column for relation in relations for column in relation.columns if column[0].lower() not in dropped]
 
 
 def _expression(node: exp.Expr, scope: Scope) -> Datatype | None:

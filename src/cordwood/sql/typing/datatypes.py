@@ -86,13 +86,20 @@ def common(types: Iterable[Datatype | None]) -> Datatype | None:
     return result
 
 
+def _same_kind(one: Datatype, other: Datatype) -> Datatype:
+    if one.kind is Kind.ARRAY:
+        return array_of(common((one.element, other.element)))
+    if len(one.fields) != len(other.fields):
+        return one
+    fields = zip(one.fields, other.fields, strict=True)
+    return Datatype(one.kind, fields=tuple((a[0], common((a[1], b[1]))) for a, b in fields))
+
+
 def _wider(one: Datatype, other: Datatype) -> Datatype:
     if one.kind in _RANK and other.kind in _RANK:
-        return one if _RANK[one.kind] >= _RANK[other.kind] else other
-    if one.kind is other.kind is Kind.ARRAY:
-        return array_of(common((one.element, other.element)))
-    if one.kind is other.kind is Kind.STRUCT and len(one.fields) == len(other.fields):
-        return struct_of((a[0], common((a[1], b[1]))) for a, b in zip(one.fields, other.fields, strict=True))
+        return max(one, other, key=lambda datatype: _RANK[datatype.kind])
+    if one.kind is other.kind:
+        return _same_kind(one, other)
     # A literal text beside a time is read as that time; an event's value takes the type it is used with.
     if one.kind in (Kind.STRING, Kind.VARIANT):
         return other

@@ -6,7 +6,15 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.nodes import EVENT_ARRAY_ELEMENTS, EVENT_ELEMENTS, EVENT_PATH, IS_RECORD
+from cordwood.sql.nodes import (
+    EVENT_ARRAY_ELEMENTS,
+    EVENT_ELEMENTS,
+    EVENT_PATH,
+    IS_RECORD,
+    REDACTED_EVENT,
+    REDACTED_SECRET,
+    REDACTED_TEXT,
+)
 from cordwood.sql.typing.datatypes import (
     BIGNUMERIC,
     BOOL,
@@ -60,17 +68,16 @@ def _operands(node: exp.Expr) -> tuple[Datatype | None, Datatype | None]:
 
 def _arithmetic(node: exp.Expr) -> Datatype | None:
     left, right = _operands(node)
-    kinds = (left.kind if left else None, right.kind if right else None)
-    if isinstance(node, exp.Sub) and kinds[0] == kinds[1] and kinds[0] in _TIMES:
-        return INTERVAL
-    if kinds[0] is Kind.DATE and (kinds[1] is Kind.INT64 or kinds[1] is None):
-        return DATE
-    if Kind.INTERVAL in kinds:
+    if INTERVAL in (left, right):
         return _shifted(left, right)
+    if DATE in (left, right) and INT64 in (left, right):
+        return DATE
+    if left == right and left in _TIMES:
+        return INTERVAL
     return _known_number(common((left, right)))
 
 
-_TIMES: Final = (Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME)
+_TIMES: Final = (DATE, DATETIME, TIMESTAMP, TIME)
 
 
 def _shifted(left: Datatype | None, right: Datatype | None) -> Datatype | None:
@@ -167,7 +174,7 @@ def _trunc(node: exp.Expr) -> Datatype | None:
 
 def _time_or(node: exp.Expr, fallback: Datatype) -> Datatype:
     datatype = _this(node)
-    return datatype if datatype is not None and datatype.kind in _TIMES else fallback
+    return datatype if datatype is not None and datatype in _TIMES else fallback
 
 
 _FALLBACK: Final[dict[type[exp.Expr], Datatype]] = {
@@ -226,8 +233,10 @@ def _series(node: exp.Expr) -> Datatype | None:
 
 def _anonymous(node: exp.Expr) -> Datatype | None:
     name = str(node.this).upper()
-    if node.this == EVENT_PATH:
+    if node.this in (EVENT_PATH, REDACTED_EVENT, REDACTED_SECRET):
         return VARIANT
+    if node.this == REDACTED_TEXT:
+        return STRING
     if node.this in (EVENT_ELEMENTS, EVENT_ARRAY_ELEMENTS):
         return array_of(VARIANT)
     if node.this == IS_RECORD:
@@ -296,11 +305,11 @@ _RULES: Final[dict[type[exp.Expr], Rule]] = {
     exp.ArrayConcatAgg: _argument,
     exp.ArrayFirst: _element,
     exp.ArrayLast: _element,
-    exp.Interval: lambda node: INTERVAL,
-    exp.MakeInterval: lambda node: INTERVAL,
-    exp.JustifyInterval: lambda node: INTERVAL,
-    exp.JustifyDays: lambda node: INTERVAL,
-    exp.JustifyHours: lambda node: INTERVAL,
+    exp.Interval: lambda _: INTERVAL,
+    exp.MakeInterval: lambda _: INTERVAL,
+    exp.JustifyInterval: lambda _: INTERVAL,
+    exp.JustifyDays: lambda _: INTERVAL,
+    exp.JustifyHours: lambda _: INTERVAL,
     exp.Neg: _number,
     exp.Abs: _number,
     exp.Sign: _number,
@@ -326,7 +335,9 @@ _RULES: Final[dict[type[exp.Expr], Rule]] = {
     **dict.fromkeys((exp.FirstValue, exp.LastValue, exp.NthValue, exp.Lead, exp.Lag), _argument),
     **dict.fromkeys((exp.ArrayAgg, exp.ApproxQuantiles), _list_of_argument),
     **dict.fromkeys((exp.ArrayReverse, exp.ArrayConcat, exp.ArraySlice, exp.Subquery, exp.Paren, exp.Alias), _this),
-    **dict.fromkeys((exp.SafeFunc, exp.NetFunc, exp.AtTimeZone, exp.Order, exp.Limit, exp.Ordered, exp.HavingMax), _this),
+    **dict.fromkeys(
+        (exp.SafeFunc, exp.NetFunc, exp.AtTimeZone, exp.Order, exp.Limit, exp.Ordered, exp.HavingMax), _this
+    ),
     exp.Distinct: lambda node: datatype_of(node.expressions[0]) if node.expressions else None,
     **dict.fromkeys((exp.Coalesce, exp.Greatest, exp.Least), _all_arguments),
     **dict.fromkeys(
@@ -336,4 +347,3 @@ _RULES: Final[dict[type[exp.Expr], Rule]] = {
     **dict.fromkeys((exp.Trim, exp.RegexpExtract, exp.RegexpReplace, exp.Translate, exp.GroupConcat), _text_or_bytes),
     **dict.fromkeys(_FALLBACK, _trunc),
 }
-

@@ -7,11 +7,11 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.casts import cast_to, event_text
 from cordwood.engines.duckdb.rules.reading import read_as
-from cordwood.engines.duckdb.rules.words import constant_int, once
+from cordwood.engines.duckdb.rules.words import constant_int
 from cordwood.model.datatype import Kind
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
-from cordwood.sql.typing import datatype_of, inherit, kind_of
+from cordwood.sql.typing import inherit, kind_of
 from cordwood.sql.typing.datatypes import STRING
 
 
@@ -54,7 +54,7 @@ def _peel(inner: exp.Expr, argument: _Argument) -> exp.Expr:
 
 
 def _outer_nulls(node: exp.Expr, argument: _Argument) -> None:
-    """sqlglot puts IGNORE NULLS around the aggregate."""
+    """The parser puts IGNORE NULLS around the aggregate."""
     if isinstance(node.parent, (exp.IgnoreNulls, exp.RespectNulls)):
         argument.ignore_nulls = isinstance(node.parent, exp.IgnoreNulls)
 
@@ -91,19 +91,22 @@ def _array_concat_agg(node: exp.Expr) -> exp.Expr:
 def _string_agg(node: exp.Expr) -> exp.Expr:
     argument = argument_of(node)
     separator = node.args.get("separator") or exp.Literal.string(",")
-    kind = kind_of(argument.value)
-    if kind is Kind.BYTES:
-        unsupported(node, "STRING_AGG of BYTES")
-    if kind is Kind.VARIANT:
-        argument.value = event_text(argument.value)
-    elif kind not in (None, Kind.STRING):
-        argument.value = cast_to(node, argument.value, STRING)
+    argument.value = _as_text(node, argument.value)
     if argument.limit is not None:
         return fragment("array_to_string({0}, {1})", _listed(argument, skip_nulls=True), separator)
     distinct = "DISTINCT " if argument.distinct else ""
     order = argument.order.expressions if argument.order is not None else []
     ordered = " ORDER BY " + ", ".join(f"{{{at + 2}}}" for at in range(len(order))) if order else ""
     return fragment(f"string_agg({distinct}{{0}}, {{1}}{ordered})", argument.value, separator, *order)
+
+
+def _as_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    kind = kind_of(value)
+    if kind is Kind.BYTES:
+        unsupported(node, "STRING_AGG of BYTES")
+    if kind is Kind.VARIANT:
+        return event_text(value)
+    return value if kind in (None, Kind.STRING) else cast_to(node, value, STRING)
 
 
 def _simple(name: str, template: str = "{0}") -> Rule:
@@ -182,8 +185,8 @@ def _count(node: exp.Expr) -> exp.Expr:
 def _count_if(node: exp.Expr) -> exp.Expr:
     argument = argument_of(node)
     value = _value(argument, node)
-    called = fragment("count(DISTINCT CASE WHEN {0} THEN true END)" if argument.distinct else "count(CASE WHEN {0} THEN 1 END)", value)
-    return called
+    distinct = "DISTINCT " if argument.distinct else ""
+    return fragment(f"count({distinct}CASE WHEN {{0}} THEN 1 END)", value)
 
 
 def _extremum(name: str) -> Rule:
@@ -217,85 +220,6 @@ def _any_value(node: exp.Expr) -> exp.Expr:
 def _by(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         return fragment(f"{name}({{0}}, {{1}})", node.this, node.expression)
-
-    return rule
-
-
-def _distinct_count(node: exp.Expr) -> exp.Expr:
-    """Exact: what is allowed to be approximate may be right."""
-    value = argument_of(node).value
-    return fragment("count(DISTINCT {0})", read_as(value, Kind.STRING) if kind_of(value) is Kind.VARIANT else value)
-
-
-def _quantiles(node: exp.Expr) -> exp.Expr:
-    argument, parts = argument_of(node), node.args.get("expression")
-    if parts is None and isinstance(node.this, exp.Distinct) and len(node.this.expressions) == 2:
-        parts = node.this.expressions[1]
-    if isinstance(parts, (exp.IgnoreNulls, exp.RespectNulls)):
-        argument.ignore_nulls, parts = isinstance(parts, exp.IgnoreNulls), parts.this
-    count = constant_int(parts)
-    if count is None:
-        unsupported(node, "APPROX_QUANTILES with a number of quantiles that is no literal")
-    value = read_as(argument.value, Kind.FLOAT64) if kind_of(argument.value) is Kind.VARIANT else argument.value
-    if argument.ignore_nulls is False:
-        return _quantiles_with_nulls(value, count, distinct=argument.distinct)
-    distinct = "DISTINCT " if argument.distinct else ""
-    at = ", ".join(repr(place / count) for place in range(count + 1))
-    result = fragment(f"quantile_disc({distinct}{{0}}, [{at}])", value)
-    if not distinct:
-        result.meta["quantiles"] = count
-        result.meta["quantiles_filter"] = ""
-    return result
-
-
-def _quantiles_with_nulls(value: exp.Expr, count: int, *, distinct: bool) -> exp.Expr:
-    """NULL is below all values here; the engine's quantiles leave it out."""
-    rows = fragment(f"list_sort(array_agg({'DISTINCT ' if distinct else ''}{{0}}), 'ASC', 'NULLS FIRST')", value)
-    places = ", ".join(f"@a[greatest(1, ceil(len(@a) * {place / count!r})::INT)]" for place in range(count + 1))
-    return once(f"CASE WHEN @a IS NULL THEN NULL ELSE [{places}] END", rows)
-
-
-def _top_count(node: exp.Expr) -> exp.Expr:
-    """Values with their counts, the most frequent first; NULL is a value too."""
-    limit: exp.Expr = node.args.get("counters") or node.args["expression"]
-    value = _plain(argument_of(node).value)
-    counted = "map_entries(histogram({0}))"
-    entries = f"list_transform({counted}, lambda _e: struct_pack(s := _e.value::BIGINT, v := _e.key))"
-    missing = "CASE WHEN count(*) > count({0}) THEN [struct_pack(s := (count(*) - count({0}))::BIGINT, v := NULL)] ELSE [] END"
-    return _top(entries, missing, "count", [value, limit])
-
-
-def _top_sum(node: exp.Expr) -> exp.Expr:
-    limit = node.args["count"]
-    value, weight = _plain(node.this), node.expression
-    unsupported_weight = kind_of(weight) is Kind.VARIANT
-    weight = read_as(weight, Kind.FLOAT64) if unsupported_weight else weight
-    rows = "array_agg(struct_pack(v := {0}, w := {2}))"
-    keys = f"list_distinct(list_transform({rows}, lambda _r: struct_pack(v := _r.v)))"
-    weights = f"list_transform(list_filter({rows}, lambda _r: _r.v IS NOT DISTINCT FROM _k.v), lambda _r: _r.w)"
-    entries = f"list_transform({keys}, lambda _k: struct_pack(s := list_sum({weights}), v := _k.v))"
-    return _top(entries, "[]", "sum", [value, limit, weight])
-
-
-def _plain(value: exp.Expr) -> exp.Expr:
-    return read_as(value, Kind.STRING) if kind_of(value) is Kind.VARIANT else value
-
-
-def _top(entries: str, missing: str, name: str, parts: list[exp.Expr]) -> exp.Expr:
-    ranked = "struct_pack(n := _e.s IS NOT NULL, s := _e.s, v := _e.v)"
-    sorted_ = f"list_sort(list_transform(list_concat({entries}, {missing}), lambda _e: {ranked}), 'DESC')"
-    shaped = f'list_transform(list_slice({sorted_}, 1, {{1}}), lambda _e: struct_pack("value" := _e.v, "{name}" := _e.s))'
-    return fragment(f"CASE WHEN count(*) > 0 THEN {shaped} END", *parts)
-
-
-def _percentile(name: str) -> Rule:
-    def rule(node: exp.Expr) -> exp.Expr:
-        argument = argument_of(node)
-        if argument.ignore_nulls is False:
-            unsupported(node, "A percentile with RESPECT NULLS")
-        kind = Kind.FLOAT64 if name == "quantile_cont" else kind_of(argument.value)
-        value = read_as(argument.value, kind) if kind else argument.value
-        return fragment(f"{name}({{0}}, {{1}})", value, node.expression)
 
     return rule
 
@@ -342,12 +266,6 @@ MEANING = Meaning(
         exp.AnyValue: _any_value,
         exp.ArgMax: _by("arg_max"),
         exp.ArgMin: _by("arg_min"),
-        exp.ApproxDistinct: _distinct_count,
-        exp.ApproxQuantiles: _quantiles,
-        exp.ApproxTopK: _top_count,
-        exp.ApproxTopSum: _top_sum,
-        exp.PercentileCont: _percentile("quantile_cont"),
-        exp.PercentileDisc: _percentile("quantile_disc"),
         exp.IgnoreNulls: _nulls,
         exp.RespectNulls: _nulls,
         exp.Grouping: _grouping,

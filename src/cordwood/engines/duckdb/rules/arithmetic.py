@@ -33,7 +33,9 @@ def _division(node: exp.Expr) -> exp.Expr:
         return once(quotient, left, right)
     if is_null(left) or is_null(right):
         return fragment("NULL")
-    return once(f"CASE WHEN @b = 0 AND @a IS NOT NULL THEN {fail(node, 'division by zero')} ELSE {quotient} END", left, right)
+    return once(
+        f"CASE WHEN @b = 0 AND @a IS NOT NULL THEN {fail(node, 'division by zero')} ELSE {quotient} END", left, right
+    )
 
 
 def _exact_name(node: exp.Expr) -> str:

@@ -9,9 +9,9 @@ from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.words import constant_int, constant_text, fail, once
 from cordwood.model.datatype import Kind
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, Rule, is_safe, unsupported
-from cordwood.sql.typing import datatype_of, kind_of
-from cordwood.sql.typing.datatypes import STRING
+from cordwood.sql.lowering import Meaning, Rule, unsupported
+from cordwood.sql.typing import datatype_of, kind_of, typed_as
+from cordwood.sql.typing.datatypes import INT64, STRING
 
 
 def _subscript(node: exp.Expr) -> exp.Expr:
@@ -36,7 +36,7 @@ _OFFSETS: Final = {"OFFSET": (1, False), "ORDINAL": (0, False), "SAFE_OFFSET": (
 
 
 def _worded(node: exp.Expr, base: exp.Expr, index: exp.Expr) -> exp.Expr:
-    """In `a[OFFSET(0)][OFFSET(1)]` sqlglot reads only the last OFFSET as one."""
+    """In `a[OFFSET(0)][OFFSET(1)]` the parser reads only the last OFFSET as one."""
     first, safe = _OFFSETS[str(index.this).upper()]
     return element_at(node, base, index.expressions[0], first, safe=safe)
 
@@ -123,39 +123,39 @@ def _slice(node: exp.Expr) -> exp.Expr:
 def _to_text(node: exp.Expr) -> exp.Expr:
     value, separator, null = node.this, node.expression, node.args.get("null")
     datatype = datatype_of(value)
-    if datatype and datatype.element and datatype.element.kind not in (Kind.STRING, Kind.BYTES):
-        item = fragment("_e")
-        item.meta["datatype"] = datatype.element
-        value = fragment("list_transform({0}, lambda _e: {1})", value, cast_to(item, item, STRING))
-    if datatype and datatype.element and datatype.element.kind is Kind.BYTES:
+    element = datatype.element if datatype else None
+    if element is not None and element.kind is Kind.BYTES:
         unsupported(node, "ARRAY_TO_STRING of BYTES")
+    if element is not None and element.kind is not Kind.STRING:
+        item = typed_as(fragment("_e"), element)
+        value = fragment("list_transform({0}, lambda _e: {1})", value, cast_to(item, item, STRING))
     if null is not None:
         value = once("list_transform(@a, lambda _e: coalesce(_e, @b))", value, null)
-    if constant_text(separator) is not None:
-        joined = "array_to_string(@a, @b)"
-    else:
-        joined = "list_reduce(list_filter(@a, lambda _e: _e IS NOT NULL), lambda _x, _y: _x || @b || _y)"
-        joined = f"CASE WHEN len(list_filter(@a, lambda _e: _e IS NOT NULL)) > 0 THEN {joined} END"
+    joined = "array_to_string(@a, @b)" if constant_text(separator) is not None else _JOINED
     body = f"CASE WHEN @a IS NULL OR @b IS NULL THEN NULL ELSE coalesce({joined}, '') END"
     return once(body, value, separator)
+
+
+# The engine's own takes only a constant between the elements.
+_JOINED: Final = (
+    "CASE WHEN len(list_filter(@a, lambda _e: _e IS NOT NULL)) > 0"
+    " THEN list_reduce(list_filter(@a, lambda _e: _e IS NOT NULL), lambda _x, _y: _x || @b || _y) END"
+)
 
 
 def _series(node: exp.Expr) -> exp.Expr:
     start, end, step = node.args["start"], node.args["end"], node.args.get("step") or exp.Literal.number(1)
     datatype = datatype_of(node)
-    kind = datatype.element.kind if datatype and datatype.element else Kind.INT64
+    kind = (datatype.element if datatype else None) or INT64
     bad = fail(node, "Sequence step cannot be 0.")
-    null = "@a IS NULL OR @b IS NULL OR @c IS NULL"
-    empty = "(@c > 0 AND @a > @b) OR (@c < 0 AND @a < @b)"
-    if kind is Kind.INT64:
-        body = f"CASE WHEN {null} THEN NULL WHEN @c = 0 THEN {bad} ELSE generate_series(@a::BIGINT, @b::BIGINT, @c::BIGINT) END"
-        if not is_safe(node) and constant_int(step) and constant_int(start) is not None and constant_int(end) is not None:
-            return fragment("generate_series({0}::BIGINT, {1}::BIGINT, {2}::BIGINT)", start, end, step)
-        return once(body, start, end, step)
+    guard = f"CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL THEN NULL WHEN @c = 0 THEN {bad}"
+    if kind == INT64:
+        whole = "generate_series(@a::BIGINT, @b::BIGINT, @c::BIGINT)"
+        return once(whole if constant_int(step) else f"{guard} ELSE {whole} END", start, end, step)
     count = "CAST(floor((@b - @a) / @c + 1e-9) AS BIGINT)"
     items = f"list_transform(range(0, {count} + 1), lambda _i: @a + _i * @c)"
-    body = f"CASE WHEN {null} THEN NULL WHEN @c = 0 THEN {bad} WHEN {empty} THEN [] ELSE {items} END"
-    return once(body, *(read_as(part, kind) for part in (start, end, step)))
+    body = f"{guard} WHEN (@c > 0 AND @a > @b) OR (@c < 0 AND @a < @b) THEN [] ELSE {items} END"
+    return once(body, *(read_as(part, kind.kind) for part in (start, end, step)))
 
 
 def _is_distinct(node: exp.Expr) -> exp.Expr:

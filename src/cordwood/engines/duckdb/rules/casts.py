@@ -12,7 +12,7 @@ from cordwood.engines.duckdb.rules.words import NAMES, attempt, constant_text, f
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.fragment import OPEN_BRACE, fragment
 from cordwood.sql.lowering import Meaning, is_safe, mark_safe, unsupported
-from cordwood.sql.typing import datatype_of, kind_of
+from cordwood.sql.typing import datatype_of, kind_of, typed_as
 from cordwood.sql.typing.datatypes import STRING, spelled
 
 Caster = Callable[[exp.Expr, exp.Expr], exp.Expr]
@@ -51,18 +51,14 @@ def _composite(node: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
     name = type_text(to)
     if name is None:
         return value
-    own = datatype_of(value)
     if to.kind is Kind.STRUCT:
         return positional(value, to)
-    if own and own.element and own.element.kind is Kind.STRUCT and to.element:
-        item = fragment("_e")
-        item.meta["datatype"] = own.element
-        return fragment("list_transform({0}, lambda _e: {1})", value, positional(item, to.element))
-    if own and own.element and to.element and own.element != to.element and own.element.kind is not Kind.ARRAY:
-        item = fragment("_e")
-        item.meta["datatype"] = own.element
-        return fragment("list_transform({0}, lambda _e: {1})", value, cast_to(node, item, to.element))
-    return fragment(f"CAST({{0}} AS {name})", value)
+    own = datatype_of(value)
+    element = own.element if own else None
+    if element is None or to.element is None or element == to.element or element.kind is Kind.ARRAY:
+        return fragment(f"CAST({{0}} AS {name})", value)
+    item = typed_as(fragment("_e"), element)
+    return fragment("list_transform({0}, lambda _e: {1})", value, cast_to(node, item, to.element))
 
 
 def _text_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
@@ -99,11 +95,11 @@ def float_text(value: exp.Expr) -> exp.Expr:
     )
 
 
-def _float_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+def _float_to_text(_: exp.Expr, value: exp.Expr) -> exp.Expr:
     return float_text(value)
 
 
-def _numeric_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+def _numeric_to_text(_: exp.Expr, value: exp.Expr) -> exp.Expr:
     return fragment(r"regexp_replace({0}::VARCHAR, '\.?0+$', '')", value)
 
 
@@ -111,11 +107,11 @@ def _bytes_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     return attempt(node, "decode(@a)", value)
 
 
-def _text_to_bytes(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+def _text_to_bytes(_: exp.Expr, value: exp.Expr) -> exp.Expr:
     return fragment("encode({0})", value)
 
 
-def _time_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+def _time_to_text(_: exp.Expr, value: exp.Expr) -> exp.Expr:
     return cast_text(value, None)
 
 
@@ -127,11 +123,11 @@ def _text_to_timestamp(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     return attempt(node, "@a", read_as(value, Kind.TIMESTAMP)) if is_safe(node) else read_as(value, Kind.TIMESTAMP)
 
 
-def _datetime_to_time(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+def _datetime_to_time(_: exp.Expr, value: exp.Expr) -> exp.Expr:
     return fragment("{0}::TIME", read_as(value, Kind.DATETIME))
 
 
-def _event_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+def _event_to_text(_: exp.Expr, value: exp.Expr) -> exp.Expr:
     return event_text(value)
 
 
@@ -154,7 +150,7 @@ def _event_to(kind: Kind) -> Caster:
     return caster
 
 
-def _interval_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+def _interval_to_text(_: exp.Expr, value: exp.Expr) -> exp.Expr:
     months = "CASE WHEN @m < 0 THEN '-' ELSE '' END || (abs(@m) // 12) || '-' || (abs(@m) % 12)"
     months = months.replace("@m", "(date_part('year', @a) * 12 + date_part('month', @a))")
     seconds = "(date_part('hour', @a) * 3600000000 + date_part('minute', @a) * 60000000 + date_part('microsecond', @a))"
@@ -189,7 +185,10 @@ def _text_to_interval(node: exp.Expr, value: exp.Expr) -> exp.Expr:
         (plain, _INTERVAL_PARTS, "['s', 'y', 'm', 'd', 't', 'h', 'i', 'c']"),
         (iso, _ISO_PARTS, "['y', 'm', 'w', 'd', 'h', 'i', 'c']"),
     )
-    read = [f"list_transform([regexp_extract(@a, '{pattern}', {names})], lambda _p: {body})[1]" for body, pattern, names in forms]
+    read = [
+        f"list_transform([regexp_extract(@a, '{pattern}', {names})], lambda _p: {body})[1]"
+        for body, pattern, names in forms
+    ]
     bad = fail(node, "Invalid INTERVAL value")
     body = f"CASE WHEN @a IS NULL THEN NULL WHEN regexp_matches(@a, '{_ISO_PARTS}') THEN {read[1]}"
     return once(f"{body} WHEN regexp_matches(@a, '{_INTERVAL_PARTS}') THEN {read[0]} ELSE {bad} END", value)
@@ -252,6 +251,7 @@ _CASTERS: Final[dict[tuple[Kind, Kind], Caster]] = {
     },
 }
 
+
 def _parse_number(node: exp.Expr) -> exp.Expr:
     """PARSE_NUMERIC: blanks around the number and after its sign, commas within it."""
     digits = r"regexp_replace(@a, '[\s,]', '', 'g')"
@@ -259,4 +259,11 @@ def _parse_number(node: exp.Expr) -> exp.Expr:
     return attempt(node, f"CAST({trailing} AS {NAMES[kind_of(node) or Kind.NUMERIC]})", read_as(node.this, Kind.STRING))
 
 
-MEANING = Meaning(nodes={exp.Cast: _cast, exp.TryCast: _safe_cast, exp.ParseNumeric: _parse_number, exp.ParseBignumeric: _parse_number})
+MEANING = Meaning(
+    nodes={
+        exp.Cast: _cast,
+        exp.TryCast: _safe_cast,
+        exp.ParseNumeric: _parse_number,
+        exp.ParseBignumeric: _parse_number,
+    }
+)

@@ -20,12 +20,9 @@ def meeting_kind(kinds: list[Kind | None]) -> Kind | None:
     if Kind.VARIANT in known:
         others = [kind for kind in known if kind is not Kind.VARIANT]
         return _number_kind(others[0]) if others else Kind.STRING
-    for kind in _TIMES:
-        if kind in known and len(set(known)) > 1:
-            return kind
-    if Kind.BYTES in known and Kind.STRING in known:
-        return Kind.BYTES
-    return None
+    if len(set(known)) < 2:
+        return None
+    return next((kind for kind in (*_TIMES, Kind.BYTES) if kind in known), None)
 
 
 def _number_kind(kind: Kind) -> Kind:
@@ -132,7 +129,7 @@ def in_array(value: exp.Expr, array: exp.Expr) -> exp.Expr:
 def _struct_in_array(value: exp.Expr, array: exp.Expr, element: Datatype) -> exp.Expr:
     equal = _fields_equal("{0}", "_u", element)
     found = f"CASE WHEN bool_or({equal}) THEN true WHEN count(*) > count({equal}) THEN NULL ELSE false END"
-    return fragment(f"(SELECT {found} FROM (SELECT unnest({{1}}) AS _u))", value, array)
+    return fragment(f"(SELECT {found} FROM (SELECT unnest({{1}}) AS _u))", value, array)  # noqa: S608 - a template of ours
 
 
 def _in_query(node: exp.Expr) -> exp.Expr:

@@ -67,13 +67,11 @@ def _wrong(node: exp.Expr, what: str) -> exp.Expr:
 
 
 def _one(node: exp.Expr, spec: _Spec, arguments: Iterator[exp.Expr]) -> exp.Expr:
-    stars = [next(arguments, None) for part in (spec.width, spec.precision) if part == "*"]
-    value = next(arguments, None)
-    if value is None or any(star is None for star in stars):
-        unsupported(node, "FORMAT with too few arguments")
-    if any(part and part.isdigit() and int(part) > _WIDEST for part in (spec.width, spec.precision)):
+    stars = [_next(node, arguments) for part in (spec.width, spec.precision) if part == "*"]
+    value = _next(node, arguments)
+    if max(map(_digits, (spec.width, spec.precision))) > _WIDEST:
         return _wrong(node, "So wide a field in FORMAT")
-    counts = [fragment("{0}::INT", star) for star in stars if star is not None]
+    counts = [fragment("{0}::INT", star) for star in stars]
     if spec.letter in "di":
         return _whole(node, spec, value, counts)
     if spec.letter in "uoxX":
@@ -83,6 +81,15 @@ def _one(node: exp.Expr, spec: _Spec, arguments: Iterator[exp.Expr]) -> exp.Expr
     if spec.letter in "stTpP":
         return _padded(spec, _as_text(node, spec.letter, value), counts)
     return _wrong(node, f"The specifier %{spec.letter}")
+
+
+def _next(node: exp.Expr, arguments: Iterator[exp.Expr]) -> exp.Expr:
+    argument = next(arguments, None)
+    return argument if argument is not None else unsupported(node, "FORMAT with too few arguments")
+
+
+def _digits(part: str | None) -> int:
+    return int(part) if part and part.isdigit() else 0
 
 
 def _printf(spec: str, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
@@ -128,7 +135,12 @@ def _fraction(spec: _Spec, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
     plain = _printf(spec.text(spec.letter), value, counts)
     if "0" not in spec.flags:
         return plain
-    return fragment("CASE WHEN isfinite({0}) THEN {1} ELSE {2} END", value, plain, _printf(flat.text(spec.letter), value.copy(), [count.copy() for count in counts]))
+    return fragment(
+        "CASE WHEN isfinite({0}) THEN {1} ELSE {2} END",
+        value,
+        plain,
+        _printf(flat.text(spec.letter), value.copy(), [count.copy() for count in counts]),
+    )
 
 
 # Commas from the right into the digits before the point or the exponent.
@@ -176,17 +188,18 @@ def _plain(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 _BYTES: Final = (
-    "CASE WHEN {0} IS NULL THEN NULL ELSE 'b\"' || coalesce(array_to_string(list_transform(regexp_extract_all(hex({0}), '..'), lambda _h: CASE"
+    "CASE WHEN @a IS NULL THEN NULL ELSE 'b\"' || coalesce(array_to_string(list_transform(regexp_extract_all(hex(@a), '..'), lambda _h: CASE"
     " WHEN _h BETWEEN '20' AND '7E' AND _h NOT IN ('22', '5C') THEN chr(CAST('0x' || _h AS INT))"
     " ELSE '\\x' || lower(_h) END), ''), '') || '\"' END"
 )
+_LITERALS: Final = {
+    Kind.BYTES: _BYTES,
+    Kind.STRING: "to_json(@a)::VARCHAR",
+    Kind.JSON: "'JSON ''' || @a::VARCHAR || ''''",
+}
 _NAMED: Final = {
-    Kind.TIMESTAMP: "TIMESTAMP",
-    Kind.DATETIME: "DATETIME",
-    Kind.DATE: "DATE",
-    Kind.TIME: "TIME",
-    Kind.NUMERIC: "NUMERIC",
-    Kind.BIGNUMERIC: "BIGNUMERIC",
+    **{kind: f"'{kind} \"' || {{0}} || '\"'" for kind in (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME)},
+    **{kind: f"'{kind} ''' || {{0}} || ''''" for kind in (Kind.NUMERIC, Kind.BIGNUMERIC)},
 }
 
 
@@ -194,22 +207,14 @@ def _literal(value: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr
     """%T: as a literal of the same type."""
     if datatype is None or isinstance(value, exp.Null):
         return fragment("CAST({0} AS VARCHAR)", value)
-    kind = datatype.kind
-    if kind in (Kind.ARRAY, Kind.STRUCT):
+    if datatype.kind in (Kind.ARRAY, Kind.STRUCT):
         return _nested(value, datatype, depth, typed=True)
-    if kind is Kind.BYTES:
-        return fragment(_BYTES, value)
-    if kind is Kind.STRING:
-        return fragment("to_json({0})::VARCHAR", value)
-    if kind is Kind.JSON:
-        return fragment("'JSON ''' || {0}::VARCHAR || ''''", value)
+    if datatype.kind in _LITERALS:
+        return once(_LITERALS[datatype.kind], value)
     told = cast_to(value, value, STRING)
-    if kind in _NAMED:
-        mark = "'" if kind in (Kind.NUMERIC, Kind.BIGNUMERIC) else '"'
-        return fragment(f"'{_NAMED[kind]} {mark.replace(chr(39), chr(39) * 2)}' || {{0}} || '{mark.replace(chr(39), chr(39) * 2)}'", told)
-    if kind is Kind.FLOAT64:
+    if datatype.kind is Kind.FLOAT64:
         return once("CASE WHEN regexp_full_match(@a, '-?[0-9]+') THEN @a || '.0' ELSE @a END", told)
-    return told
+    return fragment(_NAMED[datatype.kind], told) if datatype.kind in _NAMED else told
 
 
 def _nested(value: exp.Expr, datatype: Datatype, depth: int, *, typed: bool) -> exp.Expr:
@@ -218,14 +223,18 @@ def _nested(value: exp.Expr, datatype: Datatype, depth: int, *, typed: bool) -> 
         item = _item(fragment(name), datatype.element)
         inner = _nested_item(item, datatype.element, depth + 1, typed=typed)
         listed = f"array_to_string(list_transform({{0}}, lambda {name}: coalesce({{1}}, 'NULL')), ', ')"
-        return fragment(f"CASE WHEN {{0}} IS NULL THEN NULL ELSE '[' || coalesce({listed}, '') || ']' END", value, inner)
+        return fragment(
+            f"CASE WHEN {{0}} IS NULL THEN NULL ELSE '[' || coalesce({listed}, '') || ']' END", value, inner
+        )
     parts: list[exp.Expr] = []
     for at, (_, field) in enumerate(datatype.fields):
         item = _item(fragment(f"struct_extract_at({name}, {at + 1})"), field)
         parts.append(_nested_item(item, field, depth + 1, typed=typed))
     body = " || ', ' || ".join(f"coalesce({{{at + 1}}}, 'NULL')" for at in range(len(parts)))
     opened = "'STRUCT(' || " if typed and len(parts) == 1 else "'(' || "
-    template = f"list_transform([{{0}}], lambda {name}: CASE WHEN {name} IS NULL THEN NULL ELSE {opened}{body} || ')' END)[1]"
+    template = (
+        f"list_transform([{{0}}], lambda {name}: CASE WHEN {name} IS NULL THEN NULL ELSE {opened}{body} || ')' END)[1]"
+    )
     return fragment(template, value, *parts)
 
 

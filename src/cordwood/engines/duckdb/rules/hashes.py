@@ -25,7 +25,7 @@ def _sha2(node: exp.Expr) -> exp.Expr:
 
 
 def _md5_text(node: exp.Expr) -> exp.Expr:
-    """sqlglot's short word for TO_HEX(MD5(…))."""
+    """The parser's short word for TO_HEX(MD5(…))."""
     return fragment("md5({0})", _input(node))
 
 

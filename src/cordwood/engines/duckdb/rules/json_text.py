@@ -15,7 +15,9 @@ _FLOAT: Final = (
     "CASE WHEN isnan({0}) THEN '\"NaN\"' WHEN isinf({0}) THEN CASE WHEN {0} > 0 THEN '\"Infinity\"' ELSE '\"-Infinity\"' END"
     " WHEN {0} = 0 THEN '0' WHEN CAST(printf('%.15g', {0}) AS DOUBLE) = {0} THEN printf('%.15g', {0}) ELSE printf('%.17g', {0}) END"
 )
-_WIDE_INT: Final = "CASE WHEN abs({0}::HUGEINT) > 9007199254740992 THEN '\"' || {0}::VARCHAR || '\"' ELSE {0}::VARCHAR END"
+_WIDE_INT: Final = (
+    "CASE WHEN abs({0}::HUGEINT) > 9007199254740992 THEN '\"' || {0}::VARCHAR || '\"' ELSE {0}::VARCHAR END"
+)
 
 _SCALARS: Final = {
     Kind.STRING: "to_json({0})::VARCHAR",

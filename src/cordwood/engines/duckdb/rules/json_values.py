@@ -1,5 +1,6 @@
 """JSON functions: paths, scalars or parts, typed readings of JSON, and making it."""
 
+import re
 from typing import Final
 
 from sqlglot import exp
@@ -59,23 +60,16 @@ def _parsed(spelled: str, where: exp.Expr) -> list[str]:
 
 
 def _next_step(rest: str, where: exp.Expr) -> tuple[str, str]:
-    if rest.startswith("["):
-        inside, closed, after = rest[1:].partition("]")
-        if closed and inside[:1] in ("'", '"'):
-            end = rest.find(inside[0] + "]", 2)
-            inside, after, closed = rest[2:end], rest[end + 2 :], "]" if end > 0 else ""
-            return (_key(inside), after) if closed else unsupported(where, "This JSON path")
-        if closed and inside:
-            return (f"[{inside}]" if inside.isdigit() else _key(inside)), after
-    if rest.startswith('."'):
-        end = rest.find('"', 2)
-        if end > 0:
-            return _key(rest[2:end]), rest[end + 1 :]
-    if rest.startswith("."):
-        name = rest[1:].split(".", 1)[0].split("[", 1)[0]
-        if name:
-            return _key(name), rest[1 + len(name) :]
-    return unsupported(where, "This JSON path")
+    match = _STEP.match(rest)
+    if match is None:
+        unsupported(where, "This JSON path")
+    place, *names = match.groups()
+    step = f"[{place}]" if place is not None else _key(next(name for name in names if name is not None))
+    return step, rest[match.end() :]
+
+
+# `[0]`, `['key']`, `["key"]`, `[key]`, `."key"` or `.key`.
+_STEP: Final = re.compile(r"""\[(\d+)\]|\['(.*?)'\]|\["(.*?)"\]|\[([^\]'"]+)\]|\."([^"]*)"|\.([^."\[]+)""")
 
 
 def _document(value: exp.Expr) -> exp.Expr:
@@ -149,7 +143,9 @@ def _kind(node: exp.Expr) -> exp.Expr:
     names = "WHEN 'OBJECT' THEN 'object' WHEN 'ARRAY' THEN 'array' WHEN 'VARCHAR' THEN 'string'"
     names += " WHEN 'BOOLEAN' THEN 'boolean' WHEN 'NULL' THEN 'null'"
     value = node.this if isinstance(node.this, exp.Expr) else node.expressions[0]
-    return once(f"CASE WHEN @a IS NULL THEN NULL ELSE CASE json_type(@a) {names} ELSE 'number' END END", _document(value))
+    return once(
+        f"CASE WHEN @a IS NULL THEN NULL ELSE CASE json_type(@a) {names} ELSE 'number' END END", _document(value)
+    )
 
 
 def _strictly(check: str, read: str, name: str) -> Rule:
@@ -207,8 +203,13 @@ _LAX_INT: Final = (
     "CASE json_type(@a) WHEN 'BOOLEAN' THEN CAST(CAST(@a AS BOOLEAN) AS BIGINT)"
     " WHEN 'BIGINT' THEN try_cast(" + _TEXT + " AS BIGINT) WHEN 'UBIGINT' THEN try_cast(" + _TEXT + " AS BIGINT)"
     " WHEN 'DOUBLE' THEN try_cast(round(CAST(@a AS DOUBLE)) AS BIGINT)"
-    " WHEN 'VARCHAR' THEN coalesce(CASE WHEN regexp_full_match(" + _TEXT + r", '[+-]?\d+') THEN try_cast("
-    + _TEXT + " AS BIGINT) END, try_cast(round(try_cast(" + _TEXT + " AS DOUBLE)) AS BIGINT)) END"
+    " WHEN 'VARCHAR' THEN coalesce(CASE WHEN regexp_full_match("
+    + _TEXT
+    + r", '[+-]?\d+') THEN try_cast("
+    + _TEXT
+    + " AS BIGINT) END, try_cast(round(try_cast("
+    + _TEXT
+    + " AS DOUBLE)) AS BIGINT)) END"
 )
 _LAX_FLOAT: Final = (
     "CASE json_type(@a) WHEN 'BIGINT' THEN CAST(@a AS DOUBLE) WHEN 'UBIGINT' THEN CAST(@a AS DOUBLE)"

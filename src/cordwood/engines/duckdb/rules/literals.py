@@ -60,7 +60,7 @@ def _sets_type(node: exp.Expr) -> bool:
 
 
 def _bytes(node: exp.Expr) -> exp.Expr:
-    """sqlglot hands the bytes over as text, escapes undone."""
+    """The parser hands the bytes over as text, escapes undone."""
     spelled = str(node.this)
     raw = spelled.encode("latin-1") if all(ord(char) < 256 for char in spelled) else spelled.encode()
     return fragment("'" + "".join(f"\\x{byte:02X}" for byte in raw) + "'::BLOB")
@@ -68,8 +68,6 @@ def _bytes(node: exp.Expr) -> exp.Expr:
 
 def _raw(node: exp.Expr) -> exp.Expr:
     return _literal(exp.Literal.string(str(node.this)))
-
-
 
 
 MEANING = Meaning(nodes={exp.Literal: _literal, exp.ByteString: _bytes, exp.RawString: _raw})

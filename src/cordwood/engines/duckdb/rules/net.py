@@ -24,13 +24,15 @@ def _named(node: exp.Expr) -> exp.Expr:
 
 
 _V4: Final = r"regexp_full_match(@a, '(25[0-5]|2[0-4]\d|1?\d?\d)(\.(25[0-5]|2[0-4]\d|1?\d?\d)){3}')"
-_V4_HEX: Final = "array_to_string(list_transform(string_split(@s, '.'), lambda _o: printf('%02X', CAST(_o AS INT))), '')"
+_V4_HEX: Final = (
+    "array_to_string(list_transform(string_split(@s, '.'), lambda _o: printf('%02X', CAST(_o AS INT))), '')"
+)
 
 # An IPv4 tail becomes two groups; `::` becomes as many zero groups as are missing.
 _TAIL: Final = r"regexp_extract(@a, '(\d{1,3}(\.\d{1,3}){3})$', 1)"
 _GROUPED: Final = (
     f"CASE WHEN {_TAIL} = '' THEN @a ELSE left(@a, length(@a) - length({_TAIL})) || "
-    + f"left({_V4_HEX.replace('@s', _TAIL)}, 4) || ':' || right({_V4_HEX.replace('@s', _TAIL)}, 4) END"
+    f"left({_V4_HEX.replace('@s', _TAIL)}, 4) || ':' || right({_V4_HEX.replace('@s', _TAIL)}, 4) END"
 )
 _SIDE: Final = (
     "CASE WHEN @p = '' THEN '' ELSE array_to_string(list_transform(string_split(@p, ':'),"

@@ -52,7 +52,7 @@ def _power(node: exp.Expr) -> exp.Expr:
 
 
 def _logarithm(node: exp.Expr) -> exp.Expr:
-    """sqlglot puts the base first."""
+    """The parser puts the base first."""
     other = node.args.get("expression")
     base, value = (node.this, other) if other is not None else (None, node.this)
     bad = fail(node, "Argument of LOG is out of its domain")
@@ -141,12 +141,14 @@ def _bit_count(node: exp.Expr) -> exp.Expr:
     value = node.this
     if kind_of(value) in (Kind.BYTES, Kind.STRING):
         value = read_as(value, Kind.BYTES)
-        ones = "list_sum(list_transform(regexp_extract_all(hex({0}), '.'), lambda _d: bit_count(CAST('0x' || _d AS INT))))"
+        ones = (
+            "list_sum(list_transform(regexp_extract_all(hex({0}), '.'), lambda _d: bit_count(CAST('0x' || _d AS INT))))"
+        )
         return fragment(f"coalesce({ones}, CASE WHEN {{0}} IS NOT NULL THEN 0 END)::BIGINT", value)
     return fragment("bit_count({0}::BIGINT)::BIGINT", value)
 
 
-def _random(node: exp.Expr) -> exp.Expr:
+def _random(_: exp.Expr) -> exp.Expr:
     return fragment("random()")
 
 
@@ -155,7 +157,6 @@ def _reciprocal(template: str) -> Rule:
         return once(template, _float(node.this))
 
     return rule
-
 
 
 MEANING = Meaning(

@@ -14,7 +14,9 @@ from cordwood.sql.lowering import Meaning, is_safe, place_of, unsupported
 from cordwood.sql.typing import kind_of
 
 # Whether a pattern has a capturing group, asked of the pattern itself.
-_HAS_GROUP: Final = r"regexp_matches(regexp_replace(@b, '\\.|\[\^?\]?([^\\\]]|\\.)*\]', '', 'g'), '\((\?P<|\?<[a-zA-Z]|[^?]|$)')"
+_HAS_GROUP: Final = (
+    r"regexp_matches(regexp_replace(@b, '\\.|\[\^?\]?([^\\\]]|\\.)*\]', '', 'g'), '\((\?P<|\?<[a-zA-Z]|[^?]|$)')"
+)
 
 
 def _group(pattern: exp.Expr) -> str:

@@ -13,17 +13,17 @@ from cordwood.sql.typing import datatype_of, typed_as
 def _unnest(node: exp.Expr) -> exp.Expr:
     if isinstance(node.parent, (exp.In, exp.Any, exp.All)):
         return node
-    array = node.expressions[0]
+    array, alias = node.expressions[0], node.args.get("alias") or exp.TableAlias()
+    names = [alias.name, *(column.name for column in alias.columns)]
+    # Resolved trees name the relation and its element; in others a struct's fields are the columns.
+    columns = _columns(_element_of(array), names[-1], spread=not alias.name)
+    source = _elements(array, node.args.get("offset"), columns)
+    return _aliased(source, names[0] or names[-1])
+
+
+def _element_of(array: exp.Expr) -> Datatype | None:
     datatype = datatype_of(array)
-    element = datatype.element if datatype and datatype.kind is Kind.ARRAY else None
-    alias = node.args.get("alias")
-    names = [column.name for column in alias.columns] if alias else []
-    relation = alias.name if alias and alias.name else (names[0] if names else "")
-    offset = node.args.get("offset")
-    # Resolved trees name the element; in others a struct's fields are the columns.
-    columns = _columns(element, names[0] if names else relation, spread=not (alias and alias.name))
-    source = _elements(array, offset, columns)
-    return _aliased(source, relation)
+    return datatype.element if datatype and datatype.kind is Kind.ARRAY else None
 
 
 def _columns(element: Datatype | None, name: str, *, spread: bool) -> str:
@@ -35,10 +35,9 @@ def _columns(element: Datatype | None, name: str, *, spread: bool) -> str:
 
 def _elements(array: exp.Expr, offset: object, columns: str) -> exp.Expr:
     if not isinstance(offset, exp.Identifier):
-        return fragment(f"(SELECT {columns} FROM (SELECT unnest({{0}}) AS _e))", array)
-    return fragment(
-        f"(SELECT {columns}, _n - 1 AS {{1}} FROM unnest({{0}}) WITH ORDINALITY AS _u(_e, _n))", array, offset
-    )
+        return fragment(f"(SELECT {columns} FROM (SELECT unnest({{0}}) AS _e))", array)  # noqa: S608 - a template of ours
+    numbered = f"(SELECT {columns}, _n - 1 AS {{1}} FROM unnest({{0}}) WITH ORDINALITY AS _u(_e, _n))"  # noqa: S608 - ours
+    return fragment(numbered, array, offset)
 
 
 def _aliased(source: exp.Expr, relation: str) -> exp.Expr:

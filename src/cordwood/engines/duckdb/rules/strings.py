@@ -6,16 +6,17 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.reading import read_as
-from cordwood.engines.duckdb.rules.words import attempt, constant_int, constant_text, fail, is_null, once
+from cordwood.engines.duckdb.rules.words import constant_int, constant_text, fail, once
 from cordwood.model.datatype import Kind
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, Rule, name_of, unsupported
+from cordwood.sql.lowering import Meaning, Rule, unsupported
 from cordwood.sql.typing import kind_of
 from cordwood.sql.typing.datatypes import STRING
 
 # What BigQuery's TRIM takes off when it is not told: Unicode's white space.
-_WHITE: Final = "' ' || chr(9) || chr(10) || chr(11) || chr(12) || chr(13) || chr(133) || chr(160) || chr(5760) || " + " || ".join(
-    f"chr({code})" for code in (*range(8192, 8203), 8232, 8233, 8239, 8287, 12288)
+_WHITE: Final = (
+    "' ' || chr(9) || chr(10) || chr(11) || chr(12) || chr(13) || chr(133) || chr(160) || chr(5760) || "
+    + " || ".join(f"chr({code})" for code in (*range(8192, 8203), 8232, 8233, 8239, 8287, 12288))
 )
 
 
@@ -23,7 +24,7 @@ def as_text(node: exp.Expr) -> exp.Expr:
     return read_as(node, Kind.STRING) if kind_of(node) is Kind.VARIANT else node
 
 
-def _is_bytes(node: exp.Expr) -> bool:
+def is_bytes(node: exp.Expr) -> bool:
     return kind_of(node) is Kind.BYTES
 
 
@@ -34,17 +35,17 @@ def _hexed(node: exp.Expr, template: str, *rest: exp.Expr) -> exp.Expr:
 
 def _length(node: exp.Expr) -> exp.Expr:
     value = as_text(node.this)
-    return fragment("octet_length({0})" if _is_bytes(value) else "length({0})", value)
+    return fragment("octet_length({0})" if is_bytes(value) else "length({0})", value)
 
 
 def _byte_length(node: exp.Expr) -> exp.Expr:
     value = as_text(node.this)
-    return fragment("octet_length({0})" if _is_bytes(value) else "strlen({0})", value)
+    return fragment("octet_length({0})" if is_bytes(value) else "strlen({0})", value)
 
 
 def _substring(node: exp.Expr) -> exp.Expr:
     value, start, length = as_text(node.this), node.args["start"], node.args.get("length")
-    if _is_bytes(value):
+    if is_bytes(value):
         return _bytes_between(node, value, start, length)
     position = constant_int(start)
     if position is not None and position > 0:
@@ -84,7 +85,7 @@ def _end(side: str) -> Rule:
         bad = fail(node, f"Second argument in {side.upper()}() cannot be negative")
         known = constant_int(count)
         guard = "@b" if known is not None and known >= 0 else f"CASE WHEN @b < 0 THEN {bad} ELSE @b END"
-        if _is_bytes(value):
+        if is_bytes(value):
             return _hexed(value, f"{side}(@a, ({guard}) * 2)", count)
         return once(f"{side}(@a, {guard})", value, count)
 
@@ -94,7 +95,7 @@ def _end(side: str) -> Rule:
 def _trim(node: exp.Expr) -> exp.Expr:
     value, what = as_text(node.this), node.args.get("expression")
     name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(node.args.get("position")), "trim")
-    if _is_bytes(value):
+    if is_bytes(value):
         return _trim_bytes(node, value, what, name)
     if what is None:
         return fragment(f"{name}({{0}}, {_WHITE})", value)
@@ -119,7 +120,7 @@ def _pad(node: exp.Expr) -> exp.Expr:
     value, length = as_text(node.this), node.expression
     fill = node.args.get("fill_pattern")
     name = "lpad" if node.args.get("is_left") else "rpad"
-    if _is_bytes(value):
+    if is_bytes(value):
         pattern = fragment("hex({0})", fill) if fill is not None else fragment("'20'")
         return _hexed(value, f"{name}(@a, CAST({_padded_length(node)} * 2 AS INT), {_fill(node)})", length, pattern)
     pattern = fill if fill is not None else fragment("' '")
@@ -140,14 +141,14 @@ def _repeat(node: exp.Expr) -> exp.Expr:
     count = node.args["times"]
     bad = fail(node, "Second argument in REPEAT() cannot be negative")
     huge = fail(node, "Output of REPEAT is too large")
-    size = "octet_length(@a)" if _is_bytes(value) else "strlen(@a)"
+    size = "octet_length(@a)" if is_bytes(value) else "strlen(@a)"
     guard = f"CASE WHEN @b < 0 THEN {bad} WHEN @b * {size} > 1048576 THEN {huge} ELSE @b END"
     return once(f"repeat(@a, {guard})", value, count)
 
 
 def _replace(node: exp.Expr) -> exp.Expr:
     value, old, new = as_text(node.this), node.expression, node.args["replacement"]
-    if _is_bytes(value):
+    if is_bytes(value):
         return _replace_bytes(value, old, new)
     return fragment("replace({0}, {1}, {2})", value, old, new)
 
@@ -181,7 +182,7 @@ def _joined(node: exp.Expr) -> exp.Expr:
 def _split(node: exp.Expr) -> exp.Expr:
     """An empty text has one empty part; an empty delimiter parts every character."""
     value, delimiter = as_text(node.this), node.expression
-    if _is_bytes(value):
+    if is_bytes(value):
         if constant_text(delimiter) == ",":
             delimiter = fragment("'\\x2C'::BLOB")
         spaced = r"regexp_replace(hex({0}), '(..)', 'x\1', 'g')"
@@ -195,7 +196,7 @@ def _split(node: exp.Expr) -> exp.Expr:
 
 def _position(node: exp.Expr) -> exp.Expr:
     value, part = as_text(node.this), as_text(node.args["substr"])
-    if _is_bytes(value):
+    if is_bytes(value):
         spaced = r"regexp_replace(hex({0}), '(..)', 'x\1', 'g')"
         found = "instr({0}, {1})"
         return fragment(f"({found} + 2) // 3", fragment(spaced, value), fragment(spaced, part))
@@ -220,7 +221,7 @@ def _nth_position(node: exp.Expr, value: exp.Expr, part: exp.Expr) -> exp.Expr:
 def _starts(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         value, part = as_text(node.this), as_text(node.expression)
-        if _is_bytes(value):
+        if is_bytes(value):
             value, part = fragment("hex({0})", value), fragment("hex({0})", part)
         return fragment(f"{name}({{0}}, {{1}})", value, part)
 
@@ -233,7 +234,7 @@ def _contains(node: exp.Expr) -> exp.Expr:
 
 def _reverse(node: exp.Expr) -> exp.Expr:
     value = as_text(node.this)
-    if _is_bytes(value):
+    if is_bytes(value):
         pairs = "list_reverse(regexp_extract_all(@a, '..'))"
         return _hexed(value, f"CASE WHEN @a IS NULL THEN NULL ELSE array_to_string({pairs}, '') END")
     return fragment("array_to_string(list_reverse(string_split({0}, '')), '')", value) if value else node
@@ -242,147 +243,13 @@ def _reverse(node: exp.Expr) -> exp.Expr:
 def _cased(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         value = as_text(node.this)
-        if _is_bytes(value):
-            low, high, step = (("61", "7A", -32) if name == "upper" else ("41", "5A", 32))
+        if is_bytes(value):
+            low, high, step = ("61", "7A", -32) if name == "upper" else ("41", "5A", 32)
             one = f"CASE WHEN _p BETWEEN '{low}' AND '{high}' THEN printf('%02X', CAST('0x' || _p AS INT) + {step}) ELSE _p END"
             return _hexed(value, f"array_to_string(list_transform(regexp_extract_all(@a, '..'), lambda _p: {one}), '')")
         return fragment(f"{name}({{0}})", value)
 
     return rule
-
-
-def _code_points(node: exp.Expr) -> exp.Expr:
-    value = as_text(node.this)
-    if _is_bytes(value):
-        one = "CAST('0x' || _p AS BIGINT)"
-        return fragment(f"list_transform(regexp_extract_all(hex({{0}}), '..'), lambda _p: {one})", value)
-    pieces = "CASE WHEN @a = '' THEN [] ELSE list_transform(string_split(@a, ''), lambda _c: ord(_c)::BIGINT) END"
-    return once(pieces, value)
-
-
-def _from_code_points(node: exp.Expr) -> exp.Expr:
-    bad = fail(node, "Invalid codepoint")
-    one = f"CASE WHEN _c < 0 OR _c > 1114111 OR (_c BETWEEN 55296 AND 57343) THEN {bad} ELSE chr(_c::INT) END"
-    body = "CASE WHEN @a IS NULL OR list_contains(list_transform(@a, lambda _c: _c IS NULL), true) THEN NULL"
-    return once(f"{body} ELSE array_to_string(list_transform(@a, lambda _c: {one}), '') END", node.this)
-
-
-def _bytes_from_code_points(node: exp.Expr) -> exp.Expr:
-    bad = fail(node, "Invalid extended ASCII code point")
-    one = f"CASE WHEN _c < 0 OR _c > 255 THEN {bad} ELSE printf('%02X', _c) END"
-    body = "CASE WHEN @a IS NULL OR list_contains(list_transform(@a, lambda _c: _c IS NULL), true) THEN NULL"
-    return once(f"{body} ELSE unhex(array_to_string(list_transform(@a, lambda _c: {one}), '')) END", node.this)
-
-
-def _first_code(node: exp.Expr) -> exp.Expr:
-    return once("CASE WHEN @a = '' THEN 0 ELSE ord(@a)::BIGINT END", as_text(node.this))
-
-
-def _character(node: exp.Expr) -> exp.Expr:
-    return once("CASE WHEN @a = 0 THEN '' ELSE chr(@a::INT) END", node.expressions[0])
-
-
-def _translate(node: exp.Expr) -> exp.Expr:
-    source, target = node.args.get("from_") or node.args.get("from"), node.args.get("to")
-    if source is None or target is None:
-        unsupported(node, "TRANSLATE with these arguments")
-    return fragment("translate({0}, {1}, {2})", as_text(node.this), source, target)
-
-
-_DELIMITERS: Final = " \t\n\v\f\r[](){}/|<>!?@\"^#$&~_,.:;*%+-"
-
-
-def _initcap(node: exp.Expr) -> exp.Expr:
-    """A letter is a capital after a delimiter and at the start, small elsewhere."""
-    given = node.args.get("expression")
-    delimiters = given if given is not None else exp.Literal.string(_DELIMITERS)
-    letter = "substring(lower(@a), _i, 1)"
-    before = "_i = 1 OR contains(@b, substring(@a, _i - 1, 1))"
-    one = f"CASE WHEN {before} THEN upper({letter}) ELSE {letter} END"
-    return once(
-        f"CASE WHEN @b IS NULL THEN NULL WHEN @a = '' THEN '' ELSE array_to_string(list_transform("
-        f"range(1, length(@a) + 1), lambda _i: {one}), '') END",
-        as_text(node.this),
-        delimiters,
-    )
-
-
-def _normalize(node: exp.Expr) -> exp.Expr:
-    form = str(node.args["form"].name).upper() if node.args.get("form") else "NFC"
-    value = as_text(node.this)
-    if form != "NFC":
-        unsupported(node, f"The form {form} of {name_of(node)}")
-    return fragment("nfc_normalize(lower({0}))" if node.args.get("is_casefold") else "nfc_normalize({0})", value)
-
-
-def _distance(node: exp.Expr) -> exp.Expr:
-    value, other = as_text(node.this), as_text(node.expression)
-    limit = node.args.get("max_dist")
-    if limit is not None:
-        return fragment("least(levenshtein({0}, {1}), {2})", value, other, limit)
-    return fragment("levenshtein({0}, {1})", value, other)
-
-
-def _lenient_text(node: exp.Expr) -> exp.Expr:
-    """Bytes that are no UTF-8 become U+FFFD; the engine can only say that they are none."""
-    return fragment("coalesce(try(decode({0})), regexp_replace({0}::VARCHAR, '(\\\\x[0-9A-F]{2})+', chr(65533), 'g'))", node.this)
-
-
-def _soundex(node: exp.Expr) -> exp.Expr:
-    return unsupported(node, "SOUNDEX")
-
-
-def _collate(node: exp.Expr) -> exp.Expr:
-    """Ignoring case is done by the engine's own collation."""
-    name = constant_text(node.expression)
-    if name == "und:ci":
-        return fragment("{0} COLLATE NOCASE", node.this)
-    value: exp.Expr = node.this
-    return value if name == "" or is_null(node.expression) else unsupported(node, f"The collation '{name}'")
-
-
-def _like(node: exp.Expr) -> exp.Expr:
-    matched = _matched(node)
-    return fragment("(NOT {0})", matched) if node.args.get("negate") else matched
-
-
-def _matched(node: exp.Expr) -> exp.Expr:
-    """A backslash takes the meaning from `%`, `_` and itself."""
-    value, pattern = as_text(node.this), node.expression
-    if isinstance(pattern, (exp.Any, exp.All)):
-        return _like_several(node, value, pattern)
-    if _is_bytes(value):
-        unsupported(node, "LIKE of BYTES")
-    spelled = constant_text(pattern)
-    if spelled is not None and "\\" not in spelled:
-        return exp.Like(this=value, expression=pattern)
-    return fragment("{0} LIKE {1} ESCAPE '\\'", value, pattern)
-
-
-def _like_several(node: exp.Expr, value: exp.Expr, quantified: exp.Expr) -> exp.Expr:
-    """`LIKE ANY (…)`: three-valued, as OR (or AND) over the patterns."""
-    inner = quantified.this
-    every = isinstance(quantified, exp.All)
-    if isinstance(inner, exp.Tuple):
-        items = inner.expressions
-    elif isinstance(inner, exp.Paren):
-        items = [inner.this]
-    else:
-        return _like_listed(value, inner, every=every)
-    if len(items) == 1 and isinstance(items[0], exp.Query):
-        return _like_listed(value, items[0], every=every)
-    joiner = " AND " if every else " OR "
-    template = joiner.join(f"({{0}} LIKE {{{at + 1}}} ESCAPE '\\')" for at in range(len(items)))
-    return fragment(f"({template})", value, *items)
-
-
-def _like_listed(value: exp.Expr, inner: exp.Expr, *, every: bool) -> exp.Expr:
-    name = "bool_and" if every else "bool_or"
-    source = "(SELECT unnest({1}) AS _p)" if not isinstance(inner, exp.Query) else "{1} AS _q(_p)"
-    if isinstance(inner, exp.Unnest):
-        inner = inner.expressions[0]
-    fallback = "true" if every else "false"
-    return fragment(f"coalesce((SELECT CASE WHEN count(*) = 0 THEN {fallback} END FROM {source}), (SELECT {name}({{0}} LIKE _p ESCAPE '\\') FROM {source}))", value, inner)
 
 
 MEANING = Meaning(
@@ -406,19 +273,5 @@ MEANING = Meaning(
         exp.Reverse: _reverse,
         exp.Upper: _cased("upper"),
         exp.Lower: _cased("lower"),
-        exp.ToCodePoints: _code_points,
-        exp.CodePointsToString: _from_code_points,
-        exp.CodePointsToBytes: _bytes_from_code_points,
-        exp.Unicode: _first_code,
-        exp.Ascii: _first_code,
-        exp.Chr: _character,
-        exp.Translate: _translate,
-        exp.Initcap: _initcap,
-        exp.Normalize: _normalize,
-        exp.Levenshtein: _distance,
-        exp.SafeConvertBytesToString: _lenient_text,
-        exp.Soundex: _soundex,
-        exp.Collate: _collate,
-        exp.Like: _like,
     }
 )

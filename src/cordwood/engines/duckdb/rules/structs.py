@@ -37,7 +37,7 @@ def _tuple(node: exp.Expr) -> exp.Expr:
 def _array(node: exp.Expr) -> exp.Expr:
     items = node.expressions
     if len(items) == 1 and isinstance(items[0], exp.Query):
-        return _array_of_query(node, items[0])
+        return fragment("ARRAY({0})", items[0])
     datatype = datatype_of(node)
     element = datatype.element if datatype else None
     if element is None:
@@ -51,10 +51,6 @@ def as_element(item: exp.Expr, element: Datatype) -> exp.Expr:
     return item if kind_of(item) is Kind.VARIANT else read_as(item, element.kind)
 
 
-def _array_of_query(node: exp.Expr, query: exp.Expr) -> exp.Expr:
-    return fragment("ARRAY({0})", query)
-
-
 def _field(node: exp.Expr) -> exp.Expr:
     """A field of a STRUCT; of JSON it is the value under that key."""
     if kind_of(node.this) is Kind.ARRAY:
@@ -66,7 +62,6 @@ def _field(node: exp.Expr) -> exp.Expr:
         return node
     name = node.expression.name.replace("'", "''")
     return fragment(f"struct_extract({{0}}, '{name}')", node.this)
-
 
 
 MEANING = Meaning(nodes={exp.Struct: _struct, exp.Tuple: _tuple, exp.Array: _array, exp.Dot: _field})

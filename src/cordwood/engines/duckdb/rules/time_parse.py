@@ -53,9 +53,13 @@ _SAME_AS: Final = {"e": "d", "k": "H", "l": "I", "B": "b", "h": "b", "A": "a", "
 _LONG: Final = {"D": "%m/%d/%y", "x": "%m/%d/%y", "F": "%Y-%m-%d", "T": "%H:%M:%S", "X": "%H:%M:%S", "R": "%H:%M"}
 _LONGER: Final = {**_LONG, "c": "%a %b %e %H:%M:%S %Y"}
 
-_ELEMENT: Final = re.compile(r"%(E[Ccx XyY]|O[a-zA-Z]|E\*S|E\d+S|E4Y|Ez|-?[A-Za-z%])|(\s+)|(.)", re.S)
+_ELEMENT: Final = re.compile(r"%(E[Ccx XyY]|O[a-zA-Z]|E\*S|E\d+S|E4Y|Ez|-?[A-Za-z%])|(\s+)|(.)", re.DOTALL)
 
-_NOT_FOR: Final = {Kind.DATE: frozenset("HIMSpszZ"), Kind.TIME: frozenset("YmdybjCGUVWaszZuwQ"), Kind.DATETIME: frozenset("zZ")}
+_NOT_FOR: Final = {
+    Kind.DATE: frozenset("HIMSpszZ"),
+    Kind.TIME: frozenset("YmdybjCGUVWaszZuwQ"),
+    Kind.DATETIME: frozenset("zZ"),
+}
 
 
 @dataclass(slots=True)
@@ -169,7 +173,9 @@ def _zoned(wall: str, found: dict[str, str]) -> str:
     offset = found["z"]
     digits = f"regexp_replace({offset}, '[^0-9]', '', 'g')"
     hours = f"CAST(left(CASE WHEN len({digits}) % 2 = 1 THEN '0' || {digits} ELSE {digits} END, 2) AS INT)"
-    minutes = f"CAST('0' || substring(CASE WHEN len({digits}) % 2 = 1 THEN '0' || {digits} ELSE {digits} END, 3) AS INT)"
+    minutes = (
+        f"CAST('0' || substring(CASE WHEN len({digits}) % 2 = 1 THEN '0' || {digits} ELSE {digits} END, 3) AS INT)"
+    )
     total = f"(CASE WHEN {offset} LIKE '-%' THEN -1 ELSE 1 END)::BIGINT * ({hours} * 60 + {minutes}) * 60000000"
     shift = f"CASE WHEN lower({offset}) = 'z' THEN 0 ELSE {total} END"
     return f"make_timestamptz(epoch_us({wall}) - {shift})"

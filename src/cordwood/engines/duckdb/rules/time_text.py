@@ -103,7 +103,7 @@ def _template(shape: str, kind: Kind) -> str:
 
 
 def _as_bigquery(shape: str) -> str:
-    """sqlglot hands formats over in Python's words; the modifiers E and O change nothing elsewhere."""
+    """The parser hands formats over in Python's words; the modifiers E and O change nothing elsewhere."""
     shape = shape.replace("%S.%f", "%E6S").replace("%-d", "%e")
     return re.sub(r"%E([CcxXyY])", r"%\1", re.sub(r"%O([deHImMSuUVwWy])", r"%\1", shape))
 
@@ -182,12 +182,16 @@ _SUBSECOND: Final = (
     " ELSE strftime(@a, '.%f') END"
 )
 
-_CAST_WORDS: Final = {
-    **{"YYYY": "Y", "YY": "y", "MM": "m", "MON": "b", "MONTH": "B", "DD": "d", "DDD": "j", "DAY": "A", "DY": "a"},
-    **{"HH24": "H", "HH12": "I", "HH": "I", "MI": "M", "SS": "S", "AM": "p", "PM": "p", "A.M.": "p", "P.M.": "p"},
-    **{"FF1": "E1", "FF2": "E2", "FF3": "E3", "FF4": "E4", "FF5": "E5", "FF6": "E6", "TZH": "TZH", "TZM": "TZM"},
-}
-_CAST_ELEMENT: Final = re.compile("|".join(sorted(map(re.escape, _CAST_WORDS), key=len, reverse=True)) + r'|"([^"]*)"|.', re.I | re.S)
+_CAST_WORDS: Final = dict(
+    word.split("=")
+    for word in (
+        "YYYY=Y YY=y MM=m MON=b MONTH=B DD=d DDD=j DAY=A DY=a HH24=H HH12=I HH=I MI=M SS=S AM=p PM=p A.M.=p P.M.=p"
+        " FF1=E1 FF2=E2 FF3=E3 FF4=E4 FF5=E5 FF6=E6 TZH=TZH TZM=TZM"
+    ).split()
+)
+_CAST_ELEMENT: Final = re.compile(
+    "|".join(sorted(map(re.escape, _CAST_WORDS), key=len, reverse=True)) + r'|"([^"]*)"|.', re.IGNORECASE | re.DOTALL
+)
 
 
 def strftime_parts(node: exp.Expr, value: exp.Expr, shape: str) -> exp.Expr:

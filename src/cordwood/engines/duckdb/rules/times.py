@@ -5,7 +5,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.reading import clock, read_as
-from cordwood.engines.duckdb.rules.words import attempt, constant_int, instant, naive
+from cordwood.engines.duckdb.rules.words import attempt, instant, naive
 from cordwood.engines.duckdb.rules.zones import moment_in, wall_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.fragment import fragment
@@ -49,7 +49,7 @@ def span(count: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
 
 
 def _as_count(count: exp.Expr) -> exp.Expr:
-    """sqlglot hands the number of an INTERVAL over as text."""
+    """The parser hands the number of an INTERVAL over as text."""
     if isinstance(count, exp.Literal) and count.is_string:
         return exp.Literal.number(count.this)
     return read_as(count, Kind.INT64)
@@ -60,24 +60,22 @@ def _shift(sign: str) -> Rule:
         kind = kind_of(node) or Kind.TIMESTAMP
         if isinstance(node.expression, exp.Interval):
             unsupported(node, "An interval of several units")
-        return shifted(node, node.this, sign, node.expression, unit_of(node.args.get("unit")), kind)
+        return _shifted(node, sign, kind)
 
     return rule
 
 
-def shifted(node: exp.Expr, value: exp.Expr, sign: str, count: exp.Expr, unit: str, kind: Kind) -> exp.Expr:
-    value = read_as(value, kind)
+def _shifted(node: exp.Expr, sign: str, kind: Kind) -> exp.Expr:
+    value, unit = read_as(node.this, kind), unit_of(node.args.get("unit"))
     if kind is Kind.TIMESTAMP and unit in MICROSECONDS:
         # Whole microseconds on the number line: the engine's zone-aware addition is slower by far.
         template = f"make_timestamptz(epoch_us(@a) {sign} @b * {MICROSECONDS[unit]}::BIGINT)"
-        return attempt(node, template, value, _as_count(count))
+        return attempt(node, template, value, _as_count(node.expression))
     if kind is Kind.DATE and unit in ("DAY", "WEEK"):
         days = "@b * 7" if unit == "WEEK" else "@b"
-        return attempt(node, f"@a {sign} CAST({days} AS INT)", value, _as_count(count))
-    moved = attempt(node, f"@a {sign} @b", clock(value) if kind is Kind.TIMESTAMP else value, span(count, unit, node))
-    if kind is Kind.DATE:
-        return fragment("{0}::DATE", moved)
-    return instant(moved) if kind is Kind.TIMESTAMP else moved
+        return attempt(node, f"@a {sign} CAST({days} AS INT)", value, _as_count(node.expression))
+    start = clock(value) if kind is Kind.TIMESTAMP else value
+    return _back(attempt(node, f"@a {sign} @b", start, span(node.expression, unit, node)), kind)
 
 
 _WEEKDAYS: Final = ("MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY", "SUNDAY")
@@ -181,216 +179,6 @@ def _clock_of(value: exp.Expr, node: exp.Expr) -> exp.Expr:
     return clock(value)
 
 
-_PARTS: Final = {
-    "DAYOFWEEK": "dayofweek({0}) + 1",
-    "DAYOFYEAR": "dayofyear({0})",
-    "ISOWEEK": "weekofyear({0})",
-    "ISOYEAR": "isoyear({0})",
-    "WEEK": "CAST(strftime({0}, '%U') AS BIGINT)",
-    "WEEK(SUNDAY)": "CAST(strftime({0}, '%U') AS BIGINT)",
-    "WEEK(MONDAY)": "CAST(strftime({0}, '%W') AS BIGINT)",
-    "MILLISECOND": "millisecond({0}) % 1000",
-    "MICROSECOND": "microsecond({0}) % 1000000",
-    "DATE": "{0}::DATE",
-    "TIME": "{0}::TIME",
-    "DATETIME": "{0}",
-    **{part: part.lower() + "({0})" for part in ("YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")},
-}
-
-
-def _extract(node: exp.Expr) -> exp.Expr:
-    part, value = _part_name(node.this), node.expression
-    if kind_of(value) is Kind.INTERVAL:
-        return fragment(_PARTS.get(part, f"date_part('{part.lower()}', {{0}})"), value)
-    if isinstance(value, exp.AtTimeZone):
-        moment = read_as(value.this, Kind.TIMESTAMP)
-        value = wall_in(moment, value.args["zone"])
-    elif kind_of(value) is Kind.TIME:
-        value = fragment("('1970-01-01'::DATE + {0})", value)
-    else:
-        value = clock(value)
-    begin = week_start(part)
-    if part not in _PARTS and begin is not None:
-        return fragment(f"(dayofyear({{0}}) + 6 - (isodow({{0}}) - 1 - {begin} + 7) % 7) // 7", value)
-    if part not in _PARTS:
-        unsupported(node, f"The part {part}")
-    return fragment(_PARTS[part], value)
-
-
-def _part_name(node: exp.Expr) -> str:
-    return unit_of(node) if isinstance(node, exp.WeekStart) else node.sql("bigquery").upper().replace(" ", "")
-
-
-def _interval(node: exp.Expr) -> exp.Expr:
-    unit = node.args.get("unit")
-    if isinstance(unit, exp.IntervalSpan):
-        return _interval_of_parts(node, unit)
-    if unit is None:
-        return fragment("{0}::INTERVAL", node.this)
-    return span(node.this, unit_of(unit), node)
-
-
-_ORDER: Final = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
-
-
-def _interval_of_parts(node: exp.Expr, unit: exp.Expr) -> exp.Expr:
-    """`'1-2 3' YEAR TO DAY`: the numbers in order, each with its unit."""
-    first, last = (_ORDER.index(unit_of(unit.args[key])) for key in ("this", "expression"))
-    spelled = str(node.this.name)
-    numbers = _numbers(spelled)
-    if len(numbers) != last - first + 1:
-        unsupported(node, f"The interval '{spelled}'")
-    pieces = [f"INTERVAL '{value}' {_ORDER[first + at]}" for at, value in enumerate(numbers)]
-    return fragment(" + ".join(pieces))
-
-
-def _numbers(spelled: str) -> list[str]:
-    """A sign belongs to the numbers of its group: years and months, days, or the clock."""
-    numbers: list[str] = []
-    for group in spelled.split():
-        negative, digits = group.startswith("-"), group.lstrip("+-")
-        numbers += [f"-{number}" if negative else number for number in digits.replace("-", ":").split(":")]
-    return numbers
-
-
-def _make_interval(node: exp.Expr) -> exp.Expr:
-    parts = [(key.upper(), value) for key, value in node.args.items() if isinstance(value, exp.Expr)]
-    spans = [span(value.expression if isinstance(value, exp.Kwarg) else value, unit, node) for unit, value in parts]
-    template = " + ".join(f"{{{at}}}" for at in range(len(spans)))
-    return fragment(template or "INTERVAL 0 DAY", *spans)
-
-
-def _sum(node: exp.Expr) -> exp.Expr:
-    """`+` and `-` where one side is a time or an interval."""
-    left, right = node.this, node.expression
-    sign = "-" if isinstance(node, exp.Sub) else "+"
-    kinds = (kind_of(left), kind_of(right))
-    if kinds[0] is Kind.DATE and kinds[1] is Kind.INT64:
-        return fragment(f"{{0}} {sign} {{1}}::INT", left, right)
-    if kinds[0] is Kind.INT64 and kinds[1] is Kind.DATE:
-        return fragment("{1} + {0}::INT", left, right)
-    if kinds[0] == kinds[1] and kinds[0] in _MOMENTS and sign == "-":
-        return _gap(left, right, kinds[0])
-    if Kind.INTERVAL in kinds:
-        moved = fragment(f"{{0}} {sign} {{1}}", *(_movable(side) for side in (left, right)))
-        return instant(moved) if Kind.TIMESTAMP in kinds else moved
-    left, right = (read_as(side, Kind.FLOAT64) if kind_of(side) is Kind.VARIANT else side for side in (left, right))
-    return type(node)(this=left, expression=right)
-
-
-def _gap(left: exp.Expr, right: exp.Expr, kind: Kind | None) -> exp.Expr:
-    if kind is Kind.DATE:
-        return fragment("to_days(CAST({0} - {1} AS INT))", left, right)
-    return fragment("to_microseconds(epoch_us({0}) - epoch_us({1}))", left, right)
-
-
-_MOMENTS: Final = (Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME)
-
-
-def _movable(side: exp.Expr) -> exp.Expr:
-    return naive(side) if kind_of(side) is Kind.TIMESTAMP else side
-
-
-def _timestamp(node: exp.Expr) -> exp.Expr:
-    """TIMESTAMP(x[, zone]): a text or a wall clock, in the zone when it names none of its own."""
-    value, zone = node.this, node.args.get("zone")
-    if zone is None:
-        return read_as(value, Kind.TIMESTAMP)
-    if kind_of(value) is Kind.STRING:
-        return _text_in_zone(node, value, zone)
-    return moment_in(clock(value), zone)
-
-
-def _text_in_zone(node: exp.Expr, value: exp.Expr, zone: exp.Expr) -> exp.Expr:
-    """The zone counts where the text names none."""
-    wall = attempt(node, "CAST(@a AS TIMESTAMP)", value.copy())
-    own = attempt(node, "CAST(@a AS TIMESTAMPTZ)", value.copy())
-    names_zone = r"regexp_matches({0}, '\d.*([zZ]|[+-]\d{1,2}(:?\d\d)?|[A-Za-z]{3,}(/[A-Za-z_]+)*)\s*$')"
-    template = names_zone.replace("\\d.*", "\\d:\\d.*")
-    return fragment(f"CASE WHEN {template} THEN {{1}} ELSE {{2}} END", value, own, moment_in(wall, zone))
-
-
-def _datetime(node: exp.Expr) -> exp.Expr:
-    """DATETIME(date, time), or a moment's wall clock in a zone."""
-    value, other = node.this, node.args.get("expression")
-    if isinstance(node, exp.TsOrDsToDatetime) or other is None:
-        return read_as(value, Kind.DATETIME)
-    if kind_of(other) is Kind.TIME:
-        return fragment("({0} + {1})", read_as(value, Kind.DATE), other)
-    return wall_in(read_as(value, Kind.TIMESTAMP), other)
-
-
-def _date(node: exp.Expr) -> exp.Expr:
-    value, zone = node.this, node.args.get("zone")
-    if node.args.get("expressions"):
-        unsupported(node, "DATE with these arguments")
-    if zone is None:
-        return read_as(value, Kind.DATE)
-    return fragment("{0}::DATE", wall_in(read_as(value, Kind.TIMESTAMP), zone))
-
-
-def _time(node: exp.Expr) -> exp.Expr:
-    value, zone = node.this, node.args.get("zone")
-    if zone is not None:
-        return fragment("{0}::TIME", wall_in(read_as(value, Kind.TIMESTAMP), zone))
-    return read_as(value, Kind.TIME) if kind_of(value) is Kind.STRING else fragment("{0}::TIME", clock(value))
-
-
-def _date_of_parts(node: exp.Expr) -> exp.Expr:
-    parts = [node.args[key] for key in ("year", "month", "day")]
-    return attempt(node, "make_date(@a, @b, @c)", *parts)
-
-
-def _datetime_of_parts(node: exp.Expr) -> exp.Expr:
-    keys = ("year", "month", "day", "hour", "min", "sec")
-    if not all(node.args.get(key) for key in keys):
-        unsupported(node, "DATETIME with these arguments")
-    return attempt(node, "make_timestamp(@a, @b, @c, @d, @e, @f::DOUBLE)", *(node.args[key] for key in keys))
-
-
-def _time_of_parts(node: exp.Expr) -> exp.Expr:
-    parts = [node.args[key] for key in ("hour", "min", "sec")]
-    return attempt(node, "make_time(@a, @b, @c::DOUBLE)", *parts)
-
-
-def _from_epoch(node: exp.Expr) -> exp.Expr:
-    scale = node.args.get("scale")
-    digits = constant_int(scale) or 0
-    factor = 10 ** (6 - digits)
-    count = read_as(node.this, Kind.INT64)
-    return attempt(node, "make_timestamptz(@a)" if factor == 1 else f"make_timestamptz(@a * {factor})", count)
-
-
-def _to_epoch(size: int) -> Rule:
-    def rule(node: exp.Expr) -> exp.Expr:
-        value = read_as(node.this, Kind.TIMESTAMP)
-        if size == 1:
-            return fragment("epoch_us({0})", value)
-        # Whole units before the moment, also before 1970.
-        return fragment(f"CAST(floor(epoch_us({{0}}) / {size}) AS BIGINT)", value)
-
-    return rule
-
-
-def _to_days(node: exp.Expr) -> exp.Expr:
-    return fragment("CAST({0} - '1970-01-01'::DATE AS BIGINT)", read_as(node.this, Kind.DATE))
-
-
-def _from_days(node: exp.Expr) -> exp.Expr:
-    return fragment("('1970-01-01'::DATE + {0}::INT)", node.this)
-
-
-def _current(template: str, zoned: str) -> Rule:
-    def rule(node: exp.Expr) -> exp.Expr:
-        zone = node.this if isinstance(node.this, exp.Expr) else node.args.get("zone")
-        return fragment(zoned, zone) if zone is not None else fragment(template)
-
-    return rule
-
-
-_NOW: Final = "make_timestamp(epoch_us(now()))"
-
-
 def _bucket(node: exp.Expr) -> exp.Expr:
     """Times cut to a grid of any width, laid from an origin."""
     kind = {"TIMESTAMP_BUCKET": Kind.TIMESTAMP, "DATETIME_BUCKET": Kind.DATETIME}.get(str(node.this).upper(), Kind.DATE)
@@ -420,27 +208,6 @@ MEANING = Meaning(
         **dict.fromkeys((exp.DateDiff, exp.DatetimeDiff, exp.TimeDiff), _difference),
         exp.TimestampDiff: _timestamp_difference,
         exp.LastDay: _last_day,
-        exp.Extract: _extract,
-        exp.Interval: _interval,
-        exp.MakeInterval: _make_interval,
-        **dict.fromkeys((exp.Add, exp.Sub), _sum),
-        exp.Timestamp: _timestamp,
-        **dict.fromkeys((exp.Datetime, exp.TsOrDsToDatetime), _datetime),
-        exp.Date: _date,
-        **dict.fromkeys((exp.Time, exp.TsOrDsToTime), _time),
-        exp.DateFromParts: _date_of_parts,
-        exp.TimestampFromParts: _datetime_of_parts,
-        exp.TimeFromParts: _time_of_parts,
-        exp.UnixToTime: _from_epoch,
-        exp.UnixSeconds: _to_epoch(1_000_000),
-        exp.UnixMillis: _to_epoch(1_000),
-        exp.UnixMicros: _to_epoch(1),
-        exp.UnixDate: _to_days,
-        exp.DateFromUnixDate: _from_days,
-        exp.CurrentTimestamp: _current("now()", "now()"),
-        exp.CurrentDate: _current(f"{_NOW}::DATE", "timezone({0}, now())::DATE"),
-        exp.CurrentDatetime: _current(_NOW, "timezone({0}, now())"),
-        exp.CurrentTime: _current(f"{_NOW}::TIME", "timezone({0}, now())::TIME"),
         exp.GenerateDateArray: _dates,
         exp.GenerateTimestampArray: _timestamps,
     },

@@ -1,5 +1,7 @@
 """The turns of phrase that the rules share: failing, reading one type as another, asking what is constant."""
 
+from collections.abc import Sequence
+from string import ascii_lowercase
 from typing import Final
 
 from sqlglot import exp
@@ -7,7 +9,6 @@ from sqlglot import exp
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.fragment import fragment, is_fragment, literal_text, template_of
 from cordwood.sql.lowering import is_safe
-from cordwood.sql.typing import kind_of
 
 # Raised texts begin with this, so that the engine's faults can be told from the query's.
 VALUE_ERROR: Final = "cordwood: "
@@ -72,10 +73,13 @@ def constant(node: exp.Expr | None) -> str | int | float | bool | None:
         return -inner if isinstance(inner, (int, float)) else None
     if isinstance(node, exp.Boolean):
         return bool(node.this)
-    if node is not None and node.meta_get(CONSTANT) is not None:
-        return node.meta[CONSTANT]  # type: ignore[no-any-return]
-    if not isinstance(node, exp.Literal):
-        return None
+    return _literal_value(node) if node is not None else None
+
+
+def _literal_value(node: exp.Expr) -> str | int | float | None:
+    kept: str | int | float | None = node.meta_get(CONSTANT)
+    if kept is not None or not isinstance(node, exp.Literal):
+        return kept
     if node.is_string:
         return str(node.this)
     return _whole(str(node.this)) if is_whole(node) else float(node.this)
@@ -154,23 +158,28 @@ def field_name(datatype: Datatype, at: int) -> str:
 
 def once(template: str, *parts: exp.Expr) -> exp.Expr:
     """A template that says its parts more than once, as `@a`, `@b`…: those that cost are worked out once."""
-    letters = [chr(97 + at) for at in range(len(parts))]
-    lifted = [at for at, part in enumerate(parts) if not _goes_in_place(template, at, part)]
-    if lifted and "try(" in template:
-        lifted = [at for at, part in enumerate(parts) if not is_simple(part)]
-    for at, letter in enumerate(letters):
+    lifted = _lifted(template, parts)
+    for at, letter in enumerate(ascii_lowercase[: len(parts)]):
         template = template.replace(f"@{letter}", f"_v.{letter}" if at in lifted else f"{{{at}}}")
     if not lifted:
         return fragment(template, *parts)
-    fields = ", ".join(f"{letters[at]} := {{{at}}}" for at in lifted)
+    fields = ", ".join(f"{ascii_lowercase[at]} := {{{at}}}" for at in lifted)
     return fragment(f"list_transform([struct_pack({fields})], lambda _v: {template})[1]", *parts)
+
+
+def _lifted(template: str, parts: Sequence[exp.Expr]) -> list[int]:
+    """Which parts are worked out before the template; all that cost where the engine's TRY must not hold them."""
+    lifted = [at for at, part in enumerate(parts) if not _goes_in_place(template, at, part)]
+    if lifted and "try(" in template:
+        return [at for at, part in enumerate(parts) if not is_simple(part)]
+    return lifted
 
 
 def _goes_in_place(template: str, at: int, part: exp.Expr) -> bool:
     """Whether it may be written where it is said: it costs nothing, or is said once and may stand there."""
     if is_simple(part):
         return True
-    return template.count("@" + chr(97 + at)) < 2 and "try(" not in template
+    return template.count("@" + ascii_lowercase[at]) < 2 and "try(" not in template
 
 
 def attempt(node: exp.Expr, template: str, *parts: exp.Expr) -> exp.Expr:
@@ -188,5 +197,3 @@ def naive(node: exp.Expr) -> exp.Expr:
 def instant(node: exp.Expr) -> exp.Expr:
     """A UTC wall clock as the TIMESTAMP it is."""
     return fragment("make_timestamptz(epoch_us({0}))", node)
-
-

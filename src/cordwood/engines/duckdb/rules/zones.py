@@ -8,7 +8,7 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.words import constant_text, instant, naive, text
 from cordwood.sql.fragment import fragment
 
-_OFFSET: Final = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d{2}))?", re.I)
+_OFFSET: Final = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d{2}))?", re.IGNORECASE)
 _UTC: Final = frozenset(("UTC", "Z", "ETC/UTC", "GMT", "+0", "+00", "+00:00", "-00:00"))
 
 

@@ -1,0 +1,97 @@
+"""INTERVAL values, and `+` and `-` with times."""
+
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.duckdb.rules.reading import read_as
+from cordwood.engines.duckdb.rules.times import span, unit_of
+from cordwood.engines.duckdb.rules.words import instant, naive
+from cordwood.model.datatype import Kind
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning, unsupported
+from cordwood.sql.typing import kind_of
+
+
+def _interval(node: exp.Expr) -> exp.Expr:
+    unit = node.args.get("unit")
+    if isinstance(unit, exp.IntervalSpan):
+        return _interval_of_parts(node, unit)
+    if unit is None:
+        return fragment("{0}::INTERVAL", node.this)
+    return span(node.this, unit_of(unit), node)
+
+
+_ORDER: Final = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
+
+
+def _interval_of_parts(node: exp.Expr, unit: exp.Expr) -> exp.Expr:
+    """`'1-2 3' YEAR TO DAY`: the numbers in order, each with its unit."""
+    first, last = (_ORDER.index(unit_of(unit.args[key])) for key in ("this", "expression"))
+    spelled = str(node.this.name)
+    numbers = _numbers(spelled)
+    if len(numbers) != last - first + 1:
+        unsupported(node, f"The interval '{spelled}'")
+    pieces = [f"INTERVAL '{value}' {_ORDER[first + at]}" for at, value in enumerate(numbers)]
+    return fragment(" + ".join(pieces))
+
+
+def _numbers(spelled: str) -> list[str]:
+    """A sign belongs to the numbers of its group: years and months, days, or the clock."""
+    numbers: list[str] = []
+    for group in spelled.split():
+        negative, digits = group.startswith("-"), group.lstrip("+-")
+        numbers += [f"-{number}" if negative else number for number in digits.replace("-", ":").split(":")]
+    return numbers
+
+
+def _make_interval(node: exp.Expr) -> exp.Expr:
+    parts = [(key.upper(), value) for key, value in node.args.items() if isinstance(value, exp.Expr)]
+    spans = [span(value.expression if isinstance(value, exp.Kwarg) else value, unit, node) for unit, value in parts]
+    template = " + ".join(f"{{{at}}}" for at in range(len(spans)))
+    return fragment(template or "INTERVAL 0 DAY", *spans)
+
+
+def _sum(node: exp.Expr) -> exp.Expr:
+    """`+` and `-` where one side is a time or an interval."""
+    left, right = node.this, node.expression
+    sign = "-" if isinstance(node, exp.Sub) else "+"
+    kinds = (kind_of(left), kind_of(right))
+    if Kind.INTERVAL in kinds:
+        moved = fragment(f"{{0}} {sign} {{1}}", *map(_movable, (left, right)))
+        return instant(moved) if Kind.TIMESTAMP in kinds else moved
+    if kinds[0] == kinds[1] and kinds[0] in _MOMENTS:
+        return _gap(left, right, kinds[0])
+    if set(kinds) == {Kind.DATE, Kind.INT64}:
+        return fragment(f"{{0}} {sign} {{1}}", *map(_day_or_days, (left, right)))
+    return type(node)(this=_number(left), expression=_number(right))
+
+
+def _day_or_days(side: exp.Expr) -> exp.Expr:
+    return fragment("{0}::INT", side) if kind_of(side) is Kind.INT64 else side
+
+
+def _number(side: exp.Expr) -> exp.Expr:
+    return read_as(side, Kind.FLOAT64) if kind_of(side) is Kind.VARIANT else side
+
+
+def _gap(left: exp.Expr, right: exp.Expr, kind: Kind | None) -> exp.Expr:
+    if kind is Kind.DATE:
+        return fragment("to_days(CAST({0} - {1} AS INT))", left, right)
+    return fragment("to_microseconds(epoch_us({0}) - epoch_us({1}))", left, right)
+
+
+_MOMENTS: Final = (Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME)
+
+
+def _movable(side: exp.Expr) -> exp.Expr:
+    return naive(side) if kind_of(side) is Kind.TIMESTAMP else side
+
+
+MEANING = Meaning(
+    nodes={
+        exp.Interval: _interval,
+        exp.MakeInterval: _make_interval,
+        **dict.fromkeys((exp.Add, exp.Sub), _sum),
+    }
+)

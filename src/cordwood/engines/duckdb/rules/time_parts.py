@@ -1,0 +1,177 @@
+"""Times from their parts and their parts from them: EXTRACT, constructors, epochs, and the moment of the call."""
+
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.duckdb.rules.reading import clock, read_as
+from cordwood.engines.duckdb.rules.times import unit_of, week_start
+from cordwood.engines.duckdb.rules.words import attempt, constant_int
+from cordwood.engines.duckdb.rules.zones import moment_in, wall_in
+from cordwood.model.datatype import Kind
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning, Rule, unsupported
+from cordwood.sql.typing import kind_of
+
+_PARTS: Final = {
+    "DAYOFWEEK": "dayofweek({0}) + 1",
+    "DAYOFYEAR": "dayofyear({0})",
+    "ISOWEEK": "weekofyear({0})",
+    "ISOYEAR": "isoyear({0})",
+    "WEEK": "CAST(strftime({0}, '%U') AS BIGINT)",
+    "WEEK(SUNDAY)": "CAST(strftime({0}, '%U') AS BIGINT)",
+    "WEEK(MONDAY)": "CAST(strftime({0}, '%W') AS BIGINT)",
+    "MILLISECOND": "millisecond({0}) % 1000",
+    "MICROSECOND": "microsecond({0}) % 1000000",
+    "DATE": "{0}::DATE",
+    "TIME": "{0}::TIME",
+    "DATETIME": "{0}",
+    **{part: part.lower() + "({0})" for part in ("YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")},
+}
+
+
+def _extract(node: exp.Expr) -> exp.Expr:
+    part, value = _part_name(node.this), node.expression
+    if kind_of(value) is Kind.INTERVAL:
+        return fragment(_PARTS.get(part, f"date_part('{part.lower()}', {{0}})"), value)
+    if isinstance(value, exp.AtTimeZone):
+        moment = read_as(value.this, Kind.TIMESTAMP)
+        value = wall_in(moment, value.args["zone"])
+    elif kind_of(value) is Kind.TIME:
+        value = fragment("('1970-01-01'::DATE + {0})", value)
+    else:
+        value = clock(value)
+    begin = week_start(part)
+    if part not in _PARTS and begin is not None:
+        return fragment(f"(dayofyear({{0}}) + 6 - (isodow({{0}}) - 1 - {begin} + 7) % 7) // 7", value)
+    if part not in _PARTS:
+        unsupported(node, f"The part {part}")
+    return fragment(_PARTS[part], value)
+
+
+def _part_name(node: exp.Expr) -> str:
+    return unit_of(node) if isinstance(node, exp.WeekStart) else node.sql("bigquery").upper().replace(" ", "")
+
+
+def _timestamp(node: exp.Expr) -> exp.Expr:
+    """TIMESTAMP(x[, zone]): a text or a wall clock, in the zone when it names none of its own."""
+    value, zone = node.this, node.args.get("zone")
+    if zone is None:
+        return read_as(value, Kind.TIMESTAMP)
+    if kind_of(value) is Kind.STRING:
+        return _text_in_zone(node, value, zone)
+    return moment_in(clock(value), zone)
+
+
+def _text_in_zone(node: exp.Expr, value: exp.Expr, zone: exp.Expr) -> exp.Expr:
+    """The zone counts where the text names none."""
+    wall = attempt(node, "CAST(@a AS TIMESTAMP)", value.copy())
+    own = attempt(node, "CAST(@a AS TIMESTAMPTZ)", value.copy())
+    names_zone = r"regexp_matches({0}, '\d.*([zZ]|[+-]\d{1,2}(:?\d\d)?|[A-Za-z]{3,}(/[A-Za-z_]+)*)\s*$')"
+    template = names_zone.replace("\\d.*", "\\d:\\d.*")
+    return fragment(f"CASE WHEN {template} THEN {{1}} ELSE {{2}} END", value, own, moment_in(wall, zone))
+
+
+def _datetime(node: exp.Expr) -> exp.Expr:
+    """DATETIME(date, time), or a moment's wall clock in a zone."""
+    value, other = node.this, node.args.get("expression")
+    if isinstance(node, exp.TsOrDsToDatetime) or other is None:
+        return read_as(value, Kind.DATETIME)
+    if kind_of(other) is Kind.TIME:
+        return fragment("({0} + {1})", read_as(value, Kind.DATE), other)
+    return wall_in(read_as(value, Kind.TIMESTAMP), other)
+
+
+def _date(node: exp.Expr) -> exp.Expr:
+    value, zone = node.this, node.args.get("zone")
+    if node.args.get("expressions"):
+        unsupported(node, "DATE with these arguments")
+    if zone is None:
+        return read_as(value, Kind.DATE)
+    return fragment("{0}::DATE", wall_in(read_as(value, Kind.TIMESTAMP), zone))
+
+
+def _time(node: exp.Expr) -> exp.Expr:
+    value, zone = node.this, node.args.get("zone")
+    if zone is not None:
+        return fragment("{0}::TIME", wall_in(read_as(value, Kind.TIMESTAMP), zone))
+    return read_as(value, Kind.TIME) if kind_of(value) is Kind.STRING else fragment("{0}::TIME", clock(value))
+
+
+def _date_of_parts(node: exp.Expr) -> exp.Expr:
+    parts = [node.args[key] for key in ("year", "month", "day")]
+    return attempt(node, "make_date(@a, @b, @c)", *parts)
+
+
+def _datetime_of_parts(node: exp.Expr) -> exp.Expr:
+    keys = ("year", "month", "day", "hour", "min", "sec")
+    if not all(node.args.get(key) for key in keys):
+        unsupported(node, "DATETIME with these arguments")
+    return attempt(node, "make_timestamp(@a, @b, @c, @d, @e, @f::DOUBLE)", *(node.args[key] for key in keys))
+
+
+def _time_of_parts(node: exp.Expr) -> exp.Expr:
+    parts = [node.args[key] for key in ("hour", "min", "sec")]
+    return attempt(node, "make_time(@a, @b, @c::DOUBLE)", *parts)
+
+
+def _from_epoch(node: exp.Expr) -> exp.Expr:
+    scale = node.args.get("scale")
+    digits = constant_int(scale) or 0
+    factor = 10 ** (6 - digits)
+    count = read_as(node.this, Kind.INT64)
+    return attempt(node, "make_timestamptz(@a)" if factor == 1 else f"make_timestamptz(@a * {factor})", count)
+
+
+def _to_epoch(size: int) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        value = read_as(node.this, Kind.TIMESTAMP)
+        if size == 1:
+            return fragment("epoch_us({0})", value)
+        # Whole units before the moment, also before 1970.
+        return fragment(f"CAST(floor(epoch_us({{0}}) / {size}) AS BIGINT)", value)
+
+    return rule
+
+
+def _to_days(node: exp.Expr) -> exp.Expr:
+    return fragment("CAST({0} - '1970-01-01'::DATE AS BIGINT)", read_as(node.this, Kind.DATE))
+
+
+def _from_days(node: exp.Expr) -> exp.Expr:
+    return fragment("('1970-01-01'::DATE + {0}::INT)", node.this)
+
+
+def _current(template: str, zoned: str) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        zone = node.this if isinstance(node.this, exp.Expr) else node.args.get("zone")
+        return fragment(zoned, zone) if zone is not None else fragment(template)
+
+    return rule
+
+
+_NOW: Final = "make_timestamp(epoch_us(now()))"
+
+
+MEANING = Meaning(
+    nodes={
+        exp.Extract: _extract,
+        exp.Timestamp: _timestamp,
+        **dict.fromkeys((exp.Datetime, exp.TsOrDsToDatetime), _datetime),
+        exp.Date: _date,
+        **dict.fromkeys((exp.Time, exp.TsOrDsToTime), _time),
+        exp.DateFromParts: _date_of_parts,
+        exp.TimestampFromParts: _datetime_of_parts,
+        exp.TimeFromParts: _time_of_parts,
+        exp.UnixToTime: _from_epoch,
+        exp.UnixSeconds: _to_epoch(1_000_000),
+        exp.UnixMillis: _to_epoch(1_000),
+        exp.UnixMicros: _to_epoch(1),
+        exp.UnixDate: _to_days,
+        exp.DateFromUnixDate: _from_days,
+        exp.CurrentTimestamp: _current("now()", "now()"),
+        exp.CurrentDate: _current(f"{_NOW}::DATE", "timezone({0}, now())::DATE"),
+        exp.CurrentDatetime: _current(_NOW, "timezone({0}, now())"),
+        exp.CurrentTime: _current(f"{_NOW}::TIME", "timezone({0}, now())::TIME"),
+    }
+)
