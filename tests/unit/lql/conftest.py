@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from uuid import NAMESPACE_DNS, uuid5
 
+import msgspec
 import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
@@ -14,10 +15,11 @@ from cordwood.ingest.accept import Intake
 from cordwood.lql.compile import compile_lql
 from cordwood.lql.patterns import check_patterns
 from cordwood.model.endpoint import Endpoint
-from cordwood.model.rows import Row
+from cordwood.model.rows import Cell, Row
 from cordwood.model.stream import Stream
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import Program, compile_sandbox, read_endpoint
+from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Statement
 
 NOW_US = 1_715_776_496_000_000  # 2024-05-15T12:34:56Z
@@ -29,6 +31,7 @@ EVENTS = r"""
 {"id": "4", "timestamp": "2024-05-15T00:00:00Z", "event_message": "wörd \"quoted\" \\ back", "metadata": {"path": "/rest/v1", "status": 503, "ms": "2.5", "level": "critical", "zip": "123", "calls": [{"to": "db", "ms": 3}, {"to": "cache", "ms": 9}]}}
 {"id": "5", "timestamp": "2024-01-02T03:04:05.5Z", "event_message": "debug", "project": "a", "metadata": {"status": 99999999999, "tags": "prod", "request": {"host": "x.y", "n": "7"}}}
 {"id": "6", "timestamp": "2024-01-01T00:00:00Z", "event_message": "", "metadata": {}}
+{"id": "7", "timestamp": "2023-01-01T00:00:00Z", "event_message": "seen 10.0.0.1 here", "metadata": {"ip": "10.0.0.1", "hops": ["10.0.0.2"], "calls": [{"at": "10.0.0.3"}]}}
 """.strip()
 
 SAVED = """
@@ -53,20 +56,22 @@ class Asked:
     engine: DuckDBEngine
     program: Program
 
-    def lql(self, text: str) -> list[Row]:
-        return self._rows(self.compiled(text))
+    def lql(self, text: str, redaction: Redaction | None = None) -> list[Row]:
+        check_patterns(text, self.engine.is_regex)
+        compiled = compile_lql(self.program, text, self.engine.target, self.engine.shapes(), redaction)
+        return self._rows(compiled)
 
     def sql(self, text: str) -> list[Row]:
         return self._rows(compile_sandbox(self.program, text, self.engine.target, self.engine.shapes()))
 
-    def compiled(self, text: str) -> Statement:
-        check_patterns(text, self.engine.is_regex)
-        return compile_lql(self.program, text, self.engine.target, self.engine.shapes())
-
     def _rows(self, statement: Statement) -> list[Row]:
         question = bind(statement, {}, NOW_US, self.engine.is_regex)
         rows = self.engine.answer(question, AnswerLimits(max_rows=1000, seconds=30), Unstoppable())
-        return [row for batch in rows.batches for row in batch]
+        return [tuple(map(_plain, row)) for batch in rows.batches for row in batch]
+
+
+def _plain(cell: Cell) -> Cell:
+    return msgspec.json.decode(cell) if isinstance(cell, msgspec.Raw) else cell
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,35 @@
+"""LQL reads what a redacted call may read, and no more: no filter, pattern or chart gets the rest back."""
+
+import pytest
+
+from cordwood.model.redaction import RedactMode
+from cordwood.sql.redaction.redaction import Redaction
+from tests.unit.lql.conftest import Asked
+
+REDACTION = Redaction(RedactMode.REPLACE)
+
+
+def test_an_address_is_hidden_in_message_and_metadata(asked: Asked) -> None:
+    assert asked.lql("id:7 s:event_message s:m.ip") == [("seen 10.0.0.1 here", "10.0.0.1")]
+    assert asked.lql("id:7 s:event_message s:m.ip", REDACTION) == [("seen REDACTED here", "REDACTED")]
+
+
+@pytest.mark.parametrize(
+    "probe",
+    [
+        "10.0.0.1",
+        "m.ip:10.0.0.1",
+        "~10[.]0",
+        "m.ip:~^10",
+        'm.ip:>"1" m.ip:<"2"',
+        "m.hops:@>10.0.0.2",
+        "m.calls.at:10.0.0.3",
+    ],
+)
+def test_no_filter_finds_what_is_hidden(asked: Asked, probe: str) -> None:
+    assert ("7",) in asked.lql(f"s:id {probe}")
+    assert asked.lql(f"s:id {probe}", REDACTION) == []
+
+
+def test_a_dimension_is_hidden_too(asked: Asked) -> None:
+    assert asked.lql("id:7 c:count(*) c:group_by(m.ip)", REDACTION) == [("REDACTED", 1)]
