@@ -86,10 +86,6 @@ class UnknownRoute(RequestFault):
 class BadMethod(RequestFault):
     code = "request.bad-method"
 
-    def __init__(self, method: str, allowed: Sequence[str]) -> None:
-        super().__init__(f"{method} is not taken here.", hint="There are: " + ", ".join(allowed) + ".")
-        self.allowed = tuple(allowed)
-
 
 class BadParameter(RequestFault):
     code = "request.bad-parameter"

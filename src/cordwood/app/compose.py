@@ -21,7 +21,7 @@ from cordwood.ingest.accept import Intake
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.stream import Stream
 from cordwood.observe.observer import Observer
-from cordwood.serve.answer import Answers
+from cordwood.serve.answer import Answers, Parts
 from cordwood.serve.limits import ServeLimits
 from cordwood.settings.settings import Limits, Settings
 from cordwood.sql.compile import read_endpoint
@@ -73,7 +73,7 @@ def build(settings: Settings, folder: DataFolder, observer: Observer, local_keys
     engine.prepare(contents.streams)
     rooms = Rooms(
         answers=Answers(
-            catalog, engine, MemoryCache(settings.serve.cache_memory), observer, _serve_limits(settings.limits), now_us
+            Parts(catalog, engine, MemoryCache(settings.serve.cache_memory), observer), _serve_limits(settings.limits), now_us
         ),
         intake=Intake(engine, now_us),
         access=Access(keys, (*given, *local_keys), signed_keys(settings.keys)),

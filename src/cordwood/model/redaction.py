@@ -9,8 +9,8 @@ class Detector(StrEnum):
 
     IP = "ip"
     EMAIL = "email"
-    TOKEN = "token"
-    SECRET = "secret"
+    TOKEN = "token"  # noqa: S105 - what is looked for
+    SECRET = "secret"  # noqa: S105
     CARD = "card"
     PHONE = "phone"
 
@@ -41,3 +41,6 @@ class RedactionRules:
 
     detectors: tuple[Detector, ...] = DEFAULT_DETECTORS
     patterns: tuple[NamedPattern, ...] = ()
+
+
+SHIPPED_RULES = RedactionRules()

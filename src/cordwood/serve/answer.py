@@ -14,6 +14,7 @@ from cordwood.cache.cache import AnswerCache
 from cordwood.catalog.catalog import Catalog
 from cordwood.engines.engine import AnswerLimits, Engine
 from cordwood.model.caller import Caller
+from cordwood.model.redaction import SHIPPED_RULES, RedactionRules
 from cordwood.observe.observer import Observer
 from cordwood.serve.ask import Ask
 from cordwood.serve.conduct import Conductor
@@ -26,6 +27,7 @@ from cordwood.serve.limits import ServeLimits
 from cordwood.serve.prepared import Prepared
 from cordwood.serve.rates import Allowance, Rates
 from cordwood.serve.refresh import Refresher
+from cordwood.serve.redact import Redactions
 from cordwood.serve.run import Job
 from cordwood.serve.stream import Streamed
 from cordwood.sql.bind import bind
@@ -53,28 +55,40 @@ class Answer:
     outcome: Outcome
     age_seconds: float = 0.0
 
+    @property
+    def finished(self) -> Finished:
+        """The body of an answer that is known to be whole: every kept one is."""
+        if isinstance(self.body, Streamed):
+            raise TypeError
+        return self.body
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the journey goes through."""
+
+    catalog: Catalog
+    engine: Engine
+    cache: AnswerCache
+    observer: Observer
+    redaction: RedactionRules = SHIPPED_RULES
+
 
 class Answers:
     """Answers asks; `clock_us` gives microseconds since 1970 and is the only calendar the journey reads."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        engine: Engine,
-        cache: AnswerCache,
-        observer: Observer,
-        limits: ServeLimits,
-        clock_us: Callable[[], int],
-    ) -> None:
+    def __init__(self, parts: Parts, limits: ServeLimits, clock_us: Callable[[], int]) -> None:
+        engine, observer = parts.engine, parts.observer
         self._engine = engine
-        self._cache = cache
+        self._cache = parts.cache
         self._limits = limits
         self._clock_us = clock_us
+        self._redactions = Redactions(parts.redaction)
         self._prepared = Prepared(engine.target, engine.shapes, engine.is_regex)
         places = limits.places()
         self._conductor = Conductor(engine, Gate(places, limits.queued_queries, limits.queue_seconds), places, observer)
         self._flights: Flights[Finished] = Flights()
-        self._refresher = Refresher(cache, catalog, observer, clock_us, self._ask_again)
+        self._refresher = Refresher(parts.cache, parts.catalog, observer, clock_us, self._ask_again)
         self._rates = Rates(limits.key_requests_per_second, limits.key_concurrent_queries, time.monotonic)
         self._remembered: OrderedDict[bytes, bytes] = OrderedDict()
 
@@ -146,9 +160,10 @@ class Answers:
 
     async def _job(self, ask: Ask) -> Job:
         began = time.monotonic()
-        statement = self._prepared.find(ask.endpoint, ask.sandbox)
+        redaction = self._redactions.of(ask)
+        statement = self._prepared.find(ask.endpoint, ask.sandbox, redaction)
         if statement is None:
-            statement = await asyncio.to_thread(self._prepared.compile, ask.endpoint, ask.sandbox)
+            statement = await asyncio.to_thread(self._prepared.compile, ask.endpoint, ask.sandbox, redaction)
         now_us = self._clock_us()
         question = bind(statement, ask.parameters, now_us, self._engine.is_regex)
         seconds = ask.endpoint.timeout_seconds or self._limits.query_seconds

@@ -8,13 +8,15 @@ from typing import Any
 from cordwood.lql.compile import compile_lql
 from cordwood.lql.patterns import IsRegex, check_patterns
 from cordwood.model.endpoint import Endpoint
+from cordwood.model.redaction import RedactMode
 from cordwood.model.shape import Shape
 from cordwood.serve.ask import Language, SandboxText
 from cordwood.sql.compile import Program, compile_sandbox, compile_saved, read_endpoint
+from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Statement
 from cordwood.sql.target import Target
 
-Key = tuple[str, SandboxText | None]
+Key = tuple[str, SandboxText | None, RedactMode | None]
 
 _COMPILERS = {Language.SQL: compile_sandbox, Language.LQL: compile_lql}
 
@@ -42,9 +44,11 @@ class Prepared:
         self._programs: OrderedDict[str, Program] = OrderedDict()
         self._statements: OrderedDict[Key, _Kept] = OrderedDict()
 
-    def find(self, endpoint: Endpoint, sandbox: SandboxText | None) -> Statement | None:
+    def find(
+        self, endpoint: Endpoint, sandbox: SandboxText | None, redaction: Redaction | None = None
+    ) -> Statement | None:
         """The statement, unless it was never compiled or its streams have changed shape since."""
-        key = (endpoint.revision, sandbox)
+        key = _key(endpoint, sandbox, redaction)
         kept = self._statements.pop(key, None)
         if kept is None:
             return None
@@ -53,16 +57,18 @@ class Prepared:
             return None
         return kept.statement
 
-    def compile(self, endpoint: Endpoint, sandbox: SandboxText | None) -> Statement:
+    def compile(
+        self, endpoint: Endpoint, sandbox: SandboxText | None, redaction: Redaction | None = None
+    ) -> Statement:
         shapes = self._shapes()
         program = self._program(endpoint)
         if sandbox is None:
-            statement = compile_saved(program, self._target, shapes)
+            statement = compile_saved(program, self._target, shapes, redaction)
         else:
             if sandbox.language is Language.LQL and self._is_regex is not None:
                 check_patterns(sandbox.text, self._is_regex)
             statement = _COMPILERS[sandbox.language](program, sandbox.text, self._target, shapes)
-        self._statements[(endpoint.revision, sandbox)] = _Kept(statement, _versions(statement, shapes))
+        self._statements[_key(endpoint, sandbox, redaction)] = _Kept(statement, _versions(statement, shapes))
         _trim(self._statements, self._keep)
         return statement
 
@@ -72,6 +78,10 @@ class Prepared:
             program = self._programs[endpoint.revision] = read_endpoint(endpoint)
             _trim(self._programs, self._keep)
         return program
+
+
+def _key(endpoint: Endpoint, sandbox: SandboxText | None, redaction: Redaction | None) -> Key:
+    return endpoint.revision, sandbox, redaction.mode if redaction else None
 
 
 def _trim(kept: "OrderedDict[Any, Any]", most: int) -> None:

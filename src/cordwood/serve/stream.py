@@ -51,21 +51,26 @@ class Outflow:
 
     async def head(self) -> tuple[list[bytes], bool]:
         """The first pieces, and whether they are all: as many as come within a moment and stay small."""
+        pieces: list[bytes] = []
         first = await self._pieces.get()
         if first is None:
-            return [], True
-        pieces, held_bytes = [first], len(first)
+            return pieces, True
+        pieces.append(first)
         try:
             async with asyncio.timeout(WHOLE_WITHIN_SECONDS):
-                while held_bytes < WHOLE_BELOW_BYTES:
-                    piece = await self._pieces.get()
-                    if piece is None:
-                        return pieces, True
-                    pieces.append(piece)
-                    held_bytes += len(piece)
+                return pieces, await self._gather(pieces)
         except TimeoutError:
-            pass
-        return pieces, False
+            return pieces, False
+
+    async def _gather(self, pieces: list[bytes]) -> bool:
+        held_bytes = len(pieces[0])
+        while held_bytes < WHOLE_BELOW_BYTES:
+            piece = await self._pieces.get()
+            if piece is None:
+                return True
+            pieces.append(piece)
+            held_bytes += len(piece)
+        return False
 
     def close(self) -> None:
         """Whoever still fills is let go."""

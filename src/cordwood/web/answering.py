@@ -107,7 +107,7 @@ def _refused(request: Request, fault: Fault, *, logflare_errors: bool) -> Respon
     response = masked(fault) if logflare_errors and request.route == "query" else None
     response = response or refusal(fault, request.id)
     if isinstance(fault, BadMethod):
-        response.headers.append((b"allow", ", ".join(fault.allowed).encode()))
+        response.headers.append((b"allow", ", ".join(request.methods).encode()))
     return response
 
 

@@ -35,10 +35,10 @@ def marked_fault(scope: Scope) -> Fault | None:
 class Request:
     """One HTTP request; the body is not read until somebody asks for it.
 
-    `route` and `facts` are what is noted of it when it is over.
+    `route` and `facts` are what is noted of it when it is over; `methods` are those its address takes.
     """
 
-    __slots__ = ("facts", "headers", "id", "method", "path", "query_string", "receive", "route", "scope")
+    __slots__ = ("facts", "headers", "id", "method", "methods", "path", "query_string", "receive", "route", "scope")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
@@ -49,6 +49,7 @@ class Request:
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.id = ""
         self.route = "unknown"
+        self.methods: tuple[str, ...] = ()
         self.facts: dict[str, Any] = {}
 
     def header(self, name: bytes) -> str | None:

@@ -16,12 +16,13 @@ from cordwood.web.receipt import etag, facts, moving_headers, standing_headers, 
 
 def delivered(request: Request, ask: Ask, answer: Answer, began: float) -> Response:
     coding = chosen_coding(request.joined(b"accept-encoding"))
-    if isinstance(answer.body, Finished):
-        return whole(request, ask, answer, answer.body, coding, began)
-    return _streamed(request, ask, answer, answer.body, coding)
+    if isinstance(answer.body, Streamed):
+        return _streamed(request, ask, answer, answer.body, coding)
+    return whole(request, ask, answer, coding, began)
 
 
-def whole(request: Request, ask: Ask, answer: Answer, finished: Finished, coding: str | None, began: float) -> Response:
+def whole(request: Request, ask: Ask, answer: Answer, coding: str | None, began: float) -> Response:
+    finished = answer.finished
     if len(finished.body) < WORTH_IT_BYTES:
         coding = None
     request.facts.update(facts(answer, finished.receipt))

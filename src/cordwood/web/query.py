@@ -6,7 +6,6 @@ from cordwood.access import require_query
 from cordwood.errors import UnknownEndpoint
 from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
-from cordwood.serve.finished import Finished
 from cordwood.serve.rates import Allowance
 from cordwood.web.asgi import Request, Response
 from cordwood.web.ask import read_ask
@@ -57,12 +56,12 @@ def answer_recalled(request: Request, rooms: Rooms, recall: Recall) -> Response 
     if _caller(rooms, remembered) != ask.caller:
         return None
     answer = rooms.answers.kept_as(remembered.identity)
-    if answer is None or not isinstance(answer.body, Finished):
+    if answer is None:
         return None
     request.facts["key"] = ask.caller.key_id
     request.facts["endpoint"] = ask.endpoint.name
     allowance = rooms.answers.admit(ask.caller)
-    return _with_rate(whole(request, ask, answer, answer.body, remembered.coding, began), allowance)
+    return _with_rate(whole(request, ask, answer, remembered.coding, began), allowance)
 
 
 def _caller(rooms: Rooms, remembered: Remembered) -> Caller:

@@ -133,7 +133,8 @@ def application(standing: Standing, observer: Observer, options: WebOptions, met
         route, address = found(request)
         request.route = route.name
         if request.method not in route.methods:
-            raise BadMethod(request.method, route.methods)
+            request.methods = route.methods
+            raise BadMethod(f"{request.method} is not taken here.", hint="There are: " + ", ".join(route.methods) + ".")
         if request.method == "OPTIONS":
             return preflight(", ".join(route.methods))
         return await route.handler(request, place, address)

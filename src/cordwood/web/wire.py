@@ -96,16 +96,21 @@ class Wire(HttpToolsProtocol):
 
     def _answered_at_once(self) -> bool:
         """A kept answer leaves the moment its request is read: no task, no scope, no second look at its headers."""
-        earlier_is_under_way = self.cycle is not None and not self.cycle.response_complete
-        if earlier_is_under_way or self.flow.write_paused or self.parser.get_method() != b"GET":
-            return False
-        if not self.parser.should_keep_alive() or self.parser.should_upgrade():
+        if not self._is_plain_get() or self._is_busy():
             return False
         response = self._site.at_once(self._short_scope())
         if response is None or not isinstance(response.body, bytes):
             return False
         self._written_together.append(_whole(response, self.server_state.default_headers, response.body))
         return True
+
+    def _is_plain_get(self) -> bool:
+        parser = self.parser
+        return parser.get_method() == b"GET" and parser.should_keep_alive() and not parser.should_upgrade()
+
+    def _is_busy(self) -> bool:
+        """An earlier request is still being answered, or the reader is behind."""
+        return self.flow.write_paused or (self.cycle is not None and not self.cycle.response_complete)
 
     def _short_scope(self) -> Scope:
         path, _, query = self.url.partition(b"?")

@@ -11,7 +11,7 @@ from cordwood.model.datatype import Kind
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.parameter import Parameter
 from cordwood.observe.observer import Observer
-from cordwood.serve.answer import Answer, Answers
+from cordwood.serve.answer import Answer, Answers, Parts
 from cordwood.serve.ask import Ask, Format
 from cordwood.serve.finished import Finished
 from cordwood.serve.limits import ServeLimits
@@ -65,7 +65,7 @@ class Kitchen:
     def __post_init__(self) -> None:
         self.cache = MemoryCache(10_000_000)
         self.answers = Answers(
-            self.catalog, self.engine, self.cache, Observer([self.notes]), self.limits, lambda: self.now_us
+            Parts(self.catalog, self.engine, self.cache, Observer([self.notes])), self.limits, lambda: self.now_us
         )
 
     def wait(self, seconds: float) -> None:
