@@ -46,6 +46,17 @@ class DataFolder:
     def keys_file(self) -> Path:
         return self.path / "keys.db"
 
+    def secret(self, name: str) -> str:
+        """A secret of the folder's own, made when it is first asked for and the same ever after."""
+        file = self.path / name
+        try:
+            descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            return file.read_text(encoding="ascii").strip()
+        with os.fdopen(descriptor, "w", encoding="ascii") as made:
+            made.write(secrets.token_hex(32))
+        return file.read_text(encoding="ascii")
+
     @property
     def engine_folder(self) -> Path:
         return self.path

@@ -1,16 +1,20 @@
 """Where the rooms meet: the one module that names a concrete engine, store and cache."""
 
+import importlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 from cordwood.access import Access, FixedKey
 from cordwood.app.first_keys import MadeKeys, first_keys, fixed_keys
+from cordwood.app.redaction import checked_rules, redaction_key, redaction_rules
 from cordwood.app.signed_keys import signed_keys
 from cordwood.app.upkeep import now_us
 from cordwood.cache.memory import MemoryCache
-from cordwood.catalog.files import Contents, FileCatalog, Sources, read_contents
+from cordwood.catalog.contents import Contents, Sources
+from cordwood.catalog.files import FileCatalog, read_contents
 from cordwood.catalog.sqlite import SQLiteKeys
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
@@ -31,6 +35,8 @@ from cordwood.web.standing import Rooms
 # What the interpreter and its libraries hold before the first event.
 _PROCESS_BYTES = 150 * 10**6
 _LEAST_ENGINE_BYTES = 96 * 10**6
+
+_CLICKHOUSE = ("clickhouse://", "clickhouses://", "chdb://")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +79,9 @@ def build(settings: Settings, folder: DataFolder, observer: Observer, local_keys
     engine.prepare(contents.streams)
     rooms = Rooms(
         answers=Answers(
-            Parts(catalog, engine, MemoryCache(settings.serve.cache_memory), observer), _serve_limits(settings.limits), now_us
+            Parts(catalog, engine, MemoryCache(settings.serve.cache_memory), observer, checked_rules(settings, engine)),
+            _serve_limits(settings.limits),
+            now_us,
         ),
         intake=Intake(engine, now_us),
         access=Access(keys, (*given, *local_keys), signed_keys(settings.keys)),
@@ -109,15 +117,35 @@ def web_options(settings: Settings) -> WebOptions:
 
 
 def _engine(settings: Settings, folder: DataFolder) -> Engine:
+    if settings.engine.startswith(_CLICKHOUSE):
+        return clickhouse_room().open_clickhouse(settings, folder)  # type: ignore[no-any-return] # loaded late
     if settings.engine != "duckdb":
-        raise BadSetting(f"engine: {settings.engine!r} is no engine.", hint="There is: duckdb.")
+        hint = "There are: duckdb, and clickhouse:// or chdb:// addresses."
+        raise BadSetting(f"engine: {shown_address(settings.engine)!r} is no engine.", hint=hint)
     return DuckDBEngine(
         folder.engine_folder,
         DuckDBTarget(),
         memory_bytes=settings.duckdb.memory or _engine_bytes(settings),
         threads=settings.duckdb.threads or max(1, min(8, os.cpu_count() or 1)),
         clock_us=now_us,
+        redaction=redaction_rules(settings),
+        redaction_key=redaction_key(settings, folder),
     )
+
+
+def clickhouse_room() -> ModuleType:
+    """ClickHouse's client is an extra, and heavy: it is loaded by whoever asks for it."""
+    try:
+        return importlib.import_module("cordwood.app.clickhouse")
+    except ModuleNotFoundError as missing:
+        hint = "Install it: pip install 'cordwood[clickhouse]' (and chdb, for chdb:// addresses)."
+        raise BadSetting(f"engine: ClickHouse needs {missing.name}, which is not installed.", hint=hint) from missing
+
+
+def shown_address(address: str) -> str:
+    """An address without what may be its password."""
+    scheme, mark, rest = address.partition("://")
+    return f"{scheme}{mark}…{rest[rest.rindex('@') :]}" if "@" in rest else address
 
 
 def _engine_bytes(settings: Settings) -> int:

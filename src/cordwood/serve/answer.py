@@ -26,8 +26,8 @@ from cordwood.serve.identity import identity
 from cordwood.serve.limits import ServeLimits
 from cordwood.serve.prepared import Prepared
 from cordwood.serve.rates import Allowance, Rates
-from cordwood.serve.refresh import Refresher
 from cordwood.serve.redact import Redactions
+from cordwood.serve.refresh import Refresher
 from cordwood.serve.run import Job
 from cordwood.serve.stream import Streamed
 from cordwood.sql.bind import bind

@@ -67,7 +67,7 @@ class Prepared:
         else:
             if sandbox.language is Language.LQL and self._is_regex is not None:
                 check_patterns(sandbox.text, self._is_regex)
-            statement = _COMPILERS[sandbox.language](program, sandbox.text, self._target, shapes)
+            statement = _COMPILERS[sandbox.language](program, sandbox.text, self._target, shapes, redaction)
         self._statements[_key(endpoint, sandbox, redaction)] = _Kept(statement, _versions(statement, shapes))
         _trim(self._statements, self._keep)
         return statement

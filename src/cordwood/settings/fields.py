@@ -87,6 +87,10 @@ def read(field: Field, given: object, origin: str) -> object:
 
 def _converted(field: Field, given: object) -> object:
     unit = field.facts.get("unit")
+    if isinstance(given, list):
+        given = ",".join(map(str, given))
+    if isinstance(given, dict):
+        given = "\n".join(f"{key} = {value}" for key, value in given.items())
     if isinstance(unit, str) and not (given == "" and _may_be_empty(field)):
         given = _READERS[unit](str(given))
         if isinstance(given, float) and not math.isfinite(given):

@@ -129,6 +129,35 @@ class ClickHouse(Section, frozen=True):
     """The engine on another machine; used when `engine` is a clickhouse:// or chdb:// address."""
 
     cluster: Annotated[str, Meta(description="The cluster's name, where tables are replicated and distributed.")] = ""
+    async_inserts: Annotated[
+        bool,
+        Meta(description="Let the server gather small inserts of many processes; they are waited for all the same."),
+    ] = False
+    query_memory: Annotated[
+        int, Meta(description="How much memory one query may take on the server.", ge=16 * 2**20, extra=SIZE)
+    ] = 2**30
+    pending_size: Annotated[
+        int, Meta(description="How much is kept on disk while the server is away.", ge=0, extra=SIZE)
+    ] = 2**30
+
+
+class Redaction(Section, frozen=True):
+    """What is hidden in the answers of calls that ask for redaction."""
+
+    detectors: Annotated[
+        str,
+        Meta(description="What is looked for: any of ip, email, token, secret, card and phone, with commas between."),
+    ] = "ip,email,token,secret,card"
+    patterns: Annotated[
+        str, Meta(description="Patterns of your own, hidden as well: a line `name = RE2` each, or a table in the file.")
+    ] = ""
+    key: Annotated[
+        str,
+        Meta(
+            description='The key of `redact_mode = "hash"`; empty: made at first start, kept in the data folder.',
+            extra=SECRET,
+        ),
+    ] = ""
 
 
 class Compat(Section, frozen=True):
@@ -153,4 +182,5 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keys: Keys = Keys()
     duckdb: DuckDB = DuckDB()
     clickhouse: ClickHouse = ClickHouse()
+    redaction: Redaction = Redaction()
     compat: Compat = Compat()

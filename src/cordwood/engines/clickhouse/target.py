@@ -7,6 +7,7 @@ from sqlglot.dialects.dialect import Dialect
 
 from cordwood.engines.clickhouse.rules import RULES
 from cordwood.engines.clickhouse.tables import stream_table
+from cordwood.errors import QueryUnsupported
 from cordwood.sql.fragment import print_tree
 from cordwood.sql.stages import Lowered, Resolved
 from cordwood.sql.target import StreamTable
@@ -38,6 +39,8 @@ class ClickHouseTarget:
         return stream_table(stream)
 
     def lower(self, resolved: Resolved) -> Lowered:
+        if resolved.redaction is not None:
+            raise QueryUnsupported("Redaction is not supported on this engine yet.")
         tree = resolved.tree.copy()
         annotate(tree)
         return Lowered(RULES.lower(tree), resolved)

@@ -13,7 +13,7 @@ from cordwood.engines.duckdb.session import Session
 from cordwood.engines.duckdb.storage import Storage
 from cordwood.engines.engine import AnswerLimits, Appended, Cancel, StreamFacts
 from cordwood.model.event import Batch
-from cordwood.model.redaction import RedactionRules
+from cordwood.model.redaction import SHIPPED_RULES, RedactionRules
 from cordwood.model.rows import Rows
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
@@ -37,7 +37,7 @@ class DuckDBEngine:
         threads: int = 2,
         clock_us: Callable[[], int] = now_us,
         tell: Callable[[str], None] = lambda _: None,
-        redaction: RedactionRules = RedactionRules(),
+        redaction: RedactionRules = SHIPPED_RULES,
         redaction_key: str = "",
     ) -> None:
         self.target = target

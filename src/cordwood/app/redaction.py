@@ -1,0 +1,58 @@
+"""The operator's choice of what is redacted, read from the settings."""
+
+import re
+
+from cordwood.engines.engine import Engine
+from cordwood.errors import BadSetting
+from cordwood.folder import DataFolder
+from cordwood.model.redaction import Detector, NamedPattern, RedactionRules
+from cordwood.settings.settings import Settings
+
+_KEY_FILE = "redaction.key"
+
+
+def redaction_rules(settings: Settings) -> RedactionRules:
+    """BadSetting for a detector that there is not, and for a pattern without a name."""
+    detectors = tuple(_detector(name.strip()) for name in settings.redaction.detectors.split(",") if name.strip())
+    lines = (line.strip() for line in settings.redaction.patterns.splitlines())
+    return RedactionRules(detectors, tuple(_pattern(line) for line in lines if line))
+
+
+def checked_rules(settings: Settings, engine: Engine) -> RedactionRules:
+    """The same, when the engine can run every pattern and none matches nothing at all."""
+    rules = redaction_rules(settings)
+    for own in rules.patterns:
+        wrong = engine.is_regex(own.pattern)
+        if wrong is not None or _matches_nothing(own.pattern):
+            raise BadSetting(
+                f"redaction.patterns: {own.name}: {wrong or 'it matches even an empty text'}.",
+                hint="Patterns are regular expressions as RE2 reads them.",
+            )
+    return rules
+
+
+def _matches_nothing(pattern: str) -> bool:
+    try:
+        return re.search(pattern, "") is not None
+    except re.error:
+        return False
+
+
+def redaction_key(settings: Settings, folder: DataFolder) -> str:
+    return settings.redaction.key or folder.secret(_KEY_FILE)
+
+
+def _detector(name: str) -> Detector:
+    try:
+        return Detector(name)
+    except ValueError:
+        raise BadSetting(
+            f"redaction.detectors: {name!r} is no detector.", hint=f"There are: {', '.join(Detector)}."
+        ) from None
+
+
+def _pattern(line: str) -> NamedPattern:
+    name, equals, pattern = (part.strip() for part in line.partition("="))
+    if not (name and equals and pattern):
+        raise BadSetting(f"redaction.patterns: {line!r} is not a name, an equals sign and a pattern.")
+    return NamedPattern(name, pattern)
