@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cordwood.engines.clickhouse.datatypes import Render, datatype_of, has_bytes, renderer, settled
+from cordwood.engines.clickhouse.datatypes import Render, bindable, datatype_of, has_bytes, renderer, settled
 from cordwood.engines.clickhouse.pending import Pending
 from cordwood.engines.clickhouse.session import Query, Selected, Session
 from cordwood.engines.clickhouse.storage import Storage
+from cordwood.engines.clickhouse.tables import Tables
 from cordwood.engines.clickhouse.target import ClickHouseTarget
 from cordwood.engines.engine import AnswerLimits, Appended, Cancel, StreamFacts
 from cordwood.errors import EngineUnreachable, QueryValue
+from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.event import Batch
 from cordwood.model.rows import Column, Row, Rows
 from cordwood.model.shape import Shape
@@ -24,13 +26,17 @@ from cordwood.sql.stages import Question
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How the engine is used. Without a folder nothing is kept while the server is away."""
+    """How the engine is used. Without a folder nothing is kept while the server is away.
+
+    `drops_by_itself`: the server drops old events by its own clock, beside `sweep`, which goes by ours.
+    """
 
     cluster: str = ""
     async_inserts: bool = False
     memory_bytes: int = 1 << 30
     pending_folder: Path | None = None
     pending_bytes: int = 1 << 30
+    drops_by_itself: bool = True
 
 
 # Two: a query may set how it is run (its own SETTINGS), and write nothing.
@@ -44,7 +50,9 @@ class ClickHouse:
         self.target = ClickHouseTarget()
         self._options = options
         self._session = Session(address)
-        self._storage = Storage(self._session, options.cluster, wait_for_async=options.async_inserts)
+        self._storage = Storage(
+            self._session, Tables(options.cluster, options.drops_by_itself), wait_for_async=options.async_inserts
+        )
         self._pending = Pending(options.pending_folder, options.pending_bytes) if options.pending_folder else None
 
     def prepare(self, streams: Sequence[Stream]) -> None:
@@ -116,12 +124,16 @@ class ClickHouse:
         }
         named = zip(statement.column_names, statement.column_types, strict=False)
         in_bytes = tuple(name for name, datatype in named if has_bytes(datatype))
-        return Query(statement.sql, question.values, settings, mark, in_bytes)
+        values = {name: bindable(value) for name, value in question.values.items()}
+        return Query(statement.sql, values, settings, mark, in_bytes)
 
 
 def _columns(selected: Selected, question: Question) -> tuple[tuple[Column, ...], list[Render]]:
     meant = question.statement.column_types or (None,) * len(selected.names)
     names = question.statement.column_names or selected.names
+    if not selected.types:
+        # The engine inside the process says nothing at all when there are no rows.
+        return tuple(Column(name, one or Datatype(Kind.STRING)) for name, one in zip(names, meant, strict=False)), []
     datatypes = [settled(datatype_of(kind), one) for kind, one in zip(selected.types, meant, strict=True)]
     columns = tuple(Column(name, datatype) for name, datatype in zip(names, datatypes, strict=True))
     return columns, [renderer(datatype) for datatype in datatypes]

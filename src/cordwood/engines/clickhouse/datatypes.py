@@ -3,12 +3,13 @@
 import base64
 import math
 from collections.abc import Callable, Mapping
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
 
+from cordwood.engines.records import as_records
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.rows import Cell
 
@@ -69,6 +70,21 @@ _HELD: Final = frozenset(
 )
 
 
+def bindable(value: object) -> object:
+    """A value as the client writes it whole: it would cut times to seconds."""
+    if isinstance(value, datetime):
+        return value.strftime("%Y-%m-%d %H:%M:%S.%f")
+    if isinstance(value, (date, time)):
+        return value.isoformat()
+    return (
+        value.decode("utf-8", "surrogateescape")
+        if isinstance(value, bytes)
+        else str(value)
+        if isinstance(value, Decimal)
+        else value
+    )
+
+
 def has_bytes(datatype: Datatype | None) -> bool:
     if datatype is None:
         return False
@@ -84,73 +100,66 @@ def renderer(datatype: Datatype) -> Render:
     if datatype.kind in _WRITTEN:
         return _WRITTEN[datatype.kind]
     if datatype.kind in (Kind.ARRAY, Kind.STRUCT):
-        nested = nested_renderer(datatype)
-        wrap = datatype.kind is Kind.STRUCT
-        return lambda value: None if value is None else _raw([nested(value)] if wrap else nested(value))
+        nested = _nested(datatype)
+        return lambda value: None if value is None else _raw(nested(value))
     scalar = _SCALARS.get(datatype.kind, _as_is)
     return lambda value: None if value is None else scalar(value)
 
 
-def nested_renderer(datatype: Datatype | None) -> Nested:
-    """A value inside an ARRAY or a STRUCT; structs in structs are arrays of one record, as in events."""
+def _nested(datatype: Datatype | None) -> Nested:
+    """A value inside an ARRAY or a STRUCT: a struct is an object, what stands in an event is a record."""
     if datatype is None:
         return lambda value: value
     if datatype.kind is Kind.ARRAY:
-        element = nested_renderer(datatype.element)
-        return lambda value: None if value is None else [element(one) for one in _listed(value)]
+        return _listing(datatype.element)
     if datatype.kind is Kind.STRUCT:
-        return _record_renderer(datatype)
-    if datatype.kind in (Kind.JSON, Kind.VARIANT):
-        return lambda value: None if value is None else _raw(_decoded(value))
-    scalar = _SCALARS.get(datatype.kind, _as_is)
-    return lambda value: None if value is None else scalar(value)
+        return _opening(datatype)
+    write = _WRITTEN.get(datatype.kind) or _SCALARS.get(datatype.kind, _as_is)
+    return lambda value: None if value is None else write(value)
 
 
-def _record_renderer(datatype: Datatype) -> Nested:
+def _listing(element: Datatype | None) -> Nested:
+    if element is not None and element.kind is Kind.VARIANT:
+        return _events
+    render = _nested(element)
+    return lambda value: None if value is None else [render(one) for one in _listed(value)]
+
+
+def _opening(datatype: Datatype) -> Nested:
     names = [name or f"_field_{at}" for at, (name, _) in enumerate(datatype.fields, 1)]
-    parts = [nested_renderer(field) for _, field in datatype.fields]
-    structs = [field is not None and field.kind is Kind.STRUCT for _, field in datatype.fields]
+    parts = [_nested(field) for _, field in datatype.fields]
 
     def render(value: object) -> object:
         if value is None:
             return None
         values = value.values() if isinstance(value, Mapping) else _listed(value)
-        shown = [part(one) for part, one in zip(parts, values, strict=True)]
-        boxed = [[one] if struct and one is not None else one for one, struct in zip(shown, structs, strict=True)]
-        return dict(zip(names, boxed, strict=True))
+        return dict(zip(names, [part(one) for part, one in zip(parts, values, strict=True)], strict=True))
 
     return render
 
 
-def wrapped(value: object) -> object:
-    """Every object as an array of one record; the elements of arrays stay what they are."""
-    return [_inside(value)] if isinstance(value, dict) else _inside(value)
-
-
-def _inside(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: wrapped(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_inside(one) for one in value]
-    return value
+def _events(value: object) -> object:
+    """Values of events as one array: what is an object is an element of it, and no array of its own."""
+    texts = ["null" if one is None else str(one) for one in _listed(value)]
+    return as_records(f"[{','.join(texts)}]")
 
 
 def _json(value: object) -> Cell:
-    return None if value is None else _raw(_decoded(value))
+    return None if value is None else msgspec.Raw(str(value).encode())
 
 
 def _variant(value: object) -> Cell:
-    decoded = _decoded(value)
-    return None if decoded is None else _raw(wrapped(decoded))
-
-
-def _decoded(value: object) -> object:
-    if isinstance(value, (str, bytes)):
-        try:
-            return msgspec.json.decode(value)
-        except msgspec.DecodeError:
-            return value
-    return value
+    """What is no JSON was sent as no JSON, and is a text."""
+    if value is None or value == "null":
+        return None
+    text = str(value)
+    try:
+        msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return _raw(text)
+    except RecursionError:
+        pass
+    return as_records(text)
 
 
 def _raw(value: object) -> msgspec.Raw:

@@ -46,25 +46,32 @@ _NO_ANSWER: Final = ("Timed out", "timed out", "Timeout")
 
 
 @contextmanager
-def clickhouse_faults() -> Iterator[None]:
+def clickhouse_faults(seconds: object = None) -> Iterator[None]:
+    """`seconds` are those that what runs may take, to be told when they were not enough."""
     try:
         yield
     except ClickHouseError as problem:
-        raise fault_of(problem) from problem
+        raise fault_of(problem, seconds) from problem
 
 
-def fault_of(problem: ClickHouseError) -> Fault:
+def fault_of(problem: ClickHouseError, seconds: object = None) -> Fault:
     """The fault that the server's code stands for; without a code nobody answered."""
     code = getattr(problem, "code", None)
     text = sentence(str(problem))
     if code is None:
         return _unanswered(str(problem))
-    return _limit(code) or _of_operator(code, text) or _of_query(code, text) or EngineFailed(f"ClickHouse: {text}")
+    return (
+        _limit(code, seconds)
+        or _of_operator(code, text)
+        or _of_query(code, text)
+        or EngineFailed(f"ClickHouse: {text}")
+    )
 
 
-def _limit(code: int) -> Fault | None:
+def _limit(code: int, seconds: object) -> Fault | None:
     if code in _TIME:
-        return OutOfTime("The query took longer than it may.", hint="Read a shorter time range.")
+        bound = f"the {seconds} s that it may" if seconds is not None else "it may"
+        return OutOfTime(f"The query took longer than {bound}.", hint="Read a shorter time range.")
     if code == _CANCELLED:
         return Cancelled("The query was stopped.")
     if code in _MEMORY:

@@ -35,6 +35,11 @@ class Query:
     mark: str = ""
     in_bytes: tuple[str, ...] = ()
 
+    @property
+    def seconds(self) -> object:
+        """How long it may run, where that is bounded."""
+        return self.settings.get("max_execution_time")
+
 
 @dataclass(frozen=True, slots=True)
 class Selected:
@@ -66,7 +71,7 @@ class Session:
     def select(self, query: Query) -> Iterator[Selected]:
         """Run a query and read its answer while the block lasts; leaving early stops it."""
         said = dict(query.settings) | ({_MARK: query.mark} if query.mark else {})
-        with self._lent() as client, clickhouse_faults():
+        with self._lent() as client, clickhouse_faults(query.seconds):
             stream = client.query_row_block_stream(
                 query.sql,
                 parameters=dict(query.values),
@@ -76,7 +81,7 @@ class Session:
             )
             with stream:
                 source: Any = stream.source
-                yield Selected(source.column_names, source.column_types, _blocks(stream))
+                yield Selected(source.column_names, source.column_types, _blocks(stream, query.seconds))
 
     def rows(self, sql: str, values: Values | None = None, settings: Values | None = None) -> list[Sequence[object]]:
         """A small answer at once."""
@@ -161,10 +166,10 @@ class Session:
         client.close()
 
 
-def _blocks(stream: Iterator[Sequence[Sequence[object]]]) -> Iterator[Sequence[Sequence[object]]]:
+def _blocks(stream: Iterator[Sequence[Sequence[object]]], seconds: object) -> Iterator[Sequence[Sequence[object]]]:
     """The blocks, each failure on the way in our words."""
     while True:
-        with clickhouse_faults():
+        with clickhouse_faults(seconds):
             block = next(stream, None)
         if block is None:
             return

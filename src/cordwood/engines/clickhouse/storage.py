@@ -25,10 +25,10 @@ _NEWS_SECONDS: Final = 2.0
 class Storage:
     """Streams are known after `prepare`. Several processes may append to one database at once."""
 
-    def __init__(self, session: Session, cluster: str = "", *, wait_for_async: bool = False) -> None:
+    def __init__(self, session: Session, tables: Tables, *, wait_for_async: bool = False) -> None:
         self._session = session
-        self._tables = Tables(cluster)
-        self._insert_settings = _insert_settings(cluster, wait_for_async=wait_for_async)
+        self._tables = tables
+        self._insert_settings = _insert_settings(tables.cluster, wait_for_async=wait_for_async)
         self._streams: dict[str, Stream] = {}
         self._windows: dict[str, Window] = {}
         self._shapes: dict[str, Shape] = {}

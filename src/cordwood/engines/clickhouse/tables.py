@@ -56,6 +56,7 @@ class Tables:
     """The statements of one database; with a cluster every table is a pair: the shard's own, and the one over all."""
 
     cluster: str = ""
+    with_ttl: bool = True
 
     def local(self, table: str) -> str:
         """The table that holds the rows on each server."""
@@ -67,8 +68,9 @@ class Tables:
         if self.cluster:
             yield self._over_all(SHAPES, "cityHash64(stream)")
         for stream in streams:
-            yield self._create(stream.name, _event_columns(), _event_layout(stream), "MergeTree")
-            yield self._keep_for(stream)
+            yield self._create(stream.name, _event_columns(), self._event_layout(stream), "MergeTree")
+            if self.with_ttl:
+                yield self._keep_for(stream)
             if self.cluster:
                 yield self._over_all(stream.name, "cityHash64(id)")
 
@@ -80,6 +82,15 @@ class Tables:
         return (
             f"CREATE TABLE IF NOT EXISTS {self.local(table)}{self._on_cluster}\n(\n  {body}\n)\n"
             f"ENGINE = {self._engine(table, engine)}\n{layout}"
+        )
+
+    def _event_layout(self, stream: Stream) -> str:
+        kept = stream.retention_seconds if self.with_ttl else None
+        ttl = f"{_ttl(kept)}\n" if kept is not None else ""
+        window = "" if self.cluster else ", non_replicated_deduplication_window = 1000"
+        return (
+            "PARTITION BY toYYYYMMDD(timestamp)\nORDER BY (project, timestamp)\n"
+            f"{ttl}SETTINGS allow_nullable_key = 1, ttl_only_drop_parts = 1{window}"
         )
 
     def _engine(self, table: str, engine: str) -> str:
@@ -116,14 +127,6 @@ def _event_columns() -> list[str]:
         for text, name in PATHS.items()
     ]
     return [*stored, *paths, "INDEX by_arrival ingested_at TYPE minmax GRANULARITY 1"]
-
-
-def _event_layout(stream: Stream) -> str:
-    ttl = f"{_ttl(stream.retention_seconds)}\n" if stream.retention_seconds is not None else ""
-    return (
-        "PARTITION BY toYYYYMMDD(timestamp)\nORDER BY (project, timestamp)\n"
-        f"{ttl}SETTINGS allow_nullable_key = 1, non_replicated_deduplication_window = 1000, ttl_only_drop_parts = 1"
-    )
 
 
 def _ttl(seconds: float) -> str:

@@ -6,8 +6,8 @@ from math import inf, isfinite
 import msgspec
 from duckdb.sqltypes import DuckDBPyType
 
-from cordwood.engines.duckdb.records import as_records, as_structured
 from cordwood.engines.duckdb.tables import quoted
+from cordwood.engines.records import as_records, as_structured
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.rows import Cell
 

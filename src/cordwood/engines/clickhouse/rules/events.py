@@ -5,17 +5,17 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.json_values import arguments
-from cordwood.engines.clickhouse.rules.words import NAMES
+from cordwood.engines.clickhouse.rules.words import NAMES, constant_text
 from cordwood.model.datatype import Kind
 from cordwood.sql.fragment import OPEN_BRACE, fragment
 from cordwood.sql.lowering import Meaning
-from cordwood.sql.nodes import EVENT_ARRAY_ELEMENTS, EVENT_ELEMENTS, EVENT_PATH, IS_RECORD, path_steps, path_value
+from cordwood.sql.nodes import EVENT_ARRAY_ELEMENTS, EVENT_ELEMENTS, EVENT_PATH, IS_RECORD, path_value
 from cordwood.sql.typing import kind_of
 
 
 def _path(node: exp.Expr) -> exp.Expr:
     """A JSON null is as good as missing."""
-    path = arguments(list(path_steps(node)))
+    path = arguments([constant_text(step) or "" for step in node.expressions[1:]])
     if kind_of(node) is Kind.STRING:
         return fragment(f"JSONExtract({{0}}{path}, 'Nullable(String)')", path_value(node))
     return fragment(f"nullIf(nullIf(JSONExtractRaw({{0}}{path}), ''), 'null')", path_value(node))

@@ -148,7 +148,7 @@ def _assembled(node: exp.Expr, reading: _Reading, kind: Kind) -> exp.Expr:
         body = f"if({wrong}, NULL, {moment})"
     else:
         message = quoted(f"{VALUE_ERROR}Failed to parse input string as {kind}")
-        body = f"if(throwIf({wrong}, {message}) IS NULL, NULL, {moment})"
+        body = f"if(throwIf({wrong}, {message}) = 1, NULL, {moment})"
     groups = f"arrayMap(_p -> {body}, [extractGroups(ifNull({{0}}, ''), {pattern})])[1]"
     wall = fragment(f"if(isNull({{0}}), NULL, {groups})", value)
     if kind is not Kind.TIMESTAMP or {"z", "Z", "s"} & reading.last.keys():

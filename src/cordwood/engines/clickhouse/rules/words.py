@@ -98,7 +98,7 @@ def guarded(node: exp.Expr, wrong: str, message: str, value: str) -> str:
     return (
         f"if({wrong}, NULL, {value})"
         if is_safe(node)
-        else f"if(throwIf({wrong}, {quoted(VALUE_ERROR + message)}) IS NULL, NULL, {value})"
+        else f"if(throwIf({wrong}, {quoted(VALUE_ERROR + message)}) = 1, NULL, {value})"
     )
 
 

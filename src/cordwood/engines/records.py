@@ -11,7 +11,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def as_records(text: str) -> msgspec.Raw:
-    """`text` is JSON as DuckDB prints it, which knows infinite numbers."""
+    """`text` is JSON as an engine prints it: it may know infinite numbers."""
     if "{" not in text and "I" not in text and "N" not in text:
         return msgspec.Raw(text.encode())
     try:

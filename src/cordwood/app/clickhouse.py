@@ -1,0 +1,25 @@
+"""Opens the ClickHouse engine; loaded only when the settings ask for it, for its client is an extra."""
+
+from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, Options
+from cordwood.engines.clickhouse.tables import Tables
+from cordwood.engines.engine import Engine
+from cordwood.folder import DataFolder
+from cordwood.model.stream import Stream
+from cordwood.settings.settings import Settings
+
+
+def open_clickhouse(settings: Settings, folder: DataFolder) -> Engine:
+    chosen = settings.clickhouse
+    options = Options(
+        cluster=chosen.cluster,
+        async_inserts=chosen.async_inserts,
+        memory_bytes=chosen.query_memory,
+        pending_folder=folder.path / "pending",
+        pending_bytes=chosen.pending_size,
+    )
+    return ClickHouse(settings.engine, options)
+
+
+def statements(settings: Settings, streams: list[Stream]) -> list[str]:
+    """The DDL that the settings and streams come to."""
+    return list(Tables(settings.clickhouse.cluster).create_all(streams))
