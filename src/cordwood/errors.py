@@ -214,6 +214,18 @@ class Draining(ServiceFault):
     code = "service.draining"
 
 
+class Unreachable(ServiceFault):
+    """A client command finds nobody there."""
+
+    code = "service.unreachable"
+
+
+class Refused(ServiceFault):
+    """A client command was refused; the message is the service's own."""
+
+    code = "service.refused"
+
+
 class EngineFault(Fault):
     """The engine under the service failed."""
 

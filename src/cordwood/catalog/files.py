@@ -1,12 +1,12 @@
 """Endpoints and streams from files: read whole, compiled whole, and replaced whole or not at all."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from uuid import UUID
 
+from cordwood.catalog.contents import Contents, Sources
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.catalog.stream_file import read_stream_file
 from cordwood.errors import BadEndpointFile, BadStreamFile, BrokenFiles, Fault, Span
@@ -15,17 +15,6 @@ from cordwood.model.stream import Stream
 
 # Compiles an endpoint against the streams there are, or raises a fault with its place in the file.
 Check = Callable[[Endpoint, Sequence[Stream]], object]
-
-
-@dataclass(frozen=True, slots=True)
-class Contents:
-    """What the files state, found by name and by UUID."""
-
-    endpoints: tuple[Endpoint, ...]
-    streams: tuple[Stream, ...]
-
-    def endpoint(self, name_or_id: str) -> Endpoint | None:
-        return next((one for one in self.endpoints if one.name == name_or_id), None)
 
 
 class FileCatalog:
@@ -52,15 +41,6 @@ class FileCatalog:
 
     def streams(self) -> Sequence[Stream]:
         return self._contents.streams
-
-
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """Where the files are: those that ship, then an operator's own."""
-
-    endpoints: Path | None = None
-    streams: Path | None = None
-    shipped: bool = True
 
 
 def read_contents(sources: Sources, check: Check) -> Contents:

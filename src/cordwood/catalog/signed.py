@@ -147,8 +147,10 @@ def _scopes(claims: Mapping[str, Any]) -> frozenset[str]:
     if not isinstance(scope, str):
         raise BadKey("The claim scope of this signed key is no text.")
     scopes = frozenset(scope.split())
-    if endpoints is None:
-        return scopes
+    return scopes if endpoints is None else _narrowed(scopes, endpoints)
+
+
+def _narrowed(scopes: frozenset[str], endpoints: object) -> frozenset[str]:
     if not isinstance(endpoints, list) or not all(isinstance(name, str) for name in endpoints):
         raise BadKey("The claim endpoints of this signed key is no list of names.")
     if "private" in scopes:

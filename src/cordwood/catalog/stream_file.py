@@ -15,6 +15,8 @@ NAMESPACE = UUID("c02d0000-0000-5000-8000-000000000573")
 
 _SETTINGS = ("name", "id", "retention", "derive", "late", "future")
 _POLICY_SETTINGS = ("after", "policy")
+# It stands in SQL between backquotes.
+_NAME = re.compile(r"[^\s`](?:[^`]{0,198}[^\s`])?")
 _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 
 
@@ -53,7 +55,7 @@ def _name(document: Document, path: Path, table: Mapping[str, object]) -> str:
     name = table.get("name")
     if not isinstance(name, str) or not name:
         raise document.wrong("The stream has no name.", path, 'Write: name = "my.stream"')
-    if not name.isprintable() or "`" in name or name != name.strip() or len(name) > 200 or _UUID.fullmatch(name):
+    if not _NAME.fullmatch(name) or not name.isprintable() or _UUID.fullmatch(name):
         raise document.wrong(f"{name!r} cannot be a stream's name.", (*path, "name"))
     if name.startswith("_"):
         raise document.wrong("Names that begin with _ are the service's own.", (*path, "name"))

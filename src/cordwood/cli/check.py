@@ -12,7 +12,7 @@ import argparse
 import json
 
 from cordwood.app.compose import checked_contents, sources_of
-from cordwood.catalog.files import Contents
+from cordwood.catalog.contents import Contents
 from cordwood.cli.sources import add_config, add_files, loaded_settings
 from cordwood.cli.terminal import note, say
 from cordwood.errors import BrokenFiles

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from cordwood.app.compose import checked_contents
 from cordwood.app.targets import PRELUDES, TARGETS, target_of
-from cordwood.catalog.files import Sources
+from cordwood.catalog.contents import Sources
 from cordwood.cli.terminal import note, say
 from cordwood.errors import Fault, QueryFault, UnknownEndpoint
 from cordwood.lql.compile import explain_lql
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _program(name: str, folder: Path | None) -> Program:
     contents = checked_contents(Sources(endpoints=folder))
-    endpoint = contents.endpoint(name)
+    endpoint = next((one for one in contents.endpoints if name in (one.name, str(one.id))), None)
     if endpoint is None:
         known = ", ".join(one.name for one in contents.endpoints)
         raise UnknownEndpoint(f"There is no endpoint {name!r}.", hint=f"There are: {known}.")

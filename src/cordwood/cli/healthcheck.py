@@ -10,7 +10,8 @@ import dataclasses
 
 from cordwood.cli.sources import add_config, add_data_dir, loaded_settings
 from cordwood.cli.terminal import note, say
-from cordwood.cli.wire import Remote, Unreachable, local, named
+from cordwood.cli.wire import Remote, local, named
+from cordwood.errors import Unreachable
 from cordwood.settings.units import read_duration
 
 

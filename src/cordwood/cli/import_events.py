@@ -20,7 +20,7 @@ from urllib.parse import quote
 from cordwood.app.event_files import events_in
 from cordwood.cli.target import add_target, target
 from cordwood.cli.terminal import note, say
-from cordwood.cli.wire import Answer, Service
+from cordwood.cli.wire import Answer, Counterpart
 
 _BATCH_BYTES = 4 * 2**20
 _BATCH_EVENTS = 5000
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if progress.sums["quarantined"] else 0
 
 
-def _sent(service: Service, path: str, body: bytes) -> Answer:
+def _sent(service: Counterpart, path: str, body: bytes) -> Answer:
     """The answer to a batch; a service that is busy for now is waited for."""
     for _ in range(_MOST_WAITS):
         answer = service.send("POST", path, body, {"Content-Type": "application/x-ndjson"})

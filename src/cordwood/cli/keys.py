@@ -24,7 +24,7 @@ from urllib.parse import quote
 from cordwood.cli.table import table
 from cordwood.cli.target import add_target, target
 from cordwood.cli.terminal import note, say
-from cordwood.cli.wire import Service
+from cordwood.cli.wire import Counterpart
 
 _PATH = "/api/access-tokens"
 _LISTED = ("id", "note", "scopes", "pins", "expires", "rate", "redact", "last use")
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _create(service: Service, arguments: argparse.Namespace) -> None:
+def _create(service: Counterpart, arguments: argparse.Namespace) -> None:
     terms = {
         "scopes": _scopes(arguments.scope, arguments.endpoint),
         "description": arguments.note,
@@ -93,17 +93,17 @@ def _scopes(given: Sequence[str], endpoints: Sequence[str]) -> list[str]:
     return [scope for scope in scopes if scope != "query"] + [f"query:endpoint:{name}" for name in endpoints]
 
 
-def _rotate(service: Service, arguments: argparse.Namespace) -> None:
+def _rotate(service: Counterpart, arguments: argparse.Namespace) -> None:
     _show_once(_asked(service, "POST", f"{_PATH}/{quote(arguments.id, safe='')}/rotate", {"grace": arguments.grace}))
     note(f"Key {arguments.id} ends {'after ' + arguments.grace if arguments.grace else 'now'}.")
 
 
-def _revoke(service: Service, arguments: argparse.Namespace) -> None:
+def _revoke(service: Counterpart, arguments: argparse.Namespace) -> None:
     _asked(service, "DELETE", f"{_PATH}/{quote(arguments.id, safe='')}")
     note(f"Key {arguments.id} is revoked.")
 
 
-def _list(service: Service, arguments: argparse.Namespace) -> None:
+def _list(service: Counterpart, arguments: argparse.Namespace) -> None:
     keys = [_line(key) for key in service.send("GET", _PATH).checked().json()]
     if arguments.format == "json":
         say(json.dumps(keys, indent=2))
@@ -111,7 +111,9 @@ def _list(service: Service, arguments: argparse.Namespace) -> None:
         say(table([{name: _cell(key[name]) for name in _LISTED} for key in keys]) if keys else "no keys")
 
 
-def _asked(service: Service, method: str, path: str, body: Mapping[str, object] | None = None) -> Mapping[str, object]:
+def _asked(
+    service: Counterpart, method: str, path: str, body: Mapping[str, object] | None = None
+) -> Mapping[str, object]:
     encoded = json.dumps(body).encode() if body is not None else b""
     answer = service.send(method, path, encoded, {"Content-Type": "application/json"}).checked()
     told: Mapping[str, object] = answer.json() if answer.body else {}

@@ -16,8 +16,8 @@ def table(rows: Sequence[Mapping[str, object]]) -> str:
         return "no rows"
     columns = list(rows[0])
     cells = [[_shown(name, row.get(name)) for name in columns] for row in rows]
-    widths = [max(len(name), *(len(line[place]) for line in cells)) for place, name in enumerate(columns)]
-    right = [all(_is_number(name, row.get(name)) for row in rows) for name in columns]
+    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+    right = [_are_numbers(name, rows) for name in columns]
     lines = [columns, ["-" * width for width in widths], *cells]
     return "\n".join(_line(line, widths, right) for line in lines)
 
@@ -43,6 +43,10 @@ def _shown(name: str, value: object) -> str:
 def _is_time(name: str, value: object) -> bool:
     """A table is for reading: a column called so, with such a number, is a time."""
     return "time" in name.lower() and isinstance(value, int) and value in _MICROSECONDS
+
+
+def _are_numbers(name: str, rows: Sequence[Mapping[str, object]]) -> bool:
+    return all(_is_number(name, row.get(name)) for row in rows)
 
 
 def _is_number(name: str, value: object) -> bool:

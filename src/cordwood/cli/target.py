@@ -8,7 +8,8 @@ from pathlib import Path
 
 from cordwood.app.inside import Inside, opened
 from cordwood.cli.sources import add_config, add_data_dir, add_files, loaded_settings
-from cordwood.cli.wire import Answer, Service, Unreachable, add_service, local, named
+from cordwood.cli.wire import Answer, Counterpart, add_service, local, named
+from cordwood.errors import Unreachable
 from cordwood.folder import DataFolder
 
 
@@ -30,7 +31,7 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def target(arguments: argparse.Namespace) -> Iterator[Service]:
+def target(arguments: argparse.Namespace) -> Iterator[Counterpart]:
     """The service that is meant; without one, the data folder is opened in its place."""
     remote = named(arguments)
     if remote is not None:

@@ -9,22 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from cordwood.errors import ServiceFault
+from cordwood.errors import Refused, Unreachable
 from cordwood.folder import DataFolder
 from cordwood.settings.load import client_defaults
 from cordwood.settings.settings import Settings
-
-
-class Unreachable(ServiceFault):
-    """Nobody answers there."""
-
-    code = "service.unreachable"
-
-
-class Refused(ServiceFault):
-    """The service answered with a refusal; the message is its own."""
-
-    code = "service.refused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +36,7 @@ class Answer:
         raise Refused(_refusal(self))
 
 
-class Service(Protocol):
+class Counterpart(Protocol):
     """Whatever takes requests: over HTTP, or inside this process."""
 
     def send(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer: ...

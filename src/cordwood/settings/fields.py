@@ -86,24 +86,25 @@ def read(field: Field, given: object, origin: str) -> object:
 
 
 def _converted(field: Field, given: object) -> object:
+    if given == "" and field.default is None:
+        return None
+    written = _as_one(field, given)
     unit = field.facts.get("unit")
-    if isinstance(given, list):
-        given = ",".join(map(str, given))
-    if isinstance(given, dict):
-        given = "\n".join(f"{key} = {value}" for key, value in given.items())
-    if isinstance(unit, str) and not (given == "" and _may_be_empty(field)):
-        given = _READERS[unit](str(given))
-        if isinstance(given, float) and not math.isfinite(given):
-            raise ValueError("it is not finite")
-    if given == "" and _may_be_empty(field):
-        given = None
-    if isinstance(given, bool) or given is None or isinstance(given, (str, int, float)):
-        return msgspec.convert(given, field.annotation, strict=False)
+    value = _READERS[unit](str(written)) if isinstance(unit, str) else written
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("it is not finite")
+    return msgspec.convert(value, field.annotation, strict=False)
+
+
+def _as_one(field: Field, given: object) -> str | float:
+    """A file may write a list or a table where the environment has one text for it."""
+    if isinstance(given, list) and field.facts.get("form") == "list":
+        return ",".join(map(str, given))
+    if isinstance(given, dict) and field.facts.get("form") == "table":
+        return "\n".join(f"{key} = {value}" for key, value in given.items())
+    if isinstance(given, (str, int, float)):
+        return given
     raise ValueError("expected a single value")
-
-
-def _may_be_empty(field: Field) -> bool:
-    return field.default is None
 
 
 def show(field: Field, value: object) -> str:

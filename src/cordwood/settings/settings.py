@@ -11,6 +11,9 @@ DURATION = {"unit": "duration"}
 RATE = {"unit": "rate"}
 SECRET = {"secret": True}
 PATH = {"path": True}
+# Written as a list or a table in a file, and as one text elsewhere.
+LIST = {"form": "list"}
+TABLE = {"form": "table"}
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -146,10 +149,17 @@ class Redaction(Section, frozen=True):
 
     detectors: Annotated[
         str,
-        Meta(description="What is looked for: any of ip, email, token, secret, card and phone, with commas between."),
+        Meta(
+            description="What is looked for: any of ip, email, token, secret, card and phone, with commas between.",
+            extra=LIST,
+        ),
     ] = "ip,email,token,secret,card"
     patterns: Annotated[
-        str, Meta(description="Patterns of your own, hidden as well: a line `name = RE2` each, or a table in the file.")
+        str,
+        Meta(
+            description="Patterns of your own, hidden as well: a line `name = RE2` each, or a table in the file.",
+            extra=TABLE,
+        ),
     ] = ""
     key: Annotated[
         str,

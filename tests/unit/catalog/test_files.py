@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.catalog.files import Contents, FileCatalog, Sources, read_contents
+from cordwood.catalog.contents import Contents, Sources
+from cordwood.catalog.files import FileCatalog, read_contents
 from cordwood.errors import BadEndpointFile, BadStreamFile, BrokenFiles, QuerySyntax, Span
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.stream import Stream
@@ -65,7 +66,7 @@ def test_names_differ_by_case() -> None:
 def test_files_in_folders_of_the_folder_count(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "a.sql").write_text(endpoint_text("a"))
-    assert read_contents(own(tmp_path), accept).endpoint("a") is not None
+    assert [endpoint.name for endpoint in read_contents(own(tmp_path), accept).endpoints] == ["a"]
 
 
 def test_every_broken_file_is_told_and_not_only_the_first(tmp_path: Path) -> None:

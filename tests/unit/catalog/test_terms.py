@@ -2,8 +2,9 @@
 
 import pytest
 
+from cordwood.catalog.contents import Contents
 from cordwood.catalog.endpoint_file import read_endpoint_file
-from cordwood.catalog.files import Contents, FileCatalog
+from cordwood.catalog.files import FileCatalog
 from cordwood.catalog.stream_file import read_stream_file
 from cordwood.catalog.terms import WrittenTerms, is_anchored, read_terms, warnings
 from cordwood.errors import BadTerms

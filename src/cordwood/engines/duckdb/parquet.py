@@ -20,12 +20,16 @@ def read_parquet(file: Path) -> Iterator[bytes]:
         with duckdb.connect(":memory:") as reader:
             reader.execute("SET TimeZone = 'UTC'")
             reader.execute("SELECT to_json(event) FROM read_parquet($file) AS event", {"file": str(file)})
-            while rows := reader.fetchmany(_BATCH_ROWS):
-                for (row,) in rows:
-                    fields = decode(row)
-                    yield encode(fields | _as_json(fields.get("metadata")))
+            for (row,) in _rows(reader):
+                fields = decode(row)
+                yield encode(fields | _as_json(fields.get("metadata")))
     except duckdb.Error as problem:
         raise BadBody(f"{file} cannot be read as Parquet: {str(problem).partition(chr(10))[0]}") from problem
+
+
+def _rows(reader: duckdb.DuckDBPyConnection) -> Iterator[tuple[str]]:
+    while rows := reader.fetchmany(_BATCH_ROWS):
+        yield from rows
 
 
 def _as_json(metadata: msgspec.Raw | None) -> _Fields:
