@@ -16,6 +16,7 @@ help:
 	@echo 'make check    lint, types, then all tests: what CI runs'
 	@echo 'make fix      let ruff format and mend what it can'
 	@echo 'make bless    rewrite the expected fences of spec/ from what happens; review the diff'
+	@echo 'make docs     write the reference pages that are made from the code'
 	@echo 'make bench    the benchmarks of bench/ against their baseline'
 	@echo 'make torture  the crash tests, in full'
 	@echo 'make lock     resolve requirements/*.lock again (UPGRADE=--upgrade: to the newest)'
@@ -48,10 +49,10 @@ bench: $(VENV)/dev.stamp
 	$(BIN)/python -m bench
 
 torture: $(VENV)/dev.stamp
-	CORDWOOD_TORTURE=full $(PYTEST) tests/journey -m torture
+	TORTURE=full $(PYTEST) tests -m torture
 
 docs: $(VENV)/dev.stamp
-	$(PYTEST) tests/architecture
+	$(BIN)/python -m tests.architecture.settings_page
 
 clean:
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

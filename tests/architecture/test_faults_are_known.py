@@ -18,7 +18,7 @@ def leaves(family: type[errors.Fault] = errors.Fault) -> list[type[errors.Fault]
 
 @pytest.mark.parametrize("fault", leaves(), ids=lambda fault: fault.code)
 def test_the_code_is_documented_with_its_status(fault: type[errors.Fault]) -> None:
-    assert f"| `{fault.code}` | {status_of(fault(''))} |" in REFERENCE.read_text()
+    assert f"| `{fault.code}` | {status_of(fault.__new__(fault))} |" in REFERENCE.read_text()
 
 
 @pytest.mark.parametrize("fault", leaves(), ids=lambda fault: fault.code)
