@@ -208,6 +208,7 @@ def test_a_longer_request_line_is_414_in_the_shape_of_all_errors(service: Servic
 def test_headers_without_end_are_431(service: Service) -> None:
     said = http(service, "GET /health HTTP/1.1", "X-Long: " + "y" * 100_000)
     assert said.startswith(b"HTTP/1.1 431 ")
+    assert b'"request.headers-too-large"' in said
 
 
 @pytest.mark.parametrize("line", ["GARBAGE", "GET /a b HTTP/1.1", "FOO /health HTTP/1.1", "GET /health?é HTTP/1.1"])

@@ -1,0 +1,112 @@
+"""What is noted becomes lines of JSON and numbers for Prometheus."""
+
+import io
+import json
+
+import pytest
+
+from cordwood.observe.log import JsonLines
+from cordwood.observe.metrics import Metrics
+from cordwood.observe.observation import Broke, EngineAsked, Ingested, Noted, Refreshed, Requested
+from cordwood.observe.observer import Observer
+
+
+def request(**facts: object) -> Requested:
+    always: dict[str, object] = {
+        "request_id": "r1",
+        "method": "GET",
+        "route": "query",
+        "status": 200,
+        "seconds": 0.004,
+        "endpoint": "logs.all",
+        "cache": "hit",
+    }
+    return Requested(**(always | facts))  # type: ignore[arg-type]
+
+
+class Closed(io.BytesIO):
+    def write(self, _: object) -> int:
+        raise OSError
+
+
+def lines(log: JsonLines, out: io.BytesIO) -> list[dict[str, object]]:
+    log.flush()
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def test_a_line_has_its_time_level_event_and_facts_and_nothing_that_is_empty() -> None:
+    out = io.BytesIO()
+    log = JsonLines(out)
+    log.note(request())
+    [line] = lines(log, out)
+    assert list(line)[:3] == ["time", "level", "event"]
+    assert str(line["time"]).endswith("Z")
+    assert (line["level"], line["event"], line["endpoint"]) == ("info", "request", "logs.all")
+    assert "truncated" not in line
+
+
+@pytest.mark.parametrize(("level", "written"), [("debug", 3), ("info", 2), ("warning", 1), ("error", 0)])
+def test_the_level_decides_what_is_written(level: str, written: int) -> None:
+    out = io.BytesIO()
+    log = JsonLines(out, level)
+    log.note(EngineAsked(endpoint="a", engine="duckdb", outcome="ok", seconds=0.1))
+    log.note(request())
+    log.note(Noted(message="careful", level="warning"))
+    assert len(lines(log, out)) == written
+
+
+def test_a_level_that_was_given_stands_once_in_its_line() -> None:
+    out = io.BytesIO()
+    JsonLines(out).note(Noted(message="careful", level="error"))
+    assert out.getvalue().count(b'"level":"error"') == 1
+
+
+def test_what_is_wrong_is_written_at_once_and_the_rest_when_enough_has_gathered() -> None:
+    out = io.BytesIO()
+    log = JsonLines(out)
+    log.note(request())
+    assert out.getvalue() == b""
+    log.note(Broke(incident="i", trace="t"))
+    assert out.getvalue().count(b"\n") == 2
+
+
+def test_a_log_that_cannot_be_written_stops_nothing() -> None:
+    log = JsonLines(Closed())
+    log.note(Broke(incident="i", trace="t"))
+    log.flush()
+
+
+def test_what_is_no_observation_is_left_alone() -> None:
+    out = io.BytesIO()
+    JsonLines(out, "debug").note("a text")
+    assert out.getvalue() == b""
+
+
+def test_metrics_count_what_is_noted() -> None:
+    metrics = Metrics("1.2.3", {"cordwood_memory_bytes": lambda: 12.0, "cordwood_share": lambda: 0.5})
+    observer = Observer([metrics])
+    observer.note(request())
+    observer.note(request(seconds=0.02, cache="miss"))
+    observer.note(request(endpoint="", cache="", route="ingest", status=404))
+    observer.note(EngineAsked(endpoint="logs.all", engine="duckdb", outcome="ok", seconds=0.1))
+    observer.note(Refreshed(endpoint="logs.all", outcome="engine.unreachable"))
+    observer.note(Ingested(stream='a"b\\c\nd', accepted=3, duplicates=1))
+    text = metrics.text().decode()
+    for line in (
+        'cordwood_cache_requests_total{endpoint="logs.all",outcome="hit"} 1',
+        'cordwood_cache_requests_total{endpoint="logs.all",outcome="miss"} 1',
+        'cordwood_requests_seconds_bucket{route="query",status="200",le="0.005"} 1',
+        'cordwood_requests_seconds_bucket{route="query",status="200",le="+Inf"} 2',
+        'cordwood_requests_seconds_sum{route="query",status="200"} 0.024000',
+        'cordwood_requests_seconds_count{route="ingest",status="404"} 1',
+        'cordwood_engine_queries_total{endpoint="logs.all",engine="duckdb",outcome="ok"} 1',
+        'cordwood_cache_refreshes_total{endpoint="logs.all",outcome="engine.unreachable"} 1',
+        'cordwood_ingest_events_total{stream="a\\"b\\\\c\\nd",outcome="accepted"} 3',
+        'cordwood_ingest_events_total{stream="a\\"b\\\\c\\nd",outcome="duplicate"} 1',
+        "cordwood_memory_bytes 12",
+        "cordwood_share 0.5",
+        'cordwood_build_info{version="1.2.3"} 1',
+    ):
+        assert line in text.splitlines()
+    assert text.endswith("\n")
+    assert "quarantined" not in text

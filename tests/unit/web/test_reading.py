@@ -1,0 +1,143 @@
+"""How requests are read: texts, forms of answers, codings, compressed bodies."""
+
+import gzip
+import zlib
+from collections.abc import Callable
+
+import pytest
+from backports import zstd
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cordwood.errors import BadBody, BadParameter, NotAcceptable, TooLarge, UnsupportedMedia
+from cordwood.web.codings import COMPRESSORS, chosen_coding, compressed
+from cordwood.web.inflate import inflate
+from cordwood.web.negotiate import chosen_format
+from cordwood.web.texts import pairs
+
+MEBIBYTE = 2**20
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"", {}),
+        (b"a=1&b=2", {"a": "1", "b": "2"}),
+        (b"a=1&a=2", {"a": "2"}),
+        (b"a=%C3%A9+x%2B", {"a": "é x+"}),
+        (b"a", {"a": ""}),
+        (b"a=b=c", {"a": "b=c"}),
+        (b"=x&&", {"": "x"}),
+        (b"a%20b=1", {"a b": "1"}),
+        (b"sql=select%0A1", {"sql": "select\n1"}),
+    ],
+)
+def test_pairs_are_read_as_browsers_write_them(text: bytes, expected: dict[str, str]) -> None:
+    assert pairs(text, "query string") == expected
+
+
+@pytest.mark.parametrize("text", [b"a=%", b"a=%z1", b"a=%1", b"%%=1", b"a=%ff", b"a=%C3"])
+def test_broken_encodings_are_refused(text: bytes) -> None:
+    with pytest.raises(BadParameter):
+        pairs(text, "query string")
+
+
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [
+        ("", "json"),
+        ("*/*", "json"),
+        ("application/*", "json"),
+        ("text/*", "csv"),
+        ("text/csv", "csv"),
+        ("TEXT/CSV; charset=utf-8", "csv"),
+        ("application/json;q=0.2, text/csv;q=0.9", "csv"),
+        ("text/html, application/xhtml+xml, */*;q=0.8", "json"),
+        ("application/jsonl", "ndjson"),
+        ("application/pdf, application/x-ndjson;q=0.1", "ndjson"),
+        ("application/json;q=broken, text/csv", "csv"),
+    ],
+)
+def test_the_most_wanted_form_that_there_is_is_chosen(accept: str, expected: str) -> None:
+    assert chosen_format(accept, None).name == expected
+
+
+@pytest.mark.parametrize("accept", ["application/pdf", "application/json;q=0", "image/*"])
+def test_a_form_that_is_not_there_is_said(accept: str) -> None:
+    with pytest.raises(NotAcceptable):
+        chosen_format(accept, None)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "coding"),
+    [
+        ("", None),
+        ("identity", None),
+        ("br", None),
+        ("gzip", "gzip"),
+        ("GZIP", "gzip"),
+        ("zstd, gzip", "zstd"),
+        ("gzip;q=0.9, zstd;q=0.8", "gzip"),
+        ("*", "zstd"),
+        ("*;q=0", None),
+        ("zstd;q=0, *", "gzip"),
+        ("identity;q=1, gzip;q=0.5", None),
+        ("gzip;q=x", None),
+    ],
+)
+def test_a_coding_is_chosen_by_what_is_accepted(accepted: str, coding: str | None) -> None:
+    assert chosen_coding(accepted) == coding
+
+
+@pytest.mark.parametrize("coding", list(COMPRESSORS))
+@given(pieces=st.lists(st.binary(min_size=1, max_size=200), max_size=8))
+def test_what_is_compressed_is_read_again_whole_or_in_pieces(coding: str, pieces: list[bytes]) -> None:
+    whole = b"".join(pieces)
+    compressor = COMPRESSORS[coding]()
+    in_pieces = b"".join([compressor.piece(piece) for piece in pieces]) + compressor.end()
+    assert inflate(compressed(whole, coding), coding, MEBIBYTE) == inflate(in_pieces, coding, MEBIBYTE) == whole
+
+
+@pytest.mark.parametrize("coding", list(COMPRESSORS))
+def test_each_piece_can_be_read_before_the_next_one_comes(coding: str) -> None:
+    readers = {"gzip": zlib.decompressobj(wbits=31).decompress, "zstd": zstd.ZstdDecompressor().decompress}
+    read: Callable[[bytes], bytes] = readers[coding]
+    compressor = COMPRESSORS[coding]()
+    for piece in (b"first\n", b"second\n"):
+        assert read(compressor.piece(piece)) == piece
+
+
+@pytest.mark.parametrize(
+    ("compress", "codings"),
+    [
+        (gzip.compress, "gzip"),
+        (gzip.compress, " X-GZIP "),
+        (zlib.compress, "deflate"),
+        (lambda body: zlib.compress(body, wbits=-15), "deflate"),
+        (zstd.compress, "zstd"),
+        (lambda body: zstd.compress(gzip.compress(body)), "gzip, zstd"),
+        (lambda body: zstd.compress(body[:3]) + zstd.compress(body[3:]), "zstd"),
+        (bytes, "identity"),
+    ],
+)
+def test_bodies_are_made_plain_whatever_was_laid_around_them(compress: Callable[[bytes], bytes], codings: str) -> None:
+    assert inflate(compress(b"events" * 100_000), codings, MEBIBYTE) == b"events" * 100_000
+
+
+@pytest.mark.parametrize(("compress", "coding"), [(gzip.compress, "gzip"), (zstd.compress, "zstd")])
+def test_a_body_may_inflate_to_its_bound_and_not_beyond(compress: Callable[[bytes], bytes], coding: str) -> None:
+    assert len(inflate(compress(bytes(MEBIBYTE)), coding, MEBIBYTE)) == MEBIBYTE
+    with pytest.raises(TooLarge):
+        inflate(compress(bytes(MEBIBYTE + 1)), coding, MEBIBYTE)
+
+
+@pytest.mark.parametrize("body", [b"plain", gzip.compress(b"x" * 100)[:-4], gzip.compress(b"x") + b"rest"])
+def test_broken_compression_is_the_callers_mistake(body: bytes) -> None:
+    with pytest.raises(BadBody):
+        inflate(body, "gzip", MEBIBYTE)
+
+
+def test_an_unknown_coding_is_said_with_those_that_are_read() -> None:
+    with pytest.raises(UnsupportedMedia) as told:
+        inflate(b"x", "br", MEBIBYTE)
+    assert "zstd" in str(told.value.hint)

@@ -1,0 +1,109 @@
+"""What happens around every request, whatever it asks for."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from cordwood.errors import Backlog, OutOfDisk
+from cordwood.observe.metrics import Metrics
+from cordwood.observe.observation import Broke, Requested
+from cordwood.observe.observer import Observer
+from cordwood.web.answering import Site
+from cordwood.web.asgi import Request, Response
+from cordwood.web.options import WebOptions
+from cordwood.web.routes import application
+from cordwood.web.standing import Standing
+from tests.fakes.callers import call
+from tests.unit.serve.kitchen import Notes
+
+
+def site(standing: Standing | None = None) -> Site:
+    return application(standing or Standing(), Observer(), WebOptions(), Metrics("1"))
+
+
+QUERY = "/api/endpoints/query/logs.all?project=default"
+
+
+@pytest.mark.parametrize("address", [QUERY, "/health", "/ready", "/readyz"])
+def test_while_starting_everything_but_life_is_503_with_retry_after(address: str) -> None:
+    said = call(site(), "GET", address)
+    assert said.status == 503
+    assert said.headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize("address", ["/livez", "/metrics"])
+def test_while_starting_the_process_tells_that_it_lives(address: str) -> None:
+    assert call(site(), "GET", address).status == 200
+
+
+def test_a_shipper_that_comes_too_early_is_told_to_come_back_not_that_its_key_is_wrong() -> None:
+    said = call(site(), "POST", "/api/logs?source_name=postgres.logs")
+    assert said.status == 503
+    assert said.json()["error"]["status"] == "service.starting"
+
+
+def test_while_draining_new_requests_are_refused_and_readiness_fails() -> None:
+    standing = Standing()
+    standing.drain()
+    said = call(site(standing), "GET", QUERY)
+    assert (said.status, said.json()["error"]["status"]) == (503, "service.draining")
+    assert call(site(standing), "GET", "/ready").json() == {"status": "not_ready"}
+    assert call(site(standing), "GET", "/livez").status == 200
+
+
+async def breaks(_: Request) -> Response:
+    raise ZeroDivisionError("the secret of the engine")
+
+
+def nothing_at_once(_: Request) -> Response | None:
+    return None
+
+
+def test_a_fault_of_ours_is_a_500_with_an_incident_and_its_trace_only_in_the_log() -> None:
+    notes = Notes()
+    broken = Site(breaks, nothing_at_once, Observer([notes]), logflare_errors=False)
+    said = call(broken, "GET", "/", **{"X-Request-Id": "incident-7"})
+    assert (said.status, said.json()["error"]["status"]) == (500, "bug.internal")
+    assert "incident-7" in said.json()["error"]["hint"]
+    assert b"secret" not in said.body
+    [bug] = [note for note in notes.all if isinstance(note, Broke)]
+    assert bug.incident == "incident-7"
+    assert "ZeroDivisionError" in bug.trace
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"), [(Backlog("Too much waits.", retry_after=2.5), 429), (OutOfDisk("The disk is full."), 507)]
+)
+def test_what_comes_too_fast_or_finds_no_room_is_not_the_callers_mistake(fault: Exception, status: int) -> None:
+    async def refuses(_: Request) -> Response:
+        raise fault
+
+    said = call(Site(refuses, nothing_at_once, Observer(), logflare_errors=False), "POST", "/")
+    assert said.status == status
+    if status == 429:
+        assert said.headers["retry-after"] == "3"
+
+
+def test_every_request_is_noted_with_its_route_and_status() -> None:
+    notes = Notes()
+    noted = application(Standing(), Observer([notes]), WebOptions(), Metrics("1"))
+    call(noted, "GET", "/nothing")
+    [request] = [note for note in notes.all if isinstance(note, Requested)]
+    assert (request.route, request.status, request.fault) == ("unknown", 404, "request.unknown-route")
+
+
+def test_what_is_no_http_is_left_alone() -> None:
+    async def never() -> dict[str, object]:
+        raise AssertionError
+
+    async def silent(_: object) -> None:
+        raise AssertionError
+
+    asyncio.run(site()({"type": "lifespan"}, never, silent))
+
+
+def test_problems_are_json_that_any_client_reads() -> None:
+    said = call(site(), "GET", "/nothing")
+    assert msgspec.json.decode(said.body)["title"]
+    assert said.headers["cache-control"] == "no-store"
