@@ -224,3 +224,19 @@ def test_the_order_of_a_sub_query_that_is_counted_is_gone(resolve_owner: Callabl
 def test_the_order_of_a_limited_sub_query_stays(resolve_owner: Callable[[str], str]) -> None:
     made = resolve_owner("with e as (select id from `edge.stream` order by id limit 5) select count(*) as n from e")
     assert "ORDER BY 1 NULLS FIRST LIMIT 5" in made
+
+
+def test_a_row_of_constants_is_written_where_it_is_read(body: Body) -> None:
+    made = body("with p as (select timestamp('2026-01-01') as t) select id from edge_logs, p where timestamp > p.t")
+    assert "CAST('2026-01-01' AS TIMESTAMPTZ)" in made.split("WHERE")[1]
+    assert "FROM edge_logs AS edge_logs WHERE" in made
+
+
+def test_a_sub_query_that_reads_nothing_is_its_value(body: Body) -> None:
+    made = body("with p as (select @since as t) select id from edge_logs where timestamp > (select t from p)")
+    assert made.endswith("WHERE edge_logs.timestamp > (($since))")
+
+
+def test_constants_beside_an_outer_join_stay_a_table(body: Body) -> None:
+    made = body("with p as (select 1 as x) select e.id, x from edge_logs e left join p on e.id = 'a'")
+    assert "LEFT JOIN p AS p ON" in made

@@ -10,6 +10,7 @@ from cordwood.sql.nodes import event_elements, is_event_path
 from cordwood.sql.parameters import moment, slot
 from cordwood.sql.records import elements
 from cordwood.sql.resolve import names as of_names
+from cordwood.sql.resolve.constants import scalar
 from cordwood.sql.resolve.work import Names, Work
 from cordwood.sql.scope import Field, Nature, Relation, Scope, nature_of
 
@@ -57,6 +58,9 @@ class _Walk:
             fields = {name: Field(name, value, nature_of(value)) for name, value in place.aliases.items()}
             scope = Scope(parent=scope, relations=[Relation("", fields)])
         place.work.query(place.work, node, place.names, scope)
+        value = scalar(node) if isinstance(node, exp.Subquery) else None
+        if value is not None:
+            node.replace(value)
 
     def column(self, node: exp.Expr) -> None:
         parts = name_parts(node)
@@ -128,9 +132,9 @@ class _Walk:
         named: dict[str, exp.Expr] = {}
         for index, part in enumerate(node.expressions):
             name = implicit_name(part)
-            if name and not isinstance(part, (exp.PropertyEQ, exp.Alias)) and name.lower() not in named:
-                part = exp.PropertyEQ(this=exp.to_identifier(name, quoted=True), expression=part)
-            named[name.lower() or str(index)] = part
+            is_bare = bool(name) and not isinstance(part, exp.Alias) and name.lower() not in named
+            key = exp.to_identifier(name, quoted=True)
+            named[name.lower() or str(index)] = exp.PropertyEQ(this=key, expression=part) if is_bare else part
         node.set("expressions", list(named.values()))
         for part in node.expressions:
             self.visit(part.expression if isinstance(part, exp.PropertyEQ) else part)

@@ -11,6 +11,7 @@ from cordwood.sql.resolve.clauses import (
     resolve_order,
     resolve_projections,
 )
+from cordwood.sql.resolve.constants import constants
 from cordwood.sql.resolve.expressions import Place, resolve_expression
 from cordwood.sql.resolve.joins import add_condition
 from cordwood.sql.resolve.sets import combined
@@ -155,7 +156,9 @@ def read_cte(work: Work, cte: exp.Expr, names: Names, parent: Scope | None, *, r
         names = names.with_cte(cte.alias, Cte(name, _anchor(work, cte.this, names, parent)))
     outputs = work.query(work, cte.this, names, parent)
     cte.set("alias", exp.TableAlias(this=exp.to_identifier(name, quoted=True)))
-    return Cte(name, outputs, is_open=any(not output.name for output in outputs), is_value=is_value)
+    is_open = any(not output.name for output in outputs)
+    values = None if is_value or is_open else constants(cte.this)
+    return Cte(name, outputs, is_open=is_open, is_value=is_value, constants=values)
 
 
 def _anchor(work: Work, union: exp.Expr, names: Names, parent: Scope | None) -> list[Output]:

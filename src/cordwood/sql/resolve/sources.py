@@ -1,13 +1,14 @@
 """FROM and its joins: tables are found in scope, records become paths, real arrays are unnested."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from cordwood.model.shape import ValueKind
 from cordwood.sql.nodes import is_record
 from cordwood.sql.resolve import tables
+from cordwood.sql.resolve.constants import as_relation
 from cordwood.sql.resolve.expressions import Place, as_elements, resolve_expression, without_default
 from cordwood.sql.resolve.joins import add_condition, is_plain_truth, keep_row, using_to_on
 from cordwood.sql.resolve.work import Names, Work
@@ -16,12 +17,16 @@ from cordwood.sql.scope import Field, Nature, Relation, Scope, fresh, nature_of
 
 @dataclass(slots=True)
 class Reader:
-    """Reads one FROM from left to right; `drops` gathers the conditions on which rows stay."""
+    """Reads one FROM from left to right; `drops` gathers the conditions on which rows stay.
+
+    `paths_are_safe` where such a condition may stand in WHERE: no outer join makes rows up after it.
+    """
 
     work: Work
     names: Names
     scope: Scope
     drops: list[exp.Expr]
+    paths_are_safe: bool = True
 
     @property
     def place(self) -> Place:
@@ -32,8 +37,12 @@ def read_from(select: exp.Expr, work: Work, names: Names, parent: Scope | None) 
     """Resolves the FROM of a SELECT; what unnests of objects drop goes into its WHERE."""
     reader = Reader(work, names, Scope(parent=parent), [])
     from_ = select.args.get("from_")
-    if from_ is not None:
-        joins = select.args.get("joins") or []
+    joins = select.args.get("joins") or []
+    only = tables.constant_columns(work, names, from_.this) if from_ is not None and not joins else None
+    if from_ is not None and only is not None:
+        reader.scope.relations.append(as_relation(from_.this.alias or from_.this.name, only))
+        select.set("from_", None)
+    elif from_ is not None:
         _read_chain(reader, from_.this, joins)
         select.set("joins", [join for join in joins if join.args.get("this") is not None])
         for drop in reader.drops:
@@ -42,10 +51,17 @@ def read_from(select: exp.Expr, work: Work, names: Names, parent: Scope | None) 
 
 
 def _read_chain(reader: Reader, first: exp.Expr, joins: Sequence[exp.Expr]) -> None:
-    _read_item(reader, first)
+    _read_item(replace(reader, paths_are_safe=_are_safe(reader, joins)), first)
+    _read_joins(reader, joins)
+
+
+def _read_joins(reader: Reader, joins: Sequence[exp.Expr]) -> None:
     for index, join in enumerate(joins):
-        later = joins[index + 1 :]
-        _read_join(reader, join, paths_are_safe=not any(_keeps_right(other) for other in later))
+        _read_join(replace(reader, paths_are_safe=_are_safe(reader, joins[index + 1 :])), join)
+
+
+def _are_safe(reader: Reader, later: Sequence[exp.Expr]) -> bool:
+    return reader.paths_are_safe and not any(_keeps_right(join) for join in later)
 
 
 def _keeps_right(join: exp.Expr) -> bool:
@@ -53,14 +69,18 @@ def _keeps_right(join: exp.Expr) -> bool:
     return join.args.get("side") in ("RIGHT", "FULL")
 
 
-def _read_join(reader: Reader, join: exp.Expr, *, paths_are_safe: bool) -> None:
+def _read_join(reader: Reader, join: exp.Expr) -> None:
     _check_join(reader.work, join)
     source = join.this
     _, unnest = _as_unnest(reader, source)
     if unnest is not None:
-        _read_unnest(reader, unnest, join, paths_are_safe=paths_are_safe)
+        _read_unnest(reader, unnest, join)
         return
-    inner = Reader(reader.work, reader.names, reader.scope, [])
+    if _read_constants(reader, join, source):
+        return
+    side = join.args.get("side")
+    safe = side == "LEFT" or (reader.paths_are_safe and side != "FULL")
+    inner = replace(reader, drops=[], paths_are_safe=safe)
     before = len(reader.scope.relations)
     _read_item(inner, source)
     if join.args.get("using"):
@@ -68,6 +88,18 @@ def _read_join(reader: Reader, join: exp.Expr, *, paths_are_safe: bool) -> None:
     elif join.args.get("on") is not None:
         resolve_expression(join.args["on"], reader.place)
     _place_drops(reader, join, inner.drops)
+
+
+def _read_constants(reader: Reader, join: exp.Expr, source: exp.Expr) -> bool:
+    """A row of constants beside a table is no join."""
+    if any(join.args.get(key) for key in ("side", "on", "using")):
+        return False
+    columns = tables.constant_columns(reader.work, reader.names, source)
+    if columns is None:
+        return False
+    reader.scope.relations.append(as_relation(source.alias or source.name, columns))
+    join.set("this", None)
+    return True
 
 
 def _check_join(work: Work, join: exp.Expr) -> None:
@@ -104,8 +136,7 @@ def _read_item(reader: Reader, source: exp.Expr) -> None:
 
 
 def _read_inner_joins(reader: Reader, source: exp.Expr, joins: list[exp.Expr]) -> None:
-    for index, join in enumerate(joins):
-        _read_join(reader, join, paths_are_safe=not any(_keeps_right(other) for other in joins[index + 1 :]))
+    _read_joins(reader, joins)
     source.set("joins", [join for join in joins if join.args.get("this") is not None])
 
 
@@ -113,7 +144,7 @@ def _read_subquery(reader: Reader, source: exp.Expr) -> None:
     """A SELECT in brackets is a table; tables in brackets are a join of their own."""
     inner = source.this
     if isinstance(inner, (exp.Table, exp.Subquery)) and not source.alias and not _is_query(inner):
-        group = Reader(reader.work, reader.names, Scope(parent=_correlated(reader.scope)), reader.drops)
+        group = replace(reader, scope=Scope(parent=reader.scope))
         _read_item(group, inner)
         _read_inner_joins(group, source, source.args.get("joins") or [])
         reader.scope.relations.extend(group.scope.relations)
@@ -133,10 +164,6 @@ def _is_query(node: exp.Expr) -> bool:
     return isinstance(node, exp.Query) and not isinstance(node, exp.Table)
 
 
-def _correlated(scope: Scope) -> Scope:
-    return scope
-
-
 def _as_unnest(reader: Reader, source: exp.Expr) -> tuple[exp.Expr, exp.Expr | None]:
     """`UNNEST(…)`, or a table's name that is a path into a relation to the left (`FROM t, t.metadata`)."""
     if isinstance(source, exp.Unnest):
@@ -153,13 +180,13 @@ def _as_unnest(reader: Reader, source: exp.Expr) -> tuple[exp.Expr, exp.Expr | N
     return source, None
 
 
-def _read_unnest(reader: Reader, unnest: exp.Expr, join: exp.Expr, *, paths_are_safe: bool) -> None:
+def _read_unnest(reader: Reader, unnest: exp.Expr, join: exp.Expr) -> None:
     """Joins an unnest: a record becomes a path, anything else is unnested."""
     if unnest is not join.this:
         join.set("this", unnest)
     resolve_expression(unnest.expressions[0], reader.place)
     value = without_default(unnest.expressions[0])
-    if _is_path(reader.work, value, join, paths_are_safe=paths_are_safe):
+    if _is_path(reader, value, join):
         _read_path(reader, unnest, value, join)
         return
     reader.scope.relations.append(_unnested(reader, unnest))
@@ -167,17 +194,17 @@ def _read_unnest(reader: Reader, unnest: exp.Expr, join: exp.Expr, *, paths_are_
         resolve_expression(join.args["on"], reader.place)
 
 
-def _is_path(work: Work, value: exp.Expr, join: exp.Expr, *, paths_are_safe: bool) -> bool:
+def _is_path(reader: Reader, value: exp.Expr, join: exp.Expr) -> bool:
     """Whether what is unnested holds only objects, so that reading it needs no unnesting."""
     nature = nature_of(value)
     if not nature.is_event or _keeps_right(join):
         return False
-    kinds = work.records.kinds(nature)
+    kinds = reader.work.records.kinds(nature)
     if kinds is None or ValueKind.ARRAY in kinds:
         return False
     if join.args.get("side") == "LEFT":
         return is_plain_truth(join.args.get("on"))
-    return paths_are_safe
+    return reader.paths_are_safe
 
 
 def _read_path(reader: Reader, unnest: exp.Expr, value: exp.Expr, join: exp.Expr) -> None:
@@ -199,10 +226,8 @@ def _read_path(reader: Reader, unnest: exp.Expr, value: exp.Expr, join: exp.Expr
 
 
 def _is_there(work: Work, value: exp.Expr, nature: Nature) -> exp.Expr:
-    """Where nothing but objects has been seen, whether it is NULL says all, and that is known without reading it."""
-    if work.records.kinds(nature) == frozenset({ValueKind.OBJECT}):
-        return exp.Not(this=exp.Is(this=fresh(value), expression=exp.Null()))
-    return is_record(fresh(value))
+    only_objects = work.records.kinds(nature) == frozenset({ValueKind.OBJECT})
+    return is_record(fresh(value), only_objects=only_objects)
 
 
 def _real_unnest(reader: Reader, unnest: exp.Expr) -> Relation:

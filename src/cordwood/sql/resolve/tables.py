@@ -62,6 +62,14 @@ def _named(work: Work, names: Names, table: exp.Expr, written: str) -> Cte | Non
     return names.ctes.get(written.lower()) or work.demand(written.lower())
 
 
+def constant_columns(work: Work, names: Names, source: exp.Expr) -> dict[str, exp.Expr] | None:
+    """The columns of a table's name that stands for one row of values."""
+    if not isinstance(source, exp.Table) or any(source.args.get(key) for key in ("db", "joins", "pivots")):
+        return None
+    cte = _named(work, names, source, written_name(source)) if isinstance(source.this, exp.Identifier) else None
+    return cte.constants if cte is not None else None
+
+
 def _read_cte(scope: Scope, table: exp.Expr, cte: Cte) -> None:
     alias = table.alias or table.name
     table.set("this", exp.to_identifier(cte.name, quoted=True))

@@ -23,12 +23,16 @@ class Output:
 
 @dataclass(slots=True)
 class Cte:
-    """A named sub-query in scope. `name` is how it is spelt in the tree made; `is_value` when its rows are values."""
+    """A named sub-query in scope. `name` is how it is spelt in the tree made; `is_value` when its rows are values.
+
+    `constants` are its columns when it is one row of values that reads nothing.
+    """
 
     name: str
     outputs: list[Output]
     is_open: bool = False
     is_value: bool = False
+    constants: dict[str, exp.Expr] | None = None
 
 
 Queries = Callable[["Work", exp.Expr, "Names", Scope | None], list[Output]]

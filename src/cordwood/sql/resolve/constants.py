@@ -1,0 +1,42 @@
+"""One row of constants: a SELECT without FROM is not joined but written where it is read, so that bounds reach the scan."""
+
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.sql.scope import Field, Relation, nature_of
+
+_CLAUSES: Final = (
+    "from_", "joins", "where", "group", "having", "qualify", "limit", "offset", "distinct", "with_", "kind", "order",
+)  # fmt: skip
+# What asks a sub-query for its rows, not for its value.
+_SETS: Final = (exp.In, exp.Exists, exp.Any, exp.All, exp.Array, exp.SetOperation, exp.Subquery, exp.From, exp.Join)
+_MANY: Final = (exp.AggFunc, exp.Window, exp.Unnest, exp.Star)
+
+
+def constants(query: exp.Expr) -> dict[str, exp.Expr] | None:
+    """The columns of a resolved query that is one row of values, by name; None for any other query."""
+    if not isinstance(query, exp.Select) or any(query.args.get(clause) for clause in _CLAUSES):
+        return None
+    items = query.expressions
+    if any(not isinstance(item, exp.Alias) or item.find(*_MANY) for item in items):
+        return None
+    return {item.alias: item.this for item in items}
+
+
+def as_relation(alias: str, columns: dict[str, exp.Expr]) -> Relation:
+    """A relation that stands in no FROM: its columns are the values themselves."""
+    fields = {
+        name.lower(): Field(name, exp.Paren(this=value.copy()), nature_of(value)) for name, value in columns.items()
+    }
+    return Relation(alias, fields)
+
+
+def scalar(holder: exp.Expr) -> exp.Expr | None:
+    """The one value of a resolved sub-query that reads nothing, where a value is wanted."""
+    if isinstance(holder.parent, _SETS) or holder.args.get("limit") is not None:
+        return None
+    columns = constants(holder.this)
+    if columns is None or len(columns) != 1:
+        return None
+    return exp.Paren(this=next(iter(columns.values())).copy())
