@@ -52,7 +52,7 @@ torture: $(VENV)/dev.stamp
 	TORTURE=full $(PYTEST) tests -m torture
 
 docs: $(VENV)/dev.stamp
-	$(BIN)/python -m tests.architecture.settings_page
+	$(BIN)/python -m cordwood.settings.reference > docs/reference/settings.md
 
 clean:
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
