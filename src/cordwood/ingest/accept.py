@@ -84,4 +84,5 @@ class Intake:
         return batches, reading
 
     def _batch(self, stream: Stream, events: list[Event], received_us: int) -> Batch:
-        return Batch(stream.name, events, received_us, self._shapes.learn(stream.name, events))
+        looked_at, learnt = self._shapes.learn(stream.name, events)
+        return Batch(stream.name, looked_at, received_us, learnt)

@@ -3,12 +3,13 @@ for each of its values.
 """
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
 
-from cordwood.model.event import Event
-from cordwood.model.shape import ELEMENT, Shape, ValueKind
+from cordwood.model.event import Event, written_paths
+from cordwood.model.shape import ELEMENT, Path, Shape, ValueKind
 
 _SCALARS: dict[ValueKind, Any] = {
     ValueKind.TEXT: str,
@@ -21,14 +22,19 @@ _SCALARS: dict[ValueKind, Any] = {
 _UNNAMEABLE = re.compile(r'[\x00-\x1f"\\]')
 
 
+_REMEMBERED = 10_000
+
+
 class _Node:
     """One step of the paths, with the kinds seen there and the steps that follow."""
 
-    __slots__ = ("kinds", "steps")
+    __slots__ = ("kinds", "objects", "steps")
 
     def __init__(self) -> None:
         self.kinds: frozenset[ValueKind] = frozenset()
         self.steps: dict[str, _Node] = {}
+        # The attributes of the record that may hold objects, each with its place in the list of paths.
+        self.objects: list[tuple[str, int, _Node]] = []
 
     def step(self, name: str) -> "_Node":
         return self.steps.setdefault(name, _Node())
@@ -37,58 +43,83 @@ class _Node:
 class Fitting:
     """With `is_full` keys that are not in the shape are passed over: they would not be learnt."""
 
-    def __init__(self, shape: Shape, built: float, *, is_full: bool) -> None:
-        self.version = shape.version
+    def __init__(self, shape: Shape, built: float, nulls: Collection[Path] = (), *, is_full: bool) -> None:
+        self.made_of = (shape.version, len(nulls))
         self.built = built
-        root = _tree(shape)
-        metadata = root.steps.pop("metadata", _Node())
+        self._is_full = is_full
+        self._paths: list[Path] = [("metadata",)]
+        self._written: dict[tuple[int, ...], str] = {}
+        root = _tree(shape, nulls)
+        self._top = root
+        self._inner = root.steps.pop("metadata", _Node())
         self._has_project = "project" in root.steps
-        self._metadata = msgspec.json.Decoder(_type(metadata, is_full=is_full))
-        self._extras = msgspec.json.Decoder(_record(root, is_full=is_full))
+        self._metadata = msgspec.json.Decoder(self._type(self._inner, ("metadata",)))
+        self._extras = msgspec.json.Decoder(self._record(root, ()))
 
-    def fits(self, event: Event) -> bool:
-        if event.project is not None and not self._has_project:
-            return False
+    def object_paths(self, event: Event) -> str | None:
+        """The paths of the event's objects when it fits; None when it does not, or they cannot be told."""
+        if self._is_full or (event.project is not None and not self._has_project):
+            return None
+        found: list[int] = []
         try:
             if event.metadata is not None:
-                self._metadata.decode(event.metadata)
+                metadata = self._metadata.decode(event.metadata)
+                if isinstance(metadata, msgspec.Struct):
+                    found.append(0)
+                    _find(self._inner, metadata, found)
             if event.extras is not None:
-                self._extras.decode(event.extras)
+                _find(self._top, self._extras.decode(event.extras), found)
         except (msgspec.DecodeError, RecursionError):
-            return False
-        return True
+            return None
+        key = tuple(found)
+        written = self._written.get(key)
+        return self._write(key) if written is None else written
+
+    def _write(self, key: tuple[int, ...]) -> str:
+        if len(self._written) > _REMEMBERED:
+            self._written.clear()
+        written = self._written[key] = written_paths(self._paths[place] for place in key)
+        return written
+
+    def _type(self, node: _Node, path: Path) -> Any:
+        """The union of what was seen there; null is always allowed, for it teaches nothing."""
+        union: Any = None
+        for kind in node.kinds:
+            if kind is ValueKind.OBJECT:
+                union |= self._record(node, path)
+            elif kind is ValueKind.ARRAY:
+                element = self._type(node.steps.get(ELEMENT, _Node()), (*path, ELEMENT))
+                union |= list[element]  # type: ignore[valid-type]
+            else:
+                union |= _SCALARS[kind]
+        return union
+
+    def _record(self, node: _Node, path: Path) -> Any:
+        attributes = {f"f{place}": name for place, name in enumerate(node.steps) if not _UNNAMEABLE.search(name)}
+        for attribute, name in attributes.items():
+            if ValueKind.OBJECT in node.steps[name].kinds and ELEMENT not in path:
+                node.objects.append((attribute, len(self._paths), node.steps[name]))
+                self._paths.append((*path, name))
+        fields = [
+            (attribute, self._type(node.steps[name], (*path, name)), None) for attribute, name in attributes.items()
+        ]
+        return msgspec.defstruct("Record", fields, rename=attributes, forbid_unknown_fields=not self._is_full, gc=False)
 
 
-def _tree(shape: Shape) -> _Node:
+def _find(node: _Node, record: Any, found: list[int]) -> None:
+    for attribute, place, child in node.objects:
+        value = getattr(record, attribute)
+        if isinstance(value, msgspec.Struct):
+            found.append(place)
+            if child.objects:
+                _find(child, value, found)
+
+
+def _tree(shape: Shape, nulls: Collection[Path]) -> _Node:
     root = _Node()
-    for path, kinds in shape.kinds.items():
+    for path in (*nulls, *shape.kinds):
         node = root
         for name in path:
             node = node.step(name)
-        node.kinds = kinds
+        node.kinds = shape.kinds.get(path, frozenset())
     return root
-
-
-def _type(node: _Node, *, is_full: bool) -> Any:
-    """The union of what was seen there; null is always allowed, for it teaches nothing."""
-    union: Any = None
-    for kind in node.kinds:
-        if kind is ValueKind.OBJECT:
-            union |= _record(node, is_full=is_full)
-        elif kind is ValueKind.ARRAY:
-            union |= list[_type(node.steps.get(ELEMENT, _Node()), is_full=is_full)]  # type: ignore[misc]
-        else:
-            union |= _SCALARS[kind]
-    return union
-
-
-def _record(node: _Node, *, is_full: bool) -> Any:
-    names = [name for name in node.steps if not _UNNAMEABLE.search(name)]
-    attributes = {f"f{place}": name for place, name in enumerate(names)}
-    return msgspec.defstruct(
-        "Record",
-        [(attribute, _type(node.steps[name], is_full=is_full), None) for attribute, name in attributes.items()],
-        rename=attributes,
-        forbid_unknown_fields=not is_full,
-        gc=False,
-    )

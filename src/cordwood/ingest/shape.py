@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from cordwood.ingest.fitting import Fitting
-from cordwood.model.event import Event
+from cordwood.model.event import Event, written_paths
 from cordwood.model.shape import ELEMENT, Kinds, Path, Shape, ValueKind
 
 # Past this many paths a stream's new ones stay unlisted: they can be queried, but are not known beforehand.
@@ -24,34 +24,48 @@ class ShapeReader:
     def __init__(self, shapes: Callable[[], Mapping[str, Shape]]) -> None:
         self._shapes = shapes
         self._fittings: dict[str, Fitting] = {}
+        # Paths at which there has only been null: nothing to tell of, but no reason to look again.
+        self._nulls: dict[str, set[Path]] = {}
 
-    def learn(self, stream: str, events: Sequence[Event]) -> Kinds:
-        """What is new to the stream in these events."""
+    def learn(self, stream: str, events: Sequence[Event]) -> tuple[list[Event], Kinds]:
+        """The events with the paths of their objects, and what is new to the stream in them."""
         shape = self._shapes().get(stream, Shape())
         fitting = self._fitting(stream, shape)
         found: Found = {}
+        looked_at = []
         for event in events:
-            if not fitting.fits(event):
-                _look(event, found)
-        return _new(found, shape.kinds)
+            paths = fitting.object_paths(event)
+            if paths is None:
+                objects: list[Path] = []
+                _look(event, found, objects)
+                paths = written_paths(objects)
+            looked_at.append(msgspec.structs.replace(event, object_paths=paths))
+        self._note_nulls(stream, found)
+        return looked_at, _new(found, shape.kinds)
+
+    def _note_nulls(self, stream: str, found: Found) -> None:
+        nulls = self._nulls.setdefault(stream, set())
+        if len(nulls) < MAX_PATHS:
+            nulls.update(path for path, kinds in found.items() if not kinds)
 
     def _fitting(self, stream: str, shape: Shape) -> Fitting:
         known = self._fittings.get(stream)
+        nulls = self._nulls.get(stream, set())
         now = time.monotonic()
-        if known is None or (known.version != shape.version and now - known.built > _REBUILD_SECONDS):
-            known = Fitting(shape, now, is_full=len(shape.kinds) >= MAX_PATHS)
+        if known is None or (known.made_of != (shape.version, len(nulls)) and now - known.built > _REBUILD_SECONDS):
+            known = Fitting(shape, now, nulls, is_full=len(shape.kinds) >= MAX_PATHS)
             self._fittings[stream] = known
         return known
 
 
-def _look(event: Event, found: Found) -> None:
+def _look(event: Event, found: Found, objects: list[Path]) -> None:
     if event.project is not None:
         found.setdefault(("project",), set()).add(ValueKind.TEXT)
     if event.metadata is not None:
-        _note(_value(event.metadata), ("metadata",), found)
+        _note(_value(event.metadata), ("metadata",), found, objects)
     if event.extras is not None:
         for key, value in _items(_value(event.extras)):
-            _note(value, (key,), found)
+            _note(value, (key,), found, objects)
 
 
 def _value(text: str) -> object:
@@ -66,17 +80,19 @@ def _items(value: object) -> Iterable[tuple[str, object]]:
     return value.items() if isinstance(value, dict) else ()
 
 
-def _note(value: object, path: Path, found: Found) -> None:
+def _note(value: object, path: Path, found: Found, objects: list[Path]) -> None:
+    kinds = found.setdefault(path, set())
     if value is None:
         return
-    kind = _kind(value)
-    found.setdefault(path, set()).add(kind)
+    kinds.add(_kind(value))
     if isinstance(value, dict):
+        if ELEMENT not in path:
+            objects.append(path)
         for key, one in value.items():
-            _note(one, (*path, key), found)
+            _note(one, (*path, key), found, objects)
     elif isinstance(value, list):
         for one in value:
-            _note(one, (*path, ELEMENT), found)
+            _note(one, (*path, ELEMENT), found, objects)
 
 
 def _kind(value: object) -> ValueKind:

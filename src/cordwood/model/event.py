@@ -1,6 +1,6 @@
 """An event on its way into a stream, its metadata still the text that was sent."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -9,7 +9,10 @@ from cordwood.model.shape import Path, ValueKind
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Times are microseconds since 1970 UTC. `metadata` and `extras` (other top-level keys) are JSON text."""
+    """Times are microseconds since 1970 UTC. `metadata` and `extras` (other top-level keys) are JSON text.
+
+    `object_paths` are the paths of its objects, as `written_paths` writes them; None where nobody has looked.
+    """
 
     id: str
     timestamp_us: int
@@ -18,6 +21,21 @@ class Event(msgspec.Struct, frozen=True, gc=False, array_like=True):
     metadata: str | None = None
     extras: str | None = None
     timestamp_inferred: bool = False
+    object_paths: str | None = None
+
+
+# Between the steps of a path, and around each path: no two paths are written alike.
+STEP = "\x1f"
+PATH_END = "\n"
+
+
+def written_path(steps: Sequence[str]) -> str:
+    return PATH_END + STEP.join(steps) + PATH_END
+
+
+def written_paths(paths: Iterable[Sequence[str]]) -> str:
+    """Each path between two ends, so that one can be looked for in the text of all."""
+    return "".join(written_path(steps) for steps in paths)
 
 
 @dataclass(frozen=True, slots=True)

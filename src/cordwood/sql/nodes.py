@@ -17,7 +17,8 @@ spell past `admit`; make and read them with the functions below)
     `event_elements(value, only_arrays=…)`: an event's value as BigQuery's repeated record,
     ARRAY<VARIANT>: an object is an array of itself, an array its elements; NULL, missing and scalars
     are the empty array. `only_arrays` when nothing but arrays has been seen there.
-    `is_record(value)`: BOOL, never NULL: whether an event's value is an object.
+    `is_record(value)`: BOOL, never NULL: whether an event's value is an object; its `meta[ONLY_OBJECTS]`
+    is true where nothing but objects has been seen, so that whether it is NULL says all.
     `$redacted_text(text, mode)`, `$redacted_event(value, mode)`: the same with what is personal hidden in it,
     `$redacted_secret(value, mode)`: with all of it hidden when it is text (see sql/redaction/leaves).
 
@@ -58,6 +59,7 @@ EVENT_PATH: Final = "$event_path"
 EVENT_ELEMENTS: Final = "$event_elements"
 EVENT_ARRAY_ELEMENTS: Final = "$event_array_elements"
 IS_RECORD: Final = "$is_record"
+ONLY_OBJECTS: Final = "only_objects"
 REDACTED_TEXT: Final = "$redacted_text"
 REDACTED_EVENT: Final = "$redacted_event"
 REDACTED_SECRET: Final = "$redacted_secret"
@@ -82,8 +84,10 @@ def event_elements(value: exp.Expr, *, only_arrays: bool) -> exp.Expr:
     return typed(exp.Anonymous(this=name, expressions=[value]), exp.DType.ARRAY)
 
 
-def is_record(value: exp.Expr) -> exp.Expr:
-    return typed(exp.Anonymous(this=IS_RECORD, expressions=[value]), exp.DType.BOOLEAN)
+def is_record(value: exp.Expr, *, only_objects: bool = False) -> exp.Expr:
+    node = typed(exp.Anonymous(this=IS_RECORD, expressions=[value]), exp.DType.BOOLEAN)
+    node.meta[ONLY_OBJECTS] = only_objects
+    return node
 
 
 def is_event_path(node: exp.Expr) -> bool:

@@ -6,7 +6,7 @@ import pytest
 
 from cordwood.ingest.fitting import Fitting
 from cordwood.ingest.shape import MAX_PATHS, ShapeReader
-from cordwood.model.event import Event
+from cordwood.model.event import Event, written_paths
 from cordwood.model.shape import Kinds, Shape, ValueKind
 
 OBJECT, ARRAY, TEXT, NUMBER, BOOL = (frozenset({kind}) for kind in ValueKind)
@@ -25,7 +25,7 @@ class Stream:
         self._reader = ShapeReader(lambda: {"s": self.shape})
 
     def learn(self, *events: Event) -> Kinds:
-        learnt = self._reader.learn("s", events)
+        _, learnt = self._reader.learn("s", events)
         self.shape = self.shape.with_learnt(learnt)
         return learnt
 
@@ -79,7 +79,28 @@ def test_past_the_most_paths_only_new_kinds_are_learnt() -> None:
 def test_a_fitting_passes_what_is_known_and_nothing_else() -> None:
     shape = Shape({("metadata",): OBJECT, ("metadata", "a"): NUMBER | TEXT, ("project",): TEXT})
     fitting = Fitting(shape, 0.0, is_full=False)
-    assert all(fitting.fits(event({"a": value}, "p")) for value in (1, "x", None, 2.5))
+    values: list[object] = [1, "x", None, 2.5]
+    assert all(fitting.object_paths(event({"a": value}, "p")) is not None for value in values)
     unlike: list[object] = [{"a": True}, {"b": 1}, {"a": {}}, [], "x"]
-    assert not any(fitting.fits(event(metadata)) for metadata in unlike)
-    assert not fitting.fits(event(extras={"app": 1}))
+    assert not any(fitting.object_paths(event(metadata)) for metadata in unlike)
+    assert fitting.object_paths(event(extras={"app": 1})) is None
+
+
+def test_the_paths_of_objects_are_told_whether_the_event_is_new_or_known() -> None:
+    shape = Shape()
+    reader = ShapeReader(lambda: {"s": shape})
+    sent = [
+        event({"a": {"b": {}}, "c": [{"d": {}}], "e": None, "f": 1}, extras={"ctx": {}, "n": 1}),
+        event({}),
+        event("x"),
+    ]
+    told = [one.object_paths for one in reader.learn("s", sent)[0]]
+    expected = [
+        written_paths([("metadata",), ("metadata", "a"), ("metadata", "a", "b"), ("ctx",)]),
+        written_paths([("metadata",)]),
+        "",
+    ]
+    assert told == expected
+    shape = shape.with_learnt(reader.learn("s", sent)[1])
+    fitting = Fitting(shape, 0.0, [("metadata", "e")], is_full=False)
+    assert [fitting.object_paths(one) for one in sent] == expected

@@ -17,19 +17,19 @@ def test_unnest_of_an_object_becomes_a_path_and_drops_rows_without_it(body: Body
     made = body("select r.path from edge_logs cross join unnest(metadata) as m cross join unnest(m.request) as r")
     assert made == (
         f"SELECT PATH(edge_logs.metadata, 'request', 'path') AS path {EDGE}"
-        " WHERE NOT edge_logs.metadata IS NULL AND NOT PATH(edge_logs.metadata, 'request') IS NULL"
+        " WHERE IS_RECORD(edge_logs.metadata) AND IS_RECORD(PATH(edge_logs.metadata, 'request'))"
     )
 
 
 def test_a_comma_join_of_unnest_is_a_cross_join(body: Body) -> None:
     made = body("select m.status from edge_logs, unnest(metadata) as m")
-    assert made == f"SELECT PATH(edge_logs.metadata, 'status') AS status {EDGE} WHERE NOT edge_logs.metadata IS NULL"
+    assert made == f"SELECT PATH(edge_logs.metadata, 'status') AS status {EDGE} WHERE IS_RECORD(edge_logs.metadata)"
 
 
 @pytest.mark.parametrize("source", ["edge_logs as t, t.metadata as m", "edge_logs as t cross join t.metadata as m"])
 def test_a_path_of_a_table_to_the_left_is_unnested_without_saying_so(body: Body, source: str) -> None:
     made = body(f"select m.status from {source}")
-    assert made == ("SELECT PATH(t.metadata, 'status') AS status FROM edge_logs AS t WHERE NOT t.metadata IS NULL")
+    assert made == ("SELECT PATH(t.metadata, 'status') AS status FROM edge_logs AS t WHERE IS_RECORD(t.metadata)")
 
 
 def test_a_left_join_keeps_the_row(body: Body) -> None:
@@ -46,7 +46,7 @@ def test_a_left_join_on_a_condition_is_unnested_for_real(body: Body) -> None:
 
 def test_an_inner_join_on_a_condition_filters_by_it(body: Body) -> None:
     made = body("select 1 from edge_logs join unnest(metadata) as m on m.status > 1")
-    assert made.endswith("WHERE NOT edge_logs.metadata IS NULL AND (PATH(edge_logs.metadata, 'status') > 1)")
+    assert made.endswith("WHERE IS_RECORD(edge_logs.metadata) AND (PATH(edge_logs.metadata, 'status') > 1)")
 
 
 def test_a_real_array_is_unnested_to_its_elements(body: Body) -> None:
@@ -157,8 +157,8 @@ def test_what_a_parenthesised_join_drops_is_dropped_before_it_is_joined(body: Bo
         " on am.level = er.path"
     )
     assert "LEFT JOIN (edge_logs AS e) ON PATH(a.metadata, 'level') = PATH(e.metadata, 'request', 'path') AND" in made
-    assert "AND NOT e.metadata IS NULL AND NOT PATH(e.metadata, 'request') IS NULL" in made
-    assert made.endswith("WHERE NOT a.metadata IS NULL")
+    assert "AND IS_RECORD(e.metadata) AND IS_RECORD(PATH(e.metadata, 'request'))" in made
+    assert made.endswith("WHERE IS_RECORD(a.metadata)")
 
 
 def test_a_later_right_join_keeps_its_rows(body: Body) -> None:

@@ -1,12 +1,14 @@
 """Neighbouring events of a stream that go into a table together."""
 
+import json
 from dataclasses import dataclass, field
 
 import duckdb
 import msgspec
 
 from cordwood.engines.duckdb.journal import Record
-from cordwood.model.event import Event
+from cordwood.model.event import Event, written_paths
+from cordwood.model.shape import Path
 
 _encode = msgspec.json.Encoder().encode
 
@@ -47,6 +49,9 @@ class Chunk:
                 "x": [event.extras for event in self.events],
                 "r": self.received_us,
                 "f": [event.timestamp_inferred for event in self.events],
+                "o": [
+                    event.object_paths if event.object_paths is not None else _looked(event) for event in self.events
+                ],
             },
         )
 
@@ -61,6 +66,24 @@ class Chunk:
 
 def is_about_a_value(problem: duckdb.Error) -> bool:
     return isinstance(problem, duckdb.ConversionException | duckdb.InvalidInputException)
+
+
+def _looked(event: Event) -> str:
+    """The paths of the objects of an event at which nobody has looked."""
+    paths: list[Path] = []
+    for place, text in ((("metadata",), event.metadata), ((), event.extras)):
+        try:
+            _find(json.loads(text) if text else None, place, paths)
+        except (ValueError, RecursionError):
+            continue
+    return written_paths(path for path in paths if path)
+
+
+def _find(value: object, path: Path, paths: list[Path]) -> None:
+    if isinstance(value, dict):
+        paths.append(path)
+        for key, one in value.items():
+            _find(one, (*path, key), paths)
 
 
 def _is_readable(cursor: duckdb.DuckDBPyConnection, text: str | None) -> bool:

@@ -7,35 +7,57 @@ that is read of a sub-query's column becomes a column of that sub-query, down to
 
 import re
 from dataclasses import dataclass, field
+from enum import Enum
 
 from sqlglot import exp
 
+from cordwood.engines.duckdb.rules.events import RECORD_TEMPLATE
 from cordwood.engines.duckdb.tables import COLUMNS, StreamTables, quoted
-from cordwood.sql.fragment import fragment, is_fragment, template_of
+from cordwood.model.event import written_path
+from cordwood.sql.fragment import AT_SIGN, OPEN_BRACE, fragment, is_fragment, template_of
 
 _PATH = re.compile(r'\{0\}((?:\."(?:[^"]|"")*")+)')
+_STEP = re.compile(r'\."((?:[^"]|"")*)"')
 _AS_TEXT = "{0}::VARCHAR"
 
 Relation = exp.Expr
 
 
+class _Manner(Enum):
+    """How a path is read: as it is, as text, or only as to whether it holds an object."""
+
+    VALUE = "value"
+    TEXT = "text"
+    RECORD = "record"
+
+
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A path below a column, as SQL (`."request"."path"`), read as text or as it is."""
+    """A path below a column, as SQL: `."request"."path"`."""
 
     column: str
     path: str
-    is_text: bool
+    manner: _Manner
 
     @property
     def name(self) -> str:
-        return f"{self.column}{self.path}{' text' if self.is_text else ''}"
+        return f"{self.column}{self.path} {self.manner.value}"
 
     def below(self, column: str, path: str) -> "_Read":
-        return _Read(column, path + self.path, self.is_text)
+        return _Read(column, path + self.path, self.manner)
 
     def printed(self) -> str:
-        return f"{quoted(self.column)}{self.path}{'::VARCHAR' if self.is_text else ''} AS {quoted(self.name)}"
+        return f"{self._value()} AS {quoted(self.name)}"
+
+    def _value(self) -> str:
+        value = f"{quoted(self.column)}{self.path}"
+        if self.manner is _Manner.RECORD:
+            return f'contains("object_paths", {_literal(written_path(self._steps()))})'
+        return f"{value}::VARCHAR" if self.manner is _Manner.TEXT else value
+
+    def _steps(self) -> list[str]:
+        steps = [step.replace('""', '"') for step in _STEP.findall(self.path)]
+        return steps if self.column == "extras" else [self.column, *steps]
 
 
 @dataclass(slots=True)
@@ -86,31 +108,40 @@ class _Reach:
 def reach(tree: exp.Expr, streams: frozenset[str]) -> exp.Expr:
     """The lowered tree with its paths read at the streams' tables; uses up the tree."""
     work = _Reach(streams)
-    for node in list(tree.find_all(exp.Anonymous)):
-        if is_fragment(node) and node.parent is not None and _path_of(node) is not None:
-            _move(node, work)
+    fragments = [node for node in tree.find_all(exp.Anonymous) if is_fragment(node)]
+    for node in fragments:
+        if template_of(node) == RECORD_TEMPLATE:
+            _move(node, node.expressions[1], _Manner.RECORD, work)
+    for node in fragments:
+        if node.parent is not None and _path_of(node) is not None:
+            _move_path(node, work)
     for table in list(tree.find_all(exp.Table)):
         if table.name in streams and _cte(table) is None:
             table.replace(_events(table, work.tables.get(id(table), [])))
     return tree
 
 
-def _move(node: exp.Expr, work: _Reach) -> None:
-    found = _path_of(node)
+def _move_path(node: exp.Expr, work: _Reach) -> None:
+    reader = node.parent
+    if reader is not None and is_fragment(reader) and _reads_as_text(reader):
+        if _move(node, node, _Manner.TEXT, work):
+            reader.expressions[0].replace(exp.Literal.string(template_of(reader).replace(_AS_TEXT, "{0}")))
+    else:
+        _move(node, node, _Manner.VALUE, work)
+
+
+def _move(node: exp.Expr, value: exp.Expr, manner: _Manner, work: _Reach) -> bool:
+    """Put a column of the value's relation in the node's place; whether there can be one."""
+    found = _path_of(value)
     select = node.find_ancestor(exp.Select)
     if found is None or select is None:
-        return
+        return False
     column, path = found
     relation = _relation(select, column.table)
-    reader = node.parent
-    is_text = is_fragment(reader) and _reads_as_text(reader)
-    name = None if relation is None else work.provide(relation, _Read(column.name, path, is_text))
-    if name is None:
-        return
-    node.replace(_column(name, column.table))
-    if is_text and reader is not None:
-        template = template_of(reader).replace(_AS_TEXT, "{0}")
-        reader.expressions[0].replace(exp.Literal.string(template))
+    name = None if relation is None else work.provide(relation, _Read(column.name, path, manner))
+    if name is not None:
+        node.replace(_column(name, column.table))
+    return name is not None
 
 
 def _path_of(node: exp.Expr) -> tuple[exp.Column, str] | None:
@@ -132,7 +163,7 @@ def _relation(select: exp.Select, alias: str) -> Relation | None:
     """What the alias stands for in this query's own FROM; sources that repeat rows cannot be widened."""
     from_ = select.args.get("from_")
     joined = [join.this for join in select.args.get("joins") or ()]
-    for relation in ([from_.this] if from_ else []) + joined:
+    for relation in ([from_.this] if isinstance(from_, exp.From) else []) + joined:
         if isinstance(relation, exp.Table | exp.Subquery) and relation.alias_or_name == alias:
             return relation
     return None
@@ -143,11 +174,16 @@ def _cte(table: exp.Table) -> exp.CTE | None:
     node: exp.Expr | None = table.parent
     while node is not None:
         with_ = node.args.get("with_")
-        for cte in with_.expressions if isinstance(with_, exp.With) else ():
-            if cte.alias == table.name:
-                return None if with_.args.get("recursive") else cte
+        if isinstance(with_, exp.With):
+            for cte in with_.find_all(exp.CTE, bfs=True):
+                if cte.parent is with_ and cte.alias == table.name:
+                    return None if with_.args.get("recursive") else cte
         node = node.parent
     return None
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _may_widen(query: exp.Select) -> bool:
@@ -165,4 +201,4 @@ def _events(table: exp.Table, reads: list[_Read]) -> exp.Subquery:
     tables = StreamTables(table.name)
     both = f"SELECT {columns} FROM {tables.sealed} UNION ALL SELECT {columns} FROM {tables.hot}"  # noqa: S608
     alias = exp.TableAlias(this=exp.to_identifier(table.alias_or_name, quoted=True))
-    return exp.Subquery(this=fragment(both.replace("{", "\ue000")), alias=alias)
+    return exp.Subquery(this=fragment(both.replace("{", OPEN_BRACE).replace("@", AT_SIGN)), alias=alias)

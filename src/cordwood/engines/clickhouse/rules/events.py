@@ -9,7 +9,7 @@ from cordwood.engines.clickhouse.rules.words import NAMES, constant_text
 from cordwood.model.datatype import Kind
 from cordwood.sql.fragment import OPEN_BRACE, fragment
 from cordwood.sql.lowering import Meaning
-from cordwood.sql.nodes import EVENT_ARRAY_ELEMENTS, EVENT_ELEMENTS, EVENT_PATH, IS_RECORD, path_value
+from cordwood.sql.nodes import EVENT_ARRAY_ELEMENTS, EVENT_ELEMENTS, EVENT_PATH, IS_RECORD, ONLY_OBJECTS, path_value
 from cordwood.sql.typing import kind_of
 
 
@@ -34,6 +34,8 @@ def _array_elements(node: exp.Expr) -> exp.Expr:
 
 
 def _is_record(node: exp.Expr) -> exp.Expr:
+    if node.meta_get(ONLY_OBJECTS):
+        return fragment("isNotNull({0})", node.expressions[0])
     return fragment("(ifNull(JSONType({0}), 'Null') = 'Object')", node.expressions[0])
 
 

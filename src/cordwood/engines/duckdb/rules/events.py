@@ -47,9 +47,13 @@ def _array_elements(node: exp.Expr) -> exp.Expr:
     return fragment("CAST({0} AS VARIANT[])", node.expressions[0])
 
 
+# `reach` asks the event's object paths instead, wherever it can.
+RECORD_TEMPLATE: Final = f"({{0}} IS NOT NULL AND {_KIND} = 'OBJEC')"
+
+
 def _is_record(node: exp.Expr) -> exp.Expr:
     """Whether it is there at all is asked first: that is known without reading it."""
-    return fragment(f"({{0}} IS NOT NULL AND {_KIND} = 'OBJEC')", node.expressions[0])
+    return fragment(RECORD_TEMPLATE, node.expressions[0])
 
 
 def _slot(node: exp.Expr) -> exp.Expr:
