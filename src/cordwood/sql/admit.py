@@ -7,14 +7,10 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.errors import QueryFault, QueryRefused, QueryUnsupported
-from cordwood.sql.permitted import FUNCTIONS, NODES, UNSUPPORTED
+from cordwood.sql.permitted import FUNCTIONS, NAMELESS, NODES, UNSUPPORTED
 from cordwood.sql.places import span_of
 from cordwood.sql.stages import Admitted, Parsed
 
-# Functions that sqlglot keeps no written name of, and that only their own words can have made.
-_NAMELESS: Final = frozenset(
-    ["And", "Array", "Case", "Cast", "Coalesce", "Concat", "Exists", "Extract", "Floor", "GroupConcat", "If", "JSONArray", "JSONObject", "NetFunc", "Or", "ParseJSON", "SafeFunc", "StrToTime", "Struct", "Substring", "TimestampFromParts", "TryCast", "TsOrDsToDate", "TsOrDsToDatetime", "TsOrDsToTime", "TsOrDsToTimestamp", "Unnest", "WeekStart", "Ceil", "Pivot", "Xor", "CurrentTimestamp", "CurrentDate", "CurrentDatetime", "CurrentTime", "Case", "Any", "All", "Ceil", "Trim", "Mod", "StrPosition", "Anonymous"]
-)
 _NAMESPACES: Final[Mapping[type[exp.Expr], str]] = {exp.NetFunc: "NET.", exp.SafeFunc: ""}
 
 
@@ -65,7 +61,7 @@ def _check_known_function(node: exp.Expr, text: str) -> None:
     written = node.meta.get("bigquery_name")
     if written:
         _check_function(node, f"{_namespace(node)}{written}".upper(), text)
-    elif type(node).__name__ not in _NAMELESS:
+    elif type(node).__name__ not in NAMELESS:
         _check_function(node, _written_name(node, text), text)
 
 

@@ -1,0 +1,52 @@
+"""Makes docs/reference/functions.md of the allow-list: `python -m tests.unit.sql.functions_page` writes it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from cordwood.app.targets import TARGETS
+from cordwood.errors import QueryUnsupported
+from cordwood.sql.compile import compile_alone
+from cordwood.sql.permitted import FUNCTIONS, UNSUPPORTED
+from cordwood.sql.target import Target
+from tests.unit.sql.function_calls import CALLS, query_of
+
+ROOT: Final = Path(__file__).parents[3]
+PAGE: Final = ROOT / "docs" / "reference" / "functions.md"
+SPECS: Final = ROOT / "spec" / "sql"
+
+HEAD: Final = """# Functions
+
+What a query may call, with BigQuery's meaning. `SAFE.` before a function gives NULL where it would fail. Anything
+that is not listed is refused (`query.refused`); what is listed as not supported on an engine is told so there
+(`query.unsupported`). This page is made from the allow-list: `python -m tests.unit.sql.functions_page`.
+"""
+
+
+def page() -> str:
+    targets = {name: made() for name, made in sorted(TARGETS.items())}
+    lines = [HEAD, f"| function | for example | {' | '.join(targets)} | page |", f"|---|---|{'---|' * len(targets)}---|"]
+    texts = {path: path.read_text().lower() for path in sorted(SPECS.glob("*.md"))}
+    lines += [_row(name, targets, texts) for name in sorted(FUNCTIONS)]
+    unknown = ", ".join(f"`{name}`" for name in sorted(UNSUPPORTED))
+    return "\n".join([*lines, "", "## Not supported on any engine", "", f"{unknown}, and all `ST_` functions.", ""])
+
+
+def _row(name: str, targets: Mapping[str, Target], texts: Mapping[Path, str]) -> str:
+    example = CALLS[name].replace("|", "\\|")
+    support = " | ".join("yes" if is_supported(name, target) else "no" for target in targets.values())
+    found = next((path for path, text in texts.items() if f"{name.lower()}(" in text), None)
+    where = f"[{found.stem}](../../spec/sql/{found.name})" if found is not None else ""
+    return f"| `{name}` | `{example}` | {support} | {where} |"
+
+
+def is_supported(name: str, target: Target) -> bool:
+    try:
+        compile_alone(query_of(name), target)
+    except QueryUnsupported:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

@@ -1,0 +1,39 @@
+"""Every function on the allow-list: it has a call, the call compiles and runs or is told unsupported, the page says so."""
+
+from collections.abc import Iterator
+
+import duckdb
+import pytest
+
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.errors import QueryUnsupported
+from cordwood.sql.compile import compile_alone
+from cordwood.sql.permitted import FUNCTIONS, UNSUPPORTED
+from tests.unit.sql.function_calls import CALLS, query_of
+from tests.unit.sql.functions_page import PAGE, page
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect() as connection:
+        connection.execute("set timezone = 'UTC'")
+        yield connection
+
+
+def test_every_function_has_a_call() -> None:
+    assert set(CALLS) == FUNCTIONS
+    assert not FUNCTIONS & UNSUPPORTED
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_a_call_runs_or_is_not_supported(engine: duckdb.DuckDBPyConnection, name: str) -> None:
+    try:
+        statement = compile_alone(query_of(name), DuckDBTarget())
+    except QueryUnsupported as fault:
+        assert "not supported" in fault.message  # noqa: PT017 - both ends are fine
+        return
+    engine.execute(f"create or replace temp table answer as {statement.sql}")
+
+
+def test_the_page_says_what_is_so() -> None:
+    assert PAGE.read_text() == page(), "make it again: python -m tests.unit.sql.functions_page"
