@@ -1,0 +1,68 @@
+"""docs/reference/cli.md, made from the commands themselves: `python -m tests.unit.cli.cli_page` writes it."""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+from cordwood.cli.commands import COMMANDS, parser
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "cli.md"
+HEAD = """# Commands
+
+`cordwood --help` lists the commands, `cordwood COMMAND --help` explains one. Results go to standard output, everything about them to
+standard error. Exit codes: 0 done, 1 failed or refused, 2 not understood.
+
+Commands that ask or fill find their service in this order: `--url` (or `CORDWOOD_URL`) with `--key` (or `CORDWOOD_KEY`); the service
+that owns the data folder, with a key of its own that ends with it; and without a service, the data folder itself, opened for a moment.
+
+This page is made from the commands: `python -m tests.unit.cli.cli_page` writes it.
+"""
+
+
+def page() -> str:
+    return "\n".join([HEAD, *(line for name in _names() for line in _command(name))]).rstrip() + "\n"
+
+
+def _names() -> list[str]:
+    return [name for group in COMMANDS.values() for name in group]
+
+
+def _command(name: str) -> Iterator[str]:
+    made = parser(name)
+    yield from (f"## cordwood {name}", "", made.description or "", "")
+    yield from _options(made)
+    for action, below in _actions(made):
+        yield from (f"### cordwood {name} {action}", "")
+        yield from _options(below)
+    yield from ("```text", (made.epilog or "").strip(), "```", "")
+
+
+def _options(made: argparse.ArgumentParser) -> list[str]:
+    rows = [
+        _row(action)
+        for action in made._actions
+        if not isinstance(action, (argparse._HelpAction, argparse._SubParsersAction))
+    ]
+    return ["| option | what it does |", "|---|---|", *rows, ""] if rows else []
+
+
+def _actions(made: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    for action in made._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            yield from action.choices.items()
+
+
+def _row(action: argparse.Action) -> str:
+    names = ", ".join(f"`{name}`" for name in action.option_strings) or f"`{action.metavar or action.dest}`"
+    value = "" if action.nargs == 0 or not action.option_strings else f" {_value(action)}"
+    return f"| {names}{value} | {action.help or ''} |"
+
+
+def _value(action: argparse.Action) -> str:
+    if action.choices is not None:
+        return " or ".join(f"`{choice}`" for choice in action.choices)
+    return f"{action.metavar or action.dest.upper()}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

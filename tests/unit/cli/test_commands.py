@@ -1,0 +1,88 @@
+"""Commands are found in a table, loaded when called for, and teach whoever asks."""
+
+import subprocess
+import sys
+
+import pytest
+
+import cordwood
+from cordwood.cli import commands
+from tests.unit.cli.cli_page import PAGE, page
+
+NAMES = [name for group in commands.COMMANDS.values() for name in group]
+
+
+def run(*arguments: str) -> int:
+    try:
+        return commands.run(arguments)
+    except SystemExit as ended:
+        return int(ended.code or 0)
+
+
+def test_the_overview_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--help") == 0
+    told = capsys.readouterr().out
+    assert all(f"  {name} " in told for name in NAMES)
+    assert "cordwood serve --demo" in told
+
+
+def test_without_a_command_the_overview_is_shown_as_a_misuse(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run() == 2
+    assert "serve" in capsys.readouterr().out
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--version") == 0
+    assert capsys.readouterr().out == f"cordwood {cordwood.__version__}\n"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_teaches_by_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(name, "--help") == 0
+    told = capsys.readouterr().out
+    assert "examples:" in told
+    assert f"cordwood {name}" in told.partition("examples:")[2]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_option_says_what_it_does(name: str) -> None:
+    assert all(action.help for action in commands.parser(name)._actions if action.dest != "action")
+
+
+def test_an_unknown_command_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("serv") == 2
+    assert "Did you mean serve?" in capsys.readouterr().err
+    assert run("zzzz") == 2
+    assert "--help" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", [("query",), ("query", "x", "-p", "y"), ("import", "f"), ("keys",), ("serve", "--port", "x")]
+)
+def test_what_is_not_understood_is_a_misuse(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*arguments) == 2
+    assert "usage: cordwood" in capsys.readouterr().err
+
+
+def test_flags_are_not_guessed_from_their_beginning() -> None:
+    assert run("serve", "--dem") == 2
+
+
+def test_a_fault_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("healthcheck", "--url", "ftp://x") == 1
+    assert run("query", "x", "--url", "ftp://x") == 1
+    assert "cordwood query: 'ftp://x' is no address" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["healthcheck", "--help"], ["settings"], ["reload", "--help"]])
+def test_small_commands_load_neither_an_engine_nor_a_compiler(arguments: list[str]) -> None:
+    script = (
+        f"import sys; from cordwood.cli import commands\ntry: commands.run({arguments!r})\nexcept SystemExit: pass\n"
+        "heavy = {'duckdb', 'sqlglot', 'uvicorn'} & set(sys.modules); sys.exit(str(heavy) if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=30)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_reference_is_as_it_would_be_made_now() -> None:
+    assert PAGE.read_text() == page(), "python -m tests.unit.cli.cli_page"
