@@ -24,7 +24,8 @@ def folder() -> Path:
 
 @pytest.fixture(scope="session")
 def cases(folder: Path) -> list[Case]:
-    return [json.loads(line) for line in (folder / "cases.jsonl").open()]
+    with (folder / "cases.jsonl").open() as lines:
+        return [json.loads(line) for line in lines]
 
 
 @pytest.fixture(scope="session")

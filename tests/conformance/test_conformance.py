@@ -21,7 +21,7 @@ def outcome(case: Case, connection: duckdb.DuckDBPyConnection, comparison: Any) 
     except QueryFault as fault:
         return fault.code
     try:
-        rows = comparison.table_rows(connection.execute(sql).to_arrow_table())
+        rows = comparison.table_rows(connection.sql(sql).to_arrow_table())
     except duckdb.Error:
         return "failed"
     is_right, _ = comparison.compare(case, rows)

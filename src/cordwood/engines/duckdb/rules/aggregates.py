@@ -14,6 +14,9 @@ from cordwood.sql.lowering import Meaning, Rule, unsupported
 from cordwood.sql.typing import inherit, kind_of
 from cordwood.sql.typing.datatypes import STRING
 
+# How a sum of events' values is marked: it is answered as a whole number where it is one.
+EVENT_NUMBER: Final = "event_number"
+
 
 @dataclass(slots=True)
 class _Argument:
@@ -143,6 +146,8 @@ def _typed_result(name: str) -> Rule:
         argument = argument_of(node)
         distinct = "DISTINCT " if argument.distinct else ""
         called = fragment(f"{name}({distinct}{{0}})", _value(argument, node))
+        if name == "sum" and kind_of(argument.value) is Kind.VARIANT:
+            called.meta[EVENT_NUMBER] = True
         return in_window_or(node, called, _result_type(node))
 
     return rule
@@ -205,8 +210,14 @@ def _extremum(name: str) -> Rule:
 
 def _event_extremum(name: str, value: exp.Expr) -> exp.Expr:
     numbers, texts = read_as(value, Kind.FLOAT64), read_as(value.copy(), Kind.STRING)
-    whole = f"CASE WHEN count({{1}}) = count({{0}}) THEN {name}({{0}})::JSON::VARIANT ELSE to_json({name}({{1}}))::VARIANT END"
-    return fragment(whole, numbers, texts)
+    all_numbers = "count({1}) = count({0})"
+    template = f"CASE WHEN {all_numbers} THEN {event_number(f'{name}({{0}})')} ELSE {name}({{1}})::VARIANT END"
+    return fragment(template, numbers, texts)
+
+
+def event_number(number: str) -> str:
+    """Template of a number read from events: whole where it is whole."""
+    return f"CASE WHEN {number} = trunc({number}) AND abs({number}) < 1e15 THEN {number}::BIGINT::VARIANT ELSE {number}::VARIANT END"
 
 
 def _any_value(node: exp.Expr) -> exp.Expr:

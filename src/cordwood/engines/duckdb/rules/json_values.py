@@ -136,7 +136,7 @@ def _value_list(node: exp.Expr) -> exp.Expr:
 
 
 def _parse(node: exp.Expr) -> exp.Expr:
-    return attempt(node, "CAST(@a AS JSON)", read_as(node.this, Kind.STRING))
+    return attempt(node, "json(@a)", read_as(node.this, Kind.STRING))
 
 
 def _kind(node: exp.Expr) -> exp.Expr:

@@ -25,7 +25,7 @@ def _named(node: exp.Expr) -> exp.Expr:
 
 _V4: Final = r"regexp_full_match(@a, '(25[0-5]|2[0-4]\d|1?\d?\d)(\.(25[0-5]|2[0-4]\d|1?\d?\d)){3}')"
 _V4_HEX: Final = (
-    "array_to_string(list_transform(string_split(@s, '.'), lambda _o: printf('%02X', CAST(_o AS INT))), '')"
+    "array_to_string(list_transform(string_split(@s, '.'), lambda _o: printf('%02X', try_cast(_o AS INT))), '')"
 )
 
 # An IPv4 tail becomes two groups; `::` becomes as many zero groups as are missing.
