@@ -144,7 +144,7 @@ PASSES: Final[tuple[Pass, ...]] = (
         "named secrets",
         Detector.SECRET,
         rf"({_KEY_WORD}(?:\"\s*:\s*|{_ASSIGN})\")[^\"\\,:}}\]\s](?:[^\"\\]|\\.)*"
-        rf"|({_KEY_WORD}\\\"\s*:\s*\\\")(?:[^\"\\]|\\\\(?:\\[\"\\]|[^\"\\]))+"
+        rf"|({_KEY_WORD}(?:\\\"\s*:\s*|{_ASSIGN})\\\")(?:[^\"\\,:}}\]\s]|\\\\(?:\\[\"\\]|[^\"\\]))(?:[^\"\\]|\\\\(?:\\[\"\\]|[^\"\\]))*"
         rf"|({_KEY_WORD}\\*'?{_ASSIGN}\\*')[^'\"\\]+"
         rf"|({_KEY_WORD}(?:\\+\")?{_ASSIGN}(?:\\+\")?{_SCHEME}|token(?:=|%(?:25)*3d))[^\s\"'&,;<>()\[\]{{}}\\|]+",
         befores=(1, 2, 3, 4),
@@ -193,7 +193,7 @@ PASSES: Final[tuple[Pass, ...]] = (
         6,
         "v4 addresses",
         Detector.IP,
-        rf"({_FIVE_PARTS})|((?:{_OPENING}?\b{_PLACES}/?)|{_START})(?:{_ADDRESS4}{_END}|{_PERCENT4})"
+        rf"({_FIVE_PARTS})|{_PERCENT4}|((?:{_OPENING}?\b{_PLACES}/?)|{_START}){_ADDRESS4}{_END}"
         rf"|({_PRODUCT}|{_VERSION})",
         keeps=(1, 3),
         befores=(2,),
@@ -203,7 +203,7 @@ PASSES: Final[tuple[Pass, ...]] = (
         7,
         "phones",
         Detector.PHONE,
-        r"(\+|%(?:25)*2b|\\+u002b)[1-9][0-9](?:[ ().-]?[ ().-]?[0-9]){5,13}\b",
+        r"(\+|%(?:25)*2b|\\+u002b)[1-9](?:[ ().-]?[ ().-]?[0-9]){6,14}\b",
         befores=(1,),
     ),
 )

@@ -1,0 +1,78 @@
+"""The table of what goes and what stays, on DuckDB: as a text, and inside the JSON of a whole event."""
+
+import json
+
+import pytest
+from tests.unit.redaction.conftest import Redact
+from tests.unit.redaction.texts import GOES, PHONES, TABLE
+
+from cordwood.model.redaction import Detector, NamedPattern, RedactionRules
+
+MARKS = "\x01\x02\x03"
+
+
+@pytest.mark.parametrize(("text", "left"), TABLE)
+def test_what_is_left_of_a_text(redact: Redact, text: str, left: str) -> None:
+    assert redact(text) == left
+
+
+@pytest.mark.parametrize(("text", "left"), [pair for pair in TABLE if not set(MARKS) & set(pair[0])])
+def test_inside_json_the_same_goes_and_no_number_does(redact: Redact, text: str, left: str) -> None:
+    event = {"k": text, "list": [text, 4111111111111111], "n": 4111111111111111, "b": True, "none": None}
+    told = json.loads(redact(json.dumps(event, ensure_ascii=False, separators=(",", ":")), kind="json"))
+    assert told == {**event, "k": left, "list": [left, 4111111111111111]}
+
+
+@pytest.mark.parametrize(("text", "left"), [pair for pair in TABLE if not set(MARKS) & set(pair[0])])
+def test_json_in_a_text_stays_json(redact: Redact, text: str, left: str) -> None:
+    told = json.loads(redact(json.dumps({"msg": text, "then": "x"}, separators=(",", ":"))))
+    assert told["then"] == "x"
+
+
+@pytest.mark.parametrize(("text", "left"), PHONES)
+def test_telephone_numbers_go_when_asked_for(redact: Redact, text: str, left: str) -> None:
+    assert redact(text) == text
+    assert redact(text, rules=RedactionRules(tuple(Detector))) == left
+
+
+def test_only_the_chosen_detectors_look(redact: Redact) -> None:
+    rules = RedactionRules((Detector.EMAIL,))
+    assert redact("a@b.io from 10.0.0.1", rules=rules) == "REDACTED from 10.0.0.1"
+
+
+def test_a_pattern_of_the_operators_minds_case_and_sees_the_text_itself(redact: Redact) -> None:
+    rules = RedactionRules((), (NamedPattern("customer", r"cust_\S+"), NamedPattern("lines", r"one\ntwo")))
+    assert redact("x cust_1 CUST_2", rules=rules) == "x REDACTED CUST_2"
+    told = redact('{"a":"cust_1\\"x","b":"one\\ntwo"}', kind="json", rules=rules)
+    assert json.loads(told) == {"a": "REDACTED", "b": "REDACTED"}
+
+
+def test_an_event_of_numbers_is_as_it_was(redact: Redact) -> None:
+    assert redact("4111111111111111", kind="event") == "4111111111111111"
+    assert redact("true", kind="event") == "true"
+
+
+@pytest.mark.parametrize("kind", ["text", "json", "event"])
+def test_a_digest_is_the_same_for_the_same_value(redact: Redact, kind: str) -> None:
+    text = json.dumps("1.2.3.4 a@b.io 1.2.3.4 1.2.3.5")
+    first, mail, again, other = redact(text, mode="hash", kind=kind).strip('"').split()
+    assert first == again
+    assert len({first, mail, other}) == 3
+    assert all(one.startswith("REDACTED-") for one in (first, mail, other))
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("203.0.113.7", "203.0.113.0/24"),
+        ("203.0.113.7:80", "203.0.113.0/24:80"),
+        ("2001:db8:1:2::5", "2001:db8:1::/48"),
+        ("2001:DB8::5", "2001:db8::/48"),
+        ("::1", "::/48"),
+        ("::ffff:203.0.113.7", "::ffff:203.0.113.0/24"),
+        ("a@b.io", "REDACTED"),
+        ("Chrome/113.0.0.0", "Chrome/113.0.0.0"),
+    ],
+)
+def test_truncating_leaves_the_network_of_an_address(redact: Redact, text: str, left: str) -> None:
+    assert redact(text, mode="truncate") == left
