@@ -63,10 +63,17 @@ def settled(told: Datatype, meant: Datatype | None) -> Datatype:
     return meant if (told.kind, meant.kind) in _HELD else told
 
 
-# What is not told by ClickHouse's type: the kinds held in its texts, its whole numbers, its floats.
+# What is not told by ClickHouse's type: the kinds held in its texts, its numbers, its times.
 _HELD: Final = frozenset(
     {(Kind.STRING, kind) for kind in (Kind.BYTES, Kind.JSON, Kind.VARIANT, Kind.INTERVAL)}
-    | {(Kind.INT64, Kind.BOOL), (Kind.INT64, Kind.FLOAT64), (Kind.INT64, Kind.NUMERIC), (Kind.NUMERIC, Kind.BIGNUMERIC)}
+    | {
+        (Kind.TIMESTAMP, Kind.DATETIME),
+        (Kind.DATETIME, Kind.TIMESTAMP),
+        (Kind.INT64, Kind.BOOL),
+        (Kind.INT64, Kind.FLOAT64),
+        (Kind.INT64, Kind.NUMERIC),
+        (Kind.NUMERIC, Kind.BIGNUMERIC),
+    }
 )
 
 

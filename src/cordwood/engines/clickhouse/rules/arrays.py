@@ -5,6 +5,7 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import (
+    MAY_BE_NONE,
     VALUE_ERROR,
     constant_int,
     constant_text,
@@ -28,7 +29,7 @@ def _subscript(node: exp.Expr) -> exp.Expr:
     if kind is Kind.STRUCT:
         return _struct_subscript(node, base, index)
     first = 1 - int(node.args.get("offset") or 0)
-    safe = bool(node.args.get("safe"))
+    safe = bool(node.args.get("safe")) or bool(base.meta_get(MAY_BE_NONE))
     return _element(mark_safe(node) if safe else node, base, index, first)
 
 

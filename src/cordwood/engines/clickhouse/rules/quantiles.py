@@ -5,6 +5,7 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.aggregates import Argument, argument_of, gathered, plain, wrapped
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import (
+    MAY_BE_NONE,
     constant_int,
     quoted,
     type_text,
@@ -27,7 +28,10 @@ def _quantiles(node: exp.Expr) -> exp.Expr:
     # The least value that is not below so much of all of them.
     place = f"greatest(1, toInt64(ceil(length({in_order}) * _q / {count})))"
     pick = f"arrayMap(_q -> {in_order}[{place}], range({count + 1}))"
-    return wrapped(node, called, f"if(empty({listing}), [], {pick})", *parts)
+    result = wrapped(node, called, f"if(empty({listing}), [], {pick})", *parts)
+    # Of nothing there are no quantiles, and none at any place.
+    result.meta[MAY_BE_NONE] = True
+    return result
 
 
 def _top_count(node: exp.Expr) -> exp.Expr:

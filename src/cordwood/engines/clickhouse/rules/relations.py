@@ -1,14 +1,17 @@
 """UNNEST in FROM, values of projections, arrays of queries: what SELECT itself means."""
 
+from collections.abc import Iterator
+from typing import Final
+
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.aggregates import Argument, listed
 from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.words import is_null, null_of, quoted, type_text
+from cordwood.engines.clickhouse.rules.words import constant_int, constant_text, is_null, null_of, quoted, type_text
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning
-from cordwood.sql.typing import datatype_of, typed_as
+from cordwood.sql.typing import datatype_of, kind_of, typed_as
 from cordwood.sql.typing.datatypes import common
 
 
@@ -222,7 +225,95 @@ def _projections(query: exp.Expr) -> list[exp.Expr]:
     return query.expressions if isinstance(query, exp.Select) else []
 
 
+def _cte(node: exp.Expr) -> exp.Expr:
+    """The engine reads a CTE anew wherever it stands, and has no word for it."""
+    node.set("materialized", None)
+    return node
+
+
+def _with_names(node: exp.Expr) -> exp.Expr:
+    """Joins in brackets become queries, whose columns hold their relation's name as a part; sorted events are told apart."""
+    for bracket in list(_brackets(node)):
+        _open_up(node, bracket)
+    order = node.args.get("order")
+    if order is not None:
+        order.set("expressions", [key for one in order.expressions for key in _sort_keys(node, one)])
+    return node
+
+
+def _brackets(select: exp.Expr) -> Iterator[exp.Expr]:
+    from_ = select.args.get("from_")
+    items = [from_.this] if from_ is not None else []
+    for item in (*items, *(join.this for join in select.args.get("joins") or [])):
+        if (
+            isinstance(item, exp.Subquery)
+            and not item.alias
+            and isinstance(item.this, (exp.Table, exp.Subquery, exp.Unnest))
+        ):
+            yield item
+
+
+def _open_up(select: exp.Expr, bracket: exp.Expr) -> None:
+    first = bracket.this
+    joins = first.args.get("joins") or []
+    first.set("joins", None)
+    relations = {item.alias_or_name for item in (first, *(join.this for join in joins))}
+    inside = {id(column) for part in (first, *joins) for column in part.find_all(exp.Column)}
+    read = {
+        (column.table, column.name): column
+        for column in select.find_all(exp.Column)
+        if column.table in relations and id(column) not in inside
+    }
+    items = [
+        exp.Alias(this=column.copy(), alias=exp.to_identifier(f"{table}.{name}", quoted=True))
+        for (table, name), column in read.items()
+    ] or [exp.Alias(this=exp.Literal.number(1), alias=exp.to_identifier("_one", quoted=True))]
+    query = exp.Select(expressions=items, from_=exp.From(this=first), joins=joins)
+    alias = exp.TableAlias(this=exp.to_identifier(fresh("_joined", relations), quoted=True))
+    bracket.replace(exp.Subquery(this=query, alias=alias))
+
+
+def fresh(name: str, taken: set[str]) -> str:
+    """A name that is nobody's: brackets of other relations have others."""
+    return f"{name}_{'_'.join(sorted(taken))}"
+
+
+def _sort_keys(select: exp.Expr, key: exp.Expr) -> list[exp.Expr]:
+    """An event's values sort as numbers where they are, then as texts."""
+    value = key.this
+    place = constant_int(value)
+    if place is not None and 0 < place <= len(select.expressions):
+        item = select.expressions[place - 1]
+        value = item.this if isinstance(item, exp.Alias) else item
+    if kind_of(value) is not Kind.VARIANT or any(value.find_all(exp.AggFunc, exp.Subquery)):
+        return [key]
+    texts = [key.copy(), key.copy()]
+    for text, kind in zip(texts, (Kind.FLOAT64, Kind.STRING), strict=True):
+        read = exp.Anonymous(this=EVENT_AS, expressions=[value.copy(), exp.Literal.string(kind)])
+        text.set("this", read)
+    return texts
+
+
+# An event's value read as the kind that the second part names.
+EVENT_AS: Final = "$event_as"
+
+
+def _event_as(node: exp.Expr) -> exp.Expr:
+    value, kind = node.expressions
+    return read_as(value, Kind(constant_text(kind) or Kind.STRING))
+
+
 MEANING = Meaning(
-    nodes={exp.Unnest: _unnest, exp.Join: _join, exp.Alias: _alias, exp.Select: _select},
-    first=dict.fromkeys((exp.Union, exp.Except, exp.Intersect), _branches),
+    named={EVENT_AS.upper(): _event_as},
+    nodes={
+        exp.CTE: _cte,
+        exp.Unnest: _unnest,
+        exp.Join: _join,
+        exp.Alias: _alias,
+        exp.Select: _select,
+    },
+    first={
+        **dict.fromkeys((exp.Union, exp.Except, exp.Intersect), _branches),
+        exp.Select: _with_names,
+    },
 )

@@ -242,8 +242,10 @@ def _like(node: exp.Expr) -> exp.Expr:
     """A backslash takes the meaning from `%`, `_` and itself, as the engine has it too."""
     value, pattern = as_text(node.this), node.expression
     if isinstance(pattern, (exp.Any, exp.All)):
-        return _like_several(value, pattern)
-    return fragment("({0} LIKE {1})", value, pattern)
+        matched = _like_several(value, pattern)
+    else:
+        matched = fragment("({0} LIKE {1})", value, pattern)
+    return fragment("(NOT {0})", matched) if node.args.get("negate") else matched
 
 
 def _like_several(value: exp.Expr, quantified: exp.Expr) -> exp.Expr:

@@ -11,6 +11,9 @@ from cordwood.sql.lowering import is_safe
 # Raised texts begin with this, so that the engine's faults can be told from the query's.
 VALUE_ERROR: Final = "cordwood: "
 
+# An array that stands for NULL where it is empty: no place in it is out of bounds.
+MAY_BE_NONE: Final = "may_be_none"
+
 # Where a literal that was lowered keeps its value.
 CONSTANT: Final = "constant"
 
