@@ -1,0 +1,52 @@
+"""How client commands hear a service, and what they make of a refusal or of silence."""
+
+import json
+import socket
+
+import pytest
+
+from cordwood.cli.wire import Answer, Remote
+from cordwood.errors import Refused, Unreachable
+
+
+def answer(status: int, body: object) -> Answer:
+    return Answer(status, {}, body if isinstance(body, bytes) else json.dumps(body).encode())
+
+
+def test_nobody_at_an_address_is_unreachable() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(Unreachable, match=f"No service answers at http://127.0.0.1:{port}"):
+        Remote(f"http://127.0.0.1:{port}", None).send("GET", "/ready")
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:4000", "ftp://x", "http://", ""])
+def test_what_is_no_address_says_how_to_write_one(url: str) -> None:
+    with pytest.raises(Unreachable, match=r"write it like http://127\.0\.0\.1:4000"):
+        Remote(url, None).send("GET", "/ready")
+
+
+def test_a_success_is_itself() -> None:
+    assert answer(200, {"result": []}).checked().json() == {"result": []}
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"error": {"message": "No.", "hint": "Yes."}}, "No. Yes."),
+        ({"error": {"message": "No.", "line": 2, "column": 5}}, "line 2, column 5: No."),
+        ({"error": "Unauthorized"}, "Unauthorized"),
+        ({}, "status 400"),
+        ([], "status 400"),
+        (b"<html>", "status 400"),
+    ],
+)
+def test_a_refusal_is_told_in_the_services_own_words(body: object, said: str) -> None:
+    with pytest.raises(Refused) as caught:
+        answer(400, body).checked()
+    assert caught.value.message == said
+
+
+def test_a_success_that_is_not_json_is_no_success() -> None:
+    with pytest.raises(Refused, match="not JSON"):
+        answer(200, b"<html>").json()
