@@ -29,7 +29,9 @@ serve: $(VENV)/run.stamp
 test: $(VENV)/dev.stamp
 	$(PYTEST)
 
-check: lint types test
+# All of it, whatever fails on the way: one run tells everything that is wrong.
+check:
+	@$(MAKE) --no-print-directory --keep-going lint types test
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
