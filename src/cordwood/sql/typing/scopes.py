@@ -53,7 +53,15 @@ class Scope:
 
 
 def field_of(datatype: Datatype | None, name: str) -> Datatype | None:
-    """The type of a struct's field; JSON and event values stay what they are."""
+    """The type of a struct's field, or of those of an array's structs; JSON and event values stay what they are."""
     if datatype is None or datatype.kind in (Kind.JSON, Kind.VARIANT):
         return datatype
+    if datatype.kind is Kind.ARRAY:
+        return _field_of_elements(datatype, name)
     return next((field for label, field in datatype.fields if label.lower() == name.lower()), None)
+
+
+def _field_of_elements(array: Datatype, name: str) -> Datatype | None:
+    """Arrays in the elements are joined."""
+    field = field_of(array.element, name)
+    return field if field is None or field.kind is Kind.ARRAY else Datatype(Kind.ARRAY, element=field)

@@ -261,6 +261,14 @@ def _pair(name: str) -> Rule:
     return rule
 
 
+def _correlation(node: exp.Expr) -> exp.Expr:
+    """NULL of fewer than two pairs; the engine says NaN."""
+    left, right = read_as(node.this, Kind.FLOAT64), read_as(node.expression, Kind.FLOAT64)
+    if isinstance(node.parent, exp.Window):
+        return fragment("corr({0}, {1})", left, right)
+    return fragment("CASE WHEN regr_count({0}, {1}) > 1 THEN corr({0}, {1}) END", left, right)
+
+
 MEANING = Meaning(
     nodes={
         exp.ArrayAgg: _array_agg,
@@ -288,7 +296,7 @@ MEANING = Meaning(
         exp.StddevPop: _simple("stddev_pop"),
         exp.Variance: _simple("var_samp"),
         exp.VariancePop: _simple("var_pop"),
-        exp.Corr: _pair("corr"),
+        exp.Corr: _correlation,
         exp.CovarPop: _pair("covar_pop"),
         exp.CovarSamp: _pair("covar_samp"),
     }

@@ -8,7 +8,7 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.comparison import positional
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.time_text import cast_text, strftime_parts
-from cordwood.engines.duckdb.rules.words import NAMES, attempt, constant_text, fail, once, type_text
+from cordwood.engines.duckdb.rules.words import NAMES, attempt, constant_int, constant_text, fail, once, type_text
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.fragment import OPEN_BRACE, fragment
 from cordwood.sql.lowering import Meaning, is_safe, mark_safe, unsupported
@@ -24,7 +24,21 @@ def _cast(node: exp.Expr) -> exp.Expr:
         unsupported(node, f"The type {node.args['to'].sql('bigquery')}")
     if node.args.get("format"):
         return _formatted(node, to)
-    return cast_to(node, node.this, to)
+    return _sized(node, to) if node.args["to"].expressions and to.kind in NAMES else cast_to(node, node.this, to)
+
+
+def _sized(node: exp.Expr, to: Datatype) -> exp.Expr:
+    """A type with parameters: digits of a NUMERIC; lengths of texts are not supported."""
+    if to.kind not in (Kind.NUMERIC, Kind.BIGNUMERIC):
+        unsupported(node, f"A {to.kind} of limited length")
+    digits = [constant_int(size.this) for size in node.args["to"].expressions]
+    precision, scale = [*digits, 0][:2]
+    if precision is None or scale is None or precision > _MOST_DIGITS:
+        unsupported(node, f"{to.kind} of so many digits")
+    return attempt(node, f"CAST(@a AS DECIMAL({precision}, {scale}))", cast_to(node, node.this, to))
+
+
+_MOST_DIGITS: Final = 38
 
 
 def _safe_cast(node: exp.Expr) -> exp.Expr:

@@ -133,7 +133,8 @@ def _fill(node: exp.Expr) -> str:
 
 def _padded_length(node: exp.Expr) -> str:
     bad = fail(node, "Second argument (output size) cannot be negative")
-    return f"(CASE WHEN @b < 0 THEN {bad} ELSE @b END)"
+    huge = fail(node, "Output of padding exceeds max allowed output size of 1MB")
+    return f"(CASE WHEN @b < 0 THEN {bad} WHEN @b > 1048576 THEN {huge} ELSE @b END)"
 
 
 def _repeat(node: exp.Expr) -> exp.Expr:

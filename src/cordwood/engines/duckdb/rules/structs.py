@@ -6,9 +6,10 @@ from cordwood.engines.duckdb.rules.comparison import positional
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.words import field_name
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.fragment import fragment
+from cordwood.sql.fragment import fragment, literal_text
 from cordwood.sql.lowering import Meaning, unsupported
 from cordwood.sql.typing import datatype_of, kind_of
+from cordwood.sql.typing.scopes import field_of
 
 
 def _struct(node: exp.Expr) -> exp.Expr:
@@ -54,14 +55,24 @@ def as_element(item: exp.Expr, element: Datatype) -> exp.Expr:
 def _field(node: exp.Expr) -> exp.Expr:
     """A field of a STRUCT; of JSON it is the value under that key."""
     if kind_of(node.this) is Kind.ARRAY:
-        unsupported(node, "A field of an array's elements")
+        return _field_of_elements(node)
     if kind_of(node.this) is Kind.JSON and isinstance(node.expression, exp.Identifier):
         key = node.expression.name.replace('"', '\\"')
         return fragment("json_extract({0}, {1})", node.this, exp.Literal.string(f'$."{key}"'))
     if isinstance(node.this, exp.Column) or not isinstance(node.expression, exp.Identifier):
         return node
-    name = node.expression.name.replace("'", "''")
-    return fragment(f"struct_extract({{0}}, '{name}')", node.this)
+    return fragment(f"struct_extract({{0}}, {literal_text(node.expression.name)})", node.this)
+
+
+def _field_of_elements(node: exp.Expr) -> exp.Expr:
+    """`UNNEST(orders.items)`: the field of every element, arrays among them joined."""
+    base = datatype_of(node.this)
+    field = field_of(base.element if base else None, node.expression.name)
+    if field is None:
+        unsupported(node, "A field of an array's elements")
+    name = literal_text(node.expression.name)
+    fields = fragment(f"list_transform({{0}}, lambda _e: struct_extract(_e, {name}))", node.this)
+    return fragment("flatten({0})", fields) if field.kind is Kind.ARRAY else fields
 
 
 MEANING = Meaning(nodes={exp.Struct: _struct, exp.Tuple: _tuple, exp.Array: _array, exp.Dot: _field})

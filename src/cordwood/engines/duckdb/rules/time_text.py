@@ -155,6 +155,8 @@ def _merged(pieces: list[str]) -> list[str]:
 def cast_text(value: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
     """As CAST writes it: a fraction of three or six digits, or none; a TIMESTAMP with its zone."""
     kind = kind_of(value)
+    if kind is Kind.DATE:
+        return fragment("{0}::VARCHAR", value)
     if kind is Kind.TIME:
         day = fragment("('1970-01-01'::DATE + {0})", value)
         return once(f"strftime(@a, '%H:%M:%S') || {_SUBSECOND}", day)
