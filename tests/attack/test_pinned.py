@@ -1,0 +1,109 @@
+"""The whole suite again with a key that is pinned to one project: of the other nothing is read, whatever is answered."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cordwood.app.inside import Inside, opened
+from cordwood.settings.settings import Settings
+from tests.attack.attacks import CALL_PLACES, FORMS, FUNCTIONS, OUTSIDE, STATEMENTS, TABLE_NAMES, TABLE_PLACES
+
+# Stands in every event of the other project, in every place an event has.
+FOREIGN = "f0re1gn"
+SUB_QUERIES = ("edge_logs", "postgres_logs", "auth_logs", "function_logs", "realtime_logs")
+STREAMS = ("cloudflare.logs.prod", "postgres.logs", "gotrue.logs.prod", "deno-subhosting-events", "realtime.logs.prod")
+
+ATTACKS = [
+    *(place.replace("X", table) for place in TABLE_PLACES for table in (*OUTSIDE, *SUB_QUERIES)),
+    *(f"select * from {table}" for table in TABLE_NAMES),
+    *(f"select {function} from edge_logs" for function in FUNCTIONS),
+    *CALL_PLACES,
+    *STATEMENTS,
+    *(sql for sql, _ in FORMS),
+]
+OWN = [
+    "select * from edge_logs",
+    "select * from edge_logs where true or @project = 'other'",
+    "select * from edge_logs where @project = 'default' union all select * from edge_logs",
+    "with edge_logs as (select * from postgres_logs) select * from edge_logs",
+    "select (select string_agg(event_message, ',') from auth_logs) as x",
+    "select * from edge_logs as a full join edge_logs as b on a.id != b.id",
+    "select count(*) over () as n, event_message from edge_logs order by n",
+]
+
+
+@pytest.fixture(scope="module")
+def inside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
+    defaults = Settings()
+    folder = str(tmp_path_factory.mktemp("pinned") / "data")
+    quiet = msgspec.structs.replace(defaults.web, log_level="error")
+    serve = msgspec.structs.replace(defaults.serve, data_dir=folder)
+    with opened(msgspec.structs.replace(defaults, web=quiet, serve=serve)) as inside:
+        for stream in STREAMS:
+            events = [
+                event(project, mark) for project, mark in (("default", "ours"), ("other", FOREIGN)) for _ in range(3)
+            ]
+            assert send(inside, f"/api/logs?source_name={stream}", events)[0] == 200
+        yield inside
+
+
+@pytest.fixture(scope="module")
+def key(inside: Inside) -> str:
+    _, told = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
+    return str(json.loads(told)["token"])
+
+
+def event(project: str, mark: str) -> dict[str, object]:
+    metadata = {"project": project, "project_ref": project, "mark": mark, "request": {"path": f"/rest/{mark}"}}
+    return {"event_message": mark, "project": project, "metadata": metadata}
+
+
+def send(inside: Inside, path: str, body: object, **headers: str) -> tuple[int, str]:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    status, _, told = inside.send(
+        "POST", path, json.dumps(body).encode(), {"content-type": "application/json", **named}
+    )
+    return status, told.decode()
+
+
+def ask(inside: Inside, key: str, **body: str) -> tuple[int, str]:
+    return send(inside, "/api/endpoints/query/logs.all", body, x_api_key=key)
+
+
+def test_without_a_pin_the_other_project_is_there_to_be_read(inside: Inside) -> None:
+    for sub_query in SUB_QUERIES:
+        assert FOREIGN in ask(inside, inside.key, project="other", sql=f"select * from {sub_query}")[1]
+
+
+@pytest.mark.parametrize("sql", OWN)
+def test_queries_that_are_answered_read_the_pinned_project_alone(inside: Inside, key: str, sql: str) -> None:
+    status, told = ask(inside, key, sql=sql)
+    assert status == 200, told
+    assert FOREIGN not in told
+
+
+@pytest.mark.parametrize("sql", [*ATTACKS, *OWN])
+def test_nothing_of_another_project_is_read(inside: Inside, key: str, sql: str) -> None:
+    assert FOREIGN not in ask(inside, key, sql=sql)[1]
+    status, told = ask(inside, key, sql=sql, project="other")
+    assert status == 403
+    assert FOREIGN not in told
+
+
+def test_the_counts_are_those_of_the_pinned_project(inside: Inside, key: str) -> None:
+    assert json.loads(ask(inside, key, sql="select count(*) as n from edge_logs")[1]) == {"result": [{"n": 3}]}
+
+
+def test_the_key_reads_nothing_of_an_endpoint_that_cannot_hold_it(tmp_path: Path) -> None:
+    (tmp_path / "all.sql").write_text('/* name = "all" */ select event_message from `cloudflare.logs.prod`')
+    defaults = Settings()
+    serve = msgspec.structs.replace(defaults.serve, data_dir=str(tmp_path / "data"), endpoints=str(tmp_path))
+    quiet = msgspec.structs.replace(defaults.web, log_level="error")
+    with opened(msgspec.structs.replace(defaults, serve=serve, web=quiet)) as inside:
+        _, told = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
+        path, key = "/api/endpoints/query/all", str(json.loads(told)["token"])
+        assert send(inside, path, {}, x_api_key=key)[0] == 403
+        assert send(inside, path, {"project": "default"}, x_api_key=key)[0] == 403
