@@ -6,7 +6,8 @@ import msgspec
 
 from cordwood.access import require_ingest
 from cordwood.errors import BadParameter, UnknownStream
-from cordwood.ingest.accept import Accepted
+from cordwood.ingest.accept import Accepted, Form
+from cordwood.ingest.formats.otlp_protobuf import response
 from cordwood.model.stream import Stream
 from cordwood.observe.observation import Ingested
 from cordwood.observe.observer import Observer
@@ -24,7 +25,7 @@ NAMED_IN_QUERY = ("source_name", "collection_name", "source", "collection")
 NAMED_IN_HEADER = (b"x-source", b"x-collection")
 
 
-async def ingest(request: Request, rooms: Rooms, options: WebOptions, observer: Observer) -> Response:
+async def ingest(request: Request, rooms: Rooms, options: WebOptions, observer: Observer, form: Form) -> Response:
     query = pairs(request.query_string, "query string")
     caller = rooms.access.who(presented(request, query))
     request.facts["key"] = caller.key_id
@@ -35,7 +36,8 @@ async def ingest(request: Request, rooms: Rooms, options: WebOptions, observer: 
     request.facts["stream"] = stream.name
     body = await read_body(request, options)
     content_type = request.header(b"content-type") or ""
-    accepted = await rooms.intake.accept(stream, content_type, body, caller.pins or None)
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.items()}
+    accepted = await rooms.intake.accept(stream, content_type, body, caller.pins or None, form=form, headers=headers)
     observer.note(
         Ingested(
             stream=stream.name,
@@ -44,7 +46,18 @@ async def ingest(request: Request, rooms: Rooms, options: WebOptions, observer: 
             quarantined=accepted.quarantined,
         )
     )
-    return _logged(accepted)
+    return _exported(accepted, content_type) if form is Form.OTLP else _logged(accepted)
+
+
+def _exported(accepted: Accepted, content_type: str) -> Response:
+    """OTLP's own answer, in the encoding of the request; what was set aside is a partial success."""
+    reason = accepted.reasons[0][1] if accepted.reasons else ""
+    if "json" not in content_type:
+        return Response(200, [(b"content-type", b"application/x-protobuf")], response(accepted.quarantined, reason))
+    told: dict[str, object] = {}
+    if accepted.quarantined:
+        told["partialSuccess"] = {"rejectedLogRecords": str(accepted.quarantined), "errorMessage": reason}
+    return Response(200, [(b"content-type", JSON)], msgspec.json.encode(told))
 
 
 def _logged(accepted: Accepted) -> Response:

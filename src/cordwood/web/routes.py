@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from cordwood.errors import BadMethod, Draining, Starting, UnknownRoute
+from cordwood.ingest.accept import Form
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observer import Observer
 from cordwood.web import health, keys
@@ -58,8 +59,11 @@ async def _query(request: Request, place: Place, address: str) -> Response:
     return await answer_query(request, place.rooms(), place.options, address, place.recall)
 
 
-async def _ingest(request: Request, place: Place, _: str) -> Response:
-    return await ingest(request, place.rooms(), place.options, place.observer)
+def _ingest(form: Form) -> Handler:
+    async def handle(request: Request, place: Place, _: str) -> Response:
+        return await ingest(request, place.rooms(), place.options, place.observer, form)
+
+    return handle
 
 
 async def _health(_: Request, place: Place, __: str) -> Response:
@@ -93,11 +97,26 @@ async def _key_rotation(request: Request, place: Place, key_id: str) -> Response
 
 
 QUERIES = Route("query", QUERY, _query)
-EVENTS = Route("ingest", WRITE, _ingest)
+# What follows `/logs` and its like, and what is taken there.
+FORMS: Mapping[bytes, Form] = {
+    b"": Form.EVENTS,
+    b"/json": Form.JSON,
+    b"/vector": Form.VECTOR,
+    b"/cloudflare": Form.LOGPUSH,
+    b"/logplex": Form.SYSLOG,
+    b"/syslogs": Form.SYSLOG,
+    b"/syslog": Form.SYSLOG,
+    b"/browser/reports": Form.REPORTS,
+    b"/cloud-event": Form.CLOUD_EVENT,
+}
+EVENTS: Mapping[bytes, Route] = {
+    prefix + suffix: Route("ingest", WRITE, _ingest(form))
+    for prefix in (b"/api/logs", b"/logs", b"/api/events")
+    for suffix, form in FORMS.items()
+}
 EXACT: Mapping[bytes, Route] = {
-    b"/api/logs": EVENTS,
-    b"/logs": EVENTS,
-    b"/api/events": EVENTS,
+    **EVENTS,
+    b"/v1/logs": Route("otlp", WRITE, _ingest(Form.OTLP)),
     b"/api/access-tokens": Route("keys", ("GET", "HEAD", "POST", "OPTIONS"), _keys),
     b"/health": Route("health", READ, _health),
     b"/ready": Route("ready", READ, _ready),

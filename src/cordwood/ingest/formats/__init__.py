@@ -7,6 +7,8 @@ from cordwood.errors import UnsupportedMedia
 from cordwood.ingest.formats.cloud_event import read_cloud_events
 from cordwood.ingest.formats.json import read_json
 from cordwood.ingest.formats.ndjson import read_ndjson
+from cordwood.ingest.formats.otlp import read_otlp_json, read_otlp_protobuf
+from cordwood.ingest.formats.syslog import read_syslog
 from cordwood.ingest.formats.whole import read_logpush, read_vector, read_whole
 from cordwood.ingest.posted import Body, Reading
 
@@ -22,6 +24,8 @@ class Form(StrEnum):
     LOGPUSH = "logpush"
     REPORTS = "reports"
     CLOUD_EVENT = "cloud-event"
+    SYSLOG = "syslog"
+    OTLP = "otlp"
 
 
 _NDJSON = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
@@ -39,6 +43,8 @@ _TABLE: Mapping[Form, Mapping[str, Format]] = {
     Form.VECTOR: _each((*_JSON, *_NDJSON, *_TEXT), read_vector),
     Form.LOGPUSH: _each((*_JSON, *_NDJSON, *_TEXT), read_logpush),
     Form.REPORTS: _each((*_JSON, "application/reports+json", "application/csp-report"), read_whole),
+    Form.SYSLOG: _each(("application/logplex-1", "application/syslog", *_TEXT), read_syslog),
+    Form.OTLP: {"application/json": read_otlp_json, "application/x-protobuf": read_otlp_protobuf},
     Form.CLOUD_EVENT: _each((*_JSON, "application/cloudevents+json"), read_cloud_events),
 }
 

@@ -1,0 +1,95 @@
+"""OTLP's logs messages from protobuf into the form of their JSON encoding."""
+
+import base64
+from collections.abc import Callable
+
+from cordwood.ingest.formats.protobuf import Value, double, fields, fixed, octets, signed, text
+
+Message = dict[str, object]
+Read = Callable[[Value], object]
+
+# A field's number: its name in JSON, how it is read, and whether it is repeated.
+Fields = dict[int, tuple[str, Read, bool]]
+
+
+def request(data: bytes) -> Message:
+    """An ExportLogsServiceRequest."""
+    return _message(data, _REQUEST)
+
+
+def response(rejected: int, error: str) -> bytes:
+    """An ExportLogsServiceResponse: empty when nothing was rejected."""
+    if not rejected:
+        return b""
+    told = error.encode()[:1000]
+    partial = b"\x08" + _written(rejected) + b"\x12" + _written(len(told)) + told
+    return b"\x0a" + _written(len(partial)) + partial
+
+
+def _written(number: int) -> bytes:
+    pieces = bytearray()
+    while number > 0x7F:
+        pieces.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*pieces, number])
+
+
+def _message(data: bytes, known: Fields) -> Message:
+    message: Message = {}
+    for number, value in fields(data):
+        if number not in known:
+            continue
+        name, read, is_repeated = known[number]
+        if is_repeated:
+            found = message.setdefault(name, [])
+            if isinstance(found, list):
+                found.append(read(value))
+        else:
+            message[name] = read(value)
+    return message
+
+
+def _of(known: Fields) -> Read:
+    return lambda value: _message(octets(value), known)
+
+
+def _hex(value: Value) -> str:
+    return octets(value).hex()
+
+
+def _base64(value: Value) -> str:
+    return base64.b64encode(octets(value)).decode()
+
+
+_ANY_VALUE: Fields = {}
+_KEY_VALUE: Fields = {1: ("key", text, False), 2: ("value", _of(_ANY_VALUE), False)}
+_LIST: Fields = {1: ("values", _of(_ANY_VALUE), True)}
+_PAIRS: Fields = {1: ("values", _of(_KEY_VALUE), True)}
+_ANY_VALUE.update(
+    {
+        1: ("stringValue", text, False),
+        2: ("boolValue", lambda value: bool(fixed(value)), False),
+        3: ("intValue", signed, False),
+        4: ("doubleValue", double, False),
+        5: ("arrayValue", _of(_LIST), False),
+        6: ("kvlistValue", _of(_PAIRS), False),
+        7: ("bytesValue", _base64, False),
+    }
+)
+_ATTRIBUTES = _of(_KEY_VALUE)
+_RECORD: Fields = {
+    1: ("timeUnixNano", fixed, False),
+    2: ("severityNumber", fixed, False),
+    3: ("severityText", text, False),
+    5: ("body", _of(_ANY_VALUE), False),
+    6: ("attributes", _ATTRIBUTES, True),
+    9: ("traceId", _hex, False),
+    10: ("spanId", _hex, False),
+    11: ("observedTimeUnixNano", fixed, False),
+    12: ("eventName", text, False),
+}
+_SCOPE: Fields = {1: ("name", text, False), 2: ("version", text, False), 3: ("attributes", _ATTRIBUTES, True)}
+_SCOPE_LOGS: Fields = {1: ("scope", _of(_SCOPE), False), 2: ("logRecords", _of(_RECORD), True)}
+_RESOURCE: Fields = {1: ("attributes", _ATTRIBUTES, True)}
+_RESOURCE_LOGS: Fields = {1: ("resource", _of(_RESOURCE), False), 2: ("scopeLogs", _of(_SCOPE_LOGS), True)}
+_REQUEST: Fields = {1: ("resourceLogs", _of(_RESOURCE_LOGS), True)}

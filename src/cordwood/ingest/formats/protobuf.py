@@ -1,0 +1,70 @@
+"""Reads the protobuf wire format: enough for messages whose fields we know by number."""
+
+import struct
+from collections.abc import Iterator
+
+Value = int | bytes
+
+_VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
+
+
+class BadProtobuf(ValueError):
+    """The bytes end early, or are no message."""
+
+
+def fields(message: bytes) -> Iterator[tuple[int, Value]]:
+    """Field numbers with their values: integers as they are on the wire, everything else as bytes."""
+    at, end = 0, len(message)
+    while at < end:
+        key, at = _varint(message, at)
+        number, wire_type = key >> 3, key & 7
+        if wire_type == _VARINT:
+            value, at = _varint(message, at)
+            yield number, value
+            continue
+        size = {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}.get(wire_type)
+        if wire_type == _LENGTH:
+            size, at = _varint(message, at)
+        if size is None or at + size > end or number == 0:
+            raise BadProtobuf(f"not a protobuf message at byte {at}")
+        yield number, message[at : at + size]
+        at += size
+
+
+def signed(value: Value) -> int:
+    """An int64 as it was before it was written."""
+    number = fixed(value)
+    return number - 2**64 if number >= 2**63 else number
+
+
+def fixed(value: Value) -> int:
+    return value if isinstance(value, int) else int.from_bytes(value, "little")
+
+
+def double(value: Value) -> float:
+    number: float = struct.unpack("<d", octets(value))[0]
+    return number
+
+
+def octets(value: Value) -> bytes:
+    if isinstance(value, int):
+        raise BadProtobuf("a number stands where a message is expected")
+    return value
+
+
+def text(value: Value) -> str:
+    return octets(value).decode("utf-8", "replace")
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    number, shift = 0, 0
+    while shift < 70:
+        if at >= len(message):
+            raise BadProtobuf("the message ends early")
+        byte = message[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number & (2**64 - 1), at
+        shift += 7
+    raise BadProtobuf(f"a number is too long at byte {at}")

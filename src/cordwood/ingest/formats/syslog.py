@@ -1,0 +1,115 @@
+"""Syslog lines: RFC 5424 and its kin as logplex sends them, a line an event or framed by their length."""
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from cordwood.ingest.formats.ndjson import lines_of, with_something
+from cordwood.ingest.posted import Body, Posted, Reading
+
+Element = dict[str, object]
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+SEVERITIES = ("emergency", "alert", "critical", "error", "warning", "notice", "info", "debug")
+FACILITIES = (
+    "kernel user mail system auth syslog lpr news uucp clock authpriv ftp ntp audit alert clock2"
+    " local0 local1 local2 local3 local4 local5 local6 local7"
+).split()
+
+_LINE = re.compile(
+    r"<(?P<priority>\d{1,3})>(?P<version>\d{1,2}) (?P<timestamp>\S+) (?P<hostname>\S+) (?P<appname>\S+)"
+    r" (?P<process_id>\S+) (?P<message_id>\S+) ?(?P<rest>.*)",
+    re.DOTALL,
+)
+# The older form (RFC 3164) that logger and many devices still send.
+_OLD_LINE = re.compile(
+    r"<(?P<priority>\d{1,3})>(?P<timestamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) (?P<hostname>\S+)"
+    r" (?P<appname>[^\s:\[]+)(?:\[(?P<process_id>[^\]]*)\])?: ?(?P<rest>.*)",
+    re.DOTALL,
+)
+_COUNT = re.compile(r"(\d{1,7}) (?=<\d)")
+_COLOUR = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
+_DATA = re.compile(r'\[(?P<id>[^\s=\]"]+)(?P<parameters>(?: [^\s=\]"]+="(?:[^"\\]|\\.)*")*)\]')
+_PARAMETER = re.compile(r' ([^\s=\]"]+)="((?:[^"\\]|\\.)*)"')
+_ESCAPE = re.compile(r'\\(["\\\]])')
+_LOGFMT = re.compile(r'([\w.@#/-]+)=("(?:[^"\\]|\\.)*"|\S*)')
+
+
+def read_syslog(body: Body) -> Reading:
+    reading = Reading(indexes=[])
+    for index, line in _lines(body.text):
+        event = _event(line)
+        if event is None:
+            reading.refuse(index, "The line is not syslog.", line)
+        else:
+            reading.add(event, index)
+    return with_something(reading)
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Framed by byte counts when the text begins with one, else by line ends."""
+    if not _COUNT.match(text.lstrip()):
+        yield from lines_of(text)
+        return
+    rest = text.lstrip().encode()
+    index = 0
+    while count := _COUNT.match(rest[:16].decode("utf-8", "replace")):
+        start = len(count[0])
+        end = start + int(count[1])
+        yield index, rest[start:end].decode("utf-8", "replace").rstrip("\n")
+        rest, index = rest[end:].lstrip(), index + 1
+    for _, line in lines_of(rest.decode("utf-8", "replace")):
+        yield index, line
+        index += 1
+
+
+def _event(line: str) -> Posted | None:
+    match = _LINE.fullmatch(line) or _OLD_LINE.fullmatch(line)
+    if match is None or int(match["priority"]) > 191:
+        return None
+    found = match.groupdict()
+    data, text = _structured_data(found["rest"]) if "version" in found else ([], found["rest"])
+    message = _COLOUR.sub("", text).strip()
+    facility, severity = divmod(int(found["priority"]), 8)
+    metadata: dict[str, object] = {
+        "priority": int(found["priority"]),
+        "facility": FACILITIES[facility],
+        "severity": SEVERITIES[severity],
+        "level": SEVERITIES[severity],
+        "message_raw": line,
+        "message_text": message,
+        "sd": data + _embedded(message),
+    }
+    for name in ("hostname", "appname", "process_id", "message_id"):
+        metadata[name] = None if found.get(name) == "-" else found.get(name)
+    if found.get("process_id") in {"router", "web"} or (found.get("appname") or "") == "heroku":
+        metadata["logfmt"] = {key: value.strip('"') for key, value in _LOGFMT.findall(message)}
+    timestamp = found["timestamp"] if "version" in found else None
+    return Posted(timestamp=timestamp, event_message=message, metadata=msgspec.Raw(_encode(metadata)))
+
+
+def _structured_data(rest: str) -> tuple[list[Element], str]:
+    """The elements before the message, and the message; logplex leaves out the dash that says there are none."""
+    if rest == "-" or rest.startswith("- "):
+        return [], rest[2:]
+    elements: list[Element] = []
+    while element := _DATA.match(rest):
+        parameters = {name: _ESCAPE.sub(r"\1", value) for name, value in _PARAMETER.findall(element["parameters"])}
+        elements.append({"id": element["id"], **parameters})
+        rest = rest[element.end() :]
+    return elements, rest.lstrip().removeprefix("\ufeff")
+
+
+def _embedded(message: str) -> list[Element]:
+    """JSON in the message, kept beside the structured data."""
+    start = message.find("{")
+    if start < 0:
+        return []
+    try:
+        value = _decode(message[start:])
+    except (msgspec.DecodeError, RecursionError):
+        return []
+    return [{"id": "json", **value}] if isinstance(value, dict) else []

@@ -1,0 +1,122 @@
+"""Vector, Logpush, plain JSON, browser reports, CloudEvents and syslog become events as their senders mean them."""
+
+import json
+
+import pytest
+
+from cordwood.errors import BadBody
+from cordwood.ingest.formats import Form, read_body
+from cordwood.ingest.posted import Body, Reading
+from cordwood.ingest.stamp import stamped
+from cordwood.model.event import Event
+
+NOW_US = 1_700_000_000_000_000
+AT = "2023-07-22T04:26:40Z"
+AT_US = 1_690_000_000_000_000
+
+
+def read(form: Form, text: str, media: str = "application/json", **headers: str) -> Reading:
+    return read_body(
+        form, Body(text.encode(), media, {name.replace("_", "-"): value for name, value in headers.items()})
+    )
+
+
+def events(form: Form, text: str, media: str = "application/json", **headers: str) -> list[Event]:
+    return stamped(read(form, text, media, **headers), NOW_US)
+
+
+def metadata(event: Event) -> dict[str, object]:
+    found = json.loads(event.metadata or "null")
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.parametrize("form", [Form.JSON, Form.REPORTS])
+def test_an_object_kept_whole_is_message_and_metadata(form: Form) -> None:
+    (event,) = events(form, '{"id": "x", "timestamp": "2020-01-01T00:00:00Z", "message": "m"}')
+    assert (event.timestamp_us, event.timestamp_inferred) == (NOW_US, True)
+    assert event.event_message == event.metadata == '{"id": "x", "timestamp": "2020-01-01T00:00:00Z", "message": "m"}'
+
+
+def test_vector_keeps_message_and_time_apart_from_the_rest() -> None:
+    (event,) = events(Form.VECTOR, f'[{{"message": "m", "timestamp": "{AT}", "project": "p", "host": "h"}}]')
+    assert (event.event_message, event.timestamp_us, event.project) == ("m", AT_US, "p")
+    assert metadata(event) == {"project": "p", "host": "h"}
+
+
+def test_vector_without_a_message_or_a_time_is_taken() -> None:
+    (event,) = events(Form.VECTOR, '{"project": "p"}\n', "application/x-ndjson")
+    assert (event.event_message, event.project, event.timestamp_inferred) == ('{"project":"p"}', "p", True)
+
+
+@pytest.mark.parametrize("media", ["application/json", "text/plain; charset=utf-8", "application/x-ndjson"])
+def test_a_line_of_logpush_is_an_event_at_the_edges_time(media: str) -> None:
+    line = '{"EdgeStartTimestamp":1690000000000000000,"RayID":"r"}'
+    first, second = events(Form.LOGPUSH, f"{line}\n{line}\n", media)
+    assert first.event_message == first.metadata == line
+    assert first.timestamp_us == second.timestamp_us == AT_US
+
+
+def test_bad_lines_of_logpush_are_set_aside() -> None:
+    reading = read(Form.LOGPUSH, '{"RayID":"r"}\nnonsense\n[1]\n', "text/plain")
+    assert len(reading.events) == 1
+    assert [item.index for item in reading.set_aside] == [1, 2]
+
+
+def test_a_cloud_event_has_its_headers_attributes_and_time() -> None:
+    (event,) = events(Form.CLOUD_EVENT, '{"a": 1}', ce_time=AT, ce_type="t.x", ce_spec_version="1.0")
+    assert event.timestamp_us == AT_US
+    assert json.loads(event.extras or "") == {"a": 1, "cloud_event": {"time": AT, "type": "t.x", "spec_version": "1.0"}}
+
+
+def test_a_structured_cloud_event_has_its_own_time() -> None:
+    (event,) = events(Form.CLOUD_EVENT, json.dumps({"id": "i", "time": AT}), "application/cloudevents+json")
+    assert (event.id, event.timestamp_us) == ("i", AT_US)
+
+
+SYSLOG = '<165>1 2023-07-22T04:26:40.5Z host app 42 ID47 [ex@1 k="a\\"b" e="x"][two@2] \x1b[31mhello\x1b[0m {"n": 1}'
+
+
+def test_a_syslog_line_is_taken_apart() -> None:
+    (event,) = events(Form.SYSLOG, SYSLOG + "\n", "application/logplex-1")
+    assert (event.event_message, event.timestamp_us) == ('hello {"n": 1}', AT_US + 500_000)
+    found = metadata(event)
+    assert found.pop("message_raw") == SYSLOG
+    assert found == {
+        "priority": 165,
+        "facility": "local4",
+        "severity": "notice",
+        "level": "notice",
+        "message_text": 'hello {"n": 1}',
+        "hostname": "host",
+        "appname": "app",
+        "process_id": "42",
+        "message_id": "ID47",
+        "sd": [{"id": "ex@1", "k": 'a"b', "e": "x"}, {"id": "two@2"}, {"id": "json", "n": 1}],
+    }
+
+
+def test_lines_framed_by_their_length_are_told_apart() -> None:
+    lines = ["<13>1 - h a - - - one\ntwo", "<13>1 - h a - - - zwölf"]
+    framed = "".join(f"{len(line.encode())} {line}" for line in lines)
+    assert [event.event_message for event in events(Form.SYSLOG, framed, "text/plain")] == ["one\ntwo", "zwölf"]
+
+
+def test_logplex_lines_without_structured_data_and_older_lines_are_read() -> None:
+    text = (
+        "<40>1 2012-11-30T06:45:29+00:00 host app web.3 - State changed\n<34>Oct 11 22:14:15 mymachine su[12]: failed"
+    )
+    first, second = events(Form.SYSLOG, text, "application/logplex-1")
+    assert first.event_message == "State changed"
+    assert metadata(first)["message_id"] is None
+    assert (second.event_message, metadata(second)["process_id"], second.timestamp_inferred) == ("failed", "12", True)
+
+
+def test_one_odd_line_of_syslog_does_not_fail_the_others() -> None:
+    reading = read(Form.SYSLOG, "<13>1 - h a - - - one\nodd\n<999>1 - h a - - - x", "text/plain")
+    assert (len(reading.events), [item.index for item in reading.set_aside]) == (1, [1, 2])
+
+
+def test_no_syslog_at_all_is_a_bad_body() -> None:
+    with pytest.raises(BadBody):
+        read(Form.SYSLOG, "odd", "text/plain")

@@ -1,0 +1,174 @@
+"""OTLP logs are the same events whether they come as JSON or as protobuf."""
+
+import json
+import struct
+
+import pytest
+
+from cordwood.errors import BadBody
+from cordwood.ingest.formats import Form, read_body
+from cordwood.ingest.formats.otlp_protobuf import response
+from cordwood.ingest.formats.protobuf import fields
+from cordwood.ingest.posted import Body
+from cordwood.ingest.stamp import stamped
+from cordwood.model.event import Event
+
+NOW_US = 1_700_000_000_000_000
+AT_NS = 1_690_000_000_123_456_789
+
+
+def events(body: bytes, media: str) -> list[Event]:
+    return stamped(read_body(Form.OTLP, Body(body, media)), NOW_US)
+
+
+def as_json(*records: object, resource: object = None) -> list[Event]:
+    request = {
+        "resourceLogs": [
+            {
+                "resource": {"attributes": resource or []},
+                "scopeLogs": [{"scope": {"name": "lib", "version": "1"}, "logRecords": records}],
+            }
+        ]
+    }
+    return events(json.dumps(request).encode(), "application/json")
+
+
+def written(number: int) -> bytes:
+    pieces = b""
+    while number > 0x7F:
+        pieces += bytes([number & 0x7F | 0x80])
+        number >>= 7
+    return pieces + bytes([number])
+
+
+def message(number: int, value: bytes) -> bytes:
+    return written(number << 3 | 2) + written(len(value)) + value
+
+
+def varint(number: int, value: int) -> bytes:
+    return written(number << 3) + written(value % 2**64)
+
+
+def fixed64(number: int, value: int) -> bytes:
+    return written(number << 3 | 1) + value.to_bytes(8, "little")
+
+
+def pair(key: str, value: bytes) -> bytes:
+    return message(1, key.encode()) + message(2, value)
+
+
+RECORD_JSON = {
+    "timeUnixNano": str(AT_NS),
+    "severityNumber": 13,
+    "severityText": "WARN",
+    "body": {"stringValue": "hello"},
+    "traceId": "5B8EFFF798038103D269B633813FC60C",
+    "spanId": "eee19b7ec3c1b174",
+    "attributes": [
+        {"key": "http.status", "value": {"intValue": "-5"}},
+        {"key": "ratio", "value": {"doubleValue": 3}},
+        {"key": "ok", "value": {"boolValue": True}},
+        {"key": "list", "value": {"arrayValue": {"values": [{"stringValue": "a"}, {"intValue": 1}]}}},
+        {"key": "map", "value": {"kvlistValue": {"values": [{"key": "k", "value": {"stringValue": "v"}}]}}},
+        {"key": "raw", "value": {"bytesValue": "AQI="}},
+        {"key": "none", "value": {}},
+    ],
+}
+RECORD_PROTOBUF = (
+    fixed64(1, AT_NS)
+    + varint(2, 13)
+    + message(3, b"WARN")
+    + message(5, message(1, b"hello"))
+    + message(6, pair("http.status", varint(3, -5)))
+    + message(6, pair("ratio", written(4 << 3 | 1) + struct.pack("<d", 3.0)))
+    + message(6, pair("ok", varint(2, 1)))
+    + message(6, pair("list", message(5, message(1, message(1, b"a")) + message(1, varint(3, 1)))))
+    + message(6, pair("map", message(6, message(1, pair("k", message(1, b"v"))))))
+    + message(6, pair("raw", message(7, b"\x01\x02")))
+    + message(6, pair("none", b""))
+    + written(8 << 3 | 5)
+    + b"\x01\x00\x00\x00"
+    + message(9, bytes.fromhex("5b8efff798038103d269b633813fc60c"))
+    + message(10, bytes.fromhex("eee19b7ec3c1b174"))
+)
+
+
+def test_json_and_protobuf_make_the_same_event() -> None:
+    (of_json,) = as_json(RECORD_JSON, resource=[{"key": "project", "value": {"stringValue": "p"}}])
+    resource = message(1, message(1, pair("project", message(1, b"p"))))
+    scope = message(1, message(1, b"lib") + message(2, b"1"))
+    request = message(1, resource + message(2, scope + message(2, RECORD_PROTOBUF)))
+    (of_protobuf,) = events(request, "application/x-protobuf")
+    assert json.loads(of_json.metadata or "") == json.loads(of_protobuf.metadata or "")
+    assert of_json.event_message == of_protobuf.event_message == "hello"
+    assert of_json.timestamp_us == of_protobuf.timestamp_us == AT_NS // 1000
+    assert of_json.project == of_protobuf.project == "p"
+
+
+def test_keys_stay_as_they_came_and_ids_are_hex() -> None:
+    (event,) = as_json(RECORD_JSON)
+    assert json.loads(event.metadata or "") == {
+        "type": "otel_log",
+        "severity_text": "WARN",
+        "severity_number": 13,
+        "trace_id": "5b8efff798038103d269b633813fc60c",
+        "span_id": "eee19b7ec3c1b174",
+        "attributes": {
+            "http.status": -5,
+            "ratio": 3,
+            "ok": True,
+            "list": ["a", 1],
+            "map": {"k": "v"},
+            "raw": "AQI=",
+            "none": None,
+        },
+        "scope": {"name": "lib", "version": "1"},
+    }
+
+
+def test_the_time_observed_stands_in_for_one_not_known() -> None:
+    first, second = as_json({"timeUnixNano": "0", "observedTimeUnixNano": AT_NS}, {"timeUnixNano": 0})
+    assert (first.timestamp_us, first.timestamp_inferred) == (AT_NS // 1000, False)
+    assert (second.timestamp_us, second.timestamp_inferred) == (NOW_US, True)
+
+
+def test_a_body_that_is_no_text_is_told_as_json_and_kept() -> None:
+    (event,) = as_json({"body": {"kvlistValue": {"values": [{"key": "a", "value": {"intValue": "1"}}]}}})
+    assert event.event_message == '{"a":1}'
+    assert json.loads(event.metadata or "")["body"] == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("sent", "number"),
+    [("SEVERITY_NUMBER_WARN2", 14), ("SEVERITY_NUMBER_FATAL", 21), ("ERROR4", 20), (0, None), ("x", None)],
+)
+def test_severities_may_be_names(sent: object, number: int | None) -> None:
+    (event,) = as_json({"severityNumber": sent})
+    assert json.loads(event.metadata or "").get("severity_number") == number
+
+
+def test_records_without_resource_or_scope_are_read() -> None:
+    body = json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": [{}]}]}, {}]}).encode()
+    assert len(events(body, "application/json")) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "media"),
+    [
+        (b"[]", "application/json"),
+        (b"{", "application/json"),
+        (b"\x0a\x05abc", "application/x-protobuf"),
+        (b"\xff" * 20, "application/x-protobuf"),
+    ],
+)
+def test_what_is_no_request_is_a_bad_body(body: bytes, media: str) -> None:
+    with pytest.raises(BadBody):
+        events(body, media)
+
+
+def test_nothing_rejected_is_an_empty_answer_and_something_a_partial_success() -> None:
+    assert response(0, "") == b""
+    ((number, partial),) = fields(response(300, "too large"))
+    assert number == 1
+    assert isinstance(partial, bytes)
+    assert dict(fields(partial)) == {1: 300, 2: b"too large"}
