@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import blake2b
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Receipt:
     """What was true when the answer was made. `truncated` names the limit that cut it."""
 
@@ -16,6 +17,12 @@ class Receipt:
     made_us: int
     compile_seconds: float
     engine_seconds: float
+
+    @cached_property
+    def timing(self) -> bytes:
+        """What the making took, as Server-Timing says it."""
+        made = self.compile_seconds * 1000, self.engine_seconds * 1000
+        return b"compile;dur=%.3f, engine;dur=%.3f" % made
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from cordwood.serve.stream import Streamed
 from cordwood.web.asgi import Header, Request, Response, rendered
 from cordwood.web.codings import WORTH_IT_BYTES, chosen_coding, compressed, compressed_pieces
 from cordwood.web.cors import ON_EVERY_ANSWER
-from cordwood.web.receipt import etag, facts, moving_headers, standing_headers, streamed_headers
+from cordwood.web.receipt import etag, facts, moving_head, standing_headers, streamed_headers
 
 
 def delivered(request: Request, ask: Ask, answer: Answer, began: float) -> Response:
@@ -26,14 +26,14 @@ def whole(request: Request, ask: Ask, answer: Answer, coding: str | None, began:
     if len(finished.body) < WORTH_IT_BYTES:
         coding = None
     request.facts.update(facts(answer, finished.receipt))
-    headers = moving_headers(answer, ask.endpoint, finished.receipt, time.perf_counter() - began)
+    moving = moving_head(answer, ask.endpoint, finished.receipt, time.perf_counter() - began)
     head = finished.heads.get(coding or "")
     if head is None:
         head = finished.heads[coding or ""] = _head(ask, finished, coding)
     if b"if-none-match" in request.headers and _is_known(request, etag(finished, coding)):
-        return Response(304, headers, b"", head)
+        return Response(304, [], b"", moving + head)
     body = finished.body if coding is None else finished.coded(coding, compressed)
-    return Response(200, headers, body, head)
+    return Response(200, [], body, moving + head)
 
 
 def _head(ask: Ask, finished: Finished, coding: str | None) -> bytes:

@@ -9,10 +9,10 @@ from cordwood.web.asgi import Header
 
 VARY: Header = (b"vary", b"Authorization, X-API-KEY, Accept, Accept-Encoding, LF-ENDPOINT-REDACT-PII")
 FORWARDED = {
-    Outcome.MISS: "cordwood; fwd=miss; stored",
-    Outcome.COLLAPSED: "cordwood; fwd=miss; collapsed",
-    Outcome.REQUESTED: "cordwood; fwd=request; stored",
-    Outcome.UNCACHED: "cordwood; fwd=miss",
+    Outcome.MISS: b"cordwood; fwd=miss; stored",
+    Outcome.COLLAPSED: b"cordwood; fwd=miss; collapsed",
+    Outcome.REQUESTED: b"cordwood; fwd=request; stored",
+    Outcome.UNCACHED: b"cordwood; fwd=miss",
 }
 
 
@@ -30,15 +30,15 @@ def standing_headers(endpoint: Endpoint, receipt: Receipt) -> list[Header]:
     return headers
 
 
-def moving_headers(answer: Answer, endpoint: Endpoint, receipt: Receipt, seconds: float) -> list[Header]:
-    """What is another at every asking."""
-    headers = [
-        (b"cache-status", _cache_status(answer, endpoint)),
-        (b"server-timing", _server_timing(receipt, seconds)),
-    ]
-    if endpoint.cache_seconds:
-        headers.append((b"age", b"%d" % answer.age_seconds))
-    return headers
+def moving_head(answer: Answer, endpoint: Endpoint, receipt: Receipt, seconds: float) -> bytes:
+    """What is another at every asking, as it is written."""
+    aged = b"age: %d\r\n" % answer.age_seconds if endpoint.cache_seconds else b""
+    return b"cache-status: %b\r\n%bserver-timing: %b, total;dur=%.3f\r\n" % (
+        _cache_status(answer, endpoint),
+        aged,
+        receipt.timing,
+        seconds * 1000,
+    )
 
 
 def streamed_headers(answer: Answer, endpoint: Endpoint) -> list[Header]:
@@ -81,19 +81,13 @@ def _cache_control(endpoint: Endpoint) -> bytes:
 
 
 def _cache_status(answer: Answer, endpoint: Endpoint) -> bytes:
-    if answer.outcome in FORWARDED:
-        return FORWARDED[answer.outcome].encode()
+    forwarded = FORWARDED.get(answer.outcome)
+    if forwarded is not None:
+        return forwarded
     left = max(0, int(endpoint.cache_seconds - answer.age_seconds))
-    stale = "; detail=stale" if answer.outcome is Outcome.STALE else ""
-    return f"cordwood; hit; ttl={left}{stale}".encode()
-
-
-def _server_timing(receipt: Receipt, seconds: float) -> bytes:
-    return b"compile;dur=%.3f, engine;dur=%.3f, total;dur=%.3f" % (
-        receipt.compile_seconds * 1000,
-        receipt.engine_seconds * 1000,
-        seconds * 1000,
-    )
+    if answer.outcome is Outcome.STALE:
+        return b"cordwood; hit; ttl=%d; detail=stale" % left
+    return b"cordwood; hit; ttl=%d" % left
 
 
 def _header_text(text: str) -> bytes:

@@ -14,10 +14,10 @@ from cordwood.errors import AddressTooLong, Fault, HeadersTooLarge, Malformed
 from cordwood.web.asgi import Header, Response, Scope, mark_fault, offer_whole, rendered
 from cordwood.web.problems import refusal
 
-# A request line is the method, a space, the address, and " HTTP/1.1" with its line end.
 MAX_REQUEST_LINE_BYTES = 64 * 1024
-AROUND_THE_ADDRESS_BYTES = len("GET  HTTP/1.1")
 MAX_HEADER_BYTES = 64 * 1024
+# A head that goes on for longer than this is not waited for: nobody is there to read an answer.
+HOPELESS_BYTES = 4 * 1024 * 1024
 
 
 @runtime_checkable
@@ -37,17 +37,21 @@ class NothingAtOnce:
 class Wire(HttpToolsProtocol):
     """Give it to the server as its `http` protocol."""
 
-    _address_bytes = 0
-    _header_bytes = 0
-    _is_answered = False
-
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         application = self.config.loaded_app
         self._site = application if isinstance(application, AtOnce) else NothingAtOnce()
         self._written_together: list[bytes] = []
+        self._piece_bytes = self._head_bytes = 0
+        self._is_in_head = self._is_answered = False
 
     def data_received(self, data: bytes) -> None:
+        self._piece_bytes = len(data)
+        if self._is_in_head:
+            self._head_bytes += self._piece_bytes
+            if self._head_bytes > HOPELESS_BYTES:
+                self.transport.abort()
+                return
         super().data_received(data)
         self._write_together()
 
@@ -59,32 +63,33 @@ class Wire(HttpToolsProtocol):
             self.on_response_complete()
 
     def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._address_bytes = self._header_bytes = 0
-        self._is_answered = False
-
-    def on_url(self, url: bytes) -> None:
-        self._address_bytes += len(url)
-        if self._address_bytes <= MAX_REQUEST_LINE_BYTES - AROUND_THE_ADDRESS_BYTES:
-            super().on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._header_bytes += len(name) + len(value)
-        if self._header_bytes <= MAX_HEADER_BYTES:
-            super().on_header(name, value)
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
+        self._head_bytes = self._piece_bytes
+        self._is_in_head, self._is_answered = True, False
 
     def on_headers_complete(self) -> None:
-        fault = self._bound_passed()
-        if fault is not None:
-            mark_fault(self.scope, fault)
-            self.url = b"/"
-        elif self._answered_at_once():
+        self._is_in_head = False
+        fault = self._bound_passed() if self._head_bytes > MAX_HEADER_BYTES else None
+        if fault is None and self._answered_at_once():
             self._is_answered = True
             return
         # What follows writes by itself, after what was answered before it.
         self._write_together()
+        self._begin_scope()
+        if fault is not None:
+            mark_fault(self.scope, fault)
+            self.url = b"/"
         super().on_headers_complete()
         offer_whole(self.scope, partial(_write_whole, self.cycle))
+
+    def _begin_scope(self) -> None:
+        """What the stock protocol does when a message begins; most kept answers never need it."""
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.headers, self.expect_100_continue = url, headers, expects
+        self.scope["headers"] = headers
 
     def on_body(self, body: bytes) -> None:
         if not self._is_answered:
@@ -117,11 +122,12 @@ class Wire(HttpToolsProtocol):
         return {"method": "GET", "raw_path": path, "query_string": query, "headers": self.headers}
 
     def _bound_passed(self) -> Fault | None:
-        if self._address_bytes > MAX_REQUEST_LINE_BYTES - AROUND_THE_ADDRESS_BYTES:
+        request_line = len(self.parser.get_method()) + len(self.url) + len("  HTTP/1.1")
+        if request_line > MAX_REQUEST_LINE_BYTES:
             return AddressTooLong(
                 "The request line is longer than 64 KiB.", hint="Send the query in the body of a POST."
             )
-        if self._header_bytes > MAX_HEADER_BYTES:
+        if sum(len(name) + len(value) for name, value in self.headers) > MAX_HEADER_BYTES:
             return HeadersTooLarge("The headers are longer than 64 KiB together.")
         return None
 
