@@ -1,0 +1,158 @@
+"""200,000 events go in by `cordwood import`; both endpoints say what plain Python says of the same events."""
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.journey.conftest import Service, start_service
+
+MAKER = Path(__file__).resolve().parents[3] / "shared" / "bench" / "make_events.py"
+EVENTS = 200_000
+AREAS = ("rest", "storage", "auth", "realtime")
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Count = dict[str, object]
+
+
+class Request(msgspec.Struct):
+    path: str
+    url: str
+
+
+class Metadata(msgspec.Struct):
+    request: Request
+
+
+class Event(msgspec.Struct):
+    id: str
+    timestamp: datetime
+    project: str
+    event_message: str
+    metadata: Metadata
+
+
+@dataclass
+class World:
+    """The events, and a service that was given them."""
+
+    events: Sequence[Event]
+    service: Service
+
+    def of(self, project: str) -> list[Event]:
+        return [event for event in self.events if event.project == project]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    if not MAKER.exists():
+        pytest.skip("the maker of benchmark events is not beside this clone")
+    folder = tmp_path_factory.mktemp("many")
+    file = folder / "events.ndjson"
+    made = {"rows": str(EVENTS), "days": "6.9", "end": datetime.now(UTC).isoformat(), "out": str(file)}
+    run(str(MAKER), *(word for name, value in made.items() for word in (f"--{name}", value)))
+    imported = run(
+        *("-m", "cordwood", "import", str(file), "--stream", "cloudflare.logs.prod", "--data-dir", str(folder / "data"))
+    )
+    assert f"{EVENTS:,} accepted" in imported
+    decode = msgspec.json.Decoder(Event).decode
+    with file.open("rb") as lines:
+        events = [decode(line) for line in lines]
+    service = start_service(folder / "data")
+    yield World(events, service)
+    service.stop()
+
+
+def run(*arguments: str) -> str:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=True, timeout=300).stdout
+
+
+def counted(
+    events: Sequence[Event], pattern: str, start: datetime, bucket: Callable[[datetime], datetime]
+) -> list[Count]:
+    buckets: dict[datetime, Counter[str]] = {}
+    matches = re.compile(pattern).search
+    for event in events:
+        if event.timestamp >= start and matches(event.metadata.request.url):
+            areas = [area for area in AREAS if f"/{area}" in event.metadata.request.path]
+            buckets.setdefault(bucket(event.timestamp), Counter()).update(areas)
+    return [
+        {"timestamp": at.strftime("%Y-%m-%dT%H:%M:%S"), **{f"total_{area}_requests": counts[area] for area in AREAS}}
+        for at, counts in sorted(buckets.items())
+    ]
+
+
+def to_day(at: datetime) -> datetime:
+    return at.replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def to_hour(at: datetime) -> datetime:
+    return at.replace(minute=0, second=0, microsecond=0)
+
+
+def to_minute(at: datetime) -> datetime:
+    return at.replace(second=0, microsecond=0)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["proj001", "", r"^https://proj0(07|1\d)\.example\.co/rest/", "/auth/v1/user$", "nobody"]
+)
+def test_the_counts_of_seven_days_are_those_of_plain_python(world: World, pattern: str) -> None:
+    start = datetime.now(UTC) - timedelta(days=7)
+    rows = world.service.rows("usage.api-counts", interval="daily", project=pattern)
+    assert rows == counted(world.events, pattern, start, to_day)
+
+
+@pytest.mark.parametrize(
+    ("interval", "length", "bucket"),
+    [
+        ("hourly", timedelta(hours=1), to_hour),
+        ("minutely", timedelta(minutes=60), to_minute),
+        ("1hr", timedelta(hours=1), to_minute),
+        ("1day", timedelta(hours=24), to_hour),
+        ("7day", timedelta(days=7), to_day),
+    ],
+)
+def test_the_counts_of_every_window_are_those_of_some_moment_of_the_call(
+    world: World, interval: str, length: timedelta, bucket: Callable[[datetime], datetime]
+) -> None:
+    before = datetime.now(UTC)
+    rows = world.service.rows("usage.api-counts", interval=interval, project="example")
+    after = datetime.now(UTC)
+    starts = {event.timestamp for event in world.events if before - length <= event.timestamp <= after - length}
+    possible = [counted(world.events, "example", start, bucket) for start in (before - length, after - length, *starts)]
+    assert rows in possible
+
+
+@pytest.mark.parametrize("project", ["proj000", "proj049"])
+def test_the_newest_hundred_logs_are_those_of_plain_python(world: World, project: str) -> None:
+    newest = sorted(world.of(project), key=lambda event: event.timestamp, reverse=True)[:100]
+    rows = world.service.rows("logs.all", project=project)
+    assert [told(row) for row in rows] == [expected(event) for event in newest]
+
+
+def test_a_window_of_logs_is_open_at_its_start_and_closed_at_its_end(world: World) -> None:
+    events = sorted(world.of("proj007"), key=lambda event: event.timestamp)
+    first, last = events[1000].timestamp, events[1050].timestamp
+    bounds = {"iso_timestamp_start": first.isoformat(), "iso_timestamp_end": last.isoformat()}
+    rows = world.service.rows("logs.all", project="proj007", **bounds)
+    within = [event for event in reversed(events) if first < event.timestamp <= last]
+    assert [told(row) for row in rows] == [expected(event) for event in within]
+
+
+def expected(event: Event) -> tuple[object, ...]:
+    microseconds = (event.timestamp - EPOCH) // timedelta(microseconds=1)
+    return event.id, microseconds, event.event_message, event.metadata.request.path
+
+
+def told(row: Mapping[str, object]) -> tuple[object, ...]:
+    metadata = row["metadata"]
+    assert isinstance(metadata, list)
+    return row["id"], row["timestamp"], row["event_message"], metadata[0]["request"][0]["path"]
