@@ -1,0 +1,29 @@
+"""The reference of HTTP names every address, format and header there is."""
+
+from pathlib import Path
+
+import pytest
+
+from cordwood.serve.ask import Format
+from cordwood.web.cors import EXPOSED_HEADERS
+from cordwood.web.negotiate import FORMATS
+from cordwood.web.routes import EXACT, FORMS
+
+REFERENCE = (Path(__file__).parents[3] / "docs" / "reference" / "http.md").read_text()
+
+
+@pytest.mark.parametrize("address", [address.decode() for address in EXACT])
+def test_every_address_is_there(address: str) -> None:
+    suffixes = [suffix.decode() for suffix in FORMS if suffix]
+    found = next((suffix for suffix in suffixes if address.endswith(suffix)), None)
+    assert f"`{address}`" in REFERENCE or f"`…{found}`" in REFERENCE or found == "/json"
+
+
+@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS.keys())
+def test_every_format_is_there(form: Format) -> None:
+    assert f"| `{form.name}` | `{form.media_type.partition(';')[0]}` |" in REFERENCE
+
+
+@pytest.mark.parametrize("header", EXPOSED_HEADERS.decode().split(", "))
+def test_every_header_that_pages_may_read_is_there(header: str) -> None:
+    assert f"`{header}`" in REFERENCE
