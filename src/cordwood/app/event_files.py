@@ -3,13 +3,13 @@
 import gzip
 import hashlib
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import BinaryIO
 
 import msgspec
 
-from cordwood.engines.duckdb.parquet import read_parquet
+from cordwood.engines.duckdb.parquet import count_parquet, read_parquet
 from cordwood.errors import BadBody
 
 _GZIP = b"\x1f\x8b"
@@ -22,16 +22,44 @@ class _Envelope(msgspec.Struct):
     id: msgspec.Raw | None = None
 
 
-def events_in(file: Path) -> Iterator[bytes]:
-    """The events of a Parquet or NDJSON file, the latter packed with gzip or not."""
-    try:
-        with file.open("rb") as start:
-            magic = start.read(4)
-    except OSError as problem:
-        raise BadBody(f"{file} cannot be read: {problem.strerror}.") from problem
-    if magic == _PARQUET:
-        return with_ids(read_parquet(file))
-    return with_ids(_lines(file, is_packed=magic.startswith(_GZIP)))
+class EventFile:
+    """The events of a Parquet or NDJSON file, the latter packed with gzip or not, and how much of it was read."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        try:
+            with file.open("rb") as start:
+                self._magic = start.read(4)
+            self._whole, self._read = max(1, file.stat().st_size), 0
+        except OSError as problem:
+            raise BadBody(f"{file} cannot be read: {problem.strerror}.") from problem
+
+    @property
+    def share(self) -> float:
+        """How much was read, from 0 to 1."""
+        return min(1.0, self._read / self._whole)
+
+    def events(self) -> Iterator[bytes]:
+        return with_ids(self._rows() if self._magic == _PARQUET else self._lines())
+
+    def _rows(self) -> Iterator[bytes]:
+        self._whole = max(1, count_parquet(self._file))
+        for event in read_parquet(self._file):
+            self._read += 1
+            yield event
+
+    def _lines(self) -> Iterator[bytes]:
+        try:
+            with self._file.open("rb") as raw:
+                for line in self._unpacked(raw):
+                    self._read = raw.tell()
+                    if not line.isspace():
+                        yield line.strip()
+        except (OSError, EOFError) as problem:
+            raise BadBody(f"{self._file} cannot be read: {problem}.") from problem
+
+    def _unpacked(self, raw: BinaryIO) -> Iterable[bytes]:
+        return gzip.GzipFile(fileobj=raw) if self._magic.startswith(_GZIP) else raw
 
 
 def with_ids(events: Iterator[bytes]) -> Iterator[bytes]:
@@ -51,15 +79,3 @@ def _identified(number: int, event: bytes) -> bytes:
     start = event.index(b"{") + 1
     separator = b"" if event[start:].lstrip().startswith(b"}") else b","
     return event[:start] + b'"id":"%s"' % str(uuid.UUID(bytes=digest)).encode() + separator + event[start:]
-
-
-def _lines(file: Path, *, is_packed: bool) -> Iterator[bytes]:
-    try:
-        with _opened(file, is_packed=is_packed) as lines:
-            yield from (line.strip() for line in lines if not line.isspace())
-    except (OSError, EOFError) as problem:
-        raise BadBody(f"{file} cannot be read: {problem}.") from problem
-
-
-def _opened(file: Path, *, is_packed: bool) -> IO[bytes]:
-    return gzip.open(file) if is_packed else file.open("rb")  # type: ignore[return-value]  # a GzipFile reads like a file

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from cordwood.app.event_files import events_in
+from cordwood.app.event_files import EventFile
 from cordwood.cli.target import add_target, target
 from cordwood.cli.terminal import note, say
 from cordwood.cli.wire import Answer, Counterpart
@@ -25,6 +25,7 @@ from cordwood.cli.wire import Answer, Counterpart
 _BATCH_BYTES = 4 * 2**20
 _BATCH_EVENTS = 5000
 _MOST_WAITS = 30
+_BAR_WIDTH = 24
 
 
 @dataclass(slots=True)
@@ -43,9 +44,11 @@ class Progress:
         for reason in reasons if isinstance(reasons, list) else []:
             self.reasons.append(f"event {first + int(reason['index']) + 1}: {reason['reason']}")
 
-    def show(self) -> None:
+    def show(self, share: float) -> None:
         if sys.stderr.isatty():
-            print(f"\r{self.line()}\x1b[K", end="", file=sys.stderr, flush=True)
+            full = round(share * _BAR_WIDTH)
+            bar = "█" * full + "░" * (_BAR_WIDTH - full)
+            print(f"\r{bar} {share:4.0%}  {self.line()}\x1b[K", end="", file=sys.stderr, flush=True)
 
     def line(self) -> str:
         a_second = self.events / max(time.monotonic() - self.began, 1e-9)
@@ -62,12 +65,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     progress = Progress()
     path = f"/api/logs?source_name={quote(arguments.stream, safe='')}"
+    file = EventFile(arguments.file)
     with target(arguments) as service:
-        for batch in _batches(events_in(arguments.file)):
+        for batch in _batches(file.events()):
             told = _sent(service, path, b"\n".join(batch)).checked().json()
             progress.add(progress.events, told)
             progress.events += len(batch)
-            progress.show()
+            progress.show(file.share)
     if sys.stderr.isatty():
         note("")
     for reason in progress.reasons[:10]:

@@ -5,10 +5,15 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import duckdb
 import pytest
 
-from cordwood.app.event_files import events_in, with_ids
+from cordwood.app.event_files import EventFile, with_ids
 from cordwood.errors import BadBody
+
+
+def events_in(file: Path) -> Sequence[bytes]:
+    return list(EventFile(file).events())
 
 
 def ids(*events: bytes) -> Sequence[object]:
@@ -40,18 +45,33 @@ def test_lines_are_read_plain_and_packed_and_empty_ones_are_none(tmp_path: Path)
     plain, packed = tmp_path / "a.ndjson", tmp_path / "a.gz"
     plain.write_bytes(text)
     packed.write_bytes(gzip.compress(text))
-    assert list(events_in(plain)) == list(events_in(packed)) == [b'{"id": 1}', b'{"id": 2}']
+    assert events_in(plain) == events_in(packed) == [b'{"id": 1}', b'{"id": 2}']
 
 
 def test_a_file_that_breaks_off_says_so(tmp_path: Path) -> None:
     file = tmp_path / "a.gz"
     file.write_bytes(gzip.compress(b'{"id": 1}\n' * 1000)[:-20])
     with pytest.raises(BadBody, match=r"a\.gz cannot be read"):
-        list(events_in(file))
+        events_in(file)
 
 
 def test_a_parquet_file_that_is_none_says_so(tmp_path: Path) -> None:
     file = tmp_path / "a.parquet"
     file.write_bytes(b"PAR1 and then nothing of the kind")
     with pytest.raises(BadBody, match="cannot be read as Parquet"):
-        list(events_in(file))
+        events_in(file)
+
+
+@pytest.mark.parametrize("name", ["a.ndjson", "a.gz", "a.parquet"])
+def test_how_much_was_read_grows_from_nothing_to_all(tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    text = b'{"id": 1}\n' * 50_000
+    if name.endswith("parquet"):
+        duckdb.execute("copy (select 1 as id from range(50000)) to '" + str(file) + "' (format parquet)")
+    else:
+        file.write_bytes(text if name.endswith("ndjson") else gzip.compress(text))
+    read = EventFile(file)
+    shares = [read.share for _ in read.events()]
+    assert shares == sorted(shares)
+    assert shares[0] < 0.5 or name.endswith("gz")
+    assert shares[-1] == 1.0

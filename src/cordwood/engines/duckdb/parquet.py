@@ -1,6 +1,7 @@
 """Reads a Parquet file as events, through an instance of its own: the store's may not open files."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
@@ -16,13 +17,25 @@ _Fields = dict[str, msgspec.Raw]
 def read_parquet(file: Path) -> Iterator[bytes]:
     """Every row as an event in JSON; `metadata` that is JSON text becomes JSON."""
     decode, encode = msgspec.json.Decoder(_Fields).decode, msgspec.json.Encoder().encode
+    with _reading(file, "SELECT to_json(event) FROM read_parquet($file) AS event") as reader:
+        for (row,) in _rows(reader):
+            fields = decode(row)
+            yield encode(fields | _as_json(fields.get("metadata")))
+
+
+def count_parquet(file: Path) -> int:
+    """How many rows there are, from the file's own account of itself."""
+    with _reading(file, "SELECT count(*) FROM read_parquet($file)") as reader:
+        count: int = next(iter(reader.fetchall()))[0]
+        return count
+
+
+@contextmanager
+def _reading(file: Path, query: str) -> Iterator[duckdb.DuckDBPyConnection]:
     try:
         with duckdb.connect(":memory:") as reader:
             reader.execute("SET TimeZone = 'UTC'")
-            reader.execute("SELECT to_json(event) FROM read_parquet($file) AS event", {"file": str(file)})
-            for (row,) in _rows(reader):
-                fields = decode(row)
-                yield encode(fields | _as_json(fields.get("metadata")))
+            yield reader.execute(query, {"file": str(file)})
     except duckdb.Error as problem:
         raise BadBody(f"{file} cannot be read as Parquet: {str(problem).partition(chr(10))[0]}") from problem
 
