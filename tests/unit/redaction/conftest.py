@@ -6,7 +6,7 @@ import duckdb
 import pytest
 
 from cordwood.engines.duckdb.redaction import macros
-from cordwood.model.redaction import SHIPPED_RULES, RedactionRules
+from cordwood.model.redaction import SHIPPED_RULES, RedactionRules, RedactMode
 
 Redact = Callable[..., str]
 
@@ -24,8 +24,9 @@ def redact(connection: duckdb.DuckDBPyConnection) -> Redact:
 
     def redacted(text: str, *, mode: str = "replace", kind: str = "text", rules: RedactionRules = SHIPPED_RULES) -> str:
         if made[-1:] != [rules]:
-            for statement in macros(rules, "key"):
-                connection.execute(statement)
+            for each in RedactMode:
+                for statement in macros(rules, "key", each):
+                    connection.execute(statement)
             made[:] = [rules]
         cast = "::JSON::VARIANT" if kind == "event" else ""
         back = "::JSON::VARCHAR" if kind == "event" else ""

@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from tests.unit.redaction.conftest import Redact
-from tests.unit.redaction.texts import GOES, PHONES, TABLE
 
 from cordwood.model.redaction import Detector, NamedPattern, RedactionRules
+from tests.unit.redaction.conftest import Redact
+from tests.unit.redaction.texts import PHONES, TABLE
 
 MARKS = "\x01\x02\x03"
 

@@ -9,6 +9,7 @@ from duckdb.sqltypes import DuckDBPyType
 
 from cordwood.engines.duckdb.datatypes import cell_reader, datatype_of, rendered
 from cordwood.engines.duckdb.faults import duckdb_faults
+from cordwood.engines.duckdb.hiding import Hiding
 from cordwood.engines.duckdb.redaction import hidden_cells
 from cordwood.engines.duckdb.storage import Storage
 from cordwood.engines.duckdb.watch import Watch
@@ -26,13 +27,16 @@ Types = tuple[DuckDBPyType, ...]
 class Answering:
     """Remembers what types a statement's columns have, so that asking again costs one round, not two."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, hiding: Hiding) -> None:
         self._storage = storage
+        self._hiding = hiding
         self._watch = Watch()
         self._known: dict[str, Types] = {}
 
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
         began = time.perf_counter()
+        if question.statement.redaction is not None:
+            self._hiding.make(question.statement.redaction)
         with ExitStack() as stack:
             cursor = stack.enter_context(self._storage.shown(question.statement.streams))
             run = _Run(cursor, limits)

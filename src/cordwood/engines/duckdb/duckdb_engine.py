@@ -8,7 +8,7 @@ import duckdb
 
 from cordwood.engines.duckdb.answers import Answering
 from cordwood.engines.duckdb.faults import duckdb_faults
-from cordwood.engines.duckdb.redaction import macros
+from cordwood.engines.duckdb.hiding import Hiding
 from cordwood.engines.duckdb.session import Session
 from cordwood.engines.duckdb.storage import Storage
 from cordwood.engines.engine import AnswerLimits, Appended, Cancel, StreamFacts
@@ -42,12 +42,11 @@ class DuckDBEngine:
     ) -> None:
         self.target = target
         folder.mkdir(parents=True, exist_ok=True)
-        hiding = macros(redaction, redaction_key)
-        self._session = Session(folder, memory_bytes=memory_bytes, threads=threads, macros=hiding)
+        self._session = Session(folder, memory_bytes=memory_bytes, threads=threads)
         with duckdb_faults():
             self._storage = Storage(self._session, folder, clock_us, tell)
         self._storage.start(workers=min(threads, 2))
-        self._answering = Answering(self._storage)
+        self._answering = Answering(self._storage, Hiding(self._session.cursor, redaction, redaction_key))
 
     def prepare(self, streams: Sequence[Stream]) -> None:
         with duckdb_faults():

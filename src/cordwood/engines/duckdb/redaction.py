@@ -5,6 +5,7 @@ hint finds nothing costs one of them. RE2 compiles them anew for every expressio
 ones matter more than how long they look.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -36,17 +37,14 @@ _DIGEST_LETTERS: Final = "ghijklmnopqrstuv"
 _KEY: Final = "$key"
 
 
-def macros(rules: RedactionRules, key: str) -> list[str]:
-    """The statements that make the macros, one of each kind a mode. The key of digests stands nowhere else."""
+def macros(rules: RedactionRules, key: str, mode: RedactMode) -> list[str]:
+    """The statements that make the macros of a mode, one a kind of value. The key of digests stands nowhere else."""
     look = Look(rules)
-    made = []
-    for mode in RedactMode:
-        bodies = ((TEXT_MACRO, _text(look, mode)), (JSON_MACRO, _json(look, mode)), (EVENT_MACRO, _event(mode)))
-        made += [
-            f"CREATE OR REPLACE MACRO memory.main.{name}_{mode}(t) AS {body.replace(_KEY, literal(key))}"
-            for name, body in bodies
-        ]
-    return made
+    bodies = ((TEXT_MACRO, _text(look, mode)), (JSON_MACRO, _json(look, mode)), (EVENT_MACRO, _event(mode)))
+    return [
+        f"CREATE OR REPLACE MACRO memory.main.{name}_{mode}(t) AS {body.replace(_KEY, literal(key))}"
+        for name, body in bodies
+    ]
 
 
 def hidden_cells(mode: RedactMode, types: Mapping[int, DuckDBPyType]) -> tuple[str, dict[int, str]]:
@@ -158,9 +156,15 @@ def _counts_up(digits: str) -> str:
 
 
 def _pieces(marked: str, each: str) -> str:
-    """The text cut at its marks, every piece put through an expression of its parts `q`."""
-    pieces = f"list_transform(string_split({marked}, {literal(_OPEN)}), lambda p: string_split(p, {literal(_CUT)}))"
-    return _joined(f"list_transform({pieces}, lambda q: CASE WHEN len(q) > 1 THEN {each} ELSE q[1] END)")
+    """The text cut at its marks, every piece put through an expression of its parts, `q[1]` and so on.
+
+    One lambda, not one in the other: the engine binds what a lambda goes through twice for each.
+    """
+    parts = re.sub(r"\bq\[", f"string_split(p, {literal(_CUT)})[", each)
+    pieces = f"string_split({marked}, {literal(_OPEN)})"
+    return _joined(
+        f"list_transform({pieces}, lambda p: CASE WHEN contains(p, {literal(_CUT)}) THEN {parts} ELSE p END)"
+    )
 
 
 def _joined(pieces: str) -> str:

@@ -1,7 +1,6 @@
 """The one DuckDB instance of the process: opened, bounded, and locked down."""
 
 import shutil
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,13 +18,11 @@ _SPILL_BYTES = "4GB"
 class Session:
     """Hands out cursors: a cursor is one thread's own connection to the shared instance."""
 
-    def __init__(self, folder: Path, *, memory_bytes: int, threads: int, macros: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, *, memory_bytes: int, threads: int) -> None:
         self._spill = folder / "spill"
         shutil.rmtree(self._spill, ignore_errors=True)
         self._root = duckdb.connect(":memory:")
         self._attach(folder / "events.duckdb")
-        for macro in macros:
-            self._root.execute(macro)
         self._lock_down(memory_bytes, threads)
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
