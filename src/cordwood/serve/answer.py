@@ -4,8 +4,10 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from hashlib import sha256
 
 import msgspec
@@ -34,6 +36,7 @@ from cordwood.sql.bind import bind
 
 # What is remembered of asks, so that one that came before is known without compiling or binding it.
 REMEMBERED_ASKS = 20_000
+COMPILERS = 2
 
 
 class Outcome(StrEnum):
@@ -90,6 +93,9 @@ class Answers:
         self._flights: Flights[Finished] = Flights()
         self._refresher = Refresher(parts.cache, parts.catalog, observer, clock_us, self._ask_again)
         self._rates = Rates(limits.key_requests_per_second, limits.key_concurrent_queries, time.monotonic)
+        # Compiling is Python's own work: more threads would only take turns with the event loop's.
+        self._compilers = ThreadPoolExecutor(COMPILERS, thread_name_prefix="compile")
+        self._is_regex = lru_cache(maxsize=4096)(engine.is_regex)
         self._remembered: OrderedDict[bytes, bytes] = OrderedDict()
 
     def admit(self, caller: Caller) -> Allowance | None:
@@ -145,6 +151,7 @@ class Answers:
     async def close(self) -> None:
         """Let what is under way finish; called after the last request."""
         await asyncio.to_thread(self._conductor.close)
+        self._compilers.shutdown(cancel_futures=True)
 
     def _look_up(self, key: bytes) -> Answer | None:
         entry = self._cache.get(key)
@@ -163,9 +170,11 @@ class Answers:
         redaction = self._redactions.of(ask)
         statement = self._prepared.find(ask.endpoint, ask.sandbox, redaction)
         if statement is None:
-            statement = await asyncio.to_thread(self._prepared.compile, ask.endpoint, ask.sandbox, redaction)
+            statement = await asyncio.get_running_loop().run_in_executor(
+                self._compilers, self._prepared.compile, ask.endpoint, ask.sandbox, redaction
+            )
         now_us = self._clock_us()
-        question = bind(statement, ask.parameters, now_us, self._engine.is_regex)
+        question = bind(statement, ask.parameters, now_us, self._is_regex)
         seconds = ask.endpoint.timeout_seconds or self._limits.query_seconds
         limits = AnswerLimits(ask.endpoint.max_rows, seconds)
         return Job(ask, question, limits, self._limits.answer_bytes, now_us, time.monotonic() - began)

@@ -130,14 +130,16 @@ class Durations:
 
     def __init__(self, keep: int = 4096) -> None:
         self._keep = keep
-        self._seconds: OrderedDict[tuple[str, SandboxText | None], float] = OrderedDict()
+        self._seconds: OrderedDict[tuple[str, int], float] = OrderedDict()
 
     def of(self, revision: str, sandbox: SandboxText | None) -> float | None:
-        return self._seconds.get((revision, sandbox))
+        return self._seconds.get((revision, hash(sandbox)))
 
     def note(self, revision: str, sandbox: SandboxText | None, seconds: float) -> None:
-        self._seconds[(revision, sandbox)] = seconds
-        self._seconds.move_to_end((revision, sandbox))
+        # Two queries of one hash would at worst wait in the wrong lane.
+        key = (revision, hash(sandbox))
+        self._seconds[key] = seconds
+        self._seconds.move_to_end(key)
         if len(self._seconds) > self._keep:
             self._seconds.popitem(last=False)
 

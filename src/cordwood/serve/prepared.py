@@ -1,9 +1,9 @@
 """Compiled statements, kept by endpoint revision, sandbox text and the shapes of the streams they read."""
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from cordwood.lql.compile import compile_lql
 from cordwood.lql.patterns import IsRegex, check_patterns
@@ -21,10 +21,16 @@ Key = tuple[str, SandboxText | None, RedactMode | None]
 _COMPILERS = {Language.SQL: compile_sandbox, Language.LQL: compile_lql}
 
 
+# What statements and their texts may hold together; the least recently used go first.
+MOST_CHARACTERS = 16 * 2**20
+MOST_PROGRAMS = 1000
+
+
 @dataclass(frozen=True, slots=True)
 class _Kept:
     statement: Statement
     versions: tuple[tuple[str, int], ...]
+    characters: int
 
 
 class Prepared:
@@ -35,12 +41,14 @@ class Prepared:
         target: Target,
         shapes: Callable[[], Mapping[str, Shape]],
         is_regex: IsRegex | None = None,
-        keep: int = 1000,
+        most_characters: int = MOST_CHARACTERS,
     ) -> None:
         self._target = target
         self._shapes = shapes
         self._is_regex = is_regex
-        self._keep = keep
+        self._most_characters = most_characters
+        self._characters = 0
+        self._lock = threading.Lock()
         self._programs: OrderedDict[str, Program] = OrderedDict()
         self._statements: OrderedDict[Key, _Kept] = OrderedDict()
 
@@ -49,17 +57,16 @@ class Prepared:
     ) -> Statement | None:
         """The statement, unless it was never compiled or its streams have changed shape since."""
         key = _key(endpoint, sandbox, redaction)
-        kept = self._statements.pop(key, None)
-        if kept is None:
-            return None
-        self._statements[key] = kept
+        with self._lock:
+            kept = self._statements.get(key)
+            if kept is None:
+                return None
+            self._statements.move_to_end(key)
         if kept.versions != _versions(kept.statement, self._shapes()):
             return None
         return kept.statement
 
-    def compile(
-        self, endpoint: Endpoint, sandbox: SandboxText | None, redaction: Redaction | None = None
-    ) -> Statement:
+    def compile(self, endpoint: Endpoint, sandbox: SandboxText | None, redaction: Redaction | None = None) -> Statement:
         shapes = self._shapes()
         program = self._program(endpoint)
         if sandbox is None:
@@ -68,25 +75,29 @@ class Prepared:
             if sandbox.language is Language.LQL and self._is_regex is not None:
                 check_patterns(sandbox.text, self._is_regex)
             statement = _COMPILERS[sandbox.language](program, sandbox.text, self._target, shapes, redaction)
-        self._statements[_key(endpoint, sandbox, redaction)] = _Kept(statement, _versions(statement, shapes))
-        _trim(self._statements, self._keep)
+        characters = len(statement.sql) + (len(sandbox.text) if sandbox else 0)
+        self._keep(_key(endpoint, sandbox, redaction), _Kept(statement, _versions(statement, shapes), characters))
         return statement
+
+    def _keep(self, key: Key, kept: _Kept) -> None:
+        with self._lock:
+            before = self._statements.pop(key, None)
+            self._statements[key] = kept
+            self._characters += kept.characters - (before.characters if before else 0)
+            while self._characters > self._most_characters:
+                self._characters -= self._statements.popitem(last=False)[1].characters
 
     def _program(self, endpoint: Endpoint) -> Program:
         program = self._programs.get(endpoint.revision)
         if program is None:
             program = self._programs[endpoint.revision] = read_endpoint(endpoint)
-            _trim(self._programs, self._keep)
+            while len(self._programs) > MOST_PROGRAMS:
+                self._programs.popitem(last=False)
         return program
 
 
 def _key(endpoint: Endpoint, sandbox: SandboxText | None, redaction: Redaction | None) -> Key:
     return endpoint.revision, sandbox, redaction.mode if redaction else None
-
-
-def _trim(kept: "OrderedDict[Any, Any]", most: int) -> None:
-    while len(kept) > most:
-        kept.popitem(last=False)
 
 
 def _versions(statement: Statement, shapes: Mapping[str, Shape]) -> tuple[tuple[str, int], ...]:
