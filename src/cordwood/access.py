@@ -45,7 +45,7 @@ class Access:
     ) -> None:
         self.keys = keys
         self._fixed = tuple(fixed)
-        self._signed = signed
+        self.signed = signed
         self._clock = clock
 
     def who(self, presented: str | None) -> Caller:
@@ -76,7 +76,7 @@ class Access:
         return (
             self._fixed_caller(presented_digest)
             or self._stored_caller(presented_digest)
-            or (self._signed.caller(presented) if self._signed else None)
+            or (self.signed.caller(presented) if self.signed else None)
         )
 
     def _fixed_caller(self, presented_digest: str) -> Caller | None:

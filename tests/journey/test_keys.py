@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.journey.conftest import PRIVATE, PUBLIC, Service, Start
 
@@ -301,3 +302,26 @@ def test_every_refusal_and_every_change_of_keys_is_a_line_of_the_audit_without_a
         "key.revoked",
     ]
     assert not any(secret in told for secret in (key, rotated, "cw_wrong_and_secret", PUBLIC, PRIVATE))
+
+
+def test_a_reload_takes_up_another_jwks_file(start: Start, tmp_path: Path) -> None:
+    old, new = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    file = tmp_path / "jwks.json"
+
+    def publish(key: ec.EllipticCurvePrivateKey) -> None:
+        file.write_text(json.dumps({"keys": [jwt.algorithms.ECAlgorithm.to_jwk(key.public_key(), as_dict=True)]}))
+
+    def status(key: ec.EllipticCurvePrivateKey) -> int:
+        claims = {"exp": int(time.time()) + 60, "scope": "query"}
+        return asks(service, jwt.encode(claims, key, algorithm="ES256"), project="x").status_code
+
+    publish(old)
+    service = start(env={"CORDWOOD_KEYS_JWT_JWKS_FILE": str(file)})
+    assert (status(old), status(new)) == (200, 401)
+    publish(new)
+    reload = [sys.executable, "-m", "cordwood", "reload", "--data-dir", str(service.data_dir)]
+    assert subprocess.run(reload, check=False, timeout=60).returncode == 0
+    assert (status(old), status(new)) == (401, 200)
+    file.write_text("broken")
+    assert subprocess.run(reload, check=False, timeout=60).returncode == 1
+    assert status(new) == 200

@@ -24,6 +24,7 @@ from cordwood.folder import DataFolder
 from cordwood.ingest.accept import Intake
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.stream import Stream
+from cordwood.observe.observation import Noted
 from cordwood.observe.observer import Observer
 from cordwood.serve.answer import Answers, Parts
 from cordwood.serve.limits import ServeLimits
@@ -47,19 +48,20 @@ class House:
     catalog: FileCatalog
     engine: Engine
     keys: SQLiteKeys
-    has_given_keys: bool
-    sources: Sources
+    settings: Settings
 
     def reload(self) -> Contents:
-        """Read the files again; BrokenFiles leaves everything as it was."""
-        contents = checked_contents(self.sources)
+        """Read the files again, all of them before anything changes; a fault leaves everything as it was."""
+        contents = checked_contents(sources_of(self.settings))
+        signed = signed_keys(self.settings.keys)
         self.engine.prepare(contents.streams)
         self.catalog.replace(contents)
+        self.rooms.access.signed = signed
         return contents
 
     def made_keys(self) -> MadeKeys | None:
         """One key of each kind, when settings give none and none was ever made."""
-        return None if self.has_given_keys else first_keys(self.keys)
+        return None if fixed_keys(self.settings.keys) else first_keys(self.keys)
 
     def close(self) -> None:
         """Store what waits, then let go of everything; called after the last request."""
@@ -70,12 +72,11 @@ class House:
 
 def build(settings: Settings, folder: DataFolder, observer: Observer, local_keys: Sequence[FixedKey] = ()) -> House:
     """Open everything that the settings ask for, in a folder that is owned."""
-    sources = sources_of(settings)
-    contents = checked_contents(sources)
+    contents = checked_contents(sources_of(settings))
     catalog = FileCatalog(contents)
-    given = fixed_keys(settings.keys)
+    given, signed = fixed_keys(settings.keys), signed_keys(settings.keys)
     keys = SQLiteKeys(folder.keys_file)
-    engine = _engine(settings, folder)
+    engine = _engine(settings, folder, observer)
     engine.prepare(contents.streams)
     rooms = Rooms(
         answers=Answers(
@@ -83,11 +84,11 @@ def build(settings: Settings, folder: DataFolder, observer: Observer, local_keys
             _serve_limits(settings.limits),
             now_us,
         ),
-        intake=Intake(engine, now_us),
-        access=Access(keys, (*given, *local_keys), signed_keys(settings.keys)),
+        intake=Intake(engine, now_us, max_event_bytes=settings.ingest.event_size),
+        access=Access(keys, (*given, *local_keys), signed),
         catalog=catalog,
     )
-    return House(rooms, catalog, engine, keys, bool(given), sources)
+    return House(rooms, catalog, engine, keys, settings)
 
 
 def check(endpoint: Endpoint, streams: Sequence[Stream]) -> None:
@@ -116,8 +117,8 @@ def web_options(settings: Settings) -> WebOptions:
     )
 
 
-def _engine(settings: Settings, folder: DataFolder) -> Engine:
-    if settings.engine.startswith(_CLICKHOUSE):
+def _engine(settings: Settings, folder: DataFolder, observer: Observer) -> Engine:
+    if is_clickhouse(settings):
         return clickhouse_room().open_clickhouse(settings, folder)  # type: ignore[no-any-return] # loaded late
     if settings.engine != "duckdb":
         hint = "There are: duckdb, and clickhouse:// or chdb:// addresses."
@@ -128,9 +129,14 @@ def _engine(settings: Settings, folder: DataFolder) -> Engine:
         memory_bytes=settings.duckdb.memory or _engine_bytes(settings),
         threads=settings.duckdb.threads or max(1, min(8, os.cpu_count() or 1)),
         clock_us=now_us,
+        tell=lambda sentence: observer.note(Noted(message=sentence, level="warning")),
         redaction=redaction_rules(settings),
         redaction_key=redaction_key(settings, folder),
     )
+
+
+def is_clickhouse(settings: Settings) -> bool:
+    return settings.engine.startswith(_CLICKHOUSE)
 
 
 def clickhouse_room() -> ModuleType:
