@@ -1,0 +1,126 @@
+"""Redaction over HTTP: who gets what, header, key and endpoint together; and every client's query with it on."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.journey.conftest import Service, Start
+
+CLIENTS = Path(__file__).resolve().parents[3] / "shared" / "clients"
+STREAM = "cloudflare.logs.prod"
+EVENT = {"event_message": "from 203.0.113.7", "metadata": {"request": {"headers": {"x_real_ip": "203.0.113.7"}}}}
+HEADER = "LF-ENDPOINT-REDACT-PII"
+
+# These group or filter by what is redacted: their rows are fewer or other.
+BY_REDACTED: dict[str, str] = {}
+
+
+def message(service: Service, project: str, **headers: str) -> str:
+    answer = service.client.get(
+        "/api/endpoints/query/logs.all", params={"project": project}, headers={k: v for k, v in headers.items() if v}
+    )
+    assert answer.status_code == 200, answer.text
+    rows = answer.json()["result"]
+    assert len(rows) == 1
+    return str(rows[0]["event_message"])
+
+
+@pytest.mark.parametrize("value", ["true", "TRUE", "?1"])
+def test_the_header_asks_for_redaction(service: Service, value: str) -> None:
+    service.send(STREAM, [{**EVENT, "project": f"asks{value}"}])
+    assert message(service, f"asks{value}") == "from 203.0.113.7"
+    assert message(service, f"asks{value}", **{HEADER: value}) == "from REDACTED"
+
+
+@pytest.mark.parametrize("value", ["1", "yes", "on", "", "truthy", "?2"])
+def test_any_other_value_is_refused(service: Service, value: str) -> None:
+    answer = service.client.get("/api/endpoints/query/logs.all", params={"project": "x"}, headers={HEADER: value})
+    assert answer.status_code == 400
+
+
+def test_metadata_and_every_format_are_redacted(service: Service) -> None:
+    service.send(STREAM, [{**EVENT, "project": "formats"}])
+    for accept in ("application/json", "application/x-ndjson", "text/csv", "application/vnd.apache.arrow.stream"):
+        answer = service.client.get(
+            "/api/endpoints/query/logs.all", params={"project": "formats"}, headers={HEADER: "true", "Accept": accept}
+        )
+        assert answer.status_code == 200
+        assert b"REDACTED" in answer.content
+        assert b"203.0.113" not in answer.content
+
+
+def test_a_key_that_always_redacts_is_not_talked_out_of_it(service: Service) -> None:
+    service.send(STREAM, [{**EVENT, "project": "always"}])
+    made = service.client.post("/api/access-tokens", json={"scopes": "query", "redact": True})
+    assert made.status_code in (200, 201), made.text
+    key = made.json()["token"]
+    assert message(service, "always", **{"X-API-KEY": key}) == "from REDACTED"
+    assert message(service, "always", **{"X-API-KEY": key, HEADER: "false"}) == "from REDACTED"
+
+
+def test_an_endpoint_of_its_own_mode(start: Start, tmp_path: Path) -> None:
+    folder = tmp_path / "endpoints"
+    folder.mkdir()
+    for mode in ("replace", "hash", "truncate"):
+        settings = f'name = "{mode}"\nid = "00000000-0000-4000-8000-{mode:0<12.12}"\nredact_pii = true\nredact_mode = "{mode}"\ncache = "60s"'
+        uuid = {"replace": 1, "hash": 2, "truncate": 3}[mode]
+        settings = settings.replace(f"{mode:0<12.12}", f"{uuid:012d}")
+        (folder / f"{mode}.sql").write_text(
+            f"/*\n{settings}\n*/\nselect event_message from `{STREAM}` order by timestamp desc limit 5"
+        )
+    service = start("--endpoints", str(folder))
+    service.send(STREAM, [{**EVENT, "project": "mode"}])
+    assert service.rows("replace") == [{"event_message": "from REDACTED"}]
+    assert service.rows("truncate") == [{"event_message": "from 203.0.113.0/24"}]
+    hashed = service.rows("hash")
+    assert str(hashed[0]["event_message"]).startswith("from REDACTED-")
+    off = service.client.get("/api/endpoints/query/hash", headers={HEADER: "false"}).json()["result"]
+    assert off == [{"event_message": "from 203.0.113.7"}]
+    assert service.rows("hash") == hashed
+    service.stop()
+    assert start("--endpoints", str(folder)).rows("hash") == hashed
+
+
+def test_patterns_and_detectors_of_the_operators(start: Start) -> None:
+    service = start(
+        env={"CORDWOOD_REDACTION_DETECTORS": "email", "CORDWOOD_REDACTION_PATTERNS": "customer = cust_[0-9]+"}
+    )
+    service.send(STREAM, [{"event_message": "cust_12 a@b.io 10.0.0.1", "project": "own"}])
+    assert message(service, "own", **{HEADER: "true"}) == "REDACTED REDACTED 10.0.0.1"
+
+
+@pytest.mark.skipif(not CLIENTS.is_dir(), reason="the clients' queries are not beside this checkout")
+def test_every_client_query_keeps_its_columns_and_its_count(start: Start) -> None:
+    service = start()
+    now = int(time.time())
+    for line in _oracle(now, "--emit", "events"):
+        assert service.send(line["source_name"], [line["event"]]).status_code == 200
+    wrong = {}
+    for query in _oracle(now, "--emit", "queries"):
+        plain, hidden = (_asked(service, query, value) for value in ("false", "true"))
+        if plain != hidden and query["id"] not in BY_REDACTED:
+            wrong[query["id"]] = (plain, hidden)
+    assert wrong == {}
+
+
+def _oracle(now: int, *arguments: str) -> list[dict[str, Any]]:
+    command = [sys.executable, str(CLIENTS / "oracle.py"), "--now", str(now), *arguments]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return [json.loads(line) for line in told.splitlines()]
+
+
+def _asked(service: Service, query: dict[str, Any], redact: str) -> tuple[int, int, tuple[str, ...]]:
+    """The status, how many rows, and their columns."""
+    parameters = {**query["params"], **({"sql": query["sql"]} if query["sql"] else {})}
+    answer = service.client.get(
+        f"/api/endpoints/query/{query['endpoint']}",
+        params=parameters,
+        headers={**query["headers"], HEADER: redact, "Cache-Control": "no-cache"},
+    )
+    rows = answer.json().get("result") or []
+    return answer.status_code, len(rows), tuple(rows[0]) if rows else ()
