@@ -10,7 +10,7 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.json_text import json_text
 from cordwood.engines.duckdb.rules.reading import read_as
-from cordwood.engines.duckdb.rules.words import constant_text, once
+from cordwood.engines.duckdb.rules.words import constant_text, fail, once
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.fragment import fragment, literal_text
 from cordwood.sql.lowering import Meaning, is_safe, unsupported
@@ -66,12 +66,17 @@ def _wrong(node: exp.Expr, what: str) -> exp.Expr:
     return unsupported(node, what)
 
 
+def _count(node: exp.Expr, star: exp.Expr) -> exp.Expr:
+    wide = fail(node, "So wide a field in FORMAT is too large")
+    return once(f"(CASE WHEN @a > {_WIDEST} THEN {wide} ELSE @a END)::INT", star)
+
+
 def _one(node: exp.Expr, spec: _Spec, arguments: Iterator[exp.Expr]) -> exp.Expr:
     stars = [_next(node, arguments) for part in (spec.width, spec.precision) if part == "*"]
     value = _next(node, arguments)
     if max(map(_digits, (spec.width, spec.precision))) > _WIDEST:
         return _wrong(node, "So wide a field in FORMAT")
-    counts = [fragment("{0}::INT", star) for star in stars]
+    counts = [_count(node, star) for star in stars]
     if spec.letter in "di":
         return _whole(node, spec, value, counts)
     if spec.letter in "uoxX":

@@ -30,13 +30,12 @@ def _values_first(pivot: exp.Expr) -> str:
 
 
 def _aggregates_first(pivot: exp.Expr) -> str:
-    """`sum(v) AS s … IN ('x')` is the column s_x; the engine says x, or x_s where there are several aggregates."""
+    """`sum(v) AS s … IN ('x')` is the column s_x; the engine says x_s."""
     labels = [item.alias or item.name for item in pivot.args["fields"][0].expressions]
     names = [item.alias for item in pivot.expressions]
     if not all(names):
         return "*"
-    single = len(names) == 1
-    renamed = [(label if single else f"{label}_{name}", f"{name}_{label}") for label in labels for name in names]
+    renamed = [(f"{label}_{name}", f"{name}_{label}") for label in labels for name in names]
     return "* RENAME (" + ", ".join(f"{literal_name(old)} AS {literal_name(new)}" for old, new in renamed) + ")"
 
 

@@ -6,7 +6,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.strings import as_text
-from cordwood.engines.duckdb.rules.words import attempt, constant_int, constant_text, fail
+from cordwood.engines.duckdb.rules.words import attempt, bounded, constant_int, constant_text, fail
 from cordwood.errors import QueryValue
 from cordwood.model.datatype import Kind
 from cordwood.sql.fragment import fragment
@@ -137,9 +137,9 @@ def _replace(node: exp.Expr) -> exp.Expr:
     _refuse_bytes(node)
     if _is_broken(node):
         return fragment("NULL::VARCHAR")
-    return attempt(
-        node, "regexp_replace(@a, @b, @c, 'g')", as_text(node.this), node.expression, node.args["replacement"]
-    )
+    new = node.args["replacement"]
+    replacement = "@c" if constant_text(new) == "" else bounded(node)
+    return attempt(node, f"regexp_replace(@a, @b, {replacement}, 'g')", as_text(node.this), node.expression, new)
 
 
 def _place(node: exp.Expr) -> exp.Expr:

@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.reading import read_as
-from cordwood.engines.duckdb.rules.words import constant_int, constant_text, fail, once
+from cordwood.engines.duckdb.rules.words import bounded, constant_int, constant_text, fail, once
 from cordwood.model.datatype import Kind
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
@@ -151,7 +151,14 @@ def _replace(node: exp.Expr) -> exp.Expr:
     value, old, new = as_text(node.this), node.expression, node.args["replacement"]
     if is_bytes(value):
         return _replace_bytes(value, old, new)
-    return fragment("replace({0}, {1}, {2})", value, old, new)
+    if _never_grows(old, new):
+        return fragment("replace({0}, {1}, {2})", value, old, new)
+    return once(f"replace(@a, @b, {bounded(node)})", value, old, new)
+
+
+def _never_grows(old: exp.Expr, new: exp.Expr) -> bool:
+    before, after = constant_text(old), constant_text(new)
+    return before is not None and after is not None and len(after.encode()) <= len(before.encode())
 
 
 def _replace_bytes(value: exp.Expr, old: exp.Expr, new: exp.Expr) -> exp.Expr:

@@ -156,6 +156,16 @@ def field_name(datatype: Datatype, at: int) -> str:
     return name.replace('"', '""')
 
 
+# Bytes: far more than any event has, and little enough to be made in a moment.
+MOST_REPLACED: Final = 64 * 1024 * 1024
+
+
+def bounded(node: exp.Expr) -> str:
+    """The replacement @c of what is replaced in @a: the engine holds what comes of it to no limit of its own."""
+    huge = fail(node, "Output of replacing is too large")
+    return f"CASE WHEN strlen(@a)::HUGEINT * strlen(@c) > {MOST_REPLACED} THEN {huge} ELSE @c END"
+
+
 def once(template: str, *parts: exp.Expr) -> exp.Expr:
     """A template that says its parts more than once, as `@a`, `@b`…: those that cost are worked out once."""
     lifted = _lifted(template, parts)
