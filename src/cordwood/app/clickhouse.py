@@ -1,5 +1,7 @@
 """Opens the ClickHouse engine; loaded only when the settings ask for it, for its client is an extra."""
 
+from collections.abc import Sequence
+
 from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, Options
 from cordwood.engines.clickhouse.tables import Tables
 from cordwood.engines.engine import Engine
@@ -20,6 +22,15 @@ def open_clickhouse(settings: Settings, folder: DataFolder) -> Engine:
     return ClickHouse(settings.engine, options)
 
 
-def statements(settings: Settings, streams: list[Stream]) -> list[str]:
+def statements(settings: Settings, streams: Sequence[Stream]) -> list[str]:
     """The DDL that the settings and streams come to."""
     return list(Tables(settings.clickhouse.cluster).create_all(streams))
+
+
+def prepare(settings: Settings, streams: Sequence[Stream]) -> None:
+    """Run that DDL."""
+    engine = ClickHouse(settings.engine, Options(cluster=settings.clickhouse.cluster))
+    try:
+        engine.prepare(streams)
+    finally:
+        engine.close()

@@ -22,6 +22,7 @@ from cordwood.model.rows import Column, Row, Rows
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
 from cordwood.sql.stages import Question
+from cordwood.sql.target import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class ClickHouse:
     """Any number of these may share a database, in as many processes."""
 
     def __init__(self, address: str, options: Options) -> None:
-        self.target = ClickHouseTarget()
+        self.target: Target = ClickHouseTarget()
         self._options = options
         self._session = Session(address)
         self._storage = Storage(

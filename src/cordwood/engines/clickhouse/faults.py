@@ -41,8 +41,8 @@ _VALUE: Final = frozenset(
 _COMPILED_WRONGLY: Final = frozenset({42, 43, 44, 46, 47, 53, 62, 63, 179, 184, 207, 215, 386, 403, 700})
 _NOT_THERE: Final = frozenset({48, 344, 450})
 
-# What the driver says for itself when no server answered.
-_NO_ANSWER: Final = ("Timed out", "timed out", "Timeout")
+# What the driver says for itself when a server that was reached did not answer.
+_NO_ANSWER: Final = ("Read timed out", "read timeout", "ReadTimeout")
 
 
 @contextmanager
@@ -106,7 +106,7 @@ def _of_query(code: int, text: str) -> Fault | None:
 
 
 def _unanswered(text: str) -> Fault:
-    if any(words in text for words in _NO_ANSWER) and "connect" not in text.lower():
+    if any(words in text for words in _NO_ANSWER):
         return OutOfTime("ClickHouse did not answer in time.", hint="Read a shorter time range.")
     return EngineUnreachable("ClickHouse cannot be reached.", hint=_CHECK_ADDRESS, retry_after=5)
 

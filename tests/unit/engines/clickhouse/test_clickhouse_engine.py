@@ -1,58 +1,17 @@
 """The engine on chDB: what is appended is answered, once; limits and faults are ours."""
 
 import threading
-import time
-import uuid
-from collections.abc import Callable, Sequence
 
-import msgspec
 import pytest
 
 from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, Options
 from cordwood.engines.engine import AnswerLimits
 from cordwood.errors import Cancelled, OutOfMemory, OutOfTime, QueryValue, UnknownStream
-from cordwood.model.datatype import Datatype, Kind
-from cordwood.model.event import Batch, Event
+from cordwood.model.datatype import Kind
+from cordwood.model.event import Batch
 from cordwood.model.shape import Path, ValueKind
 from cordwood.model.stream import Stream
-from cordwood.sql.stages import Question, Statement
-
-# The engine has a clock of its own: what is past its retention by that clock is gone at once.
-NOW_US = time.time_ns() // 1000
-EDGE = Stream("edge.logs", uuid.UUID(int=1))
-AUTH = Stream("auth", uuid.UUID(int=2), retention_seconds=3600)
-LIMITS = AnswerLimits(max_rows=1000, seconds=10)
-
-
-class Pull:
-    """A cancel that remembers how to stop."""
-
-    def __init__(self) -> None:
-        self.stop: Callable[[], None] = lambda: None
-
-    def on_pull(self, stop: Callable[[], None]) -> None:
-        self.stop = stop
-
-
-def question(sql: str, types: Sequence[Kind | None] = (), **values: object) -> Question:
-    names = tuple(f"c{at}" for at, _ in enumerate(types))
-    datatypes = tuple(Datatype(kind) if kind else None for kind in types)
-    return Question(Statement(sql, (), (), (), column_names=names, column_types=datatypes), values)
-
-
-def answered(
-    engine: ClickHouse, sql: str, types: Sequence[Kind | None] = (), **values: object
-) -> list[tuple[object, ...]]:
-    rows = engine.answer(question(sql, types, **values), LIMITS, Pull())
-    return [
-        tuple(bytes(cell) if isinstance(cell, msgspec.Raw) else cell for cell in row)
-        for batch in rows.batches
-        for row in batch
-    ]
-
-
-def event(id_: str, at_us: int = NOW_US, metadata: str | None = None) -> Event:
-    return Event(id_, at_us, f"message {id_}", "default", metadata)
+from tests.unit.engines.clickhouse.asking import AUTH, EDGE, LIMITS, NOW_US, Pull, answered, event, question
 
 
 @pytest.fixture

@@ -1,0 +1,42 @@
+"""Make or bring up to date what the streams need in ClickHouse: `cordwood engine prepare`.
+
+Every statement may be run again. With --dry-run they are printed and nothing is asked of the server: for someone
+else to run, or for two shards of two replicas, `clickhouse.cluster` being set.
+
+examples:
+  CORDWOOD_ENGINE=clickhouse://user:password@host:8443/logs?secure=1 cordwood engine prepare
+  CORDWOOD_CLICKHOUSE_CLUSTER=logs cordwood engine prepare --engine clickhouse://host/logs --dry-run
+"""
+
+import argparse
+
+from cordwood.app.compose import checked_contents, clickhouse_room, is_clickhouse, shown_address, sources_of
+from cordwood.cli.sources import add_config, add_files, loaded_settings
+from cordwood.cli.terminal import say
+from cordwood.errors import BadSetting
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", choices=["prepare"], help="prepare: make the tables that the streams need")
+    parser.add_argument(
+        "--engine", metavar="ADDRESS", help="a clickhouse:// or chdb:// address (same as CORDWOOD_ENGINE)"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print the statements, run none")
+    add_files(parser)
+    add_config(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    settings = loaded_settings(arguments).settings
+    if not is_clickhouse(settings):
+        hint = "Set CORDWOOD_ENGINE, or give --engine, to a clickhouse:// or chdb:// address."
+        raise BadSetting(f"engine: {settings.engine!r} needs no preparing: it makes its own tables.", hint=hint)
+    streams = checked_contents(sources_of(settings)).streams
+    room = clickhouse_room()
+    statements = room.statements(settings, streams)
+    if arguments.dry_run:
+        say(";\n\n".join(statements) + ";")
+        return 0
+    room.prepare(settings, streams)
+    say(f"{len(streams)} streams are prepared at {shown_address(settings.engine)}.")
+    return 0

@@ -1,0 +1,187 @@
+"""ClickHouse's HTTP interface on loopback, in front of chDB: the client's own way to a server, without a server."""
+
+import base64
+import importlib
+import re
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import parse_qsl, urlsplit
+
+import chdb
+
+USER, PASSWORD = "cordwood", "open sesame"
+
+# What is said to the server, and is no setting of a query.
+_SAID = frozenset(
+    {
+        *("query", "database", "query_id", "session_id", "compress", "decompress", "default_format", "role"),
+        *("client_protocol_version", "wait_end_of_query", "send_progress_in_http_headers", "buffer_size"),
+        *(
+            "http_headers_progress_interval_ms",
+            "enable_http_compression",
+            "cancel_http_readonly_queries_on_client_close",
+        ),
+    }
+)
+# Between an INSERT and its block.
+_DATA = b"FORMAT Native\n"
+_CODE = re.compile(r"Code: (\d+)")
+
+
+@dataclass
+class Mood:
+    """How the server behaves: `seen` are the statements it was sent, each with its settings."""
+
+    seconds_late: float = 0.0
+    seen: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    folder: ClassVar[str]
+    mood: ClassVar[Mood]
+
+    def do_GET(self) -> None:
+        self._respond()
+
+    def do_POST(self) -> None:
+        self._respond()
+
+    def _respond(self) -> None:
+        body = _plain(self._body(), self.headers.get("Content-Encoding"))
+        if urlsplit(self.path).path == "/ping":
+            return self._send(200, b"Ok.\n")
+        if not self._may_enter():
+            return self._fail(
+                "Code: 516. DB::Exception: Authentication failed: password is incorrect. (AUTHENTICATION_FAILED)"
+            )
+        time.sleep(self.mood.seconds_late)
+        try:
+            return self._send(200, self._run(dict(parse_qsl(urlsplit(self.path).query, keep_blank_values=True)), body))
+        except Exception as problem:  # noqa: BLE001 - whatever chDB says goes over the wire
+            return self._fail(str(problem))
+
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        pieces = []
+        while size := int(self.rfile.readline().strip() or b"0", 16):
+            pieces.append(self.rfile.read(size))
+            self.rfile.readline()
+        self.rfile.readline()
+        return b"".join(pieces)
+
+    def _may_enter(self) -> bool:
+        expected = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+        return self.headers.get("Authorization") == f"Basic {expected}"
+
+    def _run(self, said: dict[str, str], body: bytes) -> bytes:
+        values = {name.removeprefix("param_"): value for name, value in said.items() if name.startswith("param_")}
+        settings = {name: value for name, value in said.items() if name not in _SAID and not name.startswith("param_")}
+        text, _, data = body.partition(_DATA)
+        sql = said.get("query") or text.decode()
+        self.mood.seen.append((sql, settings))
+        connection: Any = chdb.connect(self.folder)  # type: ignore[no-untyped-call]
+        try:
+            if "database" in said:
+                connection.query(f"USE {said['database']}")
+            for name, value in settings.items():
+                connection.query(f"SET {name} = '{value}'")
+            if data:
+                return _insert(connection, sql, data)
+            shape = "Native" if sql.endswith("FORMAT Native") else "TabSeparated"
+            return bytes(connection.query(sql, shape, params=values).bytes())
+        finally:
+            connection.close()
+
+    def _send(self, status: int, body: bytes, **headers: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("X-ClickHouse-Timezone", "UTC")
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _fail(self, text: str) -> None:
+        code = _CODE.search(text)
+        self._send(500, text.encode(), X_ClickHouse_Exception_Code=code[1] if code else "1001")
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's word
+        """Tests are quiet."""
+
+
+def _plain(body: bytes, encoding: str | None) -> bytes:
+    """The client packs what it inserts."""
+    if encoding == "lz4":
+        return bytes(importlib.import_module("lz4.frame").decompress(body))
+    return body
+
+
+def _insert(connection: Any, sql: str, body: bytes) -> bytes:
+    with tempfile.NamedTemporaryFile(suffix=".native") as file:
+        Path(file.name).write_bytes(body)
+        connection.query(f"{sql} FROM INFILE '{file.name}' FORMAT Native")
+    return b""
+
+
+class _Server(ThreadingHTTPServer):
+    """Knows its connections, which would else outlive it."""
+
+    daemon_threads = True
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.__dict__.setdefault("live", []).append(request)
+        super().process_request(request, client_address)
+
+    def hang_up(self) -> None:
+        for request in self.__dict__.get("live", []):
+            with suppress(OSError):
+                request.shutdown(socket.SHUT_RDWR)
+
+
+@dataclass
+class ClickHouseServer:
+    """Goes away and comes back on the same port."""
+
+    folder: str
+    database: str
+    port: int = 0
+    mood: Mood = field(default_factory=Mood)
+    _server: _Server | None = None
+
+    def come(self) -> None:
+        handler = type("Here", (Handler,), {"folder": self.folder, "mood": self.mood})
+        self._server = _Server(("127.0.0.1", self.port), handler)
+        self.port = self._server.server_port
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def go(self) -> None:
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server.hang_up()
+            self._server = None
+
+    def address(self, password: str = PASSWORD) -> str:
+        return f"clickhouse://{USER}:{password.replace(' ', '%20')}@127.0.0.1:{self.port}/{self.database}"
+
+
+@contextmanager
+def serving(chdb_address: str) -> Iterator[ClickHouseServer]:
+    """A server for the database of a chdb:// address."""
+    place = urlsplit(chdb_address)
+    server = ClickHouseServer(place.path, dict(parse_qsl(place.query))["database"])
+    server.come()
+    try:
+        yield server
+    finally:
+        server.go()

@@ -1,0 +1,162 @@
+"""The engine and a server over HTTP: entering, asking, inserting, stopping, and what becomes of it when it is away."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, Options
+from cordwood.engines.clickhouse.session import Session
+from cordwood.engines.clickhouse.tables import INSERTED
+from cordwood.engines.engine import AnswerLimits
+from cordwood.errors import Backlog, Cancelled, EngineUnreachable, OutOfTime, QueryValue
+from cordwood.model.event import Batch, Event
+from tests.clickhouse_server import ClickHouseServer, serving
+from tests.unit.engines.clickhouse.asking import EDGE, NOW_US, Pull, answered, event, question
+
+
+@pytest.fixture
+def server(address: str) -> Iterator[ClickHouseServer]:
+    with serving(address) as server:
+        yield server
+
+
+@pytest.fixture
+def remote(server: ClickHouseServer, tmp_path: Path) -> Iterator[ClickHouse]:
+    engine = ClickHouse(server.address(), Options(pending_folder=tmp_path / "pending"))
+    engine.prepare([EDGE])
+    yield engine
+    engine.close()
+
+
+def batch(*ids: str) -> list[Batch]:
+    return [Batch("edge.logs", [event(one) for one in ids], NOW_US)]
+
+
+def stored(engine: ClickHouse) -> list[object]:
+    return [row[0] for row in answered(engine, "SELECT id FROM `edge.logs` ORDER BY id")]
+
+
+def test_events_go_and_come_by_http(remote: ClickHouse) -> None:
+    (told,) = remote.append(batch("1", "2", "1"))
+    assert (told.accepted, told.duplicates) == (2, 1)
+    assert stored(remote) == ["1", "2"]
+
+
+def test_values_are_bound_by_http(remote: ClickHouse) -> None:
+    text = "it's \\ \n {x} `&=%"
+    assert answered(remote, "SELECT {a:String}, {b:Nullable(Int64)}", a=text, b=None) == [(text, None)]
+
+
+def test_limits_reach_the_server_as_settings(remote: ClickHouse) -> None:
+    sql = "SELECT getSetting('readonly'), getSetting('max_execution_time'), getSetting('max_result_rows')"
+    assert answered(remote, sql) == [(2, 10, 1001)]
+
+
+def test_a_wrong_password_is_the_operators(server: ClickHouseServer) -> None:
+    with pytest.raises(EngineUnreachable, match="does not let us in") as fault:
+        ClickHouse(server.address("wrong"), Options()).prepare([EDGE])
+    assert fault.value.retry_after
+    assert "wrong" not in fault.value.message
+
+
+def test_a_query_is_stopped_by_its_mark(remote: ClickHouse) -> None:
+    pull = Pull()
+    timer = threading.Timer(0.4, lambda: pull.stop())  # noqa: PLW0108 - set only when the query begins
+    timer.start()
+    endless = question("SELECT count() FROM system.numbers WHERE sipHash64(number) = 1")
+    with pytest.raises(Cancelled):
+        list(remote.answer(endless, AnswerLimits(max_rows=10, seconds=20), pull).batches)
+    timer.join()
+
+
+def test_a_value_that_does_not_fit_is_the_authors_by_http_too(remote: ClickHouse) -> None:
+    with pytest.raises(QueryValue, match="no such thing"):
+        answered(remote, "SELECT throwIf(number = 1, 'cordwood: no such thing') FROM numbers(3)")
+    assert answered(remote, "SELECT 7") == [(7,)]
+
+
+def test_a_server_that_is_away_is_said_to_be_with_when_to_come_again(
+    remote: ClickHouse, server: ClickHouseServer
+) -> None:
+    server.go()
+    with pytest.raises(EngineUnreachable) as fault:
+        answered(remote, "SELECT 1")
+    assert fault.value.retry_after
+    server.come()
+    assert answered(remote, "SELECT 1") == [(1,)]
+
+
+def test_a_server_that_is_too_slow_is_out_of_time(server: ClickHouseServer) -> None:
+    session = Session(server.address(), patience_seconds=1)
+    assert session.rows("SELECT 1") == [(1,)]
+    server.mood.seconds_late = 2.5
+    with pytest.raises(OutOfTime):
+        session.rows("SELECT 1")
+    server.mood.seconds_late = 0
+    session.close()
+
+
+def test_events_wait_on_disk_while_the_server_is_away_and_are_stored_once_when_it_is_back(
+    remote: ClickHouse, server: ClickHouseServer
+) -> None:
+    remote.append(batch("1"))
+    server.go()
+    assert [told.accepted for told in remote.append(batch("1", "2"))] == [2]
+    assert [told.accepted for told in remote.append(batch("3"))] == [1]
+    server.come()
+    assert [told.accepted for told in remote.append(batch("3", "4"))] == [1]
+    assert stored(remote) == ["1", "2", "3", "4"]
+
+
+def test_what_waits_on_disk_outlives_the_process(server: ClickHouseServer, tmp_path: Path) -> None:
+    options = Options(pending_folder=tmp_path / "pending")
+    first = ClickHouse(server.address(), options)
+    first.prepare([EDGE])
+    server.go()
+    first.append(batch("1"))
+    first.close()
+    server.come()
+    second = ClickHouse(server.address(), options)
+    second.prepare([EDGE])
+    assert stored(second) == ["1"]
+    second.close()
+
+
+def test_no_more_waits_on_disk_than_is_allowed(server: ClickHouseServer, tmp_path: Path) -> None:
+    engine = ClickHouse(server.address(), Options(pending_folder=tmp_path / "pending", pending_bytes=300))
+    engine.prepare([EDGE])
+    server.go()
+    engine.append(batch("1"))
+    with pytest.raises(Backlog) as fault:
+        engine.append([Batch("edge.logs", [Event("2", NOW_US, "x" * 500)], NOW_US)])
+    assert fault.value.retry_after
+    engine.close()
+
+
+def test_without_a_folder_nothing_is_taken_while_the_server_is_away(server: ClickHouseServer) -> None:
+    engine = ClickHouse(server.address(), Options())
+    engine.prepare([EDGE])
+    server.go()
+    with pytest.raises(EngineUnreachable):
+        engine.append(batch("1"))
+    engine.close()
+
+
+def test_an_insert_carries_a_token_of_its_events(remote: ClickHouse, server: ClickHouseServer) -> None:
+    remote.append(batch("1"))
+    remote.append(batch("2"))
+    tokens = [settings["insert_deduplication_token"] for sql, settings in server.mood.seen if sql.startswith("INSERT")]
+    assert len(set(tokens)) == 2
+
+
+def test_a_block_that_is_sent_twice_is_stored_once(remote: ClickHouse, server: ClickHouseServer) -> None:
+    """As when the answer to an insert is lost, and it is sent again before its rows can be seen."""
+    session = Session(server.address())
+    columns: dict[str, list[object]] = {"id": ["1"], "timestamp": [NOW_US], "ingested_at": [NOW_US]}
+    kinds = [INSERTED[name] for name in columns]
+    for _ in range(2):
+        session.insert("`edge.logs`", columns, kinds, {"insert_deduplication_token": "t", "insert_deduplicate": 1})
+    session.close()
+    assert stored(remote) == ["1"]

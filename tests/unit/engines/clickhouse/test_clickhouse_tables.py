@@ -1,0 +1,81 @@
+"""The DDL: what stands in it, and that the engine reads it; what `cordwood engine prepare` does with it."""
+
+import uuid
+from pathlib import Path
+
+import pytest
+
+from cordwood.cli.commands import run
+from cordwood.engines.clickhouse.session import Session
+from cordwood.engines.clickhouse.tables import Tables, quoted
+from cordwood.model.stream import Stream
+
+STREAMS = [
+    Stream("edge.logs", uuid.UUID(int=1), retention_seconds=86400.0),
+    Stream("odd `name\\ of '", uuid.UUID(int=2)),
+]
+
+
+@pytest.mark.parametrize("cluster", ["", "logs", "two words"])
+def test_every_statement_is_one_that_the_engine_reads(address: str, cluster: str) -> None:
+    """EXPLAIN AST reads a statement and runs nothing: there is no cluster here."""
+    session = Session(address)
+    for statement in Tables(cluster).create_all(STREAMS):
+        session.command(f"EXPLAIN AST {statement}")
+    session.close()
+
+
+def test_a_cluster_has_replicated_tables_and_one_over_all_shards() -> None:
+    made = "\n".join(Tables("logs").create_all(STREAMS[:1]))
+    assert "CREATE TABLE IF NOT EXISTS `edge.logs local` ON CLUSTER `logs`" in made
+    assert "ReplicatedMergeTree('/clickhouse/tables/{shard}/{database}/edge.logs', '{replica}')" in made
+    assert "CREATE TABLE IF NOT EXISTS `edge.logs` ON CLUSTER `logs` AS `edge.logs local`" in made
+    assert "Distributed(`logs`, currentDatabase(), `edge.logs local`, cityHash64(id))" in made
+    assert "TTL timestamp + toIntervalSecond(86400)" in made
+
+
+def test_one_server_has_one_table_a_stream() -> None:
+    made = "\n".join(Tables().create_all(STREAMS[:1]))
+    assert "CLUSTER" not in made
+    assert "Distributed" not in made
+    assert "PARTITION BY toYYYYMMDD(timestamp)\nORDER BY (project, timestamp)" in made
+
+
+def test_what_is_prepared_may_be_prepared_again(address: str) -> None:
+    session = Session(address)
+    for statement in [*Tables().create_all(STREAMS), *Tables().create_all(STREAMS)]:
+        session.command(statement)
+    names = {row[0] for row in session.rows("SELECT name FROM system.tables WHERE database = currentDatabase()")}
+    assert {stream.name for stream in STREAMS} <= names
+    assert session.rows(f"SELECT count() FROM {quoted(STREAMS[1].name)}") == [(0,)]
+    session.close()
+
+
+def test_a_dry_run_prints_the_statements_and_asks_nobody(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CORDWOOD_CLICKHOUSE_CLUSTER", "logs")
+    assert run(["engine", "prepare", "--engine", "clickhouse://nowhere.invalid/logs", "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("ENGINE = ReplicatedMergeTree") == printed.count("ENGINE = Distributed") - 1
+    assert "`cloudflare.logs.prod local` ON CLUSTER `logs`" in printed
+
+
+def test_prepare_makes_the_tables_of_all_streams(
+    address: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["engine", "prepare", "--engine", address]) == 0
+    assert "streams are prepared" in capsys.readouterr().out
+    session = Session(address)
+    assert session.rows("SELECT count() FROM `cloudflare.logs.prod`") == [(0,)]
+    session.close()
+
+
+def test_an_engine_that_makes_its_own_tables_needs_no_preparing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["engine", "prepare"]) == 1
+    assert "needs no preparing" in capsys.readouterr().err
