@@ -1,6 +1,7 @@
 """Neighbouring events of a stream that go into a table together."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import duckdb
@@ -9,6 +10,8 @@ import msgspec
 from cordwood.engines.duckdb.journal import Record
 from cordwood.model.event import Event, written_paths
 from cordwood.model.shape import Path
+
+_PIECE = 4096
 
 _encode = msgspec.json.Encoder().encode
 
@@ -62,6 +65,13 @@ class Chunk:
                 self.events[place] = msgspec.structs.replace(
                     event, metadata=_as_text(event.metadata), extras=_encode({"unreadable": event.extras}).decode()
                 )
+
+
+def text_bytes(events: Sequence[Event]) -> int:
+    """About what the events take in memory."""
+    return sum(
+        300 + len(event.event_message or "") + len(event.metadata or "") + len(event.extras or "") for event in events
+    )
 
 
 def is_about_a_value(problem: duckdb.Error) -> bool:

@@ -1,5 +1,6 @@
 """Seals in the background: whole row groups at once, the rest when it has waited long enough."""
 
+import ctypes
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -26,6 +27,7 @@ class Sealer:
     def __init__(
         self, session: Session, stores: Callable[[], Collection[StreamStore]], after: Callable[[], None], tell: Tell
     ) -> None:
+        self.max_held_bytes = 0
         self._session = session
         self._stores = stores
         self._after = after
@@ -60,8 +62,10 @@ class Sealer:
         cursor.close()
 
     def _seal_one(self, cursor: duckdb.DuckDBPyConnection) -> bool:
-        for store in self._stores():
-            chunk = store.take_chunk(whole_groups_only=not self._is_due(store))
+        stores = sorted(self._stores(), key=lambda store: store.held_bytes, reverse=True)
+        is_tight = sum(store.held_bytes for store in stores) > self.max_held_bytes // 2
+        for store in stores:
+            chunk = store.take_chunk(whole_groups_only=not (is_tight or self._is_due(store)))
             if chunk is not None:
                 return self._seal(store, chunk, cursor)
         return False
@@ -76,6 +80,7 @@ class Sealer:
             store.give_back(chunk)
             return False
         self._after()
+        _let_go_of_memory()
         return True
 
     def _is_due(self, store: StreamStore) -> bool:
@@ -84,3 +89,20 @@ class Sealer:
             return False
         quiet = time.monotonic() - self._last_append > _QUIET_SECONDS
         return (quiet and store.waiting_rows >= _QUIET_ROWS) or time.time() - oldest_us / 1e6 > _WAIT_SECONDS
+
+
+def _trimmer() -> Callable[[int], object] | None:
+    """The C library's way to give freed memory back to the machine, where it has one."""
+    try:
+        trim: Callable[[int], object] = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError):
+        return None
+    return trim
+
+
+_trim = _trimmer()
+
+
+def _let_go_of_memory() -> None:
+    if _trim is not None:
+        _trim(0)

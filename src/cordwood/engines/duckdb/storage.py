@@ -12,7 +12,7 @@ from cordwood.engines.duckdb.faults import duckdb_faults
 from cordwood.engines.duckdb.journal import Journal, Record
 from cordwood.engines.duckdb.recent import WINDOW_EVENTS, WINDOW_US, Recall, RecentIds
 from cordwood.engines.duckdb.sealer import Sealer, Tell
-from cordwood.engines.duckdb.session import ROW_GROUP_ROWS, Session
+from cordwood.engines.duckdb.session import Session
 from cordwood.engines.duckdb.stream_store import StreamStore
 from cordwood.engines.engine import Appended, StreamFacts
 from cordwood.errors import Backlog, BadStreamFile, UnknownStream
@@ -20,8 +20,8 @@ from cordwood.model.event import Batch, Event
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
 
-# More waiting events than this and appends wait for the sealer: they are held in memory, as text.
-_MAX_WAITING_ROWS = 4 * ROW_GROUP_ROWS
+# More bytes of events than this and appends wait for the sealer: until they are sealed, events are held as text.
+_MAX_HELD_BYTES = 96 * 1024 * 1024
 _PATIENCE_SECONDS = 20.0
 
 
@@ -46,6 +46,7 @@ class Storage:
 
     def start(self, workers: int) -> None:
         """Seal in the background from now on."""
+        self._sealer.max_held_bytes = _MAX_HELD_BYTES
         self._sealer.start(workers)
 
     def prepare(self, streams: Iterable[Stream]) -> None:
@@ -146,7 +147,7 @@ class Storage:
                 raise Backlog("More events arrive than can be stored.", retry_after=5)
 
     def _has_room(self) -> bool:
-        return sum(store.waiting_rows for store in self._stores.values()) < _MAX_WAITING_ROWS
+        return sum(store.held_bytes for store in self._stores.values()) < _MAX_HELD_BYTES
 
     def _screened(self, batches: Sequence[Batch]) -> list[tuple[Record, int]]:
         """The records to store and how many events of each batch were stored before, in an earlier batch too."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import duckdb
 
-from cordwood.engines.duckdb.chunk import Chunk, is_about_a_value
+from cordwood.engines.duckdb.chunk import Chunk, is_about_a_value, text_bytes
 from cordwood.engines.duckdb.journal import Record
 from cordwood.engines.duckdb.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.tables import StreamTables
@@ -29,6 +29,8 @@ class StreamStore:
         self.tables = StreamTables(stream.name)
         self.shape = Shape()
         self.tail = 0
+        # About what the texts of events that are not yet sealed take.
+        self.held_bytes = 0
         self.turn = threading.Condition(threading.RLock())
         self._waiting: deque[Record] = deque()
         self._in_flight: list[Chunk] = []
@@ -90,6 +92,7 @@ class StreamStore:
         with self.turn:
             self._count(record.events)
             self._waiting.append(record)
+            self.held_bytes += text_bytes(record.events)
             self.tail = record.end
             self.learn(dict(record.learnt))
 
@@ -139,7 +142,7 @@ class StreamStore:
     # Sealing
 
     def take_chunk(self, *, whole_groups_only: bool) -> Chunk | None:
-        """The oldest waiting events, at most a row group; none when there are too few."""
+        """The oldest waiting events, at most a row group; with `whole_groups_only` none when there are fewer."""
         with self.turn:
             if not self._waiting or (whole_groups_only and self.waiting_rows < ROW_GROUP_ROWS):
                 return None
@@ -222,6 +225,7 @@ class StreamStore:
 
     def _forget(self, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
         self._in_flight.remove(chunk)
+        self.held_bytes -= text_bytes(chunk.events)
         if self.has_hot and self._hot_first < chunk.end and chunk.first < self._hot_end:
             cursor.execute(self.tables.create_view(with_hot=False))
             cursor.execute(self.tables.create_empty_hot())
