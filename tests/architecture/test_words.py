@@ -29,7 +29,7 @@ def test_no_class_is_named_after_a_pattern(module: Module) -> None:
 def test_every_module_begins_with_a_sentence(module: Module) -> None:
     docstring = ast.get_docstring(module.tree)
     assert docstring
-    assert docstring.splitlines()[0].rstrip()[-1] in ".:!?"
+    assert docstring.split("\n\n")[0].rstrip()[-1] in ".:!?"
 
 
 @EVERY_MODULE

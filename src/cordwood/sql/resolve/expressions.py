@@ -7,10 +7,10 @@ from sqlglot import exp
 
 from cordwood.model.shape import ValueKind
 from cordwood.sql.nodes import event_elements, is_event_path
-from cordwood.sql.parameters import moment, slot
 from cordwood.sql.records import elements
 from cordwood.sql.resolve import names as of_names
 from cordwood.sql.resolve.constants import scalar
+from cordwood.sql.resolve.parameters import moment, slot
 from cordwood.sql.resolve.work import Names, Work
 from cordwood.sql.scope import Field, Nature, Relation, Scope, nature_of
 

@@ -7,7 +7,7 @@ from sqlglot import exp
 from cordwood.errors import QueryRefused
 from cordwood.model.datatype import Kind
 from cordwood.sql.nodes import typed
-from cordwood.sql.parameters import SLOT_TYPES
+from cordwood.sql.resolve.parameters import SLOT_TYPES
 from cordwood.sql.resolve.work import Cte, Names, Output, Work
 from cordwood.sql.scope import Field, Nature, Origin, Relation, Scope
 
