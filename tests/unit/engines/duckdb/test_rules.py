@@ -1,0 +1,94 @@
+"""BigQuery's meaning in DuckDB's words: what the texts look like, and that the engine agrees. Answers are in spec/sql."""
+
+from collections.abc import Iterator
+
+import duckdb
+import pytest
+
+from cordwood.engines.duckdb.rules.regexes import groups_in
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.errors import QueryUnsupported, QueryValue
+from cordwood.sql.compile import compile_alone
+
+
+def compiled(sql: str) -> str:
+    return compile_alone(sql, DuckDBTarget()).sql
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    opened = duckdb.connect(config={"threads": 1})
+    opened.execute("SET TimeZone='UTC'")
+    yield opened
+    opened.close()
+
+
+def answer(connection: duckdb.DuckDBPyConnection, expression: str) -> object:
+    (row,) = connection.execute(compiled(f"select {expression}")).fetchall()
+    return row[0]
+
+
+def test_cutting_a_timestamp_goes_by_its_wall_clock() -> None:
+    made = compiled("select timestamp_trunc(x, hour) as h from unnest([timestamp '2024-01-01 00:00:00+00']) as x")
+    assert 'make_timestamptz(epoch_us(date_trunc(\'hour\', make_timestamp(epoch_us("x"."x")))))' in made
+
+
+def test_a_column_is_not_worked_out_apart_though_it_is_said_twice() -> None:
+    assert "list_transform" not in compiled("select 1 / x as y from unnest([1]) as x")
+
+
+def test_what_costs_is_worked_out_once() -> None:
+    made = compiled("select 1 / length(regexp_replace(x, 'a', 'b')) as y from unnest(['a']) as x")
+    assert made.count("regexp_replace") == 1
+
+
+def test_a_constant_divisor_is_not_asked_whether_it_is_zero() -> None:
+    assert "CASE" not in compiled("select x / 2 as y from unnest([1]) as x")
+
+
+def test_one_quantile_of_many_is_asked_for_alone() -> None:
+    made = compiled("select approx_quantiles(x, 100)[offset(95)] as p from unnest([1, 2]) as x")
+    assert 'quantile_disc("x"."x", 0.95)' in made
+
+
+def test_an_approximate_format_is_not_run() -> None:
+    with pytest.raises(QueryUnsupported, match=r"format that is no literal"):
+        compiled("select format_date(f, date '2024-01-01') as d from (select '%Y' as f)")
+
+
+def test_more_than_one_capturing_group_is_an_error_with_its_place() -> None:
+    with pytest.raises(QueryValue, match="more than 1 capturing group") as caught:
+        compiled("select regexp_extract('ab', '(a)(b)') as x")
+    assert caught.value.span is not None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "count"),
+    [("a", 0), ("(a)", 1), ("(?:a)", 0), (r"\(a\)", 0), ("[(]", 0), ("[]()]", 0), ("[^](]", 0), ("(?P<n>a)(b)", 2)],
+)
+def test_groups_are_counted_as_re2_does(pattern: str, count: int) -> None:
+    assert groups_in(pattern) == count
+
+
+def test_what_fails_says_so_in_our_words(connection: duckdb.DuckDBPyConnection) -> None:
+    for expression, message in [
+        ("1 / x from unnest([0]) as x", "division by zero"),
+        ("cast(x as int64) from unnest(['a']) as x", "Bad int64 value"),
+        ("[1][offset(x)] from unnest([5]) as x", "Array index is out of bounds"),
+        ("substr('abc', 1, x) from unnest([-1]) as x", "cannot be negative"),
+        ("repeat('x', x) from unnest([3000000000]) as x", "too large"),
+        ("parse_date('%Y', x) from unnest(['z']) as x", "Failed to parse input string"),
+    ]:
+        with pytest.raises(duckdb.Error, match=f"cordwood: .*{message}"):
+            answer(connection, expression)
+
+
+def test_wide_texts_of_fields_are_refused_before_they_are_made() -> None:
+    with pytest.raises(QueryUnsupported, match="So wide a field"):
+        compiled("select format('%1000000000d', 1) as x")
+
+
+def test_text_of_the_author_stays_text(connection: duckdb.DuckDBPyConnection) -> None:
+    assert answer(connection, "format('{0} @a %s {1}', 'x{2}')") == "{0} @a x{2} {1}"
+    assert answer(connection, "format_date('{0} %Y @b', date '2024-01-01')") == "{0} 2024 @b"
+    assert answer(connection, "json_value('{\"a{0}\": 1}', '$.a{0}')") == "1"
