@@ -8,9 +8,11 @@ from pathlib import Path
 from types import ModuleType
 
 from cordwood.access import Access, FixedKey
+from cordwood.app.checking import check
 from cordwood.app.first_keys import MadeKeys, first_keys, fixed_keys
 from cordwood.app.redaction import checked_rules, redaction_key, redaction_rules
 from cordwood.app.signed_keys import signed_keys
+from cordwood.app.targets import target_of
 from cordwood.app.upkeep import now_us
 from cordwood.cache.memory import MemoryCache
 from cordwood.catalog.contents import Contents, Sources
@@ -22,14 +24,12 @@ from cordwood.engines.engine import Engine
 from cordwood.errors import BadSetting
 from cordwood.folder import DataFolder
 from cordwood.ingest.accept import Intake
-from cordwood.model.endpoint import Endpoint
-from cordwood.model.stream import Stream
 from cordwood.observe.observation import Noted
 from cordwood.observe.observer import Observer
 from cordwood.serve.answer import Answers, Parts
 from cordwood.serve.limits import ServeLimits
 from cordwood.settings.settings import Limits, Settings
-from cordwood.sql.compile import read_endpoint
+from cordwood.sql.target import Target
 from cordwood.web.options import WebOptions
 from cordwood.web.standing import Rooms
 
@@ -52,7 +52,7 @@ class House:
 
     def reload(self) -> Contents:
         """Read the files again, all of them before anything changes; a fault leaves everything as it was."""
-        contents = checked_contents(sources_of(self.settings))
+        contents = checked_contents(sources_of(self.settings), self.engine.target)
         signed = signed_keys(self.settings.keys)
         self.engine.prepare(contents.streams)
         self.catalog.replace(contents)
@@ -72,7 +72,7 @@ class House:
 
 def build(settings: Settings, folder: DataFolder, observer: Observer, local_keys: Sequence[FixedKey] = ()) -> House:
     """Open everything that the settings ask for, in a folder that is owned."""
-    contents = checked_contents(sources_of(settings))
+    contents = checked_contents(sources_of(settings), target_of(engine_name(settings)))
     catalog = FileCatalog(contents)
     given, signed = fixed_keys(settings.keys), signed_keys(settings.keys)
     keys = SQLiteKeys(folder.keys_file)
@@ -91,14 +91,10 @@ def build(settings: Settings, folder: DataFolder, observer: Observer, local_keys
     return House(rooms, catalog, engine, keys, settings)
 
 
-def check(endpoint: Endpoint, streams: Sequence[Stream]) -> None:
-    """Compile an endpoint as far as it can be without its events."""
-    read_endpoint(endpoint, [stream.name for stream in streams])
-
-
-def checked_contents(sources: Sources) -> Contents:
-    """Everything the files state, compiled; BrokenFiles otherwise."""
-    return read_contents(sources, check)
+def checked_contents(sources: Sources, target: Target | None = None) -> Contents:
+    """Everything the files state, compiled for an engine; BrokenFiles otherwise."""
+    meant = target or DuckDBTarget()
+    return read_contents(sources, lambda endpoint, streams: check(endpoint, streams, meant))
 
 
 def sources_of(settings: Settings) -> Sources:
@@ -133,6 +129,11 @@ def _engine(settings: Settings, folder: DataFolder, observer: Observer) -> Engin
         redaction=redaction_rules(settings),
         redaction_key=redaction_key(settings, folder),
     )
+
+
+def engine_name(settings: Settings) -> str:
+    """The name of the dialect that the engine speaks."""
+    return "clickhouse" if is_clickhouse(settings) else settings.engine
 
 
 def is_clickhouse(settings: Settings) -> bool:

@@ -1,0 +1,33 @@
+"""Compiles an endpoint as far as it can be before its first event: what fails would fail every call."""
+
+from collections.abc import Sequence
+
+from cordwood.errors import QueryFault, Span
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.stream import Stream
+from cordwood.sql.compile import compile_sandbox, compile_saved, read_endpoint
+from cordwood.sql.program import Program, in_file, with_places
+from cordwood.sql.target import Target
+
+
+def check(endpoint: Endpoint, streams: Sequence[Stream], target: Target) -> None:
+    """BadEndpointFile with the place in the file for what cannot be read, resolved, or said in the engine's words."""
+    program = with_places(read_endpoint(endpoint, [stream.name for stream in streams]))
+    try:
+        compile_saved(program, target, {})
+        for name in program.names if endpoint.sandbox else ():
+            _check_sub_query(program, name, target)
+    except QueryFault as fault:
+        raise in_file(fault, endpoint) from fault
+
+
+def _check_sub_query(program: Program, name: str, target: Target) -> None:
+    """A sub-query is compiled for whoever reads it; that its own query does not read it excuses nothing."""
+    try:
+        compile_sandbox(program, f"select * from `{name}`", target, {})  # noqa: S608 - its own name
+    except QueryFault as fault:
+        cte = program.sub_queries[name.lower()]
+        place = Span(cte.meta.get("line", 1), cte.meta.get("col", 1))
+        raise type(fault)(
+            f"The sub-query {name}: {fault.message}", hint=fault.hint, span=fault.span or place
+        ) from fault

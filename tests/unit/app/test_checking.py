@@ -1,0 +1,50 @@
+"""What would fail every call fails when files are read, with its place in the file."""
+
+from importlib import resources
+
+import pytest
+
+from cordwood.app.checking import check
+from cordwood.app.targets import TARGETS
+from cordwood.catalog.endpoint_file import read_endpoint_file
+from cordwood.catalog.stream_file import read_stream_file
+from cordwood.errors import BadEndpointFile
+
+SHIPPED = resources.files("cordwood") / "endpoints"
+STREAMS = read_stream_file("streams.toml", (SHIPPED / "streams.toml").read_text())
+
+
+def checked(text: str, engine: str = "duckdb") -> None:
+    check(read_endpoint_file("my.sql", text), STREAMS, TARGETS[engine]())
+
+
+@pytest.mark.parametrize("engine", TARGETS)
+@pytest.mark.parametrize("name", ["logs.all.sql", "usage.api-counts.sql"])
+def test_what_ships_can_be_served_by_every_engine(name: str, engine: str) -> None:
+    checked((SHIPPED / name).read_text(), engine)
+
+
+@pytest.mark.parametrize(
+    ("sql", "place", "said"),
+    [
+        ("selct 1", "3:1", ""),
+        ("select @x as x", "3:8", "x"),
+        ("select *\nfrom `no.stream`", "4:6", "no.stream"),
+        ("select nosuch(1) as x", "3:8", "NOSUCH"),
+        ("select 1; select 2", "3:", ""),
+        ("delete from `postgres.logs` where true", "3:1", ""),
+        ("select json_value(t.metadata, t.event_message) as x\nfrom `postgres.logs` as t", "3:8", "JSON path"),
+    ],
+)
+def test_a_query_that_could_never_be_answered_is_told_with_its_place(sql: str, place: str, said: str) -> None:
+    with pytest.raises(BadEndpointFile) as caught:
+        checked(f'/*\nname = "a" */\n{sql}')
+    assert said in caught.value.message
+    assert str(caught.value.span).startswith(f"my.sql:{place}")
+
+
+def test_a_sub_query_that_its_own_query_does_not_read_is_compiled_all_the_same() -> None:
+    text = '/* name = "a"\nsandbox = true */\nwith a as (select 1 as x),\n  b as (select json_value("{}", concat("$.", "a")) as y)\nselect * from a'
+    with pytest.raises(BadEndpointFile, match="The sub-query b: ") as caught:
+        checked(text)
+    assert str(caught.value.span).startswith("my.sql:4:")
