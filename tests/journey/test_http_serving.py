@@ -305,7 +305,7 @@ def test_a_query_that_would_run_for_ages_is_stopped_at_its_limit_and_the_cpu_is_
     assert cpu_seconds(service) - before < 0.25
 
 
-def test_50_endless_queries_do_not_stop_others_from_answering(service: Service) -> None:
+def test_50_endless_queries_do_not_stop_others_from_answering_nor_events_from_coming(service: Service) -> None:
     def endless(number: int) -> None:
         text = f"select {number} as n, count(*) as c from numbers a cross join numbers b cross join numbers c"
         service.query("endless", sql=text)
@@ -319,6 +319,7 @@ def test_50_endless_queries_do_not_stop_others_from_answering(service: Service) 
         began = time.monotonic()
         end = f"2026-02-01T00:00:{number:02}Z"
         assert service.query("logs.all", project="default", iso_timestamp_end=end).status_code == 200
+        assert service.send("postgres.logs", {"event_message": "under load"}).status_code == 200
         slowest = max(slowest, time.monotonic() - began)
     for thread in threads:
         thread.join()

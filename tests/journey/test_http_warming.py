@@ -1,0 +1,75 @@
+"""Kept answers in a real process, by the real clock: made again while they are wanted, and when their file changes."""
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.journey.conftest import Service, Start
+
+ENDPOINT = """/*
+name = "{name}"
+cache = "{cache}"
+{warm}
+*/
+with logs as (select t.id from `postgres.logs` as t) select count(*) as {column} from logs
+"""
+
+
+def write(folder: Path, name: str, column: str = "events", cache: str = "4s", warm: str = 'warm = "1s"') -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.sql").write_text(ENDPOINT.format(name=name, column=column, cache=cache, warm=warm))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write(tmp_path / "endpoints", "warmed")
+    write(tmp_path / "endpoints", "other", cache="900s", warm="")
+    return tmp_path / "endpoints"
+
+
+def runs(service: Service, endpoint: str) -> int:
+    line = f'cordwood_engine_queries_total{{endpoint="{endpoint}",engine="duckdb",outcome="ok"}} '
+    told = service.client.get("/metrics").text.splitlines()
+    return next((int(one.rpartition(" ")[2]) for one in told if one.startswith(line)), 0)
+
+
+def until(condition: Callable[[], bool], seconds: float = 15) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_what_is_asked_for_stays_young_and_what_is_not_is_let_go(start: Start, folder: Path) -> None:
+    service = start("--endpoints", str(folder))
+    assert service.query("warmed").headers["cache-status"] == "cordwood; fwd=miss; stored"
+    service.send("postgres.logs", {"id": "one", "event_message": "x"})
+    until(lambda: runs(service, "warmed") >= 3)
+    young = service.query("warmed")
+    assert young.headers["cache-status"].startswith("cordwood; hit")
+    assert young.json() == {"result": [{"events": 1}]}
+    assert int(young.headers["age"]) <= 2
+    time.sleep(5.5)
+    rested = runs(service, "warmed")
+    time.sleep(2.5)
+    assert runs(service, "warmed") == rested
+
+
+def test_a_changed_file_makes_its_answers_anew_and_no_others(start: Start, folder: Path) -> None:
+    service = start("--endpoints", str(folder))
+    before = {name: service.query(name).headers["cordwood-revision"] for name in ("warmed", "other")}
+    write(folder, "warmed", column="counted")
+    service.process.send_signal(signal.SIGHUP)
+    until(lambda: service.query("warmed").headers["cordwood-revision"] != before["warmed"])
+    assert service.query("warmed").json() == {"result": [{"counted": 0}]}
+    assert service.query("other").headers["cache-status"].startswith("cordwood; hit")
+    assert runs(service, "other") == 1
+
+
+def test_a_service_told_to_stop_finishes_what_is_under_way(start: Start, folder: Path) -> None:
+    service = start("--endpoints", str(folder))
+    service.query("warmed")
+    assert service.stop() == 0
