@@ -1,5 +1,7 @@
 """The approximate aggregates and the percentiles: exact here, which they are allowed to be."""
 
+from typing import Final
+
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.aggregates import argument_of
@@ -17,6 +19,9 @@ def _distinct_count(node: exp.Expr) -> exp.Expr:
     return fragment("count(DISTINCT {0})", read_as(value, Kind.STRING) if kind_of(value) is Kind.VARIANT else value)
 
 
+_MOST_QUANTILES: Final = 10_000
+
+
 def _quantiles(node: exp.Expr) -> exp.Expr:
     argument, parts = argument_of(node), _number_of_parts(node)
     if isinstance(parts, (exp.IgnoreNulls, exp.RespectNulls)):
@@ -24,6 +29,8 @@ def _quantiles(node: exp.Expr) -> exp.Expr:
     count = constant_int(parts)
     if count is None:
         unsupported(node, "APPROX_QUANTILES with a number of quantiles that is no literal")
+    if count > _MOST_QUANTILES:
+        unsupported(node, f"APPROX_QUANTILES of more than {_MOST_QUANTILES} parts")
     value = _number(argument.value)
     if argument.ignore_nulls is False:
         return _quantiles_with_nulls(value, count, distinct=argument.distinct)

@@ -143,19 +143,33 @@ _JOINED: Final = (
 )
 
 
+# The engine makes an array in one go, held to no limit of its own; BigQuery has one of this order.
+MOST_ELEMENTS: Final = 1_048_576
+
+
 def _series(node: exp.Expr) -> exp.Expr:
     start, end, step = node.args["start"], node.args["end"], node.args.get("step") or exp.Literal.number(1)
     datatype = datatype_of(node)
     kind = (datatype.element if datatype else None) or INT64
     bad = fail(node, "Sequence step cannot be 0.")
     guard = f"CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL THEN NULL WHEN @c = 0 THEN {bad}"
+    huge = fail(node, "GENERATE_ARRAY of too many elements")
+    # Inside the call: the engine works out calls on constants even in branches that are not taken.
+    last = f"(CASE WHEN abs(@b::HUGEINT - @a) // abs(@c) > {MOST_ELEMENTS} THEN {huge} ELSE @b END)"
     if kind == INT64:
-        whole = "generate_series(@a::BIGINT, @b::BIGINT, @c::BIGINT)"
-        return once(whole if constant_int(step) else f"{guard} ELSE {whole} END", start, end, step)
-    count = "CAST(floor((@b - @a) / @c + 1e-9) AS BIGINT)"
+        if _is_short(start, end, step):
+            return once("generate_series(@a::BIGINT, @b::BIGINT, @c::BIGINT)", start, end, step)
+        whole = f"generate_series(@a::BIGINT, {last}::BIGINT, @c::BIGINT)"
+        return once(f"{guard} ELSE {whole} END", start, end, step)
+    count = f"CAST(CASE WHEN abs((@b - @a) / @c) > {MOST_ELEMENTS} THEN {huge} ELSE floor((@b - @a) / @c + 1e-9) END AS BIGINT)"
     items = f"list_transform(range(0, {count} + 1), lambda _i: @a + _i * @c)"
     body = f"{guard} WHEN (@c > 0 AND @a > @b) OR (@c < 0 AND @a < @b) THEN [] ELSE {items} END"
     return once(body, *(read_as(part, kind.kind) for part in (start, end, step)))
+
+
+def _is_short(start: exp.Expr, end: exp.Expr, step: exp.Expr) -> bool:
+    first, last, by = (constant_int(part) for part in (start, end, step))
+    return first is not None and last is not None and bool(by) and abs(last - first) // abs(by or 1) <= MOST_ELEMENTS
 
 
 def _is_distinct(node: exp.Expr) -> exp.Expr:

@@ -74,12 +74,18 @@ def _normalize(node: exp.Expr) -> exp.Expr:
     return fragment("nfc_normalize(lower({0}))" if node.args.get("is_casefold") else "nfc_normalize({0})", value)
 
 
+_MOST_COMPARED: Final = 4_000_000
+
+
 def _distance(node: exp.Expr) -> exp.Expr:
     value, other = as_text(node.this), as_text(node.expression)
     limit = node.args.get("max_dist")
+    # It takes as long as both texts multiplied, and cannot be stopped.
+    long = fail(node, "EDIT_DISTANCE of texts that are too long")
+    distance = f"levenshtein(CASE WHEN strlen(@a) * strlen(@b) > {_MOST_COMPARED} THEN {long} ELSE @a END, @b)"
     if limit is not None:
-        return fragment("least(levenshtein({0}, {1}), {2})", value, other, limit)
-    return fragment("levenshtein({0}, {1})", value, other)
+        return once(f"least({distance}, @c)", value, other, limit)
+    return once(distance, value, other)
 
 
 def _lenient_text(node: exp.Expr) -> exp.Expr:
