@@ -155,13 +155,13 @@ def _series(node: exp.Expr) -> exp.Expr:
     guard = f"CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL THEN NULL WHEN @c = 0 THEN {bad}"
     huge = fail(node, "GENERATE_ARRAY of too many elements")
     # Inside the call: the engine works out calls on constants even in branches that are not taken.
-    last = f"(CASE WHEN abs(@b::HUGEINT - @a) // abs(@c) > {MOST_ELEMENTS} THEN {huge} ELSE @b END)"
+    last = f"(CASE WHEN abs(@b::HUGEINT - @a) // nullif(abs(@c), 0) > {MOST_ELEMENTS} THEN {huge} ELSE @b END)"
     if kind == INT64:
         if _is_short(start, end, step):
             return once("generate_series(@a::BIGINT, @b::BIGINT, @c::BIGINT)", start, end, step)
         whole = f"generate_series(@a::BIGINT, {last}::BIGINT, @c::BIGINT)"
         return once(f"{guard} ELSE {whole} END", start, end, step)
-    count = f"CAST(CASE WHEN abs((@b - @a) / @c) > {MOST_ELEMENTS} THEN {huge} ELSE floor((@b - @a) / @c + 1e-9) END AS BIGINT)"
+    count = f"CAST(CASE WHEN abs((@b - @a) / nullif(@c, 0)) > {MOST_ELEMENTS} THEN {huge} ELSE floor((@b - @a) / @c + 1e-9) END AS BIGINT)"
     items = f"list_transform(range(0, {count} + 1), lambda _i: @a + _i * @c)"
     body = f"{guard} WHEN (@c > 0 AND @a > @b) OR (@c < 0 AND @a < @b) THEN [] ELSE {items} END"
     return once(body, *(read_as(part, kind.kind) for part in (start, end, step)))

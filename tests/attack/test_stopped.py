@@ -1,0 +1,129 @@
+"""What the compiler cannot refuse the engine stops: within its limits, serving others meanwhile, its memory back after."""
+
+import resource
+import threading
+import time
+from collections.abc import Callable, Iterator
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from cordwood.catalog.contents import Sources
+from cordwood.catalog.endpoint_file import read_endpoint_file
+from cordwood.catalog.files import read_contents
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.engines.engine import AnswerLimits
+from cordwood.errors import Fault
+from cordwood.sql.bind import bind
+from cordwood.sql.compile import Program, compile_sandbox, read_endpoint
+
+MEMORY = 256 * 1024 * 1024
+SECONDS = 1.0
+# Stopping takes a moment longer than the time that was given.
+PATIENCE_SECONDS = 15
+
+COSTLY = {
+    "a recursion that never ends": "with recursive r as (select 1 as n union all select n + 0 from r) select n from r order by n",
+    "a recursion that doubles": "with recursive r as (select 'x' as s union all select s || s from r) select max(s) as s from r",
+    "a join of all with all": (
+        "with n as (select x from unnest(generate_array(1, 100000)) x)"
+        " select count(*) as n from n a, n b, n c where a.x + b.x + c.x = -1"
+    ),
+    "an array of arrays": (
+        "select array_agg(a) as v from unnest(generate_array(1, 100000)) x, (select generate_array(1, 100000) as a)"
+    ),
+    "a text put together of many": (
+        "select string_agg(repeat('x', 100000), '') as v from unnest(generate_array(1, 1000000)) x"
+    ),
+    "a sort of all with all": (
+        "select row_number() over (order by x * y) as n from unnest(generate_array(1, 100000)) x,"
+        " unnest(generate_array(1, 100000)) y order by n desc"
+    ),
+}
+
+# What one call makes or takes is held to no limit of the engine's: the call itself must know one.
+EXCESSIVE = (
+    "select length(repeat('x', 3000000000)) as n",
+    "select length(repeat(repeat('x', 1000000), 1000)) as n",
+    "select lpad('x', 2000000000, 'y') as v",
+    "select rpad(b'x', 2000000000) as v",
+    "select format('%2000000000d', 1) as v",
+    "select format('%*d', 2000000000, 1) as v",
+    "select replace(repeat('x', 1000000), 'x', repeat('y', 1000000)) as v",
+    "select regexp_replace(repeat('x', 1000000), 'x', repeat('y', 1000000)) as v",
+    "select array_length(generate_array(1, 10000000000)) as n",
+    "select array_length(generate_array(1, 1000 * 1000000000)) as n",
+    "select edit_distance(repeat('a', 1000000), repeat('b', 1000000)) as n",
+    "select approx_quantiles(x, 100000000) as v from unnest([1, 2]) x",
+    "select parse_json(repeat('[', 1000000)) as v",
+)
+
+
+class Nobody:
+    """Nobody pulls."""
+
+    def on_pull(self, stop: Callable[[], None]) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    file = resources.files("cordwood") / "endpoints" / "logs.all.sql"
+    return read_endpoint(read_endpoint_file("logs.all.sql", file.read_text()))
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
+    made = DuckDBEngine(Path(tmp_path_factory.mktemp("engine")), DuckDBTarget(), memory_bytes=MEMORY)
+    made.prepare(read_contents(Sources(), lambda *_: None).streams)
+    yield made
+    made.close()
+
+
+def answer(engine: DuckDBEngine, program: Program, sql: str, seconds: float = SECONDS) -> list[tuple[object, ...]]:
+    statement = compile_sandbox(program, sql, engine.target, engine.shapes())
+    question = bind(statement, {"project": "p"}, 0, engine.is_regex)
+    rows = engine.answer(question, AnswerLimits(1000, seconds), Nobody())
+    return [row for batch in rows.batches for row in batch]
+
+
+@pytest.mark.parametrize("name", COSTLY)
+def test_it_ends_and_others_are_served_meanwhile(engine: DuckDBEngine, program: Program, name: str) -> None:
+    outcome: list[object] = []
+
+    def ask() -> None:
+        try:
+            outcome.append(answer(engine, program, COSTLY[name]))
+        except Fault as fault:
+            outcome.append(fault)
+
+    asker = threading.Thread(target=ask)
+    began = time.monotonic()
+    asker.start()
+    served = 0
+    while asker.is_alive() and time.monotonic() - began < PATIENCE_SECONDS:
+        assert answer(engine, program, "select count(*) as n from edge_logs", seconds=PATIENCE_SECONDS) == [(0,)]
+        served += 1
+    asker.join(PATIENCE_SECONDS)
+    assert outcome, "it never ended"
+    assert isinstance(outcome[0], Fault)
+    assert served
+
+
+@pytest.mark.parametrize("sql", EXCESSIVE)
+def test_one_call_makes_no_more_than_its_bound(engine: DuckDBEngine, program: Program, sql: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(Fault):
+        answer(engine, program, sql, seconds=PATIENCE_SECONDS)
+    assert time.monotonic() - began < PATIENCE_SECONDS / 3
+
+
+def test_memory_comes_back(engine: DuckDBEngine, program: Program) -> None:
+    for sql in COSTLY.values():
+        with pytest.raises(Fault):
+            answer(engine, program, sql)
+    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    assert peak_bytes < 8 * MEMORY
+    assert answer(engine, program, "select sum(x) as n from unnest(generate_array(1, 100000)) x") == [(5000050000,)]
