@@ -200,7 +200,14 @@ def test_answers_are_compressed_as_the_caller_takes_them(
 
 def test_curl_asks_with_a_condition_and_a_coding(service: Service, tmp_path: Path) -> None:
     url = f"{service.url}/api/endpoints/query/kept?project=default"
-    curl: list[str | Path] = ["curl", "--silent", "--show-error", "--compressed", "--header", "X-API-KEY: journey-private"]
+    curl: list[str | Path] = [
+        "curl",
+        "--silent",
+        "--show-error",
+        "--compressed",
+        "--header",
+        "X-API-KEY: journey-private",
+    ]
     tag, first = tmp_path / "etag", tmp_path / "first.json"
     subprocess.run([*curl, "--etag-save", tag, "--output", first, url], check=True)
     assert len(json.loads(first.read_text())["result"]) == 50

@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from cordwood.errors import Backlog, OutOfDisk
+from cordwood.errors import Backlog, EngineFailed, EngineUnreachable, OutOfDisk, OutOfMemory, TooManyRows
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observation import Broke, Requested
 from cordwood.observe.observer import Observer
@@ -73,9 +73,17 @@ def test_a_fault_of_ours_is_a_500_with_an_incident_and_its_trace_only_in_the_log
 
 
 @pytest.mark.parametrize(
-    ("fault", "status"), [(Backlog("Too much waits.", retry_after=2.5), 429), (OutOfDisk("The disk is full."), 507)]
+    ("fault", "status"),
+    [
+        (Backlog("Too much waits.", retry_after=2.5), 429),
+        (OutOfDisk("The disk is full."), 507),
+        (OutOfMemory("The query needs more memory than there is."), 503),
+        (EngineUnreachable("The engine is away."), 503),
+        (EngineFailed("The engine broke."), 500),
+        (TooManyRows("There are more rows than that."), 422),
+    ],
 )
-def test_what_comes_too_fast_or_finds_no_room_is_not_the_callers_mistake(fault: Exception, status: int) -> None:
+def test_each_fault_has_its_status(fault: Exception, status: int) -> None:
     async def refuses(_: Request) -> Response:
         raise fault
 
