@@ -20,7 +20,8 @@ spell past `admit`; make and read them with the functions below)
     `is_record(value)`: BOOL, never NULL: whether an event's value is an object; its `meta[ONLY_OBJECTS]`
     is true where nothing but objects has been seen, so that whether it is NULL says all.
     `$redacted_text(text, mode)`, `$redacted_event(value, mode)`: the same with what is personal hidden in it,
-    `$redacted_secret(value, mode)`: with all of it hidden when it is text (see sql/redaction/leaves).
+    `$redacted_secret(value, mode)`: with all of it hidden when it is text; `$redacted_event_text(text, mode)`: an
+    event's value that was read as text, redacted, as an event's value again (see sql/redaction/leaves).
 
 Relations (FROM and JOIN)
     `exp.Table` of a stream: one identifier, `StreamTable.table`; always with an alias; its
@@ -63,6 +64,7 @@ ONLY_OBJECTS: Final = "only_objects"
 REDACTED_TEXT: Final = "$redacted_text"
 REDACTED_EVENT: Final = "$redacted_event"
 REDACTED_SECRET: Final = "$redacted_secret"
+REDACTED_EVENT_TEXT: Final = "$redacted_event_text"
 
 
 def typed(node: exp.Expr, type_: exp.DType) -> exp.Expr:

@@ -18,6 +18,7 @@ from cordwood.sql.nodes import (
     EVENT_ELEMENTS,
     IS_RECORD,
     REDACTED_EVENT,
+    REDACTED_EVENT_TEXT,
     REDACTED_SECRET,
     REDACTED_TEXT,
     is_event_path,
@@ -31,6 +32,7 @@ from cordwood.sql.stages import Resolved
 # The name of the tenant is no secret to its tenant; of the rest, what is text is looked through.
 _PLAIN_COLUMNS: Final = frozenset({"project", "timestamp", "ingested_at", "timestamp_inferred"})
 _EVENT_COLUMNS: Final = frozenset({"metadata", "extras"})
+_ONLY_TEXT: Final = frozenset({ValueKind.TEXT})
 _NO_TEXT: Final = frozenset({ValueKind.NUMBER, ValueKind.BOOL})
 
 
@@ -215,6 +217,10 @@ class _Leaves:
         if any(self._redaction.hides(step) for step in raw.path[1:]):
             # To be told whether a key is there is to be told the key.
             return typed(exp.Null(), exp.DType.VARIANT)
+        if self._kinds(raw) == _ONLY_TEXT and not self._is_secret(raw):
+            # Read as text at once: nothing has to be told apart, and the engine has such columns ready.
+            text = exp.Cast(this=node, to=exp.DataType(this=exp.DType.TEXT))
+            return typed(exp.Anonymous(this=REDACTED_EVENT_TEXT, expressions=[text, mode]), exp.DType.VARIANT)
         name = REDACTED_SECRET if self._is_secret(raw) else REDACTED_EVENT
         return typed(exp.Anonymous(this=name, expressions=[node, mode]), exp.DType.VARIANT)
 
@@ -233,11 +239,13 @@ class _Leaves:
             return True
         if isinstance(parent, exp.Count) or (isinstance(parent, exp.Anonymous) and parent.this == IS_RECORD):
             return True
-        if isinstance(parent, exp.Alias):
-            return False
-        shape = self._shapes.get(raw.stream)
-        kinds = shape.kinds.get(raw.path, frozenset()) if shape is not None and raw.is_event else frozenset()
+        kinds = self._kinds(raw)
         return bool(kinds) and kinds <= _NO_TEXT
+
+    def _kinds(self, raw: _Raw) -> frozenset[ValueKind]:
+        """What has been seen there; nothing is known of a text column."""
+        shape = self._shapes.get(raw.stream)
+        return shape.kinds.get(raw.path, frozenset()) if shape is not None and raw.is_event else frozenset()
 
 
 def _column(node: exp.Column, sources: Sources) -> _Raw | None:

@@ -215,9 +215,9 @@ HINTS: Final[dict[Detector | None, str]] = {
     Detector.EMAIL: r"@|%(?:25)*40",
     Detector.TOKEN: r"bearer|basic|eyj",
     Detector.SECRET: (
-        r"passw|pwd|passphrase|secret|key|token|authorization|credential|amz-signature|://[^\s/@\"'\\]*:[^\s/@\"'\\]*@"
-        r"|sb_publ|sbp_|sk-|[spr]k_live_|[spr]k_test_|whsec_|gh[opsur]_|github_pat_|glpat-|xox[abeoprs]-|akia|asia|aiza"
-        r"|ya29\.|npm_|pypi-|hf_|sg\.|dop_v1_|shpat_"
+        rf"(?:{_KEY_WORD}|token){_SPACE}*(?:[=:\\\"']|%)|private key-----|://[^\s/@\"'\\]*:[^\s/@\"'\\]*@"
+        r"|sb_secret_|sb_publ|sbp_|sk-|[spr]k_live_|[spr]k_test_|whsec_|gh[opsur]_|github_pat_|glpat-|xox[abeoprs]-"
+        r"|akia|asia|aiza|ya29\.|npm_|pypi-|hf_|sg\.|dop_v1_|shpat_"
     ),
     Detector.CARD: rf"[0-9]{{13}}|[0-9]{{4}}{_GAP}[0-9]{{4}}",
     Detector.PHONE: r"(?:\+|%(?:25)*2b|\\+u002b)[1-9]",

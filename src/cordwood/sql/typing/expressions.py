@@ -12,6 +12,7 @@ from cordwood.sql.nodes import (
     EVENT_PATH,
     IS_RECORD,
     REDACTED_EVENT,
+    REDACTED_EVENT_TEXT,
     REDACTED_SECRET,
     REDACTED_TEXT,
 )
@@ -233,7 +234,7 @@ def _series(node: exp.Expr) -> Datatype | None:
 
 def _anonymous(node: exp.Expr) -> Datatype | None:
     name = str(node.this).upper()
-    if node.this in (EVENT_PATH, REDACTED_EVENT, REDACTED_SECRET):
+    if node.this in (EVENT_PATH, REDACTED_EVENT, REDACTED_EVENT_TEXT, REDACTED_SECRET):
         return VARIANT
     if node.this == REDACTED_TEXT:
         return STRING

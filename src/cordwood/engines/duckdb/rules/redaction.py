@@ -5,11 +5,15 @@ from sqlglot import exp
 from cordwood.engines.duckdb.redaction import EVENT_MACRO, HIDDEN, TEXT_MACRO
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning
-from cordwood.sql.nodes import REDACTED_EVENT, REDACTED_SECRET, REDACTED_TEXT
+from cordwood.sql.nodes import REDACTED_EVENT, REDACTED_EVENT_TEXT, REDACTED_SECRET, REDACTED_TEXT
 
 
 def _text(node: exp.Expr) -> exp.Expr:
     return fragment(f"{TEXT_MACRO}_{_mode(node)}({{0}})", node.expressions[0])
+
+
+def _event_text(node: exp.Expr) -> exp.Expr:
+    return fragment(f"{TEXT_MACRO}_{_mode(node)}({{0}})::VARIANT", node.expressions[0])
 
 
 def _event(node: exp.Expr) -> exp.Expr:
@@ -34,6 +38,7 @@ MEANING = Meaning(
     named={
         REDACTED_TEXT.upper(): _text,
         REDACTED_EVENT.upper(): _event,
+        REDACTED_EVENT_TEXT.upper(): _event_text,
         REDACTED_SECRET.upper(): _secret,
     }
 )
