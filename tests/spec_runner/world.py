@@ -1,6 +1,7 @@
 """What a case is asked of: an engine with the case's streams in it, at the moment the case names."""
 
 import asyncio
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +16,7 @@ from cordwood.model.rows import Rows
 from cordwood.model.stream import Stream
 from cordwood.sql.bind import bind
 from cordwood.sql.stages import Statement
+from tests.chdb_databases import fresh_database
 from tests.spec_runner.page import Case, Fence
 
 DEFAULT_CLOCK = "2024-05-15T12:34:56Z"
@@ -35,7 +37,14 @@ def open_duckdb(folder: Path, clock_us: Callable[[], int]) -> Engine:
     return DuckDBEngine(folder, DuckDBTarget(), threads=1, clock_us=clock_us)
 
 
-ENGINES = (EngineKind("duckdb", open_duckdb),)
+def open_clickhouse(_: Path, __: Callable[[], int]) -> Engine:
+    """The pages' events are old by the server's own clock, which must not drop them."""
+    room = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
+    engine: Engine = room.ClickHouse(fresh_database(), room.Options(drops_by_itself=False))
+    return engine
+
+
+ENGINES = (EngineKind("duckdb", open_duckdb), EngineKind("clickhouse", open_clickhouse))
 
 
 class World:

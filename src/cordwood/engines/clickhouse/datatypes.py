@@ -159,14 +159,17 @@ def _variant(value: object) -> Cell:
     """What is no JSON was sent as no JSON, and is a text."""
     if value is None or value == "null":
         return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     text = str(value)
     try:
         msgspec.json.decode(text)
     except msgspec.DecodeError:
         return _raw(text)
     except RecursionError:
-        pass
-    return as_records(text)
+        return as_records(text)
+    # In order of their keys, as the other engine has them.
+    return msgspec.Raw(msgspec.json.encode(msgspec.json.decode(as_records(text)), order="sorted"))
 
 
 def _raw(value: object) -> msgspec.Raw:

@@ -122,4 +122,6 @@ def sentence(text: str) -> str:
         text = text.rpartition("DB::Exception: ")[2].strip()
     for end in (": while executing", ": In scope", ": while converting", " (version ", ". Look at https", "\n"):
         text = text.split(end, 1)[0]
-    return text.rpartition("cannot compile re2: ")[2].strip().rstrip(":")
+    if "cannot compile re2" in text:
+        text = text.rpartition(", error: ")[2].removeprefix(".")
+    return text.strip().rstrip(":")

@@ -26,7 +26,7 @@ def test_an_event_that_was_appended_is_in_the_next_answer(prepared: ClickHouse) 
     assert (told.accepted, told.duplicates) == (1, 0)
     sql = "SELECT id, timestamp, event_message, project, metadata, timestamp_inferred FROM `edge.logs`"
     kinds = (None, None, None, None, Kind.VARIANT, None)
-    rendered = b'[{"b":[{"c":"x"}],"a":[1,null,{"e":[{}]}],"d":null}]'
+    rendered = b'[{"a":[1,null,{"e":[{}]}],"b":[{"c":"x"}],"d":null}]'
     assert answered(prepared, sql, kinds) == [("1", NOW_US + 1, "message 1", "default", rendered, False)]
 
 
@@ -222,5 +222,5 @@ def test_answers_run_side_by_side(engine: ClickHouse) -> None:
 
 def test_a_pattern_is_tried_by_the_engine(engine: ClickHouse) -> None:
     assert engine.is_regex("a|b[0-9]+") is None
-    assert engine.is_regex("(") == "(, error: missing ): ("
+    assert engine.is_regex("(") == "missing ): ("
     assert engine.is_regex("(?=x)") is not None

@@ -40,7 +40,7 @@ def _quotient(node: exp.Expr, left: exp.Expr, right: exp.Expr) -> exp.Expr:
         quotient = "toFloat64(@a) / toFloat64(@b)"
     if isinstance(constant(right), (int, float)) and constant(right) != 0:
         return once(quotient, left, right)
-    return once(guarded(node, "@b = 0", "division by zero", quotient), left, right)
+    return once(guarded(node, "(@b = 0 AND isNotNull(@a))", "division by zero", quotient), left, right)
 
 
 def _safe_division(node: exp.Expr) -> exp.Expr:
@@ -66,12 +66,16 @@ def _whole_division(node: exp.Expr) -> exp.Expr:
             left,
             right,
         )
-    return once(guarded(node, "@b = 0", "division by zero", "intDiv(@a, if(@b = 0, 1, @b))"), left, right)
+    return once(
+        guarded(node, "(@b = 0 AND isNotNull(@a))", "division by zero", "intDiv(@a, if(@b = 0, 1, @b))"), left, right
+    )
 
 
 def _remainder(node: exp.Expr) -> exp.Expr:
     left, right = operands(node)
-    return once(guarded(node, "@b = 0", "division by zero", "(@a % if(@b = 0, 1, @b))"), left, right)
+    return once(
+        guarded(node, "(@b = 0 AND isNotNull(@a))", "division by zero", "(@a % if(@b = 0, 1, @b))"), left, right
+    )
 
 
 def _product(node: exp.Expr) -> exp.Expr:
@@ -135,7 +139,7 @@ def _bits(name: str) -> Rule:
 
 def _shift(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
-        shifted = f"if(@b > 63, toInt64(0), reinterpretAsInt64({name}(reinterpretAsUInt64(toInt64(@a)), @b)))"
+        shifted = f"if(@b > 63, toInt64(0), reinterpretAsInt64({name}(reinterpretAsUInt64(toInt64(@a)), toUInt8(bitAnd(@b, 63)))))"
         return once(guarded(node, "@b < 0", "Bitwise shift by negative offset.", shifted), node.this, node.expression)
 
     return rule

@@ -1,5 +1,6 @@
 """CAST and SAFE_CAST: which texts are numbers and truths, how numbers and times are written, halves away from zero."""
 
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -172,6 +173,36 @@ def _bool_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     return fragment("CAST({0}, 'Nullable(Int64)')", value)
 
 
+_ISO: Final = re.compile(
+    r"(-?)P(?:(-?\d+)Y)?(?:(-?\d+)M)?(?:(-?\d+)W)?(?:(-?\d+)D)?(?:T(?:(-?\d+)H)?(?:(-?\d+)M)?(?:(-?\d+(?:\.\d+)?)S)?)?"
+)
+_PLAIN: Final = re.compile(r"(-?)(\d+)-(\d+) (-?\d+) (-?)(\d+):(\d+):(\d+(?:\.\d+)?)")
+
+
+def _text_to_interval(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    """Of a literal: as `Y-M D H:M:S`, or as ISO 8601 has it."""
+    spelled = constant_text(value)
+    counts = _interval_counts(spelled) if spelled is not None else None
+    if counts is None:
+        unsupported(node, "CAST to INTERVAL of such a text")
+    months, days, micros = counts
+    return fragment(f"tuple(toInt64({months}), toInt64({days}), toInt64({micros}))")
+
+
+def _interval_counts(spelled: str) -> tuple[int, int, int] | None:
+    iso, plain = _ISO.fullmatch(spelled), _PLAIN.fullmatch(spelled)
+    if plain:
+        sign, turn = (-1 if plain[at] else 1 for at in (1, 5))
+        seconds = int(plain[6]) * 3600 + int(plain[7]) * 60 + float(plain[8])
+        return sign * (int(plain[2]) * 12 + int(plain[3])), int(plain[4]), round(turn * seconds * 1_000_000)
+    if not iso:
+        return None
+    sign = -1 if iso[1] else 1
+    years, months, weeks, days, hours, minutes = (int(iso[at] or 0) for at in range(2, 8))
+    seconds = hours * 3600 + minutes * 60 + float(iso[8] or 0)
+    return sign * (years * 12 + months), sign * (weeks * 7 + days), round(sign * seconds * 1_000_000)
+
+
 def _interval_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     del node
     return interval_text(value)
@@ -217,6 +248,7 @@ _CASTERS: Final[dict[tuple[Kind, Kind], Caster]] = {
     (Kind.STRING, Kind.BIGNUMERIC): _text_to_exact(Kind.BIGNUMERIC),
     (Kind.STRING, Kind.BYTES): _same,
     (Kind.STRING, Kind.STRING): _same,
+    (Kind.STRING, Kind.INTERVAL): _text_to_interval,
     (Kind.BYTES, Kind.BYTES): _same,
     (Kind.JSON, Kind.JSON): _same,
     **{(Kind.STRING, kind): _text_to(kind) for kind in (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME)},

@@ -32,10 +32,26 @@ def _number_kind(kind: Kind) -> Kind:
 
 
 def _compared(node: exp.Expr) -> exp.Expr:
+    sides = [datatype_of(node.this), datatype_of(node.expression)]
+    if type(node) in (exp.EQ, exp.NEQ) and all(side and side.kind is Kind.STRUCT and side.fields for side in sides):
+        same = _same_fields("{0}", "{1}", sides[0], sides[1])
+        return fragment(same if isinstance(node, exp.EQ) else f"(NOT {same})", node.this, node.expression)
     kind = meeting_kind([kind_of(node.this), kind_of(node.expression)])
     left, right = (_meet(side, kind) if kind else side for side in (node.this, node.expression))
     sign = _SIGNS[type(node)]
     return fragment(f"({{0}} {sign} {{1}})", left, right)
+
+
+def _same_fields(left: str, right: str, one: Datatype | None, other: Datatype | None) -> str:
+    """Field by field, for a field that is NULL leaves it open: the engine's own comparison does not."""
+    if one is None or other is None or not (one.fields and other.fields):
+        return f"({left} = {right})"
+    pairs = zip(one.fields, other.fields, strict=False)
+    fields = (
+        _same_fields(f"tupleElement({left}, {at})", f"tupleElement({right}, {at})", a[1], b[1])
+        for at, (a, b) in enumerate(pairs, 1)
+    )
+    return f"({' AND '.join(fields)})"
 
 
 _SIGNS: dict[type[exp.Expr], str] = {

@@ -4,8 +4,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.time_text import written
-from cordwood.engines.clickhouse.rules.words import constant, once, quoted
+from cordwood.engines.clickhouse.rules.time_text import SUBSECOND, written
+from cordwood.engines.clickhouse.rules.words import cast, constant, once, quoted
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, unsupported
@@ -30,7 +30,7 @@ _SCALARS: Final = {
     Kind.NUMERIC: "toString(@a)",
     Kind.BIGNUMERIC: "toString(@a)",
 }
-_TIMES: Final = {Kind.TIMESTAMP: "%Y-%m-%dT%H:%M:%E*SZ", Kind.DATETIME: "%Y-%m-%dT%H:%M:%E*S", Kind.TIME: "%H:%M:%E*S"}
+_TIMES: Final = {Kind.TIMESTAMP: "%FT%T", Kind.DATETIME: "%FT%T", Kind.TIME: "%T"}
 
 
 def json_text(node: exp.Expr, datatype: Datatype | None) -> exp.Expr:
@@ -49,7 +49,11 @@ def _written(node: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr:
         return _object(node, datatype, depth)
     if datatype.kind in _TIMES:
         node.meta.setdefault("datatype", datatype)
-        return fragment("concat('\"', {0}, '\"')", written(node, datatype.kind, _TIMES[datatype.kind], None))
+        whole = written(node, datatype.kind, _TIMES[datatype.kind], None)
+        end = "Z" if datatype.kind is Kind.TIMESTAMP else ""
+        return fragment(
+            f"concat('\"', {{0}}, {{1}}, '{end}\"')", whole, once(SUBSECOND, cast(node.copy(), Kind.DATETIME))
+        )
     return once(_SCALARS.get(datatype.kind, "toJSONString(toString(@a))"), node)
 
 

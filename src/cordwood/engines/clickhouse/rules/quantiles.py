@@ -2,7 +2,7 @@
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.aggregates import Argument, argument_of, gathered, plain, wrapped
+from cordwood.engines.clickhouse.rules.aggregates import Argument, argument_of, first, gathered, plain, wrapped
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import (
     MAY_BE_NONE,
@@ -17,21 +17,31 @@ from cordwood.sql.typing import datatype_of, kind_of
 
 
 def _quantiles(node: exp.Expr) -> exp.Expr:
-    argument, parts = argument_of(node), node.args.get("expression")
+    argument, parts = argument_of(node), _number_of_parts(node)
+    if isinstance(parts, (exp.IgnoreNulls, exp.RespectNulls)):
+        argument.ignore_nulls, parts = isinstance(parts, exp.IgnoreNulls), parts.this
     count = constant_int(parts)
     if count is None:
         unsupported(node, "APPROX_QUANTILES with a number of quantiles that is no literal")
     value = read_as(argument.value, Kind.FLOAT64) if kind_of(argument.value) is Kind.VARIANT else argument.value
     argument.value = value
-    called, listing, parts = gathered(argument, skip_nulls=argument.ignore_nulls is not False)
+    called, listing, rest = gathered(argument, skip_nulls=argument.ignore_nulls is not False)
     in_order = f"arraySort(_t -> tuple(isNotNull(_t), _t), {listing})"
     # The least value that is not below so much of all of them.
     place = f"greatest(1, toInt64(ceil(length({in_order}) * _q / {count})))"
     pick = f"arrayMap(_q -> {in_order}[{place}], range({count + 1}))"
-    result = wrapped(node, called, f"if(empty({listing}), [], {pick})", *parts)
+    result = wrapped(node, called, f"if(empty({listing}), [], {pick})", *rest)
     # Of nothing there are no quantiles, and none at any place.
     result.meta[MAY_BE_NONE] = True
     return result
+
+
+def _number_of_parts(node: exp.Expr) -> exp.Expr | None:
+    """In `APPROX_QUANTILES(DISTINCT x, n)` the parser takes n for one more distinct value."""
+    parts: exp.Expr | None = node.args.get("expression")
+    if parts is None and isinstance(node.this, exp.Distinct) and len(node.this.expressions) > 1:
+        return first(node.this.expressions[1:])
+    return parts
 
 
 def _top_count(node: exp.Expr) -> exp.Expr:

@@ -6,8 +6,9 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.strings import as_text
 from cordwood.engines.clickhouse.rules.words import CONSTANT, constant_text, guarded, once, quoted
+from cordwood.errors import QueryValue
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, is_safe, unsupported
+from cordwood.sql.lowering import Meaning, is_safe, place_of, unsupported
 
 
 def count_groups(pattern: str) -> int:
@@ -56,7 +57,9 @@ def _extract(node: exp.Expr) -> exp.Expr:
     if constant_text(pattern) is None:
         unsupported(node, "REGEXP_EXTRACT with a pattern that is no literal")
     if count_groups(constant_text(pattern) or "") > 1:
-        return exp.Null() if is_safe(node) else unsupported(node, "REGEXP_EXTRACT with several groups")
+        if is_safe(node):
+            return exp.Null()
+        raise QueryValue("A regular expression that extracts has at most one group.", span=place_of(node))
     return once(f"if(match(@a, @b), {_found('@a', '@b')}[1], NULL)", value, pattern)
 
 

@@ -10,7 +10,7 @@ from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import constant_int, constant_text, is_null, null_of, quoted, type_text
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning
+from cordwood.sql.lowering import Meaning, unsupported
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
 from cordwood.sql.typing.datatypes import common
 
@@ -225,6 +225,10 @@ def _projections(query: exp.Expr) -> list[exp.Expr]:
     return query.expressions if isinstance(query, exp.Select) else []
 
 
+def _pivot(node: exp.Expr) -> exp.Expr:
+    return unsupported(node, "PIVOT or UNPIVOT on ClickHouse")
+
+
 def _cte(node: exp.Expr) -> exp.Expr:
     """The engine reads a CTE anew wherever it stands, and has no word for it."""
     node.set("materialized", None)
@@ -315,5 +319,6 @@ MEANING = Meaning(
     first={
         **dict.fromkeys((exp.Union, exp.Except, exp.Intersect), _branches),
         exp.Select: _with_names,
+        exp.Pivot: _pivot,
     },
 )

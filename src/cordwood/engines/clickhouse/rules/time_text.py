@@ -171,7 +171,7 @@ def _joined(pieces: list[str]) -> str:
     return merged[0] if len(merged) == 1 else f"concat({', '.join(merged)})"
 
 
-_SUBSECOND: Final = (
+SUBSECOND: Final = (
     f"multiIf({_FRACTION} = 0, '', {_FRACTION} % 1000 = 0,"
     f" concat('.', {_padded(f'intDiv({_FRACTION}, 1000)', 3)}), concat('.', {_padded(_FRACTION, 6)}))"
 )
@@ -181,8 +181,8 @@ def cast_text(value: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
     """As CAST writes it: a fraction of three or six digits, or none; a TIMESTAMP with its zone."""
     kind = kind_of(value)
     if kind is Kind.TIME:
-        return once(f"concat(formatDateTime(@a, '%T'), {_SUBSECOND})", cast(value, Kind.DATETIME))
-    day_and_time = f"formatDateTime(@a, '%F %T'), {_SUBSECOND}"
+        return once(f"concat(formatDateTime(@a, '%T'), {SUBSECOND})", cast(value, Kind.DATETIME))
+    day_and_time = f"formatDateTime(@a, '%F %T'), {SUBSECOND}"
     if kind is not Kind.TIMESTAMP:
         return once(f"concat({day_and_time})", clock(value))
     if zone is None:

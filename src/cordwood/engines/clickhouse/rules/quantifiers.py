@@ -1,0 +1,73 @@
+"""EXISTS over the elements of arrays: asked of each row's own arrays, which the engine cannot do in a sub-query."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.clickhouse.rules.words import constant_text
+from cordwood.model.datatype import Datatype
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning
+from cordwood.sql.typing import datatype_of, typed_as
+
+# Array, the name of one element, the condition.
+EXISTS_IN: Final = "$exists_in"
+
+_CLAUSES: Final = ("group", "having", "qualify", "limit", "offset", "distinct", "with_", "kind")
+
+
+def _exists(node: exp.Expr) -> exp.Expr:
+    select = node.this
+    unnests = _chain(select)
+    if not unnests:
+        return node
+    where = select.args.get("where")
+    asked: exp.Expr = where.this if where is not None else exp.Boolean(this=True)
+    for depth, unnest in reversed(list(enumerate(unnests))):
+        asked = _of_each(unnest, asked, f"_x{depth}")
+    return asked
+
+
+def _chain(select: exp.Expr) -> list[exp.Expr]:
+    """The unnests a query reads, one inside the other, where that is all it reads."""
+    if not isinstance(select, exp.Select) or any(select.args.get(clause) for clause in _CLAUSES):
+        return []
+    from_ = select.args.get("from_")
+    joins = select.args.get("joins") or []
+    items = [from_.this] if from_ is not None else []
+    if any(str(join.args.get("kind")) != "CROSS" or join.args.get("on") is not None for join in joins):
+        return []
+    items += [join.this for join in joins]
+    return items if all(isinstance(item, exp.Unnest) and not item.args.get("offset") for item in items) else []
+
+
+def _of_each(unnest: exp.Expr, asked: exp.Expr, name: str) -> exp.Expr:
+    alias = unnest.args["alias"]
+    element = _element(unnest.expressions[0])
+    holder = exp.Paren(this=asked)
+    _rename(holder, alias.name, alias.columns[0].name if alias.columns else alias.name, name, element)
+    return exp.Anonymous(this=EXISTS_IN, expressions=[unnest.expressions[0], exp.Literal.string(name), holder.this])
+
+
+def _rename(asked: exp.Expr, relation: str, column_name: str, name: str, element: Datatype | None) -> None:
+    """The element, and a struct's fields, by the name they have in the condition."""
+    places: Mapping[str, int] = {label: at for at, (label, _) in enumerate(element.fields if element else (), 1)}
+    for column in list(asked.find_all(exp.Column)):
+        if column.table != relation:
+            continue
+        said = name if column.name == column_name else f"tupleElement({name}, {places.get(column.name, 1)})"
+        column.replace(typed_as(exp.Var(this=said), datatype_of(column)))
+
+
+def _element(array: exp.Expr) -> Datatype | None:
+    datatype = datatype_of(array)
+    return datatype.element if datatype else None
+
+
+def _exists_in(node: exp.Expr) -> exp.Expr:
+    array, name, asked = node.expressions
+    return fragment(f"arrayExists({constant_text(name)} -> ifNull({{1}}, false), {{0}})", array, asked)
+
+
+MEANING = Meaning(first={exp.Exists: _exists}, named={EXISTS_IN.upper(): _exists_in})
