@@ -198,6 +198,13 @@ def test_a_rate_is_told_and_held(service: Service) -> None:
     assert int(asks(service, key, project="x").headers["retry-after"]) >= 1
 
 
+def test_a_rate_holds_for_events_too(service: Service) -> None:
+    key = made(service, "--scope", "ingest", "--rate", "2/m")
+    answers = [sends(service, key, "postgres.logs", event("x", "y")) for _ in range(5)]
+    assert (answers[0].status_code, answers[-1].status_code) == (200, 429)
+    assert int(answers[-1].headers["retry-after"]) >= 1
+
+
 def test_a_public_endpoint_answers_without_a_key_by_its_uuid_alone(start: Start, tmp_path: Path) -> None:
     text = f'/* name = "open"\nid = "{PUBLIC_ENDPOINT}"\nauth = false */ select 1 as x'
     (tmp_path / "open.sql").write_text(text)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import re
 import signal
 import stat
@@ -223,6 +224,19 @@ def test_a_hangup_signal_reloads_too(start: Start, tmp_path: Path) -> None:
     while service.rows("mine") != [{"x": 2}] and time.monotonic() < deadline:
         time.sleep(0.05)
     assert service.rows("mine") == [{"x": 2}]
+
+
+def test_a_terminal_that_is_closed_stops_what_was_started_in_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "cordwood", "serve", "--port", "0", "--data-dir", str(tmp_path / "data")]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, command)
+    told = b""
+    while b"listens on" not in told:
+        told += os.read(terminal, 4096)
+    os.close(terminal)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
 
 
 def test_a_broken_change_keeps_the_old_version_serving_and_says_so(start: Start, tmp_path: Path) -> None:

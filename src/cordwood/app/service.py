@@ -150,9 +150,17 @@ class _Life:
 
     def _take_signals(self) -> None:
         loop = asyncio.get_running_loop()
+        had_terminal = has_terminal() and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stop, number)
-        loop.add_signal_handler(signal.SIGHUP, self.asked_to_reload.set)
+        loop.add_signal_handler(signal.SIGHUP, self._hang_up, had_terminal)
+
+    def _hang_up(self, had_terminal: bool) -> None:  # noqa: FBT001 - handlers take what they are given by place
+        """A reload, unless it was the terminal that hung up: then nobody is there to stop us later."""
+        if had_terminal and not has_terminal():
+            self._stop(signal.SIGHUP)
+        else:
+            self.asked_to_reload.set()
 
     def _stop(self, number: int) -> None:
         if self.asked_to_stop.is_set():
@@ -160,6 +168,15 @@ class _Life:
             self.hooks.on_quit()
             os._exit(128 + number)
         self.asked_to_stop.set()
+
+
+def has_terminal() -> bool:
+    """Whether the process has a terminal that it could be stopped from."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def _reload(house: House) -> Outcome:

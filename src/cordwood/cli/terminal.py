@@ -1,5 +1,6 @@
 """What is written to a terminal: results to standard output, everything about them to standard error."""
 
+import contextlib
 import sys
 
 
@@ -8,4 +9,6 @@ def say(text: str) -> None:
 
 
 def note(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    """A terminal that is gone has nobody to tell."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)

@@ -6,7 +6,7 @@ import msgspec
 
 from cordwood.access import require_ingest
 from cordwood.errors import BadParameter, UnknownStream
-from cordwood.ingest.accept import Accepted, Form
+from cordwood.ingest.accept import Accepted, Form, Sent
 from cordwood.ingest.formats.otlp_protobuf import response
 from cordwood.model.stream import Stream
 from cordwood.observe.observation import Ingested
@@ -34,10 +34,11 @@ async def ingest(request: Request, rooms: Rooms, options: WebOptions, observer: 
     require_ingest(caller, stream)
     stream = _existing(stream, name, rooms)
     request.facts["stream"] = stream.name
+    rooms.answers.admit(caller)
     body = await read_body(request, options)
     content_type = request.header(b"content-type") or ""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.items()}
-    accepted = await rooms.intake.accept(stream, content_type, body, caller.pins or None, form=form, headers=headers)
+    accepted = await rooms.intake.accept(stream, content_type, body, caller.pins or None, Sent(form, headers))
     observer.note(
         Ingested(
             stream=stream.name,
