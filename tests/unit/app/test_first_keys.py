@@ -1,0 +1,55 @@
+"""The keys a service begins with."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cordwood.app.first_keys import first_keys, fixed_keys
+from cordwood.catalog.keys import digest
+from cordwood.catalog.sqlite import SQLiteKeys
+from cordwood.errors import BadSetting
+from cordwood.settings.settings import Keys
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SQLiteKeys]:
+    store = SQLiteKeys(tmp_path / "keys.db")
+    yield store
+    store.close()
+
+
+def test_settings_give_keys_by_value_or_by_the_first_line_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "public").write_text("from-a-file \nand more\n")
+    private, public = fixed_keys(Keys(private="by-value", public_file=str(tmp_path / "public")))
+    assert (private.caller.scopes, private.secret_digest) == (frozenset({"private"}), digest("by-value"))
+    assert (public.caller.scopes, public.secret_digest) == (frozenset({"public"}), digest("from-a-file"))
+
+
+def test_a_key_given_twice_is_refused() -> None:
+    with pytest.raises(BadSetting, match=r"keys\.private and keys\.private_file are both given"):
+        fixed_keys(Keys(private="a", private_file="b"))
+
+
+@pytest.mark.parametrize(("text", "said"), [(None, "cannot be read"), ("", "is empty"), ("\nlater", "is empty")])
+def test_a_file_without_a_key_is_refused(tmp_path: Path, text: str | None, said: str) -> None:
+    file = tmp_path / "private"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(BadSetting, match=said):
+        fixed_keys(Keys(private_file=str(file)))
+
+
+def test_a_store_that_never_had_a_key_gets_one_of_each_kind_once(store: SQLiteKeys) -> None:
+    made = first_keys(store)
+    assert made is not None
+    kinds = [store.find(digest(secret)) for secret in (made.private, made.public)]
+    assert [kind.terms.scopes for kind in kinds if kind] == [{"private"}, {"public"}]
+    assert first_keys(store) is None
+
+
+def test_a_store_whose_keys_were_all_revoked_gets_none(store: SQLiteKeys) -> None:
+    first_keys(store)
+    for key in store.in_force():
+        store.revoke(key.id)
+    assert first_keys(store) is None
