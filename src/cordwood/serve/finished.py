@@ -44,8 +44,10 @@ class Finished:
         self.size = len(self.body)
 
     def coded(self, coding: str, compress: Callable[[bytes, str], bytes]) -> bytes:
-        body = self.codings.get(coding)
-        if body is None:
-            body = self.codings[coding] = compress(self.body, coding)
-            self.size += len(body)
-        return body
+        if coding not in self.codings:
+            body = compress(self.body, coding)
+            # Another thread may have been quicker.
+            if coding not in self.codings:
+                self.codings[coding] = body
+                self.size += len(body)
+        return self.codings[coding]

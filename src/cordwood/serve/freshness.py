@@ -25,10 +25,15 @@ class Entry:
     asked_us: int
     failures: int = 0
     failed_us: int = 0
+    ask_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        texts = [*self.ask.parameters.values(), self.ask.sandbox.text if self.ask.sandbox else ""]
+        self.ask_bytes = sum(len(text) for text in texts)
 
     @property
     def size(self) -> int:
-        return self.finished.size
+        return self.finished.size + self.ask_bytes
 
     @property
     def made_us(self) -> int:

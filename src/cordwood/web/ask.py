@@ -25,11 +25,13 @@ async def read_ask(
     request: Request, endpoint: Endpoint, caller: Caller, query: Mapping[str, str], options: WebOptions
 ) -> Ask:
     texts = {**query, **await _texts_in_body(request, endpoint, query, options)}
+    # What is not declared is ignored, and not kept either.
+    given = {parameter.name: texts[parameter.name] for parameter in endpoint.parameters if parameter.name in texts}
     return Ask(
         endpoint=endpoint,
         caller=caller,
         format=chosen_format(request.joined(b"accept"), _format_name(texts, endpoint)),
-        parameters=pinned(caller, texts, endpoint) if caller.pins else texts,
+        parameters=pinned(caller, given, endpoint) if caller.pins else given,
         sandbox=_sandbox(texts, endpoint),
         redact=_redact(request.header(REDACT)),
         fresh="no-cache" in (request.header(b"cache-control") or ""),

@@ -1,5 +1,6 @@
 """An answer as HTTP: its headers, its coding, or that the caller has it already."""
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -13,12 +14,24 @@ from cordwood.web.codings import WORTH_IT_BYTES, chosen_coding, compressed, comp
 from cordwood.web.cors import ON_EVERY_ANSWER
 from cordwood.web.receipt import etag, facts, moving_head, standing_headers, streamed_headers
 
+# Compressing more than this is a thread's work, not the event loop's.
+COMPRESSED_HERE_BYTES = 64 * 1024
 
-def delivered(request: Request, ask: Ask, answer: Answer, began: float) -> Response:
+
+async def delivered(request: Request, ask: Ask, answer: Answer, began: float) -> Response:
     coding = chosen_coding(request.joined(b"accept-encoding"))
+    if not is_at_hand(answer, coding):
+        await asyncio.to_thread(answer.finished.coded, coding or "", compressed)
     if isinstance(answer.body, Streamed):
         return _streamed(request, ask, answer, answer.body, coding)
     return whole(request, ask, answer, coding, began)
+
+
+def is_at_hand(answer: Answer, coding: str | None) -> bool:
+    """Whether the body can be sent without compressing so much that others would wait for it."""
+    if coding is None or isinstance(answer.body, Streamed):
+        return True
+    return len(answer.body.body) < COMPRESSED_HERE_BYTES or coding in answer.body.codings
 
 
 def whole(request: Request, ask: Ask, answer: Answer, coding: str | None, began: float) -> Response:

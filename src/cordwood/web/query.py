@@ -12,7 +12,7 @@ from cordwood.web.ask import read_ask
 from cordwood.web.codings import chosen_coding
 from cordwood.web.connection import while_connected
 from cordwood.web.credentials import presented
-from cordwood.web.deliver import delivered, whole
+from cordwood.web.deliver import delivered, is_at_hand, whole
 from cordwood.web.nearest import nearest
 from cordwood.web.options import WebOptions
 from cordwood.web.recall import Recall, Remembered
@@ -40,7 +40,7 @@ async def answer_query(request: Request, rooms: Rooms, options: WebOptions, addr
     if identity is not None:
         coding = chosen_coding(request.joined(b"accept-encoding"))
         recall.keep(request, Remembered(address, key, ask, identity, coding))
-    return _with_rate(delivered(request, ask, answer, began), allowance)
+    return _with_rate(await delivered(request, ask, answer, began), allowance)
 
 
 def answer_recalled(request: Request, rooms: Rooms, recall: Recall) -> Response | None:
@@ -56,7 +56,7 @@ def answer_recalled(request: Request, rooms: Rooms, recall: Recall) -> Response 
     if _caller(rooms, remembered) != ask.caller:
         return None
     answer = rooms.answers.kept_as(remembered.identity)
-    if answer is None:
+    if answer is None or not is_at_hand(answer, remembered.coding):
         return None
     request.facts["key"] = ask.caller.key_id
     request.facts["endpoint"] = ask.endpoint.name
