@@ -3,7 +3,7 @@
 import gzip
 import hashlib
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -51,15 +51,14 @@ class EventFile:
     def _lines(self) -> Iterator[bytes]:
         try:
             with self._file.open("rb") as raw:
-                for line in self._unpacked(raw):
-                    self._read = raw.tell()
-                    if not line.isspace():
-                        yield line.strip()
+                yield from filter(None, map(bytes.strip, self._unpacked(raw)))
         except (OSError, EOFError) as problem:
             raise BadBody(f"{self._file} cannot be read: {problem}.") from problem
 
-    def _unpacked(self, raw: BinaryIO) -> Iterable[bytes]:
-        return gzip.GzipFile(fileobj=raw) if self._magic.startswith(_GZIP) else raw
+    def _unpacked(self, raw: BinaryIO) -> Iterator[bytes]:
+        for line in gzip.GzipFile(fileobj=raw) if self._magic.startswith(_GZIP) else raw:
+            self._read = raw.tell()
+            yield line
 
 
 def with_ids(events: Iterator[bytes]) -> Iterator[bytes]:
