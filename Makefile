@@ -49,6 +49,7 @@ bless: $(VENV)/dev.stamp
 
 bench: $(VENV)/dev.stamp
 	$(BIN)/python -m bench
+	$(BIN)/python -m bench.serving
 
 torture: $(VENV)/dev.stamp
 	TORTURE=full $(PYTEST) tests -m torture
