@@ -1,11 +1,13 @@
 """Databases of ClickHouse inside this process: one folder for all, since chDB opens no second one."""
 
 import atexit
+import importlib
 import importlib.util
 import shutil
 import tempfile
 from functools import cache
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -33,3 +35,10 @@ def fresh_database() -> str:
     client.command(f"CREATE DATABASE {name}")
     client.close()
     return f"chdb://{_folder()}?database={name}"
+
+
+def bare_connection() -> Any:
+    """A connection of chDB's own, past the client; skips the test where chDB is missing."""
+    if not IS_THERE:
+        pytest.skip(REASON)
+    return importlib.import_module("chdb").connect(_folder())
