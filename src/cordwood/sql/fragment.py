@@ -6,6 +6,8 @@ from typing import Final
 
 from sqlglot import exp
 
+from cordwood.errors import QueryUnsupported
+
 # sqlglot's compiled nodes cannot be subclassed; no text can spell this name past `admit`.
 FRAGMENT: Final = "$fragment"
 
@@ -17,6 +19,9 @@ _CLOSERS: Final = {"(": ")", "[": "]"}
 # What a template writes for these where they are text and no hole: `literal_text` sees to it.
 OPEN_BRACE: Final = "\ue000"
 AT_SIGN: Final = "\ue001"
+
+# Parts that are said twice double with every nesting; this is where it ends.
+LONGEST: Final = 1_000_000
 
 Printer = Callable[[exp.Expr], str]
 
@@ -77,7 +82,10 @@ def _print_fragment(node: exp.Expr, printer: Printer) -> str:
         alone = isinstance(parts[at], exp.Ordered) or _stands_alone(template, hole) or is_closed(text)
         return text if alone else f"({text})"
 
-    return _HOLE.sub(fill, template).replace(OPEN_BRACE, "{").replace(AT_SIGN, "@")
+    filled = _HOLE.sub(fill, template).replace(OPEN_BRACE, "{").replace(AT_SIGN, "@")
+    if len(filled) > LONGEST:
+        raise QueryUnsupported("An expression nested so deeply is not supported", hint="Split it into sub-queries.")
+    return filled
 
 
 def _stands_alone(template: str, hole: re.Match[str]) -> bool:
@@ -117,4 +125,3 @@ def _closing(text: str, opened: int) -> int:
                 return at
         at += 1
     return -1
-

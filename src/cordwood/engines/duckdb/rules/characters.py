@@ -90,9 +90,8 @@ def _distance(node: exp.Expr) -> exp.Expr:
 
 def _lenient_text(node: exp.Expr) -> exp.Expr:
     """Bytes that are no UTF-8 become U+FFFD; the engine can only say that they are none."""
-    return fragment(
-        "coalesce(try(decode({0})), regexp_replace({0}::VARCHAR, '(\\\\x[0-9A-F]{2})+', chr(65533), 'g'))", node.this
-    )
+    replaced = r"regexp_replace(@a::VARCHAR, '(\\x[0-9A-F]{2})+', chr(65533), 'g')"
+    return once(f"coalesce(try(decode(@a)), {replaced})", node.this)
 
 
 def _soundex(node: exp.Expr) -> exp.Expr:

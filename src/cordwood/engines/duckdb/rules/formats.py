@@ -227,10 +227,8 @@ def _nested(value: exp.Expr, datatype: Datatype, depth: int, *, typed: bool) -> 
     if datatype.kind is Kind.ARRAY:
         item = _item(fragment(name), datatype.element)
         inner = _nested_item(item, datatype.element, depth + 1, typed=typed)
-        listed = f"array_to_string(list_transform({{0}}, lambda {name}: coalesce({{1}}, 'NULL')), ', ')"
-        return fragment(
-            f"CASE WHEN {{0}} IS NULL THEN NULL ELSE '[' || coalesce({listed}, '') || ']' END", value, inner
-        )
+        listed = fragment(f"list_transform({{0}}, lambda {name}: coalesce({{1}}, 'NULL'))", value, inner)
+        return once("CASE WHEN @a IS NOT NULL THEN '[' || coalesce(array_to_string(@a, ', '), '') || ']' END", listed)
     parts: list[exp.Expr] = []
     for at, (_, field) in enumerate(datatype.fields):
         item = _item(fragment(f"struct_extract_at({name}, {at + 1})"), field)

@@ -54,11 +54,13 @@ def _written(node: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr:
 
 
 def _array(node: exp.Expr, datatype: Datatype, depth: int) -> exp.Expr:
+    """A missing array is the empty one, where it is the whole value."""
     name = f"_j{depth}"
-    item = fragment(name)
-    inner = fragment("coalesce({0}, 'null')", _written(item, datatype.element, depth + 1))
-    template = f"'[' || coalesce(array_to_string(list_transform({{0}}, lambda {name}: {{1}}), ','), '') || ']'"
-    return fragment(f"CASE WHEN {{0}} IS NULL THEN '[]' ELSE {template} END" if depth == 0 else template, node, inner)
+    inner = fragment("coalesce({0}, 'null')", _written(fragment(name), datatype.element, depth + 1))
+    listed = fragment(f"list_transform({{0}}, lambda {name}: {{1}})", node, inner)
+    if depth == 0:
+        return fragment("'[' || coalesce(array_to_string({0}, ','), '') || ']'", listed)
+    return once("CASE WHEN @a IS NOT NULL THEN '[' || coalesce(array_to_string(@a, ','), '') || ']' END", listed)
 
 
 def _object(node: exp.Expr, datatype: Datatype, depth: int) -> exp.Expr:

@@ -79,7 +79,7 @@ def _document(value: exp.Expr) -> exp.Expr:
         return value
     if kind is Kind.VARIANT:
         return fragment("{0}::JSON", value)
-    return fragment("(CASE WHEN json_valid({0}) THEN {0} END)::JSON", value)
+    return once("(CASE WHEN json_valid(@a) THEN @a END)::JSON", value)
 
 
 def _path_or_none(node: exp.Expr) -> exp.Expr | None:

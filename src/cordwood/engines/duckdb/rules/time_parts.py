@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.reading import clock, read_as
 from cordwood.engines.duckdb.rules.times import unit_of, week_start
-from cordwood.engines.duckdb.rules.words import attempt, constant_int
+from cordwood.engines.duckdb.rules.words import attempt, constant_int, once
 from cordwood.engines.duckdb.rules.zones import moment_in, wall_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.fragment import fragment
@@ -43,7 +43,7 @@ def _extract(node: exp.Expr) -> exp.Expr:
         value = clock(value)
     begin = week_start(part)
     if part not in _PARTS and begin is not None:
-        return fragment(f"(dayofyear({{0}}) + 6 - (isodow({{0}}) - 1 - {begin} + 7) % 7) // 7", value)
+        return once(f"(dayofyear(@a) + 6 - (isodow(@a) - 1 - {begin} + 7) % 7) // 7", value)
     if part not in _PARTS:
         unsupported(node, f"The part {part}")
     return fragment(_PARTS[part], value)
