@@ -24,11 +24,100 @@ _BIGQUERY: Final = Dialect.get_or_raise("bigquery")
 _OPENING: Final = frozenset({"(", "[", "{"})
 _CLOSING: Final = frozenset({")", "]", "}"})
 _REREAD: Final = frozenset(
-    ["array", "bigdecimal", "bignumeric", "bool", "boolean", "bytes", "char", "date", "datetime", "decimal", "enum", "float", "float64", "int", "int64", "integer", "json", "map", "nested", "numeric", "object", "range", "safe", "string", "struct", "text", "time", "timestamp", "tuple", "varchar", "vector"]
+    [
+        "array",
+        "bigdecimal",
+        "bignumeric",
+        "bool",
+        "boolean",
+        "bytes",
+        "char",
+        "date",
+        "datetime",
+        "decimal",
+        "enum",
+        "float",
+        "float64",
+        "int",
+        "int64",
+        "integer",
+        "json",
+        "map",
+        "nested",
+        "numeric",
+        "object",
+        "range",
+        "safe",
+        "string",
+        "struct",
+        "text",
+        "time",
+        "timestamp",
+        "tuple",
+        "varchar",
+        "vector",
+    ]
 )
 _BEGINNINGS: Final = frozenset({"select", "with", "from", "("})
 _OTHER_STATEMENTS: Final = frozenset(
-    ["alter", "analyze", "assert", "attach", "begin", "call", "checkpoint", "commit", "copy", "create", "deallocate", "declare", "delete", "describe", "desc", "detach", "drop", "end", "eval", "execute", "exec", "explain", "export", "force", "grant", "import", "insert", "install", "kill", "load", "loop", "merge", "pivot", "pragma", "prepare", "raise", "refresh", "rename", "replace", "reset", "return", "revoke", "rollback", "set", "show", "start", "summarize", "table", "truncate", "undrop", "unpivot", "update", "use", "vacuum", "values", "while"]
+    [
+        "alter",
+        "analyze",
+        "assert",
+        "attach",
+        "begin",
+        "call",
+        "checkpoint",
+        "commit",
+        "copy",
+        "create",
+        "deallocate",
+        "declare",
+        "delete",
+        "describe",
+        "desc",
+        "detach",
+        "drop",
+        "end",
+        "eval",
+        "execute",
+        "exec",
+        "explain",
+        "export",
+        "force",
+        "grant",
+        "import",
+        "insert",
+        "install",
+        "kill",
+        "load",
+        "loop",
+        "merge",
+        "pivot",
+        "pragma",
+        "prepare",
+        "raise",
+        "refresh",
+        "rename",
+        "replace",
+        "reset",
+        "return",
+        "revoke",
+        "rollback",
+        "set",
+        "show",
+        "start",
+        "summarize",
+        "table",
+        "truncate",
+        "undrop",
+        "unpivot",
+        "update",
+        "use",
+        "vacuum",
+        "values",
+        "while",
+    ]
 )
 _TOKEN: Final = re.compile(r" but got <Token.*>$")
 _PLACE: Final = re.compile(r"(?:from|at) (?:line )?(\d+):(\d+)|Line (\d+), Col: (\d+)")
@@ -61,7 +150,9 @@ def _unreadable(error: TokenError, text: str) -> QuerySyntax:
     place = _PLACE.search(message)
     span = Span(int(place[1] or place[3]), int(place[2] or place[4]) + 1) if place else span_at(text, len(text))
     if message.startswith("Missing"):
-        return QuerySyntax(f"{message.split(' from ', maxsplit=1)[0]}: what was opened here is never closed.", span=span)
+        return QuerySyntax(
+            f"{message.split(' from ', maxsplit=1)[0]}: what was opened here is never closed.", span=span
+        )
     return QuerySyntax("The text cannot be read as SQL.", hint="A quote may be left open.", span=span)
 
 
@@ -85,14 +176,18 @@ def _check_work(found: list[Token], text: str) -> None:
     for token in found:
         word = token.text.lower()
         if word in _OPENING:
-            again = last[2] in _REREAD or last[:2] == ("safe", ".")
-            factors.append(factors[-1] * (2 if again else 1))
+            factors.append(factors[-1] * _readings(last))
         elif word in _CLOSING and len(factors) > 1:
             factors.pop()
         work += factors[-1]
         if len(factors) > MAX_NESTING or work > MAX_WORK:
             raise _too_deep(span_at(text, token.start))
         last = (last[1], last[2], word)
+
+
+def _readings(last: tuple[str, str, str]) -> int:
+    """How often the parser reads what stands in brackets after these words."""
+    return 2 if last[2] in _REREAD or last[:2] == ("safe", ".") else 1
 
 
 def _too_deep(span: Span | None) -> QueryRefused:
@@ -123,10 +218,14 @@ def _second_statement(found: list[Token], text: str) -> QueryFault:
 
 # Forms of BigQuery's own that the parser cannot read: what it complains of, at which word, and what they are.
 _FORMS: Final = (
-    ("", re.compile(r"WITH\s*\(", re.I), "The WITH expression"),
-    ("Expecting )", re.compile(r"(WHERE|HAVING|GROUP|WITH)\b", re.I), "A clause within a function call"),
+    ("", re.compile(r"WITH\s*\(", re.IGNORECASE), "The WITH expression"),
+    ("Expecting )", re.compile(r"(WHERE|HAVING|GROUP|WITH)\b", re.IGNORECASE), "A clause within a function call"),
     ("Expected TYPE after CAST", re.compile(r"\w"), "This type"),
-    ("Expecting >", re.compile(r"(NUMERIC|DECIMAL|BIGNUMERIC|STRING|BYTES|RANGE)\b", re.I), "A type with parameters here"),
+    (
+        "Expecting >",
+        re.compile(r"(NUMERIC|DECIMAL|BIGNUMERIC|STRING|BYTES|RANGE)\b", re.IGNORECASE),
+        "A type with parameters here",
+    ),
 )
 
 

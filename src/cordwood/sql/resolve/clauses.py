@@ -103,14 +103,18 @@ def _resolve_grouped(item: exp.Expr, place: Place, aliases: Aliases, *, ordinals
     parent, key, index = item.parent, item.arg_key, item.index
     if parent is None or key is None:
         return
-    ordinal = aliases.ordinal(item, place) or (item if isinstance(item, exp.Literal) and item.is_int else None)
-    if ordinal is None:
-        resolve_expression(item, place)
-        ordinal = aliases.same(_child(parent, key, index)) if ordinals else None
-    elif not ordinals:
-        ordinal = _spelt_out(ordinal, aliases)
+    ordinal = item if _is_ordinal(item) else aliases.ordinal(item, place)
     if ordinal is not None:
-        _child(parent, key, index).replace(ordinal)
+        _child(parent, key, index).replace(ordinal if ordinals else _spelt_out(ordinal, aliases))
+        return
+    resolve_expression(item, place)
+    same = aliases.same(_child(parent, key, index)) if ordinals else None
+    if same is not None:
+        _child(parent, key, index).replace(same)
+
+
+def _is_ordinal(item: exp.Expr) -> bool:
+    return isinstance(item, exp.Literal) and item.is_int
 
 
 def _spelt_out(ordinal: exp.Expr, aliases: Aliases) -> exp.Expr:
@@ -172,7 +176,8 @@ def order_of_set(owner: exp.Expr, outputs: Sequence[Output], place: Place) -> No
     known = {output.name.lower(): index for index, output in reversed(list(enumerate(outputs, start=1)))}
     for ordered in order.expressions:
         item = ordered.this
-        if isinstance(item, exp.Column) and len(item.parts) == 1 and item.name.lower() in known:
-            ordered.set("this", exp.Literal.number(known[item.name.lower()]))
-        elif not (isinstance(item, exp.Literal) and item.is_int):
+        number = known.get(item.name.lower()) if isinstance(item, exp.Column) and len(item.parts) == 1 else None
+        if number is not None:
+            ordered.set("this", exp.Literal.number(number))
+        elif not _is_ordinal(item):
             resolve_expression(item, place)

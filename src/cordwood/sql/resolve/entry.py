@@ -43,7 +43,6 @@ class _SubQueries:
         self.known[lower] = cte
         return cte
 
-
     def names(self) -> tuple[str, ...]:
         """Those that were read, in the order of the endpoint."""
         return tuple(cte.alias for lower, cte in self.program.sub_queries.items() if lower in self.known)

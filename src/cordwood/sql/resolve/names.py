@@ -136,17 +136,21 @@ def access(work: Work, value: exp.Expr, parts: Parts) -> exp.Expr:
 
 
 def _dot(work: Work, value: exp.Expr, nature: Nature, part: exp.Identifier) -> exp.Expr:
-    known = [(name, inner) for name, inner in nature.fields if name.lower() == part.name.lower()]
-    if nature.fields and not known:
-        names = [name for name, _ in nature.fields]
-        raise UnknownName(
-            f'There is no field "{part.name}" here.', hint=_nearest_hint(part.name, names), span=work.span(part)
-        )
+    known = {name.lower(): (name, inner) for name, inner in reversed(nature.fields)}
+    found = known.get(part.name.lower())
+    if known and found is None:
+        hint = _nearest_hint(part.name, list(dict(nature.fields)))
+        raise UnknownName(f'There is no field "{part.name}" here.', hint=hint, span=work.span(part))
     if nature is PLAIN and isinstance(value, exp.Column) and _is_scalar(value):
         raise UnknownName(f'"{value.name}" has no fields; "{part.name}" was asked of it.', span=work.span(part))
-    name = exp.to_identifier(known[0][0], quoted=True) if known else part.copy()
+    if found is None:
+        return _field(value, part.copy(), PLAIN)
+    return _field(value, exp.to_identifier(found[0], quoted=True), found[1])
+
+
+def _field(value: exp.Expr, name: exp.Expr, nature: Nature) -> exp.Expr:
     made = exp.Dot(this=value, expression=name)
-    made.meta["nature"] = known[0][1] if known else PLAIN
+    made.meta["nature"] = nature
     return made
 
 
@@ -165,15 +169,20 @@ def _path(work: Work, value: exp.Expr, nature: Nature, parts: Parts) -> exp.Expr
     for part in parts:
         paths = [further for path in paths for further in _step(work, path, part)]
     work.records.note_unseen(paths[0][1])
-    made = [event_path(fresh(base), steps) for steps, _ in paths]
-    for path, (_, further) in zip(made, paths, strict=True):
-        path.meta["only_text"] = work.records.kinds(further) == frozenset({ValueKind.TEXT})
+    made = [_event_path(work, base, path) for path in paths]
     whole = made[0] if len(made) == 1 else exp.Coalesce(this=made[0], expressions=made[1:])
     whole.meta["nature"] = paths[0][1]
     start = parts[0].meta_get("start")
     if start is not None:
         whole.meta["start"], whole.meta["end"] = start, parts[-1].meta_get("end", start)
     return whole
+
+
+def _event_path(work: Work, base: exp.Expr, path: tuple[Path, Nature]) -> exp.Expr:
+    steps, nature = path
+    made = event_path(fresh(base), steps)
+    made.meta["only_text"] = work.records.kinds(nature) == frozenset({ValueKind.TEXT})
+    return made
 
 
 def _step(work: Work, path: tuple[Path, Nature], part: exp.Identifier) -> list[tuple[Path, Nature]]:

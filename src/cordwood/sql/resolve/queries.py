@@ -72,7 +72,22 @@ def _resolve_distinct(select: exp.Expr, place: Place) -> None:
 
 
 _RESOLVED = frozenset(
-    ["with_", "expressions", "from_", "joins", "where", "group", "having", "qualify", "windows", "distinct", "order", "limit", "offset", "kind"]
+    [
+        "with_",
+        "expressions",
+        "from_",
+        "joins",
+        "where",
+        "group",
+        "having",
+        "qualify",
+        "windows",
+        "distinct",
+        "order",
+        "limit",
+        "offset",
+        "kind",
+    ]
 )
 
 

@@ -1,5 +1,8 @@
 """UNION, INTERSECT and EXCEPT: their columns, and BY NAME put into the order of places."""
 
+from collections.abc import Callable, Mapping
+from typing import Final
+
 from sqlglot import exp
 
 from cordwood.errors import QueryRefused
@@ -40,23 +43,34 @@ def _by_name(work: Work, operation: exp.Expr, left: list[Output], right: list[Ou
 
 def _names(work: Work, operation: exp.Expr, left: list[Output], right: list[Output]) -> list[str]:
     """Which columns there will be, in which order."""
-    on = operation.args.get("on") or []
-    ours, theirs = [output.name for output in left], [output.name for output in right]
-    known = {name.lower() for name in ours}, {name.lower() for name in theirs}
-    side = str(operation.args.get("side") or "").upper()
+    on = operation.args.get("on")
     if on:
-        names = [column.name for column in on]
-    elif side == "FULL":
-        names = ours + [name for name in theirs if name.lower() not in known[0]]
-    elif side == "LEFT":
-        names = ours
-    elif str(operation.args.get("kind") or "").upper() == "INNER":
-        names = [name for name in ours if name.lower() in known[1]]
-    elif known[0] == known[1]:
-        names = ours
-    else:
-        raise _unpaired(work, operation, sorted(known[0] ^ known[1]))
-    return names
+        return [column.name for column in on]
+    ours, theirs = _by_lower(left), _by_lower(right)
+    side = str(operation.args.get("side") or operation.args.get("kind") or "").upper()
+    if side in _CHOSEN:
+        return _CHOSEN[side](ours, theirs)
+    if ours.keys() != theirs.keys():
+        raise _unpaired(work, operation, sorted(ours.keys() ^ theirs.keys()))
+    return list(ours.values())
+
+
+Spelt = dict[str, str]
+
+
+def _by_lower(outputs: list[Output]) -> Spelt:
+    return {output.name.lower(): output.name for output in outputs}
+
+
+_CHOSEN: Final[Mapping[str, Callable[[Spelt, Spelt], list[str]]]] = {
+    "FULL": lambda ours, theirs: [*ours.values(), *_beyond(ours, theirs)],
+    "LEFT": lambda ours, _: list(ours.values()),
+    "INNER": lambda ours, theirs: [name for lower, name in ours.items() if lower in theirs],
+}
+
+
+def _beyond(ours: Spelt, theirs: Spelt) -> list[str]:
+    return [name for lower, name in theirs.items() if lower not in ours]
 
 
 def _unpaired(work: Work, operation: exp.Expr, names: list[str]) -> QueryRefused:

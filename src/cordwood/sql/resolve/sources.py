@@ -37,16 +37,18 @@ def read_from(select: exp.Expr, work: Work, names: Names, parent: Scope | None) 
     """Resolves the FROM of a SELECT; what unnests of objects drop goes into its WHERE."""
     reader = Reader(work, names, Scope(parent=parent), [])
     from_ = select.args.get("from_")
+    if from_ is None:
+        return reader.scope
     joins = select.args.get("joins") or []
-    only = tables.constant_columns(work, names, from_.this) if from_ is not None and not joins else None
-    if from_ is not None and only is not None:
+    only = None if joins else tables.constant_columns(work, names, from_.this)
+    if only is not None:
         reader.scope.relations.append(as_relation(from_.this.alias or from_.this.name, only))
         select.set("from_", None)
-    elif from_ is not None:
-        _read_chain(reader, from_.this, joins)
-        select.set("joins", [join for join in joins if join.args.get("this") is not None])
-        for drop in reader.drops:
-            add_condition(select, drop)
+        return reader.scope
+    _read_chain(reader, from_.this, joins)
+    select.set("joins", [join for join in joins if join.args.get("this") is not None])
+    for drop in reader.drops:
+        add_condition(select, drop)
     return reader.scope
 
 
