@@ -55,7 +55,8 @@ torture: $(VENV)/dev.stamp
 	TORTURE=full $(PYTEST) tests -m torture
 
 docs: $(VENV)/dev.stamp
-	$(BIN)/python -m cordwood.settings.reference > docs/reference/settings.md
+	$(BIN)/python -m tests.unit.settings.settings_page
+	$(BIN)/python -m tests.unit.cli.cli_page
 
 clean:
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

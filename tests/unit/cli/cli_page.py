@@ -1,4 +1,4 @@
-"""docs/reference/cli.md, made from the commands themselves: `python -m tests.unit.cli.cli_page` writes it."""
+"""docs/reference/cli.md, made from the commands themselves: `make docs` writes it."""
 
 import argparse
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ standard error. Exit codes: 0 done, 1 failed or refused, 2 not understood.
 Commands that ask or fill find their service in this order: `--url` (or `CORDWOOD_URL`) with `--key` (or `CORDWOOD_KEY`); the service
 that owns the data folder, with a key of its own that ends with it; and without a service, the data folder itself, opened for a moment.
 
-This page is made from the commands: `python -m tests.unit.cli.cli_page` writes it.
+This page is made from the commands: `make docs` writes it.
 """
 
 

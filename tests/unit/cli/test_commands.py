@@ -85,4 +85,4 @@ def test_small_commands_load_neither_an_engine_nor_a_compiler(arguments: list[st
 
 
 def test_the_reference_is_as_it_would_be_made_now() -> None:
-    assert PAGE.read_text() == page(), "python -m tests.unit.cli.cli_page"
+    assert PAGE.read_text() == page(), "make docs"
