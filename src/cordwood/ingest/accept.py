@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from cordwood.engines.engine import Engine
+from cordwood.engines.engine import Appended, Engine
 from cordwood.ingest.derive import derived
 from cordwood.ingest.flush import Flusher
 from cordwood.ingest.formats import Form, read_body
@@ -16,7 +16,7 @@ from cordwood.ingest.stamp import stamped
 from cordwood.model.event import Batch, Event
 from cordwood.model.stream import Stream
 
-__all__ = ["Accepted", "Form", "Intake"]
+__all__ = ["Accepted", "Form", "Intake", "Sent"]
 
 # A body up to this size is read where it arrived; reading a larger one would hold up other requests.
 _READ_AT_ONCE_BYTES = 32 * 1024
@@ -31,6 +31,17 @@ class Accepted:
     duplicates: int
     quarantined: int
     reasons: Sequence[tuple[int, str]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """How a body was sent: to which kind of route, and with which headers (names in lower case)."""
+
+    form: Form = Form.EVENTS
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+AS_EVENTS = Sent()
 
 
 class Intake:
@@ -49,24 +60,16 @@ class Intake:
         content_type: str,
         body: bytes,
         pins: Mapping[str, str] | None = None,
-        *,
-        form: Form = Form.EVENTS,
-        headers: Mapping[str, str] | None = None,
+        sent: Sent = AS_EVENTS,
     ) -> Accepted:
         """Returns once every stored event is durable, and in the answer of the next query."""
-        arrived = Body(body, content_type, headers or {})
+        arrived = Body(body, content_type, sent.headers)
         if len(body) <= _READ_AT_ONCE_BYTES:
-            batches, reading = self._read(stream, form, arrived, pins or {})
+            batches, reading = self._read(stream, sent.form, arrived, pins or {})
         else:
-            batches, reading = await asyncio.to_thread(self._read, stream, form, arrived, pins or {})
+            batches, reading = await asyncio.to_thread(self._read, stream, sent.form, arrived, pins or {})
         appended = await self._flusher.append(batches) if batches else []
-        stored = [one for batch, one in zip(batches, appended, strict=True) if batch.stream == stream.name]
-        return Accepted(
-            accepted=sum(one.accepted for one in stored),
-            duplicates=sum(one.duplicates for one in stored),
-            quarantined=len(reading.set_aside),
-            reasons=reasons(reading, _REASONS_TOLD),
-        )
+        return _told(stream, batches, appended, reading)
 
     def close(self) -> None:
         """Store what waits, then stop."""
@@ -86,3 +89,13 @@ class Intake:
     def _batch(self, stream: Stream, events: list[Event], received_us: int) -> Batch:
         looked_at, learnt = self._shapes.learn(stream.name, events)
         return Batch(stream.name, looked_at, received_us, learnt)
+
+
+def _told(stream: Stream, batches: Sequence[Batch], appended: Sequence[Appended], reading: Reading) -> Accepted:
+    stored = [one for batch, one in zip(batches, appended, strict=True) if batch.stream == stream.name]
+    return Accepted(
+        accepted=sum(one.accepted for one in stored),
+        duplicates=sum(one.duplicates for one in stored),
+        quarantined=len(reading.set_aside),
+        reasons=reasons(reading, _REASONS_TOLD),
+    )

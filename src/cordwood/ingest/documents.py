@@ -63,6 +63,7 @@ def mended(text: str) -> str:
     return _LONE_SURROGATE.sub(lambda match: match[1] or "\\ufffd", text)
 
 
+_DEPTHS = {"[": 1, "{": 1, "]": -1, "}": -1}
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},]')
 
 
@@ -70,14 +71,9 @@ def _split_by_hand(text: str) -> Iterator[str]:
     """The elements of an array of which at least one is deeper than the decoder goes."""
     if text.lstrip()[:1] != "[":
         raise BadBody("The body is nested too deeply.")
-    depth, start = 0, 0
+    depth, start = 0, text.index("[") + 1
     for token in _TOKEN.finditer(text):
-        mark = token[0]
-        if mark in "[{":
-            depth += 1
-            start = token.end() if depth == 1 else start
-        elif mark in "]}":
-            depth -= 1
-        if (mark == "," and depth == 1) or (mark == "]" and depth == 0):
+        depth += _DEPTHS.get(token[0], 0)
+        if token[0] + str(depth) in {",1", "]0"}:
             yield text[start : token.start()].strip()
             start = token.end()

@@ -1,6 +1,4 @@
-"""A shape made into a decoder: whether an event holds nothing new is then one validation, without a step in Python
-for each of its values.
-"""
+"""A shape made into a decoder: whether an event holds nothing new is one validation, not a step for each value."""
 
 import re
 from collections.abc import Collection
@@ -60,20 +58,24 @@ class Fitting:
         """The paths of the event's objects when it fits; None when it does not, or they cannot be told."""
         if self._is_full or (event.project is not None and not self._has_project):
             return None
-        found: list[int] = []
         try:
-            if event.metadata is not None:
-                metadata = self._metadata.decode(event.metadata)
-                if isinstance(metadata, msgspec.Struct):
-                    found.append(0)
-                    _find(self._inner, metadata, found)
-            if event.extras is not None:
-                _find(self._top, self._extras.decode(event.extras), found)
+            key = self._objects(event)
         except (msgspec.DecodeError, RecursionError):
             return None
-        key = tuple(found)
         written = self._written.get(key)
         return self._write(key) if written is None else written
+
+    def _objects(self, event: Event) -> tuple[int, ...]:
+        """The places of the event's objects in the list of paths."""
+        found: list[int] = []
+        if event.metadata is not None:
+            metadata = self._metadata.decode(event.metadata)
+            if isinstance(metadata, msgspec.Struct):
+                found.append(0)
+                _find(self._inner, metadata, found)
+        if event.extras is not None:
+            _find(self._top, self._extras.decode(event.extras), found)
+        return tuple(found)
 
     def _write(self, key: tuple[int, ...]) -> str:
         if len(self._written) > _REMEMBERED:

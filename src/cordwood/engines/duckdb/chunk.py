@@ -13,6 +13,17 @@ from cordwood.model.shape import Path
 
 _PIECE = 4096
 
+# The parameters of `StreamTables.insert_events` that are fields of an event as they stand.
+_FIELDS = {
+    "i": "id",
+    "t": "timestamp_us",
+    "e": "event_message",
+    "p": "project",
+    "m": "metadata",
+    "x": "extras",
+    "f": "timestamp_inferred",
+}
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -40,23 +51,14 @@ class Chunk:
         ]
 
     def insert(self, cursor: duckdb.DuckDBPyConnection, statement: str) -> None:
-        """Run a statement of `StreamTables.insert_events`."""
-        cursor.execute(
-            statement,
-            {
-                "i": [event.id for event in self.events],
-                "t": [event.timestamp_us for event in self.events],
-                "e": [event.event_message for event in self.events],
-                "p": [event.project for event in self.events],
-                "m": [event.metadata for event in self.events],
-                "x": [event.extras for event in self.events],
-                "r": self.received_us,
-                "f": [event.timestamp_inferred for event in self.events],
-                "o": [
-                    event.object_paths if event.object_paths is not None else _looked(event) for event in self.events
-                ],
-            },
-        )
+        """Run a statement of `StreamTables.insert_events`, piece by piece: each is in memory several times."""
+        for first in range(0, len(self.events), _PIECE):
+            piece = slice(first, first + _PIECE)
+            fields = {
+                parameter: [getattr(event, name) for event in self.events[piece]] for parameter, name in _FIELDS.items()
+            }
+            paths = [_object_paths(event) for event in self.events[piece]]
+            cursor.execute(statement, {**fields, "r": self.received_us[piece], "o": paths})
 
     def mend(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Where the engine cannot read an event's JSON, keep it as text: the event stays, and so do the others."""
@@ -78,8 +80,10 @@ def is_about_a_value(problem: duckdb.Error) -> bool:
     return isinstance(problem, duckdb.ConversionException | duckdb.InvalidInputException)
 
 
-def _looked(event: Event) -> str:
-    """The paths of the objects of an event at which nobody has looked."""
+def _object_paths(event: Event) -> str:
+    """Found here for an event at which nobody has looked."""
+    if event.object_paths is not None:
+        return event.object_paths
     paths: list[Path] = []
     for place, text in ((("metadata",), event.metadata), ((), event.extras)):
         try:

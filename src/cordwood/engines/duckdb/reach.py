@@ -91,30 +91,31 @@ class _Reach:
     def _provide_in(self, query: exp.Expr, read: _Read, depth: int) -> str | None:
         if not isinstance(query, exp.Select) or not _may_widen(query):
             return None
-        if any(item.alias == read.name for item in query.expressions):
+        projections = {item.alias: item.this for item in query.expressions}
+        if read.name in projections:
             return read.name
-        inner = next((item.this for item in query.expressions if item.alias == read.column), None)
-        found = _path_of(inner) if inner is not None else None
+        found = _path_of(projections.get(read.column))
         if found is None:
             return None
         column, path = found
-        relation = _relation(query, column.table)
-        name = None if relation is None else self.provide(relation, read.below(column.name, path), depth + 1)
+        name = self._provide_within(query, column.table, read.below(column.name, path), depth)
         if name is not None:
             query.append("expressions", exp.alias_(_column(name, column.table), read.name, quoted=True))
         return name and read.name
+
+    def _provide_within(self, query: exp.Select, alias: str, read: _Read, depth: int) -> str | None:
+        relation = _relation(query, alias)
+        return None if relation is None else self.provide(relation, read, depth + 1)
 
 
 def reach(tree: exp.Expr, streams: frozenset[str]) -> exp.Expr:
     """The lowered tree with its paths read at the streams' tables; uses up the tree."""
     work = _Reach(streams)
     fragments = [node for node in tree.find_all(exp.Anonymous) if is_fragment(node)]
-    for node in fragments:
-        if template_of(node) == RECORD_TEMPLATE:
-            _move(node, node.expressions[1], _Manner.RECORD, work)
-    for node in fragments:
-        if node.parent is not None and _path_of(node) is not None:
-            _move_path(node, work)
+    for node in filter(_asks_for_record, fragments):
+        _move(node, node.expressions[1], _Manner.RECORD, work)
+    for node in filter(_path_of, fragments):
+        _move_path(node, work)
     for table in list(tree.find_all(exp.Table)):
         if table.name in streams and _cte(table) is None:
             table.replace(_events(table, work.tables.get(id(table), [])))
@@ -144,8 +145,14 @@ def _move(node: exp.Expr, value: exp.Expr, manner: _Manner, work: _Reach) -> boo
     return name is not None
 
 
-def _path_of(node: exp.Expr) -> tuple[exp.Column, str] | None:
+def _asks_for_record(node: exp.Expr) -> bool:
+    return template_of(node) == RECORD_TEMPLATE
+
+
+def _path_of(node: exp.Expr | None) -> tuple[exp.Column, str] | None:
     """The column and what follows it; the path is empty for a column alone."""
+    if node is None:
+        return None
     if isinstance(node, exp.Column):
         return (node, "") if node.table else None
     if not is_fragment(node) or len(node.expressions) != 2:
@@ -174,12 +181,16 @@ def _cte(table: exp.Table) -> exp.CTE | None:
     node: exp.Expr | None = table.parent
     while node is not None:
         with_ = node.args.get("with_")
-        if isinstance(with_, exp.With):
-            for cte in with_.find_all(exp.CTE, bfs=True):
-                if cte.parent is with_ and cte.alias == table.name:
-                    return None if with_.args.get("recursive") else cte
+        cte = _named(with_, table.name) if isinstance(with_, exp.With) else None
+        if cte is not None:
+            return None if cte.parent is not None and cte.parent.args.get("recursive") else cte
         node = node.parent
     return None
+
+
+def _named(with_: exp.With, name: str) -> exp.CTE | None:
+    found = (cte for cte in with_.expressions if isinstance(cte, exp.CTE) and cte.alias == name)
+    return next(found, None)
 
 
 def _literal(text: str) -> str:

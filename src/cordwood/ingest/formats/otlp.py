@@ -2,7 +2,7 @@
 
 import base64
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -57,27 +57,27 @@ def _all(parent: Json, name: str) -> Iterable[Json]:
 
 def _event(record: Json, resource: Json, scope: Json | None) -> Posted:
     body = any_value(record.get("body"))
-    own = attributes(record)
-    metadata: dict[str, object] = {
-        "type": "otel_log",
-        "severity_text": record.get("severityText") or None,
-        "severity_number": _severity(record.get("severityNumber")),
-        "trace_id": _hex(record.get("traceId")),
-        "span_id": _hex(record.get("spanId")),
-        "event_name": record.get("eventName") or None,
-        "attributes": own or None,
-        "resource": resource or None,
-        "scope": scope,
-    }
-    if body is not None and not isinstance(body, str):
-        metadata["body"] = body
     project = resource.get("project")
+    metadata = _metadata(record, body) | {"resource": resource or None, "scope": scope}
     return Posted(
         timestamp=_nanoseconds(record.get("timeUnixNano")) or _nanoseconds(record.get("observedTimeUnixNano")),
         event_message=_message(body, record),
         project=None if project is None else str(project),
         metadata=msgspec.Raw(_encode({name: value for name, value in metadata.items() if value is not None})),
     )
+
+
+def _metadata(record: Json, body: object) -> dict[str, object]:
+    return {
+        "type": "otel_log",
+        "severity_text": record.get("severityText") or None,
+        "severity_number": _severity(record.get("severityNumber")),
+        "trace_id": _hex(record.get("traceId")),
+        "span_id": _hex(record.get("spanId")),
+        "event_name": record.get("eventName") or None,
+        "attributes": attributes(record) or None,
+        "body": None if isinstance(body, str) else body,
+    }
 
 
 def _message(body: object, record: Json) -> str | None:
@@ -98,7 +98,7 @@ def attributes(owner: object) -> dict[str, object]:
     """Key-value pairs as an object, keys as they came."""
     if not isinstance(owner, dict):
         return {}
-    return {str(pair.get("key", "")): any_value(pair.get("value")) for pair in _all(owner, "attributes")}
+    return _pairs({"values": owner.get("attributes")})
 
 
 def any_value(value: object) -> object:
@@ -106,19 +106,19 @@ def any_value(value: object) -> object:
     if not isinstance(value, dict):
         return None
     for kind, one in value.items():
-        match kind:
-            case "intValue":
-                return _integer(one)
-            case "doubleValue":
-                return _finite(one)
-            case "arrayValue":
-                return [any_value(each) for each in _all(one, "values")] if isinstance(one, dict) else []
-            case "kvlistValue":
-                pairs = _all(one, "values") if isinstance(one, dict) else []
-                return {str(pair.get("key", "")): any_value(pair.get("value")) for pair in pairs}
-            case "stringValue" | "boolValue" | "bytesValue":
-                return one
+        read = _VALUES.get(kind)
+        if read is not None:
+            return read(one)
     return None
+
+
+def _list(value: object) -> object:
+    return [any_value(one) for one in _all(value, "values")] if isinstance(value, dict) else []
+
+
+def _pairs(value: object) -> dict[str, object]:
+    pairs = _all(value, "values") if isinstance(value, dict) else []
+    return {str(pair.get("key", "")): any_value(pair.get("value")) for pair in pairs}
 
 
 def _integer(value: object) -> object:
@@ -131,6 +131,21 @@ def _integer(value: object) -> object:
 def _finite(value: object) -> object:
     """The infinite ones are texts in JSON, and stay so."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _as_it_is(value: object) -> object:
+    return value
+
+
+_VALUES: Mapping[str, Callable[[object], object]] = {
+    "stringValue": _as_it_is,
+    "boolValue": _as_it_is,
+    "bytesValue": _as_it_is,
+    "intValue": _integer,
+    "doubleValue": _finite,
+    "arrayValue": _list,
+    "kvlistValue": _pairs,
+}
 
 
 def _nanoseconds(value: object) -> int | None:

@@ -1,7 +1,7 @@
 """Syslog lines: RFC 5424 and its kin as logplex sends them, a line an event or framed by their length."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -18,6 +18,8 @@ FACILITIES = (
     "kernel user mail system auth syslog lpr news uucp clock authpriv ftp ntp audit alert clock2"
     " local0 local1 local2 local3 local4 local5 local6 local7"
 ).split()
+
+_HIGHEST_PRIORITY = 191
 
 _LINE = re.compile(
     r"<(?P<priority>\d{1,3})>(?P<version>\d{1,2}) (?P<timestamp>\S+) (?P<hostname>\S+) (?P<appname>\S+)"
@@ -68,27 +70,30 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 def _event(line: str) -> Posted | None:
     match = _LINE.fullmatch(line) or _OLD_LINE.fullmatch(line)
-    if match is None or int(match["priority"]) > 191:
+    if match is None or int(match["priority"]) > _HIGHEST_PRIORITY:
         return None
     found = match.groupdict()
-    data, text = _structured_data(found["rest"]) if "version" in found else ([], found["rest"])
+    is_new = "version" in found
+    data, text = _structured_data(found["rest"]) if is_new else ([], found["rest"])
     message = _COLOUR.sub("", text).strip()
-    facility, severity = divmod(int(found["priority"]), 8)
-    metadata: dict[str, object] = {
-        "priority": int(found["priority"]),
-        "facility": FACILITIES[facility],
-        "severity": SEVERITIES[severity],
-        "level": SEVERITIES[severity],
-        "message_raw": line,
-        "message_text": message,
-        "sd": data + _embedded(message),
-    }
-    for name in ("hostname", "appname", "process_id", "message_id"):
-        metadata[name] = None if found.get(name) == "-" else found.get(name)
-    if found.get("process_id") in {"router", "web"} or (found.get("appname") or "") == "heroku":
+    metadata = _priority(int(found["priority"])) | _names(found) | {"message_raw": line, "message_text": message}
+    metadata["sd"] = data + _embedded(message)
+    if found["appname"] == "heroku":
         metadata["logfmt"] = {key: value.strip('"') for key, value in _LOGFMT.findall(message)}
-    timestamp = found["timestamp"] if "version" in found else None
+    timestamp = found["timestamp"] if is_new else None
     return Posted(timestamp=timestamp, event_message=message, metadata=msgspec.Raw(_encode(metadata)))
+
+
+def _priority(priority: int) -> Element:
+    facility, severity = divmod(priority, 8)
+    level = SEVERITIES[severity]
+    return {"priority": priority, "facility": FACILITIES[facility], "severity": level, "level": level}
+
+
+def _names(found: Mapping[str, str | None]) -> Element:
+    """A dash stands for a name that is not known."""
+    names = ("hostname", "appname", "process_id", "message_id")
+    return {name: None if found.get(name) == "-" else found.get(name) for name in names}
 
 
 def _structured_data(rest: str) -> tuple[list[Element], str]:
