@@ -20,7 +20,7 @@ from cordwood.ingest.shape import ShapeReader
 from cordwood.lql.compile import compile_lql
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.event import Batch, Event
-from cordwood.model.redaction import RedactMode
+from cordwood.model.redaction import Redacting, RedactMode
 from cordwood.model.stream import Stream
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_sandbox, read_endpoint
@@ -96,7 +96,7 @@ def events(secret: Mapping[str, str]) -> list[Event]:
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
     folder: Path = tmp_path_factory.mktemp("escapes")
-    opened = DuckDBEngine(folder, DuckDBTarget(), redaction_key="key")
+    opened = DuckDBEngine(folder, DuckDBTarget(), redacting=Redacting(key="key"))
     opened.prepare([Stream("one", UUID(int=1)), Stream("other", UUID(int=2))])
     for name, secret in (("one", ONE), ("other", OTHER)):
         looked_at, learnt = ShapeReader(opened.shapes).learn(name, events(secret))

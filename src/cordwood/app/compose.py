@@ -24,6 +24,7 @@ from cordwood.engines.engine import Engine
 from cordwood.errors import BadSetting
 from cordwood.folder import DataFolder
 from cordwood.ingest.accept import Intake
+from cordwood.model.redaction import Redacting
 from cordwood.observe.observation import Noted
 from cordwood.observe.observer import Observer
 from cordwood.serve.answer import Answers, Parts
@@ -126,8 +127,7 @@ def _engine(settings: Settings, folder: DataFolder, observer: Observer) -> Engin
         threads=settings.duckdb.threads or max(1, min(8, os.cpu_count() or 1)),
         clock_us=now_us,
         tell=lambda sentence: observer.note(Noted(message=sentence, level="warning")),
-        redaction=redaction_rules(settings),
-        redaction_key=redaction_key(settings, folder),
+        redacting=Redacting(redaction_rules(settings), redaction_key(settings, folder)),
     )
 
 

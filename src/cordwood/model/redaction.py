@@ -44,3 +44,14 @@ class RedactionRules:
 
 
 SHIPPED_RULES = RedactionRules()
+
+
+@dataclass(frozen=True, slots=True)
+class Redacting:
+    """What an engine needs: what is looked for, and the key of digests."""
+
+    rules: RedactionRules = SHIPPED_RULES
+    key: str = ""
+
+
+UNKEYED = Redacting()

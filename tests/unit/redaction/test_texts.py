@@ -23,8 +23,8 @@ def test_inside_json_the_same_goes_and_no_number_does(redact: Redact, text: str,
     assert told == {**event, "k": left, "list": [left, 4111111111111111]}
 
 
-@pytest.mark.parametrize(("text", "left"), [pair for pair in TABLE if not set(MARKS) & set(pair[0])])
-def test_json_in_a_text_stays_json(redact: Redact, text: str, left: str) -> None:
+@pytest.mark.parametrize("text", [text for text, _ in TABLE if not set(MARKS) & set(text)])
+def test_json_in_a_text_stays_json(redact: Redact, text: str) -> None:
     told = json.loads(redact(json.dumps({"msg": text, "then": "x"}, separators=(",", ":"))))
     assert told["then"] == "x"
 

@@ -13,7 +13,7 @@ from cordwood.engines.duckdb.session import Session
 from cordwood.engines.duckdb.storage import Storage
 from cordwood.engines.engine import AnswerLimits, Appended, Cancel, StreamFacts
 from cordwood.model.event import Batch
-from cordwood.model.redaction import SHIPPED_RULES, RedactionRules
+from cordwood.model.redaction import UNKEYED, Redacting
 from cordwood.model.rows import Rows
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
@@ -37,8 +37,7 @@ class DuckDBEngine:
         threads: int = 2,
         clock_us: Callable[[], int] = now_us,
         tell: Callable[[str], None] = lambda _: None,
-        redaction: RedactionRules = SHIPPED_RULES,
-        redaction_key: str = "",
+        redacting: Redacting = UNKEYED,
     ) -> None:
         self.target = target
         folder.mkdir(parents=True, exist_ok=True)
@@ -46,7 +45,7 @@ class DuckDBEngine:
         with duckdb_faults():
             self._storage = Storage(self._session, folder, clock_us, tell)
         self._storage.start(workers=min(threads, 2))
-        self._answering = Answering(self._storage, Hiding(self._session.cursor, redaction, redaction_key))
+        self._answering = Answering(self._storage, Hiding(self._session.cursor, redacting))
 
     def prepare(self, streams: Sequence[Stream]) -> None:
         with duckdb_faults():

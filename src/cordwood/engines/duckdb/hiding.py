@@ -6,16 +6,15 @@ from threading import Lock
 import duckdb
 
 from cordwood.engines.duckdb.redaction import macros
-from cordwood.model.redaction import RedactionRules, RedactMode
+from cordwood.model.redaction import Redacting, RedactMode
 
 
 class Hiding:
     """Safe from several threads. `cursor` gives a connection of the caller's own."""
 
-    def __init__(self, cursor: Callable[[], duckdb.DuckDBPyConnection], rules: RedactionRules, key: str) -> None:
+    def __init__(self, cursor: Callable[[], duckdb.DuckDBPyConnection], redacting: Redacting) -> None:
         self._cursor = cursor
-        self._rules = rules
-        self._key = key
+        self._redacting = redacting
         self._lock = Lock()
         self._made: set[RedactMode] = set()
 
@@ -24,6 +23,6 @@ class Hiding:
             if mode in self._made:
                 return
             with self._cursor() as cursor:
-                for statement in macros(self._rules, self._key, mode):
+                for statement in macros(self._redacting.rules, self._redacting.key, mode):
                     cursor.execute(statement)
             self._made.add(mode)

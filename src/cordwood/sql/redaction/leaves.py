@@ -106,8 +106,7 @@ class _Leaves:
         if with_ is None:
             return found
         for cte in with_.expressions:
-            alias = cte.args.get("alias")
-            is_plain = not with_.args.get("recursive") and not (alias and alias.columns)
+            is_plain = not with_.args.get("recursive") and not _renames(cte)
             hands_on = is_plain and cte.alias not in self._opened
             found[cte.alias] = self.query(cte.this, {**known, **found}, outer, hands_on=hands_on)
         return found
@@ -117,19 +116,23 @@ class _Leaves:
         is_opened = _has_star(node)
         for relation in _relations(node):
             self._source(relation, known, sources, is_opened=is_opened)
-        for key, part in _parts(node):
-            if key not in ("expressions", "from_", "with_"):
-                self._clause(part, known, sources)
+        for part in _clauses(node):
+            self._clause(part, known, sources)
         plain = hands_on and not any(node.args.get(key) for key in ("distinct", "group", "kind"))
         kept: dict[str, _Raw] = {}
         for place, item in enumerate(node.expressions, start=1):
-            value = item.this if isinstance(item, exp.Alias) else None
-            raw = self._raw(value, sources) if value is not None and plain else None
-            if raw is not None and not _is_sorted_by(node, place) and not self._is_secret(raw):
+            raw = self._handed_on(node, place, sources) if plain else None
+            if raw is not None:
                 kept[item.alias] = raw
             else:
                 self._expression(item, known, sources)
         return kept
+
+    def _handed_on(self, select: exp.Select, place: int, sources: Sources) -> _Raw | None:
+        """What a column hands on raw, when it does nothing else."""
+        item = select.expressions[place - 1]
+        raw = self._raw(item.this, sources) if isinstance(item, exp.Alias) else None
+        return None if raw is None or _is_sorted_by(select, place) or self._is_secret(raw) else raw
 
     def _clause(self, part: exp.Expr, known: Known, sources: Sources) -> None:
         """Relations are read already; of a join only its condition is left."""
@@ -146,17 +149,20 @@ class _Leaves:
             sources[name] = self._table(node, known, is_opened=is_opened)
         elif isinstance(node, exp.Unnest):
             sources[name] = self._unnest(node, known, sources)
-        elif isinstance(node, exp.Subquery) and isinstance(node.this, exp.Query) and not _is_join(node):
-            alias = node.args.get("alias")
-            hands_on = not (is_opened or node.args.get("pivots") or (alias and alias.columns))
+        elif isinstance(node, exp.Subquery) and isinstance(node.this, exp.Query) and node.alias:
+            hands_on = not (is_opened or node.args.get("pivots") or _renames(node))
             sources[name] = self.query(node.this, known, sources, hands_on=hands_on)
         else:
-            for part in node.iter_expressions():
-                if isinstance(part, (exp.Table, exp.Unnest, exp.Subquery)):
-                    self._source(part, known, sources, is_opened=is_opened)
-                elif isinstance(part, exp.Join):
-                    self._source(part.this, known, sources, is_opened=is_opened)
-                    self._clause(part, known, sources)
+            self._joined(node, known, sources, is_opened=is_opened)
+
+    def _joined(self, node: exp.Expr, known: Known, sources: Sources, *, is_opened: bool) -> None:
+        """A parenthesised join: its relations are in scope as if it had no parentheses."""
+        for part in node.iter_expressions():
+            if isinstance(part, exp.Join):
+                self._source(part.this, known, sources, is_opened=is_opened)
+                self._clause(part, known, sources)
+            elif isinstance(part, (exp.Table, exp.Unnest, exp.Subquery)):
+                self._source(part, known, sources, is_opened=is_opened)
 
     def _table(self, node: exp.Table, known: Known, *, is_opened: bool) -> Columns | str:
         stream = node.meta_get("stream")
@@ -196,13 +202,17 @@ class _Leaves:
         if isinstance(node, exp.Bracket):
             return self._elements(node.this, sources)
         if isinstance(node, exp.Coalesce):
-            found = [self._raw(part, sources) for part in (node.this, *node.expressions)]
-            events = [raw for raw in found if raw is not None and raw.is_event]
-            return events[0] if len(events) == len(found) else None
+            return self._first(node, sources)
         if node is not None and is_event_path(node):
             base = self._raw(path_value(node), sources)
             return base.below(*path_steps(node)) if base is not None else None
         return None
+
+    def _first(self, node: exp.Coalesce, sources: Sources) -> _Raw | None:
+        """Paths that one name may mean: all of them are of one event."""
+        found = [self._raw(part, sources) for part in (node.this, *node.expressions)]
+        events = [raw for raw in found if raw is not None and raw.is_event]
+        return events[0] if len(events) == len(found) else None
 
     def _elements(self, node: exp.Expr, sources: Sources) -> _Raw | None:
         if isinstance(node, exp.Anonymous) and node.this in (EVENT_ELEMENTS, EVENT_ARRAY_ELEMENTS):
@@ -234,13 +244,8 @@ class _Leaves:
         """Whether it is there, or what kind it is, tells no text; neither do numbers."""
         if raw.is_event and any(self._redaction.hides(step) for step in raw.path[1:]):
             return False
-        parent = node.parent
-        if isinstance(parent, exp.Is) and isinstance(parent.expression, exp.Null):
-            return True
-        if isinstance(parent, exp.Count) or (isinstance(parent, exp.Anonymous) and parent.this == IS_RECORD):
-            return True
         kinds = self._kinds(raw)
-        return bool(kinds) and kinds <= _NO_TEXT
+        return _is_only_counted(node.parent) or (bool(kinds) and kinds <= _NO_TEXT)
 
     def _kinds(self, raw: _Raw) -> frozenset[ValueKind]:
         """What has been seen there; nothing is known of a text column."""
@@ -275,12 +280,19 @@ def _relations(select: exp.Select) -> Iterator[exp.Expr]:
     yield from (lateral.this for lateral in select.args.get("laterals") or [])
 
 
-def _is_join(node: exp.Subquery) -> bool:
-    return not node.alias
+def _is_only_counted(reader: exp.Expr | None) -> bool:
+    if isinstance(reader, exp.Is):
+        return isinstance(reader.expression, exp.Null)
+    return isinstance(reader, exp.Count) or (isinstance(reader, exp.Anonymous) and reader.this == IS_RECORD)
 
 
-def _parts(node: exp.Expr) -> Iterator[tuple[str, exp.Expr]]:
-    for key, value in list(node.args.items()):
-        for part in value if isinstance(value, list) else [value]:
-            if isinstance(part, exp.Expr):
-                yield key, part
+def _renames(node: exp.Expr) -> bool:
+    alias = node.args.get("alias")
+    return bool(alias and alias.columns)
+
+
+def _clauses(select: exp.Select) -> Iterator[exp.Expr]:
+    """All but its columns and its relations."""
+    for key, value in list(select.args.items()):
+        if key not in ("expressions", "from_", "with_"):
+            yield from (part for part in (value if isinstance(value, list) else [value]) if isinstance(part, exp.Expr))
