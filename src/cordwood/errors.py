@@ -12,9 +12,16 @@ Fault
 HTTP statuses live in `web/problems.py` alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import ClassVar
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    """The hint for a name that nobody knows: the nearest that is known, if any is near."""
+    found = get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"Did you mean {found[0]}?" if found else None
 
 
 @dataclass(frozen=True, slots=True)

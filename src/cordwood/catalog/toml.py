@@ -1,12 +1,11 @@
 """TOML with places: every value knows its line in the file, and every unknown name its nearest known one."""
 
-import difflib
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from cordwood.errors import SetupFault, Span
+from cordwood.errors import SetupFault, Span, did_you_mean
 
 _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 _TABLE = re.compile(r"\s*\[\[?\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?$")
@@ -49,8 +48,7 @@ class Document:
         names = list(known)
         for name in table:
             if name not in names:
-                close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-                hint = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(names)}."
+                hint = did_you_mean(name, names) or f"There are: {', '.join(names)}."
                 raise self.wrong(f"{name} is no setting here.", (*path, name), hint)
 
     def _syntax(self, problem: str) -> SetupFault:

@@ -1,7 +1,6 @@
 """The table of commands, and how one of them is run. A command's module is loaded when it is called for."""
 
 import argparse
-import difflib
 import importlib
 import sys
 import time
@@ -11,7 +10,7 @@ from types import ModuleType
 
 import cordwood
 from cordwood.cli.terminal import note, say
-from cordwood.errors import Fault
+from cordwood.errors import Fault, did_you_mean
 
 # When the process began, near enough: what takes long to load is loaded after this line.
 STARTED = time.monotonic()
@@ -114,6 +113,5 @@ def _parser(name: str, module: ModuleType) -> argparse.ArgumentParser:
 
 
 def _unknown(name: str) -> str:
-    close = difflib.get_close_matches(name, _all(), n=1)
-    meant = f"Did you mean {close[0]}?" if close else "`cordwood --help` lists the commands."
-    return f"cordwood: {name} is no command. {meant}"
+    hint = did_you_mean(name, _all()) or "`cordwood --help` lists the commands."
+    return f"cordwood: {name} is no command. {hint}"

@@ -1,6 +1,5 @@
 """The settings as a list of fields, read from the structs themselves: one place for names, types and sentences."""
 
-import difflib
 import math
 import typing
 from collections.abc import Mapping
@@ -125,8 +124,3 @@ def _without_password(text: str) -> str:
     if not (mark and at and ":" in user):
         return text
     return f"{scheme}://{user.partition(':')[0]}:…@{host}"
-
-
-def nearest(name: str, names: typing.Iterable[str]) -> str | None:
-    """The name that was probably meant."""
-    return next(iter(difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)), None)

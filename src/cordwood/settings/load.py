@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from cordwood.errors import BadSetting
+from cordwood.errors import BadSetting, did_you_mean
 from cordwood.settings import incumbent
-from cordwood.settings.fields import fields, nearest, read, sections
+from cordwood.settings.fields import fields, read, sections
 from cordwood.settings.settings import Settings
 
 CONFIG_FILE = "cordwood.toml"
@@ -142,6 +142,5 @@ def _from_environment(env: Mapping[str, str]) -> dict[str, Given]:
 
 
 def _unknown(shown: str, name: str, names: Mapping[str, object], origin: str) -> BadSetting:
-    meant = nearest(name, names)
-    hint = f"Did you mean {meant}?" if meant else "`cordwood settings` lists every setting."
+    hint = did_you_mean(name, names) or "`cordwood settings` lists every setting."
     return BadSetting(f"{shown} in {origin} is no setting.", hint=hint)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from cordwood.access import require_ingest
-from cordwood.errors import BadParameter, UnknownStream
+from cordwood.errors import BadParameter, UnknownStream, did_you_mean
 from cordwood.ingest.accept import Accepted, Form, Sent
 from cordwood.ingest.formats.otlp_protobuf import response
 from cordwood.model.stream import Stream
@@ -14,7 +14,6 @@ from cordwood.observe.observer import Observer
 from cordwood.web.asgi import Request, Response
 from cordwood.web.body import read_body
 from cordwood.web.credentials import presented
-from cordwood.web.nearest import nearest
 from cordwood.web.options import WebOptions
 from cordwood.web.problems import JSON
 from cordwood.web.standing import Rooms
@@ -86,5 +85,5 @@ def _existing(stream: Stream | None, name: str | None, rooms: Rooms) -> Stream:
         )
     if stream is None:
         names = [known.name for known in rooms.catalog.streams()]
-        raise UnknownStream(f"There is no stream {name!r}.", hint=nearest(name, names))
+        raise UnknownStream(f"There is no stream {name!r}.", hint=did_you_mean(name, names))
     return stream

@@ -3,7 +3,7 @@
 import time
 
 from cordwood.access import require_query
-from cordwood.errors import UnknownEndpoint
+from cordwood.errors import UnknownEndpoint, did_you_mean
 from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
 from cordwood.serve.rates import Allowance
@@ -13,7 +13,6 @@ from cordwood.web.codings import chosen_coding
 from cordwood.web.connection import while_connected
 from cordwood.web.credentials import presented
 from cordwood.web.deliver import delivered, is_at_hand, whole
-from cordwood.web.nearest import nearest
 from cordwood.web.options import WebOptions
 from cordwood.web.recall import Recall, Remembered
 from cordwood.web.receipt import rate_headers
@@ -77,5 +76,5 @@ def _with_rate(response: Response, allowance: Allowance | None) -> Response:
 def _existing(endpoint: Endpoint | None, address: str, rooms: Rooms) -> Endpoint:
     if endpoint is None:
         names = [known.name for known in rooms.catalog.endpoints()]
-        raise UnknownEndpoint(f"There is no endpoint {address!r}.", hint=nearest(address, names))
+        raise UnknownEndpoint(f"There is no endpoint {address!r}.", hint=did_you_mean(address, names))
     return endpoint

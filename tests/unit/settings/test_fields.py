@@ -2,7 +2,7 @@
 
 import pytest
 
-from cordwood.settings.fields import Field, fields, nearest, show
+from cordwood.settings.fields import Field, fields, show
 from cordwood.settings.load import load, value_of
 from cordwood.settings.settings import Settings
 
@@ -31,8 +31,3 @@ def test_a_secret_only_tells_whether_it_is_set() -> None:
 def test_a_password_inside_an_address_is_not_shown() -> None:
     assert show(fields()["engine"], "clickhouse://me:hush@host:1/db") == "clickhouse://me:…@host:1/db"
     assert show(fields()["engine"], "duckdb") == "duckdb"
-
-
-def test_the_nearest_name_is_found_or_nothing_is_said() -> None:
-    assert nearest("web.prot", fields()) == "web.port"
-    assert nearest("zzzz", fields()) is None
