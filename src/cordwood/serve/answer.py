@@ -150,6 +150,7 @@ class Answers:
 
     async def close(self) -> None:
         """Let what is under way finish; called after the last request."""
+        await self._refresher.close()
         await asyncio.to_thread(self._conductor.close)
         self._compilers.shutdown(cancel_futures=True)
 

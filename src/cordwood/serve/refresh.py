@@ -47,6 +47,13 @@ class Refresher:
             self.tick()
             await asyncio.sleep(LOOK_SECONDS)
 
+    async def close(self) -> None:
+        """Stop what is being asked again; nobody waits for it."""
+        refreshing = list(self._refreshing.values())
+        for task in refreshing:
+            task.cancel()
+        await asyncio.gather(*refreshing, return_exceptions=True)
+
     def tick(self) -> list["asyncio.Task[None]"]:
         """Look at every entry whose time has come; the refreshes that this started."""
         now_us = self._clock_us()

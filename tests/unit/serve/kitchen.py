@@ -1,6 +1,7 @@
 """What the tests of serving have in common: an endpoint, callers, a clock that is told, and the journey itself."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from uuid import UUID
@@ -85,6 +86,14 @@ class Kitchen:
 def whole(answer: Answer) -> Finished:
     assert isinstance(answer.body, Finished)
     return answer.body
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """What a thread does shows here a moment later."""
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.001)
 
 
 def run(test: Callable[[Kitchen], Awaitable[None]], kitchen: Kitchen | None = None) -> None:

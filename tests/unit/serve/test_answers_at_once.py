@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -16,15 +16,7 @@ from cordwood.serve.ask import Ask, Language, SandboxText
 from cordwood.serve.limits import ServeLimits
 from cordwood.serve.stream import Streamed
 from cordwood.web.negotiate import FORMATS
-from tests.unit.serve.kitchen import CALLER, UNCACHED, WARMED, Kitchen, ask, run, whole
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """What a thread does shows here a moment later."""
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.001)
+from tests.unit.serve.kitchen import CALLER, UNCACHED, WARMED, Kitchen, ask, run, until, whole
 
 
 def asking(kitchen: Kitchen, *asks: Ask) -> list["asyncio.Task[Answer]"]:

@@ -6,7 +6,7 @@ from cordwood.errors import EngineUnreachable, QueryValue
 from cordwood.model.endpoint import Endpoint
 from cordwood.observe.observation import Refreshed
 from cordwood.serve.answer import Outcome
-from tests.unit.serve.kitchen import UNCACHED, WARMED, Kitchen, ask, run, whole
+from tests.unit.serve.kitchen import UNCACHED, WARMED, Kitchen, ask, run, until, whole
 
 FIRST, SECOND = b'{"result":[{"n":1}]}', b'{"result":[{"n":2}]}'
 COLD = replace(WARMED, warm_seconds=None)
@@ -183,6 +183,19 @@ def test_what_is_asked_for_goes_on_being_refreshed() -> None:
             assert answer.outcome is Outcome.HIT
             assert answer.age_seconds <= 300
         assert 10 <= kitchen.engine.asked <= 13
+
+    run(test)
+
+
+def test_closing_does_not_wait_for_a_refresh() -> None:
+    async def test(kitchen: Kitchen) -> None:
+        await kitchen.answers.answer(ask())
+        kitchen.engine.hold()
+        kitchen.wait(299)
+        kitchen.answers.tick()
+        await until(lambda: kitchen.engine.asked == 2)
+        await kitchen.answers.close()
+        assert kitchen.engine.stopped == 1
 
     run(test)
 
