@@ -153,12 +153,14 @@ def _path_of(node: exp.Expr | None) -> tuple[exp.Column, str] | None:
     """The column and what follows it; the path is empty for a column alone."""
     if node is None:
         return None
-    if isinstance(node, exp.Column):
-        return (node, "") if node.table else None
-    if not is_fragment(node) or len(node.expressions) != 2:
-        return None
-    match, value = _PATH.fullmatch(template_of(node)), node.expressions[1]
-    return (value, match[1]) if match and isinstance(value, exp.Column) and value.table else None
+    if not is_fragment(node):
+        return _column_and(node, "")
+    match = _PATH.fullmatch(template_of(node))
+    return _column_and(node.expressions[1], match[1]) if match else None
+
+
+def _column_and(value: exp.Expr, path: str) -> tuple[exp.Column, str] | None:
+    return (value, path) if isinstance(value, exp.Column) and value.table else None
 
 
 def _reads_as_text(node: exp.Expr) -> bool:

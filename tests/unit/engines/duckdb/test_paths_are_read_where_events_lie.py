@@ -1,0 +1,90 @@
+"""A path read through sub-queries is read at the stream's own tables, and means the same there."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.engines.engine import Engine
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.event import Batch, Event
+from cordwood.model.shape import Kinds, ValueKind
+from cordwood.sql.compile import compile_saved, read_endpoint
+from tests.contract.engine_asking import NOW_US, rows, stream
+
+OBJECT, TEXT, NUMBER = (frozenset({kind}) for kind in (ValueKind.OBJECT, ValueKind.TEXT, ValueKind.NUMBER))
+LEARNT: Kinds = {
+    ("metadata",): OBJECT,
+    ("metadata", "request"): OBJECT,
+    ("metadata", "request", "path"): TEXT,
+    ("metadata", "status"): NUMBER,
+    ("app",): TEXT,
+}
+EVENTS = [
+    Event("a", NOW_US, metadata='{"request":{"path":"/a"},"status":200}', extras='{"app":"x"}'),
+    Event("b", NOW_US + 1, metadata='{"status":500}'),
+    Event("c", NOW_US + 2, metadata='{"request":null}'),
+    Event("d", NOW_US + 3),
+    Event("e", NOW_US + 4, metadata='{"request":{},"status":"503"}'),
+]
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    folder: Path = tmp_path_factory.mktemp("reach")
+    engine = DuckDBEngine(folder / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
+    engine.prepare([stream("s")])
+    engine.append([Batch("s", EVENTS, NOW_US, LEARNT)])
+    yield engine
+    engine.close()
+
+
+def printed(engine: Engine, sql: str) -> str:
+    program = read_endpoint(Endpoint("test", UUID(int=1), sql, "1"))
+    return compile_saved(program, engine.target, engine.shapes()).sql
+
+
+THROUGH = "with e as (select id, timestamp, metadata, app from `s`), f as (select e.id, e.metadata as m, app from e)"
+
+TWICE = "with e as (select id, metadata from `s` union all select id, metadata from `s`)"
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        (f"{THROUGH} select id from f where f.m.status >= 500 order by id", ["b", "e"]),
+        (
+            f"{THROUGH} select id from f cross join unnest(m) as m cross join unnest(m.request) as r order by id",
+            ["a", "e"],
+        ),
+        (f"{THROUGH} select id from f cross join unnest(m) as m order by id", ["a", "b", "c", "e"]),
+        (f"{THROUGH} select f.m.request.path from f where f.m.request.path is not null", ["/a"]),
+        (f"{THROUGH} select f.id from f where f.app = 'x'", ["a"]),
+        ("select x.id from (select id, metadata from `s`) as x where x.metadata.status = 200", ["a"]),
+        ("select t.id from `s` as t where t.metadata.request.path like '/%'", ["a"]),
+        ("with e as (select distinct id, app from `s`) select id from e where e.app = 'x'", ["a"]),
+        (f"{TWICE} select id from e where e.metadata.status = 200", ["a", "a"]),
+        ("select id from `s` as t where exists (select 1 from unnest([1]) as n where t.metadata.status = 200)", ["a"]),
+    ],
+)
+def test_the_rows_are_those_of_reading_it_in_place(engine: Engine, sql: str, expected: list[str]) -> None:
+    assert [row[0] for row in rows(engine, sql)] == expected
+
+
+def test_paths_stand_beside_the_tables(engine: Engine) -> None:
+    sql = printed(engine, f"{THROUGH} select count(*) from f where f.m.request.path = '/a' and f.m.status > 1")
+    for table in ('store.main."s"', 'memory.hot."s"'):
+        assert table in sql
+    assert sql.count('"metadata"."request"."path"::VARCHAR') == 2
+    assert sql.count('"metadata"."status"::VARCHAR') == 2
+
+
+def test_whether_a_record_is_there_is_asked_of_the_objects_paths(engine: Engine) -> None:
+    sql = printed(
+        engine, f"{THROUGH} select count(*) from f cross join unnest(m) as m cross join unnest(m.request) as r"
+    )
+    assert "variant_typeof" not in sql
+    assert sql.count('contains("object_paths"') == 4
