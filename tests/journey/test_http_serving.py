@@ -250,6 +250,17 @@ def test_a_format_that_is_not_there_is_406(service: Service, accept: str, named:
     assert "csv" in str(told(answer, 406, "request.not-acceptable")["hint"])
 
 
+def test_what_is_accepted_may_be_said_on_several_lines(service: Service) -> None:
+    def asked(*accepted: str) -> bytes:
+        lines = [f"Accept: {one}" for one in accepted]
+        return http(service, "GET /api/endpoints/query/kept?project=default HTTP/1.1", *lines)
+
+    for _ in range(3):
+        assert b"content-type: application/json" in asked("*/*")
+        assert b"content-type: text/csv" in asked("text/csv", "*/*;q=0.5")
+        assert b"content-type: application/json" in asked("*/*;q=0.5")
+
+
 def test_every_format_has_the_same_rows(service: Service) -> None:
     def body(form: str) -> bytes:
         return service.query("kept", project="default", format=form).content

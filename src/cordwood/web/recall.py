@@ -19,7 +19,7 @@ READ_HEADERS = (
     b"lf-endpoint-redact-pii",
 )
 MOST = 4096
-# A longer address costs more to keep than reading it again does.
+# A longer request costs more to keep than reading it again does.
 LONGEST_BYTES = 2048
 
 Spelling = tuple[bytes | None, ...]
@@ -43,16 +43,21 @@ class Recall:
         self._known: OrderedDict[Spelling, Remembered] = OrderedDict()
 
     def find(self, request: Request) -> Remembered | None:
-        if request.method != "GET" or request.announces_body():
-            return None
-        return self._known.get(_spelling(request))
+        return self._known.get(_spelling(request)) if _is_plain(request) else None
 
     def keep(self, request: Request, remembered: Remembered) -> None:
-        if request.method != "GET" or request.announces_body() or len(request.query_string) > LONGEST_BYTES:
+        spelling = _spelling(request)
+        if not _is_plain(request) or sum(len(part) for part in spelling if part) > LONGEST_BYTES:
             return
-        self._known[_spelling(request)] = remembered
+        self._known[spelling] = remembered
         if len(self._known) > MOST:
             self._known.popitem(last=False)
+
+
+def _is_plain(request: Request) -> bool:
+    """A GET without a body, and with each header once: the spelling holds but one of each."""
+    is_bare = request.method == "GET" and not request.announces_body()
+    return is_bare and len(request.headers) == len(request.scope["headers"])
 
 
 def _spelling(request: Request) -> Spelling:
