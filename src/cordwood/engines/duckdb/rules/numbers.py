@@ -74,6 +74,9 @@ def _round(node: exp.Expr) -> exp.Expr:
     value = value if kind_of(value) in _EXACT else _float(value)
     if digits is None:
         return _exact(node, fragment("round({0})", value))
+    if kind_of(value) not in _EXACT and (constant_int(digits) or 0) > 0:
+        # Scaling a number beyond its own digits would change it.
+        return once("CASE WHEN abs(@a) < 1e15 THEN round(@a, @b::INT) ELSE @a END", value, digits)
     return _exact(node, fragment("round({0}, {1}::INT)", value, digits))
 
 
