@@ -1,0 +1,143 @@
+"""The engine's own plan of the saved queries and of what dashboards ask: paths, bounds at the scan, the newest few."""
+
+import json
+from collections.abc import Iterator
+from importlib import resources
+from typing import Any
+from uuid import UUID
+
+import duckdb
+import pytest
+
+from cordwood.catalog.endpoint_file import read_endpoint_file
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.model.event import Batch, Event
+from cordwood.model.shape import Shape, ValueKind
+from cordwood.model.stream import Stream
+from cordwood.sql.compile import Program, compile_sandbox, compile_saved, read_endpoint
+from cordwood.sql.stages import Statement
+
+STREAM = "cloudflare.logs.prod"
+# 2026-01-01 UTC.
+START_US = 1_767_225_600_000_000
+OBJECT, TEXT, NUMBER = (frozenset({kind}) for kind in (ValueKind.OBJECT, ValueKind.TEXT, ValueKind.NUMBER))
+SHAPES = {
+    STREAM: Shape({
+        ("metadata",): OBJECT, ("metadata", "request"): OBJECT, ("metadata", "response"): OBJECT,
+        ("metadata", "request", "path"): TEXT, ("metadata", "request", "url"): TEXT,
+        ("metadata", "response", "status_code"): NUMBER,
+    })
+}  # fmt: skip
+VALUES = {
+    "project": "p1",
+    "iso_timestamp_start": "2026-01-01 01:00:00+00",
+    "iso_timestamp_end": None,
+    "interval": "minutely",
+    "now": "2026-01-01 05:00:00+00",
+}
+UNNESTED = (
+    "edge_logs cross join unnest(metadata) as m cross join unnest(m.request) as r cross join unnest(m.response) as s"
+)
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
+    made = DuckDBEngine(tmp_path_factory.mktemp("engine"), DuckDBTarget())
+    made.prepare([Stream(STREAM, UUID(int=1))])
+    made.append([Batch(STREAM, [event(number) for number in range(20_000)], START_US)])
+    with made._storage.shown((STREAM,)) as cursor:
+        yield cursor
+    made.close()
+
+
+def event(number: int) -> Event:
+    request, response = {"path": f"/rest/{number}", "url": "https://x"}, {"status_code": 200 + number % 400}
+    metadata = json.dumps({"request": request, "response": response})
+    at = START_US + number * 1_000_000
+    return Event(str(number), at, "m", f"p{number % 3}", metadata, None)
+
+
+def program(name: str) -> Program:
+    file = resources.files("cordwood") / "endpoints" / f"{name}.sql"
+    return read_endpoint(read_endpoint_file(file.name, file.read_text()))
+
+
+def nodes(engine: duckdb.DuckDBPyConnection, statement: Statement) -> list[dict[str, Any]]:
+    values = {slot.name: VALUES[slot.name] for slot in statement.slots if slot.is_read}
+    waiting = json.loads(engine.execute(f"explain (format json) {statement.sql}", values).fetchall()[0][1])
+    found = []
+    while waiting:
+        node = waiting.pop()
+        waiting += node.get("children", [])
+        found.append(node)
+    return found
+
+
+def names(plan: list[dict[str, Any]]) -> set[str]:
+    return {node["name"].strip() for node in plan}
+
+
+def filters(plan: list[dict[str, Any]]) -> str:
+    """What the scan of the stream is asked."""
+    return " ".join(str(node["extra_info"].get("Filters")) for node in plan if node["name"].strip() == "SEQ_SCAN")
+
+
+def asked(engine: duckdb.DuckDBPyConnection, sql: str) -> list[dict[str, Any]]:
+    return nodes(engine, compile_sandbox(program("logs.all"), sql, DuckDBTarget(), SHAPES))
+
+
+def test_the_saved_query_takes_the_newest_few_and_bounds_reach_the_scan(engine: duckdb.DuckDBPyConnection) -> None:
+    plan = nodes(engine, compile_saved(program("logs.all"), DuckDBTarget(), SHAPES))
+    assert "TOP_N" in names(plan)
+    assert "ORDER_BY" not in names(plan)
+    assert "project" in filters(plan)
+    assert "2026-01-01 01:00:00" in filters(plan)
+
+
+def test_the_counts_read_paths_from_their_start_on(engine: duckdb.DuckDBPyConnection) -> None:
+    plan = nodes(engine, compile_saved(program("usage.api-counts"), DuckDBTarget(), SHAPES))
+    assert "UNNEST" not in names(plan)
+    assert not any("JOIN" in name for name in names(plan))
+    assert "2026-01-01 04:00:00" in filters(plan)
+
+
+@pytest.mark.parametrize(
+    "order", ["order by timestamp desc limit 100", "order by edge_logs.timestamp desc", "limit 20", ""]
+)
+def test_unnests_of_objects_are_paths_and_the_newest_few_are_taken(
+    engine: duckdb.DuckDBPyConnection, order: str
+) -> None:
+    plan = asked(
+        engine,
+        f"select id, edge_logs.timestamp, r.path, s.status_code from {UNNESTED} where s.status_code >= 500 {order}",
+    )
+    assert "UNNEST" not in names(plan)
+    assert "TOP_N" in names(plan)
+    assert "ORDER_BY" not in names(plan)
+    assert "project" in filters(plan)
+    assert "2026-01-01 01:00:00" in filters(plan)
+
+
+def test_what_is_only_counted_is_not_sorted(engine: duckdb.DuckDBPyConnection) -> None:
+    plan = asked(engine, "select timestamp_trunc(timestamp, hour) as t, count(*) as n from edge_logs group by t")
+    assert "ORDER_BY" not in names(plan)
+
+
+def test_the_callers_own_bound_reaches_the_scan(engine: duckdb.DuckDBPyConnection) -> None:
+    plan = asked(
+        engine,
+        "with p as (select timestamp('2026-01-01 02:00:00+00') as since)"
+        " select count(*) as n from edge_logs, p where timestamp >= since",
+    )
+    assert "2026-01-01 02:00:00" in filters(plan)
+
+
+def test_a_sub_query_read_twice_is_filtered_twice(engine: duckdb.DuckDBPyConnection) -> None:
+    plan = asked(
+        engine,
+        "select id from edge_logs where timestamp > '2026-01-01T03:00:00Z'"
+        " union all select id from edge_logs where timestamp < '2026-01-01T01:30:00Z'",
+    )
+    assert "2026-01-01 03:00:00" in filters(plan)
+    assert "2026-01-01 01:30:00" in filters(plan)
