@@ -25,13 +25,19 @@ class Sealer:
     """`after` is called after each chunk that went to the file."""
 
     def __init__(
-        self, session: Session, stores: Callable[[], Collection[StreamStore]], after: Callable[[], None], tell: Tell
+        self,
+        session: Session,
+        stores: Callable[[], Collection[StreamStore]],
+        after: Callable[[], None],
+        tell: Tell,
+        clock_us: Callable[[], int],
     ) -> None:
         self.max_held_bytes = 0
         self._session = session
         self._stores = stores
         self._after = after
         self._tell = tell
+        self._clock_us = clock_us
         self._wake = threading.Semaphore(0)
         self._stopping = False
         self._last_append = time.monotonic()
@@ -88,7 +94,7 @@ class Sealer:
         if oldest_us is None:
             return False
         quiet = time.monotonic() - self._last_append > _QUIET_SECONDS
-        return (quiet and store.waiting_rows >= _QUIET_ROWS) or time.time() - oldest_us / 1e6 > _WAIT_SECONDS
+        return (quiet and store.waiting_rows >= _QUIET_ROWS) or self._clock_us() - oldest_us > _WAIT_SECONDS * 1e6
 
 
 def _trimmer() -> Callable[[int], object] | None:

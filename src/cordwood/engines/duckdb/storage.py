@@ -42,7 +42,7 @@ class Storage:
         self._journal = Journal(folder / "journal")
         self._unclaimed = self._unsealed(self._journal.replay())
         self._cursor = cursor
-        self._sealer = Sealer(session, self._known_stores, self._after_seal, tell)
+        self._sealer = Sealer(session, self._known_stores, self._after_seal, tell, clock_us)
 
     def start(self, workers: int) -> None:
         """Seal in the background from now on."""

@@ -1,0 +1,154 @@
+"""What was acknowledged is there after a stop, a crash, a torn log; what is not ours is refused."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from cordwood.engines.duckdb import journal
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.session import ROW_GROUP_ROWS, Session
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.errors import DataFolderInUse, DataFolderUnusable, OutOfDisk
+from cordwood.model.event import Batch, Event
+from cordwood.model.shape import Kinds, ValueKind
+from tests.contract.engine_asking import NOW_US, batch, ids, rows, stream
+
+Open = Callable[[], DuckDBEngine]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def reopen(folder: Path) -> Iterator[Open]:
+    """Opens the folder; what was open before is closed."""
+    opened: list[DuckDBEngine] = []
+
+    def open_() -> DuckDBEngine:
+        for one in opened:
+            one.close()
+        opened.clear()
+        engine = DuckDBEngine(folder, DuckDBTarget(), clock_us=lambda: NOW_US)
+        engine.prepare([stream("s"), stream("t")])
+        opened.append(engine)
+        return engine
+
+    yield open_
+    for one in opened:
+        one.close()
+
+
+def events(first: int, count: int) -> list[Event]:
+    return [Event(f"e{number}", NOW_US, metadata=f'{{"n":{number}}}') for number in range(first, first + count)]
+
+
+def test_events_sealed_and_waiting_are_there_once_after_a_restart(reopen: Open) -> None:
+    engine = reopen()
+    engine.append([batch(*events(0, ROW_GROUP_ROWS + 500))])
+    engine.append([batch(*events(0, 3), to="t")])
+    for _ in range(3):
+        engine = reopen()
+        assert rows(engine, "select count(*), count(distinct id) from `s`") == [(ROW_GROUP_ROWS + 500,) * 2]
+        assert ids(engine, "t") == ["e0", "e1", "e2"]
+
+
+def test_a_duplicate_is_known_after_a_restart(reopen: Open) -> None:
+    reopen().append([batch(*events(0, 10))])
+    (appended,) = reopen().append([batch(*events(5, 10))])
+    assert (appended.accepted, appended.duplicates) == (5, 5)
+
+
+def test_shapes_are_known_after_a_restart(reopen: Open) -> None:
+    learnt: Kinds = {("metadata", "n"): frozenset({ValueKind.NUMBER})}
+    reopen().append([Batch("s", events(0, 3), NOW_US, learnt)])
+    assert reopen().shapes()["s"].kinds == learnt
+    assert reopen().shapes()["s"].kinds == learnt
+
+
+@pytest.mark.parametrize("cut", [1, 10, 100])
+def test_a_record_cut_short_was_never_acknowledged_and_is_passed_over(reopen: Open, folder: Path, cut: int) -> None:
+    engine = reopen()
+    engine.append([batch(*events(0, 3))])
+    engine.append([batch(*events(3, 3))])
+    (segment,) = (folder / "journal").glob("*.log")
+    whole = segment.read_bytes()
+    engine.close()
+    segment.write_bytes(whole[:-cut])
+    fresh = reopen()
+    assert ids(fresh) == ["e0", "e1", "e2"]
+    fresh.append([batch(*events(6, 1))])
+    assert ids(fresh) == ["e0", "e1", "e2", "e6"]
+
+
+def test_events_of_a_stream_not_prepared_wait_in_the_journal(reopen: Open, folder: Path) -> None:
+    reopen().append([batch(*events(0, 3), to="t")])
+    reopen().close()
+    without = DuckDBEngine(folder, DuckDBTarget())
+    without.prepare([stream("s")])
+    without.close()
+
+
+def test_a_full_disk_is_said_and_what_was_stored_stays(reopen: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = reopen()
+    engine.append([batch(*events(0, 3))])
+
+    def full(_: int, __: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(journal, "_write_all", full)
+        with pytest.raises(OutOfDisk):
+            engine.append([batch(*events(3, 3))])
+    assert ids(engine) == ["e0", "e1", "e2"]
+    assert engine.append([batch(*events(3, 1))])[0].accepted == 1
+    assert ids(reopen()) == ["e0", "e1", "e2", "e3"]
+
+
+def test_a_folder_of_another_process_is_refused(reopen: Open, folder: Path) -> None:
+    reopen()
+    script = (
+        "from pathlib import Path; import sys; from cordwood.engines.duckdb.session import Session;"
+        "Session(Path(sys.argv[1]), memory_bytes=10**8, threads=1)"
+    )
+    outcome = subprocess.run([sys.executable, "-c", script, str(folder)], capture_output=True, text=True, check=False)
+    assert DataFolderInUse.__name__ in outcome.stderr
+
+
+def test_a_file_that_is_no_store_is_refused(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "events.duckdb").write_bytes(b"not a database at all" * 1000)
+    with pytest.raises(DataFolderUnusable):
+        DuckDBEngine(folder, DuckDBTarget())
+
+
+def test_a_store_of_a_newer_version_is_refused(reopen: Open, folder: Path) -> None:
+    reopen().close()
+    with duckdb.connect(str(folder / "events.duckdb")) as store:
+        store.execute("UPDATE cordwood.stamp SET version = 99")
+    with pytest.raises(DataFolderUnusable, match="version 99"):
+        DuckDBEngine(folder, DuckDBTarget())
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "COPY (SELECT 1) TO 'out.csv'",
+        "SELECT * FROM read_csv('/etc/passwd')",
+        "ATTACH 'other.db'",
+        "INSTALL httpfs",
+        "SET enable_external_access = true",
+        "SET memory_limit = '100GB'",
+    ],
+)
+def test_the_session_is_locked_down(folder: Path, statement: str) -> None:
+    folder.mkdir()
+    session = Session(folder, memory_bytes=10**8, threads=1)
+    with pytest.raises(duckdb.Error):
+        session.cursor().execute(statement)
+    session.close()
