@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import cast
 
 from cordwood.access import Access, FixedKey
 from cordwood.app.checking import check
 from cordwood.app.first_keys import MadeKeys, first_keys, fixed_keys
 from cordwood.app.redaction import checked_rules, redaction_key, redaction_rules
 from cordwood.app.signed_keys import signed_keys
-from cordwood.app.targets import target_of
 from cordwood.app.upkeep import now_us
 from cordwood.cache.memory import MemoryCache
 from cordwood.catalog.contents import Contents, Sources
@@ -73,7 +73,7 @@ class House:
 
 def build(settings: Settings, folder: DataFolder, observer: Observer, local_keys: Sequence[FixedKey] = ()) -> House:
     """Open everything that the settings ask for, in a folder that is owned."""
-    contents = checked_contents(sources_of(settings), target_of(engine_name(settings)))
+    contents = checked_contents(sources_of(settings), target_for(settings))
     catalog = FileCatalog(contents)
     given, signed = fixed_keys(settings.keys), signed_keys(settings.keys)
     keys = SQLiteKeys(folder.keys_file)
@@ -131,9 +131,11 @@ def _engine(settings: Settings, folder: DataFolder, observer: Observer) -> Engin
     )
 
 
-def engine_name(settings: Settings) -> str:
-    """The name of the dialect that the engine speaks."""
-    return "clickhouse" if is_clickhouse(settings) else settings.engine
+def target_for(settings: Settings) -> Target:
+    """The dialect of the engine that is meant; another's is not loaded."""
+    if not is_clickhouse(settings):
+        return DuckDBTarget()
+    return cast(Target, importlib.import_module("cordwood.app.targets").target_of("clickhouse"))
 
 
 def is_clickhouse(settings: Settings) -> bool:

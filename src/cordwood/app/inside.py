@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+import msgspec
+
 from cordwood.app.compose import House, build, web_options
 from cordwood.app.first_keys import fixed_key
 from cordwood.app.watch import Watch
@@ -36,7 +38,7 @@ class Inside:
 @contextmanager
 def opened(settings: Settings) -> Iterator[Inside]:
     """Own the data folder and open its rooms for a while; DataFolderInUse when a service has it."""
-    folder, key, watch = DataFolder(Path(settings.serve.data_dir)), make_secret(), Watch.of(settings)
+    folder, key, watch = DataFolder(Path(settings.serve.data_dir)), make_secret(), Watch.of(_quietly(settings))
     with folder.owned(), asyncio.Runner() as runner:
         house = build(settings, folder, watch.observer, (fixed_key("private", key, "local"),))
         standing = Standing()
@@ -45,6 +47,11 @@ def opened(settings: Settings) -> Iterator[Inside]:
             yield Inside(application(standing, watch.observer, web_options(settings), watch.metrics), runner, key)
         finally:
             _close(house, runner)
+
+
+def _quietly(settings: Settings) -> Settings:
+    """Who works on a folder reads the command's own words; the log keeps to what is worth a warning."""
+    return msgspec.structs.replace(settings, web=msgspec.structs.replace(settings.web, log_level="warning"))
 
 
 def _close(house: House, runner: asyncio.Runner) -> None:

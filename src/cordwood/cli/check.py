@@ -11,8 +11,7 @@ examples:
 import argparse
 import json
 
-from cordwood.app.compose import checked_contents, engine_name, sources_of
-from cordwood.app.targets import target_of
+from cordwood.app.compose import checked_contents, sources_of, target_for
 from cordwood.catalog.contents import Contents
 from cordwood.cli.sources import add_config, add_files, loaded_settings
 from cordwood.cli.terminal import note, say
@@ -30,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     arguments.endpoints = arguments.folder or arguments.endpoints
     settings = loaded_settings(arguments).settings
     try:
-        contents = checked_contents(sources_of(settings), target_of(engine_name(settings)))
+        contents = checked_contents(sources_of(settings), target_for(settings))
     except BrokenFiles as broken:
         for fault in broken.faults:
             note(fault.told())

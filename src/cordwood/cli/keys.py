@@ -32,7 +32,7 @@ _LISTED = ("id", "note", "scopes", "pins", "expires", "rate", "redact", "last us
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    create = actions.add_parser("create", help="make a key and print it, this once")
+    create = actions.add_parser("create", help="make a key and print it, this once", allow_abbrev=False)
     create.add_argument("--scope", action="append", required=True, metavar="SCOPE", help="what it may do; repeatable")
     create.add_argument(
         "--endpoint",
@@ -53,11 +53,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     create.add_argument("--rate", metavar="RATE", help="the most requests, like 10/s")
     create.add_argument("--redact", choices=("always",), help="redact personal data in whatever it is answered")
     create.add_argument("--note", default="", help="what it is for")
-    listing = actions.add_parser("list", help="show keys and their terms, never the keys themselves")
+    listing = actions.add_parser(
+        "list", help="show keys and their terms, never the keys themselves", allow_abbrev=False
+    )
     listing.add_argument("--format", choices=("table", "json"), default="table", help="how to print (default: table)")
-    revoke = actions.add_parser("revoke", help="end a key at once")
+    revoke = actions.add_parser("revoke", help="end a key at once", allow_abbrev=False)
     revoke.add_argument("id", metavar="ID")
-    rotate = actions.add_parser("rotate", help="make a new key with the terms of an old one, and end that")
+    rotate = actions.add_parser(
+        "rotate", help="make a new key with the terms of an old one, and end that", allow_abbrev=False
+    )
     rotate.add_argument("id", metavar="ID")
     rotate.add_argument(
         "--grace", metavar="DURATION", help="let the old one go on for so long (default: end it at once)"

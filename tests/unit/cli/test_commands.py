@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -68,6 +69,11 @@ def test_flags_are_not_guessed_from_their_beginning() -> None:
     assert run("serve", "--dem") == 2
 
 
+def test_an_engine_that_is_not_used_is_not_loaded() -> None:
+    script = "import sys, cordwood.cli.serve, cordwood.cli.check; sys.exit(any('clickhouse' in name for name in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=30).returncode == 0
+
+
 def test_a_fault_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("healthcheck", "--url", "ftp://x") == 1
     assert run("query", "x", "--url", "ftp://x") == 1
@@ -82,6 +88,22 @@ def test_small_commands_load_neither_an_engine_nor_a_compiler(arguments: list[st
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=30)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("how", ["table", "json"])
+def test_settings_are_told_with_their_source_and_secrets_masked(
+    how: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cordwood.toml").write_text('[limits]\nquery_time = "5s"\n')
+    monkeypatch.setenv("CORDWOOD_KEYS_PRIVATE", "hush-hush")
+    monkeypatch.setenv("CORDWOOD_ENGINE", "clickhouse://me:hush-hush@host:8443/db")
+    assert run("settings", "--changed", "--data-dir", "elsewhere", "--format", how) == 0
+    told = capsys.readouterr().out
+    assert "hush-hush" not in told
+    sources = ("environment CORDWOOD_KEYS_PRIVATE", "cordwood.toml", "a flag", "environment CORDWOOD_ENGINE")
+    assert all(source in told for source in sources)
+    assert "web.port" not in told
 
 
 def test_the_reference_is_as_it_would_be_made_now() -> None:
