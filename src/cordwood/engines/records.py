@@ -29,14 +29,20 @@ def as_structured(text: str, datatype: Datatype) -> msgspec.Raw:
 
 
 def _structured(value: object, datatype: Datatype | None) -> object:
-    kind = datatype.kind if datatype is not None else Kind.VARIANT
-    if datatype is not None and kind is Kind.STRUCT and isinstance(value, dict):
+    if datatype is None or datatype.kind is Kind.VARIANT:
+        return _wrapped(value)
+    if datatype.kind is Kind.STRUCT and isinstance(value, dict):
         inner = dict(datatype.fields)
         return {key: _structured(one, inner.get(key)) for key, one in value.items()}
-    if datatype is not None and kind is Kind.ARRAY and isinstance(value, list):
-        of_events = datatype.element is not None and datatype.element.kind is Kind.VARIANT
-        return _wrapped(value) if of_events else [_structured(one, datatype.element) for one in value]
-    return _wrapped(value) if kind is Kind.VARIANT else value
+    if datatype.kind is Kind.ARRAY and isinstance(value, list):
+        return _structured_elements(value, datatype.element)
+    return value
+
+
+def _structured_elements(values: list[object], element: Datatype | None) -> object:
+    if element is not None and element.kind is Kind.VARIANT:
+        return _wrapped(values)
+    return [_structured(one, element) for one in values]
 
 
 def _wrapped(value: object) -> object:

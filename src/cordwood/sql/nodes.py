@@ -63,7 +63,7 @@ IS_RECORD: Final = "$is_record"
 ONLY_OBJECTS: Final = "only_objects"
 REDACTED_TEXT: Final = "$redacted_text"
 REDACTED_EVENT: Final = "$redacted_event"
-REDACTED_SECRET: Final = "$redacted_secret"
+REDACTED_SECRET: Final = "$redacted_secret"  # noqa: S105 - the name of a node
 REDACTED_EVENT_TEXT: Final = "$redacted_event_text"
 
 

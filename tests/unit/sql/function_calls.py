@@ -49,7 +49,7 @@ CALLS: Final[dict[str, str]] = {
     "GREATEST": "greatest(1, 2)", "GROUPING": "grouping(x)", "IF": "if(true, 1, 2)", "IEEE_DIVIDE": "ieee_divide(1, 0)",
     "IFNULL": "ifnull(null, 1)", "INITCAP": "initcap('ab cd')", "INSTR": "instr('abc', 'c')", "INT64": "int64(json '1')",
     "IS_INF": "is_inf(1.5)", "IS_NAN": "is_nan(1.5)", "JSON_ARRAY": "json_array(1, 'a')",
-   
+
     "JSON_EXTRACT": "json_extract('{\"a\": 1}', '$.a')", "JSON_EXTRACT_ARRAY": "json_extract_array('[1, 2]')",
     "JSON_EXTRACT_SCALAR": "json_extract_scalar('{\"a\": 1}', '$.a')",
     "JSON_EXTRACT_STRING_ARRAY": "json_extract_string_array('[\"a\"]')",
@@ -58,7 +58,7 @@ CALLS: Final[dict[str, str]] = {
     "JSON_SET": "json_set(json '{\"a\": 1}', '$.a', 2)", "JSON_STRIP_NULLS": "json_strip_nulls(json '{\"a\": null}')",
     "JSON_TYPE": "json_type(json '1')", "JSON_VALUE": "json_value('{\"a\": 1}', '$.a')",
     "JSON_VALUE_ARRAY": "json_value_array('[\"a\"]')",
-   
+
     "LAG": "lag(x) over (order by x)", "LAST_DAY": "last_day(date '2026-01-01', month)",
     "LAST_VALUE": "last_value(x) over (order by x)", "LAX_BOOL": "lax_bool(json '\"true\"')",
     "LAX_FLOAT64": "lax_float64(json '\"1.5\"')", "LAX_INT64": "lax_int64(json '\"1\"')",
