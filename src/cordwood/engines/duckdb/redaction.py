@@ -11,9 +11,9 @@ from typing import Final
 
 from duckdb.sqltypes import DuckDBPyType
 
-from cordwood.model.redaction import Detector, RedactionRules, RedactMode
+from cordwood.model.redaction import RedactionRules, RedactMode
 from cordwood.sql.redaction.look import Look, Stage
-from cordwood.sql.redaction.patterns import HINTS, Nature
+from cordwood.sql.redaction.patterns import Nature
 
 TEXT_MACRO: Final = "redacted_text"
 JSON_MACRO: Final = "redacted_json"
@@ -35,7 +35,6 @@ _JSON_PIECES: Final = r'(?s)"(?:[^"\\]|\\.)*"|[^"]+'
 # Letters only, so that no later pass takes a digest for a number or an address.
 _DIGEST_LETTERS: Final = "ghijklmnopqrstuv"
 _KEY: Final = "$key"
-_CARD_HINT: Final = f"(?i){HINTS[Detector.CARD]}"
 
 
 def macros(rules: RedactionRules, key: str, mode: RedactMode) -> list[str]:
@@ -110,7 +109,7 @@ def _shipped(
 
 def _looked(text: str, one: Stage, mode: RedactMode) -> str:
     if one.nature is Nature.CARD:
-        return _cards(text, one, mode) if mode is RedactMode.HASH else _any_card(text, one)
+        return _cards(text, one, mode)
     if _is_plain(one, mode):
         return _replaced(text, one)
     shown = rf"{_OPEN}{_groups(one.keeps)}{_CUT}{_groups(one.befores)}{_CUT}\0{_CUT}"
@@ -147,21 +146,6 @@ def _cards(text: str, one: Stage, mode: RedactMode) -> str:
         f"CASE WHEN q[1] <> '' AND {_counts_up(digits)} THEN q[2] || {_instead(digits, one.nature, mode)} || q[4]"
         " ELSE q[3] || q[4] END",
     )
-
-
-def _any_card(text: str, one: Stage) -> str:
-    """Without a lambda, which takes longer to bind than all else together: all numbers of a text stay or none does."""
-    digits = f"array_to_string(regexp_extract_all({text}, {literal(one.pattern)}, {one.befores[-1] + 1}), ',')"
-    sums = f"translate(replace({digits}, '%20', ''), ' +-', '')"
-    # An even count of digits, in pairs: the first of a pair counts double.
-    even = f"regexp_replace({sums}, '\\b([0-9](?:[0-9][0-9])*)\\b', '0{_groups((1,))}', 'g')"
-    sums = f"regexp_replace({even}, '([0-9])([0-9])', '{_groups((1,))}:{_groups((2,))}', 'g')"
-    for digit in range(10):
-        sums = f"replace({sums}, '{digit}:', '{'x' * (2 * digit - 9 * (digit > 4))}')"
-    for digit in range(10):
-        sums = f"replace({sums}, '{digit}', '{'x' * digit}')"
-    is_card = f"regexp_matches({sums}, '(?:^|,)(?:x{{10}})+(?:,|$)')"
-    return f"CASE WHEN regexp_matches({text}, {literal(_CARD_HINT)}) AND {is_card} THEN {_replaced(text, one)} ELSE {text} END"
 
 
 def _counts_up(digits: str) -> str:

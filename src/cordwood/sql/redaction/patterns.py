@@ -123,21 +123,21 @@ _NO_CARD: Final = (
 )
 
 PASSES: Final[tuple[Pass, ...]] = (
+    Pass(0, "needless escapes", None, rf"{_RUN}(?:{_NEEDLESS}{_RUN})+"),
     Pass(
         0,
+        "private keys",
+        Detector.SECRET,
+        r"-----BEGIN [a-z ]*PRIVATE KEY-----[a-z0-9+/=\s\\:,.-]*",
+    ),
+    Pass(
+        1,
         "cards",
         Detector.CARD,
         rf"({_NO_CARD})|({_START})({_CARD})\b",
         keeps=(1,),
         befores=(2,),
         nature=Nature.CARD,
-    ),
-    Pass(1, "needless escapes", None, rf"{_RUN}(?:{_NEEDLESS}{_RUN})+"),
-    Pass(
-        1,
-        "private keys",
-        Detector.SECRET,
-        r"-----BEGIN [a-z ]*PRIVATE KEY-----[a-z0-9+/=\s\\:,.-]*",
     ),
     Pass(
         2,
