@@ -81,7 +81,7 @@ class ClickHouse:
         with stack.pop_all() as opened:
             columns, renders = _columns(selected, question)
             rows = Rows(columns, ())
-            rows.batches = _batches(opened.pop_all(), selected, renders, limits.max_rows, rows, started=started)
+            rows.batches = _batches(opened.pop_all(), selected, _Cut(renders, limits.max_rows, started), rows)
         return rows
 
     def shapes(self) -> Mapping[str, Shape]:
@@ -130,29 +130,48 @@ class ClickHouse:
 
 
 def _columns(selected: Selected, question: Question) -> tuple[tuple[Column, ...], list[Render]]:
+    if not selected.types:
+        return _columns_of_nothing(question), []
     meant = question.statement.column_types or (None,) * len(selected.names)
     names = question.statement.column_names or selected.names
-    if not selected.types:
-        # The engine inside the process says nothing at all when there are no rows.
-        return tuple(Column(name, one or Datatype(Kind.STRING)) for name, one in zip(names, meant, strict=False)), []
     datatypes = [settled(datatype_of(kind), one) for kind, one in zip(selected.types, meant, strict=True)]
     columns = tuple(Column(name, datatype) for name, datatype in zip(names, datatypes, strict=True))
     return columns, [renderer(datatype) for datatype in datatypes]
 
 
-def _batches(
-    opened: ExitStack, selected: Selected, renders: Sequence[Render], max_rows: int, rows: Rows, *, started: float
-) -> Iterator[list[Row]]:
-    """Rows rendered block by block, no more than may be handed out; the query ends with the reading."""
-    left = max_rows
+def _columns_of_nothing(question: Question) -> tuple[Column, ...]:
+    """The engine inside the process says nothing at all when there are no rows."""
+    statement = question.statement
+    named = zip(statement.column_names, statement.column_types, strict=False)
+    return tuple(Column(name, datatype or Datatype(Kind.STRING)) for name, datatype in named)
+
+
+@dataclass(slots=True)
+class _Cut:
+    """Blocks rendered, up to the rows that may be handed out."""
+
+    renders: Sequence[Render]
+    left: int
+    started: float
+
+    def batch(self, block: Sequence[Sequence[object]], rows: Rows) -> list[Row]:
+        batch = [self._row(values) for values in block[: self.left]]
+        rows.truncated = len(block) > self.left
+        rows.engine_seconds = time.monotonic() - self.started
+        self.left -= len(batch)
+        return batch
+
+    def _row(self, values: Sequence[object]) -> Row:
+        return tuple(render(value) for render, value in zip(self.renders, values, strict=True))
+
+
+def _batches(opened: ExitStack, selected: Selected, cut: _Cut, rows: Rows) -> Iterator[list[Row]]:
+    """Rows block by block; the query ends with the reading."""
     with opened:
         for block in selected.blocks:
-            batch = [tuple(render(value) for render, value in zip(renders, row, strict=True)) for row in block[:left]]
-            rows.truncated = len(block) > left
-            left -= len(batch)
-            rows.engine_seconds = time.monotonic() - started
+            batch = cut.batch(block, rows)
             if batch:
                 yield batch
             if rows.truncated:
                 return
-    rows.engine_seconds = time.monotonic() - started
+    rows.engine_seconds = time.monotonic() - cut.started

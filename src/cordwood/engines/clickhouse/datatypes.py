@@ -39,28 +39,41 @@ def datatype_of(kind: Any) -> Datatype:
     if base == "Array":
         return Datatype(Kind.ARRAY, element=datatype_of(kind.element_type))
     if base in ("Tuple", "Nested"):
-        names = list(kind.element_names) or [""] * len(kind.element_types)
-        return Datatype(
-            Kind.STRUCT,
-            fields=tuple((name, datatype_of(part)) for name, part in zip(names, kind.element_types, strict=True)),
-        )
+        return _struct_of(kind)
+    return Datatype(_kind_of(base, kind.name))
+
+
+def _kind_of(base: str, name: str) -> Kind:
+    """A DateTime that names a zone is a moment; one that does not is a time on some wall."""
     if base.startswith("DateTime"):
-        return Datatype(Kind.TIMESTAMP if "'" in kind.name else Kind.DATETIME)
+        return Kind.TIMESTAMP if "'" in name else Kind.DATETIME
     if base.lstrip("U").startswith("Int") and "Interval" not in base:
-        return Datatype(Kind.INT64)
-    return Datatype(_KINDS.get(base, Kind.STRING))
+        return Kind.INT64
+    return _KINDS.get(base, Kind.STRING)
+
+
+def _struct_of(kind: Any) -> Datatype:
+    names = list(kind.element_names) or [""] * len(kind.element_types)
+    parts = zip(names, kind.element_types, strict=True)
+    return Datatype(Kind.STRUCT, fields=tuple((name, datatype_of(part)) for name, part in parts))
 
 
 def settled(told: Datatype, meant: Datatype | None) -> Datatype:
     """The type to render by: what the compiler meant, where ClickHouse's own type can hold it."""
     if meant is None:
         return told
-    if meant.kind is Kind.ARRAY and told.kind is Kind.ARRAY and told.element is not None:
+    if meant.kind is told.kind is Kind.ARRAY and told.element is not None:
         return Datatype(Kind.ARRAY, element=settled(told.element, meant.element))
-    if meant.kind is Kind.STRUCT and told.kind is Kind.STRUCT and len(meant.fields) == len(told.fields):
-        pairs = zip(meant.fields, told.fields, strict=True)
-        return Datatype(Kind.STRUCT, fields=tuple((m[0] or t[0], settled(t[1] or told, m[1])) for m, t in pairs))
+    if meant.kind is told.kind is Kind.STRUCT:
+        return _settled_struct(told, meant)
     return meant if (told.kind, meant.kind) in _HELD else told
+
+
+def _settled_struct(told: Datatype, meant: Datatype) -> Datatype:
+    if len(meant.fields) != len(told.fields):
+        return told
+    pairs = zip(meant.fields, told.fields, strict=True)
+    return Datatype(Kind.STRUCT, fields=tuple((m[0] or t[0], settled(t[1] or told, m[1])) for m, t in pairs))
 
 
 # What is not told by ClickHouse's type: the kinds held in its texts, its numbers, its times.

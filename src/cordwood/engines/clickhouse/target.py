@@ -41,11 +41,11 @@ class ClickHouseTarget:
     def lower(self, resolved: Resolved) -> Lowered:
         if resolved.redaction is not None:
             raise QueryUnsupported("Redaction is not supported on this engine yet.")
-        tree = resolved.tree.copy()
+        tree = resolved.tree
         annotate(tree)
         return Lowered(RULES.lower(tree), resolved)
 
     def print(self, tree: exp.Expr) -> str:
         generator = self._printer(identify=False)
-        text = print_tree(tree.copy(), lambda node: generator.generate(node, copy=False))
+        text = print_tree(tree, lambda node: generator.generate(node, copy=False))
         return f"{text} SETTINGS {', '.join(f'{name} = {value}' for name, value in SETTINGS.items())}"

@@ -18,7 +18,7 @@ from cordwood.model.datatype import Kind
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, is_safe, mark_safe, unsupported
 from cordwood.sql.typing import datatype_of, kind_of
-from cordwood.sql.typing.datatypes import STRING
+from cordwood.sql.typing.datatypes import INT64, STRING, array_of
 
 
 def _subscript(node: exp.Expr) -> exp.Expr:
@@ -115,19 +115,18 @@ def _to_text(node: exp.Expr) -> exp.Expr:
 
 
 def _series(node: exp.Expr) -> exp.Expr:
-    start, end, step = node.args["start"], node.args["end"], node.args.get("step") or fragment("toInt64(1)")
-    datatype = datatype_of(node)
-    kind = datatype.element.kind if datatype and datatype.element else Kind.INT64
-    start, end, step = (read_as(part, kind) for part in (start, end, step))
+    datatype = datatype_of(node) or array_of(INT64)
+    kind = datatype.element.kind if datatype.element else Kind.INT64
+    parts = [node.args["start"], node.args["end"], node.args.get("step") or fragment("toInt64(1)")]
+    parts = [read_as(part, kind) for part in parts]
     last = "toInt64(floor((@b - @a) / @c + 1e-9))" if kind is not Kind.INT64 else "intDiv(@b - @a, if(@c = 0, 1, @c))"
     count = f"toUInt64(ifNull(if({_AWAY}, 0, {last} + 1), 0))"
-    none = null_of(datatype) if datatype and datatype.element else fragment("CAST([], 'Array(Nullable(Int64))')")
     items = f"arrayMap(_i -> CAST(@a + _i * @c, {quoted(_NAMES.get(kind, 'Nullable(Int64)'))}), range({count}))"
     body = f"if(isNull(@a) OR isNull(@b) OR isNull(@c) OR @c = 0, @d, {items})"
-    if is_safe(node):
-        return once(body, start, end, step, none)
-    check = f"throwIf(ifNull(@c = 0, false), {quoted(VALUE_ERROR + 'Sequence step cannot be 0.')})"
-    return once(f"if({check} = 1, @d, {body})", start, end, step, none)
+    if not is_safe(node):
+        check = f"throwIf(ifNull(@c = 0, false), {quoted(VALUE_ERROR + 'Sequence step cannot be 0.')})"
+        body = f"if({check} = 1, @d, {body})"
+    return once(body, *parts, null_of(datatype))
 
 
 _AWAY = "@c > 0 AND @a > @b OR @c < 0 AND @a < @b"

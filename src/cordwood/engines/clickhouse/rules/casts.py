@@ -190,16 +190,22 @@ def _text_to_interval(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def _interval_counts(spelled: str) -> tuple[int, int, int] | None:
-    iso, plain = _ISO.fullmatch(spelled), _PLAIN.fullmatch(spelled)
+    plain, iso = _PLAIN.fullmatch(spelled), _ISO.fullmatch(spelled)
     if plain:
-        sign, turn = (-1 if plain[at] else 1 for at in (1, 5))
-        seconds = int(plain[6]) * 3600 + int(plain[7]) * 60 + float(plain[8])
-        return sign * (int(plain[2]) * 12 + int(plain[3])), int(plain[4]), round(turn * seconds * 1_000_000)
-    if not iso:
-        return None
-    sign = -1 if iso[1] else 1
-    years, months, weeks, days, hours, minutes = (int(iso[at] or 0) for at in range(2, 8))
-    seconds = hours * 3600 + minutes * 60 + float(iso[8] or 0)
+        return _plain_counts(plain)
+    return _iso_counts(iso) if iso else None
+
+
+def _plain_counts(found: re.Match[str]) -> tuple[int, int, int]:
+    sign, turn = (-1 if found[at] else 1 for at in (1, 5))
+    seconds = int(found[6]) * 3600 + int(found[7]) * 60 + float(found[8])
+    return sign * (int(found[2]) * 12 + int(found[3])), int(found[4]), round(turn * seconds * 1_000_000)
+
+
+def _iso_counts(found: re.Match[str]) -> tuple[int, int, int]:
+    sign = -1 if found[1] else 1
+    years, months, weeks, days, hours, minutes = (int(found[at] or 0) for at in range(2, 8))
+    seconds = hours * 3600 + minutes * 60 + float(found[8] or 0)
     return sign * (years * 12 + months), sign * (weeks * 7 + days), round(sign * seconds * 1_000_000)
 
 

@@ -3,28 +3,30 @@
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.reading import event_text_of, read_as
-from cordwood.engines.clickhouse.rules.words import constant
+from cordwood.engines.clickhouse.rules.words import constant, holes
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning
 from cordwood.sql.typing import datatype_of, kind_of
 
 _TIMES = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME)
+_EXACT = {Kind.NUMERIC, Kind.BIGNUMERIC}
 _NUMBERS = (Kind.INT64, Kind.FLOAT64, Kind.NUMERIC, Kind.BIGNUMERIC)
 
 
 def meeting_kind(kinds: list[Kind | None]) -> Kind | None:
     """As what values of these kinds are compared, where that is not what they are."""
-    known = [kind for kind in kinds if kind is not None]
+    known = list(dict.fromkeys(filter(None, kinds)))
     if Kind.VARIANT in known:
-        others = [kind for kind in known if kind is not Kind.VARIANT]
-        return _number_kind(others[0]) if others else Kind.STRING
-    for kind in _TIMES:
-        if kind in known and len(set(known)) > 1:
-            return kind
-    if Kind.FLOAT64 in known and (Kind.NUMERIC in known or Kind.BIGNUMERIC in known):
-        return Kind.FLOAT64
-    return None
+        known.remove(Kind.VARIANT)
+        return _number_kind(known[0]) if known else Kind.STRING
+    if len(known) < 2:
+        return None
+    return next((kind for kind in _TIMES if kind in known), None) or _inexact(set(known))
+
+
+def _inexact(known: set[Kind]) -> Kind | None:
+    return Kind.FLOAT64 if Kind.FLOAT64 in known and known & _EXACT else None
 
 
 def _number_kind(kind: Kind) -> Kind:
@@ -32,14 +34,22 @@ def _number_kind(kind: Kind) -> Kind:
 
 
 def _compared(node: exp.Expr) -> exp.Expr:
-    sides = [datatype_of(node.this), datatype_of(node.expression)]
-    if type(node) in (exp.EQ, exp.NEQ) and all(side and side.kind is Kind.STRUCT and side.fields for side in sides):
-        same = _same_fields("{0}", "{1}", sides[0], sides[1])
+    if type(node) in (exp.EQ, exp.NEQ) and _are_structs(node):
+        same = _same_fields("{0}", "{1}", datatype_of(node.this), datatype_of(node.expression))
         return fragment(same if isinstance(node, exp.EQ) else f"(NOT {same})", node.this, node.expression)
-    kind = meeting_kind([kind_of(node.this), kind_of(node.expression)])
-    left, right = (_meet(side, kind) if kind else side for side in (node.this, node.expression))
-    sign = _SIGNS[type(node)]
-    return fragment(f"({{0}} {sign} {{1}})", left, right)
+    left, right = _met([node.this, node.expression])
+    return fragment(f"({{0}} {_SIGNS[type(node)]} {{1}})", left, right)
+
+
+def _are_structs(node: exp.Expr) -> bool:
+    sides = (datatype_of(node.this), datatype_of(node.expression))
+    return all(side is not None and side.kind is Kind.STRUCT and side.fields for side in sides)
+
+
+def _met(parts: list[exp.Expr]) -> list[exp.Expr]:
+    """The parts as what they are compared as."""
+    kind = meeting_kind([kind_of(part) for part in parts])
+    return [_meet(part, kind) for part in parts] if kind else parts
 
 
 def _same_fields(left: str, right: str, one: Datatype | None, other: Datatype | None) -> str:
@@ -79,16 +89,18 @@ def _between(node: exp.Expr) -> exp.Expr:
 
 
 def _in(node: exp.Expr) -> exp.Expr:
-    if node.args.get("unnest"):
-        unnest = node.args["unnest"]
+    unnest = node.args.get("unnest")
+    if unnest:
         return in_array(node.this, unnest.expressions[0] if isinstance(unnest, exp.Unnest) else unnest)
     if node.args.get("query"):
         return _in_query(node)
-    kind = meeting_kind([kind_of(part) for part in (node.this, *node.expressions)])
-    value, *items = (_meet(part, kind) if kind else part for part in (node.this, *node.expressions))
+    return _in_list(*_met([node.this, *node.expressions]))
+
+
+def _in_list(value: exp.Expr, *items: exp.Expr) -> exp.Expr:
+    """The engine's own IN takes constants alone."""
     if all(constant(item) is not None for item in items) and constant(value) is None:
-        holes = ", ".join(f"{{{at}}}" for at in range(1, len(items) + 1))
-        return fragment(f"({{0}} IN ({holes}))", value, *items)
+        return fragment(f"({{0}} IN ({holes(len(items), 1)}))", value, *items)
     return fragment("(" + " OR ".join(f"{{0}} = {{{at}}}" for at in range(1, len(items) + 1)) + ")", value, *items)
 
 

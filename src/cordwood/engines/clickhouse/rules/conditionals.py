@@ -5,7 +5,7 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.comparison import meeting_kind
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import VALUE_ERROR, is_null, null_of, quoted, type_text
-from cordwood.model.datatype import Kind
+from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, is_safe
 from cordwood.sql.typing import datatype_of, kind_of
@@ -18,11 +18,13 @@ def branch(value: exp.Expr | None, whole: exp.Expr) -> exp.Expr:
     datatype = datatype_of(whole)
     if value is None or isinstance(value, exp.Null):
         return null_of(datatype)
-    if datatype is None:
-        return value
-    if datatype.kind in _CONVERTED and datatype_of(value) != datatype:
-        name = type_text(datatype)
-        return fragment(f"CAST({{0}}, {quoted(name)})", value) if name else value
+    return _as_branch(value, datatype) if datatype is not None else value
+
+
+def _as_branch(value: exp.Expr, datatype: Datatype) -> exp.Expr:
+    name = type_text(datatype)
+    if name is not None and datatype.kind in _CONVERTED and datatype_of(value) != datatype:
+        return fragment(f"CAST({{0}}, {quoted(name)})", value)
     if kind_of(value) is Kind.VARIANT and datatype.kind is Kind.INT64:
         return fragment("toInt64({0})", read_as(value, Kind.FLOAT64))
     return read_as(value, datatype.kind)

@@ -67,15 +67,18 @@ def _wrong(node: exp.Expr, what: str) -> exp.Expr:
 
 
 def _one(node: exp.Expr, spec: _Spec, arguments: Iterator[exp.Expr]) -> exp.Expr:
-    stars = [next(arguments, None) for part in (spec.width, spec.precision) if part == "*"]
-    value = next(arguments, None)
-    if value is None or any(star is None for star in stars):
-        unsupported(node, "FORMAT with too few arguments")
+    wanted = [spec.width, spec.precision].count("*") + 1
+    *counts, value = (
+        next(arguments, None) or unsupported(node, "FORMAT with too few arguments") for _ in range(wanted)
+    )
     if any(part and part.isdigit() and int(part) > _WIDEST for part in (spec.width, spec.precision)):
         return _wrong(node, "So wide a field in FORMAT")
-    counts = [star for star in stars if star is not None]
     if spec.letter in "di":
         return _whole(node, spec, value, counts)
+    return _other(node, spec, value, counts)
+
+
+def _other(node: exp.Expr, spec: _Spec, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
     if spec.letter in "uoxX":
         return _unsigned(spec, value, counts)
     if spec.letter in "fFeEgG":
@@ -202,6 +205,14 @@ _NAMED: Final = {
 }
 
 
+_JSON: Final = "concat('JSON ''', {0}, '''')"
+_LITERALS: Final = {
+    Kind.BYTES: _BYTES,
+    Kind.STRING: "toJSONString({0})",
+    Kind.JSON: _JSON,
+}
+
+
 def _literal(value: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr:
     """%T: as a literal of the same type."""
     if datatype is None or isinstance(value, exp.Null):
@@ -209,19 +220,16 @@ def _literal(value: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr
     kind = datatype.kind
     if kind in (Kind.ARRAY, Kind.STRUCT):
         return _nested(value, datatype, depth, typed=True)
-    if kind is Kind.BYTES:
-        return fragment(_BYTES, value)
-    if kind is Kind.STRING:
-        return fragment("toJSONString({0})", value)
-    if kind is Kind.JSON:
-        return fragment("concat('JSON ''', {0}, '''')", value)
-    told = cast_to(value, value, STRING)
+    if kind in _LITERALS:
+        return fragment(_LITERALS[kind], value)
+    return _named_literal(cast_to(value, value, STRING), kind)
+
+
+def _named_literal(told: exp.Expr, kind: Kind) -> exp.Expr:
     if kind in _NAMED:
         mark = "'" if kind in (Kind.NUMERIC, Kind.BIGNUMERIC) else '"'
         return fragment(f"concat({quoted(f'{_NAMED[kind]} {mark}')}, {{0}}, {quoted(mark)})", told)
-    if kind is Kind.FLOAT64:
-        return once("if(match(@a, '^-?[0-9]+$'), concat(@a, '.0'), @a)", told)
-    return told
+    return once("if(match(@a, '^-?[0-9]+$'), concat(@a, '.0'), @a)", told) if kind is Kind.FLOAT64 else told
 
 
 def _nested(value: exp.Expr, datatype: Datatype, depth: int, *, typed: bool) -> exp.Expr:

@@ -67,18 +67,21 @@ def _make_interval(node: exp.Expr) -> exp.Expr:
 
 def _sum(node: exp.Expr) -> exp.Expr:
     """`+` and `-` where one side is a time or an interval."""
-    left, right = node.this, node.expression
     sign = "-" if isinstance(node, exp.Sub) else "+"
-    kinds = (kind_of(left), kind_of(right))
+    kinds = (kind_of(node.this), kind_of(node.expression))
     if Kind.INTERVAL in kinds:
-        return _sum_with_interval(left, right, sign)
-    if kinds[0] is Kind.DATE and kinds[1] is Kind.INT64:
-        return fragment(f"addDays({{0}}, {sign}{{1}})" if sign == "-" else "addDays({0}, {1})", left, right)
-    if kinds[0] is Kind.INT64 and kinds[1] is Kind.DATE:
-        return fragment("addDays({1}, {0})", left, right)
+        return _sum_with_interval(node.this, node.expression, sign)
+    if kinds in _DAYS:
+        return fragment(_DAYS[kinds].format(sign=sign), node.this, node.expression)
     if kinds[0] == kinds[1] and kinds[0] in MOMENTS and sign == "-":
-        return _gap(left, right, kinds[0])
+        return _gap(node.this, node.expression, kinds[0])
     return checked(node, sign, *operands(node))
+
+
+_DAYS: Final[dict[tuple[Kind | None, Kind | None], str]] = {
+    (Kind.DATE, Kind.INT64): "addDays({{0}}, 0 {sign} {{1}})",
+    (Kind.INT64, Kind.DATE): "addDays({{1}}, {{0}})",
+}
 
 
 def _sum_with_interval(left: exp.Expr, right: exp.Expr, sign: str) -> exp.Expr:

@@ -31,15 +31,21 @@ def _exists(node: exp.Expr) -> exp.Expr:
 
 def _chain(select: exp.Expr) -> list[exp.Expr]:
     """The unnests a query reads, one inside the other, where that is all it reads."""
-    if not isinstance(select, exp.Select) or any(select.args.get(clause) for clause in _CLAUSES):
+    if not isinstance(select, exp.Select) or any(map(select.args.get, _CLAUSES)):
         return []
-    from_ = select.args.get("from_")
     joins = select.args.get("joins") or []
-    items = [from_.this] if from_ is not None else []
-    if any(str(join.args.get("kind")) != "CROSS" or join.args.get("on") is not None for join in joins):
-        return []
-    items += [join.this for join in joins]
-    return items if all(isinstance(item, exp.Unnest) and not item.args.get("offset") for item in items) else []
+    from_ = select.args.get("from_")
+    items = [part.this for part in (from_, *joins) if part is not None]
+    is_chain = all(map(_is_plain_unnest, items)) and not any(map(_chooses, joins))
+    return items if is_chain else []
+
+
+def _is_plain_unnest(item: exp.Expr) -> bool:
+    return isinstance(item, exp.Unnest) and not item.args.get("offset")
+
+
+def _chooses(join: exp.Expr) -> bool:
+    return str(join.args.get("kind")) != "CROSS" or join.args.get("on") is not None
 
 
 def _of_each(unnest: exp.Expr, asked: exp.Expr, name: str) -> exp.Expr:

@@ -83,31 +83,40 @@ def _array_join(node: exp.Expr, unnest: exp.Expr) -> exp.Expr:
     """Its names hold the relation's as a part; elements that the join leaves out go before it."""
     relation, name = _names(unnest)
     offset = unnest.args.get("offset")
-    array, places = (
-        unnest.expressions[0],
-        fragment(
-            "arrayMap(_i -> CAST(toInt64(_i) - 1, 'Nullable(Int64)'), arrayEnumerate({0}))",
-            unnest.expressions[0].copy(),
-        ),
-    )
-    condition = node.args.get("on")
-    if condition is not None and not isinstance(condition, exp.Boolean):
-        kept = _told(condition, relation, name, offset.name if isinstance(offset, exp.Identifier) else "")
-        array, places = (
-            fragment(f"arrayFilter(({heads}) -> {{2}}, {{0}}, {{1}})", first, second, kept)
-            for heads, first, second in (("_e, _o", array, places), ("_o, _e", places, array.copy()))
-        )
+    place = offset.name if isinstance(offset, exp.Identifier) else ""
+    array, places = _kept(unnest.expressions[0], node.args.get("on"), (relation, name, place))
     columns = [_joined(array, relation, name)]
-    if isinstance(offset, exp.Identifier):
-        columns.append(_joined(places, relation, offset.name))
-    element = _element(unnest.expressions[0])
-    for at, (label, _) in enumerate(element.fields if element else (), 1):
-        if label and label != name:
-            columns.append(
-                _joined(fragment(f"arrayMap(_e -> tupleElement(_e, {at}), {{0}})", array.copy()), relation, label)
-            )
+    if place:
+        columns.append(_joined(places, relation, place))
+    columns += _field_columns(unnest.expressions[0], array, relation, name)
     side = "LEFT" if str(node.args.get("side") or "").upper() == "LEFT" else None
     return exp.Join(this=columns[0], expressions=columns[1:], kind="ARRAY", side=side)
+
+
+_PLACES: Final = "arrayMap(_i -> CAST(toInt64(_i) - 1, 'Nullable(Int64)'), arrayEnumerate({0}))"
+
+
+def _kept(array: exp.Expr, condition: exp.Expr | None, names: tuple[str, str, str]) -> tuple[exp.Expr, exp.Expr]:
+    """The elements for which the join's condition holds, and their places."""
+    places = fragment(_PLACES, array.copy())
+    if condition is None or isinstance(condition, exp.Boolean):
+        return array, places
+    told = _told(condition, *names)
+    return (
+        fragment("arrayFilter((_e, _o) -> {2}, {0}, {1})", array, places, told),
+        fragment("arrayFilter((_o, _e) -> {2}, {0}, {1})", places.copy(), array.copy(), told.copy()),
+    )
+
+
+def _field_columns(unnested: exp.Expr, array: exp.Expr, relation: str, name: str) -> list[exp.Expr]:
+    """A struct's fields, each as a column of the relation."""
+    element = _element(unnested)
+    columns = []
+    for at, (label, _) in enumerate(element.fields if element else (), 1):
+        if label and label != name:
+            fields = fragment(f"arrayMap(_e -> tupleElement(_e, {at}), {{0}})", array.copy())
+            columns.append(_joined(fields, relation, label))
+    return columns
 
 
 def _told(condition: exp.Expr, relation: str, name: str, offset: str) -> exp.Expr:
@@ -125,17 +134,20 @@ def _joined(array: exp.Expr, relation: str, name: str) -> exp.Expr:
 
 def _alias(node: exp.Expr) -> exp.Expr:
     """A column of an answer has its type's own form, also where the engine's would be wider or a bare NULL."""
-    if not isinstance(node.parent, exp.Select):
-        return node
-    value, datatype = node.this, datatype_of(node) or datatype_of(node.this)
-    becomes = node.meta_get("becomes")
-    if becomes is not None and not is_null(value):
-        node.set("this", _converted(value, becomes))
-    elif is_null(value) and datatype is not None:
-        node.set("this", null_of(datatype))
-    elif datatype is not None and datatype.kind is Kind.BOOL and not isinstance(value, exp.Column):
-        node.set("this", fragment("CAST({0}, 'Nullable(Bool)')", value))
+    datatype = datatype_of(node) or datatype_of(node.this)
+    if datatype is not None and isinstance(node.parent, exp.Select):
+        node.set("this", _formed(node.this, datatype, becomes=bool(node.meta_get("becomes"))))
     return node
+
+
+def _formed(value: exp.Expr, datatype: Datatype, *, becomes: bool) -> exp.Expr:
+    if is_null(value):
+        return null_of(datatype)
+    if becomes:
+        return _converted(value, datatype)
+    if datatype.kind is Kind.BOOL and not isinstance(value, exp.Column):
+        return fragment("CAST({0}, 'Nullable(Bool)')", value)
+    return value
 
 
 def _converted(value: exp.Expr, datatype: Datatype) -> exp.Expr:
@@ -212,11 +224,14 @@ def _branches(node: exp.Expr) -> exp.Expr:
     if len(sides[0]) == len(sides[1]):
         for items in zip(*sides, strict=True):
             together = common(datatype_of(item) for item in items)
-            for item in items:
-                if together is not None and isinstance(item, exp.Alias) and datatype_of(item) != together:
-                    item.meta["becomes"] = together
-                    item.meta["datatype"] = together
+            for item in filter(lambda item: isinstance(item, exp.Alias), items):
+                _become(item, together)
     return node
+
+
+def _become(item: exp.Expr, datatype: Datatype | None) -> None:
+    if datatype is not None and datatype_of(item) != datatype:
+        item.meta["becomes"] = item.meta["datatype"] = datatype
 
 
 def _projections(query: exp.Expr) -> list[exp.Expr]:
@@ -258,23 +273,26 @@ def _brackets(select: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _open_up(select: exp.Expr, bracket: exp.Expr) -> None:
-    first = bracket.this
-    joins = first.args.get("joins") or []
-    first.set("joins", None)
-    relations = {item.alias_or_name for item in (first, *(join.this for join in joins))}
-    inside = {id(column) for part in (first, *joins) for column in part.find_all(exp.Column)}
-    read = {
-        (column.table, column.name): column
-        for column in select.find_all(exp.Column)
-        if column.table in relations and id(column) not in inside
-    }
-    items = [
-        exp.Alias(this=column.copy(), alias=exp.to_identifier(f"{table}.{name}", quoted=True))
-        for (table, name), column in read.items()
-    ] or [exp.Alias(this=exp.Literal.number(1), alias=exp.to_identifier("_one", quoted=True))]
-    query = exp.Select(expressions=items, from_=exp.From(this=first), joins=joins)
-    alias = exp.TableAlias(this=exp.to_identifier(fresh("_joined", relations), quoted=True))
-    bracket.replace(exp.Subquery(this=query, alias=alias))
+    inner = bracket.this
+    joins = inner.args.get("joins") or []
+    inner.set("joins", None)
+    parts = [inner, *(join.this for join in joins)]
+    relations = {part.alias_or_name for part in parts}
+    inside = {id(column) for part in (inner, *joins) for column in part.find_all(exp.Column)}
+    outside = [column for column in select.find_all(exp.Column) if id(column) not in inside]
+    items = _columns_of(relations, outside) or [exp.Alias(this=exp.Literal.number(1), alias=_quoted("_one"))]
+    query = exp.Select(expressions=items, from_=exp.From(this=inner), joins=joins)
+    bracket.replace(exp.Subquery(this=query, alias=exp.TableAlias(this=_quoted(fresh("_joined", relations)))))
+
+
+def _columns_of(relations: set[str], read: list[exp.Column]) -> list[exp.Expr]:
+    """What is read of the relations, each column under a name that holds its relation's."""
+    found = {(column.table, column.name): column for column in read if column.table in relations}
+    return [exp.Alias(this=column.copy(), alias=_quoted(f"{table}.{name}")) for (table, name), column in found.items()]
+
+
+def _quoted(name: str) -> exp.Identifier:
+    return exp.to_identifier(name, quoted=True)
 
 
 def fresh(name: str, taken: set[str]) -> str:

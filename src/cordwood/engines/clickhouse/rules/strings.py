@@ -250,15 +250,26 @@ def _like(node: exp.Expr) -> exp.Expr:
 
 def _like_several(value: exp.Expr, quantified: exp.Expr) -> exp.Expr:
     """`LIKE ANY (…)`: three-valued, as OR (or AND) over the patterns."""
-    inner = quantified.this
     every = isinstance(quantified, exp.All)
-    items = (
-        inner.expressions if isinstance(inner, exp.Tuple) else [inner.this] if isinstance(inner, exp.Paren) else None
-    )
-    if items is None or (len(items) == 1 and isinstance(items[0], exp.Query)):
-        return _like_listed(value, inner if items is None else items[0], every=every)
+    items = _patterns(quantified.this)
+    if len(items) == 1 and not isinstance(quantified.this, exp.Tuple):
+        return (
+            _like_listed(value, items[0], every=every)
+            if _is_list(items[0])
+            else fragment("({0} LIKE {1})", value, items[0])
+        )
     joiner = " AND " if every else " OR "
     return fragment("(" + joiner.join(f"{{0}} LIKE {{{at + 1}}}" for at in range(len(items))) + ")", value, *items)
+
+
+def _patterns(inner: exp.Expr) -> list[exp.Expr]:
+    if isinstance(inner, exp.Tuple):
+        return list(inner.expressions)
+    return [inner.this] if isinstance(inner, exp.Paren) else [inner]
+
+
+def _is_list(pattern: exp.Expr) -> bool:
+    return isinstance(pattern, (exp.Query, exp.Unnest)) or kind_of(pattern) is Kind.ARRAY
 
 
 def _like_listed(value: exp.Expr, inner: exp.Expr, *, every: bool) -> exp.Expr:

@@ -4,7 +4,7 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.relations import gather, is_gatherable
-from cordwood.engines.clickhouse.rules.words import is_null, null_of, quoted, type_text
+from cordwood.engines.clickhouse.rules.words import holes, is_null, null_of, quoted, type_text
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning
@@ -25,9 +25,8 @@ def packed(datatype: Datatype, values: list[exp.Expr]) -> exp.Expr:
     """A tuple of that type; where a field's type is not known, of whatever its values are."""
     types = [field for _, field in datatype.fields] or [None] * len(values)
     values = [null_of(field) if is_null(value) else value for value, field in zip(values, types, strict=False)]
-    holes = ", ".join(f"{{{at}}}" for at in range(len(values)))
-    name = type_text(datatype)
-    return fragment(f"CAST(tuple({holes}), {quoted(name)})" if name else f"tuple({holes})", *values)
+    name, made = type_text(datatype), f"tuple({holes(len(values))})"
+    return fragment(f"CAST({made}, {quoted(name)})" if name else made, *values)
 
 
 def _tuple(node: exp.Expr) -> exp.Expr:
@@ -43,13 +42,14 @@ def _array(node: exp.Expr) -> exp.Expr:
         return _array_of_query(items[0])
     datatype = datatype_of(node)
     element = datatype.element if datatype else None
-    holes = ", ".join(f"{{{at}}}" for at in range(len(items)))
-    if element is not None:
-        items = [item if kind_of(item) is Kind.VARIANT else read_as(item, element.kind) for item in items]
-    name = type_text(datatype)
-    if name is None or (element is None and items):
-        return fragment(f"[{holes}]", *items)
-    return fragment(f"CAST([{holes}], {quoted(name)})", *items)
+    name = type_text(datatype) if element is not None or not items else None
+    if name is None:
+        return fragment(f"[{holes(len(items))}]", *items)
+    return fragment(f"CAST([{holes(len(items))}], {quoted(name)})", *(_as_element(item, element) for item in items))
+
+
+def _as_element(item: exp.Expr, element: Datatype | None) -> exp.Expr:
+    return item if element is None or kind_of(item) is Kind.VARIANT else read_as(item, element.kind)
 
 
 def _array_of_query(query: exp.Expr) -> exp.Expr:

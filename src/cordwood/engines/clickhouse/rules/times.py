@@ -7,7 +7,7 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.reading import clock, read_as
 from cordwood.engines.clickhouse.rules.words import (
     cast,
-    constant_int,
+    constant,
     constant_text,
     naive,
     once,
@@ -53,13 +53,14 @@ def span(count: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
 
 def as_count(count: exp.Expr) -> exp.Expr:
     """Sqlglot hands the number of an INTERVAL over as text."""
-    value = constant_int(count)
-    spelled = str(count.this) if isinstance(count, exp.Literal) else count.meta_get("constant")
-    if value is None and isinstance(spelled, str) and spelled.lstrip("+-").isdigit():
-        return fragment(f"toInt64({int(spelled)})")
-    if isinstance(spelled, str) and value is None:
-        return fragment(f"toFloat64({float(spelled)})") if _is_number(spelled) else count
-    return fragment("toInt64({0})", read_as(count, Kind.INT64)) if value is None else count
+    value = constant(count)
+    if value is None:
+        return fragment("toInt64({0})", read_as(count, Kind.INT64))
+    if not isinstance(value, str):
+        return count
+    if value.lstrip("+-").isdigit():
+        return fragment(f"toInt64({int(value)})")
+    return fragment(f"toFloat64({float(value)})") if _is_number(value) else count
 
 
 def _is_number(spelled: str) -> bool:

@@ -87,8 +87,9 @@ def quoted(value: str) -> str:
     return literal_text(value.replace("\\", "\\\\")).replace("\0", "\\0")
 
 
-def text(value: str) -> exp.Expr:
-    return exp.Literal.string(value)
+def holes(count: int, first: int = 0) -> str:
+    """So many holes of a template, with commas between."""
+    return ", ".join(f"{{{at}}}" for at in range(first, first + count))
 
 
 def fail(node: exp.Expr, message: str) -> str:
@@ -114,12 +115,12 @@ def constant(node: exp.Expr | None) -> str | int | float | bool | None:
         return -inner if isinstance(inner, (int, float)) else None
     if isinstance(node, exp.Boolean):
         return bool(node.this)
-    if node is not None and node.meta_get(CONSTANT) is not None:
-        return node.meta[CONSTANT]  # type: ignore[no-any-return]
-    if isinstance(node, exp.RawString):
-        return str(node.this)
-    if not isinstance(node, exp.Literal):
-        return None
+    if isinstance(node, exp.Literal):
+        return _literal_value(node)
+    return node.meta_get(CONSTANT) if node is not None else None
+
+
+def _literal_value(node: exp.Expr) -> str | int | float:
     if node.is_string:
         return str(node.this)
     return _whole_of(str(node.this)) if is_whole(node) else float(node.this)
