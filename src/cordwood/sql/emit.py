@@ -23,17 +23,19 @@ def cap(tree: exp.Expr, max_rows: int) -> None:
 
 
 def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]) -> Statement:
-    projections = outermost_select(resolved.tree).expressions
+    """What is told of the tree is read before each step that changes it."""
+    names = tuple(item.alias_or_name for item in outermost_select(resolved.tree).expressions)
+    slots = _slots(resolved.tree, parameters)
     lowered = target.lower(resolved)
-    typed = outermost_select(lowered.tree).expressions
+    types = tuple(datatype_of(item) for item in outermost_select(lowered.tree).expressions)
     return Statement(
         sql=target.print(lowered.tree),
-        slots=_slots(resolved.tree, parameters),
+        slots=slots,
         sub_queries=resolved.sub_queries,
         streams=resolved.streams,
         unseen_paths=resolved.unseen_paths,
-        column_names=tuple(item.alias_or_name for item in projections),
-        column_types=tuple(datatype_of(item) for item in typed),
+        column_names=names,
+        column_types=types,
         redaction=resolved.redaction,
         hidden=resolved.hidden,
     )

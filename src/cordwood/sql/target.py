@@ -28,7 +28,10 @@ class Target(Protocol):
         """Say where the stream lies. Called for every stream a query reads; must not do I/O."""
 
     def lower(self, resolved: Resolved) -> Lowered:
-        """Put BigQuery's meaning into this engine's words, or raise QueryUnsupported with the place."""
+        """Put BigQuery's meaning into this engine's words, or raise QueryUnsupported with the place.
+
+        The tree is the target's from here on: it is changed, not copied, for copying it costs as much as lowering.
+        """
 
     def print(self, tree: exp.Expr) -> str:
-        """Print a lowered tree. Must be pure, and must print slots as this engine's named parameters."""
+        """Print a lowered tree. Uses the tree up, reads nothing else, prints slots as this engine's parameters."""

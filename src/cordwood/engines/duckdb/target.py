@@ -3,6 +3,7 @@
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
+from cordwood.engines.duckdb.reach import reach
 from cordwood.engines.duckdb.rules import RULES
 from cordwood.engines.duckdb.tables import stream_table
 from cordwood.sql.fragment import print_tree
@@ -23,10 +24,10 @@ class DuckDBTarget:
         return stream_table(stream)
 
     def lower(self, resolved: Resolved) -> Lowered:
-        tree = resolved.tree.copy()
+        tree = resolved.tree
         annotate(tree)
-        return Lowered(RULES.lower(tree), resolved)
+        return Lowered(reach(RULES.lower(tree), frozenset(resolved.streams)), resolved)
 
     def print(self, tree: exp.Expr) -> str:
         generator = self._printer()
-        return print_tree(tree.copy(), lambda node: generator.generate(node, copy=False))
+        return print_tree(tree, lambda node: generator.generate(node, copy=False))
