@@ -1,0 +1,79 @@
+"""Every query of the real clients gives the same rows on ClickHouse as on DuckDB."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+import pytest
+
+from cordwood.app.inside import Inside, opened
+from cordwood.settings.settings import Serve, Settings
+from tests.chdb_databases import fresh_database
+
+CLIENTS = Path(__file__).resolve().parents[3] / "shared" / "clients"
+
+# Queries that leave it open which rows they want: ties at a LIMIT, ANY_VALUE, ARRAY_AGG without an order.
+OPEN = {"rep_top_error_routes", "uni_rows_all", "flow_edge_function"}
+
+# What ClickHouse refuses yet: redaction.
+REFUSED = {"redact_pgbouncer"}
+
+
+def emitted(kind: str, now: int) -> list[dict[str, Any]]:
+    """The clients' events or queries, their times counted back from now."""
+    told = subprocess.run(
+        [sys.executable, str(CLIENTS / "oracle.py"), "--now", str(now), "--emit", kind],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [json.loads(line) for line in told.stdout.splitlines()]
+
+
+def answers(engine: str, folder: Path, now: int) -> dict[str, Any]:
+    """What an engine answers to every query, once it has every event."""
+    settings = Settings(engine=engine, serve=msgspec.structs.replace(Serve(), data_dir=str(folder)))
+    with opened(settings) as house:
+        send(house, emitted("events", now))
+        return {query["id"]: asked(house, query) for query in emitted("queries", now)}
+
+
+def send(house: Inside, events: Sequence[Mapping[str, Any]]) -> None:
+    streams: dict[str, list[Any]] = {}
+    for event in events:
+        streams.setdefault(event["source_name"], []).append(event["event"])
+    for stream, batch in streams.items():
+        body = json.dumps(batch).encode()
+        status, _, _ = house.send(
+            "POST", f"/api/logs?{urlencode({'source_name': stream})}", body, {"content-type": "application/json"}
+        )
+        assert status == 200
+
+
+def asked(house: Inside, query: Mapping[str, Any]) -> Any:
+    """The rows in no order, numbers by their value; or the status of a refusal."""
+    values = {**query["params"], **({"sql": query["sql"]} if query["sql"] else {})}
+    path = f"/api/endpoints/query/{query['endpoint']}?{urlencode(values)}"
+    status, _, body = house.send("GET", path, b"", query["headers"])
+    return sorted(map(plain, json.loads(body)["result"])) if status == 200 else status
+
+
+def plain(row: object) -> str:
+    return json.dumps(row, sort_keys=True).replace(".0,", ",").replace(".0}", "}")
+
+
+@pytest.mark.skipif(not CLIENTS.exists(), reason="the clients' queries do not lie beside the project")
+def test_both_engines_answer_every_client_alike(tmp_path: Path) -> None:
+    now = int(time.time())
+    clickhouse = answers(fresh_database(), tmp_path / "clickhouse", now)
+    duckdb = answers("duckdb", tmp_path / "duckdb", now)
+    unlike = {name for name, rows in duckdb.items() if rows != clickhouse[name]}
+    assert unlike - REFUSED <= OPEN
+    assert all(len(clickhouse[name]) == len(duckdb[name]) for name in OPEN)
+    assert all(clickhouse[name] == 400 for name in REFUSED)
