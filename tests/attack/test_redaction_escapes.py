@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits
 from cordwood.errors import Fault
@@ -96,7 +96,7 @@ def events(secret: Mapping[str, str]) -> list[Event]:
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
     folder: Path = tmp_path_factory.mktemp("escapes")
-    opened = DuckDBEngine(folder, DuckDBTarget(), redacting=Redacting(key="key"))
+    opened = DuckDBEngine(folder, DuckDBTarget(), Options(redacting=Redacting(key="key")))
     opened.prepare([Stream("one", UUID(int=1)), Stream("other", UUID(int=2))])
     for name, secret in (("one", ONE), ("other", OTHER)):
         looked_at, learnt = ShapeReader(opened.shapes).learn(name, events(secret))

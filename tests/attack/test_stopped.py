@@ -12,7 +12,7 @@ import pytest
 from cordwood.catalog.contents import Sources
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.catalog.files import read_contents
-from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits
 from cordwood.errors import Fault
@@ -76,7 +76,7 @@ def program() -> Program:
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
-    made = DuckDBEngine(Path(tmp_path_factory.mktemp("engine")), DuckDBTarget(), memory_bytes=MEMORY)
+    made = DuckDBEngine(Path(tmp_path_factory.mktemp("engine")), DuckDBTarget(), Options(memory_bytes=MEMORY))
     made.prepare(read_contents(Sources(), lambda *_: None).streams)
     yield made
     made.close()

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from uuid import NAMESPACE_DNS, uuid5
 
-from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, Engine
 from cordwood.ingest.accept import Intake
@@ -34,7 +34,7 @@ class EngineKind:
 
 
 def open_duckdb(folder: Path, clock_us: Callable[[], int]) -> Engine:
-    return DuckDBEngine(folder, DuckDBTarget(), threads=1, clock_us=clock_us)
+    return DuckDBEngine(folder, DuckDBTarget(), Options(threads=1), clock_us=clock_us)
 
 
 def open_clickhouse(_: Path, __: Callable[[], int]) -> Engine:

@@ -18,7 +18,7 @@ from cordwood.cache.memory import MemoryCache
 from cordwood.catalog.contents import Contents, Sources
 from cordwood.catalog.files import FileCatalog, read_contents
 from cordwood.catalog.sqlite import SQLiteKeys
-from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import Engine
 from cordwood.errors import BadSetting
@@ -120,15 +120,13 @@ def _engine(settings: Settings, folder: DataFolder, observer: Observer) -> Engin
     if settings.engine != "duckdb":
         hint = "There are: duckdb, and clickhouse:// or chdb:// addresses."
         raise BadSetting(f"engine: {shown_address(settings.engine)!r} is no engine.", hint=hint)
-    return DuckDBEngine(
-        folder.engine_folder,
-        DuckDBTarget(),
+    options = Options(
         memory_bytes=settings.duckdb.memory or _engine_bytes(settings),
         threads=settings.duckdb.threads or max(1, min(8, os.cpu_count() or 1)),
-        clock_us=now_us,
         tell=lambda sentence: observer.note(Noted(message=sentence, level="warning")),
         redacting=Redacting(redaction_rules(settings), redaction_key(settings, folder)),
     )
+    return DuckDBEngine(folder.engine_folder, DuckDBTarget(), options, clock_us=now_us)
 
 
 def target_for(settings: Settings) -> Target:

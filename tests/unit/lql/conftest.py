@@ -8,7 +8,7 @@ from uuid import NAMESPACE_DNS, uuid5
 import msgspec
 import pytest
 
-from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits
 from cordwood.ingest.accept import Intake
@@ -76,7 +76,7 @@ def _plain(cell: Cell) -> Cell:
 
 @pytest.fixture(scope="session")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
-    engine = DuckDBEngine(tmp_path_factory.mktemp("lql"), DuckDBTarget(), threads=1, clock_us=lambda: NOW_US)
+    engine = DuckDBEngine(tmp_path_factory.mktemp("lql"), DuckDBTarget(), Options(threads=1), clock_us=lambda: NOW_US)
     stream = Stream("edge", uuid5(NAMESPACE_DNS, "edge"))
     engine.prepare([stream])
     intake = Intake(engine, lambda: NOW_US)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
@@ -25,6 +26,20 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
+def _nobody(_: str) -> None:
+    """Nobody listens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the engine may use, whom it tells what is worth knowing, and how it hides."""
+
+    memory_bytes: int = 256 * 1024 * 1024
+    threads: int = 2
+    tell: Callable[[str], None] = _nobody
+    redacting: Redacting = UNKEYED
+
+
 class DuckDBEngine:
     """Opens or makes the store in `folder`; DataFolderInUse and DataFolderUnusable say why it cannot."""
 
@@ -32,20 +47,17 @@ class DuckDBEngine:
         self,
         folder: Path,
         target: Target,
+        options: Options = Options(),
         *,
-        memory_bytes: int = 256 * 1024 * 1024,
-        threads: int = 2,
         clock_us: Callable[[], int] = now_us,
-        tell: Callable[[str], None] = lambda _: None,
-        redacting: Redacting = UNKEYED,
     ) -> None:
         self.target = target
         folder.mkdir(parents=True, exist_ok=True)
-        self._session = Session(folder, memory_bytes=memory_bytes, threads=threads)
+        self._session = Session(folder, memory_bytes=options.memory_bytes, threads=options.threads)
         with duckdb_faults():
-            self._storage = Storage(self._session, folder, clock_us, tell)
-        self._storage.start(workers=min(threads, 2))
-        self._answering = Answering(self._storage, Hiding(self._session.cursor, redacting))
+            self._storage = Storage(self._session, folder, clock_us, options.tell)
+        self._storage.start(workers=min(options.threads, 2))
+        self._answering = Answering(self._storage, Hiding(self._session.cursor, options.redacting))
 
     def prepare(self, streams: Sequence[Stream]) -> None:
         with duckdb_faults():
