@@ -229,6 +229,8 @@ def _array(node: exp.Expr) -> exp.Expr:
 
 def _object(node: exp.Expr) -> exp.Expr:
     """Pairs of key and value; of a key that is given twice the first counts."""
+    if not node.expressions:  # the parser also loses pairs whose key is a column named `key`
+        unsupported(node, "JSON_OBJECT without pairs, or with a column named key,")
     parts: list[exp.Expr] = []
     seen: set[str] = set()
     for pair in node.expressions:

@@ -111,19 +111,23 @@ def _take(reading: _Reading, element: str, node: exp.Expr) -> None:
     reading.take(element, _PATTERNS[element])
 
 
+def _shape(node: exp.Expr, kind: Kind) -> str:
+    if kind is Kind.TIMESTAMP and node.meta_get("bigquery_name") is None:
+        unsupported(node, "CAST to a time with a format")  # the parser does not keep which kind of time
+    shape = constant_text(node.args.get("format"))
+    return shape if shape is not None else unsupported(node, "A format that is no literal")
+
+
 def _parse(kind: Kind) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
-        shape = constant_text(node.args.get("format"))
         if isinstance(node.args.get("format"), exp.Null) or isinstance(node.this, exp.Null):
             return exp.Null()
-        if shape is None:
-            unsupported(node, "A format that is no literal")
-        reading = _read(shape, node)
+        reading = _read(_shape(node, kind), node)
         if "?" in reading.last:
             return exp.Null()
-        for element in reading.last:
-            if element in _NOT_FOR.get(kind, ()):
-                unsupported(node, f"The element %{element} for {kind}")
+        foreign = next((element for element in reading.last if element in _NOT_FOR.get(kind, ())), None)
+        if foreign is not None:
+            unsupported(node, f"The element %{foreign} for {kind}")
         return _assembled(node, reading, kind)
 
     return rule
