@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from cordwood.errors import QueryFault, Span
+from cordwood.ingest.quarantine import QUARANTINE
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.stream import Stream
 from cordwood.sql.compile import compile_sandbox, compile_saved, read_endpoint
@@ -12,7 +13,7 @@ from cordwood.sql.target import Target
 
 def check(endpoint: Endpoint, streams: Sequence[Stream], target: Target) -> None:
     """BadEndpointFile with the place in the file for what cannot be read, resolved, or said in the engine's words."""
-    program = with_places(read_endpoint(endpoint, [stream.name for stream in streams]))
+    program = with_places(read_endpoint(endpoint, [stream.name for stream in (*streams, QUARANTINE)]))
     try:
         compile_saved(program, target, {})
         for name in program.names if endpoint.sandbox else ():
