@@ -17,22 +17,27 @@ _IDLE_SECONDS = 75
 def listen(host: str, port: int) -> socket.socket:
     """Take the address; BadSetting when it cannot be had."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        return _bound(*found[0])
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        hint = "Choose another with --host or --port."
+        raise BadSetting(f"Nobody can listen on {host}, port {port}: {reason}.", hint=hint) from problem
+
+
+def _bound(family: int, kind: int, protocol: int, _name: str, address: tuple[object, ...]) -> socket.socket:
+    listener = socket.socket(family, kind, protocol)
+    try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             # "::" means every address there is, the older kind too.
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         listener.bind(address)
         listener.listen(_BACKLOG)
-    except OSError as problem:
-        reason = problem.strerror or str(problem)
-        raise BadSetting(
-            f"Nobody can listen on {host}, port {port}: {reason}.", hint="Choose another with --port."
-        ) from problem
-    listener.settimeout(0)
+        listener.settimeout(0)
+    except OSError:
+        listener.close()
+        raise
     return listener
 
 
