@@ -1,5 +1,7 @@
 """The DDL: what stands in it, and that the engine reads it; what `cordwood engine prepare` does with it."""
 
+import subprocess
+import sys
 import uuid
 from pathlib import Path
 
@@ -79,3 +81,25 @@ def test_an_engine_that_makes_its_own_tables_needs_no_preparing(
     monkeypatch.chdir(tmp_path)
     assert run(["engine", "prepare"]) == 1
     assert "needs no preparing" in capsys.readouterr().err
+
+
+def test_the_client_is_loaded_by_nobody_who_does_not_ask_for_clickhouse() -> None:
+    code = "import sys, cordwood.app.service, cordwood.app.targets; print([m for m in sys.modules if 'chdb' in m or 'clickhouse_connect' in m])"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[]"
+
+
+def test_what_is_missing_is_said_with_how_to_install_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "clickhouse_connect", None)
+    for module in [
+        name
+        for name in sys.modules
+        if name.startswith(("cordwood.app.clickhouse", "cordwood.engines.clickhouse.session"))
+    ]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.delitem(sys.modules, "cordwood.engines.clickhouse.clickhouse_engine", raising=False)
+    assert run(["engine", "prepare", "--engine", "clickhouse://host/logs"]) == 1
+    assert "pip install 'cordwood[clickhouse]'" in capsys.readouterr().err
