@@ -4,8 +4,10 @@ from collections.abc import Mapping
 
 from sqlglot import exp
 
+from cordwood.errors import QueryUnsupported
 from cordwood.model.parameter import Parameter
 from cordwood.sql.nodes import NOW
+from cordwood.sql.places import span_of
 from cordwood.sql.stages import Resolved, Slot, Statement
 from cordwood.sql.target import Target
 from cordwood.sql.typing import datatype_of
@@ -20,6 +22,14 @@ def cap(tree: exp.Expr, max_rows: int) -> None:
         if not (isinstance(rows, exp.Literal) and rows.is_int and int(rows.this) > wanted):
             return
     tree.set("limit", exp.Limit(expression=exp.Literal.number(wanted)))
+
+
+def check_columns(resolved: Resolved) -> None:
+    """An answer's columns have names: those of a PIVOT are known only to the engine."""
+    for item in outermost_select(resolved.tree).expressions:
+        if item.is_star:
+            span = span_of(item, resolved.text)
+            raise QueryUnsupported("A star over PIVOT is not supported.", hint="Name the columns.", span=span)
 
 
 def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]) -> Statement:
