@@ -16,6 +16,7 @@ _QUIET_SECONDS = 2.0
 _QUIET_ROWS = 1024
 _WAIT_SECONDS = 300.0
 _LOOK_SECONDS = 0.5
+_TELL_SECONDS = 60.0
 
 # Tells the operator a sentence.
 Tell = Callable[[str], None]
@@ -41,6 +42,7 @@ class Sealer:
         self._wake = threading.Semaphore(0)
         self._stopping = False
         self._last_append = time.monotonic()
+        self._told = -_TELL_SECONDS
         self._threads: list[threading.Thread] = []
 
     def start(self, workers: int) -> None:
@@ -82,12 +84,17 @@ class Sealer:
         except duckdb.Error as problem:
             if is_about_a_value(problem):
                 chunk.mend(cursor)
-            self._tell(f"Events of {store.name} could not be sealed yet: {problem}".splitlines()[0])
+            self._tell_now_and_then(f"Events of {store.name} could not be sealed yet: {problem}".splitlines()[0])
             store.give_back(chunk)
             return False
         self._after()
         _let_go_of_memory()
         return True
+
+    def _tell_now_and_then(self, sentence: str) -> None:
+        if time.monotonic() - self._told > _TELL_SECONDS:
+            self._told = time.monotonic()
+            self._tell(sentence)
 
     def _is_due(self, store: StreamStore) -> bool:
         oldest_us = store.oldest_waiting_us
