@@ -38,8 +38,8 @@ _VALUE: Final = frozenset(
         *(321, 349, 361, 376, 395, 407, 427, 432, 441, 457, 467, 469, 531, 561, 646, 675, 676, 677, 691),
     }
 )
-_COMPILED_WRONGLY: Final = frozenset({42, 43, 44, 46, 47, 53, 62, 63, 179, 184, 207, 215, 386, 403, 700})
-_NOT_THERE: Final = frozenset({48, 344, 450})
+_COMPILED_WRONGLY: Final = frozenset({42, 43, 44, 46, 47, 53, 62, 63, 179, 184, 207, 215, 386, 700})
+_NOT_THERE: Final = frozenset({1, 10, 48, 206, 344, 403, 450})
 
 # What the driver says for itself when a server that was reached did not answer.
 _NO_ANSWER: Final = ("Read timed out", "read timeout", "ReadTimeout")

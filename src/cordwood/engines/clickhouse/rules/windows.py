@@ -1,8 +1,11 @@
 """Window functions: results cast outside of OVER, NULLs respected unless the author says otherwise."""
 
+from typing import Final
+
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.aggregates import argument_of, settled
+from cordwood.engines.clickhouse.rules.words import constant_int
 from cordwood.model.datatype import Kind
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule
@@ -44,8 +47,32 @@ def _rank(name: str) -> Rule:
     return rule
 
 
+# Nobody is as far away as this.
+_BEYOND: Final = 1_000_000_000
+
+
+def _frame(node: exp.Expr) -> exp.Expr:
+    """A frame that ends before it begins is empty; the engine refuses it."""
+    side = node.args.get("start_side")
+    start, end = (_distance(node.args.get(key)) for key in ("start", "end"))
+    if start is None or end is None or side != node.args.get("end_side"):
+        return node
+    if (start < end) if side == "PRECEDING" else (start > end):
+        beyond = exp.Literal.number(_BEYOND)
+        for key in ("start", "end"):
+            node.set(key, beyond.copy())
+            node.set(f"{key}_side", "FOLLOWING")
+    return node
+
+
+def _distance(bound: object) -> int | None:
+    """UNBOUNDED and CURRENT ROW are words, not nodes."""
+    return constant_int(bound) if isinstance(bound, exp.Expr) else None
+
+
 MEANING = Meaning(
     nodes={
+        exp.WindowSpec: _frame,
         exp.Window: _window,
         exp.FirstValue: _value("first_value"),
         exp.LastValue: _value("last_value"),

@@ -1,0 +1,64 @@
+"""What ClickHouse's codes, and its silence, mean to a caller."""
+
+import pytest
+from clickhouse_connect.driver.exceptions import DatabaseError, OperationalError
+
+from cordwood.engines.clickhouse.faults import fault_of
+from cordwood.errors import (
+    Busy,
+    Cancelled,
+    EngineFailed,
+    EngineUnreachable,
+    Fault,
+    OutOfDisk,
+    OutOfMemory,
+    OutOfTime,
+    QuerySyntax,
+    QueryUnsupported,
+    QueryValue,
+    TooManyRows,
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (159, OutOfTime),
+        (394, Cancelled),
+        (241, OutOfMemory),
+        (396, TooManyRows),
+        (202, Busy),
+        (243, OutOfDisk),
+        (516, EngineUnreachable),
+        (81, EngineUnreachable),
+        (242, EngineUnreachable),
+        (153, QueryValue),
+        (427, QueryValue),
+        (395, QueryValue),
+        (48, QueryUnsupported),
+        (403, QueryUnsupported),
+        (47, QuerySyntax),
+        (49, EngineFailed),
+    ],
+)
+def test_a_code_is_a_fault_of_ours(code: int, kind: type[Fault]) -> None:
+    assert type(fault_of(DatabaseError("Code: 0. DB::Exception: so it is. (NAME)", code=code))) is kind
+
+
+@pytest.mark.parametrize("code", [202, 243, 242, 516])
+def test_what_passes_says_when_to_come_again(code: int) -> None:
+    assert fault_of(DatabaseError("DB::Exception: so it is", code=code)).retry_after
+
+
+def test_silence_is_a_server_out_of_reach_and_slowness_is_not() -> None:
+    assert isinstance(fault_of(OperationalError("Error HTTPConnectionPool: Connection refused")), EngineUnreachable)
+    assert isinstance(
+        fault_of(OperationalError("Error HTTPConnectionPool: Read timed out. (read timeout=1)")), OutOfTime
+    )
+
+
+def test_neither_the_query_nor_the_version_is_told() -> None:
+    text = (
+        "Code: 6. DB::Exception: Cannot parse 'x' as Int64: In scope SELECT secret. (CANNOT_PARSE_TEXT) (version 26.9)"
+    )
+    assert fault_of(DatabaseError(text, code=6)).message == "Cannot parse 'x' as Int64"
