@@ -18,6 +18,7 @@ def open_clickhouse(settings: Settings, folder: DataFolder) -> Engine:
         memory_bytes=chosen.query_memory,
         pending_folder=folder.path / "pending",
         pending_bytes=chosen.pending_size,
+        patience_seconds=max(60.0, settings.limits.query_time + 10),
     )
     return ClickHouse(settings.engine, options)
 

@@ -29,6 +29,7 @@ from cordwood.sql.target import Target
 class Options:
     """How the engine is used. Without a folder nothing is kept while the server is away.
 
+    `patience_seconds` is how long a server may say nothing: longer than any query may run.
     `drops_by_itself`: the server drops old events by its own clock, beside `sweep`, which goes by ours.
     """
 
@@ -38,6 +39,7 @@ class Options:
     pending_folder: Path | None = None
     pending_bytes: int = 1 << 30
     drops_by_itself: bool = True
+    patience_seconds: float = 60.0
 
 
 # Two: a query may set how it is run (its own SETTINGS), and write nothing.
@@ -50,7 +52,7 @@ class ClickHouse:
     def __init__(self, address: str, options: Options) -> None:
         self.target: Target = ClickHouseTarget()
         self._options = options
-        self._session = Session(address)
+        self._session = Session(address, patience_seconds=options.patience_seconds)
         self._storage = Storage(
             self._session, Tables(options.cluster, options.drops_by_itself), wait_for_async=options.async_inserts
         )

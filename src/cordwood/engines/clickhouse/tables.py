@@ -100,10 +100,10 @@ class Tables:
         return f"Replicated{engine}({place}, '{{replica}}')"
 
     def _keep_for(self, stream: Stream) -> str:
-        """A retention that has changed since the table was made."""
-        if stream.retention_seconds is None:
-            return f"ALTER TABLE {self.local(stream.name)}{self._on_cluster} MODIFY COMMENT 'kept without end'"
-        return f"ALTER TABLE {self.local(stream.name)}{self._on_cluster} MODIFY {_ttl(stream.retention_seconds)}"
+        """A retention that has changed since the table was made; one that was taken back is a hundred years."""
+        kept = stream.retention_seconds
+        ttl = _ttl(kept) if kept is not None else "TTL timestamp + toIntervalYear(100)"
+        return f"ALTER TABLE {self.local(stream.name)}{self._on_cluster} MODIFY {ttl}"
 
     def _over_all(self, table: str, key: str) -> str:
         return (

@@ -53,6 +53,19 @@ def test_what_is_prepared_may_be_prepared_again(address: str) -> None:
     session.close()
 
 
+def test_a_retention_that_is_taken_back_drops_nothing_more(address: str) -> None:
+    session = Session(address)
+    for stream in (STREAMS[0], Stream("edge.logs", STREAMS[0].id)):
+        for statement in Tables().create_all([stream]):
+            session.command(statement)
+    ((made,),) = session.rows(
+        "SELECT create_table_query FROM system.tables WHERE name = 'edge.logs' AND database = currentDatabase()"
+    )
+    assert "toIntervalYear(100)" in str(made)
+    assert "86400" not in str(made)
+    session.close()
+
+
 def test_a_dry_run_prints_the_statements_and_asks_nobody(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
