@@ -35,7 +35,7 @@ from cordwood.web.options import WebOptions
 from cordwood.web.standing import Rooms
 
 # What the interpreter and its libraries hold before the first event.
-_PROCESS_BYTES = 150 * 10**6
+_PROCESS_BYTES = 250 * 10**6
 _LEAST_ENGINE_BYTES = 96 * 10**6
 
 _CLICKHOUSE = ("clickhouse://", "clickhouses://", "chdb://")
