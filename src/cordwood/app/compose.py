@@ -34,7 +34,7 @@ from cordwood.sql.target import Target
 from cordwood.web.options import WebOptions
 from cordwood.web.standing import Rooms
 
-# What the interpreter and its libraries hold before the first event.
+# What the interpreter holds, with the bodies under way and the events that wait for their seal.
 _PROCESS_BYTES = 250 * 10**6
 _LEAST_ENGINE_BYTES = 96 * 10**6
 
