@@ -8,6 +8,8 @@ V4 = [
     ("1.2.3.4", R),
     ("from 10.0.0.1", f"from {R}"),
     ("x=1.2.3.4,", f"x={R},"),
+    ("postgres/postgres@127.0.0.1:5432", f"postgres/postgres@{R}:5432"),
+    ("login me@10.0.0.1.nip.io", f"login {R}"),
     ("https://10.0.0.1/x", f"https://{R}/x"),
     ('{"ip":"10.0.0.1"}', f'{{"ip":"{R}"}}'),
     ("1.2.3.4:5432", f"{R}:5432"),
