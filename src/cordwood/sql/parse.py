@@ -6,7 +6,7 @@ from typing import Final
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, TokenError
-from sqlglot.tokenizer_core import Token
+from sqlglot.tokenizer_core import Token, TokenType
 
 from cordwood.errors import QueryFault, QueryRefused, QuerySyntax, QueryUnsupported, Span
 from cordwood.sql.places import span_at
@@ -21,6 +21,8 @@ MAX_DEPTH: Final = 300
 MAX_WORK: Final = 120_000
 
 _BIGQUERY: Final = Dialect.get_or_raise("bigquery")
+# Stands for a dot inside backquotes while the parser reads: of Unicode's private use, so in nobody's names.
+_DOT: Final = "\uf8ff"
 _OPENING: Final = frozenset({"(", "[", "{"})
 _CLOSING: Final = frozenset({")", "]", "}"})
 _REREAD: Final = frozenset(
@@ -195,6 +197,7 @@ def _too_deep(span: Span | None) -> QueryRefused:
 
 
 def _one_statement(found: list[Token], text: str) -> exp.Expr:
+    has_dotted = _hide_dots(found, text)
     try:
         trees = [tree for tree in _BIGQUERY.parser().parse(found, text) if tree is not None]
     except ParseError as error:
@@ -207,7 +210,24 @@ def _one_statement(found: list[Token], text: str) -> exp.Expr:
         raise QuerySyntax("The query is empty.", hint="Send one SELECT.", span=Span(1, 1))
     if len(trees) > 1:
         raise _second_statement(found, text)
+    if has_dotted:
+        _show_dots(trees[0])
     return trees[0]
+
+
+def _hide_dots(found: list[Token], text: str) -> bool:
+    """What stands in backquotes is one name, dots and all: the parser would take it apart."""
+    if _DOT in text:
+        return False
+    dotted = [token for token in found if token.token_type == TokenType.IDENTIFIER and "." in token.text]
+    for token in dotted:
+        token.text = token.text.replace(".", _DOT)
+    return bool(dotted)
+
+
+def _show_dots(tree: exp.Expr) -> None:
+    for name in tree.find_all(exp.Identifier):
+        name.set("this", name.name.replace(_DOT, "."))
 
 
 def _second_statement(found: list[Token], text: str) -> QueryFault:

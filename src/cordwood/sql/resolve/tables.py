@@ -33,7 +33,7 @@ def read_table(work: Work, names: Names, scope: Scope, table: exp.Expr) -> None:
 
 
 def written_name(table: exp.Expr) -> str:
-    """As the author wrote it: the parser splits dotted names."""
+    """As the author wrote it: the parser splits dotted names that stand without backquotes."""
     return ".".join(part.name for part in _parts(table))
 
 
@@ -129,7 +129,7 @@ def _is_stream(work: Work, written: str) -> bool:
 def _read_stream(work: Work, scope: Scope, table: exp.Expr, stream: str) -> None:
     """The columns of the stream's table; any other name is a key of its events."""
     place = work.target.stream_table(stream)
-    alias = table.alias or _parts(table)[-1].name
+    alias = table.alias or stream.rpartition(".")[2]
     fields = {name.lower(): _physical(stream, alias, name, kind) for name, kind in place.columns.items()}
     extras = _column(alias, place.extras)
     typed(extras, exp.DType.VARIANT)
