@@ -198,14 +198,7 @@ def _too_deep(span: Span | None) -> QueryRefused:
 
 def _one_statement(found: list[Token], text: str) -> exp.Expr:
     has_dotted = _hide_dots(found, text)
-    try:
-        trees = [tree for tree in _BIGQUERY.parser().parse(found, text) if tree is not None]
-    except ParseError as error:
-        raise _unsupported_form(error, text) or _syntax(error) from error
-    except RecursionError as error:
-        raise _too_deep(None) from error
-    except Exception as error:
-        raise QuerySyntax("The text cannot be read as SQL.", span=Span(1, 1)) from error
+    trees = _trees(found, text)
     if not trees:
         raise QuerySyntax("The query is empty.", hint="Send one SELECT.", span=Span(1, 1))
     if len(trees) > 1:
@@ -213,6 +206,17 @@ def _one_statement(found: list[Token], text: str) -> exp.Expr:
     if has_dotted:
         _show_dots(trees[0])
     return trees[0]
+
+
+def _trees(found: list[Token], text: str) -> list[exp.Expr]:
+    try:
+        return [tree for tree in _BIGQUERY.parser().parse(found, text) if tree is not None]
+    except ParseError as error:
+        raise _unsupported_form(error, text) or _syntax(error) from error
+    except RecursionError as error:
+        raise _too_deep(None) from error
+    except Exception as error:
+        raise QuerySyntax("The text cannot be read as SQL.", span=Span(1, 1)) from error
 
 
 def _hide_dots(found: list[Token], text: str) -> bool:
