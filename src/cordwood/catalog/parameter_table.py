@@ -2,11 +2,14 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 from cordwood.catalog.toml import Document, Path
+from cordwood.errors import BadParameter
 from cordwood.model.datatype import Kind
 from cordwood.model.parameter import Parameter, TextKind
+from cordwood.sql.bind import value_of
 
 _SETTINGS = ("type", "kind", "required", "default", "one_of", "description")
 T = TypeVar("T", str, bool)
@@ -15,8 +18,9 @@ _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 # Names that have another meaning in a request.
 _RESERVED = ("sql", "lql", "api_key")
 _TYPE_NAMES: Mapping[type, str] = {str: "a text in quotes", bool: "true or false"}
+_UNSENDABLE = (Kind.ARRAY, Kind.STRUCT, Kind.JSON, Kind.INTERVAL, Kind.VARIANT)
 _TYPES = {
-    **{kind.value.lower(): kind for kind in Kind if kind not in (Kind.ARRAY, Kind.STRUCT, Kind.JSON, Kind.INTERVAL)},
+    **{kind.value.lower(): kind for kind in Kind if kind not in _UNSENDABLE},
     "int": Kind.INT64,
     "integer": Kind.INT64,
     "float": Kind.FLOAT64,
@@ -50,6 +54,7 @@ def _parameter(document: Document, name: str, table: object) -> Parameter:
         description=_of_type(document, path, table, "description", str) or "",
     )
     _check_agreement(document, path, parameter)
+    _check_values(document, path, parameter)
     return parameter
 
 
@@ -60,6 +65,18 @@ def _check_agreement(document: Document, path: Path, parameter: Parameter) -> No
         raise document.wrong('Only a text can be of kind "regex".', (*path, "kind"))
     if parameter.one_of and parameter.default is not None and parameter.default not in parameter.one_of:
         raise document.wrong(f"The default {parameter.default!r} is not in one_of.", (*path, "default"))
+
+
+def _check_values(document: Document, path: Path, parameter: Parameter) -> None:
+    """A value of the file itself that is none of the type would fail every call that takes it."""
+    defaults = () if parameter.default is None else (parameter.default,)
+    unbounded = replace(parameter, one_of=(), description="")
+    for key, values in (("default", defaults), ("one_of", parameter.one_of)):
+        for value in values:
+            try:
+                value_of(unbounded, value, lambda _: None)
+            except BadParameter as fault:
+                raise document.wrong(fault.message, (*path, key)) from fault
 
 
 def _type(document: Document, path: Path, table: Mapping[str, object]) -> Kind:

@@ -1,6 +1,8 @@
 """Raw texts to typed values: what is required, allowed, and readable."""
 
+import math
 from datetime import UTC, datetime
+from decimal import Decimal
 
 import pytest
 
@@ -62,6 +64,7 @@ def test_one_of_names_the_parameter_its_value_and_what_is_allowed() -> None:
         ("2026-01-02T03:04:05-0530", datetime(2026, 1, 2, 8, 34, 5, tzinfo=UTC)),
         ("2026-01-02T03:04:05", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
         ("2026-01-02 03:04:05", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
+        ("2026-01-02t03:04:05.5z", datetime(2026, 1, 2, 3, 4, 5, 500000, tzinfo=UTC)),
         ("2026-01-02", datetime(2026, 1, 2, tzinfo=UTC)),
         ("20260102T030405Z", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
     ],
@@ -79,7 +82,16 @@ def test_other_times_are_refused_with_a_form_that_is_allowed(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "text", "expected"), [(Kind.INT64, "-5", -5), (Kind.FLOAT64, "1.5", 1.5), (Kind.BOOL, "TRUE", True)]
+    ("kind", "text", "expected"),
+    [
+        (Kind.INT64, "-5", -5),
+        (Kind.INT64, " +07 ", 7),
+        (Kind.FLOAT64, "1.5", 1.5),
+        (Kind.FLOAT64, "-.5e1", -5.0),
+        (Kind.FLOAT64, "-Infinity", -math.inf),
+        (Kind.NUMERIC, "1.10", Decimal("1.10")),
+        (Kind.BOOL, "TRUE", True),
+    ],
 )
 def test_other_kinds_are_read(kind: Kind, text: str, expected: object) -> None:
     assert bound(Parameter("v", kind), text) == expected
@@ -87,7 +99,19 @@ def test_other_kinds_are_read(kind: Kind, text: str, expected: object) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "text"),
-    [(Kind.INT64, "9223372036854775808"), (Kind.INT64, "x"), (Kind.BOOL, "1"), (Kind.DATE, "2026-02-30")],
+    [
+        (Kind.INT64, "9223372036854775808"),
+        (Kind.INT64, "x"),
+        (Kind.INT64, "1_000"),
+        (Kind.INT64, "\u0663"),
+        (Kind.INT64, "9" * 10_000),
+        (Kind.FLOAT64, "1_0"),
+        (Kind.FLOAT64, "1e400"),
+        (Kind.NUMERIC, "nan"),
+        (Kind.NUMERIC, "1_0"),
+        (Kind.BOOL, "1"),
+        (Kind.DATE, "2026-02-30"),
+    ],
 )
 def test_values_that_are_none_of_their_kind_are_refused(kind: Kind, text: str) -> None:
     with pytest.raises(BadParameter, match="v is"):
