@@ -257,6 +257,10 @@ class BadStreamFile(SetupFault):
     code = "setup.stream-file"
 
 
+class BadTestPage(SetupFault):
+    code = "setup.test-page"
+
+
 class BrokenFiles(SetupFault):
     """Every file that cannot be served, not only the first."""
 

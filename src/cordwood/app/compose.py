@@ -2,7 +2,7 @@
 
 import importlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -71,21 +71,27 @@ class House:
         self.keys.close()
 
 
-def build(settings: Settings, folder: DataFolder, observer: Observer, local_keys: Sequence[FixedKey] = ()) -> House:
-    """Open everything that the settings ask for, in a folder that is owned."""
+def build(
+    settings: Settings,
+    folder: DataFolder,
+    observer: Observer,
+    local_keys: Sequence[FixedKey] = (),
+    clock_us: Callable[[], int] = now_us,
+) -> House:
+    """Open everything that the settings ask for, in a folder that is owned; `clock_us` is what time it is in there."""
     contents = checked_contents(sources_of(settings), target_for(settings))
     catalog = FileCatalog(contents)
     given, signed = fixed_keys(settings.keys), signed_keys(settings.keys)
     keys = SQLiteKeys(folder.keys_file)
-    engine = _engine(settings, folder, observer)
+    engine = _engine(settings, folder, observer, clock_us)
     engine.prepare(contents.streams)
     rooms = Rooms(
         answers=Answers(
             Parts(catalog, engine, MemoryCache(settings.serve.cache_memory), observer, checked_rules(settings, engine)),
             _serve_limits(settings.limits),
-            now_us,
+            clock_us,
         ),
-        intake=Intake(engine, now_us, max_event_bytes=settings.ingest.event_size),
+        intake=Intake(engine, clock_us, max_event_bytes=settings.ingest.event_size),
         access=Access(keys, (*given, *local_keys), signed),
         catalog=catalog,
     )
@@ -114,7 +120,7 @@ def web_options(settings: Settings) -> WebOptions:
     )
 
 
-def _engine(settings: Settings, folder: DataFolder, observer: Observer) -> Engine:
+def _engine(settings: Settings, folder: DataFolder, observer: Observer, clock_us: Callable[[], int]) -> Engine:
     if is_clickhouse(settings):
         return clickhouse_room().open_clickhouse(settings, folder)  # type: ignore[no-any-return] # loaded late
     if settings.engine != "duckdb":
@@ -126,7 +132,7 @@ def _engine(settings: Settings, folder: DataFolder, observer: Observer) -> Engin
         tell=lambda sentence: observer.note(Noted(message=sentence, level="warning")),
         redacting=Redacting(redaction_rules(settings), redaction_key(settings, folder)),
     )
-    return DuckDBEngine(folder.engine_folder, DuckDBTarget(), options, clock_us=now_us)
+    return DuckDBEngine(folder.engine_folder, DuckDBTarget(), options, clock_us=clock_us)
 
 
 def target_for(settings: Settings) -> Target:

@@ -1,7 +1,7 @@
 """The whole service without a socket: commands that work on a data folder send it their requests from inside."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ import msgspec
 
 from cordwood.app.compose import House, build, web_options
 from cordwood.app.first_keys import fixed_key
+from cordwood.app.upkeep import now_us
 from cordwood.app.watch import Watch
 from cordwood.catalog.keys import make_secret
 from cordwood.folder import DataFolder
@@ -36,11 +37,11 @@ class Inside:
 
 
 @contextmanager
-def opened(settings: Settings) -> Iterator[Inside]:
+def opened(settings: Settings, clock_us: Callable[[], int] = now_us) -> Iterator[Inside]:
     """Own the data folder and open its rooms for a while; DataFolderInUse when a service has it."""
     folder, key, watch = DataFolder(Path(settings.serve.data_dir)), make_secret(), Watch.of(_quietly(settings))
     with folder.owned(), asyncio.Runner() as runner:
-        house = build(settings, folder, watch.observer, (fixed_key("private", key, "local"),))
+        house = build(settings, folder, watch.observer, (fixed_key("private", key, "local"),), clock_us)
         standing = Standing()
         try:
             standing.open(house.rooms)

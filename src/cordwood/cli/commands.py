@@ -41,6 +41,7 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
         "keys": Command("keys", "create, list, revoke and rotate keys"),
     },
     "Write endpoints": {
+        "test": Command("test", "run the tests that stand beside endpoint files"),
         "check": Command("check", "compile endpoint and stream files without a service"),
         "compile": Command("compile", "print the SQL that an engine is given"),
     },

@@ -1,0 +1,1 @@
+"""Trials of endpoints: pages that say what is given and what must be answered, and what became of them."""

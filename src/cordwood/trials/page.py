@@ -1,0 +1,137 @@
+"""A page of trials as cases: a heading is a case, its fences are what is given and what must follow."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cordwood.errors import BadTestPage, Span, did_you_mean
+
+EVENTS, CLOCK, CALL, SQL, LQL = "events", "clock", "call", "sql", "lql"
+ROWS, REFUSED = "rows", "refused"
+GIVEN = (EVENTS, CLOCK, CALL, SQL, LQL)
+EXPECTED = (ROWS, REFUSED)
+
+_HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
+_FENCE = re.compile(r"^```(\S*)[ \t]*([^\n]*)\n(.*?)^```[ \t]*$\n?", re.MULTILINE | re.DOTALL)
+_MARK = re.compile(r"^```", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """`notes` are the words after the kind; `start` and `end` are where the fence stands in the page, marks and all."""
+
+    kind: str
+    notes: tuple[str, ...]
+    text: str
+    line: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A heading with its fences; those before the page's first heading are given to every case."""
+
+    file: str
+    title: str
+    line: int
+    fences: tuple[Fence, ...]
+    end: int
+
+    def all(self, kind: str) -> list[Fence]:
+        return [fence for fence in self.fences if fence.kind == kind]
+
+    def one(self, kind: str) -> Fence | None:
+        """The case's own fence of this kind, which comes after the page's and wins."""
+        found = self.all(kind)
+        return found[-1] if found else None
+
+    @property
+    def expected(self) -> Fence | None:
+        return next((fence for fence in self.fences if fence.kind in EXPECTED), None)
+
+    def wrong(self, message: str, fence: Fence | None = None, hint: str | None = None) -> BadTestPage:
+        return BadTestPage(message, hint=hint, span=Span(fence.line if fence else self.line, 1, self.file))
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """What is to stand between two places of a page."""
+
+    start: int
+    end: int
+    text: str
+
+
+def read_cases(file: str, text: str) -> list[Case]:
+    """The cases of a page; BadTestPage with the place of what cannot be meant."""
+    fences = [_fence(match, text, file) for match in _FENCE.finditer(text)]
+    headings = [match for match in _HEADING.finditer(text) if not _stands_in(match.start(), fences)]
+    if not headings:
+        hint = "Begin each case with a line like: ## what must happen"
+        raise BadTestPage("The page has no case.", hint=hint, span=Span(1, 1, file))
+    _check_marks(file, text, fences)
+    given = tuple(fence for fence in fences if fence.start < headings[0].start())
+    _check_given(file, given)
+    ends = [match.start() for match in headings[1:]] + [len(text)]
+    return [_case(file, text, heading, end, (given, fences)) for heading, end in zip(headings, ends, strict=True)]
+
+
+def rewritten(text: str, replacements: Iterable[Replacement]) -> str:
+    """The page with its replacements, last first, so that places stay true."""
+    for one in sorted(replacements, key=lambda one: -one.start):
+        text = text[: one.start] + one.text + text[one.end :]
+    return text
+
+
+def fenced(head: str, text: str) -> str:
+    return f"```{head}\n{text}\n```\n" if text else f"```{head}\n```\n"
+
+
+def _case(
+    file: str, text: str, heading: "re.Match[str]", end: int, known: tuple[tuple[Fence, ...], list[Fence]]
+) -> Case:
+    given, fences = known
+    own = tuple(fence for fence in fences if heading.end() <= fence.start < end)
+    body_end = len(text[:end].rstrip())
+    case = Case(file, heading[1].strip(), _line(text, heading.start()), given + own, body_end)
+    _check(case)
+    return case
+
+
+def _check(case: Case) -> None:
+    expected = [fence for fence in case.fences if fence.kind in EXPECTED]
+    if len(expected) > 1:
+        raise case.wrong("A case has one answer, and this one expects two.", expected[1])
+    if case.one(SQL) and case.one(LQL):
+        raise case.wrong("A call brings sql or lql, not both.", case.one(LQL))
+
+
+def _check_given(file: str, given: Iterable[Fence]) -> None:
+    for fence in given:
+        if fence.kind in EXPECTED:
+            raise BadTestPage("What must follow stands in a case, not before them.", span=Span(fence.line, 1, file))
+
+
+def _check_marks(file: str, text: str, fences: Iterable[Fence]) -> None:
+    """A fence that is never closed would be passed over, and the case with it."""
+    for mark in _MARK.finditer(text):
+        if not _stands_in(mark.start(), fences):
+            raise BadTestPage("This fence is not closed.", span=Span(_line(text, mark.start()), 1, file))
+
+
+def _fence(match: "re.Match[str]", text: str, file: str) -> Fence:
+    line = _line(text, match.start())
+    kinds = (*GIVEN, *EXPECTED)
+    if match[1] not in kinds:
+        hint = did_you_mean(match[1], kinds) or f"There are: {', '.join(kinds)}."
+        raise BadTestPage(f"A fence of the kind {match[1]!r} means nothing here.", hint=hint, span=Span(line, 1, file))
+    return Fence(match[1], tuple(match[2].split()), match[3].rstrip("\n"), line, match.start(), match.end())
+
+
+def _line(text: str, offset: int) -> int:
+    return text.count("\n", 0, offset) + 1
+
+
+def _stands_in(offset: int, fences: Iterable[Fence]) -> bool:
+    return any(fence.start <= offset < fence.end for fence in fences)

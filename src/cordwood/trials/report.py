@@ -1,0 +1,46 @@
+"""What became of trials, for people and for build servers."""
+
+from collections.abc import Sequence
+from xml.etree import ElementTree as ET
+
+from cordwood.trials.run import Trial
+
+
+def line_of(trial: Trial) -> str:
+    """One line for what passed; what failed has its differences below it."""
+    verdict = "ok    " if trial.passed else "FAILED"
+    head = f"{verdict} {trial.page.file}:{trial.case.line} {trial.case.title} ({trial.seconds * 1000:.0f} ms)"
+    return "\n".join([head, *(f"       {line}" for line in trial.differences)])
+
+
+def summary(trials: Sequence[Trial], seconds: float) -> str:
+    failed = sum(not trial.passed for trial in trials)
+    counts = f"{len(trials) - failed} passed" + (f", {failed} failed" if failed else "")
+    return f"{counts} in {seconds:.2f} s. (-: expected, +: answered)" if failed else f"{counts} in {seconds:.2f} s."
+
+
+def junit(trials: Sequence[Trial], seconds: float) -> str:
+    """JUnit's XML, as build servers read it: a suite a page, a case a case."""
+    root = ET.Element("testsuites", {"name": "cordwood", "time": f"{seconds:.3f}", **_counts(trials)})
+    for file in dict.fromkeys(trial.page.file for trial in trials):
+        own = [trial for trial in trials if trial.page.file == file]
+        time = sum(trial.seconds for trial in own)
+        facts = {"name": file, "time": f"{time:.3f}", "errors": "0", **_counts(own)}
+        suite = ET.SubElement(root, "testsuite", facts)
+        for trial in own:
+            _add_case(suite, trial)
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _add_case(suite: ET.Element, trial: Trial) -> None:
+    facts = {"classname": trial.page.file, "name": trial.case.title, "time": f"{trial.seconds:.3f}"}
+    place = {"file": trial.page.file, "line": str(trial.case.line)}
+    case = ET.SubElement(suite, "testcase", {**facts, **place})
+    if not trial.passed:
+        failure = ET.SubElement(case, "failure", message="The answer is another one.")
+        failure.text = "\n".join(trial.differences)
+
+
+def _counts(trials: Sequence[Trial]) -> dict[str, str]:
+    return {"tests": str(len(trials)), "failures": str(sum(not trial.passed for trial in trials))}

@@ -1,0 +1,163 @@
+"""Runs pages of trials on the embedded engine, in folders that are thrown away, at the moment that a case names."""
+
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from urllib.parse import quote
+from uuid import UUID
+
+import msgspec
+
+from cordwood.app.compose import checked_contents, sources_of
+from cordwood.app.event_files import with_ids
+from cordwood.app.inside import Inside, opened
+from cordwood.errors import BadTestPage, Span
+from cordwood.settings.settings import Compat, Keys, Limits, Settings
+from cordwood.trials.call import Call, Given, call_of, given_of
+from cordwood.trials.page import Case, Replacement, read_cases, rewritten
+from cordwood.trials.verdict import Outcome, differences, outcome_of
+
+PAGES = "*.test.md"
+_SHIPPED = "cordwood/endpoints"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of trials: `file` is what it is called, beside the endpoint's own; `path` where it is."""
+
+    file: str
+    path: Path
+
+    @property
+    def endpoint_file(self) -> str:
+        return self.file.removesuffix(PAGES[1:]) + ".sql"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One case that was run; without differences it has passed."""
+
+    page: Page
+    case: Case
+    actual: Outcome
+    differences: Sequence[str]
+    seconds: float
+
+    @property
+    def passed(self) -> bool:
+        return not self.differences
+
+
+def find_pages(folder: Path | None) -> list[Page]:
+    """The pages below a folder; without one, those of the endpoints that ship."""
+    if folder is not None:
+        if not folder.is_dir():
+            raise BadTestPage(f"The folder {folder} does not exist.")
+        return [Page(str(path), path) for path in sorted(folder.rglob(PAGES))]
+    shipped = Path(str(resources.files("cordwood"))) / "endpoints"
+    return [Page(f"{_SHIPPED}/{path.name}", path) for path in sorted(shipped.glob(PAGES))]
+
+
+def run_pages(settings: Settings, pages: Sequence[Page]) -> Iterator[Trial]:
+    """Every case of every page, one after the other; cases that are given the same share an engine."""
+    plain = _plain(settings)
+    ids = {endpoint.file: endpoint.id for endpoint in checked_contents(sources_of(plain)).endpoints}
+    with ExitStack() as stack:
+        worlds = _Worlds(plain, stack)
+        for page in pages:
+            endpoint_id = _endpoint(page, ids)
+            for case in read_cases(page.file, _read(page)):
+                yield _run(page, case, worlds, endpoint_id)
+
+
+def update(trials: Sequence[Trial]) -> list[Page]:
+    """Have pages expect what was answered; the pages that changed."""
+    changed = {trial.page.path: trial.page for trial in trials if not trial.passed}
+    for path, page in changed.items():
+        replacements = [_replacement(one) for one in trials if one.page == page and not one.passed]
+        path.write_text(rewritten(_read(page), replacements), encoding="utf-8")
+    return list(changed.values())
+
+
+class _Worlds:
+    """Engines with what is given in them; each opened when first asked for, in a folder of its own."""
+
+    def __init__(self, settings: Settings, stack: ExitStack) -> None:
+        self._settings = settings
+        self._stack = stack
+        self._worlds: dict[Given, Inside] = {}
+
+    def of(self, case: Case, given: Given) -> Inside:
+        if given not in self._worlds:
+            self._worlds[given] = self._opened(case, given)
+        return self._worlds[given]
+
+    def _opened(self, case: Case, given: Given) -> Inside:
+        folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="cordwood-test-"))
+        serve = msgspec.structs.replace(self._settings.serve, data_dir=folder)
+        settings = msgspec.structs.replace(self._settings, serve=serve)
+        world = self._stack.enter_context(opened(settings, lambda: given.now_us))
+        for stream, events in given.events:
+            _fill(case, world, stream, events)
+        return world
+
+
+def _plain(settings: Settings) -> Settings:
+    """Settings of files stay; what a machine or its callers are allowed must not change what an endpoint means."""
+    return msgspec.structs.replace(settings, engine="duckdb", keys=Keys(), limits=Limits(), compat=Compat())
+
+
+def _endpoint(page: Page, ids: dict[str, UUID]) -> UUID:
+    found = ids.get(page.endpoint_file)
+    if found is None:
+        hint = "A page stands beside the endpoint's file: my.endpoint.sql, my.endpoint.test.md."
+        raise BadTestPage(f"There is no endpoint in {page.endpoint_file}.", hint=hint, span=Span(1, 1, page.file))
+    return found
+
+
+def _read(page: Page) -> str:
+    try:
+        return page.path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        raise BadTestPage(f"The page cannot be read: {problem}.", span=Span(1, 1, page.file)) from problem
+
+
+def _run(page: Page, case: Case, worlds: _Worlds, endpoint_id: UUID) -> Trial:
+    call, world = call_of(case), worlds.of(case, given_of(case))
+    began = time.perf_counter()
+    actual = _asked(world, endpoint_id, call)
+    return Trial(page, case, actual, differences(case, actual), time.perf_counter() - began)
+
+
+def _asked(world: Inside, endpoint_id: UUID, call: Call) -> Outcome:
+    headers = {"content-type": "application/json", "accept": "application/json"}
+    if call.redact is not None:
+        headers["lf-endpoint-redact-pii"] = call.redact
+    body = msgspec.json.encode(call.texts)
+    status, _, answer = world.send("POST", f"/api/endpoints/query/{endpoint_id}", body, headers)
+    return outcome_of(status, answer)
+
+
+def _fill(case: Case, world: Inside, stream: str, events: Sequence[bytes]) -> None:
+    """Events without an id get one that is the same in every run."""
+    body = b"\n".join(with_ids(iter(events)))
+    headers = {"content-type": "application/x-ndjson"}
+    status, _, answer = world.send("POST", f"/api/logs?source_name={quote(stream)}", body, headers)
+    told = msgspec.json.decode(answer)
+    if status != 200:
+        raise case.wrong(told["error"]["message"], None, told["error"].get("hint"))
+    if told["quarantined"]:
+        first = told["reasons"][0]
+        raise case.wrong(f"{stream} does not take its event {first['index'] + 1}: {first['reason']}")
+
+
+def _replacement(trial: Trial) -> Replacement:
+    expected = trial.case.expected
+    fence = trial.actual.fence(expected)
+    if expected is None:
+        return Replacement(trial.case.end, trial.case.end, f"\n\n{fence.rstrip()}")
+    return Replacement(expected.start, expected.end, fence)

@@ -1,0 +1,18 @@
+"""The endpoint that the guide makes from nothing compiles, and passes the tests that the guide gives it."""
+
+import re
+from pathlib import Path
+
+from cordwood.cli.commands import run
+
+GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "endpoints.md"
+
+
+def test_the_guides_endpoint_passes_the_guides_own_tests(tmp_path: Path) -> None:
+    text = GUIDE.read_text()
+    sql = re.findall(r"^```sql\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)[0]
+    page = re.findall(r"^````markdown\n(.*?)^````$", text, re.MULTILINE | re.DOTALL)[0]
+    (tmp_path / "slow.requests.sql").write_text(sql)
+    (tmp_path / "slow.requests.test.md").write_text(page)
+    assert run(["check", str(tmp_path)]) == 0
+    assert run(["test", str(tmp_path)]) == 0

@@ -1,0 +1,213 @@
+"""Endpoint tests say what is given and what must follow; what differs is told, and can be made the new expectation."""
+
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from cordwood.cli.commands import run
+from cordwood.errors import BadTestPage
+from cordwood.settings.settings import Serve, Settings
+from cordwood.trials.page import read_cases
+from cordwood.trials.report import line_of
+from cordwood.trials.run import Page, Trial, find_pages, run_pages
+
+SQL = """/*
+name = "newest"
+sandbox = true
+cache = "60s"
+[parameters.least]
+type = "int64"
+default = 0
+*/
+with e as (select t.id, t.timestamp, t.event_message, t.metadata from `postgres.logs` as t)
+select id, int64(metadata.n) as n, timestamp_diff(current_timestamp(), timestamp, second) as age
+from e where int64(metadata.n) >= @least order by id
+""".replace("int64(metadata.n)", "cast(metadata.n as int64)")
+
+PAGE = """# newest
+
+```clock
+2024-05-15T12:00:00Z
+```
+
+```events postgres.logs
+{"id": "a", "timestamp": "2024-05-15T11:59:50Z", "event_message": "mail to a@example.com", "metadata": {"n": 1}}
+{"id": "b", "timestamp": "2024-05-15T11:59:00Z", "event_message": "two", "metadata": {"n": 2}}
+```
+
+"""
+
+
+def case(title: str, *fences: str) -> str:
+    return "\n".join([f"## {title}\n", *(f"```{fence}\n```\n" for fence in fences)])
+
+
+def trials_of(folder: Path, *cases: str) -> list[Trial]:
+    (folder / "newest.sql").write_text(SQL)
+    (folder / "newest.test.md").write_text(PAGE + "".join(cases))
+    settings = Settings(serve=Serve(endpoints=str(folder)))
+    return list(run_pages(settings, find_pages(folder)))
+
+
+def differences(folder: Path, *fences: str) -> list[str]:
+    (trial,) = trials_of(folder, case("it", *fences))
+    return list(trial.differences)
+
+
+@pytest.mark.parametrize("page", find_pages(None), ids=lambda page: page.path.name)
+def test_the_endpoints_that_ship_answer_as_their_pages_say(page: Page) -> None:
+    assert not [line_of(trial) for trial in run_pages(Settings(), [page]) if not trial.passed]
+
+
+def test_both_endpoints_that_ship_have_a_page() -> None:
+    assert [page.path.name for page in find_pages(None)] == ["logs.all.test.md", "usage.api-counts.test.md"]
+
+
+def test_rows_are_those_at_the_stated_moment(tmp_path: Path) -> None:
+    assert not differences(tmp_path, 'rows\n{"id": "a", "n": 1, "age": 10}\n{"id": "b", "n": 2, "age": 60}')
+
+
+def test_a_case_may_have_a_moment_and_events_of_its_own(tmp_path: Path) -> None:
+    more = 'events postgres.logs\n[{"id": "c", "timestamp": "2024-05-15T11:59:59Z", "metadata": {"n": 3}}]'
+    rows = 'rows\n{"id": "c", "n": 3, "age": 2}'
+    assert not differences(tmp_path, "clock\n2024-05-15T12:00:01Z", more, "call\nleast = 3", rows)
+
+
+def test_the_order_of_columns_and_space_in_a_row_do_not_count(tmp_path: Path) -> None:
+    assert not differences(tmp_path, "call\nleast = 2", 'rows\n{ "age":60,"n":2,"id":"b" }')
+
+
+def test_the_order_of_rows_counts_unless_the_page_says_otherwise(tmp_path: Path) -> None:
+    rows = '{"id": "b", "n": 2, "age": 60}\n{"id": "a", "n": 1, "age": 10}'
+    assert differences(tmp_path, f"rows\n{rows}")
+    assert not differences(tmp_path, f"rows unordered\n{rows}")
+
+
+def test_a_row_that_differs_is_told_beside_the_expected_one(tmp_path: Path) -> None:
+    told = differences(tmp_path, "call\nleast = 2", 'rows\n{"id": "b", "n": 3, "age": 60}')
+    assert '- {"age":60,"id":"b","n":3}' in told
+    assert '+ {"age":60,"id":"b","n":2}' in told
+
+
+def test_rows_where_a_refusal_must_be_are_told_and_the_other_way_round(tmp_path: Path) -> None:
+    assert differences(tmp_path, "call\nleast = 9", "refused\n400")
+    told = differences(tmp_path, 'call\nleast = "many"', "rows")
+    assert "+ 400 request.bad-parameter" in told
+
+
+@pytest.mark.parametrize(
+    "head",
+    ["422", "query.refused", "422 query.refused", "query.refused at 1:15", "422 query.refused at 1:15"],
+)
+def test_a_refusal_is_expected_by_status_code_or_place(tmp_path: Path, head: str) -> None:
+    assert not differences(tmp_path, "sql\nselect * from secrets", f"refused\n{head}")
+
+
+@pytest.mark.parametrize("refused", ["400", "query.syntax", "422 query.refused at 1:14", "422\nAnother sentence."])
+def test_another_refusal_is_told(tmp_path: Path, refused: str) -> None:
+    assert differences(tmp_path, "sql\nselect * from secrets", f"refused\n{refused}")
+
+
+def test_a_caller_may_bring_sql_or_lql(tmp_path: Path) -> None:
+    assert not differences(tmp_path, "sql\nselect count(*) as n from e", 'rows\n{"n": 2}')
+    assert not differences(tmp_path, "lql\nf:e m.n:>1 s:id", 'rows\n{"id": "b"}')
+
+
+def test_a_call_may_ask_for_redaction(tmp_path: Path) -> None:
+    sql = "sql\nselect event_message from e where id = 'a'"
+    assert not differences(tmp_path, "call redact", sql, 'rows\n{"event_message": "mail to REDACTED"}')
+    assert not differences(tmp_path, "call redact=false", sql, 'rows\n{"event_message": "mail to a@example.com"}')
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("# no case\n", "no case"),
+        ("## a\n```row\n```\n", "means nothing"),
+        ("## a\n```rows\n{}\n", "not closed"),
+        ("```rows\n```\n## a\n", "stands in a case"),
+        ("## a\n```rows\n```\n```refused\n```\n", "expects two"),
+        ("## a\n```sql\n```\n```lql\n```\n", "not both"),
+    ],
+)
+def test_a_page_that_cannot_be_meant_is_refused_with_its_place(text: str, problem: str) -> None:
+    with pytest.raises(BadTestPage, match=problem) as refused:
+        read_cases("x.test.md", text)
+    assert refused.value.span is not None
+    assert refused.value.span.file == "x.test.md"
+
+
+@pytest.mark.parametrize(
+    ("fence", "problem"),
+    [
+        ("clock\nnoon", "is no time"),
+        ("events\n{}", "one stream"),
+        ("events postgres.logs\n{", "not JSON"),
+        ("events nobody\n{}", "no stream"),
+        ("events postgres.logs\n{}\n5", "does not take"),
+        ("events postgres.logs\n5", "No line can be read"),
+        ("call\nleast =", "not TOML"),
+        ("call\nleast = [1]", "one value"),
+        ("call redacted", "means nothing after call"),
+        ("rows\nid: a", "not JSON"),
+    ],
+)
+def test_a_case_that_cannot_be_run_is_refused(tmp_path: Path, fence: str, problem: str) -> None:
+    with pytest.raises(BadTestPage, match=problem):
+        trials_of(tmp_path, case("it", fence))
+
+
+def test_a_page_without_its_endpoint_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "other.test.md").write_text(PAGE + case("it"))
+    with pytest.raises(BadTestPage, match="no endpoint in"):
+        trials_of(tmp_path, case("it"))
+
+
+def test_the_command_exits_1_when_one_fails_and_0_when_none_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trials_of(tmp_path, case("it", "call\nleast = 2", "rows"), case("passes", "call\nleast = 9", "rows"))
+    assert run(["test", str(tmp_path)]) == 1
+    told = capsys.readouterr().out
+    assert "FAILED" in told
+    assert "1 passed, 1 failed" in told
+    assert run(["test"]) == 0
+
+
+def test_a_folder_without_a_page_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["test", str(tmp_path)]) == 1
+    assert "no test here" in capsys.readouterr().err
+    assert run(["test", str(tmp_path / "gone")]) == 1
+
+
+def test_update_makes_the_answer_the_expectation_and_touches_nothing_else(tmp_path: Path) -> None:
+    wrong = case("wrong", "call\nleast = 2", "rows unordered")
+    none = case("none", "call\nleast = 9")
+    refused = case("refused", "sql\nselect * from secrets", "rows")
+    trials_of(tmp_path, wrong, none, refused, case("right", "call\nleast = 9", "rows"))
+    assert run(["test", str(tmp_path), "--update"]) == 0
+    page = (tmp_path / "newest.test.md").read_text()
+    assert page.startswith(PAGE)
+    assert '```rows unordered\n{"id":"b","n":2,"age":60}\n```\n' in page
+    assert "```refused\n422 query.refused at 1:15\n```\n" in page
+    assert run(["test", str(tmp_path)]) == 0
+    assert run(["test", str(tmp_path), "--update"]) == 0
+    assert (tmp_path / "newest.test.md").read_text() == page
+
+
+def test_junit_has_a_case_for_each_and_the_differences_of_what_failed(tmp_path: Path) -> None:
+    trials_of(tmp_path, case("fails", "call\nleast = 2", "rows"), case("passes", "call\nleast = 9", "rows"))
+    report = tmp_path / "report.xml"
+    run(["test", str(tmp_path), "--junit", str(report)])
+    (suite,) = ET.parse(report).getroot()
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
+    assert [one.get("name") for one in suite] == ["fails", "passes"]
+    assert '"id":"b"' in (suite[0][0].text or "")
+    assert not list(suite[1])
+
+
+def test_trials_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert run(["test"]) == 0
+    assert not list(tmp_path.iterdir())
