@@ -113,6 +113,18 @@ class UnknownKey(RequestFault):
     code = "request.unknown-key"
 
 
+class UnknownItem(RequestFault):
+    """Nothing of this id was set aside."""
+
+    code = "request.unknown-item"
+
+
+class NotReplayable(RequestFault):
+    """What was set aside cannot be stored now either."""
+
+    code = "request.not-replayable"
+
+
 class BadBody(RequestFault):
     code = "request.bad-body"
 

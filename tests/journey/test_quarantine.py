@@ -1,8 +1,15 @@
 """What is set aside can be asked for, by whoever publishes a query over it."""
 
+import json
+from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
-from tests.journey.conftest import Start
+import httpx
+import pytest
+
+from tests.journey.conftest import PRIVATE, PUBLIC, Service, Start
+from tests.journey.test_cli_clients import Result, cordwood
 
 ENDPOINT = """/*
 name = "quarantine"
@@ -24,3 +31,100 @@ def test_an_endpoint_may_read_what_was_set_aside(start: Start, tmp_path: Path) -
     assert service.rows("quarantine") == [
         {"event_message": f"postgres.logs: {reason}", "stream": "postgres.logs", "reason": reason, "text": "7"}
     ]
+
+
+Ask = Callable[..., Result]
+
+
+@pytest.fixture
+def pinned_service(start: Start) -> Service:
+    """An event of a project that its sender's key may not send was set aside."""
+    service = start()
+    terms = {"scopes": "ingest", "pins": {"project": "acme"}}
+    key = service.client.post("/api/access-tokens", json=terms).json()["token"]
+    other = {"id": "e1", "timestamp": "2026-01-01T00:00:00Z", "project": "other", "metadata": {"n": 1}}
+    answer = httpx.post(f"{service.url}/logs?source_name=postgres.logs", headers={"X-API-KEY": key}, json=[other, 7])
+    assert answer.json()["quarantined"] == 2
+    return service
+
+
+@pytest.fixture(params=["over HTTP", "on the folder"])
+def ask(request: pytest.FixtureRequest, pinned_service: Service) -> Ask:
+    """Runs a client command against the service, or against its folder after it has stopped."""
+    where: tuple[str, ...] = ("--url", pinned_service.url, "--key", PRIVATE)
+    if request.param == "on the folder":
+        pinned_service.stop()
+        where = ("--data-dir", str(pinned_service.data_dir))
+    return lambda *arguments: cordwood(*arguments, *where)
+
+
+def listed(ask: Ask, *more: str) -> dict[str, dict[str, object]]:
+    """The items by the texts they begin with."""
+    items = json.loads(ask("quarantine", "list", "--format", "json", *more).stdout)
+    return {str(item["beginning"])[:1]: item for item in items}
+
+
+def test_what_was_set_aside_is_listed_with_its_reason_and_shown_whole(ask: Ask) -> None:
+    items = listed(ask, "--stream", "postgres.logs")
+    assert items["7"]["reason"] == "The item is not an object."
+    assert "held to project 'acme'" in str(items["{"]["reason"])
+    shown = ask("quarantine", "show", str(items["{"]["id"]))
+    assert json.loads(shown.stdout)["id"] == "e1"
+    assert "held to project" in shown.stderr
+    assert listed(ask, "--stream", "cloudflare.logs.prod") == {}
+    assert "not an object" in ask("quarantine", "list").stdout
+
+
+def test_an_item_is_replayed_once_and_what_is_still_wrong_is_refused(ask: Ask) -> None:
+    item_id = str(listed(ask)["{"]["id"])
+    replayed = ask("quarantine", "replay", "--all")
+    assert (replayed.returncode, replayed.stdout) == (1, "1 stored, 0 were there already, 1 refused\n")
+    assert "set aside again: The item is not an object." in replayed.stderr
+    again = ask("quarantine", "replay", item_id)
+    assert (again.returncode, again.stdout) == (0, "0 stored, 1 were there already, 0 refused\n")
+    sql = "select id, timestamp from postgres_logs"
+    asked = ask("query", "logs.all", "-p", "project=other", "--sql", sql, "--format", "ndjson")
+    assert json.loads(asked.stdout) == {"id": "e1", "timestamp": 1767225600000000}
+    items = listed(ask)
+    assert items["{"]["replayed_at"] is not None
+    assert items["7"]["replayed_at"] is None
+
+
+def test_an_event_without_id_and_time_keeps_those_of_its_first_arrival(start: Start) -> None:
+    service = start()
+    terms = {"scopes": "ingest", "pins": {"project": "acme"}}
+    key = service.client.post("/api/access-tokens", json=terms).json()["token"]
+    line = "connection received"
+    event = {"project": "other", "event_message": line}
+    httpx.post(f"{service.url}/logs?source_name=postgres.logs", headers={"X-API-KEY": key}, json=event)
+    (item,) = service.client.get("/api/quarantine").json()
+    assert service.client.post(f"/api/quarantine/{item['id']}/replay").json()["accepted"] == 1
+    asked = service.query("logs.all", project="other", sql="select event_message, timestamp from postgres_logs")
+    (row,) = asked.json()["result"]
+    assert row["event_message"] == line
+    arrived = datetime.fromisoformat(item["timestamp"])
+    assert row["timestamp"] == round(arrived.timestamp() * 1e6)
+
+
+def test_an_item_that_was_cut_cannot_be_replayed(start: Start) -> None:
+    service = start()
+    service.send("postgres.logs", ["x" * 300_000])
+    (item,) = service.client.get("/api/quarantine").json()
+    assert item["is_cut"] is True
+    refused = service.client.post(f"/api/quarantine/{item['id']}/replay")
+    assert (refused.status_code, refused.json()["error"]["status"]) == (409, "request.not-replayable")
+    assert "256 KiB" in refused.json()["error"]["message"]
+
+
+def test_only_a_private_key_sees_it_and_a_pinned_one_sees_its_project(pinned_service: Service) -> None:
+    client = pinned_service.client
+    public = httpx.get(f"{pinned_service.url}/api/quarantine", headers={"X-API-KEY": PUBLIC})
+    assert (public.status_code, httpx.get(f"{pinned_service.url}/api/quarantine").status_code) == (403, 401)
+    for project, count in (("acme", 2), ("someone", 0)):
+        terms = {"scopes": "private", "pins": {"project": project}}
+        key = client.post("/api/access-tokens", json=terms).json()["token"]
+        items = httpx.get(f"{pinned_service.url}/api/quarantine", headers={"X-API-KEY": key}).json()
+        assert len(items) == count
+    gone = client.get("/api/quarantine/none")
+    assert (gone.status_code, gone.json()["error"]["status"]) == (404, "request.unknown-item")
+    assert client.get("/api/quarantine", params={"limit": "0"}).status_code == 400

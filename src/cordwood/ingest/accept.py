@@ -5,18 +5,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cordwood.engines.engine import Appended, Engine
+from cordwood.errors import NotReplayable
 from cordwood.ingest.derive import derived
 from cordwood.ingest.flush import Flusher
 from cordwood.ingest.formats import Form, read_body
 from cordwood.ingest.posted import Body, Reading
-from cordwood.ingest.quarantine import QUARANTINE, quarantined
+from cordwood.ingest.quarantine import QUARANTINE, quarantined, replay_mark
+from cordwood.ingest.replay import Kept, read_again
 from cordwood.ingest.scrutiny import Scrutiny, needs_scrutiny, reasons
 from cordwood.ingest.shape import ShapeReader
 from cordwood.ingest.stamp import stamped
 from cordwood.model.event import Batch, Event
 from cordwood.model.stream import Stream
 
-__all__ = ["Accepted", "Form", "Intake", "Sent"]
+__all__ = ["Accepted", "Form", "Intake", "Kept", "Sent"]
 
 # A body up to this size is read where it arrived; reading a larger one would hold up other requests.
 _READ_AT_ONCE_BYTES = 32 * 1024
@@ -71,6 +73,12 @@ class Intake:
         appended = await self._flusher.append(batches) if batches else []
         return _told(stream, batches, appended, reading)
 
+    async def replay(self, stream: Stream, item: Kept, pins: Mapping[str, str] | None = None) -> Accepted:
+        """Store what was set aside, once, and mark it; NotReplayable when it would be set aside again."""
+        batches = await asyncio.to_thread(self._read_again, stream, item, pins or {})
+        events, _ = await self._flusher.append(batches)
+        return Accepted(events.accepted, events.duplicates, 0)
+
     def close(self) -> None:
         """Store what waits, then stop."""
         self._flusher.close()
@@ -85,6 +93,15 @@ class Intake:
         if reading.set_aside:
             batches.append(quarantined(stream.name, form, reading.set_aside, pins.get("project"), received_us))
         return batches, reading
+
+    def _read_again(self, stream: Stream, item: Kept, pins: Mapping[str, str]) -> list[Batch]:
+        reading = read_again(item)
+        events = derived(stream, stamped(reading, item.received_us))
+        events = Scrutiny(stream, pins, item.received_us, self._max_event_bytes).passed(events, reading)
+        if reading.set_aside:
+            raise NotReplayable(f"It would be set aside again: {reading.set_aside[0].reason}")
+        now_us = self._clock_us()
+        return [self._batch(stream, events, now_us), replay_mark(item.id, stream.name, item.project, now_us)]
 
     def _batch(self, stream: Stream, events: list[Event], received_us: int) -> Batch:
         looked_at, learnt = self._shapes.learn(stream.name, events)

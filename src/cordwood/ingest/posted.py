@@ -40,11 +40,15 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """An item that cannot be stored: its place in the body, why, and what was sent."""
+    """An item that cannot be stored: its place in the body, why, and what was sent.
+
+    `is_event` says that the text is no longer as it was sent, but an event in JSON.
+    """
 
     index: int
     reason: str
     text: str
+    is_event: bool = False
 
 
 @dataclass(slots=True)
@@ -67,8 +71,8 @@ class Reading:
         self.events.append(event)
         self.indexes.append(index)
 
-    def refuse(self, index: int, reason: str, text: str) -> None:
-        self.set_aside.append(SetAside(index, reason, text))
+    def refuse(self, index: int, reason: str, text: str, *, is_event: bool = False) -> None:
+        self.set_aside.append(SetAside(index, reason, text, is_event))
 
     def index_of(self, place: int) -> int:
         return place if self.indexes is None else self.indexes[place]

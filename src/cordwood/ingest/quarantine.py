@@ -27,6 +27,7 @@ _KINDS: Mapping[str, ValueKind] = {
     "text": ValueKind.TEXT,
     "index": ValueKind.NUMBER,
     "is_cut": ValueKind.BOOL,
+    "replays": ValueKind.TEXT,
 }
 LEARNT: Kinds = {("metadata",): frozenset({ValueKind.OBJECT})} | {
     ("metadata", name): frozenset({kind}) for name, kind in _KINDS.items()
@@ -45,7 +46,7 @@ def quarantined(stream: str, form: str, items: Sequence[SetAside], project: str 
             metadata=_encode(
                 {
                     "stream": stream,
-                    "form": form,
+                    "form": "events" if item.is_event else form,
                     "reason": item.reason,
                     "index": item.index,
                     "text": item.text[:MAX_TEXT],
@@ -56,3 +57,15 @@ def quarantined(stream: str, form: str, items: Sequence[SetAside], project: str 
         for item in items
     ]
     return Batch(QUARANTINE.name, events, received_us, LEARNT)
+
+
+def replay_mark(item_id: str, stream: str, project: str | None, replayed_us: int) -> Batch:
+    """Beside the item, which stays: that it was replayed, and when."""
+    mark = Event(
+        id=f"{item_id}:replayed",
+        timestamp_us=replayed_us,
+        event_message=f"{stream}: replayed",
+        project=project,
+        metadata=_encode({"stream": stream, "replays": item_id}).decode(),
+    )
+    return Batch(QUARANTINE.name, [mark], replayed_us, LEARNT)

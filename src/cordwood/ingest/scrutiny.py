@@ -30,7 +30,7 @@ class Scrutiny:
             if isinstance(outcome, Event):
                 kept.append(outcome)
             else:
-                reading.refuse(reading.index_of(place), outcome, posted_again(event))
+                reading.refuse(reading.index_of(place), outcome, posted_again(event), is_event=True)
         return kept
 
     def _look_at(self, event: Event) -> Event | str:

@@ -22,6 +22,10 @@ def audit_key_change(
     observer.note(_line(request, f"key.{action}", f"key {key_id}{scopes}"))
 
 
+def audit_replay(observer: Observer, request: Request, item_id: str, stream: str) -> None:
+    observer.note(_line(request, "quarantine.replayed", f"item {item_id} to {stream}"))
+
+
 def _line(request: Request, action: str, subject: str) -> Audited:
     key = request.facts.get("key")
     return Audited(action=action, key=key if isinstance(key, str) else "", subject=subject, request_id=request.id)

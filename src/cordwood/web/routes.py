@@ -8,10 +8,11 @@ from cordwood.errors import BadMethod, Draining, Starting, UnknownRoute
 from cordwood.ingest.accept import Form
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observer import Observer
-from cordwood.web import health, keys
+from cordwood.web import health, keys, quarantine
 from cordwood.web.answering import Site
 from cordwood.web.asgi import Request, Response
 from cordwood.web.cors import preflight
+from cordwood.web.describe import catalog
 from cordwood.web.ingest import ingest
 from cordwood.web.options import WebOptions
 from cordwood.web.query import answer_query, answer_recalled
@@ -96,6 +97,32 @@ async def _key_rotation(request: Request, place: Place, key_id: str) -> Response
     return await keys.rotate_key(request, place.rooms(), place.options, place.observer, key_id)
 
 
+async def _quarantine(request: Request, place: Place, _: str) -> Response:
+    return await quarantine.list_quarantine(request, place.rooms())
+
+
+async def _quarantined(request: Request, place: Place, item_id: str) -> Response:
+    return await quarantine.show_quarantine(request, place.rooms(), item_id)
+
+
+async def _replay(request: Request, place: Place, item_id: str) -> Response:
+    return await quarantine.replay_quarantine(request, place.rooms(), place.observer, item_id)
+
+
+def _listed(handle: Callable[[Request, Rooms], Awaitable[Response]]) -> Handler:
+    async def answer(request: Request, place: Place, _: str) -> Response:
+        return await handle(request, place.rooms())
+
+    return answer
+
+
+def _shown(handle: Callable[[Request, Rooms, str], Awaitable[Response]]) -> Handler:
+    async def answer(request: Request, place: Place, address: str) -> Response:
+        return await handle(request, place.rooms(), address)
+
+    return answer
+
+
 QUERIES = Route("query", QUERY, _query)
 # What follows `/logs` and its like, and what is taken there.
 FORMS: Mapping[bytes, Form] = {
@@ -118,6 +145,10 @@ EXACT: Mapping[bytes, Route] = {
     **EVENTS,
     b"/v1/logs": Route("otlp", WRITE, _ingest(Form.OTLP)),
     b"/api/access-tokens": Route("keys", ("GET", "HEAD", "POST", "OPTIONS"), _keys),
+    b"/api/quarantine": Route("quarantine", READ, _quarantine),
+    b"/api/openapi.json": Route("openapi", READ, _listed(catalog.api_document)),
+    b"/api/endpoints": Route("endpoints", READ, _listed(catalog.list_endpoints)),
+    b"/api/sources": Route("sources", READ, _listed(catalog.list_sources)),
     b"/health": Route("health", READ, _health),
     b"/ready": Route("ready", READ, _ready),
     b"/readyz": Route("ready", READ, _ready),
@@ -127,8 +158,13 @@ EXACT: Mapping[bytes, Route] = {
 # Addresses with one name in them.
 NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     (re.compile(rb"(?:/api)?/endpoints/query/(?:name/)?([^/]+)"), QUERIES),
+    (re.compile(rb"/api/endpoints/([^/]+)"), Route("endpoint", READ, _shown(catalog.show_endpoint))),
+    (re.compile(rb"/api/sources/([^/]+)"), Route("source", READ, _shown(catalog.show_source))),
+    (re.compile(rb"/api/sources/([^/]+)/schema"), Route("schema", READ, _shown(catalog.show_schema))),
     (keys.KEY_ADDRESS, Route("key", ("DELETE", "OPTIONS"), _key)),
     (keys.ROTATE_ADDRESS, Route("key", WRITE, _key_rotation)),
+    (quarantine.ITEM_ADDRESS, Route("quarantine", READ, _quarantined)),
+    (quarantine.REPLAY_ADDRESS, Route("quarantine", WRITE, _replay)),
 )
 
 

@@ -1,0 +1,106 @@
+"""List, show and replay what was set aside: events that could not be stored, each with its reason.
+
+What is replayed is read again by today's rules, as if it had just arrived at the time when it first came: mend the pin, the
+policy or the limit that refused it, then replay it. It stays in the list, marked, and is stored once however often
+it is replayed. Of an item over 256 KiB only the beginning was kept: it cannot be replayed.
+
+examples:
+  cordwood quarantine list --stream postgres.logs
+  cordwood quarantine show 8f6e0b9c-3f0e-4a0f-9b57-2f6f5f4f7a10
+  cordwood quarantine replay 8f6e0b9c-3f0e-4a0f-9b57-2f6f5f4f7a10
+  cordwood quarantine replay --all --stream postgres.logs --url https://logs.example.com --key "$PRIVATE_KEY"
+"""
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping
+from urllib.parse import quote
+
+from cordwood.cli.table import table
+from cordwood.cli.target import add_target, target
+from cordwood.cli.terminal import note, say
+from cordwood.cli.wire import Counterpart
+from cordwood.errors import Refused
+
+_PATH = "/api/quarantine"
+_MOST = 1000
+_LISTED = ("id", "timestamp", "stream", "reason", "is_cut", "replayed_at", "beginning")
+
+Item = Mapping[str, object]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    listing = actions.add_parser("list", help="show what was set aside, the newest first", allow_abbrev=False)
+    listing.add_argument("--stream", metavar="NAME", help="only what was sent to this stream")
+    listing.add_argument(
+        "--limit", type=int, default=100, metavar="N", help="at most so many, up to 1000 (default: 100)"
+    )
+    listing.add_argument("--format", choices=("table", "json"), default="table", help="how to print (default: table)")
+    show = actions.add_parser("show", help="print the text of an item as it was sent", allow_abbrev=False)
+    show.add_argument("id", metavar="ID")
+    show.add_argument("--format", choices=("text", "json"), default="text", help="how to print (default: text)")
+    replay = actions.add_parser("replay", help="store items after all", allow_abbrev=False)
+    replay.add_argument("id", metavar="ID", nargs="*")
+    replay.add_argument("--all", action="store_true", help="the newest 1000 that were not replayed yet")
+    replay.add_argument("--stream", metavar="NAME", help="with --all: only what was sent to this stream")
+    for action in (listing, show, replay):
+        add_target(action)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    act = {"list": _list, "show": _show, "replay": _replay}[arguments.action]
+    with target(arguments) as service:
+        return act(service, arguments)
+
+
+def _list(service: Counterpart, arguments: argparse.Namespace) -> int:
+    items = _items(service, arguments.stream, arguments.limit)
+    if arguments.format == "json":
+        say(json.dumps(items, indent=2))
+    else:
+        say(table([{name: item[name] for name in _LISTED} for item in items]) if items else "nothing was set aside")
+    return 0
+
+
+def _show(service: Counterpart, arguments: argparse.Namespace) -> int:
+    item = service.send("GET", _at(arguments.id)).checked().json()
+    if arguments.format == "json":
+        say(json.dumps(item, indent=2))
+        return 0
+    note(f"{item['stream']}, {item['timestamp']}: {item['reason']}{' Cut at 256 KiB.' if item['is_cut'] else ''}")
+    say(str(item["text"]))
+    return 0
+
+
+def _replay(service: Counterpart, arguments: argparse.Namespace) -> int:
+    sums, refused = {"accepted": 0, "duplicates": 0}, 0
+    for item_id in _meant(service, arguments):
+        try:
+            told = service.send("POST", f"{_at(item_id)}/replay").checked().json()
+        except Refused as refusal:
+            refused += 1
+            note(f"{item_id}: {refusal.message}")
+            continue
+        sums = {name: count + int(told[name]) for name, count in sums.items()}
+    say(f"{sums['accepted']} stored, {sums['duplicates']} were there already, {refused} refused")
+    return 1 if refused else 0
+
+
+def _meant(service: Counterpart, arguments: argparse.Namespace) -> Iterator[str]:
+    if bool(arguments.id) == arguments.all:
+        raise Refused("It is not said what to replay.", hint="Give ids, or --all.")
+    yield from arguments.id
+    if arguments.all:
+        items = _items(service, arguments.stream, _MOST)
+        yield from (str(item["id"]) for item in items if item["replayed_at"] is None)
+
+
+def _items(service: Counterpart, stream: str | None, limit: int) -> list[Item]:
+    named = f"&stream={quote(stream, safe='')}" if stream else ""
+    items: list[Item] = service.send("GET", f"{_PATH}?limit={limit}{named}").checked().json()
+    return items
+
+
+def _at(item_id: str) -> str:
+    return f"{_PATH}/{quote(item_id, safe='')}"

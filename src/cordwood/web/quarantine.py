@@ -1,0 +1,158 @@
+"""What was set aside, for who has a private key: list it, show an item whole, take one again."""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import msgspec
+
+from cordwood.access import pinned, require_management
+from cordwood.errors import BadParameter, NotReplayable, UnknownItem, UnknownStream
+from cordwood.ingest.accept import Form, Kept
+from cordwood.model.caller import Caller
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.parameter import Parameter
+from cordwood.observe.observer import Observer
+from cordwood.serve.ask import Ask
+from cordwood.web.asgi import Request, Response
+from cordwood.web.audit import audit_replay
+from cordwood.web.credentials import presented
+from cordwood.web.negotiate import JSON as JSON_ROWS
+from cordwood.web.problems import JSON
+from cordwood.web.standing import Rooms
+from cordwood.web.texts import pairs
+
+ITEM_ADDRESS = re.compile(rb"/api/quarantine/([^/]+)")
+REPLAY_ADDRESS = re.compile(rb"/api/quarantine/([^/]+)/replay")
+
+Item = dict[str, object]
+
+_MOST_LISTED = 1000
+_LISTED_BY_DEFAULT = 100
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_ITEMS = """
+with items as (
+  select t.id, t.timestamp, t.project, cast(m.stream as string) as stream, cast(m.form as string) as form,
+    cast(m.index as int64) as index, cast(m.reason as string) as reason, cast(m.is_cut as bool) as is_cut,
+    cast(m.text as string) as text, cast(m.replays as string) as replays
+  from `_quarantine` as t cross join unnest(t.metadata) as m
+),
+marks as (select replays, min(timestamp) as replayed_at from items where replays is not null group by replays)
+"""
+_WHERE = """
+from items as i left join marks as k on k.replays = i.id
+where i.replays is null and (@project is null or i.project = @project)
+"""
+_LIST = Endpoint(
+    name="quarantine.list",
+    id=UUID("5d1a4e0f-6c6d-5b0c-8f5e-0c5d3f1b7a01"),
+    sql=f"""{_ITEMS}
+      select i.id, i.timestamp, i.project, i.stream, i.form, i.index, i.reason, i.is_cut, k.replayed_at,
+        substr(i.text, 1, 120) as beginning
+      {_WHERE} and (@stream is null or i.stream = @stream)
+      order by i.timestamp desc, i.id""",
+    revision="quarantine.list/1",
+    max_rows=_MOST_LISTED,
+    parameters=(Parameter("project"), Parameter("stream")),
+)
+_SHOW = Endpoint(
+    name="quarantine.show",
+    id=UUID("5d1a4e0f-6c6d-5b0c-8f5e-0c5d3f1b7a02"),
+    sql=f"""{_ITEMS}
+      select i.id, i.timestamp, i.project, i.stream, i.form, i.index, i.reason, i.is_cut, k.replayed_at, i.text
+      {_WHERE} and i.id = @id""",
+    revision="quarantine.show/1",
+    max_rows=1,
+    parameters=(Parameter("project"), Parameter("id")),
+)
+
+
+async def list_quarantine(request: Request, rooms: Rooms) -> Response:
+    caller, query = _private(request, rooms)
+    most = _most(query.get("limit"))
+    given = {"stream": query["stream"]} if query.get("stream") else {}
+    found = await _rows(rooms, caller, _LIST, given)
+    return _json([_told(item) for item in found[:most]])
+
+
+async def show_quarantine(request: Request, rooms: Rooms, item_id: str) -> Response:
+    caller, _ = _private(request, rooms)
+    return _json(_told(await _item(rooms, caller, item_id)))
+
+
+async def replay_quarantine(request: Request, rooms: Rooms, observer: Observer, item_id: str) -> Response:
+    caller, _ = _private(request, rooms)
+    item = await _item(rooms, caller, item_id)
+    kept = _whole(item)
+    stream = rooms.catalog.stream(kept.stream)
+    if stream is None:
+        raise UnknownStream(f"There is no stream {kept.stream!r} any more.", hint="Name it in the streams file again.")
+    if item["replayed_at"] is not None:
+        return _json({"message": "Was replayed before.", "accepted": 0, "duplicates": 1})
+    accepted = await rooms.intake.replay(stream, kept, caller.pins or None)
+    audit_replay(observer, request, item_id, stream.name)
+    return _json({"message": "Replayed.", "accepted": accepted.accepted, "duplicates": accepted.duplicates})
+
+
+def _private(request: Request, rooms: Rooms) -> tuple[Caller, Mapping[str, str]]:
+    query = pairs(request.query_string, "query string")
+    caller = rooms.access.who(presented(request, query))
+    request.facts["key"] = caller.key_id
+    require_management(caller)
+    rooms.answers.admit(caller)
+    return caller, query
+
+
+def _most(limit: str | None) -> int:
+    if limit is None:
+        return _LISTED_BY_DEFAULT
+    if not limit.isdecimal() or not 1 <= int(limit) <= _MOST_LISTED:
+        raise BadParameter(f"The limit {limit!r} is none.", hint=f"It must be a number from 1 to {_MOST_LISTED}.")
+    return int(limit)
+
+
+async def _rows(rooms: Rooms, caller: Caller, endpoint: Endpoint, given: Mapping[str, str]) -> list[Item]:
+    """Asked like any endpoint, within the limits of all: a key that is pinned to a project sees that project's."""
+    ask = Ask(endpoint, caller, JSON_ROWS, pinned(caller, given, endpoint))
+    answer = await rooms.answers.answer(ask)
+    rows: list[Item] = msgspec.json.decode(answer.finished.body)["result"]
+    return rows
+
+
+async def _item(rooms: Rooms, caller: Caller, item_id: str) -> Item:
+    found = await _rows(rooms, caller, _SHOW, {"id": item_id})
+    if not found:
+        raise UnknownItem("Nothing of this id was set aside.", hint="It may be older than 7 days: those are dropped.")
+    return found[0]
+
+
+def _whole(item: Item) -> Kept:
+    if item["is_cut"]:
+        raise NotReplayable(
+            "Only the first 256 KiB of this item were kept, so it cannot be replayed.",
+            hint="Send it again from where it came, in smaller events.",
+        )
+    return Kept(
+        id=str(item["id"]),
+        received_us=int(str(item["timestamp"])),
+        stream=str(item["stream"]),
+        form=Form(str(item["form"])),
+        text=str(item["text"]),
+        project=None if item["project"] is None else str(item["project"]),
+    )
+
+
+def _told(item: Item) -> Item:
+    return item | {"timestamp": _time(item["timestamp"]), "replayed_at": _time(item["replayed_at"])}
+
+
+def _time(micros: object) -> str | None:
+    if micros is None:
+        return None
+    return (_EPOCH + timedelta(microseconds=int(str(micros)))).isoformat().replace("+00:00", "Z")
+
+
+def _json(told: object) -> Response:
+    return Response(200, [(b"content-type", JSON), (b"cache-control", b"no-store")], msgspec.json.encode(told))
