@@ -47,6 +47,7 @@ def ask(request: pytest.FixtureRequest, start: Start, tmp_path: Path) -> Ask:
     if request.param == "over HTTP":
         service = start()
         return lambda *arguments: cordwood(*arguments, "--url", service.url, "--key", PRIVATE)
+    (tmp_path / "data").mkdir()
     return lambda *arguments: cordwood(*arguments, "--data-dir", str(tmp_path / "data"))
 
 
@@ -156,6 +157,12 @@ def test_without_a_service_and_a_folder_nothing_is_made_up(tmp_path: Path) -> No
     asked = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert asked.returncode == 1
     assert "cordwood serve" in asked.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_slip_in_the_folders_name_is_no_empty_folder(tmp_path: Path) -> None:
+    asked = cordwood("query", "logs.all", "-p", "project=default", "--data-dir", str(tmp_path / "slip"))
+    assert (asked.returncode, "no such data folder" in asked.stderr) == (1, True)
     assert not list(tmp_path.iterdir())
 
 

@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     progress = Progress()
     path = f"/api/logs?source_name={quote(arguments.stream, safe='')}"
     file = EventFile(arguments.file)
-    with target(arguments) as service:
+    with target(arguments, may_make=True) as service:
         for batch in _batches(file.events()):
             told = _sent(service, path, b"\n".join(batch)).checked().json()
             progress.add(progress.events, told)

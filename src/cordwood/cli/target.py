@@ -31,8 +31,11 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def target(arguments: argparse.Namespace) -> Iterator[Counterpart]:
-    """The service that is meant; without one, the data folder is opened in its place."""
+def target(arguments: argparse.Namespace, *, may_make: bool = False) -> Iterator[Counterpart]:
+    """The service that is meant; without one, the data folder is opened in its place.
+
+    A folder that is not there is made only where `may_make` and it was named: a slip in its name is no empty folder.
+    """
     remote = named(arguments)
     if remote is not None:
         yield remote
@@ -43,7 +46,8 @@ def target(arguments: argparse.Namespace) -> Iterator[Counterpart]:
         yield owner
         return
     folder = DataFolder(Path(settings.serve.data_dir))
-    if arguments.data_dir is None and not folder.is_used():
+    is_there = folder.is_used() if arguments.data_dir is None else may_make or folder.path.is_dir()
+    if not is_there:
         raise Unreachable(
             f"No service runs on {folder.path}, and there is no such data folder.",
             hint="Start one with `cordwood serve`, or say where it is: --url, or --data-dir.",

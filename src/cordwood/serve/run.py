@@ -10,6 +10,7 @@ from cordwood.errors import TooManyBytes
 from cordwood.model.rows import Row, Rows
 from cordwood.serve.ask import Ask
 from cordwood.serve.finished import Finished, Receipt
+from cordwood.settings.units import show_size
 from cordwood.sql.stages import Question, Statement
 
 
@@ -50,8 +51,9 @@ class Run:
                 yield piece
 
     def _too_large(self) -> TooManyBytes:
-        mebibytes = self._most_bytes / 2**20
-        return TooManyBytes(f"The answer is larger than {mebibytes:g} MiB.", hint="Ask for fewer rows or columns.")
+        return TooManyBytes(
+            f"The answer is larger than {show_size(int(self._most_bytes))}.", hint="Ask for fewer rows or columns."
+        )
 
     def receipt(self) -> Receipt:
         job = self._job

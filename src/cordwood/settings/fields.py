@@ -1,6 +1,7 @@
 """The settings as a list of fields, read from the structs themselves: one place for names, types and sentences."""
 
 import math
+import re
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from cordwood.settings.units import read_duration, read_rate, read_size, show_du
 
 _READERS = {"size": read_size, "duration": read_duration, "rate": read_rate}
 _WRITERS = {"size": show_size, "duration": show_duration, "rate": show_rate}
+_BOUND = re.compile(r"Expected `\w+` (>=|<=|>|<) (-?[\d.]+)")
+_BOUND_WORDS = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,17 @@ def read(field: Field, given: object, origin: str) -> object:
         return _converted(field, given)
     except (ValueError, msgspec.ValidationError) as problem:
         shown = "what was given" if field.is_secret else repr(given)
-        raise BadSetting(f"{field.name}: {shown} cannot be used: {problem} (from {origin}).") from problem
+        raise BadSetting(f"{field.name}: {shown} cannot be used: {_said(field, problem)} (from {origin}).") from problem
+
+
+def _said(field: Field, problem: Exception) -> str:
+    """A bound in the units that the setting is written in, not in those of the machine."""
+    bound = _BOUND.fullmatch(str(problem))
+    if bound is None:
+        return str(problem)
+    unit = field.facts.get("unit")
+    shown = _WRITERS[unit](int(bound[2])) if unit == "size" and isinstance(unit, str) else bound[2]
+    return f"it must be {_BOUND_WORDS[bound[1]]} {shown}"
 
 
 def _converted(field: Field, given: object) -> object:

@@ -43,6 +43,13 @@ def test_a_query_that_could_never_be_answered_is_told_with_its_place(sql: str, p
     assert str(caught.value.span).startswith(f"my.sql:{place}")
 
 
+def test_a_stream_that_is_not_there_is_answered_with_the_nearest() -> None:
+    with pytest.raises(BadEndpointFile) as caught:
+        checked('/* name = "a" */ select id from `postgres.logz`')
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith("Did you mean postgres.logs?")
+
+
 def test_a_sub_query_that_its_own_query_does_not_read_is_compiled_all_the_same() -> None:
     text = '/* name = "a"\nsandbox = true */\nwith a as (select 1 as x),\n  b as (select json_value("{}", concat("$.", "a")) as y)\nselect * from a'
     with pytest.raises(BadEndpointFile, match="The sub-query b: ") as caught:

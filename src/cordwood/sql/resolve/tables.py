@@ -154,7 +154,8 @@ def _column(alias: str, name: str) -> exp.Expr:
 
 
 def outside(work: Work, names: Names, table: exp.Expr, written: str) -> QueryRefused:
-    readable = sorted(set(names.ctes) | set(work.offered))
+    streams = work.known_streams or () if work.may_read_streams else ()
+    readable = sorted({*names.ctes, *work.offered, *streams})
     close = get_close_matches(written.lower(), readable, n=1, cutoff=0.7)
     if close:
         hint = f"Did you mean {close[0]}? These can be read: {', '.join(readable)}."
