@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,11 +14,15 @@ import msgspec
 
 from cordwood.cache.cache import AnswerCache
 from cordwood.catalog.catalog import Catalog
-from cordwood.engines.engine import AnswerLimits, Engine
+from cordwood.engines.engine import AnswerLimits, Engine, StreamFacts
+from cordwood.errors import QueryFault
 from cordwood.model.caller import Caller
+from cordwood.model.datatype import Datatype
+from cordwood.model.endpoint import Endpoint
 from cordwood.model.redaction import SHIPPED_RULES, RedactionRules
+from cordwood.model.shape import Shape
 from cordwood.observe.observer import Observer
-from cordwood.serve.ask import Ask
+from cordwood.serve.ask import Ask, SandboxText
 from cordwood.serve.conduct import Conductor
 from cordwood.serve.finished import Finished
 from cordwood.serve.flight import Flights, Halt
@@ -33,6 +37,8 @@ from cordwood.serve.refresh import Refresher
 from cordwood.serve.run import Job
 from cordwood.serve.stream import Streamed
 from cordwood.sql.bind import bind
+from cordwood.sql.redaction.redaction import Redaction
+from cordwood.sql.stages import Statement
 
 # What is remembered of asks, so that one that came before is known without compiling or binding it.
 REMEMBERED_ASKS = 20_000
@@ -119,6 +125,25 @@ class Answers:
         """What is kept under an identity and has not expired."""
         return self._look_up(key)
 
+    async def columns(self, endpoint: Endpoint) -> list[tuple[str, Datatype | None]]:
+        """The columns that the endpoint's own query answers with, as far as the compiler knows their types.
+
+        Events that came since its file was checked may have broken it: then there are none to tell of.
+        """
+        try:
+            statement = await self._compiled(endpoint, None, None)
+        except QueryFault:
+            return []
+        return list(zip(statement.column_names, statement.column_types, strict=True))
+
+    def shapes(self) -> Mapping[str, Shape]:
+        """What has been seen in each stream."""
+        return self._engine.shapes()
+
+    def facts(self) -> Mapping[str, StreamFacts]:
+        """How much each stream holds."""
+        return self._engine.facts()
+
     async def answer(self, ask: Ask) -> Answer:
         """The answer, kept or from the engine; cancel it when the caller has left."""
         with self._rates.query_of(ask.caller):
@@ -169,16 +194,22 @@ class Answers:
     async def _job(self, ask: Ask) -> Job:
         began = time.monotonic()
         redaction = self._redactions.of(ask)
-        statement = self._prepared.find(ask.endpoint, ask.sandbox, redaction)
-        if statement is None:
-            statement = await asyncio.get_running_loop().run_in_executor(
-                self._compilers, self._prepared.compile, ask.endpoint, ask.sandbox, redaction
-            )
+        statement = await self._compiled(ask.endpoint, ask.sandbox, redaction)
         now_us = self._clock_us()
         question = bind(statement, ask.parameters, now_us, self._is_regex)
         seconds = ask.endpoint.timeout_seconds or self._limits.query_seconds
         limits = AnswerLimits(ask.endpoint.max_rows, seconds)
         return Job(ask, question, limits, self._limits.answer_bytes, now_us, time.monotonic() - began)
+
+    async def _compiled(
+        self, endpoint: Endpoint, sandbox: SandboxText | None, redaction: Redaction | None
+    ) -> Statement:
+        statement = self._prepared.find(endpoint, sandbox, redaction)
+        if statement is not None:
+            return statement
+        return await asyncio.get_running_loop().run_in_executor(
+            self._compilers, self._prepared.compile, endpoint, sandbox, redaction
+        )
 
     async def _run(self, key: bytes, job: Job, halt: Halt, *, refresh: bool = False) -> Finished:
         finished = await self._conductor.whole(job, halt, refresh=refresh)

@@ -1,0 +1,134 @@
+"""Endpoints and streams, for who has a private key, in the shapes that clients of the incumbent know."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from cordwood.access import require_management
+from cordwood.engines.engine import StreamFacts
+from cordwood.errors import UnknownEndpoint, UnknownStream, did_you_mean
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.parameter import Parameter
+from cordwood.model.shape import Shape
+from cordwood.model.stream import Stream
+from cordwood.web.asgi import Request, Response
+from cordwood.web.credentials import presented
+from cordwood.web.describe.openapi import Described, document
+from cordwood.web.describe.schemas import flat_schema, stream_schema
+from cordwood.web.problems import JSON
+from cordwood.web.standing import Rooms
+from cordwood.web.texts import pairs
+
+_DAY_SECONDS = 86_400
+
+
+async def api_document(_: Request, rooms: Rooms) -> Response:
+    """For everybody: what it takes to call an endpoint is no secret, and its query does not stand there."""
+    endpoints = rooms.catalog.endpoints()
+    columns = await asyncio.gather(*(rooms.answers.columns(endpoint) for endpoint in endpoints))
+    described = [Described(endpoint, of) for endpoint, of in zip(endpoints, columns, strict=True)]
+    return _json(document(described, rooms.catalog.streams()))
+
+
+async def list_endpoints(request: Request, rooms: Rooms) -> Response:
+    _require_private(request, rooms)
+    return _json([_endpoint(one) for one in rooms.catalog.endpoints()])
+
+
+async def show_endpoint(request: Request, rooms: Rooms, address: str) -> Response:
+    _require_private(request, rooms)
+    found = rooms.catalog.endpoint(address)
+    if found is None:
+        hint = did_you_mean(address, [one.name for one in rooms.catalog.endpoints()])
+        raise UnknownEndpoint(f"There is no endpoint {address!r}.", hint=hint)
+    return _json(_endpoint(found))
+
+
+async def list_sources(request: Request, rooms: Rooms) -> Response:
+    _require_private(request, rooms)
+    facts = rooms.answers.facts()
+    return _json([_source(one, facts.get(one.name)) for one in rooms.catalog.streams()])
+
+
+async def show_source(request: Request, rooms: Rooms, address: str) -> Response:
+    _require_private(request, rooms)
+    stream = _stream(rooms, address)
+    return _json(_source(stream, rooms.answers.facts().get(stream.name)))
+
+
+async def show_schema(request: Request, rooms: Rooms, address: str) -> Response:
+    """`?variant=dot` gives paths and types as one flat map."""
+    _require_private(request, rooms)
+    stream = _stream(rooms, address)
+    shape = rooms.answers.shapes().get(stream.name, Shape())
+    if pairs(request.query_string, "query string").get("variant") == "dot":
+        return _json(flat_schema(shape))
+    return _json(stream_schema(stream, shape, f"/api/sources/{stream.id}/schema"))
+
+
+def _require_private(request: Request, rooms: Rooms) -> None:
+    caller = rooms.access.who(presented(request, pairs(request.query_string, "query string")))
+    request.facts["key"] = caller.key_id
+    require_management(caller)
+    rooms.answers.admit(caller)
+
+
+def _stream(rooms: Rooms, address: str) -> Stream:
+    found = rooms.catalog.stream(address)
+    if found is None:
+        hint = did_you_mean(address, [one.name for one in rooms.catalog.streams()])
+        raise UnknownStream(f"There is no stream {address!r}.", hint=hint)
+    return found
+
+
+def _endpoint(one: Endpoint) -> dict[str, Any]:
+    return {
+        "id": str(one.id),
+        "token": str(one.id),
+        "name": one.name,
+        "description": one.description,
+        "query": one.sql,
+        "language": "bq_sql",
+        "sandboxable": one.sandbox,
+        "cache_duration_seconds": one.cache_seconds,
+        "proactive_requerying_seconds": one.warm_seconds,
+        "max_limit": one.max_rows,
+        "enable_auth": one.auth,
+        "redact_pii": one.redact_pii,
+        "redact_mode": one.redact_mode,
+        "timeout_seconds": one.timeout_seconds,
+        "zone": one.zone,
+        "revision": one.revision,
+        "parameters": [_parameter(parameter) for parameter in one.parameters],
+    }
+
+
+def _parameter(one: Parameter) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "type": one.type,
+        "kind": one.kind,
+        "required": one.required,
+        "default": one.default,
+        "one_of": list(one.one_of),
+        "description": one.description,
+    }
+
+
+def _source(one: Stream, facts: StreamFacts | None) -> dict[str, Any]:
+    retention = one.retention_seconds
+    return {
+        "id": str(one.id),
+        "token": str(one.id),
+        "name": one.name,
+        "retention_days": None if retention is None else retention / _DAY_SECONDS,
+        "events": facts.events if facts else 0,
+        "oldest": facts.oldest_us if facts else None,
+        "newest": facts.newest_us if facts else None,
+    }
+
+
+def _json(told: object) -> Response:
+    # What is told to one key is not for whoever comes next by the same way.
+    return Response(200, [(b"content-type", JSON), (b"cache-control", b"no-store")], msgspec.json.encode(told))

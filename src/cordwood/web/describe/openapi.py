@@ -1,0 +1,142 @@
+"""The service as an OpenAPI 3.1 document: the addresses every one has, and one operation an endpoint."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+import cordwood
+from cordwood.model.datatype import Datatype
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.parameter import Parameter
+from cordwood.model.stream import Stream
+from cordwood.web.describe.schemas import Schema, parameter_schema, row_schema
+from cordwood.web.negotiate import FORMATS
+from cordwood.web.problems import TITLES
+
+Columns = Sequence[tuple[str, Datatype | None]]
+
+# What may befall a query, as `TITLES` has it; the rest befalls no well-made request for an endpoint.
+_QUERY_STATUSES = (400, 401, 403, 404, 406, 413, 415, 422, 429, 500, 503, 504, 507)
+_SHARED_PARAMETERS = ("format", "redact", "no_cache")
+_OWN_QUERY: Mapping[str, str] = {
+    "sql": "A query of your own over the endpoint's sub-queries, in SQL; not together with lql.",
+    "lql": "A query of your own over the endpoint's sub-queries, in LQL; not together with sql.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """An endpoint and the columns it answers with."""
+
+    endpoint: Endpoint
+    columns: Columns
+
+
+def document(endpoints: Iterable[Described], streams: Iterable[Stream]) -> dict[str, Any]:
+    """The whole description; everything in it is of the files and of the compiler."""
+    made: dict[str, Any] = msgspec.json.decode(_fixed())
+    made["info"]["version"] = cordwood.__version__
+    made["components"]["responses"] |= {f"{status}": _problem(title) for status, title in TITLES.items()}
+    made["components"]["parameters"]["format"]["schema"]["enum"] = list(FORMATS)
+    made["components"]["schemas"]["stream"]["examples"] = [stream.name for stream in streams]
+    for one in endpoints:
+        made["paths"][_address(one.endpoint)] = _path(one)
+    return made
+
+
+@cache
+def _fixed() -> bytes:
+    return (resources.files("cordwood.web.describe") / "fixed.json").read_bytes()
+
+
+def _address(endpoint: Endpoint) -> str:
+    """By its name; a public endpoint by its UUID, for only there it is public."""
+    name = endpoint.name if endpoint.auth else str(endpoint.id)
+    return f"/api/endpoints/query/{quote(name, safe='')}"
+
+
+def _path(one: Described) -> dict[str, Any]:
+    endpoint = one.endpoint
+    parameters = [_parameter(parameter) for parameter in endpoint.parameters]
+    own = [_own_query(name) for name in _OWN_QUERY] if endpoint.sandbox else []
+    shared = [{"$ref": f"#/components/parameters/{name}"} for name in _shared(endpoint)]
+    get = {**_operation(one, "query"), "parameters": [*parameters, *own, *shared]}
+    post = {**_operation(one, "post"), "parameters": shared, "requestBody": _body(endpoint)}
+    return {"get": get, "post": post}
+
+
+def _operation(one: Described, verb: str) -> dict[str, Any]:
+    endpoint = one.endpoint
+    slug = re.sub(r"\W", "_", endpoint.name, flags=re.ASCII)
+    refusals = {f"{status}": {"$ref": f"#/components/responses/{status}"} for status in _QUERY_STATUSES}
+    return {
+        # Names may differ in signs alone; ids never do.
+        "operationId": f"{verb}_{slug}_{endpoint.id.hex[:8]}",
+        "summary": endpoint.name,
+        "description": _description(endpoint),
+        "tags": ["endpoints"],
+        "responses": {"200": _rows(one), **refusals},
+        **({} if endpoint.auth else {"security": [{}]}),
+    }
+
+
+def _description(endpoint: Endpoint) -> str:
+    sentences = [endpoint.description, f"At most {endpoint.max_rows} rows."]
+    if endpoint.cache_seconds:
+        sentences.append(f"An answer is kept for {endpoint.cache_seconds:g} s.")
+    if endpoint.sandbox:
+        sentences.append("Takes a query of the caller's own.")
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _rows(one: Described) -> dict[str, Any]:
+    row: Schema = row_schema(one.columns)
+    # A query of the caller's own has columns of its own.
+    items = {"anyOf": [row, {"type": "object"}]} if one.endpoint.sandbox else row
+    result = {"type": "object", "required": ["result"], "properties": {"result": {"type": "array", "items": items}}}
+    content: dict[str, Any] = {form.media_type.partition(";")[0]: {} for form in FORMATS.values()}
+    content["application/json"] = {"schema": result}
+    headers = {"$ref": "#/components/headers/rows"}
+    return {"description": "The rows.", "headers": {"Cordwood-Rows": headers}, "content": content}
+
+
+def _parameter(parameter: Parameter) -> dict[str, Any]:
+    stated = {"name": parameter.name, "in": "query", "required": parameter.required}
+    described = {"description": parameter.description} if parameter.description else {}
+    return {**stated, **described, "schema": parameter_schema(parameter)}
+
+
+def _own_query(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "query", "description": _OWN_QUERY[name], "schema": {"type": "string"}}
+
+
+def _body(endpoint: Endpoint) -> dict[str, Any]:
+    members = {one.name: _member(one) for one in endpoint.parameters}
+    if endpoint.sandbox:
+        members |= {name: {"type": "string", "description": text} for name, text in _OWN_QUERY.items()}
+    required = [one.name for one in endpoint.parameters if one.required]
+    schema = {"type": "object", "properties": members, **({"required": required} if required else {})}
+    forms = ("application/json", "application/x-www-form-urlencoded")
+    return {"required": bool(required), "content": {form: {"schema": schema} for form in forms}}
+
+
+def _member(parameter: Parameter) -> Schema:
+    described = {"description": parameter.description} if parameter.description else {}
+    return {**parameter_schema(parameter), **described}
+
+
+def _shared(endpoint: Endpoint) -> list[str]:
+    """`format` is ours unless the endpoint has a parameter of that name."""
+    own = {parameter.name for parameter in endpoint.parameters}
+    return [name for name in _SHARED_PARAMETERS if name not in own]
+
+
+def _problem(title: str) -> dict[str, Any]:
+    schema = {"$ref": "#/components/schemas/problem"}
+    return {"description": f"{title}.", "content": {"application/problem+json": {"schema": schema}}}

@@ -1,0 +1,142 @@
+"""Types as JSON Schema: what a column answers, what a parameter takes, what a stream's events hold."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from cordwood.model.datatype import Datatype, Kind
+from cordwood.model.parameter import Parameter, TextKind
+from cordwood.model.rows import Column
+from cordwood.model.shape import ELEMENT, Path, Shape, ValueKind
+from cordwood.model.stream import Stream
+from cordwood.web.encode.names import distinct_names
+
+Schema = dict[str, Any]
+
+_TEXT = {"type": "string"}
+# How a value of each kind is answered in JSON; kinds that are not here may be anything.
+_ANSWERED: Mapping[Kind, Schema] = {
+    Kind.STRING: _TEXT,
+    Kind.BYTES: {"type": "string", "contentEncoding": "base64"},
+    Kind.INT64: {"type": "integer", "format": "int64"},
+    # What JSON has no number for (NaN, the infinities, more digits than a double holds) is a text.
+    Kind.FLOAT64: {"type": ["number", "string"]},
+    Kind.NUMERIC: {"type": ["number", "string"]},
+    Kind.BIGNUMERIC: {"type": ["number", "string"]},
+    Kind.BOOL: {"type": "boolean"},
+    Kind.TIMESTAMP: {"type": "integer", "format": "int64", "description": "Microseconds since 1970, UTC."},
+    Kind.DATETIME: {"type": "string", "description": "YYYY-MM-DDTHH:MM:SS[.ffffff], without a zone."},
+    Kind.DATE: {"type": "string", "format": "date"},
+    Kind.TIME: _TEXT,
+    Kind.INTERVAL: _TEXT,
+}
+_TAKEN: Mapping[Kind, Schema] = {
+    Kind.INT64: {"type": "integer", "format": "int64"},
+    Kind.FLOAT64: {"type": "number"},
+    Kind.NUMERIC: {"type": "number"},
+    Kind.BIGNUMERIC: {"type": "number"},
+    Kind.BOOL: {"type": "boolean"},
+    Kind.BYTES: {"type": "string", "contentEncoding": "base64"},
+    Kind.DATE: {"type": "string", "format": "date"},
+}
+_READ: Mapping[str, Callable[[str], object]] = {
+    "integer": int,
+    "number": float,
+    "boolean": lambda text: text.lower() == "true",
+    "string": str,
+}
+_WRITTEN = {
+    ValueKind.OBJECT: "object",
+    ValueKind.ARRAY: "array",
+    ValueKind.TEXT: "string",
+    ValueKind.NUMBER: "number",
+    ValueKind.BOOL: "boolean",
+}
+
+
+def row_schema(columns: Sequence[tuple[str, Datatype | None]]) -> Schema:
+    """An answer's row; later columns of one name are numbered, as in answers."""
+    named = [Column(name, datatype or Datatype(Kind.VARIANT)) for name, datatype in columns]
+    schemas = [_nullable(answered(column.datatype)) for column in named]
+    return {"type": "object", "properties": dict(zip(distinct_names(named), schemas, strict=True))}
+
+
+def answered(datatype: Datatype | None) -> Schema:
+    """How a value of this type stands in JSON; a record stands in a list of one."""
+    if datatype is None:
+        return {}
+    if datatype.kind is Kind.STRUCT:
+        return {"type": "array", "items": _record(datatype)}
+    if datatype.kind is Kind.ARRAY:
+        element = datatype.element
+        return {"type": "array", "items": _record(element) if _is_record(element) else _nullable(answered(element))}
+    return dict(_ANSWERED.get(datatype.kind, {}))
+
+
+def parameter_schema(parameter: Parameter) -> Schema:
+    schema = dict(_TAKEN.get(parameter.type, _TEXT))
+    read = _READ[schema["type"]]
+    if parameter.kind is TextKind.REGEX:
+        schema["format"] = "regex"
+    if parameter.one_of:
+        schema["enum"] = [read(value) for value in parameter.one_of]
+    if parameter.default is not None:
+        schema["default"] = read(parameter.default)
+    return schema
+
+
+def stream_schema(stream: Stream, shape: Shape, address: str) -> Schema:
+    """A stream's events as they were seen, as a JSON Schema."""
+    root: Schema = {"type": "object", "properties": _own_columns()}
+    for path, kinds in _sorted(shape):
+        _place(root, path, sorted(_WRITTEN[kind] for kind in kinds))
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": address, "title": stream.name}
+    return {**head, **root}
+
+
+def flat_schema(shape: Shape) -> dict[str, str]:
+    """The same as a map from dotted path to type; records and lists of records are left out."""
+    flat = {"id": "string", "timestamp": "datetime", "event_message": "string"}
+    kinds = dict(_sorted(shape))
+    for path, found in kinds.items():
+        if ELEMENT in path:
+            continue
+        plain = found - {ValueKind.OBJECT, ValueKind.ARRAY}
+        elements = kinds.get((*path, ELEMENT), frozenset()) - {ValueKind.OBJECT, ValueKind.ARRAY}
+        names = [_WRITTEN[kind] for kind in sorted(plain)] + [f"{_WRITTEN[kind]}[]" for kind in sorted(elements)]
+        if names:
+            flat[".".join(path)] = "|".join(names)
+    return flat
+
+
+def _own_columns() -> dict[str, Schema]:
+    return {"id": {"type": "string"}, "timestamp": {"type": "number"}, "event_message": {"type": "string"}}
+
+
+def _place(root: Schema, path: Path, types: list[str]) -> None:
+    node = root
+    for step in path:
+        node = (
+            node.setdefault("items", {}) if step == ELEMENT else node.setdefault("properties", {}).setdefault(step, {})
+        )
+    node["type"] = types[0] if len(types) == 1 else types
+
+
+def _sorted(shape: Shape) -> Iterator[tuple[Path, frozenset[ValueKind]]]:
+    return iter(sorted(shape.kinds.items()))
+
+
+def _is_record(datatype: Datatype | None) -> bool:
+    return datatype is not None and datatype.kind is Kind.STRUCT
+
+
+def _record(datatype: Datatype | None) -> Schema:
+    fields = datatype.fields if datatype else ()
+    return {"type": "object", "properties": {name: _nullable(answered(field)) for name, field in fields if name}}
+
+
+def _nullable(schema: Schema) -> Schema:
+    """Anything may be null; a schema that says no type allows it already."""
+    types = schema.get("type")
+    if types is None:
+        return schema
+    return {**schema, "type": [*(types if isinstance(types, list) else [types]), "null"]}

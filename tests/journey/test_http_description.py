@@ -1,0 +1,182 @@
+"""The service describes itself: its addresses to everybody, its endpoints and streams to who has a private key."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import httpx
+import pytest
+
+from cordwood.web.routes import EXACT, FORMS
+from tests.journey.conftest import PUBLIC, Service
+
+JSON_TYPES: Mapping[str, Any] = {
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "array": list,
+    "null": type(None),
+}
+VERBS = ("get", "post", "delete")
+
+
+@pytest.fixture(scope="module")
+def described(service: Service) -> Any:
+    answer = httpx.get(f"{service.url}/api/openapi.json")
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def nodes(value: Any) -> Iterator[Mapping[str, Any]]:
+    if isinstance(value, dict):
+        yield value
+    for child in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from nodes(child)
+
+
+def operations(described: Any) -> list[tuple[str, str, Any]]:
+    paths = described["paths"].items()
+    return [(path, verb, found) for path, verbs in paths for verb, found in verbs.items() if verb in VERBS]
+
+
+def fits(value: object, schema: Mapping[str, Any]) -> bool:
+    types = schema.get("type", list(JSON_TYPES))
+    return any(isinstance(value, JSON_TYPES[one]) for one in ([types] if isinstance(types, str) else types))
+
+
+def test_it_is_openapi_for_everybody_and_tells_no_query(described: Any) -> None:
+    assert described["openapi"].startswith("3.1")
+    assert "cloudflare.logs.prod` as t" not in str(described)
+
+
+def test_every_reference_leads_somewhere(described: Any) -> None:
+    references = [node["$ref"] for node in nodes(described) if isinstance(node.get("$ref"), str)]
+    assert references
+    for reference in references:
+        found = described
+        for step in reference.removeprefix("#/").split("/"):
+            found = found[step]
+
+
+def test_every_operation_has_an_id_of_its_own_and_says_what_it_answers(described: Any) -> None:
+    ids = [operation["operationId"] for _, _, operation in operations(described)]
+    assert len(ids) == len(set(ids))
+    for _, _, operation in operations(described):
+        assert operation["responses"]
+        assert operation["tags"][0] in {tag["name"] for tag in described["tags"]}
+
+
+def test_every_name_in_an_address_is_a_parameter_of_its_operations(described: Any) -> None:
+    for path, _, operation in operations(described):
+        named = {step[1:-1] for step in path.split("/") if step.startswith("{")}
+        assert named == {one["name"] for one in operation.get("parameters", ()) if one.get("in") == "path"}
+
+
+def test_every_address_is_there_but_for_other_spellings(described: Any) -> None:
+    spelled = {prefix + suffix for prefix in (b"/api/logs", b"/logs", b"/api/events") for suffix in FORMS}
+    others = (spelled - {b"/api/logs"}) | {b"/readyz"}
+    assert {address.decode() for address in EXACT if address not in others} <= set(described["paths"])
+
+
+def test_every_address_without_a_name_in_it_is_answered(service: Service, described: Any) -> None:
+    for path, verb, _ in operations(described):
+        if verb == "get" and "{" not in path and "/query/" not in path:
+            assert service.client.get(path).status_code == 200
+
+
+def test_an_endpoint_has_its_real_parameters_values_and_words(described: Any) -> None:
+    told = described["paths"]["/api/endpoints/query/usage.api-counts"]["get"]
+    interval = next(one for one in told["parameters"] if one.get("name") == "interval")
+    assert interval["required"] is True
+    assert interval["schema"]["enum"] == ["hourly", "daily", "minutely", "1hr", "1day", "7day"]
+    assert "by the hour" in interval["description"]
+    assert "Requests to the gateway" in told["description"]
+    body = described["paths"]["/api/endpoints/query/usage.api-counts"]["post"]["requestBody"]
+    schema = body["content"]["application/json"]["schema"]
+    assert schema["required"] == ["interval", "project"]
+    assert {"sql", "lql", "interval", "project"} == set(schema["properties"])
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "parameters"),
+    [("usage.api-counts", {"interval": "daily", "project": "abc"}), ("logs.all", {"project": "abc"})],
+)
+def test_rows_are_as_described(service: Service, described: Any, endpoint: str, parameters: dict[str, str]) -> None:
+    metadata = {"request": {"path": "/rest/v1/x", "url": "https://abc.example.com/rest/v1/x"}}
+    service.send("cloudflare.logs.prod", [{"event_message": "m", "project": "abc", "metadata": metadata}])
+    told = described["paths"][f"/api/endpoints/query/{endpoint}"]["get"]["responses"]["200"]["content"]
+    row = told["application/json"]["schema"]["properties"]["result"]["items"]["anyOf"][0]
+    for found in service.rows(endpoint, **parameters):
+        assert list(found) == list(row["properties"])
+        assert all(fits(value, row["properties"][name]) for name, value in found.items())
+
+
+def test_columns_have_the_compilers_types(described: Any) -> None:
+    told = described["paths"]["/api/endpoints/query/usage.api-counts"]["get"]["responses"]["200"]["content"]
+    row = told["application/json"]["schema"]["properties"]["result"]["items"]["anyOf"][0]["properties"]
+    assert row["timestamp"]["type"] == ["string", "null"]
+    assert row["total_rest_requests"] == {"type": ["integer", "null"], "format": "int64"}
+
+
+def test_refusals_have_the_described_body(service: Service, described: Any) -> None:
+    problem = described["components"]["schemas"]["problem"]
+    refused = service.query("usage.api-counts", interval="yearly", project="x").json()
+    assert set(problem["required"]) <= set(refused)
+    assert set(problem["properties"]["error"]["required"]) <= set(refused["error"])
+
+
+def test_endpoints_are_listed_and_shown_by_name_and_uuid(service: Service) -> None:
+    listed = service.client.get("/api/endpoints").json()
+    assert [one["name"] for one in listed] == ["logs.all", "usage.api-counts"]
+    counts = service.client.get("/api/endpoints/usage.api-counts").json()
+    assert counts == service.client.get(f"/api/endpoints/{counts['token']}").json() == listed[1]
+    assert (counts["cache_duration_seconds"], counts["proactive_requerying_seconds"]) == (900, 300)
+    assert (counts["max_limit"], counts["sandboxable"], counts["language"]) == (1000, True, "bq_sql")
+    assert "countif" in counts["query"]
+
+
+def test_streams_are_listed_with_what_they_hold(service: Service) -> None:
+    service.send("gotrue.logs.prod", [{"event_message": "m", "timestamp": "2026-01-01T00:00:00Z"}])
+    listed = {one["name"]: one for one in service.client.get("/api/sources").json()}
+    assert len(listed) == 9
+    found = service.client.get("/api/sources/gotrue.logs.prod").json()
+    assert found["events"] == 1
+    assert found["oldest"] == found["newest"] == 1_767_225_600_000_000
+    assert service.client.get(f"/api/sources/{found['token']}").json() == found
+
+
+def test_a_streams_schema_is_what_its_events_were_seen_to_hold(service: Service) -> None:
+    service.send("postgREST.logs.prod", [{"event_message": "m", "metadata": {"host": "h", "tags": ["a"]}}])
+    schema = service.client.get("/api/sources/postgREST.logs.prod/schema").json()
+    assert schema["properties"]["metadata"]["properties"]["host"] == {"type": "string"}
+    flat = service.client.get("/api/sources/postgREST.logs.prod/schema", params={"variant": "dot"}).json()
+    assert (flat["metadata.host"], flat["metadata.tags"]) == ("string", "string[]")
+
+
+PRIVATE_ADDRESSES = (
+    "/api/endpoints",
+    "/api/endpoints/logs.all",
+    "/api/sources",
+    "/api/sources/postgres.logs",
+    "/api/sources/postgres.logs/schema",
+)
+
+
+@pytest.mark.parametrize("address", PRIVATE_ADDRESSES)
+def test_the_catalog_needs_a_private_key(service: Service, address: str) -> None:
+    assert httpx.get(service.url + address).status_code == 401
+    assert httpx.get(service.url + address, headers={"X-API-KEY": PUBLIC}).status_code == 403
+    # An unknown name tells nothing to a key that may not know.
+    assert httpx.get(f"{service.url}/api/sources/nobody", headers={"X-API-KEY": PUBLIC}).status_code == 403
+
+
+@pytest.mark.parametrize("address", ["/api/endpoints/log.all", "/api/sources/postgres.log", "/api/sources/x/schema"])
+def test_an_unknown_name_is_404_with_the_nearest(service: Service, address: str) -> None:
+    answer = service.client.get(address)
+    assert answer.status_code == 404
+    assert answer.json()["error"]["status"] in ("request.unknown-endpoint", "request.unknown-stream")
+
+
+def test_the_catalog_is_only_read(service: Service) -> None:
+    answer = service.client.post("/api/endpoints", json={})
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD, OPTIONS")

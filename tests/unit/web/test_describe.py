@@ -1,0 +1,128 @@
+"""Types as JSON Schema: of columns, of parameters, of streams."""
+
+from uuid import NAMESPACE_DNS, uuid5
+
+import pytest
+
+from cordwood.model.datatype import Datatype, Kind
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.parameter import Parameter, TextKind
+from cordwood.model.shape import Shape, ValueKind
+from cordwood.model.stream import Stream
+from cordwood.web.describe.openapi import Described, document
+from cordwood.web.describe.schemas import Schema, answered, flat_schema, parameter_schema, row_schema, stream_schema
+
+TEXT, INT = Datatype(Kind.STRING), Datatype(Kind.INT64)
+RECORD = Datatype(Kind.STRUCT, fields=(("a", INT), ("b", TEXT)))
+MEMBERS = {"a": {"type": ["integer", "null"], "format": "int64"}, "b": {"type": ["string", "null"]}}
+
+
+def test_a_row_has_its_columns_in_order_and_any_may_be_null() -> None:
+    schema = row_schema([("path", TEXT), ("n", INT), ("anything", None)])
+    assert list(schema["properties"]) == ["path", "n", "anything"]
+    assert schema["properties"]["path"] == {"type": ["string", "null"]}
+    assert schema["properties"]["anything"] == {}
+
+
+def test_later_columns_of_one_name_are_numbered_as_in_answers() -> None:
+    assert list(row_schema([("n", INT), ("n", TEXT)])["properties"]) == ["n", "n_1"]
+
+
+def test_a_record_stands_in_a_list_of_one_but_not_inside_a_list() -> None:
+    inside = {"type": "object", "properties": MEMBERS}
+    assert answered(RECORD) == {"type": "array", "items": inside}
+    assert answered(Datatype(Kind.ARRAY, element=RECORD)) == {"type": "array", "items": inside}
+    assert answered(Datatype(Kind.ARRAY, element=TEXT)) == {"type": "array", "items": {"type": ["string", "null"]}}
+
+
+def test_times_are_numbers_and_dates_are_texts() -> None:
+    assert answered(Datatype(Kind.TIMESTAMP))["type"] == "integer"
+    assert answered(Datatype(Kind.DATETIME))["type"] == "string"
+    assert answered(Datatype(Kind.VARIANT)) == {}
+
+
+@pytest.mark.parametrize(
+    ("parameter", "schema"),
+    [
+        (Parameter("p"), {"type": "string"}),
+        (Parameter("p", kind=TextKind.REGEX), {"type": "string", "format": "regex"}),
+        (Parameter("p", one_of=("a", "b"), default="b"), {"type": "string", "enum": ["a", "b"], "default": "b"}),
+        (Parameter("p", Kind.INT64, default="5"), {"type": "integer", "format": "int64", "default": 5}),
+        (Parameter("p", Kind.FLOAT64, one_of=("0.5", "1")), {"type": "number", "enum": [0.5, 1.0]}),
+        (Parameter("p", Kind.BOOL, default="true"), {"type": "boolean", "default": True}),
+        (Parameter("p", Kind.TIMESTAMP), {"type": "string"}),
+    ],
+)
+def test_a_parameter_takes_what_its_type_and_values_say(parameter: Parameter, schema: Schema) -> None:
+    assert parameter_schema(parameter) == schema
+
+
+SHAPE = Shape(
+    {
+        ("metadata",): frozenset({ValueKind.OBJECT}),
+        ("metadata", "n"): frozenset({ValueKind.NUMBER, ValueKind.TEXT}),
+        ("metadata", "tags"): frozenset({ValueKind.ARRAY}),
+        ("metadata", "tags", "[]"): frozenset({ValueKind.TEXT}),
+        ("metadata", "calls"): frozenset({ValueKind.ARRAY}),
+        ("metadata", "calls", "[]"): frozenset({ValueKind.OBJECT}),
+        ("metadata", "calls", "[]", "ms"): frozenset({ValueKind.NUMBER}),
+        ("project",): frozenset({ValueKind.TEXT}),
+    }
+)
+STREAM = Stream("app", uuid5(NAMESPACE_DNS, "app"))
+
+
+def test_a_streams_schema_nests_as_its_events_do() -> None:
+    schema = stream_schema(STREAM, SHAPE, "/here")
+    assert (schema["$id"], schema["title"], schema["type"]) == ("/here", "app", "object")
+    assert {"id", "timestamp", "event_message", "project", "metadata"} == set(schema["properties"])
+    assert schema["properties"]["metadata"] == {
+        "type": "object",
+        "properties": {
+            "n": {"type": ["number", "string"]},
+            "tags": {"type": "array", "items": {"type": "string"}},
+            "calls": {"type": "array", "items": {"type": "object", "properties": {"ms": {"type": "number"}}}},
+        },
+    }
+
+
+def test_a_flat_schema_has_paths_of_plain_values_and_of_lists_of_them() -> None:
+    assert flat_schema(SHAPE) == {
+        "id": "string",
+        "timestamp": "datetime",
+        "event_message": "string",
+        "metadata.n": "number|string",
+        "metadata.tags": "string[]",
+        "project": "string",
+    }
+
+
+def endpoint(name: str, *, auth: bool = True, parameters: tuple[Parameter, ...] = ()) -> Endpoint:
+    return Endpoint(name, uuid5(NAMESPACE_DNS, name), "select 1", "1", auth=auth, parameters=parameters)
+
+
+def test_names_that_differ_in_signs_alone_have_operations_of_their_own() -> None:
+    paths = document([Described(endpoint("a.b"), []), Described(endpoint("a-b"), [])], [])["paths"]
+    ids = {paths[f"/api/endpoints/query/{name}"]["get"]["operationId"] for name in ("a.b", "a-b")}
+    assert len(ids) == 2
+
+
+def test_a_name_with_braces_is_no_template() -> None:
+    assert "/api/endpoints/query/%7Bx%7D" in document([Described(endpoint("{x}"), [])], [])["paths"]
+
+
+def test_a_public_endpoint_is_addressed_by_its_uuid_and_needs_no_key() -> None:
+    public = endpoint("open", auth=False)
+    path = document([Described(public, [])], [])["paths"][f"/api/endpoints/query/{public.id}"]
+    assert path["get"]["security"] == [{}]
+
+
+def test_a_parameter_called_format_is_the_endpoints_own() -> None:
+    path = document([Described(endpoint("f", parameters=(Parameter("format"),)), [])], [])["paths"]
+    told = path["/api/endpoints/query/f"]["get"]["parameters"]
+    assert {"$ref": "#/components/parameters/format"} not in told
+
+
+def test_one_document_leaves_nothing_in_the_next() -> None:
+    document([Described(endpoint("once"), [])], [])
+    assert "/api/endpoints/query/once" not in document([], [])["paths"]
