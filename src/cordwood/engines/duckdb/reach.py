@@ -12,9 +12,9 @@ from enum import Enum
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.events import RECORD_TEMPLATE
-from cordwood.engines.duckdb.tables import COLUMNS, StreamTables, quoted
+from cordwood.engines.duckdb.tables import COLUMNS, quoted
 from cordwood.model.event import written_path
-from cordwood.sql.fragment import AT_SIGN, OPEN_BRACE, fragment, is_fragment, template_of
+from cordwood.sql.fragment import is_fragment, template_of
 
 _PATH = re.compile(r'\{0\}((?:\."(?:[^"]|"")*")+)')
 _STEP = re.compile(r'\."((?:[^"]|"")*)"')
@@ -60,6 +60,14 @@ class _Read:
         return steps if self.column == "extras" else [self.column, *steps]
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A place where a stream is read, and what is read beside its own columns, as SQL."""
+
+    table: exp.Table
+    columns: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class _Reach:
     """`streams` are the names of streams; reads of each of their tables are kept by the table's node."""
@@ -75,9 +83,9 @@ class _Reach:
             return self._provide_in(relation.this, read, depth)
         if not isinstance(relation, exp.Table):
             return None
-        if relation.name in self.streams and _cte(relation) is None:
+        if relation.name in self.streams and cte_of(relation) is None:
             return self._provide_of_stream(relation, read)
-        cte = _cte(relation)
+        cte = cte_of(relation)
         return None if cte is None else self._provide_in(cte.this, read, depth)
 
     def _provide_of_stream(self, table: exp.Table, read: _Read) -> str | None:
@@ -108,18 +116,16 @@ class _Reach:
         return None if relation is None else self.provide(relation, read, depth + 1)
 
 
-def reach(tree: exp.Expr, streams: frozenset[str]) -> exp.Expr:
-    """The lowered tree with its paths read at the streams' tables; uses up the tree."""
+def reach(tree: exp.Expr, streams: frozenset[str]) -> list[Source]:
+    """Read the lowered tree's paths at the streams' tables, and tell what those are to be read with."""
     work = _Reach(streams)
     fragments = [node for node in tree.find_all(exp.Anonymous) if is_fragment(node)]
     for node in filter(_asks_for_record, fragments):
         _move(node, node.expressions[1], _Manner.RECORD, work)
     for node in filter(_path_of, fragments):
         _move_path(node, work)
-    for table in list(tree.find_all(exp.Table)):
-        if table.name in streams and _cte(table) is None:
-            table.replace(_events(table, work.tables.get(id(table), [])))
-    return tree
+    tables = [table for table in tree.find_all(exp.Table) if table.name in streams and cte_of(table) is None]
+    return [Source(table, tuple(read.printed() for read in work.tables.get(id(table), ()))) for table in tables]
 
 
 def _move_path(node: exp.Expr, work: _Reach) -> None:
@@ -178,7 +184,7 @@ def _relation(select: exp.Select, alias: str) -> Relation | None:
     return None
 
 
-def _cte(table: exp.Table) -> exp.CTE | None:
+def cte_of(table: exp.Table) -> exp.CTE | None:
     """The sub-query of that name that the table sees; none where it may read itself."""
     node: exp.Expr | None = table.parent
     while node is not None:
@@ -206,12 +212,3 @@ def _may_widen(query: exp.Select) -> bool:
 
 def _column(name: str, table: str) -> exp.Column:
     return exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(table, quoted=True))
-
-
-def _events(table: exp.Table, reads: list[_Read]) -> exp.Subquery:
-    """Sealed events and those still in memory, with the columns that are read of them."""
-    columns = ", ".join([*map(quoted, COLUMNS), *(read.printed() for read in reads)])
-    tables = StreamTables(table.name)
-    both = f"SELECT {columns} FROM {tables.sealed} UNION ALL SELECT {columns} FROM {tables.hot}"  # noqa: S608
-    alias = exp.TableAlias(this=exp.to_identifier(table.alias_or_name, quoted=True))
-    return exp.Subquery(this=fragment(both.replace("{", OPEN_BRACE).replace("@", AT_SIGN)), alias=alias)

@@ -3,6 +3,7 @@
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
+from cordwood.engines.duckdb.late import place_events
 from cordwood.engines.duckdb.reach import reach
 from cordwood.engines.duckdb.rules import RULES
 from cordwood.engines.duckdb.tables import stream_table
@@ -26,7 +27,9 @@ class DuckDBTarget:
     def lower(self, resolved: Resolved) -> Lowered:
         tree = resolved.tree
         annotate(tree)
-        return Lowered(reach(RULES.lower(tree), frozenset(resolved.streams)), resolved)
+        lowered = RULES.lower(tree)
+        sources = reach(lowered, frozenset(resolved.streams))
+        return Lowered(place_events(lowered, sources), resolved)
 
     def print(self, tree: exp.Expr) -> str:
         generator = self._printer()

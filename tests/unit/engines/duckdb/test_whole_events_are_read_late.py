@@ -1,0 +1,110 @@
+"""The newest few whole events are found by narrow columns first; the rows are those of reading everything at once."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from cordwood.engines.duckdb import late
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.event import Batch, Event
+from cordwood.model.shape import Kinds, ValueKind
+from cordwood.sql.compile import compile_saved, read_endpoint
+from tests.contract.engine_asking import NOW_US, rows, stream
+
+OBJECT, NUMBER = (frozenset({kind}) for kind in (ValueKind.OBJECT, ValueKind.NUMBER))
+LEARNT: Kinds = {
+    ("metadata",): OBJECT,
+    ("metadata", "status"): NUMBER,
+    ("metadata", "tags"): frozenset({ValueKind.ARRAY}),
+}
+MARK = '"newest events" AS MATERIALIZED'
+
+
+def event(number: int) -> Event:
+    metadata = f'{{"status":{200 + number % 7 * 50},"tags":["a{number}","b"]}}' if number % 11 else None
+    message = None if number % 5 == 0 else f"m{number * 7919 % 100}"
+    return Event(f"e{number:03}", NOW_US + number // 3, message, f"p{number % 3}", metadata)
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
+    """The first 300 events are sealed, the last 100 still in memory."""
+    folder: Path = tmp_path_factory.mktemp("late")
+    engine = DuckDBEngine(folder / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
+    engine.prepare([stream("s")])
+    engine.append([Batch("s", [event(number) for number in range(300)], NOW_US, LEARNT)])
+    store = engine._storage.store_of("s")
+    cursor = engine._session.cursor()
+    while chunk := store.take_chunk(whole_groups_only=False):
+        store.seal(chunk, cursor)
+    cursor.close()
+    engine.append([Batch("s", [event(number) for number in range(300, 400)], NOW_US)])
+    yield engine
+    engine.close()
+
+
+def printed(engine: DuckDBEngine, sql: str) -> str:
+    program = read_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=5000))
+    return compile_saved(program, engine.target, engine.shapes()).sql
+
+
+THROUGH = "with e as (select id, timestamp, event_message, metadata from `s` where project = 'p1')"
+
+TWICE = "with e as (select id, metadata from `s` union all select id, metadata from `s`)"
+
+LATE = [
+    "select id, metadata from `s` order by timestamp desc, id limit 10",
+    "select id, metadata from `s` order by timestamp, id limit 10",
+    "select id, metadata from `s` order by timestamp desc, id limit 7 offset 60",
+    "select id, metadata from `s` order by timestamp desc, id limit 1000",
+    f"{THROUGH} select id, timestamp, metadata from e order by timestamp desc, id limit 50",
+    f"{THROUGH} select id, metadata from e order by event_message, id limit 60",
+    f"{THROUGH} select id, metadata from e order by event_message desc nulls first, id limit 60",
+    f"{THROUGH} select id, metadata from e where e.metadata.status >= 400 order by 1 desc limit 20",
+    f"{THROUGH}, f as (select id as i, metadata as whole from e) select i, whole from f order by i desc limit 5",
+    "select t.id, t.metadata from (select id, metadata from `s`) as t order by t.id limit 5",
+    "select t.id, t.metadata, tag from `s` as t cross join unnest(t.metadata.tags) as tag order by t.id, tag limit 9",
+    "select t.id, t.metadata, n from `s` as t join unnest(['e001', 'e350']) as n on n = t.id order by t.id limit 9",
+    "select id, metadata from `s` where id in (select x from unnest(['e001', 'e399']) as x) order by id limit 9",
+    "select id, metadata, case when id = 'e399' then 'last' end as place from `s` order by id desc limit 3",
+]
+
+AT_ONCE = [
+    "select id, timestamp from `s` order by timestamp desc, id limit 10",
+    "select id, metadata from `s` order by timestamp desc, id limit 4000",
+    "select id, metadata, row_number() over (order by id) as n from `s` order by id desc limit 3",
+    "select count(*) as n from `s` order by 1 limit 3",
+    "select distinct id, to_json_string(metadata) as m from `s` order by id limit 3",
+    f"{THROUGH} select a.id, a.metadata from e as a join e as b on a.id = b.id order by a.id limit 5",
+    f"{THROUGH} select id, metadata, (select count(*) from e) as n from e order by id limit 5",
+    "select i, b.metadata from unnest(['x', 'e001']) as i left join `s` as b on b.id = i order by i limit 5",
+    "select id, metadata from (select id, metadata from `s` order by id limit 9) as t order by id desc limit 3",
+    f"{TWICE} select id, metadata from e order by id limit 5",
+]
+
+
+@pytest.mark.parametrize("sql", [*LATE, *AT_ONCE])
+def test_the_rows_are_those_of_reading_everything_at_once(
+    engine: DuckDBEngine, sql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = rows(engine, sql)
+    monkeypatch.setattr(late, "_gains", lambda *_: False)
+    assert MARK not in printed(engine, sql)
+    assert rows(engine, sql) == found
+    assert found
+
+
+@pytest.mark.parametrize("sql", LATE)
+def test_whole_events_of_the_first_few_rows_are_read_late(engine: DuckDBEngine, sql: str) -> None:
+    assert MARK in printed(engine, sql)
+
+
+@pytest.mark.parametrize("sql", AT_ONCE)
+def test_what_depends_on_more_events_than_its_rows_or_gains_nothing_is_read_at_once(
+    engine: DuckDBEngine, sql: str
+) -> None:
+    assert MARK not in printed(engine, sql)
