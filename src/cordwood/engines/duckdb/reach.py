@@ -6,6 +6,7 @@ that is read of a sub-query's column becomes a column of that sub-query, down to
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -21,6 +22,8 @@ _STEP = re.compile(r'\."((?:[^"]|"")*)"')
 _AS_TEXT = "{0}::VARCHAR"
 
 Relation = exp.Expr
+# A relation's alias, its column, and the path below that.
+_Place = tuple[str, str, str]
 
 
 class _Manner(Enum):
@@ -74,6 +77,11 @@ class _Reach:
 
     streams: frozenset[str]
     tables: dict[int, list[_Read]] = field(default_factory=dict)
+    grouped: frozenset[tuple[int, _Place | None]] = frozenset()
+
+    def is_grouped(self, node: exp.Expr) -> bool:
+        """Whether its query groups by just this path: then it is one column, however the query reads it."""
+        return (id(node.find_ancestor(exp.Select)), _place_of(node)) in self.grouped
 
     def provide(self, relation: Relation, read: _Read, depth: int = 0) -> str | None:
         """Make the relation have a column that is the read, and name it; None where it cannot."""
@@ -118,7 +126,8 @@ class _Reach:
 
 def reach(tree: exp.Expr, streams: frozenset[str]) -> list[Source]:
     """Read the lowered tree's paths at the streams' tables, and tell what those are to be read with."""
-    work = _Reach(streams)
+    _ungrouped_texts(tree)
+    work = _Reach(streams, grouped=_grouped(tree))
     fragments = [node for node in tree.find_all(exp.Anonymous) if is_fragment(node)]
     for node in filter(_asks_for_record, fragments):
         _move(node, node.expressions[1], _Manner.RECORD, work)
@@ -128,9 +137,57 @@ def reach(tree: exp.Expr, streams: frozenset[str]) -> list[Source]:
     return [Source(table, tuple(read.printed() for read in work.tables.get(id(table), ()))) for table in tables]
 
 
+def _grouped(tree: exp.Expr) -> frozenset[tuple[int, _Place | None]]:
+    """The paths that each query groups by as they are, whether they are said there or by their number."""
+    groups = [(group.parent, group) for group in tree.find_all(exp.Group)]
+    keys = [(select, key) for select, group in groups if isinstance(select, exp.Select) for key in _keys(group)]
+    return frozenset((id(select), _place_of(_selected(select, key))) for select, key in keys)
+
+
+def _ungrouped_texts(tree: exp.Expr) -> None:
+    """A path that is selected as text, grouped by its number, and also read as it is: is grouped as it is."""
+    for group in tree.find_all(exp.Group):
+        select = group.parent
+        if isinstance(select, exp.Select):
+            for key in _keys(group):
+                _ungroup_text(select, _selected(select, key))
+
+
+def _ungroup_text(select: exp.Select, text: exp.Expr) -> None:
+    if not is_fragment(text) or template_of(text) != _AS_TEXT or _place_of(text.expressions[1]) is None:
+        return
+    path = text.expressions[1]
+    for other in select.find_all(exp.Anonymous):
+        if other is not path and _place_of(other) == _place_of(path) and not _is_read_as_text(other):
+            text.replace(path)
+            return
+
+
+def _keys(node: exp.Expr) -> Iterator[exp.Expr]:
+    """What a GROUP BY names, also within its grouping sets."""
+    for key in node.iter_expressions():
+        if isinstance(key, (exp.Tuple, exp.Paren, exp.Rollup, exp.Cube, exp.GroupingSets)):
+            yield from _keys(key)
+        else:
+            yield key
+
+
+def _selected(select: exp.Select, key: exp.Expr) -> exp.Expr:
+    """The selected value that a number in GROUP BY stands for."""
+    if not isinstance(key, exp.Literal) or key.is_string or not 0 < int(key.this) <= len(select.expressions):
+        return key
+    selected: exp.Expr = select.expressions[int(key.this) - 1]
+    return selected.unalias()
+
+
+def _place_of(node: exp.Expr) -> _Place | None:
+    found = _path_of(node)
+    return None if found is None else (found[0].table, found[0].name, found[1])
+
+
 def _move_path(node: exp.Expr, work: _Reach) -> None:
     reader = node.parent
-    if reader is not None and is_fragment(reader) and _reads_as_text(reader):
+    if reader is not None and _is_read_as_text(node) and not work.is_grouped(node):
         if _move(node, node, _Manner.TEXT, work):
             reader.expressions[0].replace(exp.Literal.string(template_of(reader).replace(_AS_TEXT, "{0}")))
     else:
@@ -167,6 +224,10 @@ def _path_of(node: exp.Expr | None) -> tuple[exp.Column, str] | None:
 
 def _column_and(value: exp.Expr, path: str) -> tuple[exp.Column, str] | None:
     return (value, path) if isinstance(value, exp.Column) and value.table else None
+
+
+def _is_read_as_text(node: exp.Expr) -> bool:
+    return node.parent is not None and is_fragment(node.parent) and _reads_as_text(node.parent)
 
 
 def _reads_as_text(node: exp.Expr) -> bool:

@@ -9,7 +9,7 @@ from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import NAMES, quoted
 from cordwood.model.datatype import Kind
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, Rule, unsupported
+from cordwood.sql.lowering import Meaning, Rule, name_of, unsupported
 from cordwood.sql.typing import inherit, kind_of
 from cordwood.sql.typing.datatypes import STRING
 
@@ -37,6 +37,8 @@ def argument_of(node: exp.Expr) -> Argument:
     # sqlglot puts IGNORE NULLS around the aggregate.
     if isinstance(node.parent, (exp.IgnoreNulls, exp.RespectNulls)):
         argument.ignore_nulls = isinstance(node.parent, exp.IgnoreNulls)
+    if argument.having is not None and not isinstance(node, exp.AnyValue):
+        unsupported(node, f"{name_of(node)} with HAVING MAX or MIN")
     return argument
 
 
@@ -95,8 +97,6 @@ def _sorted(template: str, ordered: list[exp.Expr]) -> str:
 
 def _array_agg(node: exp.Expr) -> exp.Expr:
     argument = argument_of(node)
-    if argument.having is not None:
-        unsupported(node, "ARRAY_AGG with HAVING MAX or MIN")
     called, template, parts = gathered(argument, skip_nulls=bool(argument.ignore_nulls))
     return wrapped(node, called, template, *parts)
 

@@ -10,7 +10,7 @@ from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.words import constant_int
 from cordwood.model.datatype import Kind
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, Rule, unsupported
+from cordwood.sql.lowering import Meaning, Rule, name_of, unsupported
 from cordwood.sql.typing import inherit, kind_of
 from cordwood.sql.typing.datatypes import STRING
 
@@ -37,6 +37,8 @@ def argument_of(node: exp.Expr) -> _Argument:
         inner = _peel(inner, argument)
     argument.value = inner
     _outer_nulls(node, argument)
+    if argument.having is not None and not isinstance(node, exp.AnyValue):
+        unsupported(node, f"{name_of(node)} with HAVING MAX or MIN")
     return argument
 
 
@@ -82,8 +84,6 @@ def _listed(argument: _Argument, *, skip_nulls: bool, value: str = "{0}") -> exp
 
 def _array_agg(node: exp.Expr) -> exp.Expr:
     argument = argument_of(node)
-    if argument.having is not None:
-        unsupported(node, "ARRAY_AGG with HAVING MAX or MIN")
     return _listed(argument, skip_nulls=bool(argument.ignore_nulls))
 
 
@@ -94,13 +94,22 @@ def _array_concat_agg(node: exp.Expr) -> exp.Expr:
 def _string_agg(node: exp.Expr) -> exp.Expr:
     argument = argument_of(node)
     separator = node.args.get("separator") or exp.Literal.string(",")
-    argument.value = _as_text(node, argument.value)
+    value, argument.value = argument.value, _as_text(node, argument.value)
+    if argument.distinct and argument.order is not None:
+        _order_by_what_is_told_apart(argument.order, value, argument.value)
     if argument.limit is not None:
         return fragment("array_to_string({0}, {1})", _listed(argument, skip_nulls=True), separator)
     distinct = "DISTINCT " if argument.distinct else ""
     order = argument.order.expressions if argument.order is not None else []
     ordered = " ORDER BY " + ", ".join(f"{{{at + 2}}}" for at in range(len(order))) if order else ""
     return fragment(f"string_agg({distinct}{{0}}, {{1}}{ordered})", argument.value, separator, *order)
+
+
+def _order_by_what_is_told_apart(order: exp.Expr, value: exp.Expr, text: exp.Expr) -> None:
+    """With DISTINCT the engine orders by the very text that it tells apart."""
+    for item in order.expressions:
+        if isinstance(item, exp.Ordered) and item.this == value:
+            item.set("this", text.copy())
 
 
 def _as_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
