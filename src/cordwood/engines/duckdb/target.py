@@ -6,6 +6,7 @@ from sqlglot.dialects.dialect import Dialect
 from cordwood.engines.duckdb.late import place_events
 from cordwood.engines.duckdb.reach import reach
 from cordwood.engines.duckdb.rules import RULES
+from cordwood.engines.duckdb.sparing import spare
 from cordwood.engines.duckdb.tables import stream_table
 from cordwood.sql.fragment import print_tree
 from cordwood.sql.stages import Lowered, Resolved
@@ -28,6 +29,8 @@ class DuckDBTarget:
         tree = resolved.tree
         annotate(tree)
         lowered = RULES.lower(tree)
+        if resolved.redaction is not None:
+            spare(lowered)
         sources = reach(lowered, frozenset(resolved.streams))
         return Lowered(place_events(lowered, sources), resolved)
 

@@ -229,8 +229,7 @@ class _Leaves:
             return typed(exp.Null(), exp.DType.VARIANT)
         if self._kinds(raw) == _ONLY_TEXT and not self._is_secret(raw):
             # Read as text at once: nothing has to be told apart, and the engine has such columns ready.
-            text = exp.Cast(this=node, to=exp.DataType(this=exp.DType.TEXT))
-            return typed(exp.Anonymous(this=REDACTED_EVENT_TEXT, expressions=[text, mode]), exp.DType.VARIANT)
+            return typed(exp.Anonymous(this=REDACTED_EVENT_TEXT, expressions=[node, mode]), exp.DType.VARIANT)
         name = REDACTED_SECRET if self._is_secret(raw) else REDACTED_EVENT
         return typed(exp.Anonymous(this=name, expressions=[node, mode]), exp.DType.VARIANT)
 

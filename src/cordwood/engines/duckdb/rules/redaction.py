@@ -1,5 +1,7 @@
 """Texts of events with what is personal hidden in them: the macros that the session has made for each mode."""
 
+from typing import Final
+
 from sqlglot import exp
 
 from cordwood.engines.duckdb.redaction import EVENT_MACRO, HIDDEN, TEXT_MACRO
@@ -7,13 +9,15 @@ from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning
 from cordwood.sql.nodes import REDACTED_EVENT, REDACTED_EVENT_TEXT, REDACTED_SECRET, REDACTED_TEXT
 
+AS_VARIANT: Final = "::VARIANT"
+
 
 def _text(node: exp.Expr) -> exp.Expr:
     return fragment(f"{TEXT_MACRO}_{_mode(node)}({{0}})", node.expressions[0])
 
 
 def _event_text(node: exp.Expr) -> exp.Expr:
-    return fragment(f"{TEXT_MACRO}_{_mode(node)}({{0}})::VARIANT", node.expressions[0])
+    return fragment(f"{TEXT_MACRO}_{_mode(node)}({{0}}::VARCHAR){AS_VARIANT}", node.expressions[0])
 
 
 def _event(node: exp.Expr) -> exp.Expr:

@@ -1,0 +1,95 @@
+"""Filters that ask the text itself first say what they would have said of the redacted text."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.engines.engine import AnswerLimits
+from cordwood.ingest.shape import ShapeReader
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.event import Batch, Event
+from cordwood.model.redaction import RedactMode
+from cordwood.model.stream import Stream
+from cordwood.sql.bind import bind
+from cordwood.sql.compile import compile_saved, read_endpoint
+from cordwood.sql.redaction.redaction import Redaction
+from tests.unit.redaction.texts import TABLE
+
+TEXTS = [text for text, _ in TABLE if "\x01" not in text]
+COLUMNS = ("t.event_message", "m.text")
+FILTERS = [
+    "{} like '%from%'",
+    "{} not like '%ip%'",
+    "{} like 'REDACTED%'",
+    "{} like '%ED'",
+    "{} like 'D%'",
+    "{} like '%10.0%'",
+    "{} like '%ACT%'",
+    "{} like '%1_2%'",
+    "{} like '%a%R%'",
+    "{} = 'REDACTED'",
+    "{} = '1.2.3.4'",
+    "{} = '1.2.3.4.5'",
+    "not ({} = 'a::b')",
+    "{} in ('10.0.0.1', 'a::b', 'from REDACTED')",
+    "{} not in ('10.0.0.1', 'a::b')",
+    "regexp_contains({}, 'from')",
+    "regexp_contains({}, '10')",
+    "regexp_contains({}, 'ED')",
+    "regexp_contains({}, 'D, ')",
+    "regexp_contains({}, 'i.*R')",
+    "regexp_contains({}, '^a::b$')",
+    "not regexp_contains({}, 'ip')",
+]
+
+Ask = Callable[[str], list[object]]
+
+
+class _Nobody:
+    def on_pull(self, stop: Callable[[], None]) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
+    folder: Path = tmp_path_factory.mktemp("sparing")
+    opened = DuckDBEngine(folder, DuckDBTarget())
+    opened.prepare([Stream("s", UUID(int=1))])
+    events = [Event(str(at), at, text, "p", json.dumps({"text": text}), "{}") for at, text in enumerate(TEXTS)]
+    looked_at, learnt = ShapeReader(opened.shapes).learn("s", events)
+    opened.append([Batch("s", looked_at, 0, learnt)])
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def ask(engine: DuckDBEngine) -> Ask:
+    def asked(sql: str) -> list[object]:
+        program = read_endpoint(Endpoint("e", UUID(int=3), sql, "s"))
+        statement = compile_saved(program, engine.target, engine.shapes(), Redaction(RedactMode.REPLACE))
+        rows = engine.answer(bind(statement, {}, 0, engine.is_regex), AnswerLimits(1000, 30.0), _Nobody())
+        return [row[0] for batch in rows.batches for row in batch]
+
+    return asked
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+@pytest.mark.parametrize("filtered", FILTERS)
+def test_a_spared_filter_finds_what_an_unspared_one_does(ask: Ask, column: str, filtered: str) -> None:
+    condition = filtered.format(column)
+    source = "from s as t cross join unnest(t.metadata) as m"
+    kept = ask(f"select t.id as id {source} where {condition} order by id")
+    judged = ask(f"select if({condition}, t.id, null) as id {source} order by id")
+    assert kept == [found for found in judged if found is not None]
+
+
+def test_what_is_not_there_is_not_redacted_to_say_so(engine: DuckDBEngine) -> None:
+    sql = "select t.id as id from s as t cross join unnest(t.metadata) as m where m.text like '%503%'"
+    program = read_endpoint(Endpoint("e", UUID(int=3), sql, "s"))
+    statement = compile_saved(program, engine.target, engine.shapes(), Redaction(RedactMode.REPLACE))
+    assert "CASE WHEN NOT " in statement.sql
+    assert "::VARIANT" not in statement.sql
