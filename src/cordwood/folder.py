@@ -78,9 +78,12 @@ class DataFolder:
         with self._open_lock() as lock:
             if not _took_in_time(lock):
                 raise DataFolderInUse(self._in_use(), hint="Stop it, or choose another folder with --data-dir.")
+            # A folder that was there before may be open to others: what the owner makes in it is not.
+            before = os.umask(0o077)
             try:
                 yield Ownership(lock)
             finally:
+                os.umask(before)
                 lock.truncate(0)
 
     def owner(self) -> Owner | None:

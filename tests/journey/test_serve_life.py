@@ -286,3 +286,12 @@ def test_an_unknown_setting_stops_the_start(tmp_path: Path) -> None:
 def test_the_data_folder_is_for_its_user_alone(start: Start) -> None:
     service = start()
     assert stat.S_IMODE(service.data_dir.stat().st_mode) == 0o700
+
+
+def test_what_is_made_in_a_folder_that_others_may_look_into_is_closed_to_them(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir(mode=0o755)
+    service = start()
+    service.send("postgres.logs", [{"event_message": "private"}])
+    made = [file for file in service.data_dir.rglob("*") if file.is_file()]
+    assert (service.data_dir / "events.duckdb") in made
+    assert [file.name for file in made if stat.S_IMODE(file.stat().st_mode) & 0o077] == []

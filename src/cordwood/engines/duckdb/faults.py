@@ -69,10 +69,12 @@ def _out_of_memory() -> Fault:
 
 
 _KIND = re.compile(r"^[A-Z][A-Za-z ]* (?:Error|Exception): ")
+# Its advice is for who writes DuckDB's SQL and may change its settings.
+_ADVICE = re.compile(r"^(Division by zero) in expression .* Use TRY\(.*$")
 
 
 def _sentence(text: str) -> str:
     """The driver's first line, without its name for the kind of error and without its drawing of the SQL."""
     if RAISED in text:
         text = text[text.index(RAISED) + len(RAISED) :]
-    return _KIND.sub("", text).split("\n", 1)[0].strip()
+    return _ADVICE.sub(r"\1", _KIND.sub("", text).split("\n", 1)[0]).strip()

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
+from cordwood.engines.duckdb.faults import duckdb_faults
 from cordwood.engines.duckdb.rules.regexes import groups_in
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import QueryUnsupported, QueryValue
@@ -81,6 +82,13 @@ def test_what_fails_says_so_in_our_words(connection: duckdb.DuckDBPyConnection) 
     ]:
         with pytest.raises(duckdb.Error, match=f"cordwood: .*{message}"):
             answer(connection, expression)
+
+
+@pytest.mark.parametrize("expression", ["mod(1, x)", "div(1, x)"])
+def test_the_engines_advice_is_not_handed_on(connection: duckdb.DuckDBPyConnection, expression: str) -> None:
+    with pytest.raises(QueryValue) as caught, duckdb_faults():
+        answer(connection, f"{expression} from unnest([0]) as x")
+    assert caught.value.message == "Division by zero"
 
 
 def test_wide_texts_of_fields_are_refused_before_they_are_made() -> None:
