@@ -61,6 +61,9 @@ class ToldEngine:
             raise self.fails_with
         return Rows(COLUMNS, self.rows(number), truncated=self.truncated, engine_seconds=0.001)
 
+    def stored(self, stream: str) -> str:
+        return f"FROM {stream}"
+
     def shapes(self) -> Mapping[str, Shape]:
         return {}
 

@@ -30,10 +30,16 @@ class Inside:
     key: str
 
     def send(
-        self, method: str, path: str, body: bytes, headers: Mapping[str, str]
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        take: Callable[[bytes], object] | None = None,
     ) -> tuple[int, dict[str, str], bytes]:
-        """One request, from the first byte to the last: status, headers, body."""
-        return self.runner.run(_exchange(self.app, _scope(method, path, {"x-api-key": self.key, **headers}), body))
+        """One request, from the first byte to the last: status, headers, body; `take` gets a success's body instead."""
+        scope = _scope(method, path, {"x-api-key": self.key, **headers})
+        return self.runner.run(_exchange(self.app, scope, body, take))
 
 
 @contextmanager
@@ -74,7 +80,9 @@ def _scope(method: str, path: str, headers: Mapping[str, str]) -> Scope:
     }
 
 
-async def _exchange(app: Application, scope: Scope, body: bytes) -> tuple[int, dict[str, str], bytes]:
+async def _exchange(
+    app: Application, scope: Scope, body: bytes, take: Callable[[bytes], object] | None
+) -> tuple[int, dict[str, str], bytes]:
     sent: list[Message] = []
     unread = [body]
 
@@ -85,7 +93,10 @@ async def _exchange(app: Application, scope: Scope, body: bytes) -> tuple[int, d
         return {"type": "http.request", "body": unread.pop(), "more_body": False}
 
     async def send(message: Message) -> None:
-        sent.append(message)
+        if take is None or not sent or sent[0]["status"] >= 400:
+            sent.append(message)
+        else:
+            take(message.get("body", b""))
 
     await app(scope, receive, send)
     headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}

@@ -38,6 +38,7 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
     "Ask and fill": {
         "query": Command("query", "run an endpoint and print its rows"),
         "import": Command("import_events", "send a file of events to a stream"),
+        "export": Command("export_events", "write a stream's events to a Parquet file"),
         "quarantine": Command("quarantine", "list, show and replay events that were set aside"),
         "keys": Command("keys", "create, list, revoke and rotate keys"),
     },

@@ -1,7 +1,7 @@
 """Which service a command means: a named one, the owner of the data folder, or the folder itself, opened here."""
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,9 @@ class Here:
 
     def send(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer:
         return Answer(*self.inside.send(method, path, body, headers or {}))
+
+    def save(self, path: str, take: Callable[[bytes], object]) -> Answer:
+        return Answer(*self.inside.send("GET", path, b"", {}, take))
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:

@@ -4,7 +4,8 @@ import argparse
 import http.client
 import json
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,6 +14,8 @@ from cordwood.errors import Refused, Unreachable
 from cordwood.folder import DataFolder
 from cordwood.settings.load import client_defaults
 from cordwood.settings.settings import Settings
+
+_PIECE_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,9 @@ class Counterpart(Protocol):
 
     def send(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer: ...
 
+    def save(self, path: str, take: Callable[[bytes], object]) -> Answer:
+        """GET it and hand the body on in pieces; only a refusal's body is in the answer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Remote:
@@ -51,16 +57,41 @@ class Remote:
     timeout_seconds: float = 120.0
 
     def send(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer:
+        with self._asked(method, path, body, headers or {}) as answer:
+            return _answer(answer, answer.read())
+
+    def save(self, path: str, take: Callable[[bytes], object]) -> Answer:
+        with self._asked("GET", path, b"", {}) as answer:
+            if answer.status >= 400:
+                return _answer(answer, answer.read())
+            for piece in _pieces(answer):
+                take(piece)
+            return _answer(answer, b"")
+
+    @contextmanager
+    def _asked(
+        self, method: str, path: str, body: bytes, headers: Mapping[str, str]
+    ) -> Iterator[http.client.HTTPResponse]:
         connection = _connection(self.url, self.timeout_seconds)
-        sent = {**({"X-API-KEY": self.key} if self.key else {}), **(headers or {})}
+        sent = {**({"X-API-KEY": self.key} if self.key else {}), **headers}
         try:
             connection.request(method, _base(self.url) + path, body or None, sent)
-            answer = connection.getresponse()
-            return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
+            yield connection.getresponse()
         except (OSError, http.client.HTTPException) as problem:
             raise Unreachable(f"No service answers at {self.url}: {problem}.") from problem
         finally:
             connection.close()
+
+
+def _answer(answer: http.client.HTTPResponse, body: bytes) -> Answer:
+    return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, body)
+
+
+def _pieces(answer: http.client.HTTPResponse) -> Iterator[bytes]:
+    while piece := answer.read(_PIECE_BYTES):
+        yield piece
+    if answer.length:
+        raise http.client.IncompleteRead(b"", answer.length)
 
 
 def add_service(parser: argparse.ArgumentParser) -> None:

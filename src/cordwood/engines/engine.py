@@ -4,12 +4,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.event import Batch
-from cordwood.model.rows import Rows
+from cordwood.model.rows import Column, Rows
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
 from cordwood.sql.stages import Question
 from cordwood.sql.target import Target
+
+# What is stored of an event, in the order of `Engine.stored`.
+STORED = (
+    Column("id", Datatype(Kind.STRING)),
+    Column("timestamp", Datatype(Kind.TIMESTAMP)),
+    Column("event_message", Datatype(Kind.STRING)),
+    Column("project", Datatype(Kind.STRING)),
+    Column("metadata", Datatype(Kind.STRING)),
+    Column("extras", Datatype(Kind.STRING)),
+    Column("ingested_at", Datatype(Kind.TIMESTAMP)),
+    Column("timestamp_inferred", Datatype(Kind.BOOL)),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +67,12 @@ class Engine(Protocol):
 
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
         """Run the question and yield its rows in batches; work stops when pulled or out of time."""
+
+    def stored(self, stream: str) -> str:
+        """The statement that reads a stream's events as they are stored: `STORED`, objects as JSON text.
+
+        It binds `since` and `until` (microseconds, the latter left out) and `project`, null for all of them.
+        """
 
     def shapes(self) -> Mapping[str, Shape]:
         """What has been seen in each stream by name, up to the last `append` that returned."""

@@ -24,6 +24,7 @@ from cordwood.model.shape import Shape
 from cordwood.observe.observer import Observer
 from cordwood.serve.ask import Ask, SandboxText
 from cordwood.serve.conduct import Conductor
+from cordwood.serve.export import Range, export_job
 from cordwood.serve.finished import Finished
 from cordwood.serve.flight import Flights, Halt
 from cordwood.serve.freshness import SECOND_US, Entry, age_us, is_expired, is_stale
@@ -164,6 +165,11 @@ class Answers:
         outcome = self._outcome(ask, key)
         finished = await self._flights.join(key, lambda halt: self._run(key, job, halt))
         return Answer(finished, outcome, self._age_seconds(finished))
+
+    async def export(self, ask: Ask, wanted: Range) -> Answer:
+        """A stream's events as they are stored, as they come; kept nowhere."""
+        job = export_job(ask, wanted, self._engine, self._clock_us())
+        return Answer(await self._conductor.streamed(job, Halt()), Outcome.UNCACHED)
 
     async def warm(self) -> None:
         """Re-ask what is asked often, until cancelled: the door starts this task beside the server."""

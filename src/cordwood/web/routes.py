@@ -13,6 +13,7 @@ from cordwood.web.answering import Site
 from cordwood.web.asgi import Request, Response
 from cordwood.web.cors import preflight
 from cordwood.web.describe import catalog
+from cordwood.web.export import EVENTS_ADDRESS, export_events
 from cordwood.web.ingest import ingest
 from cordwood.web.options import WebOptions
 from cordwood.web.query import answer_query, answer_recalled
@@ -123,6 +124,10 @@ def _shown(handle: Callable[[Request, Rooms, str], Awaitable[Response]]) -> Hand
     return answer
 
 
+async def _export(request: Request, place: Place, name: str) -> Response:
+    return await export_events(request, place.rooms(), name)
+
+
 QUERIES = Route("query", QUERY, _query)
 # What follows `/logs` and its like, and what is taken there.
 FORMS: Mapping[bytes, Form] = {
@@ -163,6 +168,7 @@ NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     (re.compile(rb"/api/sources/([^/]+)/schema"), Route("schema", READ, _shown(catalog.show_schema))),
     (keys.KEY_ADDRESS, Route("key", ("DELETE", "OPTIONS"), _key)),
     (keys.ROTATE_ADDRESS, Route("key", WRITE, _key_rotation)),
+    (EVENTS_ADDRESS, Route("export", READ, _export)),
     (quarantine.ITEM_ADDRESS, Route("quarantine", READ, _quarantined)),
     (quarantine.REPLAY_ADDRESS, Route("quarantine", WRITE, _replay)),
 )

@@ -12,7 +12,7 @@ from cordwood.engines.clickhouse.datatypes import Render, bindable, datatype_of,
 from cordwood.engines.clickhouse.pending import Pending
 from cordwood.engines.clickhouse.session import Query, Selected, Session
 from cordwood.engines.clickhouse.storage import Storage
-from cordwood.engines.clickhouse.tables import Tables
+from cordwood.engines.clickhouse.tables import Tables, stored
 from cordwood.engines.clickhouse.target import ClickHouseTarget
 from cordwood.engines.engine import AnswerLimits, Appended, Cancel, StreamFacts
 from cordwood.errors import EngineUnreachable, QueryValue
@@ -85,6 +85,9 @@ class ClickHouse:
             rows = Rows(columns, ())
             rows.batches = _batches(opened.pop_all(), selected, _Cut(renders, limits.max_rows, started), rows)
         return rows
+
+    def stored(self, stream: str) -> str:
+        return stored(stream)
 
     def shapes(self) -> Mapping[str, Shape]:
         return self._storage.shapes()

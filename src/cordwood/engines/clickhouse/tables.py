@@ -139,3 +139,13 @@ def quoted(name: str) -> str:
 
 def literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def stored(stream: str) -> str:
+    """Reads a stream's events as they are stored."""
+    return (
+        f"SELECT {', '.join(INSERTED)} FROM {quoted(stream)}"  # noqa: S608 - our own names
+        " WHERE timestamp >= fromUnixTimestamp64Micro({since:Int64}, 'UTC')"
+        " AND timestamp < fromUnixTimestamp64Micro({until:Int64}, 'UTC')"
+        " AND ({project:Nullable(String)} IS NULL OR project = {project:Nullable(String)})"
+    )

@@ -12,6 +12,7 @@ from cordwood.engines.duckdb.faults import duckdb_faults
 from cordwood.engines.duckdb.hiding import Hiding
 from cordwood.engines.duckdb.session import Session
 from cordwood.engines.duckdb.storage import Storage
+from cordwood.engines.duckdb.tables import StreamTables
 from cordwood.engines.engine import AnswerLimits, Appended, Cancel, StreamFacts
 from cordwood.model.event import Batch
 from cordwood.model.redaction import UNKEYED, Redacting
@@ -69,6 +70,9 @@ class DuckDBEngine:
 
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
         return self._answering.answer(question, limits, cancel)
+
+    def stored(self, stream: str) -> str:
+        return StreamTables(stream).stored()
 
     def shapes(self) -> Mapping[str, Shape]:
         return self._storage.shapes()

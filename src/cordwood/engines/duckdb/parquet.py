@@ -7,20 +7,24 @@ from pathlib import Path
 import duckdb
 import msgspec
 
+from cordwood.engines.engine import STORED
 from cordwood.errors import BadBody
 
 _BATCH_ROWS = 2048
+
+_STORED = {column.name for column in STORED}
+_POSTED = ("id", "timestamp", "event_message", "project")
 
 _Fields = dict[str, msgspec.Raw]
 
 
 def read_parquet(file: Path) -> Iterator[bytes]:
-    """Every row as an event in JSON; `metadata` that is JSON text becomes JSON."""
+    """Every row as an event in JSON; `metadata` that is JSON text becomes JSON, and an export what it was made of."""
     decode, encode = msgspec.json.Decoder(_Fields).decode, msgspec.json.Encoder().encode
     with _reading(file, "SELECT to_json(event) FROM read_parquet($file) AS event") as reader:
         for (row,) in _rows(reader):
             fields = decode(row)
-            yield encode(fields | _as_json(fields.get("metadata")))
+            yield encode(_as_posted(fields) if fields.keys() == _STORED else fields | _as_json(fields.get("metadata")))
 
 
 def count_parquet(file: Path) -> int:
@@ -43,6 +47,19 @@ def _reading(file: Path, query: str) -> Iterator[duckdb.DuckDBPyConnection]:
 def _rows(reader: duckdb.DuckDBPyConnection) -> Iterator[tuple[str]]:
     while rows := reader.fetchmany(_BATCH_ROWS):
         yield from rows
+
+
+def _as_posted(stored: _Fields) -> _Fields:
+    """The fields as they may be posted; the time of receipt will be another."""
+    posted = {name: stored[name] for name in _POSTED}
+    metadata, extras = _text(stored["metadata"]), _text(stored["extras"])
+    if metadata is not None:
+        posted["metadata"] = msgspec.Raw(metadata.encode())
+    return posted | (msgspec.json.decode(extras, type=_Fields) if extras is not None else {})
+
+
+def _text(raw: msgspec.Raw) -> str | None:
+    return msgspec.json.decode(raw, type=str | None)
 
 
 def _as_json(metadata: msgspec.Raw | None) -> _Fields:

@@ -77,6 +77,14 @@ class StreamTables:
         """Reads nothing; a transaction that has run it sees both tables as they are now."""
         return f"SELECT 1 FROM (FROM {self.sealed} LIMIT 0), (FROM {self.hot} LIMIT 0)"  # noqa: S608 - our own names
 
+    def stored(self) -> str:
+        return (
+            "SELECT id, timestamp, event_message, project, metadata::JSON::VARCHAR AS metadata,"  # noqa: S608
+            " extras::JSON::VARCHAR AS extras, ingested_at, timestamp_inferred"
+            f" FROM {self.view} WHERE timestamp >= make_timestamptz($since) AND timestamp < make_timestamptz($until)"
+            " AND ($project::VARCHAR IS NULL OR project = $project)"
+        )
+
     def insert_events(self, table: str) -> str:
         """One statement for a whole batch: a parameter a column. Unnested first, parsed after: a third faster."""
         return (

@@ -1,0 +1,88 @@
+"""Write a stream's events to a Parquet file as they are stored, all of them or those of a time range.
+
+Columns: id, timestamp, event_message, project, metadata and extras (JSON text), ingested_at, timestamp_inferred. DuckDB, pyarrow and
+ClickHouse read it. `cordwood import` takes it back: the same ids, times, messages, projects, metadata and other fields;
+the time of receipt is then that of the import. The file is there when it is whole, and never before.
+
+examples:
+  cordwood export day.parquet --stream postgres.logs --from 2026-01-01 --to 2026-01-02
+  cordwood export all.parquet --stream my.stream --data-dir ./cordwood-data
+  cordwood export all.parquet --stream my.stream --url https://logs.example.com --key "$PRIVATE_KEY"
+"""
+
+import argparse
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import quote, urlencode
+
+from cordwood.app.event_files import count_events
+from cordwood.cli.target import add_target, target
+from cordwood.cli.terminal import note, say
+from cordwood.errors import Refused
+
+
+@dataclass(slots=True)
+class Progress:
+    """What was written so far, told on a line that is written over where somebody looks."""
+
+    file: BinaryIO
+    byte_count: int = 0
+    began: float = field(default_factory=time.monotonic)
+
+    def take(self, piece: bytes) -> None:
+        try:
+            self.file.write(piece)
+        except OSError as problem:
+            raise _unwritten(problem) from problem
+        self.byte_count += len(piece)
+        if sys.stderr.isatty():
+            print(f"\r{self.line()}\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def line(self) -> str:
+        seconds = max(time.monotonic() - self.began, 1e-9)
+        return f"{self.byte_count / 1e6:,.1f} MB ({self.byte_count / 1e6 / seconds:,.1f} MB/s)"
+
+
+def _unwritten(problem: OSError) -> Refused:
+    return Refused(f"The file cannot be written: {problem.strerror}.")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="FILE", help="where to write; it must not be there yet")
+    parser.add_argument("--stream", required=True, metavar="NAME", help="name or UUID of the stream")
+    parser.add_argument("--from", dest="since", metavar="TIME", help="only events from this time on")
+    parser.add_argument("--to", dest="until", metavar="TIME", help="only events before this time")
+    add_target(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    file: Path = arguments.file
+    if file.exists():
+        raise Refused(f"{file} is there already.", hint="Move it away, or choose another name.")
+    draft = file.with_name(f"{file.name}.part")
+    try:
+        with draft.open("wb") as out:
+            progress = _exported(arguments, Progress(out))
+        count = count_events(draft)
+        draft.rename(file)
+    except OSError as problem:
+        raise _unwritten(problem) from problem
+    finally:
+        with suppress(OSError):
+            draft.unlink()
+    say(f"{count:,} events, {progress.line()}")
+    return 0
+
+
+def _exported(arguments: argparse.Namespace, progress: Progress) -> Progress:
+    bounds = {name: value for name, value in (("from", arguments.since), ("to", arguments.until)) if value}
+    path = f"/api/streams/{quote(arguments.stream, safe='')}/events?{urlencode(bounds)}"
+    with target(arguments) as service:
+        service.save(path, progress.take).checked()
+    if sys.stderr.isatty():
+        note("")
+    return progress

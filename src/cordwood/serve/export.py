@@ -1,0 +1,39 @@
+"""All of a stream's events within a time range, as they are stored, on their way out while the engine reads them."""
+
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from cordwood.engines.engine import STORED, AnswerLimits, Engine
+from cordwood.serve.ask import Ask
+from cordwood.serve.run import Job
+from cordwood.sql.stages import Question, Statement
+
+# Whoever hangs up ends it sooner.
+_SECONDS: Final = 24 * 3600.0
+_ALL_ROWS: Final = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """From `since_us` on, and before `until_us`; of one project where it is not None."""
+
+    stream: str
+    since_us: int
+    until_us: int
+    project: str | None = None
+
+
+def export_job(ask: Ask, wanted: Range, engine: Engine, asked_us: int) -> Job:
+    began = time.monotonic()
+    statement = Statement(
+        sql=engine.stored(wanted.stream),
+        slots=(),
+        sub_queries=(),
+        streams=(wanted.stream,),
+        column_names=tuple(column.name for column in STORED),
+        column_types=tuple(column.datatype for column in STORED),
+    )
+    values = {"since": wanted.since_us, "until": wanted.until_us, "project": wanted.project}
+    limits = AnswerLimits(_ALL_ROWS, _SECONDS)
+    return Job(ask, Question(statement, values), limits, _ALL_ROWS, asked_us, time.monotonic() - began)

@@ -1,0 +1,65 @@
+"""Hand out a stream's events as they are stored, for who has a private key: a Parquet file that may be imported."""
+
+import re
+import time
+from uuid import UUID
+
+from cordwood.access import pinned, require_management
+from cordwood.errors import BadParameter, Forbidden, UnknownStream, did_you_mean
+from cordwood.ingest.timestamps import read_timestamp
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.parameter import Parameter
+from cordwood.serve.ask import Ask, Format
+from cordwood.serve.export import Range
+from cordwood.web.asgi import Request, Response
+from cordwood.web.credentials import presented
+from cordwood.web.deliver import delivered
+from cordwood.web.encode import parquet
+from cordwood.web.standing import Rooms
+from cordwood.web.texts import pairs
+
+EVENTS_ADDRESS = re.compile(rb"/api/streams/([^/]+)/events")
+
+# Unlike an answer's, its row groups leave as they are full: it is never whole in memory.
+_PARQUET = Format("parquet", "application/vnd.apache.parquet", parquet.encode, streams=True)
+_EXPORT = Endpoint(
+    name="stream.export",
+    id=UUID("5d1a4e0f-6c6d-5b0c-8f5e-0c5d3f1b7a03"),
+    sql="",
+    revision="stream.export/1",
+    parameters=(Parameter("project"),),
+)
+_EARLIEST_US, _LATEST_US = -(10**16), 10**17
+
+
+async def export_events(request: Request, rooms: Rooms, name: str) -> Response:
+    began = time.perf_counter()
+    query = pairs(request.query_string, "query string")
+    caller = rooms.access.who(presented(request, query))
+    request.facts["key"] = caller.key_id
+    require_management(caller)
+    if caller.redact_always:
+        raise Forbidden("This key is answered redacted, and an export holds events as they are stored.")
+    stream = rooms.catalog.stream(name)
+    if stream is None:
+        known = [one.name for one in rooms.catalog.streams()]
+        raise UnknownStream(f"There is no stream {name!r}.", hint=did_you_mean(name, known))
+    request.facts["stream"] = stream.name
+    rooms.answers.admit(caller)
+    wanted = Range(
+        stream.name,
+        since_us=_time("from", query.get("from"), _EARLIEST_US),
+        until_us=_time("to", query.get("to"), _LATEST_US),
+        project=pinned(caller, {}, _EXPORT).get("project"),
+    )
+    ask = Ask(_EXPORT, caller, _PARQUET)
+    return await delivered(request, ask, await rooms.answers.export(ask, wanted), began)
+
+
+def _time(name: str, text: str | None, otherwise: int) -> int:
+    if not text:
+        return otherwise
+    found = read_timestamp(text)
+    if found is None:
+        raise BadParameter(f"{name}={text!r} is no time.", hint="Write it like 2026-01-31T12:00:00Z.")
+    return found
