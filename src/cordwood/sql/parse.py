@@ -9,6 +9,7 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from cordwood.errors import QueryFault, QueryRefused, QuerySyntax, QueryUnsupported, Span
+from cordwood.sql.forms import clear_forms
 from cordwood.sql.places import span_at
 from cordwood.sql.stages import Parsed
 
@@ -198,7 +199,7 @@ def _too_deep(span: Span | None) -> QueryRefused:
 
 def _one_statement(found: list[Token], text: str) -> exp.Expr:
     has_dotted = _hide_dots(found, text)
-    trees = _trees(found, text)
+    trees = _trees(clear_forms(found), text)
     if not trees:
         raise QuerySyntax("The query is empty.", hint="Send one SELECT.", span=Span(1, 1))
     if len(trees) > 1:

@@ -1,0 +1,69 @@
+"""Forms of BigQuery's that the parser takes otherwise than they are meant, written so that it cannot."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Final
+
+from sqlglot.tokenizer_core import Token, TokenType
+
+_OPENING: Final = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET})
+_CLOSING: Final = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET})
+_STEPS: Final = frozenset({TokenType.DOT, TokenType.L_BRACKET})
+_ROOT: Final = "$"
+
+
+def clear_forms(found: list[Token]) -> list[Token]:
+    """`JSON '…'.a` and `SAFE.F(…)[0]` get brackets around their value, JSON_QUERY(x) its path."""
+    inserted = dict(_insertions(found))
+    if not inserted:
+        return found
+    return [part for at, token in enumerate(found) for part in (*inserted.get(at, ()), token)]
+
+
+def _insertions(found: list[Token]) -> Iterator[tuple[int, tuple[Token, ...]]]:
+    """What is put before which token."""
+    for at, (token, following) in enumerate(pairwise(found)):
+        word = token.text.lower()
+        if token.token_type == TokenType.JSON and following.token_type == TokenType.STRING:
+            yield from _in_brackets(found, at, at + 1)
+        elif word == "safe" and following.token_type == TokenType.DOT and _is_call(found, at + 2):
+            yield from _in_brackets(found, at, _closing(found, at + 3))
+        elif word == "json_query" and _is_call(found, at):
+            yield from _with_path(found, at + 1)
+
+
+def _is_call(found: list[Token], at: int) -> bool:
+    return at + 1 < len(found) and found[at + 1].token_type == TokenType.L_PAREN
+
+
+def _in_brackets(found: list[Token], first: int, last: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
+    if last + 1 < len(found) and found[last + 1].token_type in _STEPS:
+        yield first, (_like(found[first], TokenType.L_PAREN, "("),)
+        yield last + 1, (_like(found[last], TokenType.R_PAREN, ")"),)
+
+
+def _with_path(found: list[Token], opened: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
+    closed = _closing(found, opened)
+    depth = 0
+    for token in found[opened:closed]:
+        depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
+        if depth == 1 and token.token_type == TokenType.COMMA:
+            return
+    if opened + 1 < closed < len(found):
+        end = found[closed]
+        yield closed, (_like(end, TokenType.COMMA, ","), _like(end, TokenType.STRING, _ROOT))
+
+
+def _closing(found: list[Token], opened: int) -> int:
+    """Where the bracket is closed that is opened there; past the end if it never is."""
+    depth = 0
+    for at in range(opened, len(found)):
+        depth += (found[at].token_type in _OPENING) - (found[at].token_type in _CLOSING)
+        if depth == 0:
+            return at
+    return len(found)
+
+
+def _like(token: Token, kind: TokenType, text: str) -> Token:
+    """A token at the place of another."""
+    return Token(kind, text, token.line, token.col, token.start, token.end)
