@@ -1,0 +1,233 @@
+"""In the place of the incumbent: what the image and the compose file say starts a service that its clients can work with."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+CLIENTS = ROOT.parent / "shared" / "clients"
+TOKENS = {"LOGFLARE_PRIVATE_ACCESS_TOKEN": "the-private-token", "LOGFLARE_PUBLIC_ACCESS_TOKEN": "the-public-token"}
+PRIVATE = {"x-api-key": TOKENS["LOGFLARE_PRIVATE_ACCESS_TOKEN"]}
+PUBLIC = {"x-api-key": TOKENS["LOGFLARE_PUBLIC_ACCESS_TOKEN"]}
+
+# What stands in the incumbent's own service beside the tokens, and stays there when its image is changed.
+LEFT_THERE = {
+    "LOGFLARE_NODE_HOST": "127.0.0.1",
+    "LOGFLARE_SINGLE_TENANT": "true",
+    "LOGFLARE_SUPABASE_MODE": "true",
+    "LOGFLARE_MIN_CLUSTER_SIZE": "1",
+    "LOGFLARE_FEATURE_FLAG_OVERRIDE": "multibackend=true",
+    "DB_USERNAME": "supabase_admin",
+    "DB_DATABASE": "_supabase",
+    "DB_HOSTNAME": "db",
+    "DB_PORT": "5432",
+    "DB_PASSWORD": "not-for-the-log",
+    "DB_SCHEMA": "_analytics",
+    "POSTGRES_BACKEND_URL": "postgresql://supabase_admin:not-for-the-log@db:5432/_supabase",
+    "POSTGRES_BACKEND_SCHEMA": "_analytics",
+}
+
+# The recorded answers know no url of events that were sent without one; here it is derived, and so it is counted and shown.
+BY_DERIVED_URL = {
+    "base_api_counts_daily",
+    "base_api_counts_hourly",
+    "base_logs_all",
+    "flow_postgrest_vector",
+    "lf_basic",
+    "single_edge_logs_k02",
+}
+
+
+def image() -> str:
+    return (DEPLOY / "Dockerfile").read_text()
+
+
+def image_variables() -> dict[str, str]:
+    return dict(re.findall(r"^ENV (\w+)=(\S+)$", image().split("\nFROM ")[-1], re.MULTILINE))
+
+
+def compose_variables() -> dict[str, str]:
+    """The environment of the one service, its tokens filled in as Compose would from a `.env`."""
+    block = re.search(r"^    environment:\n((?:      .*\n)+)", (DEPLOY / "compose.yaml").read_text(), re.MULTILINE)
+    assert block is not None
+    stated = dict(re.findall(r"^      (\w+): (.+)$", block[1], re.MULTILINE))
+    return {name: re.sub(r"\$\{(\w+)(?::\?[^}]*)?\}", lambda match: TOKENS[match[1]], stated[name]) for name in stated}
+
+
+def health_check(port: int) -> list[str]:
+    words = re.search(r'test: \["CMD", (.*)\]', (DEPLOY / "compose.yaml").read_text())
+    assert words is not None
+    return [word.replace(":4000/", f":{port}/") for word in re.findall(r'"([^"]+)"', words[1])]
+
+
+@dataclass
+class Stand:
+    url: str
+    port: int
+    folder: Path
+    output: Path
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+@pytest.fixture(scope="module")
+def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
+    """The image's command with the image's and Compose's variables, and with nothing of this machine's."""
+    folder, port = tmp_path_factory.mktemp("stand"), free_port()
+    for name in ("home", "tmp", "cwd"):
+        (folder / name).mkdir()
+    variables = {
+        **image_variables(),
+        **LEFT_THERE,
+        **compose_variables(),
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder / "home"),
+        "TMPDIR": str(folder / "tmp"),
+        "CORDWOOD_SERVE_DATA_DIR": str(folder / "data"),
+        "CORDWOOD_WEB_HOST": "127.0.0.1",
+        "PHX_HTTP_PORT": str(port),
+    }
+    words = [
+        word
+        for line in re.findall(r"^(?:ENTRYPOINT|CMD) \[(.*)\]$", image(), re.MULTILINE)
+        for word in line.split(", ")
+    ]
+    assert words == ['"cordwood"', '"serve"']
+    output = folder / "output"
+    with output.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "cordwood", "serve"], env=variables, cwd=folder / "cwd", stdout=out, stderr=out
+        )
+    stand = Stand(f"http://127.0.0.1:{port}", port, folder, output)
+    try:
+        wait_until_healthy(stand, process)
+        yield stand
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+
+
+def wait_until_healthy(stand: Stand, process: "subprocess.Popen[bytes]") -> None:
+    for _ in range(600):
+        assert process.poll() is None, stand.output.read_text()
+        try:
+            if httpx.get(f"{stand.url}/health").status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.05)
+    raise AssertionError(stand.output.read_text())
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_health_check_of_the_compose_file_passes(stand: Stand) -> None:
+    checked = subprocess.run(health_check(stand.port), capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
+    assert '"status":"ok"' in checked.stdout
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_health_check_of_the_image_follows_the_port(stand: Stand) -> None:
+    command = re.search(r"^  CMD (curl .*)$", image(), re.MULTILINE)
+    assert command is not None
+    right = {"PATH": os.environ["PATH"], "PHX_HTTP_PORT": str(stand.port)}
+    assert subprocess.run(["sh", "-c", command[1]], env=right, check=False).returncode == 0
+    wrong = {**right, "CORDWOOD_WEB_PORT": str(free_port())}
+    assert subprocess.run(["sh", "-c", command[1]], env=wrong, check=False, capture_output=True).returncode != 0
+
+
+def test_what_means_nothing_here_is_told_once_and_no_secret_with_it(stand: Stand) -> None:
+    told = stand.output.read_text()
+    assert told.count("are ignored: ") == 1
+    assert "POSTGRES_BACKEND_URL" in told
+    assert not [secret for secret in ("not-for-the-log", *TOKENS.values()) if secret in told]
+
+
+def test_the_shippers_events_are_in_the_dashboards_answers(stand: Stand) -> None:
+    now = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
+    edge = {
+        "project": "shipped",
+        "appname": "kong",
+        "event_message": "GET /rest/v1/todos 200",
+        "timestamp": f"{now}.123456789Z",
+        "metadata": {"request": {"method": "GET", "path": "/rest/v1/todos"}, "response": {"status_code": 200}},
+    }
+    sent = httpx.post(f"{stand.url}/api/logs?source_name=cloudflare.logs.prod", json=[edge], headers=PUBLIC)
+    assert sent.status_code == 200, sent.text
+    dashboard = {**PRIVATE, "Content-Type": "application/json", "Accept": "application/json"}
+    asked = {
+        "project": "shipped",
+        "project_tier": "PRO",
+        "iso_timestamp_start": "",
+        "iso_timestamp_end": "",
+        "sql": "select id, timestamp, event_message, request.path from edge_logs cross join unnest(metadata) as m"
+        " cross join unnest(m.request) as request limit 100",
+    }
+    rows = httpx.get(f"{stand.url}/api/endpoints/query/logs.all", params=asked, headers=dashboard).json()["result"]
+    assert [row["path"] for row in rows] == ["/rest/v1/todos"]
+    assert len(str(rows[0]["timestamp"])) == 16
+    home = {"project": "shipped", "interval": "1hr"}
+    counts = httpx.get(f"{stand.url}/api/endpoints/query/usage.api-counts", params=home, headers=dashboard).json()
+    assert sum(row["total_rest_requests"] for row in counts["result"]) == 1
+
+
+def test_the_public_token_sends_and_does_not_read(stand: Stand) -> None:
+    address = f"{stand.url}/api/endpoints/query/logs.all?project=default"
+    assert httpx.get(address, headers=PRIVATE).status_code == 200
+    assert httpx.get(address, headers=PUBLIC).status_code == 403
+    assert httpx.get(address, headers={"x-api-key": "guessed"}).status_code == 401
+
+
+@pytest.mark.skipif(not CLIENTS.exists(), reason="the recorded queries of real clients are not beside the project")
+def test_the_recorded_queries_of_the_real_clients_are_answered_as_recorded(stand: Stand, tmp_path: Path) -> None:
+    results = tmp_path / "results.jsonl"
+    key = TOKENS["LOGFLARE_PRIVATE_ACCESS_TOKEN"]
+    command = [sys.executable, str(CLIENTS / "run.py"), "--base", stand.url, "--key", key]
+    ran = subprocess.run(
+        [*command, "--wait", "0", "--ids", "opaque", "--out", str(results)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    verdicts = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+    assert len(verdicts) > 100, ran.stderr
+    assert {one["id"] for one in verdicts if one["verdict"] != "pass"} == BY_DERIVED_URL
+
+
+def test_nothing_is_written_outside_of_the_volume(stand: Stand) -> None:
+    assert not [path for name in ("home", "tmp", "cwd") for path in (stand.folder / name).rglob("*")]
+
+
+def test_the_image_runs_as_nobody_in_particular_and_holds_its_data_in_a_volume() -> None:
+    last = image().split("\nFROM ")[-1]
+    assert re.search(r"^USER cordwood$", last, re.MULTILINE)
+    assert re.search(rf"^VOLUME {image_variables()['CORDWOOD_SERVE_DATA_DIR']}$", last, re.MULTILINE)
+    assert re.search(r"^EXPOSE 4000$", last, re.MULTILINE)
+
+
+def test_what_the_image_copies_is_there_and_let_through() -> None:
+    ignored = (DEPLOY / "Dockerfile.dockerignore").read_text().split()
+    copied = [word for line in re.findall(r"^COPY (?!--from)(.*) \S+$", image(), re.MULTILINE) for word in line.split()]
+    assert copied
+    for name in copied:
+        assert (ROOT / name).exists()
+        assert f"!{name.split('/')[0]}" in ignored
