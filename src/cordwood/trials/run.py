@@ -63,13 +63,14 @@ def find_pages(folder: Path | None) -> list[Page]:
 
 
 def run_pages(settings: Settings, pages: Sequence[Page]) -> Iterator[Trial]:
-    """Every case of every page, one after the other; cases that are given the same share an engine."""
+    """Every case of every page, one after the other; cases of a page that are given the same share an engine."""
     plain = _plain(settings)
     ids = {endpoint.file: endpoint.id for endpoint in checked_contents(sources_of(plain)).endpoints}
-    with ExitStack() as stack:
-        worlds = _Worlds(plain, stack)
-        for page in pages:
-            endpoint_id = _endpoint(page, ids)
+    for page in pages:
+        endpoint_id = _endpoint(page, ids)
+        # What a page has opened is closed with it: a folder of many pages holds no more than its largest.
+        with ExitStack() as stack:
+            worlds = _Worlds(plain, stack)
             for case in read_cases(page.file, _read(page)):
                 yield _run(page, case, worlds, endpoint_id)
 
