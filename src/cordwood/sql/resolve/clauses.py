@@ -10,6 +10,8 @@ from cordwood.sql.resolve.stars import expand, is_star
 from cordwood.sql.resolve.work import Output
 from cordwood.sql.scope import nature_of
 
+_SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
+
 
 def resolve_projections(select: exp.Expr, place: Place) -> list[Output]:
     """Every column gets its name, as BigQuery names it; stars are spelt out."""
@@ -82,17 +84,15 @@ def resolve_group(select: exp.Expr, place: Place, aliases: Aliases) -> None:
     group = select.args.get("group")
     if group is None:
         return
-    plain = not any(group.args.get(key) for key in ("grouping_sets", "rollup", "cube"))
-    for item in list(group.expressions):
-        _resolve_grouped(item, place, aliases, ordinals=plain)
-    for key in ("grouping_sets", "rollup", "cube"):
-        for node in group.args.get(key) or []:
-            for column in _leaves(node):
-                _resolve_grouped(column, place, aliases, ordinals=False)
+    keys = list(group.iter_expressions())
+    plain = not any(isinstance(key, _SETS) for key in keys)
+    for key in keys:
+        for item in _leaves(key) if isinstance(key, _SETS) else [key]:
+            _resolve_grouped(item, place, aliases, ordinals=plain)
 
 
 def _leaves(node: exp.Expr) -> list[exp.Expr]:
-    if isinstance(node, (exp.Tuple, exp.Rollup, exp.Cube, exp.GroupingSets)):
+    if isinstance(node, (exp.Tuple, *_SETS)):
         return [leaf for child in node.expressions for leaf in _leaves(child)]
     if isinstance(node, exp.Paren):
         return _leaves(node.this)
