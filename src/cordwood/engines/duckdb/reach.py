@@ -44,7 +44,9 @@ class _Read:
 
     @property
     def name(self) -> str:
-        return f"{self.column}{self.path} {self.manner.value}"
+        """DuckDB's names know no case and keys do: where the capitals stand is part of the name."""
+        capitals = ",".join(str(place) for place, letter in enumerate(self.path) if letter.isupper())
+        return f"{self.column}{self.path} {self.manner.value}{capitals and ' ' + capitals}"
 
     def below(self, column: str, path: str) -> "_Read":
         return _Read(column, path + self.path, self.manner)

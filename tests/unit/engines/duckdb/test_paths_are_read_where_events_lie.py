@@ -74,6 +74,14 @@ def test_the_rows_are_those_of_reading_it_in_place(engine: Engine, sql: str, exp
     assert [row[0] for row in rows(engine, sql)] == expected
 
 
+def test_keys_that_differ_in_case_alone_are_two_keys(engine: Engine) -> None:
+    learnt: Kinds = {("metadata",): OBJECT, ("metadata", "Host"): TEXT, ("metadata", "host"): TEXT}
+    engine.prepare([stream("s"), stream("cases")])
+    engine.append([Batch("cases", [Event("a", NOW_US, metadata='{"Host":"A","host":"b"}')], NOW_US, learnt)])
+    sql = "with e as (select metadata as m from `cases`) select cast(m.Host as string) as x, cast(m.host as string) as y from e"
+    assert rows(engine, sql) == [("A", "b")]
+
+
 def test_paths_stand_beside_the_tables(engine: Engine) -> None:
     sql = printed(engine, f"{THROUGH} select count(*) from f where f.m.request.path = '/a' and f.m.status > 1")
     for table in ('store.main."s"', 'memory.hot."s"'):
