@@ -77,3 +77,7 @@ def _split_by_hand(text: str) -> Iterator[str]:
         if token[0] + str(depth) in {",1", "]0"}:
             yield text[start : token.start()].strip()
             start = token.end()
+        if depth == 0:
+            break
+    if depth != 0 or text[start:].strip():
+        raise BadBody("The body is not JSON: its array is not closed where the body ends.")

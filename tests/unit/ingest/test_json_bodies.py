@@ -122,6 +122,12 @@ def test_an_event_nested_too_deeply_does_not_sink_its_batch() -> None:
     assert [item.index for item in reading.set_aside] == [1]
 
 
+@pytest.mark.parametrize("text", ["[" * 5000, '[{"id": "a"},' + "[" * 3000, "[" * 3000 + "]" * 3000 + "x"])
+def test_a_deep_document_that_does_not_end_as_it_should_is_a_bad_body(text: str) -> None:
+    with pytest.raises(BadBody, match="not closed"):
+        read(text)
+
+
 def test_nul_characters_duplicate_keys_and_large_numbers_are_taken() -> None:
     (event,) = events(r'{"metadata": {"a\u0000": "x\u0000y", "k": 1, "k": 2, "n": 123456789012345678901234567890}}')
     assert event.metadata is not None
