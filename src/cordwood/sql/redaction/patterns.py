@@ -95,8 +95,11 @@ _KEY_WORD: Final = (
     r"(?:passw(?:or)?d|passphrase|pwd|secret|api[_-]?key|(?:access|refresh|auth|id|session)[_-]?token"
     r"|(?:private|secret|access)[_-]?key|authorization|credentials?|amz-signature)"
 )
+# What each of them ends in, which is enough for a hint and quick to make ready.
+_KEY_ENDING: Final = "(?:passw(?:or)?d|phrase|pwd|secret|key|token|authorization|credentials?|signature)"
 _ASSIGN: Final = rf"{_SPACE}*(?:=>?|:|%(?:25)*3[ad]){_SPACE}*"
 _SCHEME: Final = rf"(?:(?:bearer|basic|token|digest){_SPACE}+)?"
+_UNQUOTED: Final = r"[^\s\"'&,;<>()\[\]{}\\|]+"
 # Words that follow "bearer" and "basic" where people talk of them.
 _TALK: Final = (
     rf"\b(?:bearer|basic){_SPACE}+(?:auth[a-z]*|tokens?|realm|scheme|header|error|is|was|and|or|for|of|not|missing"
@@ -147,11 +150,11 @@ PASSES: Final[tuple[Pass, ...]] = (
         2,
         "named secrets",
         Detector.SECRET,
-        rf"({_KEY_WORD}(?:\"\s*:\s*|{_ASSIGN})\")[^\"\\,:}}\]\s](?:[^\"\\]|\\.)*"
-        rf"|({_KEY_WORD}(?:\\\"\s*:\s*|{_ASSIGN})\\\")(?:[^\"\\,:}}\]\s]|\\\\(?:\\[\"\\]|[^\"\\]))(?:[^\"\\]|\\\\(?:\\[\"\\]|[^\"\\]))*"
-        rf"|({_KEY_WORD}\\*'?{_ASSIGN}\\*')[^'\"\\]+"
-        rf"|({_KEY_WORD}(?:\\+\")?{_ASSIGN}(?:\\+\")?{_SCHEME}|token(?:=|%(?:25)*3d))[^\s\"'&,;<>()\[\]{{}}\\|]+",
-        befores=(1, 2, 3, 4),
+        rf"({_KEY_WORD})(?:((?:\"\s*:\s*|{_ASSIGN})\")[^\"\\,:}}\]\s](?:[^\"\\]|\\.)*"
+        rf"|((?:\\\"\s*:\s*|{_ASSIGN})\\\")(?:[^\"\\,:}}\]\s]|\\\\(?:\\[\"\\]|[^\"\\]))(?:[^\"\\]|\\\\(?:\\[\"\\]|[^\"\\]))*"
+        rf"|(\\*'?{_ASSIGN}\\*')[^'\"\\]+|((?:\\+\")?{_ASSIGN}(?:\\+\")?{_SCHEME}){_UNQUOTED})"
+        rf"|(token(?:=|%(?:25)*3d)){_UNQUOTED}",
+        befores=(1, 2, 3, 4, 5, 6),
     ),
     Pass(
         3,
@@ -219,7 +222,7 @@ HINTS: Final[dict[Detector | None, str]] = {
     Detector.EMAIL: r"@|%(?:25)*40",
     Detector.TOKEN: r"bearer|basic|eyj",
     Detector.SECRET: (
-        rf"(?:{_KEY_WORD}|token){_SPACE}*(?:[=:\\\"']|%)|private key-----|://[^\s/@\"'\\]*:[^\s/@\"'\\]*@"
+        rf"{_KEY_ENDING}{_SPACE}*[=:\\\"'%]|private key-----|://[^\s/@\"'\\]*:[^\s/@\"'\\]*@"
         r"|sb_secret_|sb_publ|sbp_|sk-|[spr]k_live_|[spr]k_test_|whsec_|gh[opsur]_|github_pat_|glpat-|xox[abeoprs]-"
         r"|akia|asia|aiza|ya29\.|npm_|pypi-|hf_|sg\.|dop_v1_|shpat_"
     ),
