@@ -1,12 +1,13 @@
 """The service describes itself: its addresses to everybody, its endpoints and streams to who has a private key."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import httpx
 import pytest
 
-from cordwood.web.routes import EXACT, FORMS
+from cordwood.web.routes import EXACT, FORMS, NAMED
 from tests.journey.conftest import PUBLIC, Service
 
 JSON_TYPES: Mapping[str, Any] = {
@@ -76,6 +77,11 @@ def test_every_address_is_there_but_for_other_spellings(described: Any) -> None:
     spelled = {prefix + suffix for prefix in (b"/api/logs", b"/logs", b"/api/events") for suffix in FORMS}
     others = (spelled - {b"/api/logs"}) | {b"/readyz"}
     assert {address.decode() for address in EXACT if address not in others} <= set(described["paths"])
+
+
+def test_every_address_with_a_name_in_it_is_there(described: Any) -> None:
+    told = [re.sub(r"\{\w+\}", "x", path).encode() for path in described["paths"]]
+    assert not [address.pattern for address, _ in NAMED if not any(address.fullmatch(path) for path in told)]
 
 
 def test_every_address_without_a_name_in_it_is_answered(service: Service, described: Any) -> None:
