@@ -1,0 +1,72 @@
+"""Whatever is sent to a described operation, the answer has a status that the description names, and is no failure."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.journey.conftest import Service
+
+VALUES = ("", "x", "0", "-1", "'; drop", "é\u202e", "\x00", "%", "{}", "9" * 400, "2026-01-01T00:00:00Z", "select 1")
+BODIES: tuple[tuple[str, bytes], ...] = (
+    ("application/json", b""),
+    ("application/json", b"{"),
+    ("application/json", b"[]"),
+    ("application/json", b"null"),
+    ("application/json", b'{"interval": [1], "project": {}}'),
+    ("application/json", b'{"scopes": 5, "project": "x"}'),
+    ("application/json", b'"\xff"'),
+    ("application/x-www-form-urlencoded", b"project=%ff&interval=daily"),
+    ("application/x-ndjson", b"{}\n{\n"),
+    ("text/plain", b"hello"),
+    ("application/x-protobuf", b"\xff\xff"),
+)
+
+
+@pytest.fixture(scope="module")
+def paths(service: Service) -> dict[str, Any]:
+    found: dict[str, Any] = service.client.get("/api/openapi.json").json()["paths"]
+    return found
+
+
+def operations(paths: dict[str, Any], verb: str) -> Iterator[tuple[str, Any]]:
+    return ((path, verbs[verb]) for path, verbs in paths.items() if verb in verbs)
+
+
+def check(answer: httpx.Response, operation: Any) -> None:
+    told = f"{answer.request.method} {answer.request.url} {answer.status_code} {answer.text[:300]}"
+    assert answer.status_code < 500, told
+    assert str(answer.status_code) in operation["responses"], told
+
+
+def at(path: str, value: str) -> str:
+    """A value that stands in an address is percent-encoded as in a query."""
+    return re.sub(r"\{\w+\}", lambda _: str(httpx.QueryParams({"": value}))[1:] or "x", path)
+
+
+def test_reading_with_any_values(service: Service, paths: dict[str, Any]) -> None:
+    for path, operation in operations(paths, "get"):
+        named = [one["name"] for one in operation.get("parameters", ()) if one.get("in") == "query"]
+        for value in VALUES:
+            check(service.client.get(at(path, value)), operation)
+            check(service.client.get(at(path, "logs.all"), params=dict.fromkeys(named, value)), operation)
+            for name in named:
+                check(service.client.get(at(path, "postgres.logs"), params={name: value}), operation)
+
+
+def test_posting_any_body(service: Service, paths: dict[str, Any]) -> None:
+    for path, operation in operations(paths, "post"):
+        for form, body in BODIES:
+            address = at(path, "postgres.logs")
+            for query in ("", "?source_name=postgres.logs"):
+                check(service.client.post(address + query, content=body, headers={"content-type": form}), operation)
+
+
+def test_without_a_key_every_operation_but_the_open_ones_is_401(service: Service, paths: dict[str, Any]) -> None:
+    for verb in ("get", "post", "delete"):
+        for path, operation in operations(paths, verb):
+            answer = httpx.request(verb, service.url + at(path, "logs.all"))
+            expected = 200 if operation.get("security") == [] else 401
+            assert answer.status_code == expected, (verb, path, answer.text)
