@@ -32,6 +32,7 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
         "serve": Command("serve", "serve endpoints and take events over HTTP"),
         "reload": Command("reload", "have a running service read its endpoint and stream files again"),
         "healthcheck": Command("healthcheck", "exit 0 when a service is ready, 1 when it is not"),
+        "doctor": Command("doctor", "look for what keeps a service from working, and say what to do"),
         "engine": Command("engine", "make the tables of an engine on another machine"),
         "settings": Command("settings", "print every setting in force and where it came from"),
     },

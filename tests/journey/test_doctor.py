@@ -1,0 +1,65 @@
+"""The doctor looks at a real service, and at one that is not there."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.journey.conftest import PRIVATE, PUBLIC, Start
+from tests.journey.test_cli_clients import Result, cordwood
+
+
+def lines(result: Result, mark: str) -> list[str]:
+    return [line.removeprefix(mark).strip() for line in result.stdout.splitlines() if line.startswith(mark)]
+
+
+def test_a_service_that_works_passes_with_the_keys_of_its_dashboards(start: Start, tmp_path: Path) -> None:
+    service = start()
+    environment = tmp_path / "dashboards.env"
+    environment.write_text(
+        f"# keys\nLOGFLARE_PRIVATE_ACCESS_TOKEN='{PRIVATE}'\nexport LOGFLARE_PUBLIC_ACCESS_TOKEN={PUBLIC}\nOTHER=1\n"
+    )
+    told = cordwood("doctor", "--data-dir", str(service.data_dir), "--env", str(environment))
+    good = lines(told, "ok")
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "keys: LOGFLARE_PRIVATE_ACCESS_TOKEN is in force." in good
+    assert "keys: LOGFLARE_PUBLIC_ACCESS_TOKEN is in force." in good
+    assert "round trip: an event was sent, and was in the next answer." in good
+    assert any(line.startswith("data folder: ") for line in good)
+    again = cordwood("doctor", "--url", service.url, "--key", PRIVATE)
+    assert (again.returncode, len(lines(again, "PROBLEM"))) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("LOGFLARE_PRIVATE_ACCESS_TOKEN", PUBLIC),
+        ("LOGFLARE_PRIVATE_ACCESS_TOKEN", "mistyped"),
+        ("LOGFLARE_PUBLIC_ACCESS_TOKEN", "mistyped"),
+    ],
+)
+def test_a_key_that_the_service_refuses_is_told_with_what_to_do(
+    start: Start, tmp_path: Path, name: str, value: str
+) -> None:
+    service = start()
+    environment = tmp_path / "dashboards.env"
+    environment.write_text(f"{name}={value}\n")
+    told = cordwood("doctor", "--url", service.url, "--key", PRIVATE, "--env", str(environment))
+    assert told.returncode == 1
+    assert len(lines(told, "PROBLEM")) == 1
+    assert f"{name} is refused" in told.stdout
+    assert "cordwood keys create" in told.stdout
+
+
+def test_a_key_that_may_not_ask_fails_the_round_trip(start: Start) -> None:
+    told = cordwood("doctor", "--url", start().url, "--key", PUBLIC)
+    assert told.returncode == 1
+    assert lines(told, "PROBLEM")[0].startswith("round trip: This key may not query")
+
+
+def test_without_a_service_it_says_how_to_start_one(tmp_path: Path) -> None:
+    told = cordwood("doctor", "--data-dir", str(tmp_path / "none"))
+    assert told.returncode == 1
+    assert "Start one: cordwood serve" in told.stdout
+    assert not (tmp_path / "none").exists()
+    gone = cordwood("doctor", "--url", "http://127.0.0.1:9", "--key", PRIVATE)
+    assert (gone.returncode, "No service answers" in gone.stdout) == (1, True)
