@@ -77,6 +77,10 @@ def test_a_block_runs_against_a_real_service(block: str, service: dict[str, str]
     assert '"error"' not in done.stdout
 
 
+def test_the_command_is_found_where_make_puts_it() -> None:
+    assert README.index('export PATH="$PWD/.venv/bin:$PATH"') < README.index("\ncordwood ")
+
+
 def test_ci_runs_what_the_readme_says_the_tests_are() -> None:
     section = README.split("\n## Tests\n")[1].split("\n## ")[0]
     told = [line.split("#")[0].strip() for _, text in BLOCK.findall(section) for line in text.strip().splitlines()]

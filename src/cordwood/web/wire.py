@@ -133,7 +133,10 @@ class Wire(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         self._write_together()
-        fault = Malformed("This is not a request of HTTP/1.1 that can be read.")
+        fault = Malformed(
+            "This is not a request of HTTP/1.1 that can be read.",
+            hint="Letters beyond ASCII in an address are encoded as UTF-8, then percent-encoded.",
+        )
         response = refusal(fault, uuid4().hex)
         self.transport.write(_as_written(response))
         self.transport.close()
