@@ -83,7 +83,14 @@ class Limits(Section, frozen=True):
     query_time: Annotated[
         float, Meta(description="How long one query may run before it is stopped; 504 then.", gt=0, extra=DURATION)
     ] = 30.0
-    answer_size: Annotated[int, Meta(description="The largest answer in bytes.", ge=1024, extra=SIZE)] = 64 * 2**20
+    answer_size: Annotated[
+        int,
+        Meta(
+            description="The largest answer that is made whole; NDJSON and CSV that leave as rows come may be larger.",
+            ge=1024,
+            extra=SIZE,
+        ),
+    ] = 64 * 2**20
     concurrent_queries: Annotated[
         int, Meta(description="How many queries run at once; 0 takes it from the cores.", ge=0)
     ] = 0
