@@ -5,13 +5,22 @@ from dataclasses import dataclass
 from typing import Final
 
 from cordwood.engines.engine import STORED, AnswerLimits, Engine
+from cordwood.model.datatype import Kind
+from cordwood.model.parameter import Parameter
 from cordwood.serve.ask import Ask
 from cordwood.serve.run import Job
-from cordwood.sql.stages import Question, Statement
+from cordwood.sql.bind import bind
+from cordwood.sql.stages import Slot, Statement
 
 # Whoever hangs up ends it sooner.
 _SECONDS: Final = 24 * 3600.0
 _ALL_ROWS: Final = 2**62
+
+_SLOTS: Final = (
+    Slot("since", Parameter("since", Kind.INT64, required=True)),
+    Slot("until", Parameter("until", Kind.INT64, required=True)),
+    Slot("project", Parameter("project")),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +37,14 @@ def export_job(ask: Ask, wanted: Range, engine: Engine, asked_us: int) -> Job:
     began = time.monotonic()
     statement = Statement(
         sql=engine.stored(wanted.stream),
-        slots=(),
+        slots=_SLOTS,
         sub_queries=(),
         streams=(wanted.stream,),
         column_names=tuple(column.name for column in STORED),
         column_types=tuple(column.datatype for column in STORED),
     )
-    values = {"since": wanted.since_us, "until": wanted.until_us, "project": wanted.project}
-    limits = AnswerLimits(_ALL_ROWS, _SECONDS)
-    return Job(ask, Question(statement, values), limits, _ALL_ROWS, asked_us, time.monotonic() - began)
+    values = {"since": str(wanted.since_us), "until": str(wanted.until_us)}
+    if wanted.project is not None:
+        values["project"] = wanted.project
+    question = bind(statement, values, asked_us, engine.is_regex)
+    return Job(ask, question, AnswerLimits(_ALL_ROWS, _SECONDS), _ALL_ROWS, asked_us, time.monotonic() - began)
