@@ -115,9 +115,7 @@ _LETTER: Final = "a-z0-9\u0080-\U0010ffff"
 _LOCAL_PART: Final = rf"(?:[{_LETTER}._+~-]|%(?:25)*(?:2[bde]|5f))+"
 # A domain ends with a name: what ends with a number is a host's address, and its user is no mail address.
 _LAST_LABEL: Final = "[a-z\u0080-\U0010ffff]"
-_MAIL: Final = (
-    rf"{_LOCAL_PART}(?:@|%(?:25)*40)[{_LETTER}-]+(?:{_DOT}[{_LETTER}-]+)*{_DOT}{_LAST_LABEL}[{_LETTER}-]*"
-)
+_MAIL: Final = rf"{_LOCAL_PART}(?:@|%(?:25)*40)[{_LETTER}-]+(?:{_DOT}[{_LETTER}-]+)*{_DOT}{_LAST_LABEL}[{_LETTER}-]*"
 
 _GAP: Final = r"(?:[ +-]|%20)"
 # Cards begin with 2 to 6; what begins with 1 is as long a number of microseconds.
