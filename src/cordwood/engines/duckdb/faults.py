@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import duckdb
 
+from cordwood.engines.duckdb.wording import reworded
 from cordwood.errors import EngineFailed, Fault, OutOfDisk, OutOfMemory, QuerySyntax, QueryUnsupported, QueryValue
 
 # An `error('…')` that the compiler put into a statement: what follows is our own sentence.
@@ -69,12 +70,10 @@ def _out_of_memory() -> Fault:
 
 
 _KIND = re.compile(r"^[A-Z][A-Za-z ]* (?:Error|Exception): ")
-# Its advice is for who writes DuckDB's SQL and may change its settings.
-_ADVICE = re.compile(r"^(Division by zero) in expression .* Use TRY\(.*$")
 
 
 def _sentence(text: str) -> str:
     """The driver's first line, without its name for the kind of error and without its drawing of the SQL."""
     if RAISED in text:
-        text = text[text.index(RAISED) + len(RAISED) :]
-    return _ADVICE.sub(r"\1", _KIND.sub("", text).split("\n", 1)[0]).strip()
+        return text[text.index(RAISED) + len(RAISED) :].split("\n", 1)[0].strip()
+    return reworded(_KIND.sub("", text).split("\n", 1)[0].strip())

@@ -93,6 +93,9 @@ def _safe(sign: str) -> Rule:
 
 
 def _safe_negation(node: exp.Expr) -> exp.Expr:
+    """The smallest INT64 has no negative of its type."""
+    if kind_of(node.this) is Kind.INT64:
+        return once("try((-(@a))::BIGINT)", node.this)
     return once("try(-@a)", read_as(node.this, Kind.FLOAT64) if kind_of(node.this) is Kind.VARIANT else node.this)
 
 

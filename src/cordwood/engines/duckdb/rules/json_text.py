@@ -32,6 +32,12 @@ _SCALARS: Final = {
     Kind.BIGNUMERIC: r"regexp_replace({0}::VARCHAR, '\.?0+$', '')",
 }
 
+# The engine indents by four, BigQuery by two.
+_PRETTY: Final = (
+    "array_to_string(list_transform(string_split(json_pretty({0}::JSON), chr(10)),"
+    " lambda _l: repeat(' ', (len(_l) - len(ltrim(_l, ' '))) // 2) || ltrim(_l, ' ')), chr(10))"
+)
+
 
 def json_text(node: exp.Expr, datatype: Datatype | None) -> exp.Expr:
     """VARCHAR of JSON, never NULL: a missing value is `null`."""
@@ -94,7 +100,7 @@ def _to_json(node: exp.Expr) -> exp.Expr:
         return as_json(node.this)
     options = node.args.get("options")
     if options is not None and constant(options) is True:
-        return fragment("json_pretty({0}::JSON)", written)
+        return fragment(_PRETTY, written)
     if options is not None and constant(options) is None:
         unsupported(node, "TO_JSON_STRING with a pretty_print that is no literal")
     return written

@@ -1,0 +1,45 @@
+"""What DuckDB says of a query, as its author is told."""
+
+import duckdb
+import pytest
+
+from cordwood.engines.duckdb.faults import fault_of
+
+SAID = [
+    (
+        'column "metadata.""n"" text" must appear in the GROUP BY clause or must be part of an aggregate function.',
+        "The SELECT list expression references metadata.n which is neither grouped nor aggregated",
+    ),
+    (
+        "No function matches the given name and argument types '+(VARCHAR, INTEGER_LITERAL)'. You might need a cast.\n\t+(X)",
+        "No matching signature for +(STRING, INT64)",
+    ),
+    (
+        "Cannot compare values of type TIMESTAMP WITH TIME ZONE and type INTEGER_LITERAL - an explicit cast is required",
+        "No matching signature for the comparison of TIMESTAMP and INT64",
+    ),
+    ("WHERE clause cannot contain aggregates!", "Aggregates are not allowed in WHERE"),
+]
+
+
+@pytest.mark.parametrize(("said", "told"), SAID)
+def test_what_cannot_be_bound_is_told_in_bigquerys_words(said: str, told: str) -> None:
+    assert fault_of(duckdb.BinderException(f"Binder Error: {said}")).message == told
+
+
+VALUES = [
+    ("SELECT (SELECT 1 UNION ALL SELECT 2)", "Scalar subquery produced more than one element"),
+    ("SELECT 1 // x FROM (SELECT 0 AS x)", "Division by zero"),
+    ("SELECT decode('\\xFF'::BLOB)", "The bytes are no valid UTF-8"),
+    ("SELECT 'nonsense'::TIMESTAMPTZ", 'Invalid timestamp: "nonsense"'),
+    ("SELECT '2024-02-30 00:00:00'::TIMESTAMPTZ", 'Invalid timestamp: "2024-02-30 00:00:00"'),
+    ("SELECT regexp_matches('a', '(')", "Cannot parse regular expression: missing ): ("),
+    ("SELECT regexp_matches('a', '*')", "Cannot parse regular expression: no argument for repetition operator: *"),
+]
+
+
+@pytest.mark.parametrize(("sql", "told"), VALUES)
+def test_a_value_that_fails_is_told_without_the_engines_advice(sql: str, told: str) -> None:
+    with duckdb.connect(config={"threads": 1}) as connection, pytest.raises(duckdb.Error) as raised:
+        connection.execute(sql).fetchall()
+    assert fault_of(raised.value).message == told
