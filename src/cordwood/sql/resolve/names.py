@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from difflib import get_close_matches
+from typing import Final
 
 from sqlglot import exp
 
@@ -207,13 +208,18 @@ def _no_column(work: Work, part: exp.Identifier, relation: Relation) -> UnknownN
     )
 
 
+# How relations are called that the author gave no name.
+UNNAMED: Final = "_unnested"
+
+
 def visible(work: Work, scope: Scope | None) -> list[str]:
     """Every name that could have been written."""
     names: dict[str, None] = {}
     while scope is not None:
         for relation in scope.relations:
             names.update(dict.fromkeys(column.name for column in relation.fields.values()))
-            names[relation.name] = None
+            if not relation.name.startswith(UNNAMED):
+                names[relation.name] = None
             record = relation.record or relation.extras
             if record is not None:
                 names.update(dict.fromkeys(work.records.keys(record.nature)))

@@ -11,6 +11,7 @@ from cordwood.sql.resolve import tables
 from cordwood.sql.resolve.constants import as_relation
 from cordwood.sql.resolve.expressions import Place, as_elements, resolve_expression, without_default
 from cordwood.sql.resolve.joins import add_condition, is_plain_truth, keep_row, using_to_on
+from cordwood.sql.resolve.names import UNNAMED
 from cordwood.sql.resolve.work import Names, Work
 from cordwood.sql.scope import Field, Nature, Relation, Scope, fresh, nature_of
 
@@ -259,7 +260,7 @@ def _alias(work: Work, unnest: exp.Expr) -> str:
     alias = unnest.args.get("alias")
     if alias is not None and alias.columns:
         return str(alias.columns[0].name)
-    return unnest.alias or work.unique("_unnested")
+    return unnest.alias or work.unique(UNNAMED)
 
 
 def _column(name: str, table: str) -> exp.Expr:
