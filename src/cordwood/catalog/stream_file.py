@@ -13,6 +13,7 @@ from cordwood.settings.units import read_duration
 # Streams that state no id of their own get one from their name: the same everywhere.
 NAMESPACE = UUID("c02d0000-0000-5000-8000-000000000573")
 
+_HOLE = re.compile(r"\{\w+\}")
 _SETTINGS = ("name", "id", "retention", "derive", "late", "future")
 _POLICY_SETTINGS = ("after", "policy")
 # It stands in SQL between backquotes.
@@ -91,7 +92,18 @@ def _derive(document: Document, path: Path, table: Mapping[str, object]) -> Mapp
             (*path, "derive"),
             'Write: derive = {"metadata.request.url" = "https://{project}"}',
         )
+    for name, template in derive.items():
+        _check_derived(document, (*path, "derive", name), name, template)
     return dict(derive)
+
+
+def _check_derived(document: Document, path: Path, name: str, template: str) -> None:
+    """Only fields inside metadata are filled, and only whole names in braces are filled in."""
+    first, *steps = name.split(".")
+    if first != "metadata" or not steps or not all(steps):
+        raise document.wrong(f"{name!r} is no path inside metadata.", path, 'Write: "metadata.request.url"')
+    if set("{}") & set(_HOLE.sub("", template)):
+        raise document.wrong("The template has a brace that holds no name.", path, 'Write: "https://{project}"')
 
 
 def _policy(document: Document, path: Path, table: Mapping[str, object], key: str) -> tuple[ClockPolicy, float | None]:
