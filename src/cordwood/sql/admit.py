@@ -30,7 +30,7 @@ def _check(node: exp.Expr, text: str) -> None:
         _check_function(node, _anonymous_name(node), text)
     elif isinstance(node, exp.Func) and type(node).__name__ not in NODES:
         _check_known_function(node, text)
-    elif type(node).__name__ not in NODES and not _is_named_part(node):
+    elif not _is_listed(node):
         what = _in_words(type(node).__name__)
         raise _refused(node, text, f"{what} is refused here.", "Send one SELECT over the sub-queries of the endpoint.")
     elif isinstance(node, exp.Dot):
@@ -39,9 +39,11 @@ def _check(node: exp.Expr, text: str) -> None:
         raise _refused(node, text, "SELECT INTO is refused.", "Send one SELECT.")
 
 
-def _is_named_part(node: exp.Expr) -> bool:
-    """`MAKE_INTERVAL(day => 1)`: the one function whose arguments may be named."""
-    return isinstance(node, exp.Kwarg) and isinstance(node.parent, exp.MakeInterval)
+def _is_listed(node: exp.Expr) -> bool:
+    """`MAKE_INTERVAL(day => 1)` is the one function whose arguments may be named."""
+    if isinstance(node, exp.Kwarg):
+        return isinstance(node.parent, exp.MakeInterval)
+    return type(node).__name__ in NODES
 
 
 def _check_dot(node: exp.Expr, text: str) -> None:

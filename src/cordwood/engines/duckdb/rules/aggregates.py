@@ -95,21 +95,26 @@ def _string_agg(node: exp.Expr) -> exp.Expr:
     argument = argument_of(node)
     separator = node.args.get("separator") or exp.Literal.string(",")
     value, argument.value = argument.value, _as_text(node, argument.value)
-    if argument.distinct and argument.order is not None:
-        _order_by_what_is_told_apart(argument.order, value, argument.value)
+    _order_by_what_is_told_apart(argument, value)
     if argument.limit is not None:
         return fragment("array_to_string({0}, {1})", _listed(argument, skip_nulls=True), separator)
     distinct = "DISTINCT " if argument.distinct else ""
     order = argument.order.expressions if argument.order is not None else []
-    ordered = " ORDER BY " + ", ".join(f"{{{at + 2}}}" for at in range(len(order))) if order else ""
-    return fragment(f"string_agg({distinct}{{0}}, {{1}}{ordered})", argument.value, separator, *order)
+    return fragment(f"string_agg({distinct}{{0}}, {{1}}{_ordered(len(order))})", argument.value, separator, *order)
 
 
-def _order_by_what_is_told_apart(order: exp.Expr, value: exp.Expr, text: exp.Expr) -> None:
+def _ordered(count: int) -> str:
+    """The ORDER BY of a fragment whose first two parts are the value and the separator."""
+    return " ORDER BY " + ", ".join(f"{{{at + 2}}}" for at in range(count)) if count else ""
+
+
+def _order_by_what_is_told_apart(argument: _Argument, value: exp.Expr) -> None:
     """With DISTINCT the engine orders by the very text that it tells apart."""
-    for item in order.expressions:
+    if not argument.distinct or argument.order is None:
+        return
+    for item in argument.order.expressions:
         if isinstance(item, exp.Ordered) and item.this == value:
-            item.set("this", text.copy())
+            item.set("this", argument.value.copy())
 
 
 def _as_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
