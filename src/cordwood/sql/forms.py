@@ -23,13 +23,19 @@ def clear_forms(found: list[Token]) -> list[Token]:
 def _insertions(found: list[Token]) -> Iterator[tuple[int, tuple[Token, ...]]]:
     """What is put before which token."""
     for at, (token, following) in enumerate(pairwise(found)):
-        word = token.text.lower()
-        if token.token_type == TokenType.JSON and following.token_type == TokenType.STRING:
-            yield from _in_brackets(found, at, at + 1)
-        elif word == "safe" and following.token_type == TokenType.DOT and _is_call(found, at + 2):
-            yield from _in_brackets(found, at, _closing(found, at + 3))
-        elif word == "json_query" and _is_call(found, at):
-            yield from _with_path(found, at + 1)
+        yield from _insertions_at(found, at, token, following)
+
+
+def _insertions_at(
+    found: list[Token], at: int, token: Token, following: Token
+) -> Iterator[tuple[int, tuple[Token, ...]]]:
+    word = token.text.lower()
+    if token.token_type == TokenType.JSON and following.token_type == TokenType.STRING:
+        yield from _in_brackets(found, at, at + 1)
+    elif word == "safe" and following.token_type == TokenType.DOT and _is_call(found, at + 2):
+        yield from _in_brackets(found, at, _closing(found, at + 3))
+    elif word == "json_query" and _is_call(found, at):
+        yield from _with_path(found, at + 1)
 
 
 def _is_call(found: list[Token], at: int) -> bool:
