@@ -23,7 +23,7 @@ NODES: Final = _words("""
 NAMELESS: Final = _words("""
     And ArgMax ArgMin Array Case Cast Ceil Coalesce Concat CurrentDate CurrentDatetime CurrentTime CurrentTimestamp
     Exists Extract Floor GroupConcat If JSONArray JSONObject Mod NetFunc Or ParseJSON Pivot SafeFunc StrPosition
-    StrToTime Struct Substring TimestampFromParts Trim TryCast TsOrDsToDate TsOrDsToDatetime TsOrDsToTime
+    StrToDate StrToTime Struct Substring TimestampFromParts Trim TryCast TsOrDsToDate TsOrDsToDatetime TsOrDsToTime
     TsOrDsToTimestamp Unnest WeekStart Xor
 """)
 

@@ -124,8 +124,11 @@ def _reader(relation: exp.Expr) -> exp.Select | None:
     select = place.parent if place is not None else None
     if not isinstance(place, exp.From | exp.Join) or not isinstance(select, exp.Select):
         return None
-    joins = select.args.get("joins") or ()
-    return None if any(join.side or join.method or join.kind in ("SEMI", "ANTI") for join in joins) else select
+    return None if any(map(_keeps_or_drops, select.args.get("joins") or ())) else select
+
+
+def _keeps_or_drops(join: exp.Join) -> bool:
+    return bool(join.side or join.method or join.kind in ("SEMI", "ANTI"))
 
 
 def _only_reading(tree: exp.Select, select: exp.Select) -> exp.Expr | None:

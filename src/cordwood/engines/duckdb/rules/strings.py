@@ -251,6 +251,8 @@ def _reverse(node: exp.Expr) -> exp.Expr:
 def _cased(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         value = as_text(node.this)
+        if kind_of(value) in (Kind.ARRAY, Kind.STRUCT):
+            unsupported(node, f"{name.upper()} or CONTAINS_SUBSTR of an array or a struct")
         if is_bytes(value):
             low, high, step = ("61", "7A", -32) if name == "upper" else ("41", "5A", 32)
             one = f"CASE WHEN _p BETWEEN '{low}' AND '{high}' THEN printf('%02X', CAST('0x' || _p AS INT) + {step}) ELSE _p END"
