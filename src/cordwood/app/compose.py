@@ -163,7 +163,7 @@ def shown_address(address: str) -> str:
 
 def _engine_bytes(settings: Settings) -> int:
     """What the ceiling leaves to the engine."""
-    return max(_LEAST_ENGINE_BYTES, settings.limits.memory - _PROCESS_BYTES - settings.serve.cache_memory)
+    return max(_LEAST_ENGINE_BYTES, settings.limits.ceiling - _PROCESS_BYTES - settings.serve.cache_memory)
 
 
 def _serve_limits(limits: Limits) -> ServeLimits:

@@ -27,7 +27,7 @@ class Watch:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        ceiling = float(settings.limits.memory)
+        ceiling = float(settings.limits.ceiling)
         gauges = {"cordwood_memory_bytes": resident_bytes, "cordwood_memory_ceiling_bytes": lambda: ceiling}
         metrics = Metrics(cordwood.__version__, gauges)
         log = JsonLines(sys.stderr.buffer, settings.web.log_level)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+from cordwood.settings.machine import allowed_memory
+
 # Group commits, seals and spills need some room; below this, ingest is about to be refused.
 _LEAST_DISK_BYTES = 256 * 10**6
 _LEAST_DISK_SHARE = 0.1
@@ -96,11 +97,6 @@ def machine(folder: Path, ceiling_bytes: int, pid: int | None) -> Iterator[Findi
     yield judge_clock(time.time(), _newest(folder))
 
 
-def allowed_memory() -> int | None:
-    found = [limit for limit in (_machine_memory(), *map(_cgroup_memory, _CGROUP_LIMITS)) if limit is not None]
-    return min(found, default=None)
-
-
 def open_files(pid: int | None) -> int:
     for line in _text(f"/proc/{pid}/limits").splitlines() if pid else ():
         if line.startswith("Max open files") and line.split()[3].isdecimal():
@@ -110,16 +106,6 @@ def open_files(pid: int | None) -> int:
 
 def _size(byte_count: int) -> str:
     return f"{byte_count / 1e9:,.1f} GB"
-
-
-def _machine_memory() -> int | None:
-    lines = (line.split() for line in _text("/proc/meminfo").splitlines())
-    return next((int(words[1]) * 1024 for words in lines if words[0] == "MemTotal:"), None)
-
-
-def _cgroup_memory(file: str) -> int | None:
-    text = _text(file).strip()
-    return int(text) if text.isdecimal() else None
 
 
 def _newest(folder: Path) -> float | None:

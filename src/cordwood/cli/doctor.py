@@ -58,7 +58,7 @@ def _findings(arguments: argparse.Namespace, settings: Settings, environment: Ma
     if service is None:
         owner = folder.owner()
         yield _folder(folder)
-        yield from machine(folder.path, settings.limits.memory, owner.pid if owner else None)
+        yield from machine(folder.path, settings.limits.ceiling, owner.pid if owner else None)
         service = local(settings, arguments.key)
     yield from judge_tokens(environment)
     if service is None:

@@ -33,7 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, help="port to listen on; 0 lets the system choose (default: 4000)")
     add_data_dir(parser)
     add_files(parser)
-    parser.add_argument("--memory", metavar="SIZE", help="ceiling of the whole process (default: 512MB)")
+    parser.add_argument(
+        "--memory", metavar="SIZE", help="ceiling of the whole process (default: a quarter of the machine's memory)"
+    )
     parser.add_argument("--engine", help="what stores events and runs queries (default: duckdb)")
     parser.add_argument("--demo", action="store_true", help="with a throw-away folder full of made-up events")
     add_config(parser)

@@ -82,7 +82,13 @@ def _settings(values: Mapping[str, object]) -> Settings:
         made[section] = struct(
             **{name.removeprefix(prefix): v for name, v in values.items() if name.startswith(prefix)}
         )
-    return msgspec.structs.replace(Settings(), **made)
+    return _fitted(msgspec.structs.replace(Settings(), **made))
+
+
+def _fitted(settings: Settings) -> Settings:
+    """With the ceiling that this machine gives where none was set."""
+    limits = msgspec.structs.replace(settings.limits, memory=settings.limits.ceiling)
+    return msgspec.structs.replace(settings, limits=limits)
 
 
 def _config_file(config: Path | None, env: Mapping[str, str]) -> Path | None:

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from cordwood.settings.machine import allowed_memory, default_ceiling
+
 # What a value is written in, beyond its type; `settings.read` knows how to read each.
 SIZE = {"unit": "size"}
 DURATION = {"unit": "duration"}
@@ -75,11 +77,13 @@ class Limits(Section, frozen=True):
     """What the service may cost the machine, and a query the service."""
 
     memory: Annotated[
-        int,
+        Annotated[int, Meta(ge=2**26)] | None,
         Meta(
-            description="The ceiling of the whole process; engine and cache are fitted under it.", ge=2**26, extra=SIZE
+            description="The ceiling of the whole process; engine and cache are fitted under it."
+            " Empty: a quarter of what the machine or its cgroup has, 256 MB at least.",
+            extra=SIZE,
         ),
-    ] = 512 * 10**6
+    ] = None
     query_time: Annotated[
         float, Meta(description="How long one query may run before it is stopped; 504 then.", gt=0, extra=DURATION)
     ] = 30.0
@@ -106,6 +110,11 @@ class Limits(Section, frozen=True):
     key_concurrent_queries: Annotated[
         int | None, Meta(description="How many queries of any one key run or wait at once; empty means no bound.")
     ] = None
+
+    @property
+    def ceiling(self) -> int:
+        """What `memory` says, or what this machine gives."""
+        return self.memory or default_ceiling(allowed_memory())
 
 
 class Keys(Section, frozen=True):

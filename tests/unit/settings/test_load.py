@@ -6,6 +6,7 @@ import pytest
 
 from cordwood.errors import BadSetting
 from cordwood.settings.load import client_defaults, load
+from cordwood.settings.machine import allowed_memory, default_ceiling
 
 
 @pytest.fixture(autouse=True)
@@ -25,6 +26,18 @@ def test_without_anything_given_the_defaults_hold() -> None:
     assert loaded.settings.web.port == 4000
     assert loaded.settings.limits.query_time == 30.0
     assert loaded.origins == {}
+
+
+def test_the_ceiling_is_a_quarter_of_the_machine_unless_it_is_set() -> None:
+    assert allowed_memory() is not None
+    assert load(environment={}).settings.limits.memory == default_ceiling(allowed_memory()) >= 256 * 10**6
+    assert load(environment={"CORDWOOD_LIMITS_MEMORY": "300MB"}).settings.limits.memory == 300_000_000
+
+
+def test_a_quarter_of_little_is_still_enough_to_work_with() -> None:
+    assert default_ceiling(10**9) == 256 * 10**6
+    assert default_ceiling(4 * 10**9) == 10**9
+    assert default_ceiling(None) == 256 * 10**6
 
 
 def test_each_source_overrules_the_one_before() -> None:

@@ -25,7 +25,11 @@ that is not listed is refused (`query.refused`); what is listed as not supported
 
 def page() -> str:
     targets = {name: made() for name, made in sorted(TARGETS.items())}
-    lines = [HEAD, f"| function | for example | {' | '.join(targets)} | page |", f"|---|---|{'---|' * len(targets)}---|"]
+    lines = [
+        HEAD,
+        f"| function | for example | {' | '.join(targets)} | page |",
+        f"|---|---|{'---|' * len(targets)}---|",
+    ]
     texts = {path: path.read_text().lower() for path in sorted(SPECS.glob("*.md"))}
     lines += [_row(name, targets, texts) for name in sorted(FUNCTIONS)]
     unknown = ", ".join(f"`{name}`" for name in sorted(UNSUPPORTED))

@@ -189,7 +189,9 @@ def test_a_star_over_a_record_is_its_seen_fields(body: Body) -> None:
 
 def test_an_empty_array_as_default_changes_nothing(body: Body) -> None:
     made = body("select r.path from edge_logs, unnest(metadata) m left join unnest(coalesce(m.request, [])) r on true")
-    assert made.startswith("SELECT PATH(edge_logs.metadata, 'request', 'path') AS path FROM edge_logs AS edge_logs WHERE")
+    assert made.startswith(
+        "SELECT PATH(edge_logs.metadata, 'request', 'path') AS path FROM edge_logs AS edge_logs WHERE"
+    )
 
 
 def test_the_fields_of_a_struct_have_the_names_of_its_columns(body: Body) -> None:
