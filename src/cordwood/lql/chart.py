@@ -11,6 +11,7 @@ from cordwood.lql.known import Known
 from cordwood.lql.query import Aggregate, Bucket, Order, Path, Query, Time, Unit
 from cordwood.lql.template import alias, column, fill, identifier, number, ordered, table
 from cordwood.lql.windows import SECONDS, Bound, Window, truncation, window
+from cordwood.model.datatype import Kind
 
 # More buckets than this are not made up: the answer would be nothing else.
 MAX_FILLED: Final = 10_000
@@ -18,6 +19,9 @@ MAX_FILLED: Final = 10_000
 _DEFAULT_UNIT: Final = Unit.MINUTE
 _CALENDAR_UNITS: Final = frozenset({Unit.MONTH, Unit.YEAR})
 _FILLED: Final = frozenset({"count", "countd", "sum"})
+_OF_ANYTHING: Final = frozenset({"count", "countd"})
+_OF_ORDERED: Final = frozenset({"min", "max"})
+_MAY_HOLD_NUMBERS: Final = frozenset({Kind.VARIANT, Kind.STRING})
 _CALLS: Final = {
     "count": "COUNT(@value)",
     "countd": "COUNT(DISTINCT @value)",
@@ -95,13 +99,28 @@ def _checked(columns: list[Column], known: Known) -> list[Column]:
 
 
 def _call(aggregate: Aggregate, known: Known, conditions: Conditions) -> exp.Expr:
-    at = aggregate.at
     if aggregate.path is None:
-        return fill("COUNT(*)", at)
+        return fill("COUNT(*)", aggregate.at)
     value = conditions.records.column(aggregate.path)
-    if aggregate.function not in {"count", "countd"} and known.kind(aggregate.path) not in NUMERIC:
-        value = fill("SAFE_CAST(@value AS FLOAT64)", at, value=value)
-    return fill(_CALLS[aggregate.function], at, value=value)
+    if _reads_numbers(aggregate, aggregate.path, known):
+        value = fill("SAFE_CAST(@value AS FLOAT64)", aggregate.at, value=value)
+    return fill(_CALLS[aggregate.function], aggregate.at, value=value)
+
+
+def _reads_numbers(aggregate: Aggregate, path: Path, known: Known) -> bool:
+    """Whether the value must be read as a number first: an event's field may hold anything."""
+    kind = known.kind(path)
+    if aggregate.function in _OF_ANYTHING or kind in NUMERIC:
+        return False
+    if aggregate.function in _OF_ORDERED:
+        return kind is Kind.VARIANT
+    if kind in _MAY_HOLD_NUMBERS:
+        return True
+    raise QuerySyntax(
+        f"{aggregate.function} is of numbers, and {path.last} is a {kind}.",
+        hint="It can be counted, and it has a min and a max.",
+        span=known.span(aggregate.at),
+    )
 
 
 def _counted(query: Query, known: Known, conditions: Conditions, columns: list[Column]) -> exp.Select:
