@@ -230,12 +230,17 @@ def test_a_terminal_that_is_closed_stops_what_was_started_in_it(tmp_path: Path) 
     command = [sys.executable, "-m", "cordwood", "serve", "--port", "0", "--data-dir", str(tmp_path / "data")]
     pid, terminal = pty.fork()
     if pid == 0:
+        # Whoever runs the tests may have made SIGHUP ignored, and children inherit that.
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
         os.execv(sys.executable, command)
     told = b""
     while b"listens on" not in told:
         told += os.read(terminal, 4096)
     os.close(terminal)
+    watch = threading.Timer(30, os.kill, (pid, signal.SIGKILL))
+    watch.start()
     _, status = os.waitpid(pid, 0)
+    watch.cancel()
     assert os.waitstatus_to_exitcode(status) == 0
 
 
