@@ -1,0 +1,53 @@
+"""Programs of Debian packages that a test drives: installed where CI runs as root, otherwise the test is skipped."""
+
+import os
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+_INSTALL_SECONDS = 900
+
+
+def need(command: str, package: str) -> str:
+    """The path of the command."""
+    found = _find(command) or (_find(command) if _may_install() and _installed(package) else None)
+    if found is None:
+        pytest.skip(f"{command} is not there: apt-get install {package}")
+    return found
+
+
+def _find(command: str) -> str | None:
+    """PostgreSQL's own commands are on nobody's path: its newest version's folder is looked in too."""
+    versions = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: int(folder.parent.name))
+    places = [os.environ.get("PATH", os.defpath), *map(str, reversed(versions)), "/usr/sbin", "/sbin"]
+    return shutil.which(command, path=os.pathsep.join(places))
+
+
+def _may_install() -> bool:
+    return bool(os.environ.get("CI")) and os.geteuid() == 0 and shutil.which("apt-get") is not None
+
+
+@cache
+def _installed(package: str) -> bool:
+    """One attempt in a run: a package without services started, since tests start their own."""
+    policy = Path("/usr/sbin/policy-rc.d")
+    is_ours = not policy.exists()
+    if is_ours:
+        policy.write_text("#!/bin/sh\nexit 101\n")
+        policy.chmod(0o755)
+    try:
+        return _apt("update") and _apt("install", "--yes", "--no-install-recommends", package)
+    finally:
+        if is_ours:
+            policy.unlink()
+
+
+def _apt(*arguments: str) -> bool:
+    command = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", *arguments]
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    return (
+        subprocess.run(command, env=quiet, timeout=_INSTALL_SECONDS, capture_output=True, check=False).returncode == 0
+    )
