@@ -86,7 +86,7 @@ def test_every_address_with_a_name_in_it_is_there(described: Any) -> None:
 
 def test_every_address_without_a_name_in_it_is_answered(service: Service, described: Any) -> None:
     for path, verb, _ in operations(described):
-        if verb == "get" and "{" not in path and "/query/" not in path:
+        if verb == "get" and "{" not in path and "/query" not in path:
             assert service.client.get(path).status_code == 200
 
 

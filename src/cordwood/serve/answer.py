@@ -19,7 +19,7 @@ from cordwood.errors import QueryFault
 from cordwood.model.caller import Caller
 from cordwood.model.datatype import Datatype
 from cordwood.model.endpoint import Endpoint
-from cordwood.model.redaction import SHIPPED_RULES, RedactionRules
+from cordwood.model.redaction import SHIPPED_RULES, RedactionRules, RedactMode
 from cordwood.model.shape import Shape
 from cordwood.observe.observer import Observer
 from cordwood.serve.ask import Ask, SandboxText
@@ -37,6 +37,7 @@ from cordwood.serve.redact import Redactions
 from cordwood.serve.refresh import Refresher
 from cordwood.serve.run import Job
 from cordwood.serve.stream import Streamed
+from cordwood.sql.ad_hoc import ad_hoc_endpoint
 from cordwood.sql.bind import bind
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Statement
@@ -90,6 +91,7 @@ class Answers:
     def __init__(self, parts: Parts, limits: ServeLimits, clock_us: Callable[[], int]) -> None:
         engine, observer = parts.engine, parts.observer
         self._engine = engine
+        self._catalog = parts.catalog
         self._cache = parts.cache
         self._limits = limits
         self._clock_us = clock_us
@@ -126,20 +128,28 @@ class Answers:
         """What is kept under an identity and has not expired."""
         return self._look_up(key)
 
+    async def ad_hoc(self, text: str) -> Endpoint:
+        """An endpoint for one call, of SQL over any stream there is; QueryFault for what cannot be asked."""
+        streams = [stream.name for stream in self._catalog.streams()]
+        return await asyncio.get_running_loop().run_in_executor(self._compilers, ad_hoc_endpoint, text, streams)
+
     async def columns(self, endpoint: Endpoint) -> list[tuple[str, Datatype | None]]:
         """The columns that the endpoint's own query answers with, as far as the compiler knows their types.
 
         Events that came since its file was checked may have broken it: then there are none to tell of.
+        Of one that hides, no hidden name is told.
         """
+        redaction = self._redactions.by_mode(endpoint.redact_mode) if endpoint.redact_pii else None
         try:
-            statement = await self._compiled(endpoint, None, None)
+            statement = await self._compiled(endpoint, None, redaction)
         except QueryFault:
             return []
         return list(zip(statement.column_names, statement.column_types, strict=True))
 
-    def shapes(self) -> Mapping[str, Shape]:
-        """What has been seen in each stream."""
-        return self._engine.shapes()
+    def shapes_for(self, caller: Caller) -> Mapping[str, Shape]:
+        """What has been seen in each stream, without what is hidden from a key that is always redacted."""
+        shapes = self._engine.shapes()
+        return self._redactions.by_mode(RedactMode.REPLACE).shown(shapes) if caller.redact_always else shapes
 
     def facts(self) -> Mapping[str, StreamFacts]:
         """How much each stream holds."""

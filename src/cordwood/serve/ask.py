@@ -39,7 +39,10 @@ class Format:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """`redact` is None where the caller leaves it to the endpoint; `fresh` asks for a run of the engine."""
+    """`redact` is None where the caller leaves it to the endpoint; `fresh` asks for a run of the engine.
+
+    `is_ad_hoc` where the endpoint was made for this one call.
+    """
 
     endpoint: Endpoint
     caller: Caller
@@ -48,6 +51,12 @@ class Ask:
     sandbox: SandboxText | None = None
     redact: bool | None = None
     fresh: bool = False
+    is_ad_hoc: bool = False
+
+    @property
+    def is_callers_own(self) -> bool:
+        """Whether the query is the caller's: nobody knows what it costs before it was asked."""
+        return self.is_ad_hoc or self.sandbox is not None
 
     @property
     def redacts(self) -> bool:

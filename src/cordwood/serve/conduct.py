@@ -114,7 +114,7 @@ class Conductor:
     def _lane(self, job: Job) -> Lane:
         seconds = self._durations.of(job.ask.endpoint.revision, job.ask.sandbox)
         if seconds is None:
-            return Lane.QUICK if job.ask.sandbox is None else Lane.UNKNOWN
+            return Lane.UNKNOWN if job.ask.is_callers_own else Lane.QUICK
         return Lane.QUICK if seconds < QUICK_SECONDS else Lane.SLOW
 
     def _note(self, job: Job, outcome: str, seconds: float) -> None:

@@ -13,4 +13,7 @@ class Redactions:
 
     def of(self, ask: Ask) -> Redaction | None:
         """None for a call that is answered as it is stored."""
-        return self._by_mode[RedactMode(ask.endpoint.redact_mode)] if ask.redacts else None
+        return self.by_mode(ask.endpoint.redact_mode) if ask.redacts else None
+
+    def by_mode(self, mode: str) -> Redaction:
+        return self._by_mode[RedactMode(mode)]

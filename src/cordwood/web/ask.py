@@ -1,6 +1,6 @@
 """A request for an endpoint, read into what the journey asks: parameters, a query of the caller's own, redaction."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -24,7 +24,7 @@ SANDBOX_NAMES = ("sql", "lql")
 async def read_ask(
     request: Request, endpoint: Endpoint, caller: Caller, query: Mapping[str, str], options: WebOptions
 ) -> Ask:
-    texts = {**query, **await _texts_in_body(request, endpoint, query, options)}
+    texts = {**query, **await texts_in_body(request, query, options, SANDBOX_NAMES if endpoint.sandbox else ())}
     # What is not declared is ignored, and not kept either.
     given = {parameter.name: texts[parameter.name] for parameter in endpoint.parameters if parameter.name in texts}
     return Ask(
@@ -33,22 +33,35 @@ async def read_ask(
         format=chosen_format(request.joined(b"accept"), _format_name(texts, endpoint)),
         parameters=pinned(caller, given, endpoint) if caller.pins else given,
         sandbox=_sandbox(texts, endpoint),
-        redact=_redact(request.header(REDACT)),
+        redact=redact_asked(request),
         fresh="no-cache" in (request.header(b"cache-control") or ""),
     )
 
 
-async def _texts_in_body(
-    request: Request, endpoint: Endpoint, query: Mapping[str, str], options: WebOptions
+def ad_hoc_ask(request: Request, endpoint: Endpoint, caller: Caller, texts: Mapping[str, str]) -> Ask:
+    """Of an endpoint that was made for this one call: every parameter that its text names may be given."""
+    return Ask(
+        endpoint=endpoint,
+        caller=caller,
+        format=chosen_format(request.joined(b"accept"), _format_name(texts, endpoint)),
+        parameters={one.name: texts[one.name] for one in endpoint.parameters if one.name in texts},
+        redact=redact_asked(request),
+        fresh=True,
+        is_ad_hoc=True,
+    )
+
+
+async def texts_in_body(
+    request: Request, query: Mapping[str, str], options: WebOptions, names_of_get: Sequence[str]
 ) -> Mapping[str, str]:
     """What a body adds. That of a GET may only bring the query that its address was too short for."""
     if request.method == "POST":
         return _texts(await read_body(request, options), request.media_type())
-    if not request.announces_body() or not endpoint.sandbox or any(name in query for name in SANDBOX_NAMES):
+    if not request.announces_body() or not names_of_get or any(name in query for name in names_of_get):
         return {}
     body = await read_body(request, options)
     found = _texts(body, request.media_type())
-    return {name: found[name] for name in SANDBOX_NAMES if name in found}
+    return {name: found[name] for name in names_of_get if name in found}
 
 
 def _texts(body: bytes, media_type: str) -> Mapping[str, str]:
@@ -105,7 +118,9 @@ def _format_name(texts: Mapping[str, str], endpoint: Endpoint) -> str | None:
     return texts.get("format") or None
 
 
-def _redact(value: str | None) -> bool | None:
+def redact_asked(request: Request) -> bool | None:
+    """What the header says; None where it says nothing."""
+    value = request.header(REDACT)
     if value is None:
         return None
     redact = REDACT_VALUES.get(value.strip().lower())

@@ -2,7 +2,11 @@
 
 from collections.abc import Mapping
 
+from cordwood.access import require_management
+from cordwood.model.caller import Caller
 from cordwood.web.asgi import Request
+from cordwood.web.standing import Rooms
+from cordwood.web.texts import pairs
 
 BEARER = b"bearer "
 
@@ -15,3 +19,13 @@ def presented(request: Request, query: Mapping[str, str]) -> str | None:
     if key is not None:
         return key.strip().decode("latin-1")
     return query.get("api_key")
+
+
+def private_caller(request: Request, rooms: Rooms) -> tuple[Caller, Mapping[str, str]]:
+    """Who asks with a private key, counted against its rate, and the query string; Forbidden for other keys."""
+    query = pairs(request.query_string, "query string")
+    caller = rooms.access.who(presented(request, query))
+    request.facts["key"] = caller.key_id
+    require_management(caller)
+    rooms.answers.admit(caller)
+    return caller, query

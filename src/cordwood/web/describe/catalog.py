@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 
-from cordwood.access import require_management
 from cordwood.engines.engine import StreamFacts
 from cordwood.errors import UnknownEndpoint, UnknownStream, did_you_mean
 from cordwood.model.endpoint import Endpoint
@@ -13,12 +12,11 @@ from cordwood.model.parameter import Parameter
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
 from cordwood.web.asgi import Request, Response
-from cordwood.web.credentials import presented
+from cordwood.web.credentials import private_caller
 from cordwood.web.describe.openapi import Described, document
 from cordwood.web.describe.schemas import flat_schema, stream_schema
 from cordwood.web.problems import JSON
 from cordwood.web.standing import Rooms
-from cordwood.web.texts import pairs
 
 _DAY_SECONDS = 86_400
 
@@ -32,12 +30,12 @@ async def api_document(_: Request, rooms: Rooms) -> Response:
 
 
 async def list_endpoints(request: Request, rooms: Rooms) -> Response:
-    _require_private(request, rooms)
+    private_caller(request, rooms)
     return _json([_endpoint(one) for one in rooms.catalog.endpoints()])
 
 
 async def show_endpoint(request: Request, rooms: Rooms, address: str) -> Response:
-    _require_private(request, rooms)
+    private_caller(request, rooms)
     found = rooms.catalog.endpoint(address)
     if found is None:
         hint = did_you_mean(address, [one.name for one in rooms.catalog.endpoints()])
@@ -46,35 +44,28 @@ async def show_endpoint(request: Request, rooms: Rooms, address: str) -> Respons
 
 
 async def list_sources(request: Request, rooms: Rooms) -> Response:
-    _require_private(request, rooms)
+    private_caller(request, rooms)
     facts = rooms.answers.facts()
     return _json([_source(one, facts.get(one.name)) for one in rooms.catalog.streams()])
 
 
 async def show_source(request: Request, rooms: Rooms, address: str) -> Response:
-    _require_private(request, rooms)
-    stream = _stream(rooms, address)
+    private_caller(request, rooms)
+    stream = stream_at(rooms, address)
     return _json(_source(stream, rooms.answers.facts().get(stream.name)))
 
 
 async def show_schema(request: Request, rooms: Rooms, address: str) -> Response:
     """`?variant=dot` gives paths and types as one flat map."""
-    _require_private(request, rooms)
-    stream = _stream(rooms, address)
-    shape = rooms.answers.shapes().get(stream.name, Shape())
-    if pairs(request.query_string, "query string").get("variant") == "dot":
+    caller, query = private_caller(request, rooms)
+    stream = stream_at(rooms, address)
+    shape = rooms.answers.shapes_for(caller).get(stream.name, Shape())
+    if query.get("variant") == "dot":
         return _json(flat_schema(shape))
     return _json(stream_schema(stream, shape, f"/api/sources/{stream.id}/schema"))
 
 
-def _require_private(request: Request, rooms: Rooms) -> None:
-    caller = rooms.access.who(presented(request, pairs(request.query_string, "query string")))
-    request.facts["key"] = caller.key_id
-    require_management(caller)
-    rooms.answers.admit(caller)
-
-
-def _stream(rooms: Rooms, address: str) -> Stream:
+def stream_at(rooms: Rooms, address: str) -> Stream:
     found = rooms.catalog.stream(address)
     if found is None:
         hint = did_you_mean(address, [one.name for one in rooms.catalog.streams()])

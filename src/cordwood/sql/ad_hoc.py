@@ -1,0 +1,40 @@
+"""SQL that an operator sends over whole streams: an endpoint made for one call, its parameters those it names."""
+
+from collections.abc import Collection
+from hashlib import sha256
+from typing import Final
+from uuid import UUID
+
+from sqlglot import exp
+
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.parameter import Parameter
+from cordwood.sql.parse import parse
+from cordwood.sql.program import parse_endpoint, with_places
+from cordwood.sql.resolve.entry import try_all
+
+MAX_ROWS: Final = 1000
+
+_ID: Final = UUID("5d1a4e0f-6c6d-5b0c-8f5e-0c5d3f1b7a04")
+
+
+def ad_hoc_endpoint(text: str, streams: Collection[str]) -> Endpoint:
+    """QueryFault with the place in the text for what cannot be read or resolved over these streams."""
+    endpoint = Endpoint(
+        name="query",
+        id=_ID,
+        sql=text,
+        revision=f"query/{sha256(text.encode()).hexdigest()}",
+        max_rows=MAX_ROWS,
+        parameters=tuple(Parameter(name) for name in parameter_names(text)),
+    )
+    try_all(with_places(parse_endpoint(endpoint)), streams)
+    return endpoint
+
+
+def parameter_names(text: str) -> tuple[str, ...]:
+    """Every @name in it, once, in the spelling it has first."""
+    names: dict[str, str] = {}
+    for node in parse(text).tree.find_all(exp.Parameter, bfs=False):
+        names.setdefault(node.name.lower(), node.name)
+    return tuple(names.values())

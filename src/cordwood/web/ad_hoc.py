@@ -1,0 +1,74 @@
+"""SQL over whole streams, for who has a private key: answer it, or say which parameters it takes."""
+
+import time
+from collections.abc import Mapping
+
+import msgspec
+
+from cordwood.errors import BadParameter, Forbidden
+from cordwood.model.caller import Caller
+from cordwood.model.endpoint import Endpoint
+from cordwood.web.asgi import Request, Response
+from cordwood.web.ask import ad_hoc_ask, texts_in_body
+from cordwood.web.connection import while_connected
+from cordwood.web.credentials import private_caller
+from cordwood.web.deliver import delivered
+from cordwood.web.options import WebOptions
+from cordwood.web.problems import JSON
+from cordwood.web.standing import Rooms
+
+# What clients of the incumbent call the text: `sql` in the dialect of the backend, `bq_sql` in BigQuery's.
+TEXT_NAMES = ("sql", "bq_sql")
+_OTHER_DIALECTS = ("ch_sql", "pg_sql")
+
+
+async def answer_ad_hoc(request: Request, rooms: Rooms, options: WebOptions) -> Response:
+    began = time.perf_counter()
+    caller, endpoint, texts = await _read(request, rooms, options)
+    ask = ad_hoc_ask(request, endpoint, caller, texts)
+    answer = await while_connected(request, rooms.answers.answer(ask))
+    return await delivered(request, ask, answer, began)
+
+
+async def parse_ad_hoc(request: Request, rooms: Rooms, options: WebOptions) -> Response:
+    """The incumbent expands queries within queries; here a text reads streams, and is its own expansion."""
+    _, endpoint, _ = await _read(request, rooms, options)
+    names = [parameter.name for parameter in endpoint.parameters]
+    told = {"result": {"parameters": names, "expanded_query": endpoint.sql}}
+    return Response(200, [(b"content-type", JSON), (b"cache-control", b"no-store")], msgspec.json.encode(told))
+
+
+async def _read(request: Request, rooms: Rooms, options: WebOptions) -> tuple[Caller, Endpoint, Mapping[str, str]]:
+    caller, query = private_caller(request, rooms)
+    if caller.pins:
+        pins = ", ".join(f"{name} = {value!r}" for name, value in caller.pins.items())
+        raise Forbidden(
+            f"This key is pinned to {pins}, and a query over whole streams reads beyond it.",
+            hint="Ask an endpoint that has a parameter of that name.",
+        )
+    texts = {**query, **await texts_in_body(request, query, options, TEXT_NAMES)}
+    endpoint = await rooms.answers.ad_hoc(_text(texts))
+    request.facts["endpoint"] = endpoint.name
+    return caller, endpoint, texts
+
+
+def _text(texts: Mapping[str, str]) -> str:
+    _check_backend(texts.get("backend_id"))
+    sent = [name for name in TEXT_NAMES if texts.get(name, "").strip()]
+    if len(sent) > 1:
+        raise BadParameter("sql= and bq_sql= were sent together.", hint="Send one of them.")
+    if sent:
+        return texts[sent[0]]
+    other = next((name for name in _OTHER_DIALECTS if name in texts), None)
+    if other is not None:
+        raise BadParameter(
+            f"{other}= is not read here.", hint="Write the query in BigQuery's dialect and send it as sql=."
+        )
+    raise BadParameter("No query was sent.", hint="Send one as sql= or bq_sql=.")
+
+
+def _check_backend(backend_id: str | None) -> None:
+    if backend_id is not None and not backend_id.isdecimal():
+        raise BadParameter("Invalid backend_id: must be an integer.")
+    if backend_id is not None:
+        raise BadParameter("Backend not found.", hint="There is one engine here: leave backend_id out.")

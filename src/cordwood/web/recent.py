@@ -1,0 +1,72 @@
+"""A stream's newest events as they were sent, for who has a private key."""
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from cordwood.access import pinned
+from cordwood.errors import BadParameter
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.parameter import Parameter
+from cordwood.model.stream import Stream
+from cordwood.serve.ask import Ask
+from cordwood.web.asgi import Request, Response
+from cordwood.web.ask import redact_asked
+from cordwood.web.connection import while_connected
+from cordwood.web.credentials import private_caller
+from cordwood.web.describe.catalog import stream_at
+from cordwood.web.negotiate import JSON as JSON_ROWS
+from cordwood.web.problems import JSON
+from cordwood.web.standing import Rooms
+
+_MOST = 100
+_ID = UUID("5d1a4e0f-6c6d-5b0c-8f5e-0c5d3f1b7a05")
+
+
+async def recent_events(request: Request, rooms: Rooms, address: str) -> Response:
+    """Asked like any endpoint: within the limits of all, of a pinned key's project alone, redacted where it must be."""
+    caller, query = private_caller(request, rooms)
+    stream = stream_at(rooms, address)
+    request.facts["stream"] = stream.name
+    endpoint = _endpoint(stream, _most(query.get("limit")))
+    redact = redact_asked(request)
+    ask = Ask(endpoint, caller, JSON_ROWS, pinned(caller, {}, endpoint), redact=redact, is_ad_hoc=True)
+    answer = await while_connected(request, rooms.answers.answer(ask))
+    rows = msgspec.json.decode(answer.finished.body)["result"]
+    told = msgspec.json.encode([_event(row) for row in rows])
+    return Response(200, [(b"content-type", JSON), (b"cache-control", b"no-store")], told)
+
+
+def _endpoint(stream: Stream, most: int) -> Endpoint:
+    sql = f"""
+      select to_json_string(e) as event, e.timestamp, e.ingested_at
+      from (
+        select * from {_quoted(stream.name)}
+        where @project is null or project = @project
+        order by timestamp desc, id limit {most}
+      ) as e
+      order by e.timestamp, e.id desc"""  # noqa: S608 - a stream of the catalog, and a checked number
+    revision = f"stream.recent/1/{stream.id}/{most}"
+    return Endpoint("stream.recent", _ID, sql, revision, max_rows=most, parameters=(Parameter("project"),))
+
+
+def _quoted(name: str) -> str:
+    """In backquotes, where a backslash escapes."""
+    escaped = name.replace("\\", "\\\\").replace("`", "\\`")
+    return f"`{escaped}`"
+
+
+def _most(limit: str | None) -> int:
+    if limit is None:
+        return _MOST
+    if not limit.isdecimal() or not 1 <= int(limit) <= _MOST:
+        raise BadParameter(f"The limit {limit!r} is none.", hint=f"It must be a number from 1 to {_MOST}.")
+    return int(limit)
+
+
+def _event(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the columns that this event has nothing in; times as numbers, as everywhere."""
+    event = {name: value for name, value in msgspec.json.decode(row["event"]).items() if value is not None}
+    return event | {"timestamp": row["timestamp"], "ingested_at": row["ingested_at"]}

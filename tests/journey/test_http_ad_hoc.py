@@ -1,0 +1,191 @@
+"""SQL over whole streams, and a look at what arrives: for private keys, within pins and redaction."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.journey.conftest import PRIVATE, PUBLIC, Service
+
+STREAM = "postgres.logs"
+EVENT = {
+    "id": "8f6e5c1c-32f2-4d0e-9d2d-7f6b6f0f0a01",
+    "event_message": "connection from 10.1.2.3",
+    "timestamp": "2026-01-01T00:00:00Z",
+    "project": "ours",
+    "level": "info",
+    "tags": [{"a": 1}, "b"],
+    "metadata": {"parsed": {"user_name": "bob@example.com"}, "list": [{"x": 1}]},
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def stored(service: Service) -> None:
+    other = {"event_message": "another's", "timestamp": "2025-12-31T00:00:00Z", "project": "theirs"}
+    assert service.send(STREAM, [EVENT, other]).json()["accepted"] == 2
+
+
+def key(service: Service, **terms: Any) -> dict[str, str]:
+    made = service.client.post("/api/access-tokens", json={"scopes": "private", **terms})
+    assert made.status_code == 201, made.text
+    return {"X-API-KEY": made.json()["token"]}
+
+
+def query(service: Service, sql: str, **parameters: str) -> httpx.Response:
+    return service.client.get("/api/query", params={"sql": sql, **parameters})
+
+
+def test_a_query_reads_any_stream(service: Service) -> None:
+    answer = query(service, f"select project, m.parsed.user_name from `{STREAM}`, unnest(metadata) as m")
+    assert answer.json() == {"result": [{"project": "ours", "user_name": "bob@example.com"}]}
+    assert answer.headers["cordwood-rows"] == "1"
+
+
+def test_it_is_also_called_bq_sql_and_may_come_in_a_body(service: Service) -> None:
+    text = f"select count(*) as n from `{STREAM}`"
+    expected = {"result": [{"n": 2}]}
+    assert service.client.get("/api/query", params={"bq_sql": text}).json() == expected
+    assert service.client.post("/api/query", json={"sql": text}).json() == expected
+    assert service.client.post("/api/query", data={"sql": text}).json() == expected
+    assert service.client.request("GET", "/api/query", json={"sql": text}).json() == expected
+
+
+def test_its_names_take_their_values_from_the_request(service: Service) -> None:
+    text = f"select count(*) as n from `{STREAM}` where project = @project and (@level is null or level = @level)"
+    assert query(service, text, project="ours").json()["result"] == [{"n": 1}]
+    assert query(service, text, project="ours", level="error").json()["result"] == [{"n": 0}]
+    assert query(service, text).json()["result"] == [{"n": 0}]
+    posted = service.client.post("/api/query", json={"sql": text, "project": "theirs"})
+    assert posted.json()["result"] == [{"n": 1}]
+
+
+def test_it_is_answered_in_every_form(service: Service) -> None:
+    text = f"select project from `{STREAM}` order by project"
+    assert query(service, text, format="csv").text == "project\r\nours\r\ntheirs\r\n"
+    assert query(service, text, format="ndjson").text == '{"project":"ours"}\n{"project":"theirs"}\n'
+    assert query(service, text, format="parquet").content[:4] == b"PAR1"
+
+
+def test_no_more_than_a_thousand_rows_leave_and_it_says_so(service: Service) -> None:
+    answer = query(service, "select n from unnest(generate_array(1, 2000)) as n")
+    assert len(answer.json()["result"]) == 1000
+    assert answer.headers["cordwood-truncated"] == "max_rows=1000"
+
+
+@pytest.mark.parametrize(
+    ("sql", "status", "code", "place"),
+    [
+        ("select 1 frm x y", 400, "query.syntax", (1, 14)),
+        ("select\n  n.y from (select 1 as x) as n", 400, "query.unknown-name", (2, 5)),
+        ("select * from `postgres.log`", 422, "query.refused", (1, 15)),
+        ("select * from `_quarantine`", 422, "query.refused", (1, 15)),
+        ("delete from `postgres.logs` where true", 422, "query.refused", (1, 1)),
+        ("select read_text('/etc/passwd')", 422, "query.refused", (1, 8)),
+        ("select 1; select 2", 422, "query.refused", (1, 11)),
+    ],
+)
+def test_what_cannot_be_asked_is_told_at_its_place(
+    service: Service, sql: str, status: int, code: str, place: tuple[int, ...]
+) -> None:
+    answer = query(service, sql)
+    assert answer.status_code == status, answer.text
+    error = answer.json()["error"]
+    assert error["status"].startswith(code or "query.")
+    if place:
+        assert (error["line"], error["column"]) == place
+    assert service.client.get("/api/query/parse", params={"sql": sql}).status_code in (status, 200)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({}, "No query was sent"),
+        ({"sql": " "}, "No query was sent"),
+        ({"pg_sql": "select 1"}, "pg_sql= is not read here"),
+        ({"sql": "select 1", "bq_sql": "select 1"}, "sent together"),
+        ({"sql": "select 1", "backend_id": "x"}, "must be an integer"),
+        ({"sql": "select 1", "backend_id": "7"}, "Backend not found"),
+    ],
+)
+def test_what_is_missing_or_too_much_is_400(service: Service, parameters: dict[str, str], words: str) -> None:
+    answer = service.client.get("/api/query", params=parameters)
+    assert answer.status_code == 400
+    assert words in answer.json()["error"]["message"]
+
+
+def test_a_text_is_parsed_without_being_asked(service: Service) -> None:
+    text = f"select @b, @a, @B from `{STREAM}`"
+    answer = service.client.get("/api/query/parse", params={"sql": text})
+    assert answer.json() == {"result": {"parameters": ["b", "a"], "expanded_query": text}}
+
+
+@pytest.mark.parametrize(
+    "address", ["/api/query?sql=select+1", "/api/query/parse?sql=select+1", "/api/sources/postgres.logs/recent"]
+)
+def test_only_a_private_key_may(service: Service, address: str) -> None:
+    assert httpx.get(service.url + address).status_code == 401
+    assert httpx.get(service.url + address, headers={"X-API-KEY": PUBLIC}).status_code == 403
+    assert httpx.get(service.url + address, headers=key(service, scopes="query")).status_code == 403
+    assert httpx.get(service.url + address, headers={"X-API-KEY": PRIVATE}).status_code == 200
+
+
+def test_a_pinned_key_may_not_read_whole_streams(service: Service) -> None:
+    pinned = key(service, pins={"project": "ours"})
+    text = f"select * from `{STREAM}` where project = @project"
+    for address in ("/api/query", "/api/query/parse"):
+        answer = httpx.get(service.url + address, params={"sql": text}, headers=pinned)
+        assert (answer.status_code, answer.json()["error"]["status"]) == (403, "request.forbidden")
+
+
+def test_a_key_that_is_redacted_reads_nothing_as_it_is(service: Service) -> None:
+    redacted = key(service, redact=True)
+    text = f"select event_message, to_json_string(metadata) as m from `{STREAM}` where project = 'ours'"
+    for headers in (redacted, {**redacted, "LF-ENDPOINT-REDACT-PII": "false"}):
+        answer = httpx.get(f"{service.url}/api/query", params={"sql": text}, headers=headers)
+        assert answer.json()["result"][0]["event_message"] == "connection from REDACTED"
+        assert "bob@example.com" not in answer.text
+    asked = httpx.get(
+        f"{service.url}/api/query",
+        params={"sql": text},
+        headers={"X-API-KEY": PRIVATE, "LF-ENDPOINT-REDACT-PII": "true"},
+    )
+    assert "10.1.2.3" not in asked.text
+    assert "10.1.2.3" in query(service, text).text
+
+
+def test_recent_events_are_as_they_were_sent_the_oldest_first(service: Service) -> None:
+    recent = service.client.get(f"/api/sources/{STREAM}/recent").json()
+    assert [event["project"] for event in recent] == ["theirs", "ours"]
+    told = recent[1]
+    assert told["timestamp"] == 1_767_225_600_000_000
+    assert isinstance(told["ingested_at"], int)
+    for name in ("id", "event_message", "project", "level", "tags", "metadata"):
+        assert told[name] == EVENT[name]
+    assert "level" not in recent[0]
+    assert len(service.client.get(f"/api/sources/{STREAM}/recent", params={"limit": "1"}).json()) == 1
+
+
+def test_recent_events_stay_within_pins_and_redaction(service: Service) -> None:
+    address = f"{service.url}/api/sources/{STREAM}/recent"
+    pinned = httpx.get(address, headers=key(service, pins={"project": "theirs"})).json()
+    assert [event["project"] for event in pinned] == ["theirs"]
+    redacted = httpx.get(address, headers=key(service, redact=True))
+    assert redacted.status_code == 200
+    assert "bob@example.com" not in redacted.text
+    assert "10.1.2.3" not in redacted.text
+    assert redacted.json()[1]["level"] == "info"
+
+
+def test_recent_events_of_an_empty_stream_are_none(service: Service) -> None:
+    assert service.client.get("/api/sources/pgbouncer.logs.prod/recent").json() == []
+    assert service.client.get("/api/sources/nobody/recent").status_code == 404
+    assert service.client.get(f"/api/sources/{STREAM}/recent", params={"limit": "0"}).status_code == 400
+
+
+def test_a_schema_tells_a_redacted_key_no_name_that_is_hidden(service: Service) -> None:
+    service.send("realtime.logs.prod", [{"event_message": "m", "metadata": {"10.9.8.7": 1, "level": "info"}}])
+    address = f"{service.url}/api/sources/realtime.logs.prod/schema"
+    assert "10.9.8.7" in service.client.get(address).text
+    redacted = httpx.get(address, headers=key(service, redact=True))
+    assert "10.9.8.7" not in redacted.text
+    assert "level" in redacted.text
