@@ -8,7 +8,7 @@ from cordwood.errors import BadMethod, Draining, Starting, UnknownRoute
 from cordwood.ingest.accept import Form
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observer import Observer
-from cordwood.web import ad_hoc, explorer, health, keys, offer, quarantine, recent, status
+from cordwood.web import ad_hoc, health, keys, quarantine, recent
 from cordwood.web.answering import Site
 from cordwood.web.asgi import Request, Response
 from cordwood.web.cors import preflight
@@ -132,18 +132,6 @@ async def _ad_hoc_parse(request: Request, place: Place, _: str) -> Response:
     return await ad_hoc.parse_ad_hoc(request, place.rooms(), place.options)
 
 
-async def _page(request: Request, _: Place, __: str) -> Response:
-    return explorer.show_page(request)
-
-
-async def _file(request: Request, _: Place, address: str) -> Response:
-    return explorer.show_file(request, address)
-
-
-async def _status(request: Request, place: Place, _: str) -> Response:
-    return await status.show_status(request, place.rooms(), place.metrics)
-
-
 async def _export(request: Request, place: Place, name: str) -> Response:
     return await export_events(request, place.rooms(), name)
 
@@ -176,8 +164,6 @@ EXACT: Mapping[bytes, Route] = {
     b"/api/sources": Route("sources", READ, _listed(catalog.list_sources)),
     b"/api/query": Route("ad_hoc", QUERY, _ad_hoc),
     b"/api/query/parse": Route("ad_hoc", QUERY, _ad_hoc_parse),
-    b"/api/status": Route("status", READ, _status),
-    b"/": Route("explorer", READ, _page),
     b"/health": Route("health", READ, _health),
     b"/ready": Route("ready", READ, _ready),
     b"/readyz": Route("ready", READ, _ready),
@@ -188,14 +174,11 @@ EXACT: Mapping[bytes, Route] = {
 NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     (re.compile(rb"(?:/api)?/endpoints/query/(?:name/)?([^/]+)"), QUERIES),
     (re.compile(rb"/api/endpoints/([^/]+)"), Route("endpoint", READ, _shown(catalog.show_endpoint))),
-    (re.compile(rb"/api/endpoints/([^/]+)/scope"), Route("scope", READ, _shown(offer.show_scope))),
-    (re.compile(rb"/api/endpoints/([^/]+)/sql"), Route("sql", READ, _shown(offer.show_sql))),
     (re.compile(rb"/api/sources/([^/]+)"), Route("source", READ, _shown(catalog.show_source))),
     (re.compile(rb"/api/sources/([^/]+)/schema"), Route("schema", READ, _shown(catalog.show_schema))),
     (re.compile(rb"/api/sources/([^/]+)/recent"), Route("recent", READ, _shown(recent.recent_events))),
     (keys.KEY_ADDRESS, Route("key", ("DELETE", "OPTIONS"), _key)),
     (keys.ROTATE_ADDRESS, Route("key", WRITE, _key_rotation)),
-    (re.compile(rb"/explorer/([0-9a-f]+/[a-z-]+\.[a-z]+)"), Route("explorer", READ, _file)),
     (EVENTS_ADDRESS, Route("export", READ, _export)),
     (quarantine.ITEM_ADDRESS, Route("quarantine", READ, _quarantined)),
     (quarantine.REPLAY_ADDRESS, Route("quarantine", WRITE, _replay)),
