@@ -125,6 +125,12 @@ class NotReplayable(RequestFault):
     code = "request.not-replayable"
 
 
+class NothingToBackUp(RequestFault):
+    """What is stored lies with somebody else, who makes backups of it."""
+
+    code = "request.nothing-to-back-up"
+
+
 class BadBody(RequestFault):
     code = "request.bad-body"
 
@@ -213,6 +219,10 @@ class RateExceeded(LimitFault):
     code = "limit.rate"
 
 
+class StreamRateExceeded(LimitFault):
+    code = "limit.stream-rate"
+
+
 class Busy(LimitFault):
     code = "limit.busy"
 
@@ -293,6 +303,12 @@ class DataFolderInUse(SetupFault):
 
 class DataFolderUnusable(SetupFault):
     code = "setup.data-folder-unusable"
+
+
+class BadBackup(SetupFault):
+    """What should be a backup is not whole, not as it was written, or of a newer version."""
+
+    code = "setup.bad-backup"
 
 
 class BugFault(Fault):

@@ -23,13 +23,13 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import Engine
 from cordwood.errors import BadSetting
 from cordwood.folder import DataFolder
-from cordwood.ingest.accept import Intake
+from cordwood.ingest.accept import Intake, IntakeLimits
 from cordwood.model.redaction import Redacting
 from cordwood.observe.observation import Noted
 from cordwood.observe.observer import Observer
 from cordwood.serve.answer import Answers, Parts
 from cordwood.serve.limits import ServeLimits
-from cordwood.settings.settings import Limits, Settings
+from cordwood.settings.settings import Ingest, Limits, Settings
 from cordwood.sql.target import Target
 from cordwood.web.options import WebOptions
 from cordwood.web.standing import Rooms
@@ -91,7 +91,7 @@ def build(
             _serve_limits(settings.limits),
             clock_us,
         ),
-        intake=Intake(engine, clock_us, max_event_bytes=settings.ingest.event_size),
+        intake=Intake(engine, clock_us, _intake_limits(settings.ingest)),
         access=Access(keys, (*given, *local_keys), signed),
         catalog=catalog,
     )
@@ -164,6 +164,10 @@ def shown_address(address: str) -> str:
 def _engine_bytes(settings: Settings) -> int:
     """What the ceiling leaves to the engine."""
     return max(_LEAST_ENGINE_BYTES, settings.limits.ceiling - _PROCESS_BYTES - settings.serve.cache_memory)
+
+
+def _intake_limits(ingest: Ingest) -> IntakeLimits:
+    return IntakeLimits(ingest.event_size, ingest.stream_rate, ingest.queue_size)
 
 
 def _serve_limits(limits: Limits) -> ServeLimits:

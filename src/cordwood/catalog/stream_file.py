@@ -8,13 +8,13 @@ from uuid import UUID, uuid5
 from cordwood.catalog.toml import Document, Path
 from cordwood.errors import BadStreamFile
 from cordwood.model.stream import ClockPolicy, Stream
-from cordwood.settings.units import read_duration
+from cordwood.settings.units import read_duration, read_rate
 
 # Streams that state no id of their own get one from their name: the same everywhere.
 NAMESPACE = UUID("c02d0000-0000-5000-8000-000000000573")
 
 _HOLE = re.compile(r"\{\w+\}")
-_SETTINGS = ("name", "id", "retention", "derive", "late", "future")
+_SETTINGS = ("name", "id", "retention", "derive", "late", "future", "rate")
 _POLICY_SETTINGS = ("after", "policy")
 # It stands in SQL between backquotes.
 _NAME = re.compile(r"[^\s`](?:[^`]{0,198}[^\s`])?")
@@ -49,6 +49,7 @@ def _stream(document: Document, path: Path, table: object) -> Stream:
         late_seconds=late_seconds,
         future=future,
         future_seconds=future_seconds,
+        events_per_second=_per_second(document, (*path, "rate"), table.get("rate")),
     )
 
 
@@ -82,6 +83,15 @@ def _seconds(document: Document, path: Path, given: object) -> float | None:
     if not 0 < seconds < math.inf:
         raise document.wrong(f"{path[-1]} must be more than 0.", path, "Leave it out for no bound.")
     return seconds
+
+
+def _per_second(document: Document, path: Path, given: object) -> float | None:
+    if given is None:
+        return None
+    try:
+        return read_rate(str(given))
+    except ValueError as problem:
+        raise document.wrong(f"rate: {problem}.", path) from problem
 
 
 def _derive(document: Document, path: Path, table: Mapping[str, object]) -> Mapping[str, str]:

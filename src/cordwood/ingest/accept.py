@@ -1,14 +1,17 @@
 """An event's journey: decode, stamp, derive, learn the shape, store durably, acknowledge."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from cordwood.engines.engine import Appended, Engine
-from cordwood.errors import NotReplayable
+from cordwood.errors import Backlog, NotReplayable
 from cordwood.ingest.derive import derived
 from cordwood.ingest.flush import Flusher
 from cordwood.ingest.formats import Form, read_body
+from cordwood.ingest.pace import Pace
 from cordwood.ingest.posted import Body, Reading
 from cordwood.ingest.quarantine import QUARANTINE, quarantined, replay_mark
 from cordwood.ingest.replay import Kept, read_again
@@ -18,7 +21,7 @@ from cordwood.ingest.stamp import stamped
 from cordwood.model.event import Batch, Event
 from cordwood.model.stream import Stream
 
-__all__ = ["Accepted", "Form", "Intake", "Kept", "Sent"]
+__all__ = ["Accepted", "Form", "Intake", "IntakeLimits", "Kept", "Sent"]
 
 # A body up to this size is read where it arrived; reading a larger one would hold up other requests.
 _READ_AT_ONCE_BYTES = 32 * 1024
@@ -46,15 +49,33 @@ class Sent:
 AS_EVENTS = Sent()
 
 
+@dataclass(frozen=True, slots=True)
+class IntakeLimits:
+    """What one event may be, what a stream takes that states no rate, and what may be under way to the disk."""
+
+    event_bytes: int = 2**20
+    events_per_second: float | None = None
+    bytes_under_way: int = 64 * 2**20
+
+
+AS_SHIPPED = IntakeLimits()
+
+
 class Intake:
     """`clock_us` gives microseconds since 1970 and is the only clock the journey reads."""
 
-    def __init__(self, engine: Engine, clock_us: Callable[[], int], *, max_event_bytes: int = 2**20) -> None:
+    def __init__(self, engine: Engine, clock_us: Callable[[], int], limits: IntakeLimits = AS_SHIPPED) -> None:
         self._clock_us = clock_us
-        self._max_event_bytes = max_event_bytes
+        self._limits = limits
+        self._pace = Pace(limits.events_per_second, time.monotonic)
+        self._bytes_under_way = 0
         engine.prepare([QUARANTINE])
         self._flusher = Flusher(engine)
         self._shapes = ShapeReader(engine.shapes)
+
+    def admit(self, stream: Stream) -> None:
+        """Before a body is read: StreamRateExceeded when the stream has been sent too much."""
+        self._pace.admit(stream)
 
     async def accept(
         self,
@@ -66,10 +87,27 @@ class Intake:
     ) -> Accepted:
         """Returns once every stored event is durable, and in the answer of the next query."""
         arrived = Body(body, content_type, sent.headers)
+        with self._under_way(len(body)):
+            return await self._accepted(stream, arrived, pins or {}, sent.form)
+
+    @contextmanager
+    def _under_way(self, body_bytes: int) -> Iterator[None]:
+        """A body that is read or waits to be stored; Backlog when those are many already."""
+        if self._bytes_under_way and self._bytes_under_way + body_bytes > self._limits.bytes_under_way:
+            raise Backlog("More events are under way to the disk than are held in memory.", retry_after=2)
+        self._bytes_under_way += body_bytes
+        try:
+            yield
+        finally:
+            self._bytes_under_way -= body_bytes
+
+    async def _accepted(self, stream: Stream, arrived: Body, pins: Mapping[str, str], form: Form) -> Accepted:
+        body = arrived.data
         if len(body) <= _READ_AT_ONCE_BYTES:
-            batches, reading = self._read(stream, sent.form, arrived, pins or {})
+            batches, reading = self._read(stream, form, arrived, pins)
         else:
-            batches, reading = await asyncio.to_thread(self._read, stream, sent.form, arrived, pins or {})
+            batches, reading = await asyncio.to_thread(self._read, stream, form, arrived, pins)
+        self._pace.charge(stream, sum(len(batch.events) for batch in batches))
         appended = await self._flusher.append(batches) if batches else []
         return _told(stream, batches, appended, reading)
 
@@ -87,8 +125,8 @@ class Intake:
         received_us = self._clock_us()
         reading = read_body(form, body)
         events = derived(stream, stamped(reading, received_us))
-        if needs_scrutiny(stream, pins, len(body.data), self._max_event_bytes):
-            events = Scrutiny(stream, pins, received_us, self._max_event_bytes).passed(events, reading)
+        if needs_scrutiny(stream, pins, len(body.data), self._limits.event_bytes):
+            events = Scrutiny(stream, pins, received_us, self._limits.event_bytes).passed(events, reading)
         batches = [self._batch(stream, events, received_us)] if events else []
         if reading.set_aside:
             batches.append(quarantined(stream.name, form, reading.set_aside, pins.get("project"), received_us))
@@ -97,7 +135,7 @@ class Intake:
     def _read_again(self, stream: Stream, item: Kept, pins: Mapping[str, str]) -> list[Batch]:
         reading = read_again(item)
         events = derived(stream, stamped(reading, item.received_us))
-        events = Scrutiny(stream, pins, item.received_us, self._max_event_bytes).passed(events, reading)
+        events = Scrutiny(stream, pins, item.received_us, self._limits.event_bytes).passed(events, reading)
         if reading.set_aside:
             raise NotReplayable(f"It would be set aside again: {reading.set_aside[0].reason}")
         now_us = self._clock_us()

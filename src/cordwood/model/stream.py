@@ -27,3 +27,4 @@ class Stream:
     future: ClockPolicy = ClockPolicy.ACCEPT
     future_seconds: float | None = None
     max_events: int | None = None
+    events_per_second: float | None = None

@@ -71,6 +71,16 @@ class Ingest(Section, frozen=True):
     event_size: Annotated[
         int, Meta(description="The largest single event; a larger one is set aside.", ge=1024, extra=SIZE)
     ] = 2**20
+    stream_rate: Annotated[
+        float | None,
+        Meta(description="Events a second of any one stream that states no `rate` of its own; 429 beyond.", extra=RATE),
+    ] = None
+    queue_size: Annotated[
+        int,
+        Meta(
+            description="How much may be read or wait to be stored at once, inflated; 429 beyond.", ge=2**20, extra=SIZE
+        ),
+    ] = 64 * 2**20
 
 
 class Limits(Section, frozen=True):

@@ -34,6 +34,7 @@ async def ingest(request: Request, rooms: Rooms, options: WebOptions, observer: 
     stream = _existing(stream, name, rooms)
     request.facts["stream"] = stream.name
     rooms.answers.admit(caller)
+    rooms.intake.admit(stream)
     body = await read_body(request, options)
     content_type = request.header(b"content-type") or ""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.items()}

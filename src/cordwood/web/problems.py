@@ -22,6 +22,7 @@ STATUSES: Mapping[type[Fault], int] = {
     errors.UnknownKey: 404,
     errors.UnknownItem: 404,
     errors.NotReplayable: 409,
+    errors.NothingToBackUp: 409,
     errors.BadTerms: 422,
     errors.BadMethod: 405,
     errors.NotAcceptable: 406,
@@ -37,6 +38,7 @@ STATUSES: Mapping[type[Fault], int] = {
     errors.OutOfDisk: 507,
     errors.Cancelled: 503,
     errors.RateExceeded: 429,
+    errors.StreamRateExceeded: 429,
     errors.Busy: 503,
     errors.Backlog: 429,
     errors.ServiceFault: 503,
@@ -105,17 +107,26 @@ def refusal(fault: Fault, request_id: str) -> Response:
     ]
     if status == 401:
         headers.append(CHALLENGE)
-    retry_after = fault.retry_after or (DEFAULT_RETRY_SECONDS if status in (429, 503) else None)
-    if retry_after is not None:
-        headers.append((b"retry-after", b"%d" % math.ceil(retry_after)))
+    headers += when_to_retry(fault, status)
     return Response(status, headers, msgspec.json.encode(problem(fault, request_id)))
 
 
+def when_to_retry(fault: Fault, status: int) -> list[Header]:
+    """Retry-After, for whoever can be served later; whole seconds, for not all clients read others."""
+    retry_after = fault.retry_after or (DEFAULT_RETRY_SECONDS if status in (429, 503) else None)
+    return [] if retry_after is None else [(b"retry-after", b"%d" % math.ceil(retry_after))]
+
+
 def masked(fault: Fault) -> Response | None:
-    """The incumbent's answer to a failed query: 200 and a sentence; None where it too had a status."""
+    """The incumbent's answer to a failed query: 200 and a sentence; None where it too had a status.
+
+    Who only asks too much keeps the status, since that is what clients wait for before they ask again.
+    """
     if isinstance(fault, errors.NoKey | errors.BadKey | errors.Forbidden | errors.UnknownEndpoint):
         return Response(401, [(b"content-type", JSON), CHALLENGE], b'{"error":"Unauthorized"}')
     if isinstance(fault, errors.RequestFault | errors.ServiceFault) and not isinstance(fault, errors.BadParameter):
         return None
-    body = msgspec.json.encode({"error": fault.message})
-    return Response(200, [(b"content-type", JSON), (b"cache-control", b"no-store")], body)
+    status = status_of(fault)
+    headers = [(b"content-type", JSON), (b"cache-control", b"no-store"), *when_to_retry(fault, status)]
+    told = status if isinstance(fault, errors.RateExceeded | errors.Busy) else 200
+    return Response(told, headers, msgspec.json.encode({"error": fault.message}))

@@ -21,6 +21,7 @@ def test_every_setting_of_a_stream_is_read() -> None:
         derive = {"metadata.request.url" = "https://{project}"}
         late = {after = "7d", policy = "quarantine"}
         future = {after = "5m", policy = "clamp"}
+        rate = "600/m"
         """
     )
     assert stream.name == "my.stream"
@@ -29,6 +30,7 @@ def test_every_setting_of_a_stream_is_read() -> None:
     assert stream.derive == {"metadata.request.url": "https://{project}"}
     assert (stream.late, stream.late_seconds) == (ClockPolicy.QUARANTINE, 7 * 86_400)
     assert (stream.future, stream.future_seconds) == (ClockPolicy.CLAMP, 300)
+    assert stream.events_per_second == 10
 
 
 def test_a_stream_with_a_name_alone_keeps_everything() -> None:
@@ -56,6 +58,7 @@ def test_an_id_that_is_not_stated_comes_from_the_name() -> None:
         ('[[stream]]\nname = "a"\nid = "7"', 3, "is no UUID"),
         ('[[stream]]\nname = "a"\nretention = 30', 3, "with a unit"),
         ('[[stream]]\nname = "a"\nretention = "0s"', 3, "more than 0"),
+        ('[[stream]]\nname = "a"\nrate = 10', 3, "is no rate"),
         ('[[stream]]\nname = "a"\nderive = "x"', 3, "paths and templates"),
         ('[[stream]]\nname = "a"\nderive = {"x" = 5}', 3, "paths and templates"),
         ('[[stream]]\nname = "a"\nderive = {"request.url" = "https://{project}"}', 3, "no path inside metadata"),

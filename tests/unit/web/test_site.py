@@ -5,13 +5,24 @@ import asyncio
 import msgspec
 import pytest
 
-from cordwood.errors import Backlog, EngineFailed, EngineUnreachable, OutOfDisk, OutOfMemory, TooManyRows
+from cordwood.errors import (
+    Backlog,
+    Busy,
+    EngineFailed,
+    EngineUnreachable,
+    Fault,
+    OutOfDisk,
+    OutOfMemory,
+    RateExceeded,
+    TooManyRows,
+)
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observation import Broke, Requested
 from cordwood.observe.observer import Observer
 from cordwood.web.answering import Site
 from cordwood.web.asgi import Request, Response
 from cordwood.web.options import WebOptions
+from cordwood.web.problems import masked
 from cordwood.web.routes import application
 from cordwood.web.standing import Standing
 from tests.fakes.callers import call
@@ -115,3 +126,16 @@ def test_problems_are_json_that_any_client_reads() -> None:
     said = call(site(), "GET", "/nothing")
     assert msgspec.json.decode(said.body)["title"]
     assert said.headers["cache-control"] == "no-store"
+
+
+def test_in_the_old_shape_who_only_asks_too_much_still_gets_the_status_that_says_wait() -> None:
+    assert masked_status(RateExceeded("Too fast.", retry_after=7)) == (429, "7")
+    assert masked_status(Busy("Too many wait.", retry_after=4.5)) == (503, "5")
+    assert masked_status(OutOfMemory("Too much.", retry_after=2)) == (200, "2")
+    assert masked_status(TooManyRows("Too many.")) == (200, "")
+
+
+def masked_status(fault: Fault) -> tuple[int, str]:
+    response = masked(fault)
+    assert response is not None
+    return response.status, dict(response.headers).get(b"retry-after", b"").decode()

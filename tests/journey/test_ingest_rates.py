@@ -1,0 +1,135 @@
+"""Shippers that wait for as long as they are told to lose nothing, whatever refuses them."""
+
+import json
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.journey.conftest import PUBLIC, Service, Start
+from tests.journey.test_http_queries import told
+
+STREAMS = """
+[[stream]]
+name = "hasty"
+rate = "600/s"
+
+[[stream]]
+name = "slow"
+rate = "2/m"
+"""
+COUNT = """/*
+name = "count"
+*/
+select count(*) as n, count(distinct id) as ids from `hasty`
+"""
+
+
+@pytest.fixture
+def arguments(tmp_path: Path) -> tuple[str, ...]:
+    (tmp_path / "streams.toml").write_text(STREAMS)
+    (tmp_path / "endpoints").mkdir()
+    (tmp_path / "endpoints" / "count.sql").write_text(COUNT)
+    (tmp_path / "endpoints" / "many.sql").write_text('/* name = "many" */ select count(*) as n from `postgres.logs`')
+    return "--streams", str(tmp_path / "streams.toml"), "--endpoints", str(tmp_path / "endpoints")
+
+
+class Shipper:
+    """Sends each batch until it is taken; of a refusal it reads the status and Retry-After, nothing else."""
+
+    def __init__(self, service: Service, stream: str) -> None:
+        self.statuses: Counter[int] = Counter()
+        self._client = httpx.Client(base_url=service.url, headers={"X-API-KEY": PUBLIC}, timeout=60)
+        self._stream = stream
+
+    def ship(self, batches: list[list[dict[str, object]]]) -> None:
+        with self._client:
+            for batch in batches:
+                while self._refused(batch):
+                    pass
+
+    def _refused(self, batch: list[dict[str, object]]) -> bool:
+        answer = self._client.post("/api/logs", params={"source_name": self._stream}, json=batch)
+        self.statuses[answer.status_code] += 1
+        if answer.status_code not in {429, 503}:
+            assert answer.status_code == 200, answer.text
+            return False
+        time.sleep(int(answer.headers["retry-after"]))
+        return True
+
+
+def batches(writer: int, number: int, size: int, filler: int = 0) -> list[list[dict[str, object]]]:
+    return [
+        [{"id": f"{writer}-{batch}-{item}", "event_message": "x" * filler} for item in range(size)]
+        for batch in range(number)
+    ]
+
+
+def ship(shippers: list[Shipper], number: int, size: int, filler: int = 0) -> Counter[int]:
+    """All at once; how often each status was answered."""
+    threads = [
+        threading.Thread(target=shipper.ship, args=(batches(writer, number, size, filler),))
+        for writer, shipper in enumerate(shippers)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return sum((shipper.statuses for shipper in shippers), Counter())
+
+
+def test_a_stream_s_rate_is_held_and_an_obedient_shipper_loses_nothing(
+    start: Start, arguments: tuple[str, ...]
+) -> None:
+    service = start(*arguments)
+    began = time.monotonic()
+    statuses = ship([Shipper(service, "hasty") for _ in range(2)], number=10, size=70)
+    assert time.monotonic() - began > 1
+    assert statuses[429] > 0
+    assert service.rows("count") == [{"n": 1400, "ids": 1400}]
+
+
+def test_so_it_is_when_more_arrives_than_may_be_under_way(start: Start, arguments: tuple[str, ...]) -> None:
+    service = start(*arguments, env={"CORDWOOD_INGEST_QUEUE_SIZE": "1MiB", "CORDWOOD_INGEST_STREAM_RATE": "1000000/s"})
+    statuses = ship([Shipper(service, "postgres.logs") for _ in range(6)], number=2, size=20, filler=40_000)
+    assert set(statuses) <= {200, 429}
+    assert statuses[429] > 0
+    assert service.rows("many") == [{"n": 240}]
+
+
+def test_a_stream_s_refusal_says_what_it_takes_and_when_to_come_back(start: Start, arguments: tuple[str, ...]) -> None:
+    service = start(*arguments)
+    assert service.send("slow", [{"id": "1"}, {"id": "2"}]).json()["accepted"] == 2
+    refused = service.send("slow", {"id": "3"})
+    error = told(refused, 429, "limit.stream-rate")
+    assert error["message"] == "The stream slow takes an event in 30 s, and more were sent."
+    assert 25 <= int(refused.headers["retry-after"]) <= 31
+    assert service.send("postgres.logs", {"id": "3"}).status_code == 200
+
+
+def test_the_stream_s_default_rate_is_a_setting(start: Start) -> None:
+    service = start(env={"CORDWOOD_INGEST_STREAM_RATE": "1/m"})
+    assert service.send("postgres.logs", [{"id": str(number)} for number in range(5)]).status_code == 200
+    told(service.send("postgres.logs", {"id": "6"}), 429, "limit.stream-rate")
+
+
+def test_a_key_s_rate_counts_requests_whatever_they_hold(start: Start) -> None:
+    service = start()
+    terms = {"scopes": "ingest", "rate": "2/s"}
+    key = service.client.post("/api/access-tokens", json=terms).json()["token"]
+    url = f"{service.url}/api/logs?source_name=postgres.logs"
+    many = [{"id": str(number)} for number in range(500)]
+    assert httpx.post(url, headers={"X-API-KEY": key}, json=many).json()["accepted"] == 500
+    statuses = [httpx.post(url, headers={"X-API-KEY": key}, json={"id": f"x{n}"}).status_code for n in range(8)]
+    assert 429 in statuses
+
+
+def test_an_asker_who_is_refused_in_the_old_shape_is_told_when_to_come_back_too(start: Start) -> None:
+    service = start(env={"CORDWOOD_COMPAT_ERRORS": "logflare", "CORDWOOD_LIMITS_KEY_RATE": "2/m"})
+    answers = [service.query("logs.all", project="x") for _ in range(3)]
+    assert answers[-1].status_code == 429
+    assert isinstance(json.loads(answers[-1].content)["error"], str)
+    assert int(answers[-1].headers["retry-after"]) >= 1

@@ -1,0 +1,126 @@
+"""What a stream takes in a second, and what may be under way to the disk."""
+
+import asyncio
+from collections.abc import Sequence
+from threading import Event as Flag
+from uuid import UUID
+
+import pytest
+
+from cordwood.engines.engine import Appended
+from cordwood.errors import Backlog, StreamRateExceeded
+from cordwood.ingest.accept import Intake, IntakeLimits
+from cordwood.ingest.pace import Pace
+from cordwood.model.event import Batch
+from cordwood.model.stream import Stream
+from tests.fakes.engines import ToldEngine
+
+STREAM = Stream("s", UUID(int=1), events_per_second=100)
+
+
+class Clock:
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def pace(clock: Clock) -> Pace:
+    return Pace(None, clock)
+
+
+def refused_for(pace: Pace, stream: Stream = STREAM) -> float:
+    with pytest.raises(StreamRateExceeded) as caught:
+        pace.admit(stream)
+    assert caught.value.retry_after is not None
+    return caught.value.retry_after
+
+
+def test_a_second_s_worth_may_come_at_once(pace: Pace) -> None:
+    for _ in range(10):
+        pace.admit(STREAM)
+        pace.charge(STREAM, 10)
+    assert refused_for(pace) == 1
+
+
+def test_a_body_larger_than_the_rate_is_taken_whole_and_made_up_for(pace: Pace, clock: Clock) -> None:
+    pace.admit(STREAM)
+    pace.charge(STREAM, 600)
+    assert refused_for(pace) == 5
+    clock.seconds = 4.9
+    refused_for(pace)
+    clock.seconds = 5.1
+    pace.admit(STREAM)
+
+
+def test_quiet_times_are_not_saved_up(pace: Pace, clock: Clock) -> None:
+    clock.seconds = 3600
+    pace.admit(STREAM)
+    pace.charge(STREAM, 200)
+    assert refused_for(pace) == 1
+
+
+def test_a_rate_below_one_a_second_still_takes_an_event(pace: Pace, clock: Clock) -> None:
+    slow = Stream("slow", UUID(int=2), events_per_second=0.1)
+    pace.admit(slow)
+    pace.charge(slow, 1)
+    pace.charge(slow, 1)
+    assert refused_for(pace, slow) == 10
+    clock.seconds = 10.1
+    pace.admit(slow)
+
+
+def test_streams_do_not_share_and_one_without_a_rate_has_the_one_of_all(clock: Clock) -> None:
+    pace = Pace(5, clock)
+    pace.charge(STREAM, 1000)
+    other = Stream("other", UUID(int=3))
+    pace.admit(other)
+    pace.charge(other, 15)
+    assert refused_for(pace, other) == 2
+
+
+class SlowEngine(ToldEngine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_store = Flag()
+
+    def append(self, batches: Sequence[Batch]) -> list[Appended]:
+        assert self.may_store.wait(10)
+        return super().append(batches)
+
+
+BODY = b'[{"event_message": "%s"}]' % (b"x" * 700)
+
+
+def test_what_is_under_way_to_the_disk_is_bounded_and_a_refused_body_takes_no_place() -> None:
+    engine = SlowEngine()
+    intake = Intake(engine, lambda: 0, IntakeLimits(bytes_under_way=1500))
+
+    async def send_three() -> list[object]:
+        sending = [asyncio.create_task(intake.accept(STREAM, "application/json", BODY)) for _ in range(3)]
+        await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
+        engine.may_store.set()
+        outcomes: list[object] = list(await asyncio.gather(*sending, return_exceptions=True))
+        return [*outcomes, await intake.accept(STREAM, "application/json", BODY)]
+
+    try:
+        *taken, refused, after = asyncio.run(send_three())
+    finally:
+        intake.close()
+    assert [getattr(outcome, "accepted", 0) for outcome in (*taken, after)] == [1, 1, 1]
+    assert isinstance(refused, Backlog)
+    assert refused.retry_after == 2
+
+
+def test_one_body_alone_may_be_larger_than_what_may_be_under_way() -> None:
+    intake = Intake(ToldEngine(), lambda: 0, IntakeLimits(bytes_under_way=10))
+    try:
+        assert asyncio.run(intake.accept(STREAM, "application/json", BODY)).accepted == 1
+    finally:
+        intake.close()
