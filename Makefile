@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --require-hashes
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup serve test check lint types fix bless bench torture docs lock clean
+.PHONY: help setup serve test check lint types fix bless bench bench-check torture docs lock clean
 
 help:
 	@echo 'make setup    .venv with the cordwood command, from the committed lock'
@@ -17,7 +17,8 @@ help:
 	@echo 'make fix      let ruff format and mend what it can'
 	@echo 'make bless    rewrite the expected fences of spec/ from what happens; review the diff'
 	@echo 'make docs     write the reference pages that are made from the code'
-	@echo 'make bench    the benchmarks of bench/ against their baseline'
+	@echo 'make bench    the benchmarks of bench/, beside DuckDB and PostgreSQL (BENCH="questions --events 200000")'
+	@echo 'make bench-check   the same; fails when one is worse than bench/baseline.json beyond noise'
 	@echo 'make torture  the crash tests, in full'
 	@echo 'make lock     resolve requirements/*.lock again (UPGRADE=--upgrade: to the newest)'
 
@@ -48,8 +49,11 @@ bless: $(VENV)/dev.stamp
 	$(PYTEST) spec --bless
 
 bench: $(VENV)/dev.stamp
-	$(BIN)/python -m bench
+	$(BIN)/python -m bench $(BENCH)
 	$(BIN)/python -m bench.serving
+
+bench-check: $(VENV)/dev.stamp
+	$(BIN)/python -m bench --check $(BENCH)
 
 torture: $(VENV)/dev.stamp
 	TORTURE=full $(PYTEST) tests -m torture

@@ -1,119 +1,104 @@
-"""`make bench`: load, ask, and compare with bench/baseline.json; `--update` writes that file.
+"""The benchmarks: made-up events through a real service, beside the bare engine and PostgreSQL in the same run.
 
-A figure is told as milliseconds and as a ratio to a trivial request on the same service, so that another machine, or
-a busy one, moves it little. EVENTS=2000000 makes the store larger.
+python -m bench [questions] [loading] [growth]     those named; all without a name
+  --check             fail when a ratio is worse than bench/baseline.json beyond noise, or a growth gate is broken
+  --update            write bench/baseline.json, the tables of docs/performance.md and its picture
+  --events N          for `questions`, 2,000,000 unless told
+  --engine ENGINE     `questions` on another engine: chdb:///… or clickhouse://…
+  --scratch DIR       keeps the made-up events for the next run
+  --without-postgres  where it cannot be installed
 """
 
-import json
-import os
+import argparse
 import re
-import statistics
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
+from bench import against_peers, growth, loading
+from bench.pictures import growth_picture
+from bench.timing import Baseline, Ratio
 
-from bench.events import STREAM, batches
-from bench.questions import QUESTIONS, Question
-
-BASELINE = Path(__file__).with_name("baseline.json")
-KEY = "bench-key"
-ROUNDS = 15
-# How much slower than before a gated question may be, as a ratio of ratios.
-MARGIN = 1.5
-
-Figures = dict[str, float]
+_HERE = Path(__file__).parent
+_BASELINE = _HERE / "baseline.json"
+_PAGE = _HERE.parent / "docs" / "performance.md"
+_PICTURE = _HERE.parent / "docs" / "pictures" / "growth.svg"
+_SUBJECTS = ("questions", "loading", "growth")
 
 
 def main() -> int:
-    with tempfile.TemporaryDirectory() as folder, service(Path(folder)) as client:
-        print(f"{load(client, int(os.environ.get('EVENTS', '200000'))):,.0f} events a second over HTTP, durable")
-        unit = median_ms(lambda: client.get("/livez"))
-        figures = {question.name: asked_ms(client, question) for question in QUESTIONS}
-        print(f"{disk_bytes(Path(folder)) / 2**20:.0f} MiB on disk")
-    ratios = {name: round(figure / unit, 2) for name, figure in figures.items()}
-    slower = report(figures, ratios)
-    if "--update" in sys.argv:
-        BASELINE.write_text(json.dumps(ratios, indent=2) + "\n")
-    return 1 if slower else 0
+    asked = _arguments()
+    worse: list[str] = []
+    with _scratch(asked.scratch) as scratch:
+        for subject in asked.subjects or _SUBJECTS:
+            table, ratios, broken = _MEASURES[subject](scratch, asked)
+            print(f"\n{subject}\n\n{table}", flush=True)
+            section = f"{subject} {asked.engine}" if asked.engine else subject
+            baseline = Baseline(_BASELINE, section)
+            worse += [*baseline.worse(ratios), *broken]
+            if asked.update:
+                baseline.write(ratios)
+                _write_table(section, table)
+    print("\n".join(f"WORSE {line}" for line in worse) or "Nothing is worse than before.")
+    return 1 if worse and asked.check else 0
+
+
+def _arguments() -> argparse.Namespace:
+    cli = argparse.ArgumentParser(
+        prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    cli.add_argument("subjects", nargs="*", choices=[*_SUBJECTS, []], help=argparse.SUPPRESS)
+    cli.add_argument("--check", action="store_true", help=argparse.SUPPRESS)
+    cli.add_argument("--update", action="store_true", help=argparse.SUPPRESS)
+    cli.add_argument("--events", type=int, default=2_000_000, help=argparse.SUPPRESS)
+    cli.add_argument("--engine", help=argparse.SUPPRESS)
+    cli.add_argument("--scratch", type=Path, help=argparse.SUPPRESS)
+    cli.add_argument("--without-postgres", dest="postgres", action="store_false", help=argparse.SUPPRESS)
+    return cli.parse_args()
 
 
 @contextmanager
-def service(folder: Path) -> Iterator[httpx.Client]:
-    command = [sys.executable, "-m", "cordwood", "serve", "--port", "0", "--data-dir", str(folder / "data")]
-    log = folder / "log"
-    with log.open("wb") as out:
-        environment = {**os.environ, "CORDWOOD_KEYS_PRIVATE": KEY}
-        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment)
-    try:
-        with httpx.Client(base_url=address(process, log), headers={"X-API-KEY": KEY}, timeout=300) as client:
-            yield client
-    finally:
-        process.terminate()
-        process.wait(60)
+def _scratch(kept: Path | None) -> Iterator[Path]:
+    if kept is not None:
+        kept.mkdir(parents=True, exist_ok=True)
+        yield kept
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
-def address(process: "subprocess.Popen[bytes]", log: Path) -> str:
-    while process.poll() is None:
-        found = re.search(r"listens on (http://\S+?)[,\s]", log.read_text())
-        if found:
-            return found[1]
-        time.sleep(0.02)
-    raise SystemExit(log.read_text())
+# A table to read, ratios to compare with the baseline, and gates that are broken.
+Measured = tuple[str, dict[str, Ratio], list[str]]
 
 
-def load(client: httpx.Client, count: int) -> float:
-    """Events a second, the time of making them up left out."""
-    seconds = 0.0
-    for body in batches(count):
-        began = time.perf_counter()
-        answer = client.post(
-            f"/api/logs?source_name={STREAM}", content=body, headers={"Content-Type": "application/json"}
-        )
-        seconds += time.perf_counter() - began
-        answer.raise_for_status()
-    return count / seconds
+def _questions(scratch: Path, asked: argparse.Namespace) -> Measured:
+    report = against_peers.measure(scratch, asked.events, with_postgres=asked.postgres, engine=asked.engine)
+    return report.markdown(), report.ratios(), []
 
 
-def asked_ms(client: httpx.Client, question: Question) -> float:
-    def ask() -> httpx.Response:
-        url = f"/api/endpoints/query/{question.endpoint}"
-        return client.get(url, params=dict(question.parameters), headers={"Cache-Control": "no-cache"})
-
-    return median_ms(ask)
+def _loading(scratch: Path, asked: argparse.Namespace) -> Measured:
+    taken = loading.measure(scratch, with_postgres=asked.postgres)
+    return taken.markdown(), taken.ratios(), []
 
 
-def median_ms(ask: Callable[[], httpx.Response]) -> float:
-    """After one round that warms what may be warm."""
-    ask().raise_for_status()
-    figures = []
-    for _ in range(ROUNDS):
-        began = time.perf_counter()
-        ask().raise_for_status()
-        figures.append((time.perf_counter() - began) * 1000)
-    return statistics.median(figures)
+def _growth(scratch: Path, asked: argparse.Namespace) -> Measured:
+    grown = growth.measure(scratch)
+    if asked.update:
+        _PICTURE.parent.mkdir(exist_ok=True)
+        _PICTURE.write_text(growth_picture(grown))
+    return grown.markdown(), {}, grown.too_much()
 
 
-def disk_bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+_MEASURES = {"questions": _questions, "loading": _loading, "growth": _growth}
 
 
-def report(figures: Figures, ratios: Figures) -> list[str]:
-    """Print a table; return the gated questions that are too slow."""
-    before: Figures = json.loads(BASELINE.read_text()) if BASELINE.exists() else {}
-    slower = []
-    for question in QUESTIONS:
-        was, now = before.get(question.name), ratios[question.name]
-        is_slower = was is not None and now > was * MARGIN
-        mark = " SLOWER" if is_slower and question.gates else ""
-        print(f"{question.name:<36} {figures[question.name]:8.2f} ms   x{now:<7} before x{was}{mark}")
-        slower += [question.name] if mark else []
-    return slower
+def _write_table(section: str, table: str) -> None:
+    """Between the page's own marks of that section; a page without them is left as it is."""
+    page = _PAGE.read_text()
+    marked = re.compile(rf"(<!-- {re.escape(section)} -->\n).*?(<!-- end -->)", re.DOTALL)
+    _PAGE.write_text(marked.sub(lambda found: f"{found[1]}\n{table}\n{found[2]}", page))
 
 
 if __name__ == "__main__":

@@ -1,44 +1,40 @@
-"""Edge events of about 1.4 KB, as many as asked for, spread evenly over the last week."""
+"""The made-up events that every benchmark uses: those of the generator that lies beside the project."""
 
-import random
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-
-import msgspec
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
 
 STREAM = "cloudflare.logs.prod"
-PROJECTS = [f"project-{number:02}" for number in range(20)]
-_PATHS = ["/rest/v1/todos", "/rest/v1/users", "/auth/v1/token", "/storage/v1/object/a.png", "/realtime/v1/websocket"]
-_STATUSES = [200] * 90 + [404] * 6 + [500, 502, 503, 504]
-_FILLER = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0.0.0 Safari/537.36 " * 6
+PROJECTS = [f"proj{number:03}" for number in range(50)]
+# The end of the last day, for questions whose answers are compared from run to run.
+END = "2026-11-20T00:00:00Z"
+
+_GENERATOR = Path(__file__).parents[2] / "shared" / "bench" / "make_events.py"
+
+
+def make(count: int, file: Path, *, end: str = END, days: float = 7) -> Path:
+    """The same for the same arguments; the file's ending says whether they are Parquet or NDJSON."""
+    if not _GENERATOR.exists():
+        raise SystemExit(f"the benchmarks need the generator of events, which is not at {_GENERATOR}")
+    arguments = ["--rows", str(count), "--days", str(days), "--end", end, "--out", str(file)]
+    subprocess.run([sys.executable, str(_GENERATOR), *arguments], check=True)
+    return file
+
+
+def bodies(file: Path, size: int, count: int | None = None) -> Iterator[bytes]:
+    """JSON arrays of that many events, as a shipper posts them."""
+    with file.open("rb") as lines:
+        rest = islice(lines, count)
+        while chunk := list(islice(rest, size)):
+            yield b"[" + b",".join(line.rstrip() for line in chunk) + b"]"
 
 
 def batches(count: int, size: int = 5000) -> Iterator[bytes]:
-    """JSON arrays of events, oldest first."""
-    dice = random.Random(7)
-    start = datetime.now(UTC) - timedelta(days=7)
-    step = timedelta(days=7) / count
-    for first in range(0, count, size):
-        numbers = range(first, min(first + size, count))
-        yield msgspec.json.encode([_event(number, start + number * step, dice) for number in numbers])
-
-
-def _event(number: int, at: datetime, dice: random.Random) -> dict[str, object]:
-    project, path, status = dice.choice(PROJECTS), dice.choice(_PATHS), dice.choice(_STATUSES)
-    return {
-        "id": f"bench-{number}",
-        "timestamp": at.isoformat(),
-        "event_message": f"GET | {status} | 203.0.113.{dice.randint(1, 254)} | https://{project}.example.com{path}",
-        "project": project,
-        "metadata": {
-            "request": {
-                "method": "GET",
-                "path": path,
-                "host": f"{project}.example.com",
-                "url": f"https://{project}.example.com{path}",
-                "headers": {"user_agent": _FILLER, "x_request_id": f"{dice.getrandbits(128):032x}"},
-                "cf": {"country": dice.choice(["DE", "US", "SG", "BR", "JP"]), "colo": "FRA"},
-            },
-            "response": {"status_code": status, "origin_time": round(dice.expovariate(1 / 80), 1)},
-        },
-    }
+    """Events of the week that ends now, oldest first."""
+    with tempfile.TemporaryDirectory() as folder:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        yield from bodies(make(count, Path(folder) / "events.ndjson", end=now), size)

@@ -1,39 +1,156 @@
-"""What is measured: one question a line, as a caller asks it over HTTP."""
+"""The questions of a log page and of a usage chart: as our callers ask, and as their equals in the peers' own SQL."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
-from bench.events import PROJECTS
+from bench.events import END, PROJECTS
 
-_PROJECT = PROJECTS[3]
+PROJECT = PROJECTS[3]
+# What a caller sees of times: microseconds since 1970.
+Row = tuple[object, ...]
 
 
 @dataclass(frozen=True)
 class Question:
-    """`gates` says that being slower than before by more than the margin fails the bench."""
+    """`columns` are those that are compared; `duckdb` and `postgres` give them in that order, times in microseconds.
+
+    `goal_ms` is what the question may take at most, on the machine for which it was written.
+    """
 
     name: str
     endpoint: str
     parameters: Mapping[str, str]
-    gates: bool = True
+    columns: tuple[str, ...] = ()
+    duckdb: str = ""
+    postgres: str = ""
+    goal_ms: float = 0
 
 
-def _logs(**more: str) -> dict[str, str]:
-    return {"project": _PROJECT, **more}
+def _before_end(**before: float) -> str:
+    return (datetime.fromisoformat(END) - timedelta(**before)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
+
+_WEEK, _DAY, _HOUR = _before_end(days=7), _before_end(days=1), _before_end(hours=1)
+_AREAS = ("rest", "storage", "auth", "realtime")
+# A project is a part of the address: told by a pattern, as usage.api-counts has it.
+_URL = f"https?://{PROJECT}[.]"
+_RARE = "/f[0-9]+00[.]png"
+_ANY = r"(POST|PATCH) \| 500"
+_TOKEN = "c4ca4238a0b92382"
+
+
+def _counts(name: str, start: str, by: str, value: str, goal_ms: float) -> Question:
+    here = {"url": ("regexp_matches(metadata.request.url::varchar, '{}')"), "project": "project = '{}'"}[by]
+    there = {"url": "body->'metadata'->'request'->>'url' ~ '{}'", "project": "body->>'project' = '{}'"}[by]
+    duckdb_counts = ", ".join(
+        f"count(*) filter (metadata.request.path::varchar like '%/{area}%') as {area}" for area in _AREAS
+    )
+    postgres_counts = ", ".join(
+        f"count(*) filter (where body->'metadata'->'request'->>'path' like '%/{area}%') as {area}" for area in _AREAS
+    )
+    return Question(
+        name,
+        f"bench.counts-by-{by}",
+        {"start": start, by: value},
+        ("hour", *_AREAS),
+        f"select epoch_us(date_trunc('hour', timestamp)), {duckdb_counts} from events"
+        f" where timestamp >= '{start}' and {here.format(value)} group by 1 order by 1",
+        f"select (extract(epoch from date_trunc('hour', timestamp)) * 1000000)::bigint as hour, {postgres_counts}"
+        f" from log_events where timestamp >= '{start}' and {there.format(value)} group by 1 order by 1",
+        goal_ms,
+    )
+
+
+def _newest(name: str, start: str, goal_ms: float) -> Question:
+    more = {} if start == _WEEK else {"iso_timestamp_start": start}
+    return Question(
+        name,
+        "logs.all",
+        {"project": PROJECT, **more},
+        ("id", "event_message"),
+        "select id, event_message, epoch_us(timestamp), metadata::json::varchar from events"
+        f" where project = '{PROJECT}' and timestamp > '{start}' order by timestamp desc limit 100",
+        "select id, event_message, timestamp, body from log_events"
+        f" where body->>'project' = '{PROJECT}' and timestamp > '{start}' order by timestamp desc limit 100",
+        goal_ms,
+    )
+
+
+def _messages(
+    name: str, endpoint: str, parameters: Mapping[str, str], wheres: tuple[str, str], goal_ms: float
+) -> Question:
+    tail = "order by timestamp desc limit 100"
+    return Question(
+        name,
+        endpoint,
+        parameters,
+        ("id", "event_message"),
+        f"select id, event_message, epoch_us(timestamp) from events where {wheres[0]} {tail}",
+        f"select id, event_message, timestamp from log_events where {wheres[1]} {tail}",
+        goal_ms,
+    )
+
+
+_FAILURES = (
+    "select id, event_message from edge_logs cross join unnest(metadata) as m cross join unnest(m.response) as r"
+    " where r.status_code >= 500 order by timestamp desc limit 100"
+)
+_COUNTRIES = (
+    "select c.country, count(*) as n from edge_logs cross join unnest(metadata) as m cross join unnest(m.request) as r"
+    " cross join unnest(r.cf) as c group by c.country order by n desc, c.country limit 10"
+)
+_RARE_IN_SQL = f"select id, event_message from edge_logs where regexp_contains(event_message, r'{_RARE}') order by timestamp desc limit 100"
 
 QUESTIONS = (
-    Question("counts by day, project by regex", "usage.api-counts", {"interval": "daily", "project": _PROJECT}),
-    Question("counts of the last hour", "usage.api-counts", {"interval": "minutely", "project": _PROJECT}),
-    Question("newest 100 whole events", "logs.all", _logs()),
-    Question("newest 100 failures, SQL", "logs.all", _logs(sql=(
-        "select id, timestamp, event_message from edge_logs cross join unnest(metadata) as m"
-        " cross join unnest(m.response) as r where r.status_code >= 500 order by timestamp desc limit 100"
-    ))),
-    Question("newest 100 failures, LQL", "logs.all", _logs(lql="f:edge_logs m.response.status_code:>=500 limit:100")),
-    Question("countries of a project", "logs.all", _logs(lql="f:edge_logs c:count(*) c:group_by(m.request.cf.country)")),
-    Question("regex on the message", "logs.all", _logs(lql=r"f:edge_logs ~GET.*50[34] limit:100"), gates=False),
-    Question("failures by the hour, filled", "logs.all", _logs(
-        lql="f:edge_logs m.response.status_code:>=500 t:last@7d c:count(*) c:group_by(t::hour)"
-    )),
-)  # fmt: skip
+    _counts("counts, 7 days by hour, project by regex on url", _WEEK, "url", _URL, 30),
+    _counts("counts, 7 days by hour, project by equality", _WEEK, "project", PROJECT, 8),
+    _counts("counts, last day by hour, project by regex on url", _DAY, "url", _URL, 9),
+    _newest("newest 100 whole events of a project, 7 days", _WEEK, 12),
+    _newest("newest 100 whole events of a project, last hour", _HOUR, 5),
+    _messages(
+        "newest 100 with status >= 500 of a project",
+        "logs.all",
+        {"project": PROJECT, "sql": _FAILURES},
+        (
+            f"project = '{PROJECT}' and metadata.response.status_code::bigint >= 500",
+            f"body->>'project' = '{PROJECT}' and (body->'metadata'->'response'->>'status_code')::bigint >= 500",
+        ),
+        4,
+    ),
+    Question(
+        "top countries of a project",
+        "logs.all",
+        {"project": PROJECT, "sql": _COUNTRIES},
+        ("country", "n"),
+        "select metadata.request.cf.country::varchar, count(*) as n from events"
+        f" where project = '{PROJECT}' group by 1 order by n desc, 1 limit 10",
+        "select body->'metadata'->'request'->'cf'->>'country' as country, count(*) as n from log_events"
+        f" where body->>'project' = '{PROJECT}' group by 1 order by n desc, 1 limit 10",
+        4,
+    ),
+    _messages(
+        "rare regex on the messages of a project",
+        "logs.all",
+        {"project": PROJECT, "sql": _RARE_IN_SQL},
+        (
+            f"project = '{PROJECT}' and regexp_matches(event_message, '{_RARE}')",
+            f"body->>'project' = '{PROJECT}' and event_message ~ '{_RARE}'",
+        ),
+        12,
+    ),
+    _messages(
+        "one token in the messages of all projects",
+        "bench.messages-with",
+        {"text": _TOKEN},
+        (f"contains(event_message, '{_TOKEN}')", f"event_message like '%{_TOKEN}%'"),
+        30,
+    ),
+    _messages(
+        "regex on the messages of all projects",
+        "bench.messages-like",
+        {"pattern": _ANY},
+        (f"regexp_matches(event_message, '{_ANY}')", f"event_message ~ '{_ANY}'"),
+        15,
+    ),
+)

@@ -1,0 +1,153 @@
+"""Every question through the real service, beside the bare engine over the same file and the incumbent's storage."""
+
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.events import bodies, make
+from bench.peers.duckdb_by_hand import ByHand, bulk_insert_seconds, by_hand
+from bench.peers.postgres import Postgres, postgres
+from bench.questions import QUESTIONS, Question, Row
+from bench.service import Service, service
+from bench.timing import Ratio, Times, elapsed_ms, in_turns, ratio
+
+_BATCH = 5000
+_CONNECTIONS = 4
+_ROUNDS = 15
+# The incumbent's way takes a second a question.
+_ROUNDS_OF_POSTGRES = 3
+
+
+@dataclass
+class Report:
+    """What was measured: questions by name, and single figures in the order in which they were taken."""
+
+    count: int
+    questions: dict[str, dict[str, Times]] = field(default_factory=dict)
+    figures: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def ratios(self) -> dict[str, Ratio]:
+        asked = {name: ratio(times["cordwood"], times[ByHand.name]) for name, times in self.questions.items()}
+        load = self.figures["load, events a second"]
+        slower = Ratio(round(load[ByHand.name] / load["cordwood"], 3), 0.2)
+        return {**asked, "load, as a multiple of the bare engine's time": slower}
+
+    def markdown(self) -> str:
+        goals = {question.name: question.goal_ms for question in QUESTIONS}
+        names = ["cordwood", ByHand.name, Postgres.name]
+        lines = [f"| | {' | '.join(names)} | ratio to DuckDB | goal |", "|---|--:|--:|--:|--:|--:|"]
+        for name, times in self.questions.items():
+            cells = [str(times[peer]) if peer in times else "–" for peer in names]
+            times_over = ratio(times["cordwood"], times[ByHand.name]).value
+            lines.append(f"| {name}, ms | {' | '.join(cells)} | {times_over:.2f} | {goals[name]:g} |")
+        for name, values in self.figures.items():
+            cells = [
+                f"{values[peer]:,.0f}"
+                if values.get(peer, 0) >= 10
+                else f"{values[peer]:.2f}"
+                if peer in values
+                else "–"
+                for peer in names
+            ]
+            goal = f"{values['goal']:,g}" if "goal" in values else "–"
+            lines.append(f"| {name} | {' | '.join(cells)} | – | {goal} |")
+        return "\n".join(lines) + "\n"
+
+
+def measure(scratch: Path, count: int, *, with_postgres: bool, engine: str | None = None) -> Report:
+    """`scratch` keeps the made-up events for the next time."""
+    report = Report(count)
+    events, lines = made(scratch, count)
+    folder = scratch / "service"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    more = ["--engine", engine] if engine else []
+    _load(report, folder, lines, more)
+    shutil.copytree(folder / "data", scratch / "copy", dirs_exist_ok=True)
+    _bulk(report, scratch, lines)
+    with _postgres_with(report, events, wanted=with_postgres) as there, by_hand(scratch / "copy") as here:
+        began = time.perf_counter()
+        with service(folder, *more) as ours:
+            _check_first(ours, here)
+            report.figures["start to first right answer, s"] = {"cordwood": time.perf_counter() - began, "goal": 1.0}
+            for question in QUESTIONS:
+                report.questions[question.name] = _asked(question, ours, here, there)
+                print(
+                    question.name,
+                    {name: str(times) for name, times in report.questions[question.name].items()},
+                    flush=True,
+                )
+            report.figures["resident after the questions, MB"] = {"cordwood": ours.resident_mb, "goal": 350}
+    shutil.rmtree(scratch / "copy")
+    return report
+
+
+def made(scratch: Path, count: int) -> tuple[Path, Path]:
+    """The events as Parquet and as lines."""
+    files = scratch / f"events-{count}.parquet", scratch / f"events-{count}.ndjson"
+    for file in files:
+        if not file.exists():
+            make(count, file)
+    return files
+
+
+def _load(report: Report, folder: Path, lines: Path, more: list[str]) -> None:
+    with service(folder, *more) as ours:
+        ours.settle()
+        report.figures["resident idle, empty store, MB"] = {"cordwood": ours.resident_mb, "goal": 110}
+        seconds = ours.load(bodies(lines, _BATCH), _CONNECTIONS)
+        report.figures["load, events a second"] = {"cordwood": report.count / seconds, "goal": 40_000}
+        report.figures["resident at the end of the load, MB"] = {"cordwood": ours.resident_mb}
+        ours.settle()
+        report.figures["processor time of the load, µs an event"] = {
+            "cordwood": ours.processor_seconds / report.count * 1e6
+        }
+        report.figures["resident after the load, MB"] = {"cordwood": ours.resident_mb, "goal": 350}
+    report.figures["disk after the load, MB"] = {"cordwood": ours.disk_mb, "goal": 300}
+
+
+def _bulk(report: Report, scratch: Path, lines: Path) -> None:
+    file = scratch / "bulk.duckdb"
+    file.unlink(missing_ok=True)
+    report.figures["load, events a second"][ByHand.name] = report.count / bulk_insert_seconds(lines, file)
+    report.figures["disk after the load, MB"][ByHand.name] = file.stat().st_size / 1e6
+    file.unlink()
+
+
+@contextmanager
+def _postgres_with(report: Report, events: Path, *, wanted: bool) -> Iterator[Postgres | None]:
+    with postgres() if wanted else nullcontext() as there:
+        if there is not None:
+            report.figures["load, events a second"][Postgres.name] = report.count / there.load(events)
+            report.figures["disk after the load, MB"][Postgres.name] = there.disk_mb
+        yield there
+
+
+def _check_first(ours: Service, here: ByHand) -> None:
+    question = QUESTIONS[0]
+    assert _compared(question, ours) == here.rows(question.duckdb)
+
+
+def _compared(question: Question, ours: Service) -> list[Row]:
+    rows = ours.rows(question.endpoint, question.parameters)
+    return [tuple(row[column] for column in question.columns or row) for row in rows]
+
+
+def _asked(question: Question, ours: Service, here: ByHand, there: Postgres | None) -> dict[str, Times]:
+    answer = _compared(question, ours)
+    width = len(question.columns) or None
+    assert answer, f"{question.name}: no rows"
+    assert answer == [row[:width] for row in here.rows(question.duckdb)], f"{question.name}: not what DuckDB answers"
+    acts = {
+        "cordwood": lambda: elapsed_ms(lambda: ours.ask(question.endpoint, question.parameters)),
+        ByHand.name: lambda: here.milliseconds(question.duckdb),
+    }
+    times = in_turns(_ROUNDS, acts)
+    if there is not None:
+        answer_there = [row[:width] for row in there.rows(question.postgres)]
+        assert answer == answer_there, f"{question.name}: not what PostgreSQL answers"
+        times |= in_turns(_ROUNDS_OF_POSTGRES, {Postgres.name: lambda: there.milliseconds(question.postgres)})
+    return times

@@ -1,0 +1,51 @@
+"""DuckDB in process, with SQL written by hand over the very file that our service stored."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+
+from bench.events import STREAM
+from bench.questions import Row
+
+
+class ByHand:
+    name = "DuckDB by hand"
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+
+    def rows(self, sql: str) -> list[Row]:
+        return self._connection.execute(sql).fetchall()
+
+    def milliseconds(self, sql: str) -> float:
+        began = time.perf_counter()
+        self._connection.execute(sql).fetchall()
+        return (time.perf_counter() - began) * 1000
+
+
+@contextmanager
+def by_hand(data: Path) -> Iterator[ByHand]:
+    """`data` is the folder of a service that has stopped, all its events in the file."""
+    with duckdb.connect() as connection:
+        file = next(data.glob("*.duckdb"))
+        connection.execute(f"attach '{file}' as stored (read_only)")
+        connection.execute(f'create view events as from stored."{STREAM}"')
+        connection.execute("set timezone = 'UTC'")
+        yield ByHand(connection)
+
+
+def bulk_insert_seconds(events: Path, file: Path) -> float:
+    """The same events from NDJSON into a plain table of the same columns, in one statement."""
+    with duckdb.connect(str(file)) as connection:
+        began = time.perf_counter()
+        connection.execute(
+            "create table events as select id, timestamp::timestamptz as timestamp, project, event_message,"
+            " metadata::variant as metadata from read_json(?, columns = {id: 'VARCHAR', timestamp: 'TIMESTAMPTZ',"
+            " project: 'VARCHAR', event_message: 'VARCHAR', metadata: 'JSON'})",
+            [str(events)],
+        )
+        connection.execute("checkpoint")
+        return time.perf_counter() - began

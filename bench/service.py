@@ -1,0 +1,163 @@
+"""A real service of the benchmarks' own, on a folder of theirs: started, filled, asked, weighed and stopped."""
+
+import http.client
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import httpx
+
+from bench.events import STREAM
+
+KEY = "bench-key"
+ENDPOINTS = Path(__file__).with_name("endpoints")
+_START_SECONDS = 60
+_HELD = 100
+
+
+class Service:
+    """`client` speaks to it with a key for everything."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", url: str, data: Path) -> None:
+        self.process = process
+        self.data = data
+        self.client = httpx.Client(base_url=url, headers={"X-API-KEY": KEY}, timeout=600)
+
+    @property
+    def resident_mb(self) -> float:
+        """What it holds of memory that no file backs, and of files that it maps: all that `ps` shows."""
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+    @property
+    def processor_seconds(self) -> float:
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    @property
+    def disk_mb(self) -> float:
+        return sum(path.stat().st_size for path in self.data.rglob("*") if path.is_file()) / 1e6
+
+    def rows(self, endpoint: str, parameters: Mapping[str, str]) -> list[dict[str, Any]]:
+        answer = self.ask(endpoint, parameters)
+        if answer.is_error:
+            raise SystemExit(f"{endpoint} {dict(parameters)}: {answer.status_code} {answer.text[:500]}")
+        result: list[dict[str, Any]] = json.loads(answer.content)["result"]
+        return result
+
+    def ask(self, endpoint: str, parameters: Mapping[str, str], *, kept: bool = False) -> httpx.Response:
+        """Over HTTP, worked out anew unless a kept answer will do."""
+        headers = {} if kept else {"Cache-Control": "no-cache"}
+        return self.client.get(f"/api/endpoints/query/{endpoint}", params=dict(parameters), headers=headers)
+
+    def load(self, bodies: Iterator[bytes], connections: int) -> float:
+        """Seconds until every body is acknowledged, by as many senders at once; what must wait is sent again.
+
+        So many bodies at once are held in memory; reading them from their file is not the service's time.
+        """
+        seconds = 0.0
+        while held := list(islice(bodies, _HELD)):
+            seconds += self._send_all(held, connections)
+        return seconds
+
+    def _send_all(self, bodies: list[bytes], connections: int) -> float:
+        queue = _Bodies(bodies)
+        url = self.client.base_url
+        senders = [threading.Thread(target=_send, args=(url.host, url.port, queue)) for _ in range(connections)]
+        began = time.perf_counter()
+        for sender in senders:
+            sender.start()
+        for sender in senders:
+            sender.join()
+        if queue.faults:
+            raise SystemExit(f"events were refused: {queue.faults[0]}")
+        return time.perf_counter() - began
+
+    def settle(self, seconds: float = 1.5) -> None:
+        """Until what goes on in the background has used next to nothing for so long."""
+        before, quiet_since = self.processor_seconds, time.monotonic()
+        while time.monotonic() - quiet_since < seconds:
+            time.sleep(0.1)
+            now = self.processor_seconds
+            if now - before > 0.02:
+                before, quiet_since = now, time.monotonic()
+
+
+@contextmanager
+def service(folder: Path, *more: str) -> Iterator[Service]:
+    """Over the same folder again: with what it stored."""
+    log = folder / "log"
+    command = [sys.executable, "-m", "cordwood", "serve", "--port", "0", "--data-dir", str(folder / "data")]
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [*command, "--endpoints", str(ENDPOINTS), *more],
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "CORDWOOD_KEYS_PRIVATE": KEY},
+        )
+    started = None
+    try:
+        started = Service(process, _address(process, log), folder / "data")
+        yield started
+    finally:
+        if started is not None:
+            started.client.close()
+        process.terminate()
+        process.wait(120)
+
+
+def _address(process: "subprocess.Popen[bytes]", log: Path) -> str:
+    end = time.monotonic() + _START_SECONDS
+    while process.poll() is None and time.monotonic() < end:
+        found = re.search(r"listens on (http://\S+?)[,\s]", log.read_text())
+        if found:
+            return found[1]
+        time.sleep(0.005)
+    raise SystemExit(f"the service did not start:\n{log.read_text()}")
+
+
+class _Bodies:
+    """Handed out one by one to whoever asks."""
+
+    def __init__(self, bodies: list[bytes]) -> None:
+        self.faults: list[str] = []
+        self._bodies: SimpleQueue[bytes] = SimpleQueue()
+        for body in bodies:
+            self._bodies.put(body)
+
+    def take(self) -> bytes | None:
+        try:
+            return None if self.faults else self._bodies.get_nowait()
+        except Empty:
+            return None
+
+
+def _send(host: str, port: int | None, queue: _Bodies) -> None:
+    connection = http.client.HTTPConnection(host, port, timeout=600)
+    while (body := queue.take()) is not None:
+        while (wait := _sent(connection, body, queue)) is not None:
+            time.sleep(wait)
+    connection.close()
+
+
+def _sent(connection: http.client.HTTPConnection, body: bytes, queue: _Bodies) -> float | None:
+    """How many seconds to wait before it is sent again, if it must."""
+    headers = {"X-API-KEY": KEY, "Content-Type": "application/json"}
+    connection.request("POST", f"/api/logs?source_name={STREAM}", body, headers)
+    answer = connection.getresponse()
+    text = answer.read()
+    if answer.status in {429, 503}:
+        return float(answer.headers.get("Retry-After", "1"))
+    if answer.status != http.client.OK:
+        queue.faults.append(f"{answer.status}: {text.decode()[:300]}")
+    return None
