@@ -4,6 +4,7 @@ Two streams hold the same events but for the values that are to be hidden. What 
 fails, must be the same on both: then it tells nothing of them.
 """
 
+import importlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.engines.engine import AnswerLimits
+from cordwood.engines.engine import AnswerLimits, Engine
 from cordwood.errors import Fault
 from cordwood.ingest.shape import ShapeReader
 from cordwood.lql.compile import compile_lql
@@ -26,6 +27,7 @@ from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_sandbox, read_endpoint
 from cordwood.sql.redaction.redaction import Redaction
 from tests.attack.escapes import ESCAPES, LQL_ESCAPES
+from tests.chdb_databases import fresh_database
 
 ONE = {
     "ip": "203.0.113.7",
@@ -93,10 +95,21 @@ def events(secret: Mapping[str, str]) -> list[Event]:
     ]
 
 
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
-    folder: Path = tmp_path_factory.mktemp("escapes")
-    opened = DuckDBEngine(folder, DuckDBTarget(), Options(redacting=Redacting(key="key")))
+def open_duckdb(folder: Path, redacting: Redacting) -> Engine:
+    return DuckDBEngine(folder, DuckDBTarget(), Options(redacting=redacting))
+
+
+def open_clickhouse(_: Path, redacting: Redacting) -> Engine:
+    """Events of these tests are old by the server's own clock."""
+    address = fresh_database()
+    room = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
+    engine: Engine = room.ClickHouse(address, room.Options(drops_by_itself=False, redacting=redacting))
+    return engine
+
+
+@pytest.fixture(scope="module", params=[open_duckdb, open_clickhouse], ids=["duckdb", "clickhouse"])
+def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    opened: Engine = request.param(tmp_path_factory.mktemp("escapes"), Redacting(key="key"))
     opened.prepare([Stream("one", UUID(int=1)), Stream("other", UUID(int=2))])
     for name, secret in (("one", ONE), ("other", OTHER)):
         looked_at, learnt = ShapeReader(opened.shapes).learn(name, events(secret))
@@ -106,7 +119,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
 
 
 @pytest.fixture(scope="module")
-def ask(engine: DuckDBEngine) -> Ask:
+def ask(engine: Engine) -> Ask:
     redactions = {mode: Redaction(mode) for mode in RedactMode}
 
     def asked(stream: str, text: str, *, mode: RedactMode = RedactMode.REPLACE, is_lql: bool = False) -> object:

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 
+from cordwood.app.redaction import redaction_key, redaction_rules
 from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, Options
 from cordwood.engines.clickhouse.tables import Tables
 from cordwood.engines.engine import Engine
 from cordwood.folder import DataFolder
+from cordwood.model.redaction import Redacting
 from cordwood.model.stream import Stream
 from cordwood.settings.settings import Settings
 
@@ -19,6 +21,7 @@ def open_clickhouse(settings: Settings, folder: DataFolder) -> Engine:
         pending_folder=folder.path / "pending",
         pending_bytes=chosen.pending_size,
         patience_seconds=max(60.0, settings.limits.query_time + 10),
+        redacting=Redacting(redaction_rules(settings), redaction_key(settings, folder)),
     )
     return ClickHouse(settings.engine, options)
 

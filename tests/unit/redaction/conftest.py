@@ -1,12 +1,15 @@
-"""A bare connection with the macros of redaction."""
+"""Each engine's redaction, past the compiler: one text in, what is left of it out."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import duckdb
 import pytest
 
+from cordwood.engines.clickhouse.redaction import KEY, functions
 from cordwood.engines.duckdb.redaction import macros
 from cordwood.model.redaction import SHIPPED_RULES, RedactionRules, RedactMode
+from tests.chdb_databases import bare_connection
 
 Redact = Callable[..., str]
 
@@ -18,8 +21,7 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 @pytest.fixture(scope="session")
-def redact(connection: duckdb.DuckDBPyConnection) -> Redact:
-    """The text as an answer would have it; `kind` is the macro, `rules` are in force from then on."""
+def on_duckdb(connection: duckdb.DuckDBPyConnection) -> Redact:
     made: list[RedactionRules] = []
 
     def redacted(text: str, *, mode: str = "replace", kind: str = "text", rules: RedactionRules = SHIPPED_RULES) -> str:
@@ -33,4 +35,31 @@ def redact(connection: duckdb.DuckDBPyConnection) -> Redact:
         found = connection.execute(f"SELECT redacted_{kind}_{mode}($text{cast}){back}", {"text": text}).fetchall()
         return str(found[0][0])
 
+    return redacted
+
+
+@pytest.fixture(scope="session")
+def bare_clickhouse() -> Iterator[Any]:
+    opened = bare_connection()
+    opened.query(
+        "SET output_format_json_escape_forward_slashes = 0, short_circuit_function_evaluation = 'force_enable'"
+    )
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="session")
+def on_clickhouse(bare_clickhouse: Any) -> Redact:
+    def redacted(text: str, *, mode: str = "replace", kind: str = "text", rules: RedactionRules = SHIPPED_RULES) -> str:
+        sql = f"WITH {functions(rules, RedactMode(mode))} SELECT redacted_{kind}_{mode}(unhex({{hex:String}}))"
+        values = {"hex": text.encode().hex(), KEY: "key"}
+        return bytes(bare_clickhouse.query(sql, "RawBLOB", params=values).bytes()).decode()
+
+    return redacted
+
+
+@pytest.fixture(params=["duckdb", "clickhouse"])
+def redact(request: pytest.FixtureRequest) -> Redact:
+    """The text as an answer would have it; `kind` is what it is taken for, `rules` are in force from then on."""
+    redacted: Redact = request.getfixturevalue(f"on_{request.param}")
     return redacted

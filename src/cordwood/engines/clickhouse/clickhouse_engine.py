@@ -3,21 +3,23 @@
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from cordwood.engines.clickhouse.datatypes import Render, bindable, datatype_of, has_bytes, renderer, settled
 from cordwood.engines.clickhouse.pending import Pending
+from cordwood.engines.clickhouse.redaction import KEY
 from cordwood.engines.clickhouse.session import Query, Selected, Session
 from cordwood.engines.clickhouse.storage import Storage
 from cordwood.engines.clickhouse.tables import Tables, stored
 from cordwood.engines.clickhouse.target import ClickHouseTarget
-from cordwood.engines.engine import AnswerLimits, Appended, Cancel, StreamFacts
-from cordwood.errors import EngineUnreachable, QueryValue
+from cordwood.engines.engine import AnswerLimits, Appended, Cancel, HeldFile, StreamFacts
+from cordwood.errors import EngineUnreachable, NothingToBackUp, QueryValue
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.event import Batch
+from cordwood.model.redaction import UNKEYED, Redacting, RedactMode
 from cordwood.model.rows import Column, Row, Rows
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
@@ -40,17 +42,21 @@ class Options:
     pending_bytes: int = 1 << 30
     drops_by_itself: bool = True
     patience_seconds: float = 60.0
+    redacting: Redacting = UNKEYED
 
 
 # Two: a query may set how it is run (its own SETTINGS), and write nothing.
 _READ_ONLY: Final = 2
+
+# Bytes of a statement's text: what the compiler prints is bounded, and longer than the server's own bound.
+_LONGEST: Final = 4 << 20
 
 
 class ClickHouse:
     """Any number of these may share a database, in as many processes."""
 
     def __init__(self, address: str, options: Options) -> None:
-        self.target: Target = ClickHouseTarget()
+        self.target: Target = ClickHouseTarget(options.redacting.rules)
         self._options = options
         self._session = Session(address, patience_seconds=options.patience_seconds)
         self._storage = Storage(
@@ -95,9 +101,18 @@ class ClickHouse:
     def facts(self) -> Mapping[str, StreamFacts]:
         return self._storage.facts()
 
+    def sizes(self) -> Mapping[str, int]:
+        return self._storage.sizes()
+
     def sweep(self, now_us: int) -> int:
         self._drain()
         return self._storage.sweep(now_us)
+
+    def held(self) -> AbstractContextManager[Sequence[HeldFile]]:
+        raise NothingToBackUp(
+            "The events lie in ClickHouse, which makes its own backups.",
+            hint="Use its BACKUP DATABASE … TO …, or `cordwood export` stream by stream; copy keys.db beside them.",
+        )
 
     def is_regex(self, pattern: str) -> str | None:
         try:
@@ -127,10 +142,13 @@ class ClickHouse:
             "max_memory_usage": self._options.memory_bytes,
             "max_result_rows": limits.max_rows + 1,
             "result_overflow_mode": "break",
+            "max_query_size": _LONGEST,
         }
         named = zip(statement.column_names, statement.column_types, strict=False)
         in_bytes = tuple(name for name, datatype in named if has_bytes(datatype))
         values = {name: bindable(value) for name, value in question.values.items()}
+        if statement.redaction is RedactMode.HASH:
+            values[KEY] = self._options.redacting.key
         return Query(statement.sql, values, settings, mark, in_bytes)
 
 

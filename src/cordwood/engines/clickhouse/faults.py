@@ -120,7 +120,15 @@ def sentence(text: str) -> str:
         text = text[text.index(RAISED) + len(RAISED) :]
     else:
         text = text.rpartition("DB::Exception: ")[2].strip()
-    for end in (": while executing", ": In scope", ": while converting", " (version ", ". Look at https", "\n"):
+    for end in (
+        ": while executing",
+        ": In scope",
+        ". In scope",
+        ": while converting",
+        " (version ",
+        ". Look at https",
+        "\n",
+    ):
         text = text.split(end, 1)[0]
     if "cannot compile re2" in text:
         text = text.rpartition(", error: ")[2].removeprefix(".")

@@ -56,6 +56,12 @@ class Storage:
     def facts(self) -> Mapping[str, StreamFacts]:
         return {name: self._facts_of(name) for name in self._streams}
 
+    def sizes(self) -> Mapping[str, int]:
+        """Of a cluster, what this server holds."""
+        parts = "SELECT table, sum(bytes_on_disk) FROM system.parts WHERE active AND database = currentDatabase()"
+        held = {str(table): int(str(size)) for table, size in self._session.rows(f"{parts} GROUP BY table")}
+        return {name: held.get(f"{name} local" if self._tables.cluster else name, 0) for name in self._streams}
+
     def sweep(self, now_us: int) -> int:
         """The engine drops whole parts by itself; what lies beside younger events goes here."""
         return sum(self._sweep(stream, now_us) for stream in self._streams.values())

@@ -5,9 +5,12 @@ from typing import Final
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
+from cordwood.engines.clickhouse.redaction import KEY, functions, with_functions
 from cordwood.engines.clickhouse.rules import RULES
+from cordwood.engines.clickhouse.rules.redaction import hide_in_answer
 from cordwood.engines.clickhouse.tables import stream_table
 from cordwood.errors import QueryUnsupported
+from cordwood.model.redaction import SHIPPED_RULES, RedactionRules, RedactMode
 from cordwood.sql.fragment import print_tree
 from cordwood.sql.stages import Lowered, Resolved
 from cordwood.sql.target import StreamTable
@@ -24,7 +27,11 @@ SETTINGS: Final = {
     "allow_nonconst_timezone_arguments": "1",
     "allow_experimental_nullable_tuple_type": "1",
     "session_timezone": "'UTC'",
+    "output_format_json_escape_forward_slashes": "0",
 }
+
+# Which functions of redaction a lowered tree calls: the mode's.
+_HIDING: Final = "hiding"
 
 
 class ClickHouseTarget:
@@ -32,20 +39,39 @@ class ClickHouseTarget:
 
     name = "clickhouse"
 
-    def __init__(self) -> None:
+    def __init__(self, rules: RedactionRules = SHIPPED_RULES) -> None:
         self._printer = Dialect.get_or_raise("clickhouse").generator
+        self._rules = rules
+        self._functions: dict[RedactMode, str] = {}
 
     def stream_table(self, stream: str) -> StreamTable:
         return stream_table(stream)
 
     def lower(self, resolved: Resolved) -> Lowered:
-        if resolved.redaction is not None:
-            raise QueryUnsupported("Redaction is not supported on this engine yet.")
         tree = resolved.tree
         annotate(tree)
-        return Lowered(RULES.lower(tree), resolved)
+        mode = resolved.redaction
+        if mode is not None:
+            _keep_key(tree)
+            hide_in_answer(tree, resolved.hidden, mode)
+        lowered = RULES.lower(tree)
+        lowered.meta[_HIDING] = mode
+        return Lowered(lowered, resolved)
 
     def print(self, tree: exp.Expr) -> str:
         generator = self._printer(identify=False)
+        mode = tree.meta_get(_HIDING)
         text = print_tree(tree, lambda node: generator.generate(node, copy=False))
+        if mode is not None:
+            text = with_functions(text, self._hiding(mode))
         return f"{text} SETTINGS {', '.join(f'{name} = {value}' for name, value in SETTINGS.items())}"
+
+    def _hiding(self, mode: RedactMode) -> str:
+        if mode not in self._functions:
+            self._functions[mode] = functions(self._rules, mode)
+        return self._functions[mode]
+
+
+def _keep_key(tree: exp.Expr) -> None:
+    if any(slot.name == KEY for slot in tree.find_all(exp.Parameter)):
+        raise QueryUnsupported(f"A parameter called {KEY} is not supported where redaction is on.")

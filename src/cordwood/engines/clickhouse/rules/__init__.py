@@ -21,6 +21,7 @@ from cordwood.engines.clickhouse.rules import (
     numbers,
     quantifiers,
     quantiles,
+    redaction,
     regexes,
     relations,
     safe,
@@ -62,6 +63,7 @@ _MEANINGS: Final = (
     formats,
     net,
     events,
+    redaction,
     safe,
 )
 

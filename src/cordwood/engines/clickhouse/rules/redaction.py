@@ -1,0 +1,57 @@
+"""Texts of events with what is personal hidden in them: the functions that stand before the statement."""
+
+from collections.abc import Iterable
+
+from sqlglot import exp
+
+from cordwood.engines.clickhouse.redaction import EVENT, HIDDEN, TEXT
+from cordwood.engines.clickhouse.rules.reading import event_text_of
+from cordwood.engines.clickhouse.rules.words import constant_text, once
+from cordwood.model.datatype import Kind
+from cordwood.model.redaction import RedactMode
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning
+from cordwood.sql.nodes import REDACTED_EVENT, REDACTED_EVENT_TEXT, REDACTED_SECRET, REDACTED_TEXT, typed
+from cordwood.sql.typing import kind_of
+
+
+def hide_in_answer(tree: exp.Expr, places: Iterable[int], mode: RedactMode) -> None:
+    """Redact the columns that nothing but the answer reads: the engine does so after it has sorted and cut."""
+    for place in places:
+        item = tree.expressions[place]
+        is_text = kind_of(item.this) is Kind.STRING
+        name, kind = (REDACTED_TEXT, exp.DType.VARCHAR) if is_text else (REDACTED_EVENT, exp.DType.VARIANT)
+        hidden = typed(exp.Anonymous(this=name, expressions=[item.this, exp.Literal.string(mode.value)]), kind)
+        item.set("this", hidden)
+
+
+def _text(node: exp.Expr) -> exp.Expr:
+    return fragment(f"{TEXT}_{_mode(node)}({{0}})", node.expressions[0])
+
+
+def _event_text(node: exp.Expr) -> exp.Expr:
+    text = f"{TEXT}_{_mode(node)}({event_text_of('{0}')})"
+    return fragment(f"nullIf(toJSONString({text}), 'null')", node.expressions[0])
+
+
+def _event(node: exp.Expr) -> exp.Expr:
+    return fragment(f"{EVENT}_{_mode(node)}({{0}})", node.expressions[0])
+
+
+def _secret(node: exp.Expr) -> exp.Expr:
+    """Whatever the text is, the name of its field says what it is; a record there is looked through like any."""
+    return once(f"if(JSONType(@a) = 'String', '\"{HIDDEN}\"', {EVENT}_{_mode(node)}(@a))", node.expressions[0])
+
+
+def _mode(node: exp.Expr) -> str:
+    return constant_text(node.expressions[1]) or RedactMode.REPLACE
+
+
+MEANING = Meaning(
+    named={
+        REDACTED_TEXT.upper(): _text,
+        REDACTED_EVENT.upper(): _event,
+        REDACTED_EVENT_TEXT.upper(): _event_text,
+        REDACTED_SECRET.upper(): _secret,
+    }
+)
