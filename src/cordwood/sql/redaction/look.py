@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Final
 
 from cordwood.model.redaction import Detector, RedactionRules
-from cordwood.sql.redaction.patterns import HINTS, PASSES, SECRET_NAME, Nature, Pass
+from cordwood.sql.redaction.patterns import PASSES, SECRET_NAME, Nature, Pass
 
 _FLAGS: Final = "(?is)"
 _GROUP: Final = re.compile(r"(?<!\\)\((?!\?)")
@@ -17,12 +17,13 @@ _SECRET_NAME: Final = re.compile(SECRET_NAME, re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One pattern with the numbers of its groups that stay."""
+    """One pattern with the numbers of its groups that stay; its hint is found in every text in which it finds any."""
 
     pattern: str
     keeps: tuple[int, ...]
     befores: tuple[int, ...]
     nature: Nature
+    hint: str
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,10 @@ class Look:
     @cached_property
     def own(self) -> tuple[Stage, ...]:
         """An operator's pattern minds case, and sees the text as it is, not as JSON writes it."""
-        return tuple(Stage(f"(?s:{named.pattern})", (), (), Nature.PLAIN) for named in self.rules.patterns)
+        return tuple(
+            Stage(f"(?s:{named.pattern})", (), (), Nature.PLAIN, f"(?s:{named.pattern})")
+            for named in self.rules.patterns
+        )
 
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
@@ -44,8 +48,7 @@ class Look:
     @cached_property
     def hint(self) -> str:
         """Found in every text in which anything is."""
-        shipped = "|".join(f"(?i:{hint})" for detector, hint in HINTS.items() if self._wants(detector))
-        return "|".join((shipped, *(stage.pattern for stage in self.own)))
+        return "|".join(stage.hint for stage in (*self.stages, *self.own))
 
     def is_secret_name(self, name: str) -> bool:
         """Whether a field of this name holds a secret, whatever that looks like."""
@@ -63,4 +66,5 @@ def _joined(passes: Sequence[Pass]) -> Stage:
         keeps += tuple(groups + number for number in one.keeps)
         befores += tuple(groups + number for number in one.befores)
         groups += len(_GROUP.findall(one.pattern))
-    return Stage(_FLAGS + "|".join(one.pattern for one in passes), keeps, befores, passes[0].nature)
+    pattern, hint = ("|".join(found) for found in zip(*((one.pattern, one.hint) for one in passes), strict=True))
+    return Stage(_FLAGS + pattern, keeps, befores, passes[0].nature, f"(?i:{hint})")

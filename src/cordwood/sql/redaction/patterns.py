@@ -26,11 +26,13 @@ class Pass:
     """A look through a text: what is found stays where a group of `keeps` holds it or one of `befores` does.
 
     The rest is the value. Passes of one `stage` are one look, the first that matches at a place wins it.
+    `hint` is in every text in which the pass finds anything, and quicker to look for.
     """
 
     stage: int
     name: str
     detector: Detector | None
+    hint: str
     pattern: str
     keeps: tuple[int, ...] = ()
     befores: tuple[int, ...] = ()
@@ -110,6 +112,12 @@ _STARTS: Final = (
     r"|xox[abeoprs]-|akia|asia|aiza|ya29\.|npm_|pypi-|hf_|sg\.|dop_v1_|shpat_)"
 )
 
+# The same, less what makes them long.
+_START_HINTS: Final = (
+    r"sb_secret_|sb_publ|sbp_|sk-|[spr]k_live_|[spr]k_test_|whsec_|gh[opsur]_|github_pat_|glpat-|xox[abeoprs]-"
+    r"|akia|asia|aiza|ya29\.|npm_|pypi-|hf_|sg\.|dop_v1_|shpat_"
+)
+
 # RE2 and Python agree on ASCII classes only; whatever is not ASCII counts as a letter of a name.
 _LETTER: Final = "a-z0-9\u0080-\U0010ffff"
 _LOCAL_PART: Final = rf"(?:[{_LETTER}._+~-]|%(?:25)*(?:2[bde]|5f))+"
@@ -128,17 +136,19 @@ _NO_CARD: Final = (
 )
 
 PASSES: Final[tuple[Pass, ...]] = (
-    Pass(0, "needless escapes", None, rf"{_RUN}(?:{_NEEDLESS}{_RUN})+"),
+    Pass(0, "needless escapes", None, r"\\u00[2-7]", rf"{_RUN}(?:{_NEEDLESS}{_RUN})+"),
     Pass(
         0,
         "private keys",
         Detector.SECRET,
+        r"private key-----",
         r"-----BEGIN [a-z ]*PRIVATE KEY-----[a-z0-9+/=\s\\:,.-]*",
     ),
     Pass(
         1,
         "cards",
         Detector.CARD,
+        rf"[0-9]{{13}}|[0-9]{{4}}{_GAP}[0-9]{{4}}",
         rf"({_NO_CARD})|({_START})({_CARD})\b",
         keeps=(1,),
         befores=(2,),
@@ -148,6 +158,7 @@ PASSES: Final[tuple[Pass, ...]] = (
         2,
         "named secrets",
         Detector.SECRET,
+        rf"{_KEY_ENDING}{_SPACE}*[=:\\\"'%]",
         rf"({_KEY_WORD})(?:((?:\"\s*:\s*|{_ASSIGN})\")[^\"\\,:}}\]\s](?:[^\"\\]|\\.)*"
         rf"|((?:\\\"\s*:\s*|{_ASSIGN})\\\")(?:[^\"\\,:}}\]\s]|\\\\(?:\\[\"\\]|[^\"\\]))(?:[^\"\\]|\\\\(?:\\[\"\\]|[^\"\\]))*"
         rf"|(\\*'?{_ASSIGN}\\*')[^'\"\\]+|((?:\\+\")?{_ASSIGN}(?:\\+\")?{_SCHEME}){_UNQUOTED})"
@@ -158,6 +169,7 @@ PASSES: Final[tuple[Pass, ...]] = (
         3,
         "bearers",
         Detector.TOKEN,
+        r"bearer|basic",
         rf"({_TALK})|(bearer{_SPACE}+|bearer:{_SPACE}*|\bbasic{_SPACE}+)(?:[a-z0-9._~+/=-]{{6,}}|[a-z0-9._~+/=-]+=)",
         keeps=(1,),
         befores=(2,),
@@ -166,6 +178,7 @@ PASSES: Final[tuple[Pass, ...]] = (
         3,
         "web tokens",
         Detector.TOKEN,
+        r"eyj",
         rf"({_START})eyj[a-z0-9_-]{{8,}}(?:\.[a-z0-9_-]*)*",
         befores=(1,),
     ),
@@ -173,6 +186,7 @@ PASSES: Final[tuple[Pass, ...]] = (
         3,
         "known keys",
         Detector.SECRET,
+        _START_HINTS,
         rf"({_START}){_STARTS}[a-z0-9_./+=-]{{8,}}",
         befores=(1,),
     ),
@@ -180,14 +194,18 @@ PASSES: Final[tuple[Pass, ...]] = (
         3,
         "URLs that log in",
         Detector.SECRET,
+        r"://[^\s/@\"'\\]*:[^\s/@\"'\\]*@",
         r"(://)[^\s/@\"'\\]*:[^\s/@\"'\\]*@[^\s/\"'\\:]+",
         befores=(1,),
     ),
-    Pass(4, "mail addresses", Detector.EMAIL, rf"({_ESCAPE}?){_MAIL}", befores=(1,), nature=Nature.MAIL),
+    Pass(
+        4, "mail addresses", Detector.EMAIL, r"@|%(?:25)*40", rf"({_ESCAPE}?){_MAIL}", befores=(1,), nature=Nature.MAIL
+    ),
     Pass(
         5,
         "v6 addresses",
         Detector.IP,
+        r"::|%(?:25)*3a|(?:[0-9a-f]+:){6}",
         rf"({_HARDWARE})|({_START})(?:{_LONG6})|(\B|_|{_ESCAPE}){_LEADING6}"
         rf"|({_CODE})|({_START})(?:{_SHORT6})|(\B|_|{_ESCAPE}){_LOOPBACK6}",
         keeps=(1, 4),
@@ -198,6 +216,7 @@ PASSES: Final[tuple[Pass, ...]] = (
         6,
         "v4 addresses",
         Detector.IP,
+        r"[0-9]\.[0-9]+\.[0-9]|%(?:25)*(?:2e|3[0-9])",
         rf"({_FIVE_PARTS})|{_PERCENT4}|((?:{_OPENING}?\b{_PLACES}/?)|{_START}){_ADDRESS4}{_END}"
         rf"|({_PRODUCT}|{_VERSION})",
         keeps=(1, 3),
@@ -208,25 +227,11 @@ PASSES: Final[tuple[Pass, ...]] = (
         7,
         "phones",
         Detector.PHONE,
+        r"(?:\+|%(?:25)*2b|\\+u002b)[1-9]",
         r"(\+|%(?:25)*2b|\\+u002b)[1-9](?:[ ().-]?[ ().-]?[0-9]){6,14}\b",
         befores=(1,),
     ),
 )
-
-# What every text in which a detector finds anything has in it: quicker to look for than the thing itself.
-HINTS: Final[dict[Detector | None, str]] = {
-    None: r"\\u00[2-7]",
-    Detector.IP: r"[0-9]\.[0-9]+\.[0-9]|%(?:25)*(?:2e|3[0-9a])|::|(?:[0-9a-f]+:){6}",
-    Detector.EMAIL: r"@|%(?:25)*40",
-    Detector.TOKEN: r"bearer|basic|eyj",
-    Detector.SECRET: (
-        rf"{_KEY_ENDING}{_SPACE}*[=:\\\"'%]|private key-----|://[^\s/@\"'\\]*:[^\s/@\"'\\]*@"
-        r"|sb_secret_|sb_publ|sbp_|sk-|[spr]k_live_|[spr]k_test_|whsec_|gh[opsur]_|github_pat_|glpat-|xox[abeoprs]-"
-        r"|akia|asia|aiza|ya29\.|npm_|pypi-|hf_|sg\.|dop_v1_|shpat_"
-    ),
-    Detector.CARD: rf"[0-9]{{13}}|[0-9]{{4}}{_GAP}[0-9]{{4}}",
-    Detector.PHONE: r"(?:\+|%(?:25)*2b|\\+u002b)[1-9]",
-}
 
 # A field of this name holds a secret, whatever the secret looks like.
 SECRET_NAME: Final = rf"(?is)^.*{_KEY_WORD}$"

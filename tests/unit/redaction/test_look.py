@@ -1,0 +1,19 @@
+"""A look's hints: what has none of a stage's hint has none of its finds, so that the stage may be left out."""
+
+import re
+
+import pytest
+
+from cordwood.model.redaction import Detector, NamedPattern, RedactionRules
+from cordwood.sql.redaction.look import Look
+from tests.unit.redaction.texts import PHONES, TABLE
+
+LOOK = Look(RedactionRules(tuple(Detector), (NamedPattern("customer", "cust_[0-9]+"),)))
+
+
+@pytest.mark.parametrize("text", [text for text, _ in (*TABLE, *PHONES)])
+def test_what_a_stage_finds_has_its_hint(text: str) -> None:
+    for stage in (*LOOK.stages, *LOOK.own):
+        if re.search(stage.pattern, text, re.ASCII):
+            assert re.search(stage.hint, text, re.ASCII)
+            assert re.search(LOOK.hint, text, re.ASCII)
