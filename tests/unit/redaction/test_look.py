@@ -14,6 +14,7 @@ LOOK = Look(RedactionRules(tuple(Detector), (NamedPattern("customer", "cust_[0-9
 @pytest.mark.parametrize("text", [text for text, _ in (*TABLE, *PHONES)])
 def test_what_a_stage_finds_has_its_hint(text: str) -> None:
     for stage in (*LOOK.stages, *LOOK.own):
-        if re.search(stage.pattern, text, re.ASCII):
+        finds = re.finditer(stage.pattern, text, re.ASCII)
+        if any(not any(found.group(number) for number in stage.keeps) for found in finds):
             assert re.search(stage.hint, text, re.ASCII)
             assert re.search(LOOK.hint, text, re.ASCII)
