@@ -11,7 +11,7 @@ from cordwood.model.datatype import Kind
 from cordwood.model.parameter import Parameter, TextKind
 from cordwood.sql.bind import value_of
 
-_SETTINGS = ("type", "kind", "required", "default", "one_of", "description")
+_SETTINGS = ("type", "kind", "required", "default", "one_of", "description", "example")
 T = TypeVar("T", str, bool)
 
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -52,6 +52,7 @@ def _parameter(document: Document, name: str, table: object) -> Parameter:
         default=_default(document, path, table),
         one_of=_one_of(document, path, table),
         description=_of_type(document, path, table, "description", str) or "",
+        example=_example(document, path, table),
     )
     _check_agreement(document, path, parameter)
     _check_values(document, path, parameter)
@@ -63,15 +64,18 @@ def _check_agreement(document: Document, path: Path, parameter: Parameter) -> No
         raise document.wrong("A required parameter has no use for a default.", (*path, "default"))
     if parameter.kind is TextKind.REGEX and parameter.type is not Kind.STRING:
         raise document.wrong('Only a text can be of kind "regex".', (*path, "kind"))
-    if parameter.one_of and parameter.default is not None and parameter.default not in parameter.one_of:
-        raise document.wrong(f"The default {parameter.default!r} is not in one_of.", (*path, "default"))
+    stated = {"default": parameter.default, "example": parameter.example}
+    outside = [key for key, value in stated.items() if value not in (None, *(parameter.one_of or (value,)))]
+    if outside:
+        raise document.wrong(f"The {outside[0]} {stated[outside[0]]!r} is not in one_of.", (*path, outside[0]))
 
 
 def _check_values(document: Document, path: Path, parameter: Parameter) -> None:
     """A value of the file itself that is none of the type would fail every call that takes it."""
     defaults = () if parameter.default is None else (parameter.default,)
     unbounded = replace(parameter, one_of=(), description="")
-    for key, values in (("default", defaults), ("one_of", parameter.one_of)):
+    examples = () if parameter.example is None else (parameter.example,)
+    for key, values in (("default", defaults), ("one_of", parameter.one_of), ("example", examples)):
         for value in values:
             try:
                 value_of(unbounded, value, lambda _: None)
@@ -97,6 +101,10 @@ def _kind(document: Document, path: Path, table: Mapping[str, object]) -> TextKi
 
 def _default(document: Document, path: Path, table: Mapping[str, object]) -> str | None:
     return _text(document, (*path, "default"), table["default"]) if "default" in table else None
+
+
+def _example(document: Document, path: Path, table: Mapping[str, object]) -> str | None:
+    return _text(document, (*path, "example"), table["example"]) if "example" in table else None
 
 
 def _one_of(document: Document, path: Path, table: Mapping[str, object]) -> tuple[str, ...]:

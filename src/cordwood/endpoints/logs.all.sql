@@ -8,6 +8,7 @@ redact_pii = false
 [parameters.project]
 required = true
 description = "The project whose logs are read."
+example = "default"
 
 [parameters.iso_timestamp_start]
 type = "TIMESTAMP"

@@ -16,6 +16,7 @@ description = "The last hour by the hour, 7 days by the day, 60 minutes by the m
 required = true
 kind = "regex"
 description = "A regular expression (RE2) that the url of a request matches somewhere."
+example = "default"
 */
 with
   dates as (

@@ -22,3 +22,4 @@ class Parameter:
     default: str | None = None
     one_of: tuple[str, ...] = ()
     description: str = ""
+    example: str | None = None

@@ -160,6 +160,7 @@ EXACT: Mapping[bytes, Route] = {
     b"/api/access-tokens": Route("keys", ("GET", "HEAD", "POST", "OPTIONS"), _keys),
     b"/api/quarantine": Route("quarantine", READ, _quarantine),
     b"/api/openapi.json": Route("openapi", READ, _listed(catalog.api_document)),
+    b"/docs": Route("docs", READ, _listed(catalog.api_page)),
     b"/api/endpoints": Route("endpoints", READ, _listed(catalog.list_endpoints)),
     b"/api/sources": Route("sources", READ, _listed(catalog.list_sources)),
     b"/api/query": Route("ad_hoc", QUERY, _ad_hoc),

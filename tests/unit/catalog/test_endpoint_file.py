@@ -28,6 +28,7 @@ auth = false
 required = true
 kind = "regex"
 description = "Which one."
+example = "a.*"
 
 [parameters.size]
 type = "int64"
@@ -52,7 +53,7 @@ def test_every_setting_of_a_file_is_read() -> None:
     assert endpoint.zone == "Europe/Berlin"
     assert (endpoint.sandbox, endpoint.redact_pii, endpoint.auth) == (True, True, False)
     assert endpoint.parameters == (
-        Parameter("project", required=True, kind=TextKind.REGEX, description="Which one."),
+        Parameter("project", required=True, kind=TextKind.REGEX, description="Which one.", example="a.*"),
         Parameter("size", type=Kind.INT64, default="5", one_of=("5", "10")),
     )
 
@@ -122,6 +123,8 @@ def test_line_ends_and_byte_order_marks_of_other_systems_are_no_matter() -> None
         ('name = "a"\n[parameters.p]\nkind = "regex"\ntype = "int64"', 3, "Only a text"),
         ('name = "a"\n[parameters.p]\nrequired = true\ndefault = "x"', 4, "no use for a default"),
         ('name = "a"\n[parameters.p]\none_of = ["x"]\ndefault = "y"', 4, "not in one_of"),
+        ('name = "a"\n[parameters.p]\none_of = ["x"]\nexample = "y"', 4, "not in one_of"),
+        ('name = "a"\n[parameters.p]\ntype = "date"\nexample = "y"', 4, "8601 date"),
         ('name = "a"\n[parameters.p]\none_of = "x"', 3, "must be a list"),
         ('name = "a"\n[parameters.p]\none_of = []', 3, "must be a list"),
         ('name = "a"\n[parameters.p]\ntype = "variant"', 3, "is no type"),

@@ -11,9 +11,10 @@ from cordwood.model.endpoint import Endpoint
 from cordwood.model.parameter import Parameter
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
-from cordwood.web.asgi import Request, Response
+from cordwood.web.asgi import Header, Request, Response
 from cordwood.web.credentials import private_caller
 from cordwood.web.describe.openapi import Described, document
+from cordwood.web.describe.page import page, page_policy
 from cordwood.web.describe.schemas import flat_schema, stream_schema
 from cordwood.web.problems import JSON
 from cordwood.web.standing import Rooms
@@ -23,10 +24,26 @@ _DAY_SECONDS = 86_400
 
 async def api_document(_: Request, rooms: Rooms) -> Response:
     """For everybody: what it takes to call an endpoint is no secret, and its query does not stand there."""
+    return _json(await _document(rooms))
+
+
+async def api_page(_: Request, rooms: Rooms) -> Response:
+    """The same for people."""
+    headers: list[Header] = [
+        (b"content-type", b"text/html; charset=utf-8"),
+        (b"content-security-policy", page_policy()),
+        (b"x-content-type-options", b"nosniff"),
+        (b"referrer-policy", b"no-referrer"),
+        (b"cache-control", b"no-cache"),
+    ]
+    return Response(200, headers, page(await _document(rooms)).encode())
+
+
+async def _document(rooms: Rooms) -> dict[str, Any]:
     endpoints = rooms.catalog.endpoints()
     columns = await asyncio.gather(*(rooms.answers.columns(endpoint) for endpoint in endpoints))
     described = [Described(endpoint, of) for endpoint, of in zip(endpoints, columns, strict=True)]
-    return _json(document(described, rooms.catalog.streams()))
+    return document(described, rooms.catalog.streams())
 
 
 async def list_endpoints(request: Request, rooms: Rooms) -> Response:
@@ -104,6 +121,7 @@ def _parameter(one: Parameter) -> dict[str, Any]:
         "default": one.default,
         "one_of": list(one.one_of),
         "description": one.description,
+        "example": one.example,
     }
 
 

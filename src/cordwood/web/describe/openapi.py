@@ -15,7 +15,7 @@ from cordwood.model.datatype import Datatype
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.parameter import Parameter
 from cordwood.model.stream import Stream
-from cordwood.web.describe.schemas import Schema, parameter_schema, row_schema
+from cordwood.web.describe.schemas import Schema, example_of, parameter_schema, row_schema
 from cordwood.web.negotiate import FORMATS
 from cordwood.web.problems import TITLES
 
@@ -109,7 +109,9 @@ def _rows(one: Described) -> dict[str, Any]:
 def _parameter(parameter: Parameter) -> dict[str, Any]:
     stated = {"name": parameter.name, "in": "query", "required": parameter.required}
     described = {"description": parameter.description} if parameter.description else {}
-    return {**stated, **described, "schema": parameter_schema(parameter)}
+    example = example_of(parameter)
+    shown = {} if example is None else {"example": example}
+    return {**stated, **described, "schema": parameter_schema(parameter), **shown}
 
 
 def _own_query(name: str) -> dict[str, Any]:
@@ -128,7 +130,9 @@ def _body(endpoint: Endpoint) -> dict[str, Any]:
 
 def _member(parameter: Parameter) -> Schema:
     described = {"description": parameter.description} if parameter.description else {}
-    return {**parameter_schema(parameter), **described}
+    example = example_of(parameter)
+    shown = {} if example is None else {"examples": [example]}
+    return {**parameter_schema(parameter), **described, **shown}
 
 
 def _shared(endpoint: Endpoint) -> list[str]:

@@ -38,6 +38,12 @@ _TAKEN: Mapping[Kind, Schema] = {
     Kind.BYTES: {"type": "string", "contentEncoding": "base64"},
     Kind.DATE: {"type": "string", "format": "date"},
 }
+_EXAMPLES: Mapping[Kind, str] = {
+    Kind.TIMESTAMP: "2026-01-31T12:00:00Z",
+    Kind.DATETIME: "2026-01-31T12:00:00",
+    Kind.DATE: "2026-01-31",
+    Kind.TIME: "12:00:00",
+}
 _READ: Mapping[str, Callable[[str], object]] = {
     "integer": int,
     "number": float,
@@ -82,6 +88,15 @@ def parameter_schema(parameter: Parameter) -> Schema:
     if parameter.default is not None:
         schema["default"] = read(parameter.default)
     return schema
+
+
+def example_of(parameter: Parameter) -> object:
+    """The file's own, else one that the type suggests; None where there is none to suggest."""
+    if parameter.example is not None:
+        return _READ[_TAKEN.get(parameter.type, _TEXT)["type"]](parameter.example)
+    if parameter.one_of or parameter.default is not None:
+        return None
+    return _EXAMPLES.get(parameter.type)
 
 
 def stream_schema(stream: Stream, shape: Shape, address: str) -> Schema:

@@ -1,0 +1,140 @@
+"""The page at /docs: the OpenAPI document for people, without scripts and without anything from elsewhere."""
+
+import os
+import re
+import subprocess
+from base64 import b64encode
+from hashlib import sha256
+from html.parser import HTMLParser
+from itertools import pairwise
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.journey.conftest import PRIVATE, Service
+
+VOID = {"meta", "link", "br", "img", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """What stands in it: every element with its attributes, its texts, whether all was closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.setdefault(self.open[-1] if self.open else "", []).append(data)
+
+    def attributes(self, name: str) -> list[str]:
+        return [value for _, attrs in self.elements if (value := attrs.get(name)) is not None]
+
+    def text(self) -> str:
+        return " ".join(text for tag, texts in self.texts.items() if tag != "style" for text in texts)
+
+
+@pytest.fixture(scope="module")
+def answer(service: Service) -> httpx.Response:
+    return httpx.get(f"{service.url}/docs")
+
+
+@pytest.fixture(scope="module")
+def page(answer: httpx.Response) -> Page:
+    return Page(answer.text)
+
+
+@pytest.fixture(scope="module")
+def described(service: Service) -> Any:
+    return service.client.get("/api/openapi.json").json()
+
+
+def test_it_is_a_whole_page_for_everybody(answer: httpx.Response, page: Page) -> None:
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert page.open == []
+    assert ("html", {"lang": "en"}) in page.elements
+
+
+def test_a_browser_may_load_and_run_nothing_but_its_style(answer: httpx.Response, page: Page) -> None:
+    policy = answer.headers["content-security-policy"]
+    digest = b64encode(sha256("".join(page.texts["style"]).encode()).digest()).decode()
+    assert policy.startswith(f"default-src 'none'; style-src 'sha256-{digest}';")
+    assert "unsafe" not in policy
+    assert not [tag for tag, _ in page.elements if tag in ("script", "iframe", "img", "form", "object")]
+    assert not page.attributes("style")
+    assert not page.attributes("src")
+    assert {href for href in page.attributes("href") if href[0] != "#"} == {"/api/openapi.json", "data:,"}
+
+
+def test_every_operation_stands_in_it_once_and_is_linked(page: Page, described: Any) -> None:
+    ids = [operation["operationId"] for verbs in described["paths"].values() for operation in verbs.values()]
+    assert sorted(id_ for id_ in page.attributes("id") if id_ != "addresses") == sorted(ids)
+    targets = {href[1:] for href in page.attributes("href") if href.startswith("#")}
+    assert targets <= {*ids, "addresses"}
+    for path in described["paths"]:
+        assert path in page.texts["code"]
+
+
+def test_an_endpoint_is_told_with_its_parameters_and_columns(page: Page) -> None:
+    text = page.text()
+    assert "interval" in text
+    assert "one of: hourly, daily, minutely" in text
+    assert "total_realtime_requests" in text
+    assert "integer or null" in text
+
+
+def test_its_headings_go_down_one_at_a_time(page: Page) -> None:
+    levels = [int(tag[1]) for tag, _ in page.elements if tag in ("h1", "h2", "h3", "h4")]
+    assert levels[0] == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+
+
+def test_it_fits_a_small_screen_in_light_and_dark(answer: httpx.Response) -> None:
+    assert 'name="viewport" content="width=device-width, initial-scale=1"' in answer.text
+    assert "color-scheme: light dark" in answer.text
+    assert "prefers-color-scheme: dark" in answer.text
+    assert "overflow-wrap: anywhere" in answer.text
+
+
+def test_a_command_has_what_the_endpoint_needs(page: Page) -> None:
+    command = next(text for text in page.texts["code"] if "curl" in text and "/usage.api-counts" in text)
+    assert command.splitlines() == [
+        'curl -sSG "$CORDWOOD_URL/api/endpoints/query/usage.api-counts" \\',
+        '  -H "X-API-KEY: $CORDWOOD_KEY" \\',
+        "  --data-urlencode interval=hourly \\",
+        "  --data-urlencode project=default",
+    ]
+
+
+def test_commands_that_only_read_work_as_they_stand(service: Service, page: Page) -> None:
+    environment = {**os.environ, "CORDWOOD_URL": service.url, "CORDWOOD_KEY": PRIVATE}
+    commands = [text for text in page.texts["code"] if re.match(r'curl -sSG? "', text) and "{" not in text]
+    assert len(commands) > 12
+    for command in commands:
+        run = subprocess.run(
+            ["bash", "-c", f"{command} -f -o /dev/null"], env=environment, capture_output=True, check=False
+        )
+        assert run.returncode == 0, (command, run.stderr)
+
+
+def test_words_of_an_operator_are_text_and_nothing_else(start: Any, tmp_path: Any) -> None:
+    (tmp_path / "queries").mkdir()
+    (tmp_path / "queries" / "x.sql").write_text(
+        '/*\nname = "x"\ndescription = "<script>alert(1)</script>"\n*/\nselect 1 as `<img src=x>`\n'
+    )
+    running = start("--endpoints", str(tmp_path / "queries"))
+    shown = Page(httpx.get(f"{running.url}/docs").text)
+    assert not [tag for tag, _ in shown.elements if tag in ("script", "img")]
+    assert "<script>alert(1)</script>" in shown.text()
