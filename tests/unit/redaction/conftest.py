@@ -51,7 +51,8 @@ def bare_clickhouse() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def on_clickhouse(bare_clickhouse: Any) -> Redact:
     def redacted(text: str, *, mode: str = "replace", kind: str = "text", rules: RedactionRules = SHIPPED_RULES) -> str:
-        sql = f"WITH {functions(rules, RedactMode(mode))} SELECT redacted_{kind}_{mode}(unhex({{hex:String}}))"
+        name = f"redacted_{kind}_{mode}"
+        sql = f"WITH {functions(rules, RedactMode(mode))[name]} SELECT {name}(unhex({{hex:String}}))"
         values = {"hex": text.encode().hex(), KEY: "key"}
         return bytes(bare_clickhouse.query(sql, "RawBLOB", params=values).bytes()).decode()
 

@@ -5,7 +5,7 @@ it, and what is printed says all that it does. The key of digests alone is bound
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from cordwood.model.redaction import RedactionRules, RedactMode
@@ -38,25 +38,33 @@ _DIGEST_LETTERS: Final = "ghijklmnopqrstuv"
 
 # What the functions call their texts: names that no rule gives to anything, for the engine mixes them up.
 _VALUE: Final = "_hiding"
+_TEXT: Final = "_hiding_text"
+_KNOWN: Final = f"assumeNotNull({_TEXT})"
 _PIECE: Final = "_hiding_piece"
 _STRING: Final = "_hiding_string"
 
 
-def functions(rules: RedactionRules, mode: RedactMode) -> str:
-    """What stands between WITH and the statement's own sub-queries: the functions of a mode."""
-    bodies = ((TEXT, _text(rules, mode)), (JSON, _json(rules, mode)), (EVENT, _event(mode)))
-    return ", ".join(f"({_VALUE}_{name} -> {body}) AS {name}_{mode}" for name, body in bodies)
+def functions(rules: RedactionRules, mode: RedactMode) -> dict[str, str]:
+    """The functions of a mode by their names, each as it stands in WITH."""
+    text, json = _text(rules, mode), _json(rules, mode)
+    bodies = ((TEXT, text), (JSON, json), (EVENT, f"if(match({_TEXT}, {literal(_NUMBER)}), {_TEXT}, {json})"))
+    return {f"{name}_{mode}": f"({_VALUE} -> {_in_turn(body)}) AS {name}_{mode}" for name, body in bodies}
+
+
+def _in_turn(body: str) -> str:
+    """Inside a lambda of its own: the engine then makes the patterns ready once, not at every look at the plan."""
+    return f"arrayMap({_TEXT} -> if(isNull({_TEXT}), NULL, {body}), [{_VALUE}])[1]"
 
 
 def _text(rules: RedactionRules, mode: RedactMode) -> str:
-    given, look = f"{_VALUE}_{TEXT}", Look(rules)
-    hidden = _shipped(_own(f"assumeNotNull({given})", look.own, mode), look.stages, mode)
-    return f"if(match({given}, {literal(look.hint)}), {hidden}, {given})"
+    look = Look(rules)
+    hidden = _shipped(_own(_KNOWN, look.own, mode), look.stages, mode)
+    return f"if(match({_TEXT}, {literal(look.hint)}), {hidden}, {_TEXT})"
 
 
 def _json(rules: RedactionRules, mode: RedactMode) -> str:
-    """Its argument is never NULL. An own pattern sees the texts themselves, and never eats the quotes between them."""
-    look, text = Look(rules), f"{_VALUE}_{JSON}"
+    """An own pattern sees the texts themselves, and never eats the quotes between them."""
+    look, text = Look(rules), _KNOWN
     if look.own:
         each = _own(f"JSONExtractString({_STRING})", look.own, mode)
         pieces = f"extractAll({text}, {literal(_JSON_PIECES)})"
@@ -68,16 +76,6 @@ def _json(rules: RedactionRules, mode: RedactMode) -> str:
     )
     hidden = _shipped(apart, look.stages, mode, marks=(_OPEN, _CUT))
     return f"if(match({text}, {literal(hint)}), replaceAll({hidden}, {literal(_APART)}, ''), {text})"
-
-
-def _event(mode: RedactMode) -> str:
-    """An event's value is JSON text; what is none was sent as none, and is looked through as the text it is."""
-    given = f"{_VALUE}_{EVENT}"
-    known = f"assumeNotNull({given})"
-    return (
-        f"multiIf(isNull({given}) OR match({given}, {literal(_NUMBER)}), {given},"
-        f" isValidJSON({known}), {JSON}_{mode}({known}), {TEXT}_{mode}({known}))"
-    )
 
 
 def _own(text: str, stages: Sequence[Stage], mode: RedactMode) -> str:
@@ -182,8 +180,11 @@ def literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def with_functions(sql: str, told: str) -> str:
-    """The statement with the functions before it."""
+def with_functions(sql: str, known: Mapping[str, str]) -> str:
+    """The statement with those functions before it that it calls."""
+    told = ", ".join(function for name, function in known.items() if f"{name}(" in sql)
+    if not told:
+        return sql
     for words in ("WITH RECURSIVE ", "WITH "):
         if sql.startswith(words):
             return f"{words}{told}, {sql.removeprefix(words)}"

@@ -42,7 +42,7 @@ class ClickHouseTarget:
     def __init__(self, rules: RedactionRules = SHIPPED_RULES) -> None:
         self._printer = Dialect.get_or_raise("clickhouse").generator
         self._rules = rules
-        self._functions: dict[RedactMode, str] = {}
+        self._functions: dict[RedactMode, dict[str, str]] = {}
 
     def stream_table(self, stream: str) -> StreamTable:
         return stream_table(stream)
@@ -66,7 +66,7 @@ class ClickHouseTarget:
             text = with_functions(text, self._hiding(mode))
         return f"{text} SETTINGS {', '.join(f'{name} = {value}' for name, value in SETTINGS.items())}"
 
-    def _hiding(self, mode: RedactMode) -> str:
+    def _hiding(self, mode: RedactMode) -> dict[str, str]:
         if mode not in self._functions:
             self._functions[mode] = functions(self._rules, mode)
         return self._functions[mode]
