@@ -1,7 +1,7 @@
 """The OpenAPI document as a page for people: no script, nothing from elsewhere, the same words."""
 
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from html import escape
@@ -150,14 +150,23 @@ def _row(document: Node, schema: Node) -> Node:
 
 def _command(document: Node, path: str, verb: str, operation: Node) -> str:
     parameters = [resolved(document, one) for one in operation.get("parameters", ())]
-    asked = [one for one in parameters if one["in"] == "query"]
-    needed = [one for one in asked if one.get("required")] or [one for one in asked if "example" in one]
-    values = [f"--data-urlencode {quote(one['name'] + '=' + str(_example(one, one['schema'])))}" for one in needed]
+    values = _values([one for one in parameters if one["in"] == "query"])
     method = {"get": "G" if values else "", "post": " -X POST", "delete": " -X DELETE"}[verb]
-    for one in (one for one in parameters if "example" in one):
-        path = path.replace(f"{{{one['name']}}}", one["example"])
-    lines = [f'curl -sS{method} "$CORDWOOD_URL{path}"', *_key(operation), *_sent(document, operation), *values]
-    return " \\\n  ".join(lines)
+    first = f'curl -sS{method} "$CORDWOOD_URL{_filled(path, parameters)}"'
+    return " \\\n  ".join([first, *_key(operation), *_sent(document, operation), *values])
+
+
+def _values(parameters: Sequence[Node]) -> list[str]:
+    """Of what is required; where nothing is, of what has an example."""
+    needed = [one for one in parameters if one.get("required")] or [one for one in parameters if "example" in one]
+    return [f"--data-urlencode {quote(one['name'] + '=' + str(_example(one, one['schema'])))}" for one in needed]
+
+
+def _filled(path: str, parameters: Sequence[Node]) -> str:
+    for one in parameters:
+        if "example" in one:
+            path = path.replace(f"{{{one['name']}}}", one["example"])
+    return path
 
 
 def _key(operation: Node) -> list[str]:
