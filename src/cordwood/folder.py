@@ -6,7 +6,7 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +57,10 @@ class DataFolder:
             made.write(secrets.token_hex(32))
         return file.read_text(encoding="ascii")
 
+    def secrets(self) -> Sequence[Path]:
+        """The files of the secrets that were made so far."""
+        return sorted(self.path.glob("*.key"))
+
     @property
     def engine_folder(self) -> Path:
         return self.path
@@ -64,6 +68,10 @@ class DataFolder:
     def is_used(self) -> bool:
         """Whether a service was ever here."""
         return self.keys_file.exists()
+
+    def contents(self) -> Sequence[str]:
+        """What stands in the folder, but for its lock."""
+        return sorted(place.name for place in self.path.iterdir() if place.name != _LOCK)
 
     def make(self) -> None:
         """Make the folder, for its user alone, when it is missing."""

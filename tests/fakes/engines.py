@@ -1,10 +1,11 @@
 """An engine that answers what a test tells it to, and counts what it was asked."""
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.engines.engine import AnswerLimits, Appended, Cancel, StreamFacts
+from cordwood.engines.engine import AnswerLimits, Appended, Cancel, HeldFile, StreamFacts
 from cordwood.errors import Cancelled, Fault
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.event import Batch
@@ -72,6 +73,10 @@ class ToldEngine:
 
     def sweep(self, now_us: int) -> int:
         return 0
+
+    @contextmanager
+    def held(self) -> Iterator[Sequence[HeldFile]]:
+        yield []
 
     def is_regex(self, pattern: str) -> str | None:
         return None

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import cast
 
+import cordwood
 from cordwood.access import Access, FixedKey
 from cordwood.app.checking import check
 from cordwood.app.first_keys import MadeKeys, first_keys, fixed_keys
@@ -28,6 +29,7 @@ from cordwood.model.redaction import Redacting
 from cordwood.observe.observation import Noted
 from cordwood.observe.observer import Observer
 from cordwood.serve.answer import Answers, Parts
+from cordwood.serve.backup import Backups
 from cordwood.serve.limits import ServeLimits
 from cordwood.settings.settings import Ingest, Limits, Settings
 from cordwood.sql.target import Target
@@ -94,6 +96,7 @@ def build(
         intake=Intake(engine, clock_us, _intake_limits(settings.ingest)),
         access=Access(keys, (*given, *local_keys), signed),
         catalog=catalog,
+        backups=Backups(engine, keys.copied, folder, cordwood.__version__),
     )
     return House(rooms, catalog, engine, keys, settings)
 

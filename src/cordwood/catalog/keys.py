@@ -43,5 +43,8 @@ class Keys(Protocol):
     def rotate(self, key_id: str, grace_seconds: float) -> NewKey | None:
         """A new key with the same terms; the old one ends after the grace. None when there is none of that id."""
 
+    def copied(self) -> bytes:
+        """The whole store as of now, as the file that it would be; for backups."""
+
     def note_use(self, key_id: str) -> None:
         """Remember that the key was used now; may be written down later, must not be slow."""

@@ -5,7 +5,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,6 +75,11 @@ class SQLiteKeys:
             new = _insert(database, old.terms, self._clock())
             _end(database, old, self._clock() + grace_seconds)
             return new
+
+    def copied(self) -> bytes:
+        with self._lock, closing(sqlite3.connect(":memory:")) as copy:
+            self._database.backup(copy)
+            return copy.serialize()
 
     def note_use(self, key_id: str) -> None:
         with self._lock:

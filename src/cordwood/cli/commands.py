@@ -40,6 +40,8 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
         "query": Command("query", "run an endpoint and print its rows"),
         "import": Command("import_events", "send a file of events to a stream"),
         "export": Command("export_events", "write a stream's events to a Parquet file"),
+        "backup": Command("backup", "copy everything that is stored, while the service goes on"),
+        "restore": Command("restore", "make a data folder of a backup"),
         "quarantine": Command("quarantine", "list, show and replay events that were set aside"),
         "keys": Command("keys", "create, list, revoke and rotate keys"),
     },

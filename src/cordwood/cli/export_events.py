@@ -11,40 +11,16 @@ examples:
 """
 
 import argparse
-import sys
-import time
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote, urlencode
 
 from cordwood.app.event_files import count_events
+from cordwood.cli.progress import Bytes
 from cordwood.cli.target import add_target, target
-from cordwood.cli.terminal import note, say
+from cordwood.cli.terminal import say
 from cordwood.errors import Refused
-
-
-@dataclass(slots=True)
-class Progress:
-    """What was written so far, told on a line that is written over where somebody looks."""
-
-    file: BinaryIO
-    byte_count: int = 0
-    began: float = field(default_factory=time.monotonic)
-
-    def take(self, piece: bytes) -> None:
-        try:
-            self.file.write(piece)
-        except OSError as problem:
-            raise _unwritten(problem) from problem
-        self.byte_count += len(piece)
-        if sys.stderr.isatty():
-            print(f"\r{self.line()}\x1b[K", end="", file=sys.stderr, flush=True)
-
-    def line(self) -> str:
-        seconds = max(time.monotonic() - self.began, 1e-9)
-        return f"{self.byte_count / 1e6:,.1f} MB ({self.byte_count / 1e6 / seconds:,.1f} MB/s)"
 
 
 def _unwritten(problem: OSError) -> Refused:
@@ -64,9 +40,10 @@ def run(arguments: argparse.Namespace) -> int:
     if file.exists():
         raise Refused(f"{file} is there already.", hint="Move it away, or choose another name.")
     draft = file.with_name(f"{file.name}.part")
+    progress = Bytes()
     try:
         with draft.open("wb") as out:
-            progress = _exported(arguments, Progress(out))
+            _export(arguments, out, progress)
         count = count_events(draft)
         draft.rename(file)
     except OSError as problem:
@@ -78,11 +55,18 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _exported(arguments: argparse.Namespace, progress: Progress) -> Progress:
+def _export(arguments: argparse.Namespace, out: BinaryIO, progress: Bytes) -> None:
     bounds = {name: value for name, value in (("from", arguments.since), ("to", arguments.until)) if value}
     path = f"/api/streams/{quote(arguments.stream, safe='')}/events?{urlencode(bounds)}"
+
+    def take(piece: bytes) -> None:
+        # Here, and not around the whole: what the network says of itself is an OSError too.
+        try:
+            out.write(piece)
+        except OSError as problem:
+            raise _unwritten(problem) from problem
+        progress.add(len(piece))
+
     with target(arguments) as service:
-        service.save(path, progress.take).checked()
-    if sys.stderr.isatty():
-        note("")
-    return progress
+        service.save(path, take).checked()
+    progress.end()

@@ -1,6 +1,7 @@
 """The port of an engine: what stores events and answers questions. Plain threads; no async here or below."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -48,6 +49,15 @@ class StreamFacts:
     oldest_us: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class HeldFile:
+    """A file of the engine's as it is at one moment: its name below the engine's folder, its length, its bytes."""
+
+    name: str
+    size: int
+    pieces: Callable[[], Iterator[bytes]]
+
+
 class Cancel(Protocol):
     """Handed to `answer`: the engine registers how to stop its work, the asker pulls it."""
 
@@ -82,6 +92,12 @@ class Engine(Protocol):
 
     def sweep(self, now_us: int) -> int:
         """Drop events older than their stream's retention; return how many went."""
+
+    def held(self) -> AbstractContextManager[Sequence[HeldFile]]:
+        """All that is stored at this moment, as files whose bytes stay while the block lasts; appends go on.
+
+        NothingToBackUp where the events are another's.
+        """
 
     def is_regex(self, pattern: str) -> str | None:
         """None when the pattern is a regular expression (RE2) here, else what is wrong with it."""

@@ -1,5 +1,7 @@
 """The audit: a line for whoever is refused, and for every change of who may do what."""
 
+import msgspec
+
 from cordwood.errors import BadKey, Fault, Forbidden, NoKey, RateExceeded
 from cordwood.model.key import Terms
 from cordwood.observe.observation import Audited
@@ -24,6 +26,10 @@ def audit_key_change(
 
 def audit_replay(observer: Observer, request: Request, item_id: str, stream: str) -> None:
     observer.note(_line(request, "quarantine.replayed", f"item {item_id} to {stream}"))
+
+
+def audit_backup(observer: Observer, request: Request) -> None:
+    observer.note(msgspec.structs.replace(_line(request, "backup.made", "all events and keys"), level="info"))
 
 
 def _line(request: Request, action: str, subject: str) -> Audited:

@@ -11,6 +11,7 @@ from cordwood.observe.observer import Observer
 from cordwood.web import ad_hoc, health, keys, quarantine, recent
 from cordwood.web.answering import Site
 from cordwood.web.asgi import Request, Response
+from cordwood.web.backup import back_up
 from cordwood.web.cors import preflight
 from cordwood.web.describe import catalog
 from cordwood.web.export import EVENTS_ADDRESS, export_events
@@ -136,6 +137,10 @@ async def _export(request: Request, place: Place, name: str) -> Response:
     return await export_events(request, place.rooms(), name)
 
 
+async def _backup(request: Request, place: Place, _: str) -> Response:
+    return await back_up(request, place.rooms(), place.observer)
+
+
 QUERIES = Route("query", QUERY, _query)
 # What follows `/logs` and its like, and what is taken there.
 FORMS: Mapping[bytes, Form] = {
@@ -159,6 +164,7 @@ EXACT: Mapping[bytes, Route] = {
     b"/v1/logs": Route("otlp", WRITE, _ingest(Form.OTLP)),
     b"/api/access-tokens": Route("keys", ("GET", "HEAD", "POST", "OPTIONS"), _keys),
     b"/api/quarantine": Route("quarantine", READ, _quarantine),
+    b"/api/backup": Route("backup", ("GET", "OPTIONS"), _backup),
     b"/api/openapi.json": Route("openapi", READ, _listed(catalog.api_document)),
     b"/docs": Route("docs", READ, _listed(catalog.api_page)),
     b"/api/endpoints": Route("endpoints", READ, _listed(catalog.list_endpoints)),

@@ -7,6 +7,7 @@ from cordwood.access import Access
 from cordwood.catalog.catalog import Catalog
 from cordwood.ingest.accept import Intake
 from cordwood.serve.answer import Answers
+from cordwood.serve.backup import Backups
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,7 @@ class Rooms:
     intake: Intake
     access: Access
     catalog: Catalog
+    backups: Backups
 
 
 class Phase(StrEnum):

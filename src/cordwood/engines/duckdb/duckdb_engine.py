@@ -1,7 +1,8 @@
 """The embedded engine as the port asks for it: one folder, one process."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from cordwood.engines.duckdb.hiding import Hiding
 from cordwood.engines.duckdb.session import Session
 from cordwood.engines.duckdb.storage import Storage
 from cordwood.engines.duckdb.tables import StreamTables
-from cordwood.engines.engine import AnswerLimits, Appended, Cancel, StreamFacts
+from cordwood.engines.engine import AnswerLimits, Appended, Cancel, HeldFile, StreamFacts
 from cordwood.model.event import Batch
 from cordwood.model.redaction import UNKEYED, Redacting
 from cordwood.model.rows import Rows
@@ -84,6 +85,11 @@ class DuckDBEngine:
     def sweep(self, now_us: int) -> int:
         with duckdb_faults():
             return self._storage.sweep(now_us)
+
+    @contextmanager
+    def held(self) -> Iterator[Sequence[HeldFile]]:
+        with duckdb_faults(), self._storage.held() as files:
+            yield files
 
     def is_regex(self, pattern: str) -> str | None:
         cursor = self._session.cursor()

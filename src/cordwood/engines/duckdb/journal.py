@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from cordwood.engines.duckdb.held import Opened
 from cordwood.model.event import Event
 from cordwood.model.shape import ValueKind
 
@@ -74,6 +75,16 @@ class Journal:
             for number, ends in list(self._ends.items()):
                 if all(end <= sealed_to.get(stream, 0) for stream, end in ends.items()):
                     self._drop(number)
+
+    def files(self) -> list[Opened]:
+        """Every segment, readable even after it is dropped."""
+        with self._turn:
+            return [self._opened(number) for number in sorted(self._ends)]
+
+    def _opened(self, number: int) -> Opened:
+        path = self._folder / f"{number:08}.log"
+        size = self._size if number == self._number and self._file >= 0 else path.stat().st_size
+        return Opened(f"{self._folder.name}/{path.name}", os.open(path, os.O_RDONLY), size)
 
     def close(self) -> None:
         if self._file >= 0:

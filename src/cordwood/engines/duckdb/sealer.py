@@ -88,6 +88,7 @@ class Sealer:
             store.give_back(chunk)
             return False
         self._after()
+        self._session.checkpoint_when_due(cursor)
         _let_go_of_memory()
         return True
 

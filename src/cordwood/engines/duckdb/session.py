@@ -1,11 +1,15 @@
 """The one DuckDB instance of the process: opened, bounded, and locked down."""
 
+import os
 import shutil
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import duckdb
 
+from cordwood.engines.duckdb.held import Opened
 from cordwood.engines.duckdb.tables import quoted
 from cordwood.errors import DataFolderInUse, DataFolderUnusable
 
@@ -13,7 +17,9 @@ from cordwood.errors import DataFolderInUse, DataFolderUnusable
 ROW_GROUP_ROWS = 20_480
 # A quarter of DuckDB's own: many short columns share a block, and an eighth of the file is saved.
 _BLOCK_BYTES = 65_536
-_WAL_BYTES = "64MB"
+# Beyond this the engine's own log is written into the file: by us, so that it can be put off while the files are held.
+_LOG_BYTES = 64 * 10**6
+_NEVER = "1TB"
 _SPILL_BYTES = "4GB"
 
 
@@ -21,23 +27,67 @@ class Session:
     """Hands out cursors: a cursor is one thread's own connection to the shared instance."""
 
     def __init__(self, folder: Path, *, memory_bytes: int, threads: int) -> None:
+        self._file = folder / "events.duckdb"
+        self._log = folder / "events.duckdb.wal"
+        self._descriptor = -1
+        self._still = threading.Lock()
+        self._holders = 0
         self._spill = folder / "spill"
         shutil.rmtree(self._spill, ignore_errors=True)
         self._root = duckdb.connect(":memory:")
-        self._attach(folder / "events.duckdb")
+        self._attach(self._file)
         self._lock_down(memory_bytes, threads)
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         return self._root.cursor()
 
     def checkpoint(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Write what the engine's own log holds into the file; later when others are writing now."""
-        with suppress(duckdb.TransactionException):
-            cursor.execute("CHECKPOINT store")
+        """Write what the engine's own log holds into the file; later when others write now, or hold the files."""
+        with self._still, suppress(duckdb.TransactionException):
+            if not self._holders:
+                cursor.execute("CHECKPOINT store")
+
+    def checkpoint_when_due(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """A disk that is full now is no reason to stop: what the log holds stays there."""
+        if self._log_bytes() > _LOG_BYTES:
+            with suppress(duckdb.IOException):
+                self.checkpoint(cursor)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """No checkpoint meanwhile: what file and log hold now stays where it is, and new row groups go elsewhere."""
+        with self._still:
+            self._holders += 1
+        try:
+            yield
+        finally:
+            with self._still:
+                self._holders -= 1
+
+    def files(self) -> list[Opened]:
+        """The file and its log as they are now; to be called, and read, while they are held."""
+        found = [Opened(self._file.name, self._descriptor_of_file(), self._file.stat().st_size, lent=True)]
+        with suppress(FileNotFoundError):
+            found.append(Opened(self._log.name, os.open(self._log, os.O_RDONLY), self._log.stat().st_size))
+        return found
 
     def close(self) -> None:
         self._root.close()
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
         shutil.rmtree(self._spill, ignore_errors=True)
+
+    def _descriptor_of_file(self) -> int:
+        """Opened once and kept: closing any descriptor of a file ends the process's own lock on it."""
+        if self._descriptor < 0:
+            self._descriptor = os.open(self._file, os.O_RDONLY)
+        return self._descriptor
+
+    def _log_bytes(self) -> int:
+        try:
+            return self._log.stat().st_size
+        except FileNotFoundError:
+            return 0
 
     def _attach(self, file: Path) -> None:
         place = quoted(str(file)).replace('"', "'")
@@ -53,7 +103,7 @@ class Session:
             "threads": threads,
             "temp_directory": str(self._spill),
             "max_temp_directory_size": _SPILL_BYTES,
-            "wal_autocheckpoint": _WAL_BYTES,
+            "wal_autocheckpoint": _NEVER,
             "variant_minimum_shredding_size": 1024,
             "TimeZone": "UTC",
             "autoinstall_known_extensions": False,

@@ -9,12 +9,13 @@ import duckdb
 
 from cordwood.engines.duckdb import ledger
 from cordwood.engines.duckdb.faults import duckdb_faults
+from cordwood.engines.duckdb.held import Opened, held_files
 from cordwood.engines.duckdb.journal import Journal, Record
 from cordwood.engines.duckdb.recent import WINDOW_EVENTS, WINDOW_US, Recall, RecentIds
 from cordwood.engines.duckdb.sealer import Sealer, Tell
 from cordwood.engines.duckdb.session import Session
 from cordwood.engines.duckdb.stream_store import StreamStore
-from cordwood.engines.engine import Appended, StreamFacts
+from cordwood.engines.engine import Appended, HeldFile, StreamFacts
 from cordwood.errors import Backlog, BadStreamFile, UnknownStream
 from cordwood.model.event import Batch, Event
 from cordwood.model.shape import Shape
@@ -90,6 +91,18 @@ class Storage:
             yield cursor
         finally:
             cursor.close()
+
+    @contextmanager
+    def held(self) -> Iterator[Sequence[HeldFile]]:
+        """The files of one moment: none is being appended to and no seal commits when their lengths are read."""
+        with self._session.held(), held_files(self._opened_files()) as files:
+            yield files
+
+    def _opened_files(self) -> list[Opened]:
+        with self._appending, ExitStack() as turns:
+            for store in sorted(self._known_stores(), key=lambda store: store.name):
+                turns.enter_context(store.turn)
+            return [*self._journal.files(), *self._session.files()]
 
     def shapes(self) -> Mapping[str, Shape]:
         return {name: store.shape for name, store in self._stores.items()}

@@ -6,7 +6,7 @@ import pytest
 
 from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, Options
 from cordwood.engines.engine import AnswerLimits
-from cordwood.errors import Cancelled, OutOfMemory, OutOfTime, QueryValue, UnknownStream
+from cordwood.errors import Cancelled, NothingToBackUp, OutOfMemory, OutOfTime, QueryValue, UnknownStream
 from cordwood.model.datatype import Kind
 from cordwood.model.event import Batch
 from cordwood.model.shape import Path, ValueKind
@@ -28,6 +28,11 @@ def test_an_event_that_was_appended_is_in_the_next_answer(prepared: ClickHouse) 
     kinds = (None, None, None, None, Kind.VARIANT, None)
     rendered = b'[{"a":[1,null,{"e":[{}]}],"b":[{"c":"x"}],"d":null}]'
     assert answered(prepared, sql, kinds) == [("1", NOW_US + 1, "message 1", "default", rendered, False)]
+
+
+def test_its_files_are_the_servers_own_to_back_up(prepared: ClickHouse) -> None:
+    with pytest.raises(NothingToBackUp, match="its own backups"), prepared.held():
+        pass
 
 
 def test_paths_of_the_metadata_are_columns_and_missing_ones_null(prepared: ClickHouse) -> None:

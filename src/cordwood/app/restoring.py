@@ -1,0 +1,107 @@
+"""Makes a data folder of a backup: every file checked on its way, in place only when all of them are there."""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from cordwood.app.compose import checked_contents, sources_of
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.errors import BadBackup, DataFolderUnusable
+from cordwood.folder import DataFolder
+from cordwood.ingest.quarantine import QUARANTINE
+from cordwood.model.stream import Stream
+from cordwood.serve.archive import Listed, new_file, place_below
+from cordwood.serve.backup import read_manifest
+from cordwood.settings.settings import Settings
+
+_DRAFT = "restoring"
+_PIECE_BYTES = 1024 * 1024
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What is there now, and as of when."""
+
+    events: int
+    streams: int
+    at: float
+
+
+def restore(backup: Path, settings: Settings, progress: Progress) -> Restored:
+    """BadBackup, and a folder as it was before, when anything of the backup is not as its manifest says."""
+    manifest = read_manifest(backup)
+    streams = [*checked_contents(sources_of(settings)).streams, QUARANTINE]
+    folder = DataFolder(Path(settings.serve.data_dir))
+    draft = folder.path / _DRAFT
+    with folder.owned():
+        _require_empty(folder)
+        try:
+            for file in manifest.files:
+                _copy(backup, draft, file, progress)
+            counts = _counts(draft, streams)
+            _move(draft, folder.path)
+        except OSError as problem:
+            raise DataFolderUnusable(f"{folder.path} cannot be restored: {problem.strerror}.") from problem
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    return Restored(sum(counts), len(counts), manifest.at)
+
+
+def _counts(folder: Path, streams: Sequence[Stream]) -> list[int]:
+    """The events of each stream that has any, in a folder that is opened as a service would open it."""
+    engine = DuckDBEngine(folder, DuckDBTarget())
+    try:
+        engine.prepare(streams)
+        return [facts.events for facts in engine.facts().values() if facts.events]
+    finally:
+        engine.close()
+
+
+def _require_empty(folder: DataFolder) -> None:
+    there = folder.contents()
+    if there:
+        raise DataFolderUnusable(
+            f"The data folder {folder.path} is not empty: it holds {', '.join(there[:3])}.",
+            hint="Restore into a new one: --data-dir.",
+        )
+
+
+def _copy(backup: Path, draft: Path, file: Listed, progress: Progress) -> None:
+    digest, place = hashlib.sha256(), place_below(draft, file.name)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with _opened(backup, file.name) as source, new_file(place) as out:
+        while piece := source.read(_PIECE_BYTES):
+            digest.update(piece)
+            out.write(piece)
+            progress(len(piece))
+        out.flush()
+        os.fsync(out.fileno())
+    if (place.stat().st_size, digest.hexdigest()) != (file.size, file.sha256):
+        raise BadBackup(f"{backup / file.name} is not as it was when the backup was made.", hint="Take another backup.")
+
+
+def _opened(backup: Path, name: str) -> BinaryIO:
+    try:
+        return place_below(backup, name).open("rb")
+    except OSError as problem:
+        raise BadBackup(
+            f"{backup / name} cannot be read: {problem.strerror}.", hint="Take another backup."
+        ) from problem
+
+
+def _move(draft: Path, folder: Path) -> None:
+    """The events first: without them nobody takes the folder for a used one."""
+    for place in sorted(draft.iterdir(), key=lambda place: place.suffix == ".db"):
+        place.replace(folder / place.name)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

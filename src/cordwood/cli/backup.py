@@ -1,0 +1,73 @@
+"""Copy everything that is stored into a folder, as of one moment: events, shapes, what was set aside, keys, the redaction key.
+
+Events go on arriving and queries go on meanwhile. With a service on the data folder, or one named by --url, it is asked for; without
+one the data folder is read. The last file written is manifest.json, with the length and digest of every other: a backup that was cut off
+has none, and is not restored. Settings, endpoint and streams files are your own, and not in it. Needs a private key.
+
+examples:
+  cordwood backup /backups/today
+  cordwood backup /backups/today --data-dir /var/lib/cordwood
+  cordwood backup /backups/today --url https://logs.example.com --key "$PRIVATE_KEY"
+"""
+
+import argparse
+from pathlib import Path
+
+from cordwood.cli.progress import Bytes
+from cordwood.cli.target import add_target, target
+from cordwood.cli.terminal import say
+from cordwood.errors import BadBackup, Refused
+from cordwood.serve.archive import Listed, unpacking
+from cordwood.serve.backup import MANIFEST, read_manifest
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, metavar="DIR", help="where to write; new or empty")
+    add_target(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    folder: Path = arguments.folder
+    progress = Bytes()
+    with target(arguments) as service:
+        _make(folder)
+        receiver = _Receiver(folder, progress)
+        service.save("/api/backup", receiver.take).checked()
+        receiver.finish()
+    progress.end()
+    say(f"{folder} is a whole backup: {progress.line()}")
+    return 0
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if any(folder.iterdir()):
+            raise Refused(f"{folder} is not empty.", hint="Choose another folder: a backup is never written over.")
+    except OSError as problem:
+        raise Refused(f"{folder} cannot be written: {problem.strerror}.") from problem
+
+
+class _Receiver:
+    """Unpacks what arrives."""
+
+    def __init__(self, folder: Path, progress: Bytes) -> None:
+        self._folder = folder
+        self._progress = progress
+        self._written: list[Listed] = []
+        self._unpacking = unpacking(folder, self._written.append)
+        next(self._unpacking)
+
+    def take(self, piece: bytes) -> None:
+        try:
+            self._unpacking.send(piece)
+        except OSError as problem:
+            raise Refused(f"{self._folder} cannot be written: {problem.strerror}.") from problem
+        self._progress.add(len(piece))
+
+    def finish(self) -> None:
+        """What is not as the manifest says loses the manifest, and so is no backup to anybody."""
+        *files, last = self._written
+        if last.name != MANIFEST or read_manifest(self._folder).files != tuple(files):
+            (self._folder / MANIFEST).unlink(missing_ok=True)
+            raise BadBackup("The backup came broken.", hint="Make another, into another folder.")

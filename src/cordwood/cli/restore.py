@@ -1,0 +1,36 @@
+"""Make a data folder of a backup: events, shapes, what was set aside, keys, the redaction key.
+
+The data folder must be empty or not there, and nobody may serve it. Every file is checked against the backup's manifest and the
+events are opened before anything gets its place: what was cut off, changed, or written by a newer cordwood is refused, and
+the data folder stays empty.
+
+examples:
+  cordwood restore /backups/today --data-dir /var/lib/cordwood
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+from cordwood.app.restoring import restore
+from cordwood.cli.progress import Bytes
+from cordwood.cli.sources import add_config, add_data_dir, add_files, loaded_settings
+from cordwood.cli.terminal import say
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, metavar="DIR", help="the backup")
+    add_data_dir(parser)
+    add_files(parser)
+    add_config(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    settings = loaded_settings(arguments).settings
+    progress = Bytes()
+    restored = restore(arguments.folder, settings, progress.add)
+    progress.end()
+    at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(restored.at))
+    where = f"{restored.events:,} events in {restored.streams} streams, as of {at}"
+    say(f"{settings.serve.data_dir} holds {where}: {progress.line()}")
+    return 0

@@ -1,0 +1,94 @@
+"""Files as one stream of bytes and back: a tar, in which every file's length is known before its bytes."""
+
+import hashlib
+import os
+import tarfile
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+import msgspec
+
+from cordwood.engines.engine import HeldFile
+from cordwood.errors import BadBackup
+
+_BLOCK_BYTES = 512
+END = bytes(2 * _BLOCK_BYTES)
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """A file as it was packed or unpacked."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+Keep = Callable[[Listed], None]
+
+
+def packed(file: HeldFile, at: float, keep: Keep) -> Iterator[bytes]:
+    """The file's part of a tar; `keep` is told of it when its last byte is out."""
+    member = tarfile.TarInfo(file.name)
+    member.size, member.mtime, member.mode = file.size, int(at), 0o600
+    yield member.tobuf(tarfile.GNU_FORMAT)
+    digest = hashlib.sha256()
+    for piece in file.pieces():
+        digest.update(piece)
+        yield piece
+    if file.size % _BLOCK_BYTES:
+        yield bytes(-file.size % _BLOCK_BYTES)
+    keep(Listed(file.name, file.size, digest.hexdigest()))
+
+
+def unpacking(folder: Path, keep: Keep) -> Generator[None, bytes, None]:
+    """Writes the files of a tar whose bytes are sent in as they come; each is on disk when `keep` is told of it."""
+    held = bytearray()
+    while True:
+        while len(held) < _BLOCK_BYTES:
+            held += yield
+        header = bytes(held[:_BLOCK_BYTES])
+        del held[:_BLOCK_BYTES]
+        if any(header):
+            member = _member(header)
+            keep((yield from _unpacked(place_below(folder, member.name), member, held)))
+            while len(held) < -member.size % _BLOCK_BYTES:
+                held += yield
+            del held[: -member.size % _BLOCK_BYTES]
+
+
+def _unpacked(place: Path, member: tarfile.TarInfo, held: bytearray) -> Generator[None, bytes, Listed]:
+    digest, left = hashlib.sha256(), member.size
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with new_file(place) as out:
+        while left:
+            if not held:
+                held += yield
+            piece = bytes(held[:left])
+            del held[: len(piece)]
+            out.write(piece)
+            digest.update(piece)
+            left -= len(piece)
+        out.flush()
+        os.fsync(out.fileno())
+    return Listed(member.name, member.size, digest.hexdigest())
+
+
+def new_file(place: Path) -> BinaryIO:
+    """For its user alone; it must not be there yet."""
+    return os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+
+
+def _member(header: bytes) -> tarfile.TarInfo:
+    try:
+        return tarfile.TarInfo.frombuf(header, "utf-8", "strict")
+    except tarfile.TarError as problem:
+        raise BadBackup("This is no backup: it is no tar.") from problem
+
+
+def place_below(folder: Path, name: str) -> Path:
+    """Where a file of a backup goes: below the folder, whatever it calls itself."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise BadBackup(f"This is no backup: it holds a file {name!r}.")
+    return folder / path

@@ -1,0 +1,55 @@
+"""Hand out a backup, for who has a private key: everything that is stored, keys too, as a tar."""
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Generator
+
+from cordwood.access import require_management
+from cordwood.errors import Forbidden
+from cordwood.observe.observer import Observer
+from cordwood.web.asgi import Request, Response
+from cordwood.web.audit import audit_backup
+from cordwood.web.credentials import presented
+from cordwood.web.standing import Rooms
+from cordwood.web.texts import pairs
+
+
+async def back_up(request: Request, rooms: Rooms, observer: Observer) -> Response:
+    caller = rooms.access.who(presented(request, pairs(request.query_string, "query string")))
+    request.facts["key"] = caller.key_id
+    require_management(caller)
+    if caller.pins or caller.redact_always:
+        raise Forbidden("This key does not see everything, and a backup holds everything.")
+    rooms.answers.admit(caller)
+    headers = [(b"content-type", b"application/x-tar"), (b"cache-control", b"no-store")]
+    pieces = _Pieces(rooms.backups.archive())
+    first = await asyncio.to_thread(pieces.next)
+    audit_backup(observer, request)
+    return Response(200, headers, _outgoing(first, pieces))
+
+
+class _Pieces:
+    """An iterator that threads take turns at, and that may be closed while one of them is at it."""
+
+    def __init__(self, pieces: Generator[bytes, None, None]) -> None:
+        self._pieces = pieces
+        self._turn = threading.Lock()
+
+    def next(self) -> bytes | None:
+        with self._turn:
+            return next(self._pieces, None)
+
+    def close(self) -> None:
+        with self._turn:
+            self._pieces.close()
+
+
+async def _outgoing(first: bytes | None, pieces: _Pieces) -> AsyncGenerator[bytes, None]:
+    """However it ends, the files are let go of."""
+    try:
+        piece = first
+        while piece is not None:
+            yield piece
+            piece = await asyncio.to_thread(pieces.next)
+    finally:
+        await asyncio.to_thread(pieces.close)

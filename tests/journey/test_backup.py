@@ -1,0 +1,246 @@
+"""A backup is of one moment, made while events arrive, and a data folder again when it is restored."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import httpx
+import pytest
+
+from tests.journey.conftest import PRIVATE, PUBLIC, Service, Start
+from tests.journey.test_cli_clients import Result, cordwood
+from tests.journey.test_crash import Writer
+
+STREAM, EDGE = "postgres.logs", "cloudflare.logs.prod"
+EVENTS = [
+    {
+        "id": "timed",
+        "timestamp": "2026-01-01T00:00:00Z",
+        "project": "acme",
+        "metadata": {"a": [1, {"b": None}], "c": 1.5},
+    },
+    {"id": "untimed", "project": "acme", "metadata": {"level": "info"}, "extra": {"deep": True}},
+    "no object",
+]
+GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "backup.md"
+FILES = {"events.duckdb", "keys.db", "manifest.json", "redaction.key"}
+
+
+def here(service: Service) -> tuple[str, ...]:
+    return "--url", service.url, "--key", PRIVATE
+
+
+def rows_of(tmp_path: Path, *where: str, stream: str = STREAM) -> list[tuple[object, ...]]:
+    """Everything that is stored of a stream's events, times of receipt too."""
+    file = tmp_path / f"{len(list(tmp_path.iterdir()))}.parquet"
+    exported = cordwood("export", str(file), "--stream", stream, *where)
+    assert exported.returncode == 0, exported.stderr
+    times = "epoch_us(timestamp), epoch_us(ingested_at)"
+    found = duckdb.read_parquet(str(file)).order("id")
+    return found.project(f"id, {times}, event_message, project, metadata, extras, timestamp_inferred").fetchall()
+
+
+@pytest.fixture(params=["from a service", "from its folder"])
+def made(request: pytest.FixtureRequest, start: Start, tmp_path: Path) -> tuple[Result, Path, Service]:
+    """A backup, and the service that it is of: stopped where the backup is made from its folder."""
+    service = start()
+    service.send(STREAM, EVENTS)
+    cordwood("keys", "create", "--scope", "private", "--note", "kept", *here(service))
+    where = here(service)
+    if request.param == "from its folder":
+        service.stop()
+        where = ("--data-dir", str(service.data_dir))
+    return cordwood("backup", str(tmp_path / "backup"), *where), tmp_path / "backup", service
+
+
+def restore(backup: Path, into: Path) -> Result:
+    return cordwood("restore", str(backup), "--data-dir", str(into))
+
+
+def test_what_is_restored_is_what_was_backed_up(made: tuple[Result, Path, Service], tmp_path: Path) -> None:
+    told, backup, service = made
+    assert (told.returncode, told.stderr) == (0, ""), told.stdout
+    assert "is a whole backup" in told.stdout
+    assert {file.name for file in backup.iterdir()} - {"journal", "events.duckdb.wal"} == FILES
+    again = tmp_path / "again"
+    restored = restore(backup, again)
+    assert (restored.returncode, restored.stderr) == (0, ""), restored.stdout
+    assert "3 events in 2 streams" in restored.stdout
+    was, now = ("--data-dir", str(service.data_dir)), ("--data-dir", str(again))
+    rows = rows_of(tmp_path, *now)
+    assert rows == rows_of(tmp_path, *was)
+    assert [row[-1] for row in rows] == [False, True]
+    assert cordwood("quarantine", "list", *now).stdout == cordwood("quarantine", "list", *was).stdout
+    assert "kept" in cordwood("keys", "list", *now).stdout
+    assert (again / "redaction.key").read_text() == (service.data_dir / "redaction.key").read_text()
+    assert not (again / "restoring").exists()
+
+
+def test_a_restored_folder_is_served_with_its_shapes(made: tuple[Result, Path, Service], start: Start) -> None:
+    _, backup, service = made
+    again = service.data_dir.with_name("again")
+    restore(backup, again)
+    other = start(data_dir=again)
+    shape = other.client.get(f"/api/sources/{STREAM}/schema", params={"variant": "dot"}).json()
+    assert {"metadata.a", "metadata.c", "extra.deep"} <= set(json.dumps(shape).replace('"', " ").split()) | set(shape)
+    assert other.send(STREAM, EVENTS[:1]).json()["duplicates"] == 1
+
+
+def test_a_backup_under_load_is_of_one_moment(start: Start, tmp_path: Path) -> None:
+    service = start()
+    writers = [Writer(service.url, seed) for seed in range(8)]
+    for writer in writers:
+        writer.start()
+    while sum(len(writer.acknowledged) for writer in writers) < 30_000:
+        threading.Event().wait(0.05)
+    before = {one for writer in writers for one in list(writer.acknowledged)}
+    told = cordwood("backup", str(tmp_path / "backup"), *here(service))
+    taken = {one for writer in writers for one in list(writer.acknowledged)} - before
+    service.stop()
+    for writer in writers:
+        writer.join()
+    assert told.returncode == 0, told.stderr
+    assert taken
+    assert restore(tmp_path / "backup", tmp_path / "again").returncode == 0
+    kept = rows_of(tmp_path, "--data-dir", str(tmp_path / "again"), stream=EDGE)
+    ids = {row[0] for row in kept}
+    assert len(ids) == len(kept)
+    assert before <= ids
+    everything = {row[0]: row for row in rows_of(tmp_path, "--data-dir", str(service.data_dir), stream=EDGE)}
+    assert all(everything[row[0]] == row for row in kept)
+
+
+def cut_off(backup: Path) -> None:
+    (backup / "manifest.json").unlink()
+
+
+def cut_short(backup: Path) -> None:
+    file = backup / "events.duckdb"
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+def changed(backup: Path) -> None:
+    file = backup / "keys.db"
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+def missing(backup: Path) -> None:
+    (backup / "redaction.key").unlink()
+
+
+def of_a_newer_cordwood(backup: Path) -> None:
+    manifest = backup / "manifest.json"
+    manifest.write_text(re.sub(r'"format":\d+', '"format":99', manifest.read_text()))
+
+
+def of_nobody(backup: Path) -> None:
+    (backup / "manifest.json").write_text('{"format":1}')
+
+
+def elsewhere(backup: Path) -> None:
+    manifest = backup / "manifest.json"
+    manifest.write_text(manifest.read_text().replace("keys.db", "../keys.db"))
+
+
+@pytest.mark.parametrize(
+    ("harm", "told"),
+    [
+        (cut_off, "is no whole backup"),
+        (cut_short, "is not as it was"),
+        (changed, "is not as it was"),
+        (missing, "cannot be read"),
+        (of_a_newer_cordwood, "up to version 1"),
+        (of_nobody, "cannot be read"),
+        (elsewhere, "This is no backup"),
+    ],
+)
+def test_a_broken_backup_is_refused_and_leaves_the_folder_empty(
+    whole: Path, tmp_path: Path, harm: Callable[[Path], None], told: str
+) -> None:
+    backup, into = tmp_path / "backup", tmp_path / "into"
+    shutil.copytree(whole, backup)
+    harm(backup)
+    refused = restore(backup, into)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert told in refused.stderr
+    assert not into.exists() or [place.name for place in into.iterdir()] == ["cordwood.lock"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A backup of a folder with one event."""
+    place = tmp_path_factory.mktemp("whole")
+    (place / "one.ndjson").write_text('{"id": "one"}\n')
+    folder = ("--data-dir", str(place / "data"))
+    cordwood("import", str(place / "one.ndjson"), "--stream", STREAM, *folder)
+    assert cordwood("backup", str(place / "backup"), *folder).returncode == 0
+    return place / "backup"
+
+
+def test_events_of_a_newer_store_are_refused(whole: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    restore(whole, data)
+    with duckdb.connect(str(data / "events.duckdb")) as store:
+        store.execute("UPDATE cordwood.stamp SET version = 99")
+    shutil.copytree(data, tmp_path / "newer")
+    refused = cordwood("backup", str(tmp_path / "backup"), "--data-dir", str(tmp_path / "newer"))
+    assert (refused.returncode, "version 99" in refused.stderr) == (1, True)
+    assert not (tmp_path / "backup").exists()
+
+
+def test_nothing_is_written_over(start: Start, whole: Path, tmp_path: Path) -> None:
+    service = start()
+    in_use = restore(whole, service.data_dir)
+    assert (in_use.returncode, "is in use by process" in in_use.stderr) == (1, True)
+    service.stop()
+    full = restore(whole, service.data_dir)
+    assert (full.returncode, "is not empty" in full.stderr) == (1, True)
+    onto = cordwood("backup", str(whole), "--data-dir", str(service.data_dir))
+    assert (onto.returncode, "is not empty" in onto.stderr) == (1, True)
+    nothing = cordwood("backup", str(tmp_path / "b"), "--data-dir", str(tmp_path / "nothing"))
+    assert (nothing.returncode, "no such data folder" in nothing.stderr) == (1, True)
+
+
+def test_only_a_key_that_sees_everything_may(start: Start) -> None:
+    service = start()
+    made = [{"scopes": "private", "pins": {"project": "acme"}}, {"scopes": "private", "redact": True}]
+    keys = [service.client.post("/api/access-tokens", json=terms).json()["token"] for terms in made]
+    for key in (PUBLIC, *keys):
+        assert httpx.get(f"{service.url}/api/backup", headers={"X-API-KEY": key}).status_code == 403
+
+
+def test_a_caller_who_leaves_lets_go_of_the_files(start: Start, tmp_path: Path) -> None:
+    service = start()
+    service.send(STREAM, [{"id": str(number), "metadata": {"text": "x" * 50_000}} for number in range(200)])
+    for _ in range(3):
+        with service.client.stream("GET", "/api/backup") as answer:
+            next(answer.iter_raw(1024))
+    assert cordwood("backup", str(tmp_path / "backup"), *here(service)).returncode == 0
+    assert service.stop() == 0
+
+
+def test_the_guides_commands_do_what_the_guide_says(start: Start, tmp_path: Path) -> None:
+    service = start()
+    service.send(STREAM, EVENTS)
+    tools = str(Path(sys.executable).parent)
+    env = {
+        "PATH": f"{tools}:{os.environ['PATH']}",
+        "CORDWOOD_URL": service.url,
+        "CORDWOOD_KEY": PRIVATE,
+        "BACKUPS": str(tmp_path),
+    }
+    blocks = re.findall(r"^```sh\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+    for block in blocks:
+        done = subprocess.run(["bash", "-euc", block], env=env, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), block
+    assert (tmp_path / "again" / "events.duckdb").exists()
+    assert len(blocks) == 3

@@ -1,0 +1,109 @@
+"""Files that are held stay as they are at one moment, while everything else goes on."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cordwood.engines.duckdb import session
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.session import ROW_GROUP_ROWS
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.engines.engine import HeldFile
+from cordwood.errors import DataFolderInUse
+from cordwood.model.event import Event
+from tests.contract.engine_asking import NOW_US, batch, ids, rows, stream
+
+COUNT = "select count(*), count(distinct id) from `s`"
+
+
+def opened(folder: Path) -> DuckDBEngine:
+    engine = DuckDBEngine(folder, DuckDBTarget(), clock_us=lambda: NOW_US)
+    engine.prepare([stream("s")])
+    return engine
+
+
+def events(first: int, count: int) -> list[Event]:
+    return [
+        Event(f"e{number}", NOW_US, metadata=f'{{"n":{number},"b":"{number:064}"}}')
+        for number in range(first, first + count)
+    ]
+
+
+def write(file: HeldFile, folder: Path) -> None:
+    place = folder / file.name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(b"".join(file.pieces()))
+
+
+def until_sealed(folder: Path) -> None:
+    deadline = time.monotonic() + 30
+    while any((folder / "journal").glob("*.log")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def test_what_is_stored_after_the_moment_is_not_in_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "_LOG_BYTES", 1)
+    engine = opened(tmp_path / "data")
+    engine.append([batch(*events(0, ROW_GROUP_ROWS + 5000))])
+    with engine.held() as files:
+        for first in range(100_000, 160_000, 20_000):
+            engine.append([batch(*events(first, 20_000))])
+        engine.sweep(NOW_US)
+        until_sealed(tmp_path / "data")
+        for file in files:
+            write(file, tmp_path / "copy")
+    copy = opened(tmp_path / "copy")
+    assert rows(copy, COUNT) == [(ROW_GROUP_ROWS + 5000,) * 2]
+    assert rows(
+        copy, "select cast(m.b as string) from `s` as t cross join unnest(t.metadata) as m where t.id = 'e7'"
+    ) == [(f"{7:064}",)]
+    assert rows(engine, COUNT) == [(ROW_GROUP_ROWS + 65_000,) * 2]
+    copy.close()
+    engine.close()
+
+
+def test_events_that_wait_and_their_segments_are_in_the_files(tmp_path: Path) -> None:
+    engine = opened(tmp_path / "data")
+    engine.append([batch(*events(0, 3))])
+    with engine.held() as files:
+        for file in files:
+            write(file, tmp_path / "copy")
+    copy = opened(tmp_path / "copy")
+    assert ids(copy) == ["e0", "e1", "e2"]
+    copy.close()
+    engine.close()
+
+
+def test_the_engines_own_log_is_written_into_the_file_when_nobody_holds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = opened(tmp_path / "data")
+    log = tmp_path / "data" / "events.duckdb.wal"
+    engine.append([batch(*events(0, 5000))])
+    until_sealed(tmp_path / "data")
+    assert log.stat().st_size > 0
+    monkeypatch.setattr(session, "_LOG_BYTES", 1)
+    engine.append([batch(*events(5000, 5000))])
+    until_sealed(tmp_path / "data")
+    deadline = time.monotonic() + 30
+    while log.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not log.exists()
+    engine.close()
+
+
+def test_the_file_still_has_its_owner_afterwards(tmp_path: Path) -> None:
+    engine = opened(tmp_path / "data")
+    with engine.held() as files:
+        assert all(len(b"".join(file.pieces())) == file.size for file in files)
+    script = (
+        "from pathlib import Path; import sys; from cordwood.engines.duckdb.session import Session;"
+        "Session(Path(sys.argv[1]), memory_bytes=10**8, threads=1)"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "data")]
+    outcome = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert DataFolderInUse.__name__ in outcome.stderr
+    engine.close()

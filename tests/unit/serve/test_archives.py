@@ -1,0 +1,55 @@
+"""Files packed into one stream come out as they went in, in whatever pieces the stream arrives."""
+
+import tarfile
+from collections.abc import Sequence
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from cordwood.engines.engine import HeldFile
+from cordwood.errors import BadBackup
+from cordwood.serve.archive import END, Listed, packed, unpacking
+
+FILES = {"empty": b"", "deep/er/one": b"x", "block": bytes(range(256)) * 2, "large": b"abc" * 100_000}
+
+
+def archive(files: dict[str, bytes]) -> tuple[bytes, list[Listed]]:
+    listed: list[Listed] = []
+    held = [HeldFile(name, len(data), partial(iter, (data,))) for name, data in files.items()]
+    return b"".join(piece for file in held for piece in packed(file, 0.0, listed.append)) + END, listed
+
+
+def unpack(pieces: Sequence[bytes], folder: Path) -> list[Listed]:
+    listed: list[Listed] = []
+    taking = unpacking(folder, listed.append)
+    next(taking)
+    for piece in pieces:
+        taking.send(piece)
+    return listed
+
+
+@pytest.mark.parametrize("size", [1, 7, 511, 512, 513, 100_000, 10**9])
+def test_every_file_is_as_it_was_however_the_bytes_arrive(tmp_path: Path, size: int) -> None:
+    files = FILES if size > 1 else {name: data[:600] for name, data in FILES.items()}
+    data, listed = archive(files)
+    assert unpack([data[at : at + size] for at in range(0, len(data), size)], tmp_path) == listed
+    assert {name: (tmp_path / name).read_bytes() for name in files} == files
+
+
+def test_it_is_a_tar_to_others_too() -> None:
+    data, _ = archive(FILES)
+    with tarfile.open(fileobj=BytesIO(data)) as tar:
+        assert {member.name: member.size for member in tar} == {name: len(one) for name, one in FILES.items()}
+
+
+@pytest.mark.parametrize("name", ["../out", "/etc/out", "in/../../out"])
+def test_a_file_that_would_lie_outside_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BadBackup, match="it holds a file"):
+        unpack([archive({name: b"x"})[0]], tmp_path)
+
+
+def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadBackup, match="no tar"):
+        unpack([b"<html>" * 1000], tmp_path)
