@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from cordwood.errors import BadMethod, BugFault, Fault
 from cordwood.observe.observation import Broke, Requested
 from cordwood.observe.observer import Observer
+from cordwood.web import otlp
 from cordwood.web.asgi import Message, Receive, Request, Response, Scope, Send, marked_fault
 from cordwood.web.audit import audit_refusal
 from cordwood.web.body import CallerLeftError
@@ -104,11 +105,17 @@ async def _answered(request: Request, respond: Respond, observer: Observer, *, l
 
 def _refused(request: Request, fault: Fault, *, logflare_errors: bool) -> Response:
     request.facts["fault"] = fault.code
-    response = masked(fault) if logflare_errors and request.route == "query" else None
-    response = response or refusal(fault, request.id)
+    response = _in_dialect(request, fault, logflare_errors=logflare_errors) or refusal(fault, request.id)
     if isinstance(fault, BadMethod):
         response.headers.append((b"allow", ", ".join(request.methods).encode()))
     return response
+
+
+def _in_dialect(request: Request, fault: Fault, *, logflare_errors: bool) -> Response | None:
+    """The answer of a route whose clients read errors of another shape than ours."""
+    if request.route == "otlp":
+        return otlp.failed(fault, request)
+    return masked(fault) if logflare_errors and request.route == "query" else None
 
 
 def _complete(request: Request, response: Response) -> None:

@@ -7,7 +7,6 @@ import msgspec
 from cordwood.access import require_ingest
 from cordwood.errors import BadParameter, UnknownStream, did_you_mean
 from cordwood.ingest.accept import Accepted, Form, Sent
-from cordwood.ingest.formats.otlp_protobuf import response
 from cordwood.model.stream import Stream
 from cordwood.observe.observation import Ingested
 from cordwood.observe.observer import Observer
@@ -15,6 +14,7 @@ from cordwood.web.asgi import Request, Response
 from cordwood.web.body import read_body
 from cordwood.web.credentials import presented
 from cordwood.web.options import WebOptions
+from cordwood.web.otlp import exported
 from cordwood.web.problems import JSON
 from cordwood.web.standing import Rooms
 from cordwood.web.texts import pairs
@@ -47,18 +47,7 @@ async def ingest(request: Request, rooms: Rooms, options: WebOptions, observer: 
             quarantined=accepted.quarantined,
         )
     )
-    return _exported(accepted, content_type) if form is Form.OTLP else _logged(accepted)
-
-
-def _exported(accepted: Accepted, content_type: str) -> Response:
-    """OTLP's own answer, in the encoding of the request; what was set aside is a partial success."""
-    reason = accepted.reasons[0][1] if accepted.reasons else ""
-    if "json" not in content_type:
-        return Response(200, [(b"content-type", b"application/x-protobuf")], response(accepted.quarantined, reason))
-    told: dict[str, object] = {}
-    if accepted.quarantined:
-        told["partialSuccess"] = {"rejectedLogRecords": str(accepted.quarantined), "errorMessage": reason}
-    return Response(200, [(b"content-type", JSON)], msgspec.json.encode(told))
+    return exported(accepted, request) if form is Form.OTLP else _logged(accepted)
 
 
 def _logged(accepted: Accepted) -> Response:

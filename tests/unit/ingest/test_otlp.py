@@ -1,13 +1,14 @@
 """OTLP logs are the same events whether they come as JSON or as protobuf."""
 
 import json
+import math
 import struct
 
 import pytest
 
 from cordwood.errors import BadBody
 from cordwood.ingest.formats import Form, read_body
-from cordwood.ingest.formats.otlp_protobuf import response
+from cordwood.ingest.formats.otlp_protobuf import response, status
 from cordwood.ingest.formats.protobuf import fields
 from cordwood.ingest.posted import Body
 from cordwood.ingest.stamp import stamped
@@ -61,6 +62,8 @@ RECORD_JSON = {
     "timeUnixNano": str(AT_NS),
     "severityNumber": 13,
     "severityText": "WARN",
+    "flags": 1,
+    "droppedAttributesCount": 2,
     "body": {"stringValue": "hello"},
     "traceId": "5B8EFFF798038103D269B633813FC60C",
     "spanId": "eee19b7ec3c1b174",
@@ -86,6 +89,7 @@ RECORD_PROTOBUF = (
     + message(6, pair("map", message(6, message(1, pair("k", message(1, b"v"))))))
     + message(6, pair("raw", message(7, b"\x01\x02")))
     + message(6, pair("none", b""))
+    + varint(7, 2)
     + written(8 << 3 | 5)
     + b"\x01\x00\x00\x00"
     + message(9, bytes.fromhex("5b8efff798038103d269b633813fc60c"))
@@ -109,8 +113,11 @@ def test_keys_stay_as_they_came_and_ids_are_hex() -> None:
     (event,) = as_json(RECORD_JSON)
     assert json.loads(event.metadata or "") == {
         "type": "otel_log",
+        "level": "warn",
         "severity_text": "WARN",
         "severity_number": 13,
+        "flags": 1,
+        "dropped_attributes_count": 2,
         "trace_id": "5b8efff798038103d269b633813fc60c",
         "span_id": "eee19b7ec3c1b174",
         "attributes": {
@@ -166,9 +173,95 @@ def test_what_is_no_request_is_a_bad_body(body: bytes, media: str) -> None:
         events(body, media)
 
 
+@pytest.mark.parametrize(
+    ("number", "text", "level"),
+    [
+        (1, None, "trace"),
+        (8, None, "debug"),
+        (9, "Information", "info"),
+        (16, None, "warn"),
+        (17, None, "error"),
+        (24, None, "fatal"),
+        (0, "Notice", "notice"),
+        (99, "ODD", "odd"),
+        (None, None, None),
+    ],
+)
+def test_the_standard_s_24_severities_are_six_levels(number: int | None, text: str | None, level: str | None) -> None:
+    (event,) = as_json({"severityNumber": number, "severityText": text})
+    assert json.loads(event.metadata or "").get("level") == level
+
+
+def test_a_record_s_own_id_is_the_event_s() -> None:
+    (event,) = as_json({"attributes": [{"key": "log.record.uid", "value": {"stringValue": "01J"}}]})
+    assert event.id == "01J"
+
+
+def test_the_schema_of_the_scope_is_kept_or_else_that_of_the_resource() -> None:
+    scopes = [{"schemaUrl": "https://s/2", "logRecords": [{}]}, {"logRecords": [{}]}]
+    body = json.dumps({"resourceLogs": [{"schemaUrl": "https://s/1", "scopeLogs": scopes}]}).encode()
+    assert [json.loads(event.metadata or "")["schema_url"] for event in events(body, "application/json")] == [
+        "https://s/2",
+        "https://s/1",
+    ]
+
+
+@pytest.mark.parametrize(("number", "text"), [(math.inf, "Infinity"), (-math.inf, "-Infinity"), (math.nan, "NaN")])
+def test_numbers_that_json_does_not_have_are_the_same_texts_in_both_encodings(number: float, text: str) -> None:
+    double = written(4 << 3 | 1) + struct.pack("<d", number)
+    record = message(6, pair("n", double))
+    (of_protobuf,) = events(message(1, message(2, message(2, record))), "application/x-protobuf")
+    (of_json,) = as_json({"attributes": [{"key": "n", "value": {"doubleValue": text}}]})
+    for event in (of_protobuf, of_json):
+        assert json.loads(event.metadata or "")["attributes"] == {"n": text}
+
+
+def test_a_number_too_large_and_half_a_letter_do_not_stop_the_others() -> None:
+    body = b"""{"resourceLogs": [{"scopeLogs": [{"logRecords": [
+      {"body": {"stringValue": "half \\ud83d"}, "attributes": [{"key": "n", "value": {"doubleValue": 1e400}}]},
+      {"body": {"stringValue": "whole"}}]}]}]}"""
+    first, second = events(body, "application/json")
+    assert (first.event_message, second.event_message) == ("half \ufffd", "whole")
+    assert json.loads(first.metadata or "")["attributes"] == {"n": "1e400"}
+
+
+def test_a_record_that_is_none_is_set_aside_alone() -> None:
+    body = json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": [{}, 7, {}]}]}]}).encode()
+    reading = read_body(Form.OTLP, Body(body, "application/json"))
+    assert len(reading.events) == 2
+    assert [(item.index, item.reason) for item in reading.set_aside] == [(1, "The log record is not an object.")]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"resourceLogs": {}}, "resourceLogs is not an array"),
+        ({"resourceLogs": [7]}, "resourceLogs holds something"),
+        ({"resourceLogs": [{"scopeLogs": [{"logRecords": "x"}]}]}, "logRecords is not an array"),
+        ({"resource_logs": []}, "lowerCamelCase"),
+    ],
+)
+def test_records_that_cannot_be_found_are_not_passed_over(body: object, said: str) -> None:
+    with pytest.raises(BadBody, match=said):
+        events(json.dumps(body).encode(), "application/json")
+
+
+def test_fields_that_nobody_knows_are_passed_over() -> None:
+    assert events(b'{"resourceLogs": null, "more": [7]}', "application/json") == []
+
+
 def test_nothing_rejected_is_an_empty_answer_and_something_a_partial_success() -> None:
     assert response(0, "") == b""
     ((number, partial),) = fields(response(300, "too large"))
     assert number == 1
     assert isinstance(partial, bytes)
     assert dict(fields(partial)) == {1: 300, 2: b"too large"}
+
+
+def test_a_status_is_google_s_with_a_bad_request_in_it_where_the_request_was_bad() -> None:
+    assert dict(fields(status(14, "later"))) == {1: 14, 2: b"later"}
+    told = dict(fields(status(3, "no", violation="not JSON")))
+    assert isinstance(told[3], bytes)
+    detail = dict(fields(told[3]))
+    assert detail[1] == b"type.googleapis.com/google.rpc.BadRequest"
+    assert detail[2] == message(1, message(2, b"not JSON"))

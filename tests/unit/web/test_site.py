@@ -22,10 +22,11 @@ from cordwood.observe.observer import Observer
 from cordwood.web.answering import Site
 from cordwood.web.asgi import Request, Response
 from cordwood.web.options import WebOptions
+from cordwood.web.otlp import failed
 from cordwood.web.problems import masked
 from cordwood.web.routes import application
 from cordwood.web.standing import Standing
-from tests.fakes.callers import call
+from tests.fakes.callers import call, scope
 from tests.unit.serve.kitchen import Notes
 
 
@@ -139,3 +140,33 @@ def masked_status(fault: Fault) -> tuple[int, str]:
     response = masked(fault)
     assert response is not None
     return response.status, dict(response.headers).get(b"retry-after", b"").decode()
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "seconds"),
+    [
+        (OutOfDisk("The disk is full.", retry_after=30), 503, "30"),
+        (OutOfMemory("Too much."), 503, "1"),
+        (Backlog("Too much waits.", retry_after=3), 429, "3"),
+        (EngineUnreachable("The engine is away.", retry_after=5), 503, "5"),
+        (EngineFailed("It broke."), 500, ""),
+    ],
+)
+def test_an_exporter_is_told_to_come_back_by_a_status_that_it_knows(fault: Fault, status: int, seconds: str) -> None:
+    """It drops what it holds after any other than 429, 502, 503 and 504."""
+    response = failed(fault, Request(scope("POST", "/v1/logs"), _never))
+    assert (response.status, dict(response.headers).get(b"retry-after", b"").decode()) == (status, seconds)
+
+
+async def _never() -> dict[str, object]:
+    raise AssertionError
+
+
+def test_an_exporter_that_comes_too_early_is_told_in_its_own_words() -> None:
+    said = call(site(), "POST", "/v1/logs", **{"Content-Type": "application/x-protobuf"})
+    assert (said.status, said.headers["content-type"], said.headers["retry-after"]) == (
+        503,
+        "application/x-protobuf",
+        "1",
+    )
+    assert b"The service is starting." in said.body

@@ -44,7 +44,8 @@ _TABLE: Mapping[Form, Mapping[str, Format]] = {
     Form.LOGPUSH: _each((*_JSON, *_NDJSON, *_TEXT), read_logpush),
     Form.REPORTS: _each((*_JSON, "application/reports+json", "application/csp-report"), read_whole),
     Form.SYSLOG: _each(("application/logplex-1", "application/syslog", *_TEXT), read_syslog),
-    Form.OTLP: {"application/json": read_otlp_json, "application/x-protobuf": read_otlp_protobuf},
+    Form.OTLP: {"application/json": read_otlp_json}
+    | _each(("application/x-protobuf", "application/protobuf"), read_otlp_protobuf),
     Form.CLOUD_EVENT: _each((*_JSON, "application/cloudevents+json"), read_cloud_events),
 }
 

@@ -2,12 +2,13 @@
 
 import base64
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from cordwood.errors import BadBody
+from cordwood.ingest.documents import mended
 from cordwood.ingest.formats import otlp_protobuf
 from cordwood.ingest.formats.protobuf import BadProtobuf
 from cordwood.ingest.posted import Body, Posted, Reading
@@ -19,13 +20,37 @@ Json = Mapping[str, Any]
 
 
 def read_otlp_json(body: Body) -> Reading:
-    try:
-        request = _decode(body.text)
-    except (msgspec.DecodeError, RecursionError) as problem:
-        raise BadBody(f"The body is not JSON: {problem}.") from problem
+    request = _request(body.text)
     if not isinstance(request, dict):
         raise BadBody("The body is no ExportLogsServiceRequest: it must be a JSON object.")
+    if "resource_logs" in request:
+        # The names of the protobuf file would be passed over like any unknown ones, and everything with them.
+        raise BadBody("The body is no ExportLogsServiceRequest: OTLP's JSON writes resourceLogs, in lowerCamelCase.")
     return _read(request)
+
+
+def _request(text: str) -> object:
+    try:
+        return _decode(text)
+    except msgspec.DecodeError:
+        return _loosely(text)
+    except RecursionError as problem:
+        raise BadBody("The body is nested too deeply.") from problem
+
+
+def _loosely(text: str) -> object:
+    """Halves of surrogate pairs are no letters, and some numbers are too large for any number."""
+    try:
+        return _decode_loosely(mended(text))
+    except (msgspec.DecodeError, RecursionError) as problem:
+        raise BadBody(f"The body is not JSON: {problem}.") from problem
+
+
+def _number(text: str) -> object:
+    return float(text) if math.isfinite(float(text)) else text
+
+
+_decode_loosely = msgspec.json.Decoder(float_hook=_number).decode
 
 
 def read_otlp_protobuf(body: Body) -> Reading:
@@ -39,15 +64,45 @@ def read_otlp_protobuf(body: Body) -> Reading:
 
 def _read(request: Json) -> Reading:
     reading = Reading(indexes=[])
-    index = 0
-    for resource_logs in _all(request, "resourceLogs"):
-        resource = attributes(resource_logs.get("resource"))
-        for scope_logs in _all(resource_logs, "scopeLogs"):
-            scope = _scope(scope_logs.get("scope"))
-            for record in _all(scope_logs, "logRecords"):
-                reading.add(_event(record, resource, scope), index)
-                index += 1
+    for index, (record, resource, around) in enumerate(_records(request)):
+        if isinstance(record, dict):
+            reading.add(_event(record, resource, around), index)
+        else:
+            reading.refuse(index, "The log record is not an object.", _encode(record).decode())
     return reading
+
+
+def _records(request: Json) -> Iterator[tuple[object, Json, dict[str, object]]]:
+    """Each log record with its resource's attributes, and with what it shares with others."""
+    for resource_logs in _messages(request, "resourceLogs"):
+        resource = attributes(resource_logs.get("resource"))
+        for scope_logs in _messages(resource_logs, "scopeLogs"):
+            around = _around(resource, scope_logs, resource_logs)
+            for record in _array(scope_logs, "logRecords"):
+                yield record, resource, around
+
+
+def _messages(parent: Json, name: str) -> list[Json]:
+    """What is no message here hides records, nobody knows how many: it is not passed over."""
+    found = _array(parent, name)
+    if not all(isinstance(one, dict) for one in found):
+        raise BadBody(f"The body is no ExportLogsServiceRequest: {name} holds something that is not an object.")
+    return found
+
+
+def _array(parent: Json, name: str) -> list[Any]:
+    found = parent.get(name)
+    if found is None:
+        return []
+    if not isinstance(found, list):
+        raise BadBody(f"The body is no ExportLogsServiceRequest: {name} is not an array.")
+    return found
+
+
+def _around(resource: Json, scope_logs: Json, resource_logs: Json) -> dict[str, object]:
+    """What the records of one scope share."""
+    schema_url = scope_logs.get("schemaUrl") or resource_logs.get("schemaUrl")
+    return {"resource": resource or None, "scope": _scope(scope_logs.get("scope")), "schema_url": schema_url or None}
 
 
 def _all(parent: Json, name: str) -> Iterable[Json]:
@@ -55,11 +110,13 @@ def _all(parent: Json, name: str) -> Iterable[Json]:
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
-def _event(record: Json, resource: Json, scope: Json | None) -> Posted:
+def _event(record: Json, resource: Json, around: dict[str, object]) -> Posted:
     body = any_value(record.get("body"))
     project = resource.get("project")
-    metadata = _metadata(record, body) | {"resource": resource or None, "scope": scope}
+    described = attributes(record)
+    metadata = _metadata(record, body, described) | around
     return Posted(
+        id=_uid(described),
         timestamp=_nanoseconds(record.get("timeUnixNano")) or _nanoseconds(record.get("observedTimeUnixNano")),
         event_message=_message(body, record),
         project=None if project is None else str(project),
@@ -67,15 +124,25 @@ def _event(record: Json, resource: Json, scope: Json | None) -> Posted:
     )
 
 
-def _metadata(record: Json, body: object) -> dict[str, object]:
+def _uid(described: Json) -> str | None:
+    """The record's own id, where its sender gives it one: then it is known again when it is sent again."""
+    uid = described.get("log.record.uid")
+    return uid if isinstance(uid, str) else None
+
+
+def _metadata(record: Json, body: object, described: Json) -> dict[str, object]:
+    severity, severity_text = _severity(record.get("severityNumber")), record.get("severityText") or None
     return {
         "type": "otel_log",
-        "severity_text": record.get("severityText") or None,
-        "severity_number": _severity(record.get("severityNumber")),
+        "level": _level(severity, severity_text),
+        "severity_text": severity_text,
+        "severity_number": severity,
         "trace_id": _hex(record.get("traceId")),
         "span_id": _hex(record.get("spanId")),
+        "flags": record.get("flags") or None,
         "event_name": record.get("eventName") or None,
-        "attributes": attributes(record) or None,
+        "attributes": described or None,
+        "dropped_attributes_count": record.get("droppedAttributesCount") or None,
         "body": None if isinstance(body, str) else body,
     }
 
@@ -129,8 +196,10 @@ def _integer(value: object) -> object:
 
 
 def _finite(value: object) -> object:
-    """The infinite ones are texts in JSON, and stay so."""
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    """The infinite ones are texts in protobuf's JSON, and stay so."""
+    if not isinstance(value, float) or math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def _as_it_is(value: object) -> object:
@@ -164,6 +233,13 @@ def _severity(value: object) -> int | None:
     name = str(value or "").removeprefix("SEVERITY_NUMBER_")
     word, step = name.rstrip("234"), name[len(name.rstrip("234")) :]
     return _SEVERITIES.index(word) * 4 + int(step or 1) if word in _SEVERITIES else None
+
+
+def _level(severity: int | None, severity_text: object) -> str | None:
+    """One of six words for the standard's 24 numbers; without a number, the sender's own word."""
+    if severity is not None and 1 <= severity <= 4 * len(_SEVERITIES):
+        return _SEVERITIES[(severity - 1) // 4].lower()
+    return str(severity_text).lower() if severity_text else None
 
 
 def _hex(value: object) -> str | None:

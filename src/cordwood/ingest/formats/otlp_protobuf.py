@@ -3,13 +3,25 @@
 import base64
 from collections.abc import Callable
 
-from cordwood.ingest.formats.protobuf import Value, double, fields, fixed, octets, signed, text
+from cordwood.ingest.formats.protobuf import (
+    Value,
+    double,
+    fields,
+    fixed,
+    octets,
+    signed,
+    text,
+    written_field,
+    written_number,
+)
 
 Message = dict[str, object]
 Read = Callable[[Value], object]
 
 # A field's number: its name in JSON, how it is read, and whether it is repeated.
 Fields = dict[int, tuple[str, Read, bool]]
+
+_BAD_REQUEST = b"type.googleapis.com/google.rpc.BadRequest"
 
 
 def request(data: bytes) -> Message:
@@ -21,17 +33,16 @@ def response(rejected: int, error: str) -> bytes:
     """An ExportLogsServiceResponse: empty when nothing was rejected."""
     if not rejected:
         return b""
-    told = error.encode()[:1000]
-    partial = b"\x08" + _written(rejected) + b"\x12" + _written(len(told)) + told
-    return b"\x0a" + _written(len(partial)) + partial
+    return written_field(1, b"\x08" + written_number(rejected) + written_field(2, error.encode()))
 
 
-def _written(number: int) -> bytes:
-    pieces = bytearray()
-    while number > 0x7F:
-        pieces.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*pieces, number])
+def status(code: int, message: str, violation: str = "") -> bytes:
+    """A google.rpc.Status; `violation` is what its BadRequest says of the request."""
+    told = b"\x08" + written_number(code) + written_field(2, message.encode())
+    if not violation:
+        return told
+    bad_request = written_field(1, written_field(2, violation.encode()))
+    return told + written_field(3, written_field(1, _BAD_REQUEST) + written_field(2, bad_request))
 
 
 def _message(data: bytes, known: Fields) -> Message:
@@ -83,13 +94,23 @@ _RECORD: Fields = {
     3: ("severityText", text, False),
     5: ("body", _of(_ANY_VALUE), False),
     6: ("attributes", _ATTRIBUTES, True),
+    7: ("droppedAttributesCount", fixed, False),
+    8: ("flags", fixed, False),
     9: ("traceId", _hex, False),
     10: ("spanId", _hex, False),
     11: ("observedTimeUnixNano", fixed, False),
     12: ("eventName", text, False),
 }
 _SCOPE: Fields = {1: ("name", text, False), 2: ("version", text, False), 3: ("attributes", _ATTRIBUTES, True)}
-_SCOPE_LOGS: Fields = {1: ("scope", _of(_SCOPE), False), 2: ("logRecords", _of(_RECORD), True)}
+_SCOPE_LOGS: Fields = {
+    1: ("scope", _of(_SCOPE), False),
+    2: ("logRecords", _of(_RECORD), True),
+    3: ("schemaUrl", text, False),
+}
 _RESOURCE: Fields = {1: ("attributes", _ATTRIBUTES, True)}
-_RESOURCE_LOGS: Fields = {1: ("resource", _of(_RESOURCE), False), 2: ("scopeLogs", _of(_SCOPE_LOGS), True)}
+_RESOURCE_LOGS: Fields = {
+    1: ("resource", _of(_RESOURCE), False),
+    2: ("scopeLogs", _of(_SCOPE_LOGS), True),
+    3: ("schemaUrl", text, False),
+}
 _REQUEST: Fields = {1: ("resourceLogs", _of(_RESOURCE_LOGS), True)}

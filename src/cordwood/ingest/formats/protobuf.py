@@ -1,4 +1,4 @@
-"""Reads the protobuf wire format: enough for messages whose fields we know by number."""
+"""The protobuf wire format: enough for messages whose fields we know by number."""
 
 import struct
 from collections.abc import Iterator
@@ -54,6 +54,19 @@ def octets(value: Value) -> bytes:
 
 def text(value: Value) -> str:
     return octets(value).decode("utf-8", "replace")
+
+
+def written_number(number: int) -> bytes:
+    pieces = bytearray()
+    while number > 0x7F:
+        pieces.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*pieces, number])
+
+
+def written_field(number: int, value: bytes) -> bytes:
+    """A text or a message, as a field of another."""
+    return written_number(number << 3 | _LENGTH) + written_number(len(value)) + value
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:

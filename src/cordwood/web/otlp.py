@@ -1,0 +1,49 @@
+"""What OTLP has an exporter told: its own response, and google.rpc.Status for every fault, as the request was encoded."""
+
+import msgspec
+
+from cordwood.errors import Fault
+from cordwood.ingest.accept import Accepted
+from cordwood.ingest.formats.otlp_protobuf import response, status
+from cordwood.web.asgi import Header, Request, Response
+from cordwood.web.problems import CHALLENGE, status_of, when_to_retry
+
+PROTOBUF, JSON = b"application/x-protobuf", b"application/json"
+_BAD_REQUEST = "type.googleapis.com/google.rpc.BadRequest"
+_MOST_TOLD = 1000
+
+# HTTP's statuses as the codes of google.rpc; exporters look at the status alone, people at both.
+_CODES = {400: 3, 401: 16, 403: 7, 404: 5, 405: 12, 413: 8, 415: 3, 429: 8, 500: 13, 503: 14, 504: 4}
+_INTERNAL = 13
+# Exporters come back after 429, 502, 503 and 504, and drop what they hold after any other.
+_AS_RETRYABLE = {507: 503}
+
+
+def exported(accepted: Accepted, request: Request) -> Response:
+    """What was set aside is a partial success, which is not sent again."""
+    reason = accepted.reasons[0][1][:_MOST_TOLD] if accepted.reasons else ""
+    if _is_protobuf(request):
+        return Response(200, [(b"content-type", PROTOBUF)], response(accepted.quarantined, reason))
+    told: dict[str, object] = {}
+    if accepted.quarantined:
+        told["partialSuccess"] = {"rejectedLogRecords": str(accepted.quarantined), "errorMessage": reason}
+    return Response(200, [(b"content-type", JSON)], msgspec.json.encode(told))
+
+
+def failed(fault: Fault, request: Request) -> Response:
+    http_status = _AS_RETRYABLE.get(status_of(fault), status_of(fault))
+    code, message = _CODES.get(http_status, _INTERNAL), fault.told()[:_MOST_TOLD]
+    headers: list[Header] = [(b"cache-control", b"no-store"), *when_to_retry(fault, http_status)]
+    if http_status == 401:
+        headers.append(CHALLENGE)
+    violation = message if http_status == 400 else ""
+    if _is_protobuf(request):
+        return Response(http_status, [(b"content-type", PROTOBUF), *headers], status(code, message, violation))
+    told: dict[str, object] = {"code": code, "message": message}
+    if violation:
+        told["details"] = [{"@type": _BAD_REQUEST, "fieldViolations": [{"description": violation}]}]
+    return Response(http_status, [(b"content-type", JSON), *headers], msgspec.json.encode(told))
+
+
+def _is_protobuf(request: Request) -> bool:
+    return "protobuf" in request.media_type()

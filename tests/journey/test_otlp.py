@@ -1,0 +1,202 @@
+"""OTLP over HTTP as its specification has it: a real exporter, and every refusal as google.rpc.Status."""
+
+import gzip
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from google.rpc.error_details_pb2 import BadRequest
+from google.rpc.status_pb2 import Status
+from opentelemetry.exporter.otlp.proto.http import Compression
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
+from opentelemetry.sdk._logs import LoggerProvider, LoggingHandler
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
+from opentelemetry.sdk.resources import Resource
+
+from tests.journey.conftest import PUBLIC, Service, Start, start_service
+
+STREAMS = """
+[[stream]]
+name = "otel"
+
+[[stream]]
+name = "otel.slow"
+rate = "20/s"
+"""
+ENDPOINTS = {
+    "otel": "select t.id, t.event_message, t.project, m from `otel` as t cross join unnest(t.metadata) as m"
+    " where t.project = @project order by t.event_message",
+    "slow": "select count(*) as n from `otel.slow` where project = @project",
+}
+HEADER = '/*\nname = "{}"\n[parameters.project]\nrequired = true\n*/\n'
+PROTOBUF, JSON = "application/x-protobuf", "application/json"
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    folder = tmp_path_factory.mktemp("otlp")
+    (folder / "streams.toml").write_text(STREAMS)
+    (folder / "endpoints").mkdir()
+    for name, sql in ENDPOINTS.items():
+        (folder / "endpoints" / f"{name}.sql").write_text(HEADER.format(name) + sql)
+    arguments = ("--streams", str(folder / "streams.toml"), "--endpoints", str(folder / "endpoints"))
+    running = start_service(folder / "data", *arguments)
+    yield running
+    running.stop()
+
+
+def exporting(service: Service, stream: str, compression: Compression) -> OTLPLogExporter:
+    headers = {"x-api-key": PUBLIC, "x-source": stream}
+    return OTLPLogExporter(f"{service.url}/v1/logs", headers=headers, timeout=60, compression=compression)
+
+
+@pytest.mark.parametrize("compression", list(Compression))
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_sdk_s_log_records_arrive_with_severity_resource_and_attributes(
+    service: Service, compression: Compression
+) -> None:
+    project = f"sdk-{compression.value}"
+    resource = Resource.create({"service.name": "shop", "project": project})
+    provider = LoggerProvider(resource=resource, shutdown_on_exit=False)
+    provider.add_log_record_processor(BatchLogRecordProcessor(exporting(service, "otel", compression)))
+    logger = logging.getLogger("test.orders")
+    handler = LoggingHandler(logger_provider=provider)
+    logger.addHandler(handler)
+    logger.warning("card %s refused", 7, extra={"amount": 12.5, "retries": [1, 2]})
+    logger.error("gave up")
+    logger.removeHandler(handler)
+    assert provider.force_flush()
+    provider.shutdown()
+    first, second = map(metadata, service.rows("otel", project=project))
+    assert (first["message"], second["message"]) == ("card 7 refused", "gave up")
+    assert (first["level"], first["severity_number"], second["level"]) == ("warn", 13, "error")
+    assert first["resource"][0]["service.name"] == "shop"
+    assert (first["attributes"][0]["amount"], first["attributes"][0]["retries"]) == (12.5, [1, 2])
+    assert first["scope"][0]["name"] == "test.orders"
+
+
+def metadata(row: dict[str, Any]) -> dict[str, Any]:
+    (found,) = row["m"]
+    return {"message": row["event_message"], **found}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_sdk_waits_for_as_long_as_it_is_told_and_loses_nothing(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    provider = LoggerProvider(resource=Resource.create({"project": "patient"}), shutdown_on_exit=False)
+    exporter = exporting(service, "otel.slow", Compression.Gzip)
+    provider.add_log_record_processor(BatchLogRecordProcessor(exporter, max_export_batch_size=25))
+    logger = logging.getLogger("test.hasty")
+    handler = LoggingHandler(logger_provider=provider)
+    logger.addHandler(handler)
+    with caplog.at_level(logging.INFO):
+        for number in range(75):
+            logger.info("line %d", number)
+        logger.removeHandler(handler)
+        assert provider.force_flush(60_000)
+        provider.shutdown()
+    assert service.rows("slow", project="patient") == [{"n": 75}]
+    assert "Transient error" in caplog.text
+
+
+def post(service: Service, media: str, body: bytes = b"", **more: str) -> httpx.Response:
+    headers = {"x-api-key": PUBLIC, "x-source": "otel", "content-type": media} | more
+    return httpx.post(f"{service.url}/v1/logs", content=body, headers=headers)
+
+
+def told(answer: httpx.Response) -> Status:
+    """The status of the answer, as a client that knows the messages reads it."""
+    assert answer.headers["content-type"] in {PROTOBUF, JSON}
+    if answer.headers["content-type"] == PROTOBUF:
+        return Status.FromString(answer.content)
+    found = answer.json()
+    assert set(found) <= {"code", "message", "details"}
+    return Status(code=found["code"], message=found["message"])
+
+
+@pytest.mark.parametrize("media", [PROTOBUF, JSON])
+@pytest.mark.parametrize(
+    ("more", "status", "code", "said"),
+    [
+        ({"x-api-key": "wrong"}, 401, 16, "not in force"),
+        ({"x-source": "nowhere"}, 404, 5, "no stream 'nowhere'"),
+        ({"x-source": ""}, 400, 3, "which stream"),
+        ({"content-encoding": "br"}, 415, 3, "br"),
+    ],
+)
+def test_a_refusal_is_a_status_as_the_request_was_encoded(
+    service: Service, media: str, more: dict[str, str], status: int, code: int, said: str
+) -> None:
+    answer = post(service, media, b"x", **more)
+    assert (answer.status_code, answer.headers["content-type"]) == (status, media)
+    assert told(answer).code == code
+    assert said in told(answer).message
+    assert ("www-authenticate" in answer.headers) == (status == 401)
+
+
+def test_what_cannot_be_decoded_is_told_as_a_bad_request(service: Service) -> None:
+    answer = post(service, PROTOBUF, b"\xff" * 9)
+    assert answer.status_code == 400
+    (detail,) = told(answer).details
+    found = BadRequest()
+    assert detail.Unpack(found)
+    assert "ExportLogsServiceRequest" in found.field_violations[0].description
+    answer = post(service, JSON, b'{"resourceLogs": 7}')
+    assert answer.status_code == 400
+    (violation,) = answer.json()["details"][0]["fieldViolations"]
+    assert "resourceLogs is not an array" in violation["description"]
+
+
+def test_another_method_is_refused_in_kind(service: Service) -> None:
+    answer = httpx.put(f"{service.url}/v1/logs", headers={"content-type": PROTOBUF})
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST, OPTIONS")
+    assert told(answer).code == 12
+
+
+@pytest.mark.parametrize("media", [PROTOBUF, JSON])
+def test_a_rate_that_is_used_up_is_429_with_retry_after(start: Start, media: str) -> None:
+    slow = start(env={"CORDWOOD_INGEST_STREAM_RATE": "1/m"})
+    many = b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{}, {}, {}]}]}]}'
+    edge = {"x-source": "postgres.logs"}
+    assert post(slow, JSON, many, **edge).status_code == 200
+    answer = post(slow, media, b"", **edge)
+    assert (answer.status_code, told(answer).code) == (429, 8)
+    assert int(answer.headers["retry-after"]) > 60
+
+
+def test_what_is_set_aside_is_a_partial_success_and_the_rest_is_stored(service: Service) -> None:
+    records = [{"body": {"stringValue": "x" * (2**20 + 1)}}, 7, {"body": {"stringValue": "small"}}]
+    project = {"attributes": [{"key": "project", "value": {"stringValue": "partial"}}]}
+    request = {"resourceLogs": [{"resource": project, "scopeLogs": [{"logRecords": records}]}]}
+    answer = post(service, JSON, gzip.compress(json.dumps(request).encode()), **{"content-encoding": "gzip"})
+    assert (answer.status_code, answer.headers["content-type"]) == (200, JSON)
+    partial = answer.json()["partialSuccess"]
+    assert partial["rejectedLogRecords"] == "2"
+    assert "larger than" in partial["errorMessage"]
+    assert [row["event_message"] for row in service.rows("otel", project="partial")] == ["small"]
+
+
+def test_a_partial_success_is_counted_in_protobuf_too(start: Start) -> None:
+    pinned = start()
+    terms = {"scopes": "ingest", "pins": {"project": "acme"}}
+    key = pinned.client.post("/api/access-tokens", json=terms).json()["token"]
+    request = ExportLogsServiceRequest()
+    logs = request.resource_logs.add()
+    logs.resource.attributes.add(key="project").value.string_value = "another"
+    logs.scope_logs.add().log_records.add()
+    answer = post(pinned, PROTOBUF, request.SerializeToString(), **{"x-api-key": key, "x-source": "postgres.logs"})
+    assert (answer.status_code, answer.headers["content-type"]) == (200, PROTOBUF)
+    partial = ExportLogsServiceResponse.FromString(answer.content).partial_success
+    assert partial.rejected_log_records == 1
+    assert "held to project 'acme'" in partial.error_message
+
+
+def test_a_request_without_records_succeeds_with_an_empty_answer(service: Service) -> None:
+    for media, body, empty in [(PROTOBUF, b"", b""), (JSON, b"{}", b"{}"), (JSON, b'{"resourceLogs":[]}', b"{}")]:
+        answer = post(service, media, body)
+        assert (answer.status_code, answer.content, answer.headers["content-type"]) == (200, empty, media)
