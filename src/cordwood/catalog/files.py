@@ -71,11 +71,15 @@ def _own_files(folder: Path | None) -> Iterator[tuple[str, Traversable]]:
         return iter(())
     if not folder.is_dir():
         raise BadEndpointFile(f"The endpoints folder {folder} does not exist.")
-    return ((str(file), file) for file in sorted(folder.rglob("*.sql")))
+    return ((str(file), file) for file in sorted(folder.rglob("*.[sS][qQ][lL]")))
 
 
 def _read_all(files: Iterator[tuple[str, Traversable]] | tuple[()], faults: list[Fault]) -> Iterator[Endpoint]:
     for path, file in files:
+        if not path.endswith(".sql"):
+            problem = "An endpoint file ends in .sql, in small letters."
+            faults.append(BadEndpointFile(problem, hint="Rename it.", span=Span(1, 1, path)))
+            continue
         try:
             yield read_endpoint_file(path, file.read_text(encoding="utf-8"))
         except Fault as fault:
@@ -108,7 +112,11 @@ def _streams(sources: Sources) -> tuple[Stream, ...]:
     own = _own_streams(sources.streams) if sources.streams else ()
     by_name = {stream.name: stream for stream in shipped} | {stream.name: stream for stream in own}
     ids: dict[UUID, str] = {}
+    names: dict[str, str] = {}
     for stream in by_name.values():
+        twin = names.setdefault(stream.name.casefold(), stream.name)
+        if twin != stream.name:
+            raise BadStreamFile(f"The streams {twin} and {stream.name} differ only in small and capital letters.")
         if stream.id in ids:
             raise BadStreamFile(f"The id {stream.id} of {stream.name} is also that of {ids[stream.id]}.")
         ids[stream.id] = stream.name

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from uuid import UUID, uuid5
 
 from cordwood.catalog.toml import Document, Path
@@ -136,13 +136,17 @@ def _policy(document: Document, path: Path, table: Mapping[str, object], key: st
 def _check_distinct(document: Document, streams: tuple[Stream, ...]) -> None:
     for number, key, value in _repeats(streams):
         raise document.wrong(f"Two streams have the {key} {value}.", ("stream", number, key))
+    # The engine's tables are named after them, and it does not tell such names apart.
+    for number, key, value in _repeats(streams, str.casefold):
+        told = f"{value} differs from another stream's name only in small and capital letters."
+        raise document.wrong(told, ("stream", number, key))
 
 
-def _repeats(streams: tuple[Stream, ...]) -> Iterator[tuple[int, str, str]]:
+def _repeats(streams: tuple[Stream, ...], told_apart: Callable[[str], str] = str) -> Iterator[tuple[int, str, str]]:
     for key in ("name", "id"):
         seen: set[str] = set()
         for number, stream in enumerate(streams):
             value = str(getattr(stream, key))
-            if value in seen:
+            if told_apart(value) in seen:
                 yield number, key, value
-            seen.add(value)
+            seen.add(told_apart(value))

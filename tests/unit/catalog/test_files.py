@@ -144,3 +144,16 @@ def test_contents_are_replaced_all_at_once(tmp_path: Path) -> None:
     catalog.replace(Contents((), before.streams))
     assert catalog.endpoint("a") is None
     assert catalog.endpoints() == ()
+
+
+def test_a_file_whose_ending_is_in_capitals_is_not_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "A.SQL").write_text(endpoint_text("a"))
+    with pytest.raises(BrokenFiles) as caught:
+        read_contents(own(tmp_path), accept)
+    assert "A.SQL:1:1: An endpoint file ends in .sql, in small letters." in str(caught.value)
+
+
+def test_a_stream_that_differs_from_a_shipped_one_only_in_capitals_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "streams.toml").write_text('[[stream]]\nname = "Postgres.Logs"')
+    with pytest.raises(BadStreamFile, match=r"postgres\.logs and Postgres\.Logs differ only in small and capital"):
+        read_contents(Sources(streams=tmp_path / "streams.toml"), accept)

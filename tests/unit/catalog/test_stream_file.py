@@ -53,6 +53,7 @@ def test_an_id_that_is_not_stated_comes_from_the_name() -> None:
         ('[[stream]]\nid = "x"', 1, "no name"),
         ('[[stream]]\nname = "a"\n[[stream]]\nname = "b"\nretenton = "3d"', 5, "retenton is no setting"),
         ('[[stream]]\nname = "a"\n\n[[stream]]\nname = "a"', 5, "Two streams have the name a"),
+        ('[[stream]]\nname = "a"\n\n[[stream]]\nname = "A"', 5, "only in small and capital letters"),
         ('[[stream]]\nname = "_mine"', 2, "the service's own"),
         ('[[stream]]\nname = "a`b"', 2, "cannot be a stream's name"),
         ('[[stream]]\nname = "a"\nid = "7"', 3, "is no UUID"),
