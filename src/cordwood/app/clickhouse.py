@@ -1,14 +1,22 @@
 """Opens the ClickHouse engine; loaded only when the settings ask for it, for its client is an extra."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from uuid import uuid4
+
+import msgspec
 
 from cordwood.app.redaction import redaction_key, redaction_rules
 from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, Options
+from cordwood.engines.clickhouse.session import Session
 from cordwood.engines.clickhouse.tables import Tables
 from cordwood.engines.engine import Engine
 from cordwood.folder import DataFolder
 from cordwood.model.redaction import Redacting
 from cordwood.model.stream import Stream
+from cordwood.settings.settings import ClickHouse as ClickHouseSettings
 from cordwood.settings.settings import Settings
 
 
@@ -38,3 +46,39 @@ def prepare(settings: Settings, streams: Sequence[Stream]) -> None:
         engine.prepare(streams)
     finally:
         engine.close()
+
+
+@contextmanager
+def inside_a_folder(address: str) -> Iterator[str]:
+    """`chdb://` alone as a folder that is thrown away; any other address as it is."""
+    if address != "chdb://":
+        yield address
+        return
+    with TemporaryDirectory(prefix="cordwood-test-", ignore_cleanup_errors=True) as folder:
+        yield f"chdb://{folder}"
+
+
+@contextmanager
+def in_a_new_database(settings: Settings) -> Iterator[Settings]:
+    """The same settings in a database of their own, on the one server that is addressed; it is dropped in the end."""
+    name = f"cordwood_test_{uuid4().hex[:12]}"
+    session = Session(settings.engine)
+    try:
+        session.command(f"CREATE DATABASE {name}")
+        try:
+            address = _at(settings.engine, name)
+            yield msgspec.structs.replace(settings, engine=address, clickhouse=ClickHouseSettings())
+        finally:
+            session.command(f"DROP DATABASE {name}")
+    finally:
+        session.close()
+
+
+def _at(address: str, database: str) -> str:
+    """The address with another database: the path of a server's, a parameter of the engine's inside the process."""
+    place = urlsplit(address)
+    if place.scheme != "chdb":
+        return urlunsplit(place._replace(path=f"/{database}"))
+    asked = dict(parse_qsl(place.query)) | {"database": database}
+    # Not urlunsplit: it leaves out the mark of an empty host.
+    return f"chdb://{place.netloc}{place.path}?{urlencode(asked)}"

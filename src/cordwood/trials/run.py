@@ -1,9 +1,9 @@
-"""Runs pages of trials on the embedded engine, in folders that are thrown away, at the moment that a case names."""
+"""Runs pages of trials on an engine, in folders and databases that are thrown away, at the moment that a case names."""
 
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -12,7 +12,7 @@ from uuid import UUID
 
 import msgspec
 
-from cordwood.app.compose import checked_contents, sources_of
+from cordwood.app.compose import checked_contents, clickhouse_room, is_clickhouse, sources_of, target_for
 from cordwood.app.event_files import with_ids
 from cordwood.app.inside import Inside, opened
 from cordwood.errors import BadTestPage, Span
@@ -22,6 +22,7 @@ from cordwood.trials.page import Case, Replacement, read_cases, rewritten
 from cordwood.trials.verdict import Outcome, differences, outcome_of
 
 PAGES = "*.test.md"
+EMBEDDED = "duckdb"
 _SHIPPED = "cordwood/endpoints"
 
 
@@ -62,17 +63,28 @@ def find_pages(folder: Path | None) -> list[Page]:
     return [Page(f"{_SHIPPED}/{path.name}", path) for path in sorted(shipped.glob(PAGES))]
 
 
-def run_pages(settings: Settings, pages: Sequence[Page]) -> Iterator[Trial]:
-    """Every case of every page, one after the other; cases of a page that are given the same share an engine."""
-    plain = _plain(settings)
-    ids = {endpoint.file: endpoint.id for endpoint in checked_contents(sources_of(plain)).endpoints}
-    for page in pages:
-        endpoint_id = _endpoint(page, ids)
-        # What a page has opened is closed with it: a folder of many pages holds no more than its largest.
-        with ExitStack() as stack:
-            worlds = _Worlds(plain, stack)
-            for case in read_cases(page.file, _read(page)):
-                yield _run(page, case, worlds, endpoint_id)
+def run_pages(settings: Settings, pages: Sequence[Page], engine: str = EMBEDDED) -> Iterator[Trial]:
+    """Every case of every page, one after the other; cases of a page that are given the same share an engine.
+
+    The engine of the settings does not count: tests touch no store that they were not told of.
+    """
+    with ExitStack() as stack:
+        plain = _plain(settings, engine)
+        if is_clickhouse(plain):
+            address = stack.enter_context(clickhouse_room().inside_a_folder(engine))
+            plain = msgspec.structs.replace(plain, engine=address)
+        contents = checked_contents(sources_of(plain), target_for(plain))
+        ids = {endpoint.file: endpoint.id for endpoint in contents.endpoints}
+        for page in pages:
+            yield from _run_page(plain, page, _endpoint(page, ids))
+
+
+def _run_page(settings: Settings, page: Page, endpoint_id: UUID) -> Iterator[Trial]:
+    # What a page has opened is closed with it: a folder of many pages holds no more than its largest.
+    with ExitStack() as stack:
+        worlds = _Worlds(settings, stack)
+        for case in read_cases(page.file, _read(page)):
+            yield _run(page, case, worlds, endpoint_id)
 
 
 def update(trials: Sequence[Trial]) -> list[Page]:
@@ -101,15 +113,24 @@ class _Worlds:
         folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="cordwood-test-"))
         serve = msgspec.structs.replace(self._settings.serve, data_dir=folder)
         settings = msgspec.structs.replace(self._settings, serve=serve)
+        settings = self._stack.enter_context(_apart(settings))
         world = self._stack.enter_context(opened(settings, lambda: given.now_us))
         for stream, events in given.events:
             _fill(case, world, stream, events)
         return world
 
 
-def _plain(settings: Settings) -> Settings:
+def _apart(settings: Settings) -> AbstractContextManager[Settings]:
+    """Where nothing else is stored: a folder is new anyway, a server makes a database."""
+    if not is_clickhouse(settings):
+        return nullcontext(settings)
+    found: AbstractContextManager[Settings] = clickhouse_room().in_a_new_database(settings)
+    return found
+
+
+def _plain(settings: Settings, engine: str) -> Settings:
     """Settings of files stay; what a machine or its callers are allowed must not change what an endpoint means."""
-    return msgspec.structs.replace(settings, engine="duckdb", keys=Keys(), limits=Limits(), compat=Compat())
+    return msgspec.structs.replace(settings, engine=engine, keys=Keys(), limits=Limits(), compat=Compat())
 
 
 def _endpoint(page: Page, ids: dict[str, UUID]) -> UUID:

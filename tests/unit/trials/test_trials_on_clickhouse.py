@@ -1,0 +1,117 @@
+"""Endpoint tests run on ClickHouse too: inside the process or on a server, in a database that is gone afterwards."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cordwood.errors import BadSetting
+from cordwood.settings.settings import Serve, Settings
+from cordwood.trials.report import line_of
+from cordwood.trials.run import Trial, find_pages, run_pages
+from tests.chdb_databases import bare_connection, fresh_database
+
+SQL = """/*
+name = "counted"
+sandbox = true
+*/
+with e as (select t.id, t.metadata from `postgres.logs` as t)
+select count(*) as n, sum(cast(metadata.n as int64)) as total from e
+"""
+PAGE = """# counted
+
+```events postgres.logs
+{"id": "a", "metadata": {"n": 1}}
+{"id": "b", "metadata": {"n": 2}}
+```
+
+## both
+
+```rows
+{"n": 2, "total": 3}
+```
+
+## one, of a case's own
+
+```events postgres.logs
+{"id": "c", "metadata": {"n": 5}}
+```
+
+```rows
+{"n": 3, "total": 8}
+```
+"""
+
+
+def trials_of(folder: Path, engine: str, page: str = PAGE) -> list[Trial]:
+    (folder / "counted.sql").write_text(SQL)
+    (folder / "counted.test.md").write_text(page)
+    return list(run_pages(Settings(serve=Serve(endpoints=str(folder))), find_pages(folder), engine))
+
+
+def databases() -> set[str]:
+    connection = bare_connection()
+    try:
+        return set(str(connection.query("SELECT name FROM system.databases", "TabSeparated")).split())
+    finally:
+        connection.close()
+
+
+def test_the_shipped_pages_hold_on_clickhouse() -> None:
+    trials = list(run_pages(Settings(), find_pages(None), fresh_database()))
+    assert len(trials) > 15
+    assert not [line_of(trial) for trial in trials if not trial.passed]
+
+
+def test_every_world_has_a_database_of_its_own_and_none_is_left(tmp_path: Path) -> None:
+    address = fresh_database()
+    before = databases()
+    assert all(trial.passed for trial in trials_of(tmp_path, address))
+    assert databases() == before
+
+
+def test_no_database_is_left_where_a_page_cannot_be_run(tmp_path: Path) -> None:
+    address = fresh_database()
+    before = databases()
+    with pytest.raises(Exception, match="is no time"):
+        trials_of(tmp_path, address, PAGE + "\n```clock\nsoon\n```\n")
+    assert databases() == before
+
+
+def test_a_server_is_asked_like_the_engine_inside_the_process(tmp_path: Path) -> None:
+    address = fresh_database()
+    serving = importlib.import_module("tests.clickhouse_server").serving
+    with serving(address) as server:
+        assert all(trial.passed for trial in trials_of(tmp_path, server.address()))
+        made = [sql for sql, _ in server.mood.seen if sql.startswith(("CREATE DATABASE", "DROP DATABASE"))]
+    assert [sql.split()[0] for sql in made] == ["CREATE", "CREATE", "DROP", "DROP"]
+    assert all("cordwood_test_" in sql for sql in made)
+
+
+def test_the_command_runs_them_on_the_engine_that_is_named(tmp_path: Path) -> None:
+    if importlib.util.find_spec("chdb") is None:
+        pytest.skip("chdb is not installed: it comes with the development dependencies")
+    trials_of(tmp_path, "duckdb")
+    run = subprocess.run(
+        [sys.executable, "-m", "cordwood", "test", str(tmp_path), "--engine", "chdb://"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "2 passed" in run.stdout
+
+
+def test_the_engine_of_the_settings_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CORDWOOD_ENGINE", "clickhouse://nobody.invalid/production")
+    settings = Settings(engine="clickhouse://nobody.invalid/production", serve=Serve(endpoints=str(tmp_path)))
+    (tmp_path / "counted.sql").write_text(SQL)
+    (tmp_path / "counted.test.md").write_text(PAGE)
+    assert all(trial.passed for trial in run_pages(settings, find_pages(tmp_path)))
+
+
+def test_an_engine_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match="is no engine"):
+        trials_of(tmp_path, "postgres://x")
