@@ -22,7 +22,7 @@ def items_of(text: str) -> list[str]:
     except msgspec.DecodeError as problem:
         raise BadBody(f"The body is not JSON: {problem}.") from problem
     except RecursionError:
-        return list(_split_by_hand(text))
+        return _split_by_hand(text)
 
 
 def _split(text: str) -> list[msgspec.Raw]:
@@ -65,19 +65,45 @@ def mended(text: str) -> str:
 
 _DEPTHS = {"[": 1, "{": 1, "]": -1, "}": -1}
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},]')
+# Looking at a text bracket by bracket takes a second for some five million of them.
+_MOST_BY_HAND = 8 * 2**20
 
 
-def _split_by_hand(text: str) -> Iterator[str]:
-    """The elements of an array of which at least one is deeper than the decoder goes."""
-    if text.lstrip()[:1] != "[":
-        raise BadBody("The body is nested too deeply.")
-    depth, start = 0, text.index("[") + 1
-    for token in _TOKEN.finditer(text):
+def _split_by_hand(text: str) -> list[str]:
+    """The items of a document of which at least one is deeper than the decoder goes."""
+    if len(text) > _MOST_BY_HAND:
+        raise BadBody("The body is nested too deeply.", hint="Send less at once, and only the item is set aside.")
+    end = next((token.end() for token, depth in _tokens(text) if depth <= 0), None)
+    if end is None or text[end:].strip():
+        raise BadBody("The body is not JSON: its brackets are not closed where it ends.")
+    start = text.index("[") if text.lstrip()[:1] == "[" else _start_of_batch(text)
+    return [text] if start is None else list(_elements(text, start))
+
+
+def _tokens(text: str, start: int = 0) -> Iterator[tuple[re.Match[str], int]]:
+    """Texts, commas and brackets, each with the depth after it, until the first bracket is closed."""
+    depth = 0
+    for token in _TOKEN.finditer(text, start):
         depth += _DEPTHS.get(token[0], 0)
+        yield token, depth
+        if depth <= 0:
+            return
+
+
+def _start_of_batch(text: str) -> int | None:
+    """Where the array begins that stands under the key `batch` of an object; None where there is no such array."""
+    key_end = None
+    for token, depth in _tokens(text):
+        if key_end is not None and token[0] == "[" and text[key_end : token.start()].strip() == ":":
+            return token.start()
+        key_end = token.end() if depth == 1 and token[0] == '"batch"' else None
+    return None
+
+
+def _elements(text: str, start: int) -> Iterator[str]:
+    """The elements of the array that begins there."""
+    start += 1
+    for token, depth in _tokens(text, start - 1):
         if token[0] + str(depth) in {",1", "]0"}:
             yield text[start : token.start()].strip()
             start = token.end()
-        if depth == 0:
-            break
-    if depth != 0 or text[start:].strip():
-        raise BadBody("The body is not JSON: its array is not closed where the body ends.")

@@ -122,6 +122,30 @@ def test_an_event_nested_too_deeply_does_not_sink_its_batch() -> None:
     assert [item.index for item in reading.set_aside] == [1]
 
 
+@pytest.mark.parametrize("around", ['{"batch": [%s]}', ' {"n": {"batch": [1]}, "batch" :[%s], "more": ["batch", 7]} '])
+def test_nor_does_it_sink_a_batch_that_stands_in_an_object(around: str) -> None:
+    deep = '{"a":' * 3000 + "[1, 2]" + "}" * 3000
+    reading = read(around % f'{{"id": "a"}}, {deep}, {{"id": "b, ]"}}')
+    assert [event.id for event in reading.events] == ["a", "b, ]"]
+    assert [(item.index, item.text) for item in reading.set_aside] == [(1, deep)]
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a":' * 3000 + "1" + "}" * 3000, '{"batch": {"a": ' + "[" * 3000 + "]" * 3000 + "}}"]
+)
+def test_a_single_event_nested_too_deeply_is_set_aside(text: str) -> None:
+    reading = read(text)
+    assert reading.events == []
+    assert [(item.index, item.reason, item.text) for item in reading.set_aside] == [
+        (0, "The item is nested too deeply.", text)
+    ]
+
+
+def test_a_deep_body_that_would_take_long_to_take_apart_is_refused_whole() -> None:
+    with pytest.raises(BadBody, match="nested too deeply"):
+        read("[" * 2**23 + "]" * 2**23)
+
+
 @pytest.mark.parametrize("text", ["[" * 5000, '[{"id": "a"},' + "[" * 3000, "[" * 3000 + "]" * 3000 + "x"])
 def test_a_deep_document_that_does_not_end_as_it_should_is_a_bad_body(text: str) -> None:
     with pytest.raises(BadBody, match="not closed"):
