@@ -1,12 +1,13 @@
 """The table of what goes and what stays, on DuckDB: as a text, and inside the JSON of a whole event."""
 
 import json
+import re
 
 import pytest
 
 from cordwood.model.redaction import Detector, NamedPattern, RedactionRules
 from tests.unit.redaction.conftest import Redact
-from tests.unit.redaction.texts import PHONES, TABLE
+from tests.unit.redaction.texts import PHONES, TABLE, V4, V6
 
 MARKS = "\x01\x02\x03"
 
@@ -27,6 +28,16 @@ def test_inside_json_the_same_goes_and_no_number_does(redact: Redact, text: str,
 def test_json_in_a_text_stays_json(redact: Redact, text: str) -> None:
     told = json.loads(redact(json.dumps({"msg": text, "then": "x"}, separators=(",", ":"))))
     assert told["then"] == "x"
+
+
+@pytest.mark.parametrize(("text", "left"), TABLE)
+def test_a_digest_stands_where_the_word_would(redact: Redact, text: str, left: str) -> None:
+    assert re.sub("REDACTED-[g-v]{16}", "REDACTED", redact(text, mode="hash")) == left
+
+
+@pytest.mark.parametrize(("text", "left"), [pair for pair in TABLE if pair not in (*V4, *V6)])
+def test_truncating_hides_what_is_no_address_as_ever(redact: Redact, text: str, left: str) -> None:
+    assert redact(text, mode="truncate") == left
 
 
 @pytest.mark.parametrize(("text", "left"), PHONES)

@@ -118,7 +118,9 @@ def _replaced(text: str, one: Stage) -> str:
         return _replace_all(text, one.pattern, shown)
     # A find that is to stay stands between the marks, and is put back without what was set after it.
     found = _replace_all(text, one.pattern, f"{_OPEN}{_groups(one.keeps)}{_CUT}{shown}")
-    return _replace_all(found, f"{_OPEN}([^{_CUT}]+){_CUT}{HIDDEN}", _groups((1,)))
+    back = _replace_all(found, f"{_OPEN}([^{_CUT}]+){_CUT}{HIDDEN}", _groups((1,)))
+    # The marks of the others go too: a later pass may look for its own.
+    return f"replaceAll({back}, {literal(_OPEN + _CUT)}, '')"
 
 
 def _cards(text: str, one: Stage, mode: RedactMode) -> str:

@@ -2,15 +2,14 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 import duckdb
 from duckdb.sqltypes import DuckDBPyType
 
 from cordwood.engines.duckdb.datatypes import cell_reader, datatype_of, rendered
 from cordwood.engines.duckdb.faults import duckdb_faults
-from cordwood.engines.duckdb.hiding import Hiding
-from cordwood.engines.duckdb.redaction import hidden_cells
+from cordwood.engines.duckdb.hiding import HiddenColumns, Hiding
 from cordwood.engines.duckdb.storage import Storage
 from cordwood.engines.duckdb.watch import Watch
 from cordwood.engines.engine import AnswerLimits, Cancel
@@ -39,7 +38,7 @@ class Answering:
             self._hiding.make(question.statement.redaction)
         with ExitStack() as stack:
             cursor = stack.enter_context(self._storage.shown(question.statement.streams))
-            run = _Run(cursor, limits)
+            run = _Run(cursor, limits, self._hiding.columns(question.statement))
             stack.enter_context(self._watch.after(limits.seconds, run.expire))
             cancel.on_pull(run.pull)
             with run.stoppable():
@@ -73,19 +72,21 @@ class Answering:
 class _Run:
     """One query under way, and why it was stopped, if it was."""
 
-    def __init__(self, cursor: duckdb.DuckDBPyConnection, limits: AnswerLimits) -> None:
+    def __init__(self, cursor: duckdb.DuckDBPyConnection, limits: AnswerLimits, hidden: HiddenColumns) -> None:
         self._cursor = cursor
         self._limits = limits
+        self._hidden = hidden
+        self._redacting: duckdb.DuckDBPyConnection | None = None
         self._pulled = False
         self._expired = False
 
     def pull(self) -> None:
         self._pulled = True
-        self._cursor.interrupt()
+        self._interrupt()
 
     def expire(self) -> None:
         self._expired = True
-        self._cursor.interrupt()
+        self._interrupt()
 
     @contextmanager
     def stoppable(self) -> Iterator[None]:
@@ -109,7 +110,23 @@ class _Run:
             if left == 0:
                 with self.stoppable():
                     rows.truncated = self._cursor.fetchone() is not None
-            yield _cells(fetched, types)
+            yield _cells(self._redacted(fetched, types), types)
+
+    def _redacted(self, fetched: list[Row], types: Types) -> list[Row]:
+        if not self._hidden.places:
+            return fetched
+        with self.stoppable():
+            return self._hidden.redacted(fetched, types, self._redact_on)
+
+    def _redact_on(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        self._redacting = cursor
+        self._stop_early()
+
+    def _interrupt(self) -> None:
+        for cursor in (self._cursor, self._redacting):
+            if cursor is not None:
+                with suppress(duckdb.ConnectionException):
+                    cursor.interrupt()
 
     def _stop_early(self) -> None:
         if self._pulled:
@@ -139,10 +156,6 @@ def _rendering(statement: Statement, types: Types, limit: int) -> str:
     names = [f"c{place}" for place in range(len(types))]
     cells = [rendered(name, found) for name, found in zip(names, types, strict=True)]
     source = f"({statement.sql}) AS answer({', '.join(names)})"
-    if statement.redaction is not None and statement.hidden:
-        hiding, instead = hidden_cells(statement.redaction, {place: types[place] for place in statement.hidden})
-        source = f"(SELECT *, {hiding} FROM {source} LIMIT {limit})"  # noqa: S608 - a compiled statement
-        cells = [instead.get(place, cell) for place, cell in enumerate(cells)]
     return f"SELECT {', '.join(cells)} FROM {source} LIMIT {limit}"  # noqa: S608 - a compiled statement
 
 

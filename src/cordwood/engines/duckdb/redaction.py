@@ -6,10 +6,8 @@ ones matter more than how long they look.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
-
-from duckdb.sqltypes import DuckDBPyType
 
 from cordwood.model.redaction import RedactionRules, RedactMode
 from cordwood.sql.redaction.look import Look, Stage
@@ -47,18 +45,9 @@ def macros(rules: RedactionRules, key: str, mode: RedactMode) -> list[str]:
     ]
 
 
-def hidden_cells(mode: RedactMode, types: Mapping[int, DuckDBPyType]) -> tuple[str, dict[int, str]]:
-    """A list of an answer's columns, redacted together: what is compiled for one serves all; and where each went."""
-    texts = {
-        place: f"to_json(c{place})" if str(found.id) == "varchar" else f"c{place}::JSON"
-        for place, found in types.items()
-    }
-    listed = ", ".join(f"{text}::VARCHAR" for text in texts.values())
-    cells = {
-        place: f"(hidden[{at}]::JSON->>'$')" if str(types[place].id) == "varchar" else f"hidden[{at}]"
-        for at, place in enumerate(texts, start=1)
-    }
-    return f"list_transform([{listed}], lambda t: {JSON_MACRO}_{mode}(t)) AS hidden", cells
+def hide_texts(mode: RedactMode) -> str:
+    """The statement that redacts the JSON texts `$texts`, in their order: what is compiled for one serves all."""
+    return f"SELECT list_transform($texts::VARCHAR[], lambda t: {JSON_MACRO}_{mode}(t))"
 
 
 def _text(look: Look, mode: RedactMode) -> str:
@@ -135,7 +124,8 @@ def _replaced(text: str, one: Stage) -> str:
     marked = f"{_OPEN}{_groups(one.keeps)}{_CUT}{shown}"
     found = f"regexp_replace({text}, {literal(one.pattern)}, {literal(marked)}, 'g')"
     back = f"{_OPEN}([^{_CUT}]+){_CUT}{HIDDEN}"
-    return f"regexp_replace({found}, {literal(back)}, '{_groups((1,))}', 'g')"
+    # The marks of the others go too: a later pass may look for its own.
+    return f"replace(regexp_replace({found}, {literal(back)}, '{_groups((1,))}', 'g'), {literal(_OPEN + _CUT)}, '')"
 
 
 def _cards(text: str, one: Stage, mode: RedactMode) -> str:

@@ -1,0 +1,77 @@
+"""What only an answer reads is redacted once it is fetched, and texts that were redacted are remembered."""
+
+from collections.abc import Iterator
+
+import duckdb
+import pytest
+
+from cordwood.engines.duckdb.hiding import Hiding
+from cordwood.model.redaction import Redacting, RedactMode
+from tests.unit.redaction.texts import TABLE
+
+MODE = RedactMode.REPLACE
+
+
+class _Counted:
+    """Hands out cursors of one connection, and counts them."""
+
+    def __init__(self) -> None:
+        self.connection = duckdb.connect()
+        self.count = 0
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        self.count += 1
+        return self.connection.cursor()
+
+
+@pytest.fixture
+def counted() -> Iterator[_Counted]:
+    made = _Counted()
+    yield made
+    made.connection.close()
+
+
+def hiding(counted: _Counted, most_characters: int = 1000) -> Hiding:
+    made = Hiding(counted.cursor, Redacting(key="key"), most_characters)
+    made.make(MODE)
+    counted.count = 0
+    return made
+
+
+def nobody(_: duckdb.DuckDBPyConnection) -> None:
+    """Nobody interrupts."""
+
+
+def test_each_text_has_its_own_place(counted: _Counted) -> None:
+    texts, left = zip(*(pair for pair in TABLE if "\x01" not in pair[0]), strict=True)
+    assert hiding(counted).texts(MODE, [None, *texts, None, texts[0]], nobody) == [None, *left, None, left[0]]
+
+
+def test_json_stays_json_with_its_numbers(counted: _Counted) -> None:
+    event = '{"a":[4111111111111111,"4111111111111111"],"b":"10.0.0.1"}'
+    assert hiding(counted).json(MODE, [event], nobody) == ['{"a":[4111111111111111,"REDACTED"],"b":"REDACTED"}']
+
+
+def test_what_is_known_is_not_redacted_again(counted: _Counted) -> None:
+    hidden = hiding(counted)
+    for _ in range(3):
+        assert hidden.texts(MODE, ["10.0.0.1", "10.0.0.1", "a::b"], nobody) == ["REDACTED", "REDACTED", "a::b"]
+    assert counted.count == 1
+    assert hidden.texts(MODE, ["10.0.0.1", "10.0.0.2"], nobody) == ["REDACTED", "REDACTED"]
+    assert counted.count == 2
+
+
+def test_what_was_not_asked_for_longest_is_forgotten(counted: _Counted) -> None:
+    hidden = hiding(counted, most_characters=250)
+    hidden.texts(MODE, ["x" * 100], nobody)
+    hidden.texts(MODE, ["y" * 100], nobody)
+    hidden.texts(MODE, ["y" * 100], nobody)
+    assert counted.count == 2
+    hidden.texts(MODE, ["x" * 100], nobody)
+    assert counted.count == 3
+
+
+def test_who_may_interrupt_is_told_of_the_cursor(counted: _Counted) -> None:
+    told: list[duckdb.DuckDBPyConnection] = []
+    hiding(counted).texts(MODE, ["10.0.0.1"], told.append)
+    assert len(told) == 1
