@@ -188,7 +188,14 @@ def _plain(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     datatype = datatype_of(value)
     if datatype is not None and datatype.kind in (Kind.ARRAY, Kind.STRUCT):
         return _nested(value, datatype, 0, typed=False)
-    return cast_to(node, value, STRING) if datatype != STRING else value
+    return _pointed(cast_to(node, value, STRING), datatype) if datatype != STRING else value
+
+
+def _pointed(told: exp.Expr, datatype: Datatype | None) -> exp.Expr:
+    """A whole FLOAT64 shows that it is none of the whole numbers."""
+    if datatype is None or datatype.kind is not Kind.FLOAT64:
+        return told
+    return once("if(match(@a, '^-?[0-9]+$'), concat(@a, '.0'), @a)", told)
 
 
 _BYTES: Final = (
@@ -222,14 +229,14 @@ def _literal(value: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr
         return _nested(value, datatype, depth, typed=True)
     if kind in _LITERALS:
         return fragment(_LITERALS[kind], value)
-    return _named_literal(cast_to(value, value, STRING), kind)
+    return _named_literal(_pointed(cast_to(value, value, STRING), datatype), kind)
 
 
 def _named_literal(told: exp.Expr, kind: Kind) -> exp.Expr:
     if kind in _NAMED:
         mark = "'" if kind in (Kind.NUMERIC, Kind.BIGNUMERIC) else '"'
         return fragment(f"concat({quoted(f'{_NAMED[kind]} {mark}')}, {{0}}, {quoted(mark)})", told)
-    return once("if(match(@a, '^-?[0-9]+$'), concat(@a, '.0'), @a)", told) if kind is Kind.FLOAT64 else told
+    return told
 
 
 def _nested(value: exp.Expr, datatype: Datatype, depth: int, *, typed: bool) -> exp.Expr:
@@ -258,7 +265,7 @@ def _item(node: exp.Expr, datatype: Datatype | None) -> exp.Expr:
 def _nested_item(item: exp.Expr, datatype: Datatype | None, depth: int, *, typed: bool) -> exp.Expr:
     if datatype is not None and datatype.kind in (Kind.ARRAY, Kind.STRUCT):
         return _nested(item, datatype, depth, typed=typed)
-    return _literal(item, datatype, depth) if typed else cast_to(item, item, STRING)
+    return _literal(item, datatype, depth) if typed else _pointed(cast_to(item, item, STRING), datatype)
 
 
 MEANING = Meaning(nodes={exp.Format: _format})

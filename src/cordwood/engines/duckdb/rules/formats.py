@@ -189,7 +189,14 @@ def _plain(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     datatype = datatype_of(value)
     if datatype is not None and datatype.kind in (Kind.ARRAY, Kind.STRUCT):
         return _nested(value, datatype, 0, typed=False)
-    return cast_to(node, value, STRING) if datatype != STRING else value
+    return _pointed(cast_to(node, value, STRING), datatype) if datatype != STRING else value
+
+
+def _pointed(told: exp.Expr, datatype: Datatype | None) -> exp.Expr:
+    """A whole FLOAT64 shows that it is none of the whole numbers."""
+    if datatype is None or datatype.kind is not Kind.FLOAT64:
+        return told
+    return once("CASE WHEN regexp_full_match(@a, '-?[0-9]+') THEN @a || '.0' ELSE @a END", told)
 
 
 _BYTES: Final = (
@@ -216,9 +223,7 @@ def _literal(value: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr
         return _nested(value, datatype, depth, typed=True)
     if datatype.kind in _LITERALS:
         return once(_LITERALS[datatype.kind], value)
-    told = cast_to(value, value, STRING)
-    if datatype.kind is Kind.FLOAT64:
-        return once("CASE WHEN regexp_full_match(@a, '-?[0-9]+') THEN @a || '.0' ELSE @a END", told)
+    told = _pointed(cast_to(value, value, STRING), datatype)
     return fragment(_NAMED[datatype.kind], told) if datatype.kind in _NAMED else told
 
 
@@ -250,7 +255,7 @@ def _item(node: exp.Expr, datatype: Datatype | None) -> exp.Expr:
 def _nested_item(item: exp.Expr, datatype: Datatype | None, depth: int, *, typed: bool) -> exp.Expr:
     if datatype is not None and datatype.kind in (Kind.ARRAY, Kind.STRUCT):
         return _nested(item, datatype, depth, typed=typed)
-    return _literal(item, datatype, depth) if typed else cast_to(item, item, STRING)
+    return _literal(item, datatype, depth) if typed else _pointed(cast_to(item, item, STRING), datatype)
 
 
 MEANING = Meaning(nodes={exp.Format: _format})

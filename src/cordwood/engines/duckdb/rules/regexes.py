@@ -19,11 +19,13 @@ _HAS_GROUP: Final = (
 )
 
 
-def _group(pattern: exp.Expr) -> str:
+def _by_group(function: str, value: str, pattern: exp.Expr) -> str:
+    """The engine wants to know the group before it runs, and so each has a call of its own."""
     spelled = constant_text(pattern)
+    whole, first = (f"{function}({value}, @b, {group})" for group in (0, 1))
     if spelled is None:
-        return f"CASE WHEN {_HAS_GROUP} THEN 1 ELSE 0 END"
-    return "1" if has_group(spelled) else "0"
+        return f"CASE WHEN {_HAS_GROUP} THEN {first} ELSE {whole} END"
+    return first if has_group(spelled) else whole
 
 
 def has_group(pattern: str) -> bool:
@@ -99,12 +101,9 @@ def _extract(node: exp.Expr) -> exp.Expr:
     position, occurrence = node.args.get("position"), node.args.get("occurrence")
     if position is not None or occurrence is not None:
         return _nth(node, value, pattern)
-    group = _group(pattern)
-    if group == "0":
-        body = "CASE WHEN regexp_matches(@a, @b) THEN regexp_extract(@a, @b) END"
-    else:
-        body = f"CASE WHEN regexp_matches(@a, @b) THEN regexp_extract(@a, @b, {group}) END"
-    return attempt(node, body, value, pattern)
+    return attempt(
+        node, f"CASE WHEN regexp_matches(@a, @b) THEN {_by_group('regexp_extract', '@a', pattern)} END", value, pattern
+    )
 
 
 def _nth(node: exp.Expr, value: exp.Expr, pattern: exp.Expr) -> exp.Expr:
@@ -113,7 +112,7 @@ def _nth(node: exp.Expr, value: exp.Expr, pattern: exp.Expr) -> exp.Expr:
     if (constant_text(pattern) or "").startswith("^") and (constant_int(position) or 1) > 1:
         return fragment("NULL::VARCHAR")  # the text begins before the place from which it is looked at
     low = _checked(node, position, "@c", "position"), _checked(node, occurrence, "@d", "occurrence")
-    found = f"regexp_extract_all(substring(@a, {low[0]}), @b, {_group(pattern)})"
+    found = _by_group("regexp_extract_all", f"substring(@a, {low[0]})", pattern)
     body = f"CASE WHEN @c > length(@a) + 1 THEN NULL ELSE list_extract({found}, {low[1]}) END"
     return attempt(node, body, value, pattern, position, occurrence)
 
@@ -130,7 +129,7 @@ def _extract_all(node: exp.Expr) -> exp.Expr:
     pattern = node.expression
     if _is_broken(node) or not _one_group_at_most(node):
         return fragment("NULL::VARCHAR[]")
-    return attempt(node, f"regexp_extract_all(@a, @b, {_group(pattern)})", as_text(node.this), pattern)
+    return attempt(node, _by_group("regexp_extract_all", "@a", pattern), as_text(node.this), pattern)
 
 
 def _replace(node: exp.Expr) -> exp.Expr:

@@ -5,7 +5,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.reading import clock, read_as
-from cordwood.engines.duckdb.rules.words import attempt, instant, naive
+from cordwood.engines.duckdb.rules.words import attempt, fail, instant, naive, once
 from cordwood.engines.duckdb.rules.zones import moment_in, wall_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.fragment import fragment
@@ -189,15 +189,33 @@ def _bucket(node: exp.Expr) -> exp.Expr:
 
 
 def _dates(node: exp.Expr) -> exp.Expr:
-    step = node.args.get("step") or fragment("to_days(1)")
     start, end = (clock(read_as(node.args[key], Kind.DATE)) for key in ("start", "end"))
-    return fragment("list_transform(generate_series({0}, {1}, {2}), lambda _d: _d::DATE)", start, end, step)
+    return _series(node, start, end, node.args.get("step") or fragment("to_days(1)"), "(@a + _i * @c)::DATE")
 
 
 def _timestamps(node: exp.Expr) -> exp.Expr:
     start, end = (naive(read_as(node.args[key], Kind.TIMESTAMP)) for key in ("start", "end"))
-    template = "list_transform(generate_series({0}, {1}, {2}), lambda _d: make_timestamptz(epoch_us(_d)))"
-    return fragment(template, start, end, node.args["step"])
+    return _series(node, start, end, node.args["step"], "make_timestamptz(epoch_us(@a + _i * @c))")
+
+
+# As many as the engine's own series may have without a word.
+_MOST_MOMENTS: Final = 1_048_576
+# Of months the shortest: one step too many is left out below.
+_STEP_US: Final = "(epoch_us('2023-02-01'::TIMESTAMP + @c) - epoch_us('2023-02-01'::TIMESTAMP))"
+
+
+def _series(node: exp.Expr, start: exp.Expr, end: exp.Expr, step: exp.Expr, moment: str) -> exp.Expr:
+    """Every moment counted from the start: a month after the 31st ends early, the one after it does not."""
+    steps = f"((epoch_us((@b)::TIMESTAMP) - epoch_us((@a)::TIMESTAMP)) // {_STEP_US})"
+    huge = fail(node, "So many elements in a generated array are too many")
+    standing = fail(node, "The step of a generated array must not be 0")
+    numbers = f"generate_series(0, CASE WHEN {steps} > {_MOST_MOMENTS} THEN {huge} ELSE {steps} END)"
+    within = f"list_filter({numbers}, lambda _i: CASE WHEN {_STEP_US} > 0 THEN @a + _i * @c <= @b ELSE @a + _i * @c >= @b END)"
+    body = (
+        f"CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL THEN NULL WHEN {_STEP_US} = 0 THEN {standing}"
+        f" ELSE list_transform({within}, lambda _i: {moment}) END"
+    )
+    return once(body, start, end, step)
 
 
 MEANING = Meaning(
