@@ -3,8 +3,9 @@
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.words import NAMES, constant, guarded, once
+from cordwood.engines.clickhouse.rules.words import NAMES, guarded, once
 from cordwood.model.datatype import Kind
+from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, mark_safe
 from cordwood.sql.typing import kind_of

@@ -4,17 +4,9 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.words import (
-    MAY_BE_NONE,
-    VALUE_ERROR,
-    constant_int,
-    constant_text,
-    guarded,
-    null_of,
-    once,
-    quoted,
-)
+from cordwood.engines.clickhouse.rules.words import MAY_BE_NONE, VALUE_ERROR, guarded, null_of, once, quoted
 from cordwood.model.datatype import Kind
+from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, is_safe, mark_safe, unsupported
 from cordwood.sql.typing import datatype_of, kind_of

@@ -4,8 +4,9 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.comparison import meeting_kind
 from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.words import VALUE_ERROR, is_null, null_of, quoted, type_text
+from cordwood.engines.clickhouse.rules.words import VALUE_ERROR, null_of, quoted, type_text
 from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.constants import is_null
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, is_safe
 from cordwood.sql.typing import datatype_of, kind_of

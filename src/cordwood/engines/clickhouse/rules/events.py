@@ -5,8 +5,9 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.json_values import arguments
-from cordwood.engines.clickhouse.rules.words import NAMES, constant_text
+from cordwood.engines.clickhouse.rules.words import NAMES
 from cordwood.model.datatype import Kind
+from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import OPEN_BRACE, fragment
 from cordwood.sql.lowering import Meaning
 from cordwood.sql.nodes import EVENT_ARRAY_ELEMENTS, EVENT_ELEMENTS, EVENT_PATH, IS_RECORD, ONLY_OBJECTS, path_value

@@ -10,8 +10,9 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.json_text import json_text
 from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.words import constant_text, once, quoted
+from cordwood.engines.clickhouse.rules.words import once, quoted
 from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, is_safe, unsupported
 from cordwood.sql.typing import datatype_of, kind_of

@@ -3,7 +3,8 @@
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.strings import as_text
-from cordwood.engines.clickhouse.rules.words import constant_int, guarded, once
+from cordwood.engines.clickhouse.rules.words import guarded, once
+from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
 

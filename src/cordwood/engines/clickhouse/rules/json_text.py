@@ -5,8 +5,9 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.time_text import SUBSECOND, written
-from cordwood.engines.clickhouse.rules.words import cast, constant, once, quoted
+from cordwood.engines.clickhouse.rules.words import cast, once, quoted
 from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, unsupported
 from cordwood.sql.typing import datatype_of, kind_of

@@ -7,8 +7,9 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.json_text import json_text
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.time_text import cast_text
-from cordwood.engines.clickhouse.rules.words import constant_text, guarded, null_of, once, quoted
+from cordwood.engines.clickhouse.rules.words import guarded, null_of, once, quoted
 from cordwood.model.datatype import Kind
+from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
 from cordwood.sql.typing import datatype_of, kind_of

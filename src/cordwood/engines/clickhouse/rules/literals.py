@@ -4,7 +4,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.words import CONSTANT, constant, is_whole, quoted
+from cordwood.engines.clickhouse.rules.words import quoted
+from cordwood.sql.constants import CONSTANT, constant, is_whole
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning
 

@@ -4,13 +4,9 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.aggregates import Argument, argument_of, first, gathered, plain, wrapped
 from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.words import (
-    MAY_BE_NONE,
-    constant_int,
-    quoted,
-    type_text,
-)
+from cordwood.engines.clickhouse.rules.words import MAY_BE_NONE, quoted, type_text
 from cordwood.model.datatype import Kind
+from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
 from cordwood.sql.typing import datatype_of, kind_of

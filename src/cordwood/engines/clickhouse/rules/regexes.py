@@ -5,8 +5,9 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.strings import as_text
-from cordwood.engines.clickhouse.rules.words import CONSTANT, constant_text, guarded, once, quoted
+from cordwood.engines.clickhouse.rules.words import guarded, once, quoted
 from cordwood.errors import QueryValue
+from cordwood.sql.constants import CONSTANT, constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, is_safe, place_of, unsupported
 

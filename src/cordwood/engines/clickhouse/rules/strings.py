@@ -6,8 +6,9 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.words import constant_int, constant_text, guarded, once, quoted
+from cordwood.engines.clickhouse.rules.words import guarded, once, quoted
 from cordwood.model.datatype import Kind
+from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, name_of, unsupported
 from cordwood.sql.typing import kind_of

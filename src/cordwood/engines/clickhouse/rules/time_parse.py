@@ -7,9 +7,10 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.words import VALUE_ERROR, constant_text, quoted
+from cordwood.engines.clickhouse.rules.words import VALUE_ERROR, quoted
 from cordwood.engines.clickhouse.rules.zones import moment_in
 from cordwood.model.datatype import Kind
+from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, is_safe, unsupported
 

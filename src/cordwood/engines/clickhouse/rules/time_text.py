@@ -6,9 +6,10 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.reading import clock, read_as
-from cordwood.engines.clickhouse.rules.words import cast, constant_text, naive, once, quoted
+from cordwood.engines.clickhouse.rules.words import cast, naive, once, quoted
 from cordwood.engines.clickhouse.rules.zones import wall_in
 from cordwood.model.datatype import Kind
+from cordwood.sql.constants import constant_text
 from cordwood.sql.lowering import Meaning, unsupported
 from cordwood.sql.typing import kind_of
 

@@ -5,15 +5,10 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.reading import clock, read_as
-from cordwood.engines.clickhouse.rules.words import (
-    cast,
-    constant,
-    constant_text,
-    naive,
-    once,
-)
+from cordwood.engines.clickhouse.rules.words import cast, naive, once
 from cordwood.engines.clickhouse.rules.zones import moment_in, wall_in
 from cordwood.model.datatype import Kind
+from cordwood.sql.constants import constant, constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
 from cordwood.sql.typing import kind_of, typed_as

@@ -5,8 +5,8 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.aggregates import argument_of, settled
-from cordwood.engines.clickhouse.rules.words import constant_int
 from cordwood.model.datatype import Kind
+from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule
 from cordwood.sql.typing import kind_of

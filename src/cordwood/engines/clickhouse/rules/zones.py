@@ -5,7 +5,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.words import constant_text, instant, naive, once
+from cordwood.engines.clickhouse.rules.words import instant, naive, once
+from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
 
 _OFFSET: Final = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d{2}))?", re.IGNORECASE)

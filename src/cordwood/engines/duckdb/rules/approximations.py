@@ -6,8 +6,9 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.aggregates import argument_of
 from cordwood.engines.duckdb.rules.reading import read_as
-from cordwood.engines.duckdb.rules.words import constant_int, once
+from cordwood.engines.duckdb.rules.words import once
 from cordwood.model.datatype import Kind
+from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
 from cordwood.sql.typing import kind_of

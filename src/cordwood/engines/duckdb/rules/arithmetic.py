@@ -3,8 +3,9 @@
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.reading import read_as
-from cordwood.engines.duckdb.rules.words import attempt, constant, fail, is_null, once
+from cordwood.engines.duckdb.rules.words import attempt, fail, once
 from cordwood.model.datatype import Kind
+from cordwood.sql.constants import constant, is_null
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule
 from cordwood.sql.typing import kind_of

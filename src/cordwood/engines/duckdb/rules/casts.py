@@ -8,8 +8,9 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.comparison import positional
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.time_text import cast_text, strftime_parts
-from cordwood.engines.duckdb.rules.words import NAMES, attempt, constant_int, constant_text, fail, once, type_text
+from cordwood.engines.duckdb.rules.words import NAMES, attempt, fail, once, type_text
 from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import OPEN_BRACE, fragment
 from cordwood.sql.lowering import Meaning, is_safe, mark_safe, unsupported
 from cordwood.sql.typing import datatype_of, kind_of, typed_as

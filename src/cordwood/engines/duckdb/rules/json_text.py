@@ -5,8 +5,9 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.time_text import time_text
-from cordwood.engines.duckdb.rules.words import constant, once
+from cordwood.engines.duckdb.rules.words import once
 from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.constants import constant
 from cordwood.sql.fragment import OPEN_BRACE, fragment
 from cordwood.sql.lowering import Meaning, unsupported
 from cordwood.sql.typing import datatype_of

@@ -8,8 +8,9 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.json_text import as_json, json_text
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.time_text import cast_text
-from cordwood.engines.duckdb.rules.words import attempt, constant_text, fail, is_simple, once
+from cordwood.engines.duckdb.rules.words import attempt, fail, is_simple, once
 from cordwood.model.datatype import Kind
+from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import OPEN_BRACE, fragment
 from cordwood.sql.lowering import Meaning, Rule, is_safe, unsupported
 from cordwood.sql.typing import datatype_of, kind_of

@@ -3,7 +3,7 @@
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.strings import as_text, is_bytes
-from cordwood.engines.duckdb.rules.words import constant_text, is_null
+from cordwood.sql.constants import constant_text, is_null
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, unsupported
 

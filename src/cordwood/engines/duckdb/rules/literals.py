@@ -4,7 +4,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.words import CONSTANT, constant, is_whole
+from cordwood.sql.constants import CONSTANT, constant, is_whole
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning
 

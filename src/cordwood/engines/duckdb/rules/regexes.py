@@ -6,9 +6,10 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.strings import as_text
-from cordwood.engines.duckdb.rules.words import attempt, bounded, constant_int, constant_text, fail
+from cordwood.engines.duckdb.rules.words import attempt, bounded, fail
 from cordwood.errors import QueryValue
 from cordwood.model.datatype import Kind
+from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, is_safe, place_of, unsupported
 from cordwood.sql.typing import kind_of

@@ -6,8 +6,9 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.reading import read_as
-from cordwood.engines.duckdb.rules.words import bounded, constant_int, constant_text, fail, once
+from cordwood.engines.duckdb.rules.words import bounded, fail, once
 from cordwood.model.datatype import Kind
+from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
 from cordwood.sql.typing import kind_of

@@ -7,9 +7,10 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.reading import read_as
-from cordwood.engines.duckdb.rules.words import constant_text, fail
+from cordwood.engines.duckdb.rules.words import fail
 from cordwood.engines.duckdb.rules.zones import moment_in
 from cordwood.model.datatype import Kind
+from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment, literal_text
 from cordwood.sql.lowering import Meaning, Rule, is_safe, unsupported
 

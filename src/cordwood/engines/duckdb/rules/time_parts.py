@@ -6,9 +6,10 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.reading import clock, read_as
 from cordwood.engines.duckdb.rules.times import unit_of, week_start
-from cordwood.engines.duckdb.rules.words import attempt, constant_int, once
+from cordwood.engines.duckdb.rules.words import attempt, once
 from cordwood.engines.duckdb.rules.zones import moment_in, wall_in
 from cordwood.model.datatype import Kind
+from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
 from cordwood.sql.typing import kind_of

@@ -6,9 +6,10 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.reading import clock, read_as
-from cordwood.engines.duckdb.rules.words import constant_text, naive, once
+from cordwood.engines.duckdb.rules.words import naive, once
 from cordwood.engines.duckdb.rules.zones import wall_in
 from cordwood.model.datatype import Kind
+from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment, literal_text
 from cordwood.sql.lowering import Meaning, unsupported
 from cordwood.sql.typing import kind_of

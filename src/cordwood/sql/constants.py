@@ -1,0 +1,52 @@
+"""What of an expression is known before anything runs: the values of its literals."""
+
+from typing import Final
+
+from sqlglot import exp
+
+# Where a literal that was lowered keeps its value.
+CONSTANT: Final = "constant"
+
+
+def constant(node: exp.Expr | None) -> str | int | float | bool | None:
+    """The value of a literal; None for everything else."""
+    if isinstance(node, exp.Paren):
+        return constant(node.this)
+    if isinstance(node, exp.Neg):
+        inner = constant(node.this)
+        return -inner if isinstance(inner, (int, float)) else None
+    if isinstance(node, exp.Boolean):
+        return bool(node.this)
+    return _literal_value(node) if node is not None else None
+
+
+def _literal_value(node: exp.Expr) -> str | int | float | None:
+    kept: str | int | float | None = node.meta_get(CONSTANT)
+    if kept is not None or not isinstance(node, exp.Literal):
+        return kept
+    if node.is_string:
+        return str(node.this)
+    return _whole(str(node.this)) if is_whole(node) else float(node.this)
+
+
+def _whole(spelled: str) -> int:
+    return int(spelled, 16) if spelled.lower().startswith("0x") else int(spelled)
+
+
+def is_whole(node: exp.Expr) -> bool:
+    spelled = str(node.this).lower()
+    return spelled.isdigit() or spelled.startswith("0x")
+
+
+def constant_text(node: exp.Expr | None) -> str | None:
+    value = constant(node)
+    return value if isinstance(value, str) else None
+
+
+def constant_int(node: exp.Expr | None) -> int | None:
+    value = constant(node)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def is_null(node: exp.Expr | None) -> bool:
+    return isinstance(node, exp.Null)
