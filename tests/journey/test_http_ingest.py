@@ -147,3 +147,33 @@ def test_broken_json_is_400_and_stores_nothing(service: Service, project: str) -
     answer = service.client.post("/api/logs", params={"source_name": EDGE}, content=body, headers=headers)
     told(answer, 400, "request.bad-body")
     assert service.rows("logs.all", project=project) == []
+
+
+def test_numbers_are_stored_as_posted_or_as_texts_of_their_digits(service: Service, project: str) -> None:
+    posted = (
+        '{"project": "%s", "metadata": {"int": 9007199254740993, "uint": 18446744073709551615, "least":'
+        ' -9223372036854775808, "large": 123456789012345678901234567890, "huge": 1e400, "ratio": 0.1}}'
+    )
+    headers = {"Content-Type": "application/json"}
+    address = {"source_name": EDGE}
+    assert service.client.post("/api/logs", params=address, content=posted % project, headers=headers).is_success
+    (row,) = service.rows("logs.all", project=project)
+    expected = {
+        "int": 9007199254740993,
+        "uint": 18446744073709551615,
+        "least": -9223372036854775808,
+        "large": "123456789012345678901234567890",
+        "huge": "1e400",
+        "ratio": 0.1,
+    }
+    assert row["metadata"] == [expected]
+    sql = "select count(*) as n from edge_logs cross join unnest(metadata) as m where m.large > 1e20 and m.int > 7"
+    assert service.rows("logs.all", project=project, sql=sql) == [{"n": 1}]
+
+
+def test_what_one_odd_event_brings_beyond_its_share_can_be_queried_all_the_same(service: Service, project: str) -> None:
+    odd = {"project": project, "metadata": {f"odd{number}": {"n": number} for number in range(1000, 1700)}}
+    assert service.send("postgREST.logs.prod", odd).json()["accepted"] == 1
+    sql = "select o.n, m.odd1650.n as through from postgrest_logs as t cross join unnest(t.metadata) as m"
+    rows = service.rows("logs.all", project=project, sql=f"{sql} cross join unnest(m.odd1699) as o")
+    assert rows == [{"n": 1699, "through": 1650}]

@@ -2,16 +2,18 @@
 
 import re
 from collections.abc import Collection
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from cordwood.model.event import Event, written_paths
 from cordwood.model.shape import ELEMENT, Path, Shape, ValueKind
 
 _SCALARS: dict[ValueKind, Any] = {
     ValueKind.TEXT: str,
-    ValueKind.NUMBER: int | float,
+    # A larger integer does not fit: such an event is looked at closely, and the number may become a text.
+    ValueKind.NUMBER: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float,
     ValueKind.BOOL: bool,
 }
 

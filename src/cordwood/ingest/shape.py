@@ -1,16 +1,21 @@
 """Learns what a stream's events look like before they can be asked for: every path, and the kinds found there."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from cordwood.ingest.fitting import Fitting
+from cordwood.ingest.numbers import with_numbers_kept
 from cordwood.model.event import Event, written_paths
 from cordwood.model.shape import ELEMENT, Kinds, Path, Shape, ValueKind
 
 # Past this many paths a stream's new ones stay unlisted: they can be queried, but are not known beforehand.
 MAX_PATHS = 5_000
+# No event alone, and no object whose keys are data (ids, addresses), takes that room from all others.
+MAX_NEW_OF_ONE_EVENT = 500
+MAX_STEPS_BELOW = 1_000
 _REBUILD_SECONDS = 1.0
 
 _decode = msgspec.json.Decoder().decode
@@ -36,10 +41,9 @@ class ShapeReader:
         for event in events:
             paths = fitting.object_paths(event)
             if paths is None:
-                objects: list[Path] = []
-                _look(event, found, objects)
-                paths = written_paths(objects)
-            looked_at.append(msgspec.structs.replace(event, object_paths=paths))
+                looked_at.append(_looked_at(event, found, shape.kinds))
+            else:
+                looked_at.append(msgspec.structs.replace(event, object_paths=paths))
         self._note_nulls(stream, found)
         return looked_at, _new(found, shape.kinds)
 
@@ -58,6 +62,25 @@ class ShapeReader:
         return known
 
 
+def _looked_at(event: Event, found: Found, known: Kinds) -> Event:
+    """The event as it is stored, with the paths of its objects; what it may teach is added to what was found."""
+    event = with_numbers_kept(event)
+    own: Found = {}
+    objects: list[Path] = []
+    _look(event, own, objects)
+    for path in _teachable(own, found, known):
+        found.setdefault(path, set()).update(own[path])
+    return msgspec.structs.replace(event, object_paths=written_paths(objects))
+
+
+def _teachable(own: Found, found: Found, known: Kinds) -> Iterable[Path]:
+    if len(own) <= MAX_NEW_OF_ONE_EVENT:
+        return own
+    new = [path for path in own if path not in known and path not in found]
+    too_many = frozenset(sorted(new, key=len)[MAX_NEW_OF_ONE_EVENT:])
+    return [path for path in own if path not in too_many]
+
+
 def _look(event: Event, found: Found, objects: list[Path]) -> None:
     if event.project is not None:
         found.setdefault(("project",), set()).add(ValueKind.TEXT)
@@ -69,10 +92,10 @@ def _look(event: Event, found: Found, objects: list[Path]) -> None:
 
 
 def _value(text: str) -> object:
-    """Nothing is learnt from a number that no engine can hold."""
+    """Nothing is learnt from what cannot be read."""
     try:
         return _decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
 
 
@@ -110,12 +133,21 @@ def _kind(value: object) -> ValueKind:
 
 
 def _new(found: Found, known: Kinds) -> Kinds:
-    """New kinds always; new paths while there is room, the shortest first."""
-    room = MAX_PATHS - len(known)
-    new: dict[Path, frozenset[ValueKind]] = {}
-    for path in sorted(found, key=len):
-        kinds = frozenset(found[path]) - known.get(path, frozenset())
-        if kinds and (path in known or room > 0):
-            new[path] = kinds
-            room -= path not in known
-    return new
+    """New kinds always; new paths while there is room."""
+    new = {path: frozenset(kinds) - known.get(path, frozenset()) for path, kinds in found.items()}
+    unknown = [path for path, kinds in new.items() if kinds and path not in known]
+    refused = frozenset(unknown).difference(_with_room(unknown, known)) if unknown else frozenset()
+    return {path: kinds for path, kinds in new.items() if kinds and path not in refused}
+
+
+def _with_room(unknown: Sequence[Path], known: Kinds) -> Sequence[Path]:
+    """The shortest first; nothing below a path that finds no room itself."""
+    steps_below = Counter(path[:-1] for path in known)
+    taken, refused = [], set()
+    for path in sorted(unknown, key=len):
+        steps_below[path[:-1]] += 1
+        if path[:-1] in refused or steps_below[path[:-1]] > MAX_STEPS_BELOW:
+            refused.add(path)
+        else:
+            taken.append(path)
+    return taken[: max(0, MAX_PATHS - len(known))]

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cordwood.ingest.fitting import Fitting
-from cordwood.ingest.shape import MAX_PATHS, ShapeReader
+from cordwood.ingest.shape import MAX_NEW_OF_ONE_EVENT, MAX_PATHS, MAX_STEPS_BELOW, ShapeReader
 from cordwood.model.event import Event, written_paths
 from cordwood.model.shape import Kinds, Shape, ValueKind
 
@@ -70,10 +70,68 @@ def test_one_new_thing_among_many_alike_is_learnt(metadata: object, learnt: Kind
 
 def test_past_the_most_paths_only_new_kinds_are_learnt() -> None:
     stream = Stream()
-    stream.learn(event({f"key{number}": 1 for number in range(2 * MAX_PATHS)}))
+    for group in range(2 * MAX_PATHS // 400):
+        stream.learn(event({f"group{group}": {f"key{number}": 1 for number in range(400)}}))
     assert len(stream.shape.kinds) == MAX_PATHS
     assert stream.learn(event({"one more": 1})) == {}
-    assert stream.learn(event({"key0": "text"})) == {("metadata", "key0"): TEXT}
+    assert stream.learn(event({"group0": {"key0": "text"}})) == {("metadata", "group0", "key0"): TEXT}
+
+
+def test_one_odd_event_does_not_take_the_room_of_all_others() -> None:
+    stream = Stream()
+    odd = event({"odd": {f"key{number}": {"x": 1} for number in range(20_000)}})
+    assert len(stream.learn(odd)) == MAX_NEW_OF_ONE_EVENT
+    assert stream.learn(event({"path": "/"}, "p")) == {("metadata", "path"): TEXT, ("project",): TEXT}
+
+
+def test_nor_do_many_whose_keys_are_data() -> None:
+    stream = Stream()
+    for number in range(0, 30_000, 300):
+        stream.learn(event({"by_id": {f"id{number + one}": {"n": one} for one in range(300)}}))
+    ids = {path for path in stream.shape.kinds if path[:2] == ("metadata", "by_id") and len(path) == 3}
+    assert len(ids) == MAX_STEPS_BELOW
+    assert {path[:3] for path in stream.shape.kinds if len(path) == 4} <= ids
+    assert len(stream.shape.kinds) < MAX_PATHS
+    assert stream.learn(event({"path": "/"})) == {("metadata", "path"): TEXT}
+
+
+def test_a_wide_event_that_comes_again_is_learnt_in_the_end() -> None:
+    stream = Stream()
+    wide = event({f"group{group}": {f"key{number}": 1 for number in range(100)} for group in range(8)})
+    for _ in range(2):
+        stream.learn(wide)
+    assert stream.learn(wide) == {}
+    assert len(stream.shape.kinds) == 809
+
+
+LARGE = "123456789012345678901234567890"
+
+
+@pytest.mark.parametrize(
+    ("posted", "stored"),
+    [
+        (LARGE, f'"{LARGE}"'),
+        (f"-{LARGE}", f'"-{LARGE}"'),
+        ("18446744073709551615", "18446744073709551615"),
+        ("18446744073709551616", '"18446744073709551616"'),
+        ("-9223372036854775808", "-9223372036854775808"),
+        ("-9223372036854775809", '"-9223372036854775809"'),
+        ("1e400", '"1e400"'),
+        ("-1.5E+999", '"-1.5E+999"'),
+        ("1e308", "1e308"),
+        ("1e-400", "1e-400"),
+        ("1" * 5000, '"' + "1" * 5000 + '"'),
+        ("0.12345678901234567890123", "0.12345678901234567890123"),
+        (f'"{LARGE} and \\" 1e400"', f'"{LARGE} and \\" 1e400"'),
+    ],
+)
+@pytest.mark.parametrize("known", [{}, {("metadata",): OBJECT, ("metadata", "n"): NUMBER, ("x",): NUMBER}])
+def test_a_number_that_nothing_holds_is_kept_as_a_text_of_its_digits(posted: str, stored: str, known: Kinds) -> None:
+    reader = ShapeReader(lambda: {"s": Shape(known)})
+    (kept,), learnt = reader.learn("s", [Event("a", 1, metadata=f'{{"n":{posted}}}', extras=f'{{"x": {posted}}}')])
+    assert (kept.metadata, kept.extras) == (f'{{"n":{stored}}}', f'{{"x": {stored}}}')
+    kinds = TEXT if stored.startswith('"') else NUMBER
+    assert learnt.get(("metadata", "n"), NUMBER) == kinds
 
 
 def test_a_fitting_passes_what_is_known_and_nothing_else() -> None:
