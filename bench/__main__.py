@@ -35,7 +35,7 @@ def main() -> int:
         for subject in asked.subjects or _SUBJECTS:
             table, ratios, broken = _MEASURES[subject](scratch, asked)
             print(f"\n{subject}\n\n{table}", flush=True)
-            section = f"{subject} {asked.engine}" if asked.engine else subject
+            section = f"{subject} {asked.engine.partition(chr(58))[0]}" if asked.engine else subject
             baseline = Baseline(_BASELINE, section)
             worse += [*baseline.worse(ratios), *broken]
             if asked.update:

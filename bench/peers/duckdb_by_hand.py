@@ -27,12 +27,11 @@ class ByHand:
 
 
 @contextmanager
-def by_hand(data: Path) -> Iterator[ByHand]:
-    """`data` is the folder of a service that has stopped, all its events in the file."""
+def by_hand(file: Path, table: str = STREAM) -> Iterator[ByHand]:
+    """`file` is that of a service that has stopped, all its events in it, or one of `bulk_insert_seconds`."""
     with duckdb.connect() as connection:
-        file = next(data.glob("*.duckdb"))
         connection.execute(f"attach '{file}' as stored (read_only)")
-        connection.execute(f'create view events as from stored."{STREAM}"')
+        connection.execute(f'create view events as from stored."{table}"')
         connection.execute("set timezone = 'UTC'")
         yield ByHand(connection)
 
