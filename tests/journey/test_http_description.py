@@ -157,6 +157,7 @@ def test_a_streams_schema_is_what_its_events_were_seen_to_hold(service: Service)
     assert schema["properties"]["metadata"]["properties"]["host"] == {"type": "string"}
     flat = service.client.get("/api/sources/postgREST.logs.prod/schema", params={"variant": "dot"}).json()
     assert (flat["metadata.host"], flat["metadata.tags"]) == ("string", "string[]")
+    assert service.client.get("/api/sources/postgREST.logs.prod/schema?variant=tree").status_code == 400
 
 
 PRIVATE_ADDRESSES = (

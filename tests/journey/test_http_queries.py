@@ -84,6 +84,16 @@ def test_the_last_of_a_repeated_name_wins_and_unknown_names_are_ignored(service:
     assert len(answer.json()["result"]) == 1
 
 
+def test_a_list_is_refused_where_it_means_something_and_ignored_where_it_does_not(
+    service: Service, project: str
+) -> None:
+    address = "/api/endpoints/query/logs.all"
+    assert service.client.post(address, json={"project": project, "panels": [1, {"x": 2}]}).status_code == 200
+    refused = service.client.post(address, json={"project": [project]})
+    assert refused.status_code == 400
+    assert "project is a list" in refused.json()["error"]["message"]
+
+
 def test_head_has_the_headers_of_get_and_no_body(service: Service, project: str) -> None:
     get = service.query("logs.all", project=project)
     head = service.client.head("/api/endpoints/query/logs.all", params={"project": project})

@@ -1,6 +1,6 @@
 """A request for an endpoint, read into what the journey asks: parameters, a query of the caller's own, redaction."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -24,7 +24,9 @@ SANDBOX_NAMES = ("sql", "lql")
 async def read_ask(
     request: Request, endpoint: Endpoint, caller: Caller, query: Mapping[str, str], options: WebOptions
 ) -> Ask:
-    texts = {**query, **await texts_in_body(request, query, options, SANDBOX_NAMES if endpoint.sandbox else ())}
+    meant = {*(parameter.name for parameter in endpoint.parameters), *SANDBOX_NAMES, "format"}
+    of_get = SANDBOX_NAMES if endpoint.sandbox else ()
+    texts = {**query, **await texts_in_body(request, query, options, of_get, meant)}
     # What is not declared is ignored, and not kept either.
     given = {parameter.name: texts[parameter.name] for parameter in endpoint.parameters if parameter.name in texts}
     return Ask(
@@ -52,39 +54,45 @@ def ad_hoc_ask(request: Request, endpoint: Endpoint, caller: Caller, texts: Mapp
 
 
 async def texts_in_body(
-    request: Request, query: Mapping[str, str], options: WebOptions, names_of_get: Sequence[str]
+    request: Request,
+    query: Mapping[str, str],
+    options: WebOptions,
+    of_get: Collection[str],
+    meant: Collection[str] | None = None,
 ) -> Mapping[str, str]:
-    """What a body adds. That of a GET may only bring the query that its address was too short for."""
+    """What a body adds, of the names that mean something: all of them where `meant` is None.
+
+    That of a GET may only bring the query that its address was too short for.
+    """
     if request.method == "POST":
-        return _texts(await read_body(request, options), request.media_type())
-    if not request.announces_body() or not names_of_get or any(name in query for name in names_of_get):
+        return _texts(await read_body(request, options), request.media_type(), meant)
+    if not request.announces_body() or not of_get or any(name in query for name in of_get):
         return {}
-    body = await read_body(request, options)
-    found = _texts(body, request.media_type())
-    return {name: found[name] for name in names_of_get if name in found}
+    return _texts(await read_body(request, options), request.media_type(), of_get)
 
 
-def _texts(body: bytes, media_type: str) -> Mapping[str, str]:
+def _texts(body: bytes, media_type: str, meant: Collection[str] | None) -> Mapping[str, str]:
     if not body.strip():
         return {}
     if media_type == "application/json" or media_type.endswith("+json"):
-        return _texts_of_json(body)
+        return _texts_of_json(body, meant)
     if media_type == "application/x-www-form-urlencoded":
-        return pairs(body, "form")
+        return {name: text for name, text in pairs(body, "form").items() if meant is None or name in meant}
     raise UnsupportedMedia(
         f"A body of the type {media_type or 'unknown'!r} is not read here.",
         hint="Send application/json or application/x-www-form-urlencoded.",
     )
 
 
-def _texts_of_json(body: bytes) -> Mapping[str, str]:
+def _texts_of_json(body: bytes, meant: Collection[str] | None) -> Mapping[str, str]:
     try:
         members = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     except msgspec.ValidationError:
         raise BadBody("The body is not a JSON object of parameters.") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as broken:
         raise BadBody(f"The body is not JSON: {broken}.") from None
-    return {name: text for name, raw in members.items() if (text := _text(name, bytes(raw))) is not None}
+    said = {name: bytes(raw) for name, raw in members.items() if meant is None or name in meant}
+    return {name: text for name, raw in said.items() if (text := _text(name, raw)) is not None}
 
 
 def _text(name: str, raw: bytes) -> str | None:

@@ -60,7 +60,7 @@ TITLES: Mapping[int, str] = {
     413: "The body is too large",
     414: "The address is too long",
     415: "The body is in a form that is not read here",
-    422: "The query is understood but not allowed",
+    422: "What was sent is understood but not allowed",
     429: "Too much at once",
     431: "The headers are too large",
     500: "The service failed",

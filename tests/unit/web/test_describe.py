@@ -50,7 +50,7 @@ def test_times_are_numbers_and_dates_are_texts() -> None:
         (Parameter("p", Kind.INT64, default="5"), {"type": "integer", "format": "int64", "default": 5}),
         (Parameter("p", Kind.FLOAT64, one_of=("0.5", "1")), {"type": "number", "enum": [0.5, 1.0]}),
         (Parameter("p", Kind.BOOL, default="true"), {"type": "boolean", "default": True}),
-        (Parameter("p", Kind.TIMESTAMP), {"type": "string"}),
+        (Parameter("p", Kind.TIMESTAMP), {"type": "string", "format": "date-time"}),
     ],
 )
 def test_a_parameter_takes_what_its_type_and_values_say(parameter: Parameter, schema: Schema) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from cordwood.engines.engine import StreamFacts
-from cordwood.errors import UnknownEndpoint, UnknownStream, did_you_mean
+from cordwood.errors import BadParameter, UnknownEndpoint, UnknownStream, did_you_mean
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.parameter import Parameter
 from cordwood.model.shape import Shape
@@ -77,7 +77,12 @@ async def show_schema(request: Request, rooms: Rooms, address: str) -> Response:
     caller, query = private_caller(request, rooms)
     stream = stream_at(rooms, address)
     shape = rooms.answers.shapes_for(caller).get(stream.name, Shape())
-    if query.get("variant") == "dot":
+    variant = query.get("variant")
+    if variant not in (None, "", "dot"):
+        raise BadParameter(
+            f"There is no variant {variant!r} of a schema.", hint="There is dot; without one: JSON Schema."
+        )
+    if variant == "dot":
         return _json(flat_schema(shape))
     return _json(stream_schema(stream, shape, f"/api/sources/{stream.id}/schema"))
 

@@ -37,6 +37,7 @@ _TAKEN: Mapping[Kind, Schema] = {
     Kind.BOOL: {"type": "boolean"},
     Kind.BYTES: {"type": "string", "contentEncoding": "base64"},
     Kind.DATE: {"type": "string", "format": "date"},
+    Kind.TIMESTAMP: {"type": "string", "format": "date-time"},
 }
 _EXAMPLES: Mapping[Kind, str] = {
     Kind.TIMESTAMP: "2026-01-31T12:00:00Z",
