@@ -106,14 +106,41 @@ def test_an_event_without_id_and_time_keeps_those_of_its_first_arrival(start: St
     assert row["timestamp"] == round(arrived.timestamp() * 1e6)
 
 
-def test_an_item_that_was_cut_cannot_be_replayed(start: Start) -> None:
+def test_an_item_that_was_cut_says_so_in_the_answer_and_cannot_be_replayed(start: Start) -> None:
     service = start()
-    service.send("postgres.logs", ["x" * 300_000])
+    (told,) = service.send("postgres.logs", ["x" * 2_200_000]).json()["reasons"]
     (item,) = service.client.get("/api/quarantine").json()
     assert item["is_cut"] is True
+    assert item["reason"] == told["reason"]
+    assert told["reason"].endswith("Only its first 256 KiB are kept, and it cannot be replayed.")
     refused = service.client.post(f"/api/quarantine/{item['id']}/replay")
     assert (refused.status_code, refused.json()["error"]["status"]) == (409, "request.not-replayable")
-    assert "256 KiB" in refused.json()["error"]["message"]
+    assert "Only the beginning" in refused.json()["error"]["message"]
+
+
+def test_a_large_event_that_a_pin_refused_is_kept_whole_and_replayed(start: Start) -> None:
+    service = start()
+    terms = {"scopes": "ingest", "pins": {"project": "acme"}}
+    key = service.client.post("/api/access-tokens", json=terms).json()["token"]
+    event = {"id": "large", "project": "other", "metadata": {"text": "y\n" * 300_000}}
+    answer = httpx.post(f"{service.url}/logs?source_name=postgres.logs", headers={"X-API-KEY": key}, json=event)
+    assert answer.json()["quarantined"] == 1
+    (item,) = service.client.get("/api/quarantine").json()
+    assert item["is_cut"] is False
+    assert service.client.post(f"/api/quarantine/{item['id']}/replay").json()["accepted"] == 1
+    sql = "select length(m.text) as n from postgres_logs cross join unnest(metadata) as m"
+    assert service.rows("logs.all", project="other", sql=sql) == [{"n": 600_000}]
+
+
+def test_an_event_over_the_bound_is_stored_after_all_once_the_bound_is_raised(start: Start) -> None:
+    service = start(env={"CORDWOOD_INGEST_EVENT_SIZE": "1KiB"})
+    service.send("postgres.logs", {"id": "long", "project": "p", "event_message": "z" * 1500})
+    (item,) = service.client.get("/api/quarantine").json()
+    refused = service.client.post(f"/api/quarantine/{item['id']}/replay")
+    assert "larger than 1024 bytes" in refused.json()["error"]["message"]
+    service.stop()
+    service = start()
+    assert service.client.post(f"/api/quarantine/{item['id']}/replay").json()["accepted"] == 1
 
 
 def test_only_a_private_key_sees_it_and_a_pinned_one_sees_its_project(pinned_service: Service) -> None:

@@ -68,7 +68,7 @@ def _show(service: Counterpart, arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         say(json.dumps(item, indent=2))
         return 0
-    note(f"{item['stream']}, {item['timestamp']}: {item['reason']}{' Cut at 256 KiB.' if item['is_cut'] else ''}")
+    note(f"{item['stream']}, {item['timestamp']}: {item['reason']}")
     say(str(item["text"]))
     return 0
 

@@ -13,7 +13,7 @@ from cordwood.ingest.flush import Flusher
 from cordwood.ingest.formats import Form, read_body
 from cordwood.ingest.pace import Pace
 from cordwood.ingest.posted import Body, Reading
-from cordwood.ingest.quarantine import QUARANTINE, quarantined, replay_mark
+from cordwood.ingest.quarantine import QUARANTINE, Shelf, quarantined, replay_mark
 from cordwood.ingest.replay import Kept, read_again
 from cordwood.ingest.scrutiny import Scrutiny, needs_scrutiny, reasons
 from cordwood.ingest.shape import ShapeReader
@@ -69,6 +69,7 @@ class Intake:
         self._limits = limits
         self._pace = Pace(limits.events_per_second, time.monotonic)
         self._bytes_under_way = 0
+        self._shelf = Shelf(limits.event_bytes, clock_us)
         engine.prepare([QUARANTINE])
         self._flusher = Flusher(engine)
         self._shapes = ShapeReader(engine.shapes)
@@ -129,6 +130,7 @@ class Intake:
             events = Scrutiny(stream, pins, received_us, self._limits.event_bytes).passed(events, reading)
         batches = [self._batch(stream, events, received_us)] if events else []
         if reading.set_aside:
+            reading.set_aside = [self._shelf.fitted(item) for item in reading.set_aside]
             batches.append(quarantined(stream.name, form, reading.set_aside, pins.get("project"), received_us))
         return batches, reading
 

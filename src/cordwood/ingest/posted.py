@@ -42,13 +42,14 @@ class Body:
 class SetAside:
     """An item that cannot be stored: its place in the body, why, and what was sent.
 
-    `is_event` says that the text is no longer as it was sent, but an event in JSON.
+    `is_event` says that the text is no longer as it was sent, but an event in JSON; `is_cut`, that it is only the beginning.
     """
 
     index: int
     reason: str
     text: str
     is_event: bool = False
+    is_cut: bool = False
 
 
 @dataclass(slots=True)

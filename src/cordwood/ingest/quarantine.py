@@ -1,6 +1,7 @@
 """The stream of what could not be stored as it came: each item with its reason, to be looked at and replayed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from uuid import UUID, uuid4
 
 import msgspec
@@ -10,6 +11,8 @@ from cordwood.model.event import Batch, Event
 from cordwood.model.shape import Kinds, ValueKind
 from cordwood.model.stream import Stream
 
+_DAY_US = 86_400 * 10**6
+
 QUARANTINE = Stream(
     name="_quarantine",
     id=UUID("f3b0a1de-5a3c-5b0e-9d0c-6f4f0d5a7c11"),
@@ -17,8 +20,10 @@ QUARANTINE = Stream(
     max_events=100_000,
 )
 
-# Of a larger item only the beginning is kept, and it cannot be replayed.
-MAX_TEXT = 256 * 1024
+# How much is kept of an item that is too large to be kept whole, and of any once a day's room is used up.
+_BEGINNING = 256 * 1024
+_LEAST = 4 * 1024
+_ROOM_A_DAY = 2**30
 
 _KINDS: Mapping[str, ValueKind] = {
     "stream": ValueKind.TEXT,
@@ -36,6 +41,33 @@ LEARNT: Kinds = {("metadata",): frozenset({ValueKind.OBJECT})} | {
 _encode = msgspec.json.Encoder().encode
 
 
+class Shelf:
+    """How much is kept of what is set aside: everything, but for what could fill the disk, and that is said."""
+
+    def __init__(self, max_event_bytes: int, clock_us: Callable[[], int]) -> None:
+        # An event that may be stored is kept whole when a pin or a clock refuses it: written as JSON it is longer.
+        self._most_whole = 2 * max_event_bytes
+        self._clock_us = clock_us
+        self._room = float(_ROOM_A_DAY)
+        self._counted_us = clock_us()
+
+    def fitted(self, item: SetAside) -> SetAside:
+        kept = len(item.text) if len(item.text) <= self._most_whole else _BEGINNING
+        if kept > self._room_left():
+            kept = min(kept, _LEAST)
+        self._room -= kept
+        if kept == len(item.text):
+            return item
+        reason = f"{item.reason} Only its first {kept // 1024} KiB are kept, and it cannot be replayed."
+        return replace(item, text=item.text[:kept], reason=reason, is_cut=True)
+
+    def _room_left(self) -> float:
+        now_us = self._clock_us()
+        grown = max(0, now_us - self._counted_us) * _ROOM_A_DAY / _DAY_US
+        self._room, self._counted_us = min(_ROOM_A_DAY, self._room + grown), now_us
+        return self._room
+
+
 def quarantined(stream: str, form: str, items: Sequence[SetAside], project: str | None, received_us: int) -> Batch:
     events = [
         Event(
@@ -49,8 +81,8 @@ def quarantined(stream: str, form: str, items: Sequence[SetAside], project: str 
                     "form": "events" if item.is_event else form,
                     "reason": item.reason,
                     "index": item.index,
-                    "text": item.text[:MAX_TEXT],
-                    "is_cut": len(item.text) > MAX_TEXT,
+                    "text": item.text,
+                    "is_cut": item.is_cut,
                 }
             ).decode(),
         )

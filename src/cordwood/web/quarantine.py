@@ -131,7 +131,7 @@ async def _item(rooms: Rooms, caller: Caller, item_id: str) -> Item:
 def _whole(item: Item) -> Kept:
     if item["is_cut"]:
         raise NotReplayable(
-            "Only the first 256 KiB of this item were kept, so it cannot be replayed.",
+            "Only the beginning of this item was kept, so it cannot be replayed.",
             hint="Send it again from where it came, in smaller events.",
         )
     return Kept(

@@ -11,6 +11,8 @@ from cordwood.engines.engine import Appended
 from cordwood.errors import Backlog, StreamRateExceeded
 from cordwood.ingest.accept import Intake, IntakeLimits
 from cordwood.ingest.pace import Pace
+from cordwood.ingest.posted import SetAside
+from cordwood.ingest.quarantine import Shelf
 from cordwood.model.event import Batch
 from cordwood.model.stream import Stream
 from tests.fakes.engines import ToldEngine
@@ -124,3 +126,21 @@ def test_one_body_alone_may_be_larger_than_what_may_be_under_way() -> None:
         assert asyncio.run(intake.accept(STREAM, "application/json", BODY)).accepted == 1
     finally:
         intake.close()
+
+
+def test_of_what_is_set_aside_a_day_keeps_a_gigabyte_whole_and_says_what_it_cuts(clock: Clock) -> None:
+    shelf = Shelf(2**20, lambda: round(clock.seconds * 1e6))
+    large = SetAside(0, "No.", "x" * 2**21)
+    assert all(shelf.fitted(large) is large for _ in range(512))
+    cut = shelf.fitted(large)
+    assert (cut.is_cut, len(cut.text)) == (True, 4096)
+    assert cut.reason == "No. Only its first 4 KiB are kept, and it cannot be replayed."
+    small = SetAside(1, "No.", "x" * 4096)
+    assert shelf.fitted(small) is small
+    clock.seconds = 3600
+    assert shelf.fitted(large) is large
+
+
+def test_an_item_larger_than_any_event_may_be_is_cut() -> None:
+    cut = Shelf(2**20, lambda: 0).fitted(SetAside(0, "No.", "x" * (2**21 + 1)))
+    assert (cut.is_cut, len(cut.text)) == (True, 2**18)
