@@ -180,6 +180,7 @@ def test_shapes_and_facts_are_up_to_the_last_append(engine: Engine) -> None:
     assert engine.shapes()["s"].version > before
     facts = engine.facts()["s"]
     assert (facts.events, facts.newest_us, facts.oldest_us) == (1, NOW_US, NOW_US)
+    assert engine.sizes()["s"] > 0
 
 
 @pytest.mark.parametrize("pattern", ["a.*b", "", "(?i)x", r"\d+$", "[[:alpha:]]"])

@@ -71,6 +71,9 @@ class ToldEngine:
     def facts(self) -> Mapping[str, StreamFacts]:
         return {}
 
+    def sizes(self) -> Mapping[str, int]:
+        return {}
+
     def sweep(self, now_us: int) -> int:
         return 0
 

@@ -8,6 +8,8 @@ import msgspec
 
 from cordwood import demo
 from cordwood.app.compose import House
+from cordwood.observe.observation import Ingested
+from cordwood.observe.observer import Observer
 
 _BY_STATUS = (
     "select response.status_code as status, count(*) as requests from edge_logs"
@@ -22,13 +24,14 @@ async def fill(house: House) -> None:
         await _post(house, stream, events)
 
 
-async def arrive(house: House) -> None:
-    """What happens from now on, second by second, until cancelled."""
+async def arrive(house: House, observer: Observer) -> None:
+    """What happens from now on, second by second, until cancelled; noted as what anybody sends is."""
     dice = random.Random()  # noqa: S311 - dice for play, not for secrets
     while True:
         await asyncio.sleep(1.0)
         for stream, events in demo.arriving(datetime.now(UTC), dice):
             await _post(house, stream, events)
+            observer.note(Ingested(stream=stream, accepted=len(events)))
 
 
 def calls(url: str, key: str) -> tuple[str, str, str]:

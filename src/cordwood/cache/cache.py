@@ -27,3 +27,6 @@ class AnswerCache(Protocol):
 
     def size(self) -> int:
         """Bytes held now."""
+
+    def budget(self) -> int:
+        """Bytes that may be held."""

@@ -43,6 +43,9 @@ class MemoryCache:
     def size(self) -> int:
         return self._held
 
+    def budget(self) -> int:
+        return self._budget
+
     def _account(self, key: bytes, size: int) -> None:
         self._held += size - self._sizes.get(key, 0)
         self._sizes[key] = size

@@ -69,11 +69,12 @@ def _demo(settings: Settings, folder: Path) -> tuple[Settings, Hooks]:
         keys=type(settings.keys)(),
         web=msgspec.structs.replace(settings.web, log_level="warning"),
     )
+    watch = Watch.of(own)
     hooks = Hooks(
         on_ready=_told_demo,
-        watch=Watch.of(own),
+        watch=watch,
         fill=fill,
-        beside=arrive,
+        beside=lambda house: arrive(house, watch.observer),
         on_quit=lambda: _throw_away(folder),
     )
     return own, hooks

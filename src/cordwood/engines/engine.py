@@ -90,6 +90,9 @@ class Engine(Protocol):
     def facts(self) -> Mapping[str, StreamFacts]:
         """Counts for people and metrics; must be cheap."""
 
+    def sizes(self) -> Mapping[str, int]:
+        """About how many bytes each stream takes where it is stored; may take a moment."""
+
     def sweep(self, now_us: int) -> int:
         """Drop events older than their stream's retention; return how many went."""
 

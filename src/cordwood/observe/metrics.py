@@ -4,6 +4,7 @@ import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 
+from cordwood.observe.arrivals import Arrivals
 from cordwood.observe.observation import EngineAsked, Ingested, Refreshed, Requested
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
@@ -22,6 +23,13 @@ class Counter:
 
     def add(self, values: Labels, amount: float = 1) -> None:
         self._sums[values] = self._sums.get(values, 0) + amount
+
+    def sums_by(self, place: int) -> dict[str, int]:
+        """The sums by one of the labels."""
+        sums: dict[str, int] = {}
+        for values, amount in self._sums.items():
+            sums[values[place]] = sums.get(values[place], 0) + int(amount)
+        return sums
 
     def lines(self) -> Iterable[str]:
         for values, amount in sorted(self._sums.items()):
@@ -63,6 +71,7 @@ class Metrics:
     def __init__(self, version: str, gauges: Mapping[str, Callable[[], float]] | None = None) -> None:
         self._version = version
         self.gauges = dict(gauges or {})
+        self.arrivals = Arrivals()
         self._lock = threading.Lock()
         self._engine = Counter(
             "cordwood_engine_queries_total", "Questions the engine ran.", ("endpoint", "engine", "outcome")
@@ -87,6 +96,12 @@ class Metrics:
                     self._refreshes.add((observation.endpoint, observation.outcome))
                 case Ingested():
                     self._note_events(observation)
+                    self.arrivals.note(observation)
+
+    def cache_outcomes(self) -> Mapping[str, int]:
+        """How many queries the cache did what for, all endpoints together."""
+        with self._lock:
+            return self._cache.sums_by(1)
 
     def text(self) -> bytes:
         with self._lock:

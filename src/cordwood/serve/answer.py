@@ -24,6 +24,7 @@ from cordwood.model.shape import Shape
 from cordwood.observe.observer import Observer
 from cordwood.serve.ask import Ask, SandboxText
 from cordwood.serve.conduct import Conductor
+from cordwood.serve.doing import Load
 from cordwood.serve.export import Range, export_job
 from cordwood.serve.finished import Finished
 from cordwood.serve.flight import Flights, Halt
@@ -31,6 +32,7 @@ from cordwood.serve.freshness import SECOND_US, Entry, age_us, is_expired, is_st
 from cordwood.serve.gate import Gate
 from cordwood.serve.identity import identity
 from cordwood.serve.limits import ServeLimits
+from cordwood.serve.offers import Offers
 from cordwood.serve.prepared import Prepared
 from cordwood.serve.rates import Allowance, Rates
 from cordwood.serve.redact import Redactions
@@ -39,6 +41,7 @@ from cordwood.serve.run import Job
 from cordwood.serve.stream import Streamed
 from cordwood.sql.ad_hoc import ad_hoc_endpoint
 from cordwood.sql.bind import bind
+from cordwood.sql.offered import SubQuery
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Statement
 
@@ -98,7 +101,9 @@ class Answers:
         self._redactions = Redactions(parts.redaction)
         self._prepared = Prepared(engine.target, engine.shapes, engine.is_regex)
         places = limits.places()
-        self._conductor = Conductor(engine, Gate(places, limits.queued_queries, limits.queue_seconds), places, observer)
+        self._gate = Gate(places, limits.queued_queries, limits.queue_seconds)
+        self._conductor = Conductor(engine, self._gate, places, observer)
+        self._offers = Offers(engine, self._prepared, self._redactions)
         self._flights: Flights[Finished] = Flights()
         self._refresher = Refresher(parts.cache, parts.catalog, observer, clock_us, self._ask_again)
         self._rates = Rates(limits.key_requests_per_second, limits.key_concurrent_queries, time.monotonic)
@@ -154,6 +159,34 @@ class Answers:
     def facts(self) -> Mapping[str, StreamFacts]:
         """How much each stream holds."""
         return self._engine.facts()
+
+    @property
+    def engine_name(self) -> str:
+        return self._engine.target.name
+
+    async def sizes(self) -> Mapping[str, int]:
+        """About how many bytes each stream takes where it is stored."""
+        return await asyncio.to_thread(self._engine.sizes)
+
+    def load(self) -> Load:
+        """What is being asked now, and what is kept."""
+        doing = self._conductor.doing
+        cache = self._cache
+        return Load(
+            self._gate.places, self._gate.waiting, doing.under_way(), doing.slowest(), cache.size(), cache.budget()
+        )
+
+    async def sub_queries(self, endpoint: Endpoint, caller: Caller) -> tuple[SubQuery, ...]:
+        """What a query of this caller's own may read."""
+        return await asyncio.get_running_loop().run_in_executor(
+            self._compilers, self._offers.sub_queries, endpoint, caller
+        )
+
+    async def sql_of(self, endpoint: Endpoint, caller: Caller, lql: str) -> str:
+        """The SQL that a query in LQL means."""
+        return await asyncio.get_running_loop().run_in_executor(
+            self._compilers, self._offers.sql_of, endpoint, caller, lql
+        )
 
     async def answer(self, ask: Ask) -> Answer:
         """The answer, kept or from the engine; cancel it when the caller has left."""

@@ -12,6 +12,7 @@ from cordwood.errors import Fault, OutOfTime
 from cordwood.observe.observation import EngineAsked
 from cordwood.observe.observer import Observer
 from cordwood.serve.ask import SandboxText
+from cordwood.serve.doing import Doing
 from cordwood.serve.finished import Finished
 from cordwood.serve.flight import Halt
 from cordwood.serve.gate import Gate, Lane, Turn
@@ -42,6 +43,7 @@ class Conductor:
         # A run that was told to stop holds its thread for a moment longer than its place.
         self._threads = ThreadPoolExecutor(places * 2, thread_name_prefix="answer")
         self._durations = Durations()
+        self.doing = Doing()
 
     async def whole(self, job: Job, halt: Halt, *, refresh: bool = False) -> Finished:
         return await self._run(job, halt, lambda stop: finish(job, self._engine, stop), refresh=refresh)
@@ -59,10 +61,11 @@ class Conductor:
         self, job: Job, halt: Halt, work: Work[T], *, refresh: bool = False, begun: Callable[[], bool] = lambda: False
     ) -> T:
         lane = Lane.REFRESH if refresh else self._lane(job)
-        try:
-            return await self._in_turn(job, halt, work, lane, begun)
-        except DemotedError:
-            return await self._in_turn(job, halt, work, Lane.SLOW, begun)
+        with self.doing.run(job.ask):
+            try:
+                return await self._in_turn(job, halt, work, lane, begun)
+            except DemotedError:
+                return await self._in_turn(job, halt, work, Lane.SLOW, begun)
 
     async def _in_turn(self, job: Job, halt: Halt, work: Work[T], lane: Lane, begun: Callable[[], bool]) -> T:
         async with self._gate.turn(lane) as turn:

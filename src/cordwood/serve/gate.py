@@ -37,7 +37,7 @@ class Gate:
     """
 
     def __init__(self, places: int, queue_length: int, patience_seconds: float) -> None:
-        self._places = max(2, places)
+        self.places = max(2, places)
         self._queue_length = queue_length
         self._patience = patience_seconds
         self._running = dict.fromkeys(Lane, 0)
@@ -99,10 +99,10 @@ class Gate:
     def _may_run(self, lane: Lane) -> bool:
         running = self.running
         if lane is Lane.QUICK:
-            return running < self._places
-        if running >= self._places - 1:
+            return running < self.places
+        if running >= self.places - 1:
             return False
-        return lane is Lane.UNKNOWN or self._running[lane] < max(1, self._places // 4)
+        return lane is Lane.UNKNOWN or self._running[lane] < max(1, self.places // 4)
 
     def _busy(self, message: str) -> Busy:
         return Busy(message, hint="Ask again in a moment.", retry_after=max(1.0, self._patience / 2))

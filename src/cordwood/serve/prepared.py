@@ -68,7 +68,7 @@ class Prepared:
 
     def compile(self, endpoint: Endpoint, sandbox: SandboxText | None, redaction: Redaction | None = None) -> Statement:
         shapes = self._shapes()
-        program = self._program(endpoint)
+        program = self.program(endpoint)
         if sandbox is None:
             statement = compile_saved(program, self._target, shapes, redaction)
         else:
@@ -87,7 +87,7 @@ class Prepared:
             while self._characters > self._most_characters:
                 self._characters -= self._statements.popitem(last=False)[1].characters
 
-    def _program(self, endpoint: Endpoint) -> Program:
+    def program(self, endpoint: Endpoint) -> Program:
         program = self._programs.get(endpoint.revision)
         if program is None:
             program = self._programs[endpoint.revision] = read_endpoint(endpoint)

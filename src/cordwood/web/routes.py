@@ -8,7 +8,7 @@ from cordwood.errors import BadMethod, Draining, Starting, UnknownRoute
 from cordwood.ingest.accept import Form
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observer import Observer
-from cordwood.web import ad_hoc, health, keys, quarantine, recent
+from cordwood.web import ad_hoc, explorer, health, keys, offer, quarantine, recent, status
 from cordwood.web.answering import Site
 from cordwood.web.asgi import Request, Response
 from cordwood.web.backup import back_up
@@ -134,6 +134,18 @@ async def _ad_hoc_parse(request: Request, place: Place, _: str) -> Response:
 
 
 async def _export(request: Request, place: Place, name: str) -> Response:
+async def _page(request: Request, _: Place, __: str) -> Response:
+    return explorer.show_page(request)
+
+
+async def _file(request: Request, _: Place, address: str) -> Response:
+    return explorer.show_file(request, address)
+
+
+async def _status(request: Request, place: Place, _: str) -> Response:
+    return await status.show_status(request, place.rooms(), place.metrics)
+
+
     return await export_events(request, place.rooms(), name)
 
 
@@ -174,6 +186,8 @@ EXACT: Mapping[bytes, Route] = {
     b"/health": Route("health", READ, _health),
     b"/ready": Route("ready", READ, _ready),
     b"/readyz": Route("ready", READ, _ready),
+    b"/api/status": Route("status", READ, _status),
+    b"/": Route("explorer", READ, _page),
     b"/livez": Route("live", READ, _live),
     b"/metrics": Route("metrics", READ, _metrics),
 }
@@ -184,6 +198,9 @@ NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     (re.compile(rb"/api/sources/([^/]+)"), Route("source", READ, _shown(catalog.show_source))),
     (re.compile(rb"/api/sources/([^/]+)/schema"), Route("schema", READ, _shown(catalog.show_schema))),
     (re.compile(rb"/api/sources/([^/]+)/recent"), Route("recent", READ, _shown(recent.recent_events))),
+    (re.compile(rb"/explorer/([^/]+/[^/]+)"), Route("explorer", READ, _file)),
+    (re.compile(rb"/api/endpoints/([^/]+)/scope"), Route("scope", READ, _shown(offer.show_scope))),
+    (re.compile(rb"/api/endpoints/([^/]+)/sql"), Route("sql", READ, _shown(offer.show_sql))),
     (keys.KEY_ADDRESS, Route("key", ("DELETE", "OPTIONS"), _key)),
     (keys.ROTATE_ADDRESS, Route("key", WRITE, _key_rotation)),
     (EVENTS_ADDRESS, Route("export", READ, _export)),

@@ -82,6 +82,10 @@ class DuckDBEngine:
         with duckdb_faults():
             return self._storage.facts()
 
+    def sizes(self) -> Mapping[str, int]:
+        with duckdb_faults():
+            return self._storage.sizes()
+
     def sweep(self, now_us: int) -> int:
         with duckdb_faults():
             return self._storage.sweep(now_us)

@@ -118,6 +118,13 @@ class Storage:
 
     def close(self) -> None:
         self._sealer.close()
+    def sizes(self) -> Mapping[str, int]:
+        cursor = self._session.cursor()
+        try:
+            return {name: store.size(cursor) for name, store in self._stores.items()}
+        finally:
+            cursor.close()
+
         self._journal.close()
         self._cursor.close()
 

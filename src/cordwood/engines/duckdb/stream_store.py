@@ -40,6 +40,7 @@ class StreamStore:
         self._unsaved: dict[Path, frozenset[ValueKind]] = {}
 
     # What is known
+        self._taken_bytes = self._taken_events = 0
 
     @property
     def waiting_rows(self) -> int:
@@ -86,13 +87,25 @@ class StreamStore:
             min(filter(None, (known.oldest_us, *times)), default=None),
         )
 
+    def size(self, cursor: duckdb.DuckDBPyConnection) -> int:
+        """The blocks of the file that hold its events, those shared with other streams whole, and what waits.
+
+        What is sealed and not yet in blocks of the file is taken to be as large as events were of late.
+        """
+        in_blocks, rows = cursor.execute(self.tables.size(), {"table": self.tables.sealed}).fetchone() or (0, 0)
+        in_log = int(rows) * self._taken_bytes // max(1, self._taken_events)
+        return int(in_blocks) + in_log + self.held_bytes
+
     # Adding
 
     def add(self, record: Record) -> None:
         with self.turn:
             self._count(record.events)
             self._waiting.append(record)
-            self.held_bytes += text_bytes(record.events)
+            taken = text_bytes(record.events)
+            self.held_bytes += taken
+            self._taken_bytes += taken
+            self._taken_events += len(record.events)
             self.tail = record.end
             self.learn(dict(record.learnt))
 

@@ -72,6 +72,14 @@ class StreamTables:
             f"SELECT epoch_us(min(ingested_at)) FROM (SELECT ingested_at FROM {self.sealed}"  # noqa: S608
             " ORDER BY ingested_at DESC LIMIT $events)"
         )
+    def size(self) -> str:
+        """The bytes of the file's blocks that `$table` is in, and how many of its rows are in none."""
+        return (
+            "SELECT 262144 * count(DISTINCT block_id) FILTER (persistent AND block_id >= 0),"
+            " coalesce(sum(count) FILTER (NOT persistent AND column_id = 0 AND segment_type <> 'VALIDITY'), 0)"
+            " FROM pragma_storage_info($table)"
+        )
+
 
     def pin(self) -> str:
         """Reads nothing; a transaction that has run it sees both tables as they are now."""

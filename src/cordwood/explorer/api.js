@@ -1,0 +1,116 @@
+/** The public HTTP API: every byte the explorer shows comes through here. */
+
+import { key } from "./key.js";
+
+/** Addresses longer than this go as the body of a POST instead. */
+const LONGEST_ADDRESS = 8000;
+
+/** What went wrong, as the service tells it: a code, a sentence, perhaps a hint and a place in the query. */
+export class Problem extends Error {
+  constructor(status, told) {
+    super(told.message ?? `The service answered ${status}.`);
+    this.status = status;
+    this.code = told.status ?? "";
+    this.hint = told.hint ?? "";
+    this.line = told.line ?? 0;
+    this.column = told.column ?? 0;
+  }
+}
+
+/** The rows of an endpoint's answer, and its receipt. */
+export async function ask(endpoint, parameters, { signal, fresh = false } = {}) {
+  const headers = fresh ? { "Cache-Control": "no-cache" } : {};
+  const began = performance.now();
+  const answer = await sent(endpoint.address, parameters, { signal, headers });
+  const { result } = await answer.json();
+  return { rows: result, columns: columnsOf(result), receipt: receiptOf(answer, performance.now() - began) };
+}
+
+/** An answer in the form that was asked for, as a file. */
+export async function askForFile(endpoint, parameters, format) {
+  const answer = await sent(endpoint.address, { ...parameters, format }, {});
+  return answer.blob();
+}
+
+export async function read(path, parameters = {}, options = {}) {
+  const answer = await sent(path, parameters, options);
+  return answer.json();
+}
+
+/** Something read that this key may not see is null. */
+export async function readIfAllowed(path, parameters = {}, options = {}) {
+  try {
+    return await read(path, parameters, options);
+  } catch (problem) {
+    if (problem instanceof Problem && problem.status === 403) return null;
+    throw problem;
+  }
+}
+
+/** The whole address of a call, for people to copy. */
+export function addressOf(path, parameters) {
+  const query = new URLSearchParams(given(parameters)).toString();
+  return new URL(path.replace(/^\//, ""), document.baseURI).href.replace(/#.*$/, "") + (query && `?${query}`);
+}
+
+export function given(parameters) {
+  return Object.entries(parameters).filter(([, value]) => value !== undefined && value !== null && value !== "");
+}
+
+async function sent(path, parameters, { signal, headers = {} }) {
+  const keyed = key() ? { "X-API-KEY": key(), ...headers } : headers;
+  const address = addressOf(path, parameters);
+  const answer = await reached(() => fetch(...request(path, parameters, address, { signal, headers: keyed })));
+  if (answer.ok) return answer;
+  throw new Problem(answer.status, await toldIn(answer));
+}
+
+function request(path, parameters, address, options) {
+  if (address.length <= LONGEST_ADDRESS) return [address, options];
+  const headers = { ...options.headers, "Content-Type": "application/json" };
+  const body = JSON.stringify(Object.fromEntries(given(parameters)));
+  return [addressOf(path, {}), { ...options, method: "POST", headers, body }];
+}
+
+async function reached(call) {
+  try {
+    return await call();
+  } catch (failure) {
+    if (failure.name === "AbortError") throw failure;
+    throw new Problem(0, { message: "The service cannot be reached.", hint: "It may be stopping, or the network is gone." });
+  }
+}
+
+async function toldIn(answer) {
+  try {
+    return (await answer.json()).error ?? {};
+  } catch {
+    return {};
+  }
+}
+
+/** Rows of one answer have the same keys, unless a column is another's by turns. */
+function columnsOf(rows) {
+  return rows.length ? Object.keys(rows[0]) : [];
+}
+
+function receiptOf(answer, tookMs) {
+  const read = (name) => answer.headers.get(name) ?? "";
+  return {
+    rows: Number(read("Cordwood-Rows")),
+    truncated: read("Cordwood-Truncated"),
+    notice: read("Cordwood-Notice"),
+    revision: read("Cordwood-Revision"),
+    cache: read("Cache-Status"),
+    ageSeconds: Number(read("Age")),
+    engineMs: timing(read("Server-Timing"), "engine"),
+    compileMs: timing(read("Server-Timing"), "compile"),
+    totalMs: timing(read("Server-Timing"), "total"),
+    tookMs,
+  };
+}
+
+function timing(header, name) {
+  const found = new RegExp(`\\b${name};dur=([0-9.]+)`).exec(header);
+  return found ? Number(found[1]) : null;
+}

@@ -1,0 +1,70 @@
+/** What the service offers, as its OpenAPI document has it: endpoints with their parameters and columns. */
+
+import { read, readIfAllowed } from "./api.js";
+
+const OWN_QUERY = ["sql", "lql"];
+const ADDRESS = "/api/endpoints/query/";
+
+let endpointsAsked = null;
+const scopesAsked = new Map();
+
+export function endpoints() {
+  endpointsAsked ??= read("/api/openapi.json").then(endpointsOf);
+  return endpointsAsked;
+}
+
+/** The sub-queries of an endpoint with their columns and fields; asked for once in a while. */
+export function scope(endpoint) {
+  if (!scopesAsked.has(endpoint.name)) {
+    const asked = read(`/api/endpoints/${encodeURIComponent(endpoint.name)}/scope`);
+    asked.catch(() => scopesAsked.delete(endpoint.name));
+    scopesAsked.set(endpoint.name, asked.then((told) => told.sub_queries));
+  }
+  return scopesAsked.get(endpoint.name);
+}
+
+/** The endpoint as its owner sees it, with its own query; null for who may not. */
+export function definition(endpoint) {
+  return readIfAllowed(`/api/endpoints/${encodeURIComponent(endpoint.name)}`);
+}
+
+/** Forget everything: another key may see something else. */
+export function askAgain() {
+  endpointsAsked = null;
+  scopesAsked.clear();
+}
+
+function endpointsOf(document) {
+  const paths = Object.entries(document.paths).filter(([path]) => path.startsWith(ADDRESS));
+  return paths.map(([path, verbs]) => endpointOf(path, verbs.get, document));
+}
+
+function endpointOf(address, operation, document) {
+  const parameters = operation.parameters.filter((one) => one.name && !OWN_QUERY.includes(one.name));
+  return {
+    name: operation.summary,
+    address,
+    description: operation.description,
+    parameters: parameters.map(parameterOf),
+    hasSandbox: operation.parameters.some((one) => one.name === "lql"),
+    columns: columnsOf(operation),
+    formats: document.components.parameters.format.schema.enum,
+  };
+}
+
+function parameterOf(one) {
+  return {
+    name: one.name,
+    isRequired: Boolean(one.required),
+    description: one.description ?? "",
+    choices: one.schema.enum ?? [],
+    fallback: one.schema.default,
+    kind: one.schema.format ?? one.schema.type,
+  };
+}
+
+function columnsOf(operation) {
+  const result = operation.responses["200"].content["application/json"].schema.properties.result.items;
+  const row = result.anyOf ? result.anyOf[0] : result;
+  return Object.entries(row.properties ?? {}).map(([name, schema]) => ({ name, type: [schema.type ?? "any"].flat()[0] }));
+}

@@ -1,0 +1,229 @@
+/** The query editor: a text area, its colours painted beneath, completion at the caret, and errors at their place. */
+
+import { suggestions } from "./completion.js";
+import { h, newId, put } from "./dom.js";
+
+const MOST_SHOWN = 60;
+const PAINT = {
+  lql: /(?<text>"(?:\\.|[^"\\])*"?)|(?<word>\b(?:OR|NULL)\b)|(?<name>-?[\w.$-]+(?=:))|(?<sign>:(?:[<>]=?|@>~?|~)?|\.\.)/g,
+  sql: /(?<note>--[^\n]*|\/\*[\s\S]*?(?:\*\/|$))|(?<text>'(?:\\.|[^'\\])*'?|"(?:\\.|[^"\\])*"?)|(?<word>\b(?:select|from|where|group|order|by|having|limit|with|as|and|or|not|in|is|null|between|like|case|when|then|else|end|distinct|desc|asc|cross|left|join|on|unnest|interval|union|all|true|false)\b)|(?<name>\b\w+(?=\())|(?<sign>\b\d+(?:\.\d+)?\b)/gi,
+};
+
+export class Editor {
+  /** `onRun` is called for Control and Enter (in LQL, Enter alone); `context()` gives {language, shape, valuesOf}. */
+  constructor({ onRun, onInput, context }) {
+    Object.assign(this, { onRun, onInput, context, options: [], chosen: 0, error: null });
+    const [list, message] = [newId("completions"), newId("error")];
+    this.area = h("textarea", {
+      class: "editor-text", rows: "1", spellcheck: "false", autocomplete: "off", autocapitalize: "off", autocorrect: "off",
+      role: "combobox", "aria-autocomplete": "list", "aria-controls": list, "aria-expanded": "false",
+      "aria-label": "Query", "aria-describedby": message,
+    });
+    this.paint = h("pre", { class: "editor-paint", "aria-hidden": "true" });
+    this.list = h("ul", { class: "completions", role: "listbox", id: list, "aria-label": "Completions", hidden: true });
+    this.message = h("div", { class: "editor-error", id: message, role: "alert" });
+    this.element = h("div", { class: "editor" }, h("div", { class: "editor-box" }, this.paint, this.area, this.list), this.message);
+    this.listen();
+  }
+
+  get value() {
+    return this.area.value;
+  }
+
+  set value(text) {
+    if (this.area.value !== text) this.area.value = text;
+    this.close();
+    this.repaint();
+  }
+
+  focus() {
+    this.area.focus();
+    this.area.setSelectionRange(this.value.length, this.value.length);
+  }
+
+  /** `line` and `column` count from 1 in this text; 0 is nowhere in it. */
+  fail({ message, hint, line, column }) {
+    this.error = line ? offsetOf(this.value, line, column) : null;
+    const at = line ? h("button", { type: "button", class: "linkish", onclick: () => this.visit() }, `line ${line}, column ${column}`) : null;
+    put(this.message, h("strong", {}, message), at ? [" ", at] : null, hint ? h("span", { class: "hint" }, " ", hint) : null);
+    this.area.setAttribute("aria-invalid", "true");
+    this.repaint();
+  }
+
+  clearError() {
+    this.error = null;
+    put(this.message);
+    this.area.removeAttribute("aria-invalid");
+    this.repaint();
+  }
+
+  visit() {
+    this.area.focus();
+    this.area.setSelectionRange(this.error.from, this.error.to);
+  }
+
+  listen() {
+    this.area.addEventListener("input", () => {
+      this.repaint();
+      this.suggest();
+      this.onInput(this.value);
+    });
+    this.area.addEventListener("keydown", (event) => this.key(event));
+    this.area.addEventListener("blur", () => this.close());
+    this.area.addEventListener("scroll", () => this.paint.scrollTo(this.area.scrollLeft, this.area.scrollTop));
+    this.list.addEventListener("pointerdown", (event) => this.point(event));
+  }
+
+  key(event) {
+    const isOpen = !this.list.hidden;
+    if (isOpen && ["ArrowDown", "ArrowUp"].includes(event.key)) return this.choose(event);
+    if (isOpen && (event.key === "Tab" || (event.key === "Enter" && this.isChosen))) return this.accept(event);
+    if (event.key === "Escape" && isOpen) return this.stop(event);
+    if (event.key === " " && event.ctrlKey) {
+      event.preventDefault();
+      return this.suggest({ always: true });
+    }
+    const runs = event.key === "Enter" && (event.ctrlKey || event.metaKey || (this.context().language === "lql" && !event.shiftKey));
+    if (runs) {
+      event.preventDefault();
+      this.close();
+      this.onRun();
+    }
+    return undefined;
+  }
+
+  stop(event) {
+    event.stopPropagation();
+    this.close();
+  }
+
+  choose(event) {
+    event.preventDefault();
+    const by = event.key === "ArrowDown" ? 1 : -1;
+    this.chosen = (this.chosen + by + this.options.length) % this.options.length;
+    this.isChosen = true;
+    this.showOptions();
+  }
+
+  accept(event) {
+    event.preventDefault();
+    this.insert(this.options[this.chosen].text);
+  }
+
+  point(event) {
+    event.preventDefault();
+    const item = event.target.closest("[data-place]");
+    if (item) this.insert(this.options[Number(item.dataset.place)].text);
+  }
+
+  /** With execCommand, so that undo knows of it. */
+  insert(text) {
+    const caret = this.area.selectionStart;
+    const goesOn = /[:(.]$/.test(text);
+    this.area.setSelectionRange(this.from, caret);
+    const added = goesOn || this.context().language === "sql" ? text : `${text} `;
+    if (!document.execCommand("insertText", false, added)) this.area.setRangeText(added, this.from, caret, "end");
+    this.repaint();
+    this.onInput(this.value);
+    if (goesOn) this.suggest();
+    else this.close();
+  }
+
+  async suggest({ always = false } = {}) {
+    const { language, shape, valuesOf } = this.context();
+    const before = this.value.slice(0, this.area.selectionStart);
+    if (!always && (!before.trim() || /\s$/.test(before))) return this.close();
+    const found = suggestions(language, before, shape, (path) => valuesOf(path, () => this.suggest()));
+    this.options = found.options.slice(0, MOST_SHOWN);
+    this.from = found.from;
+    this.chosen = 0;
+    this.isChosen = false;
+    this.showOptions();
+    return undefined;
+  }
+
+  showOptions() {
+    this.list.hidden = this.options.length === 0 || document.activeElement !== this.area;
+    this.area.setAttribute("aria-expanded", String(!this.list.hidden));
+    put(this.list, this.options.map((one, place) => this.item(one, place)));
+    const active = this.list.children[this.chosen];
+    if (this.list.hidden || !active) return this.area.removeAttribute("aria-activedescendant");
+    this.area.setAttribute("aria-activedescendant", active.id);
+    active.scrollIntoView({ block: "nearest" });
+    return this.placeList();
+  }
+
+  item({ text, hint }, place) {
+    const isActive = place === this.chosen;
+    return h("li", { role: "option", id: `${this.list.id}-${place}`, "data-place": place, "aria-selected": String(isActive), class: isActive ? "active" : "" },
+      h("span", {}, text), hint ? h("span", { class: "faint" }, hint) : null);
+  }
+
+  /** Below the word that it completes: measured where the paint has it. */
+  placeList() {
+    const range = document.createRange();
+    const { node, offset } = placeIn(this.paint, this.from);
+    range.setStart(node, offset);
+    const box = this.paint.parentElement.getBoundingClientRect();
+    const at = range.getBoundingClientRect();
+    const left = Math.max(0, Math.min(at.left - box.left - 8, box.width - this.list.offsetWidth));
+    this.list.style.setProperty("left", `${left}px`);
+    this.list.style.setProperty("top", `${(at.bottom || box.top + 32) - box.top + 6}px`);
+  }
+
+  close() {
+    this.list.hidden = true;
+    this.area.setAttribute("aria-expanded", "false");
+    this.area.removeAttribute("aria-activedescendant");
+  }
+
+  repaint() {
+    put(this.paint, painted(this.value, this.context().language, this.error), "\n");
+    this.area.style.setProperty("height", "0");
+    this.area.style.setProperty("height", `${this.area.scrollHeight}px`);
+  }
+}
+
+/** The text cut where colours change and where the error stands. */
+function painted(text, language, error) {
+  const pieces = [];
+  let at = 0;
+  const add = (to, kind) => {
+    if (to > at) pieces.push({ from: at, to, kind });
+    at = Math.max(at, to);
+  };
+  for (const match of text.matchAll(PAINT[language] ?? PAINT.lql)) {
+    add(match.index, "");
+    add(match.index + match[0].length, Object.keys(match.groups).find((name) => match.groups[name] !== undefined));
+  }
+  add(text.length, "");
+  const cut = error ? pieces.flatMap((piece) => cutAt(piece, error)) : pieces;
+  return cut.map(({ from, to, kind, isWrong }) => h("span", { class: `${kind ? `ink-${kind}` : ""}${isWrong ? " wrong" : ""}` }, text.slice(from, to)));
+}
+
+function cutAt(piece, error) {
+  const edges = [piece.from, ...[error.from, error.to].filter((at) => at > piece.from && at < piece.to), piece.to];
+  return edges.slice(1).map((to, place) => {
+    const from = edges[place];
+    return { ...piece, from, to, isWrong: from >= error.from && to <= error.to };
+  });
+}
+
+/** The word at a line and column; at the end of the text, its last letter. */
+function offsetOf(text, line, column) {
+  const lines = text.split("\n");
+  const start = lines.slice(0, line - 1).reduce((sum, one) => sum + one.length + 1, 0) + column - 1;
+  const from = Math.max(0, Math.min(start, text.length - 1));
+  const word = /^[\w$]+|^"[^"]*"?|^'[^']*'?|^./s.exec(text.slice(from));
+  return { from, to: from + (word ? word[0].length : 1) };
+}
+
+function placeIn(element, offset) {
+  let left = offset;
+  const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    if (left <= node.length) return { node, offset: left };
+    left -= node.length;
+  }
+  return { node: element, offset: 0 };
+}

@@ -1,0 +1,55 @@
+/** An endpoint file made of a query that was tried: the endpoint's own sub-queries, and this query as the last word. */
+
+/** `definition` is the endpoint as its owner sees it; `sql` the query over its sub-queries. */
+export function endpointFile(definition, sql, name) {
+  const settings = [`name = ${quoted(name)}`, `description = ${quoted(`Made from a query of ${definition.name}.`)}`];
+  settings.push(`max_rows = ${definition.max_limit}`, `sandbox = ${definition.sandboxable}`, `redact_pii = ${definition.redact_pii}`);
+  const parameters = definition.parameters.map(parameterTable);
+  return `/*\n${[settings.join("\n"), ...parameters].join("\n\n")}\n*/\n${joined(definition.query, sql)}\n`;
+}
+
+/** The endpoint's WITH, and the query after it; sub-queries of the query's own join the others. */
+export function joined(saved, sql) {
+  const end = endOfWith(saved);
+  if (end === null) return sql;
+  const own = sql.trim().replace(/;\s*$/, "");
+  const after = /^with\s/i.test(own) ? `,\n${own.replace(/^with\s+/i, "")}` : `\n\n${own}`;
+  return saved.slice(0, end).trim() + after;
+}
+
+/** Where the last sub-query of a leading WITH ends; null without one. */
+function endOfWith(sql) {
+  const pieces = tokens(sql);
+  if (pieces[0]?.text.toLowerCase() !== "with") return null;
+  let depth = 0;
+  for (let place = 0; place < pieces.length; place += 1) {
+    if (pieces[place].text === "(") depth += 1;
+    if (pieces[place].text !== ")") continue;
+    depth -= 1;
+    const next = pieces[place + 1]?.text.toLowerCase();
+    if (depth === 0 && next !== "," && next !== "as") return pieces[place].at + 1;
+  }
+  return null;
+}
+
+/** Words and signs with their places; comments are left out, and whatever is quoted is one piece. */
+function tokens(sql) {
+  const cutter = /--[^\n]*|#[^\n]*|\/\*[\s\S]*?\*\/|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`[^`]*`|[\w@.]+|\S/g;
+  return [...sql.matchAll(cutter)].map((match) => ({ text: match[0], at: match.index })).filter(({ text }) => !/^(--|#|\/\*)/.test(text));
+}
+
+function parameterTable(one) {
+  const lines = [`[parameters.${/^[\w-]+$/.test(one.name) ? one.name : quoted(one.name)}]`];
+  if (one.type && one.type !== "STRING") lines.push(`type = ${quoted(one.type)}`);
+  if (one.kind && one.kind !== "plain") lines.push(`kind = ${quoted(one.kind)}`);
+  if (one.required) lines.push("required = true");
+  if (one.default !== null && one.default !== undefined) lines.push(`default = ${quoted(one.default)}`);
+  if (one.one_of.length) lines.push(`one_of = [${one.one_of.map(quoted).join(", ")}]`);
+  if (one.description) lines.push(`description = ${quoted(one.description)}`);
+  return lines.join("\n");
+}
+
+function quoted(text) {
+  // The settings stand in a comment, which must not end here.
+  return JSON.stringify(String(text)).replaceAll("*/", "*\\u002F");
+}

@@ -1,0 +1,30 @@
+/** Taking a query elsewhere: files in every form, a line for a shell, a link, an endpoint file. */
+
+import { h, put } from "./dom.js";
+import { popover } from "./popover.js";
+
+export function saveMenu({ formats, download, copyCurl, copyLink, saveFile }) {
+  const button = h("button", { type: "button", class: "button" }, "Save");
+  const panel = h("div", { class: "picker" });
+  const menu = popover(button, panel, { label: "Save this query or its rows", onOpen: () => fill() });
+  const act = (work) => () => {
+    menu.close();
+    work();
+  };
+  const item = (words, work) => h("button", { type: "button", class: "choice", onclick: act(work) }, words);
+  const fill = () => {
+    const name = h("input", { type: "text", value: "my.query", pattern: "[\\w.\\-]+", required: true, "aria-label": "Name of the endpoint", spellcheck: "false" });
+    const save = (event) => {
+      event.preventDefault();
+      act(() => saveFile(name.value))();
+    };
+    put(panel,
+      h("p", { class: "menu-head" }, "Download the rows"),
+      h("div", { class: "choices" }, formats().map((form) => item(form, () => download(form)))),
+      h("p", { class: "menu-head" }, "Take the query along"),
+      item("Copy as curl", copyCurl), item("Copy a link to this view", copyLink),
+      h("p", { class: "menu-head" }, "Save as endpoint file"),
+      h("form", { class: "joined", onsubmit: save }, name, h("button", { type: "submit", class: "button primary" }, "Save .sql")));
+  };
+  return menu.element;
+}

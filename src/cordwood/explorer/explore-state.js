@@ -1,0 +1,100 @@
+/** Explore's state: read from the address, with what the service offers filling the gaps. */
+
+import { fieldsOf } from "./completion.js";
+import * as lql from "./lql.js";
+import { openParameters } from "./queries.js";
+import { USUAL, isRange } from "./ranges.js";
+
+const PARAMETER = "p.";
+const USUAL_LIMIT = 100;
+export const MOST_ROWS = 1000;
+/** Fields that part events best, the first that is there. */
+const SERIES = [/(^|\.)error_severity$/, /(^|\.)level$/, /(^|\.)severity(_text)?$/, /(^|\.)status_code$/, /(^|\.)status$/];
+const FIRST_COLUMNS = ["timestamp", "event_message"];
+
+/** The endpoint that the address names, or the first that takes queries of a reader's own. */
+export function chosenEndpoint(endpoints, values) {
+  const open = endpoints.filter((one) => one.hasSandbox);
+  return open.find((one) => one.name === values.endpoint) ?? open.find((one) => one.name === "logs.all") ?? open[0] ?? null;
+}
+
+/** Everything that the page shows, from the address and the endpoint's sub-queries. */
+export function viewOf(values, endpoint, subQueries) {
+  const language = values.lang === "sql" ? "sql" : "lql";
+  const text = values.q ?? "";
+  const named = language === "lql" ? lql.named(text) : "";
+  const wanted = named || values.sub;
+  const subQuery = subQueries.find((one) => one.name === wanted) ?? subQueries[0] ?? { name: wanted ?? "", columns: [] };
+  return {
+    endpoint,
+    language,
+    text,
+    subQuery: subQuery.name,
+    columnsKnown: subQuery.columns,
+    parameters: parametersOf(values, endpoint),
+    range: isRange(values.range ?? "") ? values.range : USUAL,
+    utc: values.utc === "1",
+    isLive: values.live === "1",
+    series: values.by ?? "",
+    chosen: values.cols ? values.cols.split("|") : [],
+    limit: Math.min(MOST_ROWS, Number(values.limit) || USUAL_LIMIT),
+  };
+}
+
+/** What changes in the address when a parameter is filled in. */
+export function parameterValue(name, value) {
+  return { [PARAMETER + name]: value };
+}
+
+export function missing(view) {
+  return openParameters(view.endpoint).filter((one) => one.isRequired && !view.parameters[one.name]);
+}
+
+/** The fields of the sub-query with their texts, as the list and the menus show them. */
+export function fieldsWithTexts(subQuery) {
+  return fieldsOf(subQuery).map((field) => ({ ...field, text: lql.pathText(field.path) }));
+}
+
+/** The path of the field by which the bars are parted; empty for none. */
+export function seriesOf(view, fields) {
+  if (view.series === "none") return "";
+  if (view.series) return view.series;
+  for (const pattern of SERIES) {
+    const found = fields.find(({ path }) => pattern.test(path.join(".")));
+    if (found) return found.text;
+  }
+  return "";
+}
+
+/** The columns that are asked for: those that were chosen, or a time, what parts the events, and the message. */
+export function columnsOf(view, series) {
+  if (view.chosen.length) return view.chosen;
+  const known = view.columnsKnown.map((one) => one.name);
+  const first = FIRST_COLUMNS.filter((name) => known.includes(name));
+  if (!first.length) return [];
+  return series ? [first[0], series, ...first.slice(1)] : first;
+}
+
+/** Events have an id and a time; other rows are shown as they come. */
+export function hasEvents(view) {
+  const known = view.columnsKnown.map((one) => one.name);
+  return known.includes("id") && known.includes("timestamp");
+}
+
+export function hasTime(view) {
+  return view.columnsKnown.some((one) => one.name === "timestamp");
+}
+
+function parametersOf(values, endpoint) {
+  const open = openParameters(endpoint).map((one) => [one.name, values[PARAMETER + one.name] ?? one.fallback ?? one.choices[0] ?? ""]);
+  return Object.fromEntries(open.map(([name, value]) => [name, value === "" && name === "project" ? remembered() : String(value)]));
+}
+
+/** The project that was asked for last in this tab: most calls need one, and it rarely changes. */
+function remembered() {
+  return sessionStorage.getItem("cordwood.project") ?? "default";
+}
+
+export function remember(project) {
+  sessionStorage.setItem("cordwood.project", project);
+}

@@ -1,0 +1,8 @@
+/** What a page says to a key that may not see it. */
+
+import { h } from "./dom.js";
+
+export function privateOnly(what) {
+  return h("div", { class: "empty" }, h("p", {}, `${what} are shown for a private key.`),
+    h("p", { class: "faint" }, "The key that was pasted may query: Explore and Endpoints work with it."));
+}

@@ -1,0 +1,108 @@
+/** What Explore asks the API for: rows, a histogram, a field's top values, one whole event. */
+
+import { iso } from "./format.js";
+import * as lql from "./lql.js";
+import { NONE, OTHERS } from "./series.js";
+import * as sql from "./sql.js";
+
+const BEGINS = /(^|_)(start|from|since|after|begin)(_|$)/i;
+const ENDS = /(^|_)(end|to|until|before)(_|$)/i;
+const MOST_SERIES = 7;
+const MOST_VALUES = 12;
+/** What a line of ours before the reader's own query adds to the places of its errors. */
+export const LINES_BEFORE = 1;
+
+/** Which of the endpoint's parameters bound the time; null when it has no such pair. */
+export function timeParameters(endpoint) {
+  const from = endpoint.parameters.find((one) => BEGINS.test(one.name));
+  const to = endpoint.parameters.find((one) => ENDS.test(one.name) && one !== from);
+  return from && to ? { from: from.name, to: to.name } : null;
+}
+
+/** Parameters that are the reader's to fill in. */
+export function openParameters(endpoint) {
+  const times = timeParameters(endpoint);
+  return endpoint.parameters.filter((one) => one.name !== times?.from && one.name !== times?.to);
+}
+
+/** `view`: {endpoint, parameters, subQuery, language, text, columns, limit}; `bounds`: {from, to}. */
+export function rowsRequest(view, bounds) {
+  if (view.language === "sql") return { ...fixed(view, bounds), sql: view.text };
+  const shows = lql.isChart(view.text) || lql.hasColumns(view.text) ? [] : view.columns.map(column);
+  const limit = lql.hasLimit(view.text) || lql.isChart(view.text) ? [] : [`limit:${view.limit}`];
+  return { ...fixed(view, bounds), lql: `${head(view, bounds, [...shows, ...limit])}\n${view.text}`.trimEnd() };
+}
+
+/** One event with all there is in it. */
+export function eventRequest(view, row) {
+  const around = { from: row.timestamp - 1_000_000, to: row.timestamp + 1_000_000 };
+  const wanted = `${lql.filterText(["id"], String(row.id))} s:* limit:1`;
+  return { ...fixed(view, around), lql: `${head(view, around, [])} ${wanted}` };
+}
+
+/** A few whole events, for learning what is in them. */
+export function sampleRequest(view, bounds) {
+  return { ...fixed(view, bounds), lql: head(view, bounds, ["s:*", "limit:50"]) };
+}
+
+/** The events that the query is about, as LQL: their time and, when there is one, the field that parts them. */
+export function eventsLql(view, bounds, seriesPath) {
+  const shows = ["s:timestamp", ...(seriesPath ? [`s:${seriesPath}@series`] : [])];
+  return `${head(view, bounds, shows)}\n${lql.filtersOf(view.text)}`.trimEnd();
+}
+
+/** Counts by time and series over a query that yields `timestamp` and perhaps `series`. */
+export function histogramSql(events, step, hasSeries) {
+  const at = `timestamp_seconds(div(unix_seconds(timestamp), ${step}) * ${step}) as at`;
+  if (!hasSeries) return `select ${at}, count(*) as events\nfrom (\n${events}\n) as e\ngroup by 1\norder by 1`;
+  return [
+    `with parted as (\nselect timestamp, ${seriesName("series")} as series\nfrom (\n${events}\n) as e\n),`,
+    `most as (select series from parted group by 1 order by count(*) desc limit ${MOST_SERIES})`,
+    `select ${at}, if(series in (select series from most), series, '${OTHERS}') as series, count(*) as events`,
+    "from parted\ngroup by 1, 2\norder by 1",
+  ].join("\n");
+}
+
+export function histogramRequest(view, bounds, text) {
+  return { ...fixed(view, bounds), sql: text };
+}
+
+/** The values of a field that occur most: rows of a value and its count. */
+export function valuesRequest(view, bounds, path) {
+  if (view.language === "sql") return { ...fixed(view, bounds), sql: valuesSql(view.text, path) };
+  const chart = ["c:count(*)", `c:group_by(${path})`, `limit:${MOST_VALUES}`];
+  return { ...fixed(view, bounds), lql: `${head(view, bounds, chart)}\n${lql.filtersOf(view.text)}`.trimEnd() };
+}
+
+/** Names for columns that are paths, each another. */
+export function aliasOf(path) {
+  return path.replace(/^m\./, "").replace(/\W+/g, "_").replace(/^_+|_+$/g, "") || "value";
+}
+
+function fixed(view, bounds) {
+  const times = timeParameters(view.endpoint);
+  return { ...view.parameters, ...(times ? { [times.from]: iso(bounds.from), [times.to]: iso(bounds.to) } : {}) };
+}
+
+/** The clauses that the page adds, on a line of their own before the reader's. */
+function head(view, bounds, clauses) {
+  const source = lql.named(view.text) ? [] : [`f:${view.subQuery}`];
+  const times = timeParameters(view.endpoint) ? [] : [`t:${iso(bounds.from)}..${iso(bounds.to)}`];
+  return [...source, ...times, ...clauses].join(" ");
+}
+
+function column(path) {
+  return /^\w+$/.test(path) || path === "*" ? `s:${path}` : `s:${path}@${aliasOf(path)}`;
+}
+
+/** Statuses count by their class, levels without regard to case. */
+function seriesName(name) {
+  const text = `cast(${name} as string)`;
+  const number = `safe_cast(${text} as int64)`;
+  const status = `when ${number} between 100 and 599 then concat(substr(${text}, 1, 1), 'xx')`;
+  return `coalesce(case ${status} else ${text} end, '${NONE}')`;
+}
+
+function valuesSql(text, path) {
+  return `select ${sql.name(path)} as value, count(*) as events\nfrom (\n${sql.inner(text)}\n) as e\ngroup by 1\norder by 2 desc\nlimit ${MOST_VALUES}`;
+}

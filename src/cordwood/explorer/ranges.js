@@ -1,0 +1,79 @@
+/** Time ranges: relative ones that move with the clock, and fixed ones. */
+
+import { time } from "./format.js";
+
+const SECONDS = { m: 60, h: 3600, d: 86_400 };
+
+export const QUICK = [
+  ["5m", "5 minutes"],
+  ["15m", "15 minutes"],
+  ["1h", "1 hour"],
+  ["6h", "6 hours"],
+  ["24h", "24 hours"],
+  ["3d", "3 days"],
+  ["7d", "7 days"],
+  ["30d", "30 days"],
+];
+export const USUAL = "24h";
+
+/** Widths that a bar of the histogram may have. */
+const STEPS = [
+  1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800,
+  2_592_000,
+];
+
+/** From and to in microseconds, for a range of the state. */
+export function bounds(range, nowMs = Date.now()) {
+  if (isFixed(range)) {
+    const [from, to] = range.split("~").map(Number);
+    return { from, to };
+  }
+  const to = Math.ceil(nowMs) * 1000;
+  return { from: to - secondsOf(range) * 1_000_000, to };
+}
+
+export function isFixed(range) {
+  return range.includes("~");
+}
+
+export function fixed(from, to) {
+  return `${Math.round(Math.min(from, to))}~${Math.round(Math.max(from, to))}`;
+}
+
+export function isRange(text) {
+  return /^\d+[mhd]$/.test(text) || /^\d+~\d+$/.test(text);
+}
+
+export function label(range, utc) {
+  if (!isFixed(range)) {
+    const quick = QUICK.find(([name]) => name === range);
+    return `Last ${quick ? quick[1] : range}`;
+  }
+  const { from, to } = bounds(range);
+  const [first, last] = [from, to].map((us) => time(us, { utc, digits: 0 }));
+  return `${first} – ${first.slice(0, 10) === last.slice(0, 10) ? last.slice(11) : last}`;
+}
+
+/** The range as wide again on both sides together, or half as wide. */
+export function scaled(range, factor) {
+  const { from, to } = bounds(range);
+  const middle = (from + to) / 2;
+  const half = ((to - from) / 2) * factor;
+  return fixed(middle - half, Math.min(middle + half, Date.now() * 1000));
+}
+
+export function moved(range, share) {
+  const { from, to } = bounds(range);
+  const by = (to - from) * share;
+  return fixed(from + by, to + by);
+}
+
+/** The narrowest bar that leaves at most so many of them. */
+export function stepFor({ from, to }, mostBars) {
+  const seconds = (to - from) / 1_000_000;
+  return STEPS.find((step) => seconds / step <= mostBars) ?? STEPS.at(-1);
+}
+
+function secondsOf(range) {
+  return Number(range.slice(0, -1)) * SECONDS[range.at(-1)];
+}

@@ -1,0 +1,44 @@
+/** What leaves the page: files, and lines for the clipboard. */
+
+import { addressOf, askForFile, given } from "./api.js";
+import { h } from "./dom.js";
+
+const ENDINGS = { json: "json", ndjson: "ndjson", csv: "csv", arrow: "arrows", parquet: "parquet" };
+export const KEY_PLACEHOLDER = "$CORDWOOD_KEY";
+
+export async function downloadAs(endpoint, parameters, format) {
+  const blob = await askForFile(endpoint, parameters, format);
+  download(blob, `${endpoint.name}.${ENDINGS[format] ?? format}`);
+}
+
+export function downloadText(text, fileName) {
+  download(new Blob([text], { type: "text/plain;charset=utf-8" }), fileName);
+}
+
+/** The call as a line for a shell; the key stays a name. */
+export function curlOf(endpoint, parameters) {
+  const lines = [`curl -sG ${quoted(addressOf(endpoint.address, {}))}`, `-H "X-API-KEY: ${KEY_PLACEHOLDER}"`];
+  for (const [name, value] of given(parameters)) lines.push(`--data-urlencode ${quoted(`${name}=${value}`)}`);
+  return lines.join(" \\\n  ");
+}
+
+export async function copy(text) {
+  if (navigator.clipboard && window.isSecureContext) return navigator.clipboard.writeText(text);
+  const area = h("textarea", { class: "off-screen", "aria-hidden": "true" });
+  area.value = text;
+  document.body.append(area);
+  area.select();
+  document.execCommand("copy");
+  area.remove();
+  return undefined;
+}
+
+function download(blob, fileName) {
+  const link = h("a", { href: URL.createObjectURL(blob), download: fileName });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+function quoted(text) {
+  return `'${text.replaceAll("'", "'\\''")}'`;
+}

@@ -1,0 +1,40 @@
+/** SQL as text: how names and values are written in it, and queries around a query. */
+
+const LAST_LIMIT = /\blimit\s+\d+(\s+offset\s+\d+)?\s*$/i;
+
+/** A query that may stand inside another: no end mark, and all its rows. */
+export function inner(text) {
+  const plain = text.trim().replace(/;\s*$/, "");
+  return plain.replace(LAST_LIMIT, "").trim();
+}
+
+export function name(text) {
+  return /^[a-z_]\w*$/i.test(text) ? text : `\`${text.replace(/[\\`]/g, "\\$&")}\``;
+}
+
+export function value(one) {
+  if (one === null) return "null";
+  if (typeof one !== "string") return String(one);
+  return `'${one.replace(/[\\']/g, "\\$&").replace(/\n/g, "\\n")}'`;
+}
+
+/** The same rows, of which only those are left where the path has the value. */
+export function filtered(text, path, one, isNot = false) {
+  const joins = path.slice(0, -1).map((_, depth) => join(path, depth)).join("");
+  const compared = comparison(operand(path), one, isNot);
+  return `select t.* from (\n${inner(text)}\n) as t${joins}\nwhere ${compared}`;
+}
+
+function join(path, depth) {
+  const record = depth === 0 ? `t.${name(path[0])}` : `r${depth - 1}.${name(path[depth])}`;
+  return `\ncross join unnest(${record}) as r${depth}`;
+}
+
+function operand(path) {
+  return `${path.length > 1 ? `r${path.length - 2}` : "t"}.${name(path.at(-1))}`;
+}
+
+function comparison(left, one, isNot) {
+  if (one === null) return `${left} is ${isNot ? "not " : ""}null`;
+  return `${left} ${isNot ? "!=" : "="} ${value(one)}`;
+}

@@ -1,0 +1,97 @@
+"""What is being asked of the engine now, and what took the longest of late."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from cordwood.errors import Fault
+from cordwood.serve.ask import Ask
+
+LATELY_SECONDS = 3600.0
+MOST_SLOW = 20
+_TEXT_CHARACTERS = 2000
+
+
+@dataclass(slots=True)
+class Run:
+    """One question at the engine, waiting for its turn included. `outcome` is empty while it is under way."""
+
+    endpoint: str
+    key_id: str
+    language: str
+    text: str
+    began: float
+    seconds: float = 0.0
+    outcome: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """`places` is how many questions may be at the engine at once, `waiting` how many queue for one."""
+
+    places: int
+    waiting: int
+    under_way: list[Run]
+    slowest: list[Run]
+    cache_bytes: int
+    cache_budget_bytes: int
+
+
+class Doing:
+    """Every run under way and the slowest of the last hour; called from the event loop only."""
+
+    def __init__(self) -> None:
+        self._under_way: dict[int, Run] = {}
+        self._slow: list[Run] = []
+
+    def under_way(self) -> list[Run]:
+        """The longest first; their seconds are those until now."""
+        now = time.time()
+        for run in self._under_way.values():
+            run.seconds = now - run.began
+        return sorted(self._under_way.values(), key=lambda run: run.began)
+
+    def slowest(self) -> list[Run]:
+        self._forget_old()
+        return sorted(self._slow, key=lambda run: -run.seconds)
+
+    @contextmanager
+    def run(self, ask: Ask) -> Iterator[None]:
+        """Around a run, from the moment it queues for its turn."""
+        run = _begun(ask)
+        began = time.monotonic()
+        self._under_way[id(run)] = run
+        try:
+            yield
+            run.outcome = "ok"
+        except Fault as fault:
+            run.outcome = fault.code
+            raise
+        except asyncio.CancelledError:
+            run.outcome = "abandoned"
+            raise
+        finally:
+            del self._under_way[id(run)]
+            run.seconds = time.monotonic() - began
+            self._note(run)
+
+    def _note(self, run: Run) -> None:
+        if len(self._slow) >= MOST_SLOW:
+            self._forget_old()
+        if len(self._slow) < MOST_SLOW:
+            self._slow.append(run)
+            return
+        quickest = min(range(MOST_SLOW), key=lambda place: self._slow[place].seconds)
+        if self._slow[quickest].seconds < run.seconds:
+            self._slow[quickest] = run
+
+    def _forget_old(self) -> None:
+        since = time.time() - LATELY_SECONDS
+        self._slow = [run for run in self._slow if run.began >= since]
+
+
+def _begun(ask: Ask) -> Run:
+    language, text = (ask.sandbox.language.value, ask.sandbox.text) if ask.sandbox else ("", "")
+    return Run(ask.endpoint.name, ask.caller.key_id, language, text[:_TEXT_CHARACTERS], time.time())

@@ -1,0 +1,65 @@
+"""What a caller's own query may read: an endpoint's sub-queries, their columns, and what was seen in these."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from cordwood.model.datatype import Kind
+from cordwood.model.shape import ELEMENT, Path, Shape, ValueKind
+from cordwood.sql.admit import admit
+from cordwood.sql.emit import outermost_select
+from cordwood.sql.program import Program
+from cordwood.sql.resolve.entry import resolve_visiting
+from cordwood.sql.scope import Nature, nature_of
+from cordwood.sql.stages import Parsed
+from cordwood.sql.target import Target
+from cordwood.sql.typing import annotate, kind_of
+
+Shapes = Mapping[str, Shape]
+Fields = Mapping[Path, frozenset[ValueKind]]
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedColumn:
+    """`kind` is None where only an event's own value tells; `fields` are the paths below it that were ever seen."""
+
+    name: str
+    kind: Kind | None
+    fields: Fields
+
+
+@dataclass(frozen=True, slots=True)
+class SubQuery:
+    name: str
+    columns: tuple[OfferedColumn, ...]
+
+
+def offered(program: Program, target: Target, shapes: Shapes) -> tuple[SubQuery, ...]:
+    """Every sub-query in the order of the endpoint's text."""
+    return tuple(SubQuery(name, _columns(program, name, target, shapes)) for name in program.names)
+
+
+def _columns(program: Program, name: str, target: Target, shapes: Shapes) -> tuple[OfferedColumn, ...]:
+    table = exp.Table(this=exp.to_identifier(name, quoted=True))
+    everything = exp.Select(expressions=[exp.Star()]).from_(table, copy=False)
+    resolved = resolve_visiting(program, admit(Parsed(everything, name)), target, shapes)
+    annotate(resolved.tree)
+    return tuple(_column(column, shapes) for column in outermost_select(resolved.tree).expressions)
+
+
+def _column(column: exp.Expr, shapes: Shapes) -> OfferedColumn:
+    nature = nature_of(column)
+    kind = None if nature.is_event else kind_of(column)
+    return OfferedColumn(column.alias_or_name, kind, _fields(nature, shapes))
+
+
+def _fields(nature: Nature, shapes: Shapes) -> Fields:
+    """Paths as a query writes them: the elements of an array lie where the array does."""
+    found: dict[Path, frozenset[ValueKind]] = {}
+    for origin in nature.origins:
+        for path, kinds in shapes.get(origin.stream, Shape()).kinds.items():
+            if path[: len(origin.path)] == origin.path:
+                below = tuple(step for step in path[len(origin.path) :] if step != ELEMENT)
+                found[below] = found.get(below, frozenset()) | kinds
+    return found

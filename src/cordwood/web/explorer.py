@@ -1,0 +1,118 @@
+"""The explorer: a page for people, and the files it is made of, each kept by browsers for as long as it is this one."""
+
+from dataclasses import dataclass, field
+from functools import cache
+from hashlib import blake2b
+from html import escape
+from importlib import resources
+from importlib.resources.abc import Traversable
+
+from cordwood.errors import UnknownRoute
+from cordwood.web.asgi import Header, Request, Response
+from cordwood.web.codings import chosen_coding, compressed
+
+# Nothing from elsewhere, nothing written into the page itself, nobody around it.
+_POLICY = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+)
+_GUARDS: tuple[Header, ...] = (
+    (b"content-security-policy", _POLICY),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"vary", b"Accept, Accept-Encoding"),
+)
+_TYPES = {
+    "html": b"text/html; charset=utf-8",
+    "js": b"text/javascript; charset=utf-8",
+    "css": b"text/css; charset=utf-8",
+    "svg": b"image/svg+xml",
+}
+_PAGE = "index.html"
+_FOR_A_YEAR = b"public, max-age=31536000, immutable"
+# The page itself is asked for again each time: it names the files of its version.
+_ASK_AGAIN = b"no-cache"
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    body: bytes
+    media_type: bytes
+    tag: str
+    codings: dict[str, bytes] = field(default_factory=dict)
+
+    def coded(self, coding: str) -> bytes:
+        if coding not in self.codings:
+            self.codings[coding] = compressed(self.body, coding)
+        return self.codings[coding]
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """`version` is in the address of every file but the page."""
+
+    version: str
+    by_name: dict[str, _File]
+
+
+def show_page(request: Request) -> Response:
+    """For who takes HTML; others are told, as anywhere, that there is nothing here."""
+    accepted = request.joined(b"accept") or "*/*"
+    if not any(one in accepted for one in ("text/html", "text/*", "*/*")):
+        raise UnknownRoute("There is nothing at / but a page for people.")
+    return _sent(request, _files().by_name[_PAGE], _ASK_AGAIN)
+
+
+def show_file(request: Request, address: str) -> Response:
+    """A file of another version is gone: the page that named it is asked for again."""
+    version, _, name = address.partition("/")
+    files = _files()
+    if version != files.version or name not in files.by_name:
+        raise UnknownRoute(f"There is nothing at /explorer/{address}.", hint="Load the page again.")
+    return _sent(request, files.by_name[name], _FOR_A_YEAR)
+
+
+def _sent(request: Request, file: _File, kept: bytes) -> Response:
+    coding = chosen_coding(request.joined(b"accept-encoding"))
+    tag = f'"{file.tag}-{coding}"' if coding else f'"{file.tag}"'
+    headers = [*_GUARDS, (b"etag", tag.encode()), (b"cache-control", kept)]
+    if tag in request.joined(b"if-none-match"):
+        return Response(304, headers)
+    headers.append((b"content-type", file.media_type))
+    if coding is None:
+        return Response(200, headers, file.body)
+    return Response(200, [*headers, (b"content-encoding", coding.encode())], file.coded(coding))
+
+
+@cache
+def _files() -> _Files:
+    folder = resources.files("cordwood") / "explorer"
+    bodies = {one.name: one.read_bytes() for one in _found(folder)}
+    version = _digest(b"".join(name.encode() + body for name, body in sorted(bodies.items())))
+    bodies[_PAGE] = _with_addresses(bodies[_PAGE], version, sorted(bodies))
+    return _Files(version, {name: _File(body, _type(name), _digest(body)) for name, body in bodies.items()})
+
+
+def _found(folder: Traversable) -> list[Traversable]:
+    return [one for one in folder.iterdir() if one.is_file() and one.name.rpartition(".")[2] in _TYPES]
+
+
+def _with_addresses(page: bytes, version: str, names: list[str]) -> bytes:
+    """Addresses are relative, so that the page works below a path of somebody else's too."""
+    ahead = [
+        f'<link rel="modulepreload" href="explorer/{version}/{escape(name)}">' for name in names if _is_script(name)
+    ]
+    return page.replace(b"{version}", version.encode()).replace(b"<!-- modules -->", "\n".join(ahead).encode())
+
+
+def _is_script(name: str) -> bool:
+    return name.endswith(".js")
+
+
+def _type(name: str) -> bytes:
+    return _TYPES[name.rpartition(".")[2]]
+
+
+def _digest(body: bytes) -> str:
+    return blake2b(body, digest_size=8).hexdigest()

@@ -1,0 +1,60 @@
+"""What a query of a caller's own may read of an endpoint, and the SQL that its LQL means: for editors."""
+
+from typing import Any
+
+import msgspec
+
+from cordwood.access import require_query
+from cordwood.errors import BadParameter, UnknownEndpoint, did_you_mean
+from cordwood.model.caller import Caller
+from cordwood.model.endpoint import Endpoint
+from cordwood.sql.offered import OfferedColumn, SubQuery
+from cordwood.web.asgi import Request, Response
+from cordwood.web.credentials import presented
+from cordwood.web.problems import JSON
+from cordwood.web.standing import Rooms
+from cordwood.web.texts import pairs
+
+
+async def show_scope(request: Request, rooms: Rooms, address: str) -> Response:
+    """A key that is pinned is told the columns alone: what events hold is learnt from everybody's."""
+    endpoint, caller, _ = _asked(request, rooms, address)
+    sub_queries = await rooms.answers.sub_queries(endpoint, caller)
+    return _json({"endpoint": endpoint.name, "sub_queries": [_sub_query(one) for one in sub_queries]})
+
+
+async def show_sql(request: Request, rooms: Rooms, address: str) -> Response:
+    """The query is read and its names are resolved; the engine is not asked."""
+    endpoint, caller, query = _asked(request, rooms, address)
+    lql = query.get("lql", "").strip()
+    if not lql:
+        raise BadParameter("The parameter lql is missing.", hint="It is the query whose SQL is wanted.")
+    return _json({"sql": await rooms.answers.sql_of(endpoint, caller, query["lql"])})
+
+
+def _asked(request: Request, rooms: Rooms, address: str) -> tuple[Endpoint, Caller, dict[str, str]]:
+    query = pairs(request.query_string, "query string")
+    found = rooms.catalog.endpoint(address)
+    caller = rooms.access.visitor(presented(request, query), found, address)
+    request.facts["key"] = caller.key_id
+    require_query(caller, found)
+    if found is None:
+        names = [known.name for known in rooms.catalog.endpoints()]
+        raise UnknownEndpoint(f"There is no endpoint {address!r}.", hint=did_you_mean(address, names))
+    rooms.answers.admit(caller)
+    if not found.sandbox:
+        raise BadParameter(f"{found.name} takes no query of your own.")
+    return found, caller, query
+
+
+def _sub_query(one: SubQuery) -> dict[str, Any]:
+    return {"name": one.name, "columns": [_column(column) for column in one.columns]}
+
+
+def _column(one: OfferedColumn) -> dict[str, Any]:
+    fields = [{"path": list(path), "kinds": sorted(kinds)} for path, kinds in one.fields.items() if path]
+    return {"name": one.name, "type": one.kind, "fields": fields}
+
+
+def _json(told: object) -> Response:
+    return Response(200, [(b"content-type", JSON), (b"cache-control", b"no-store")], msgspec.json.encode(told))

@@ -1,0 +1,76 @@
+"""How the service is, for who has a private key: memory, cache, queries, and what its streams take."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+import cordwood
+from cordwood.engines.engine import StreamFacts
+from cordwood.observe.metrics import Metrics
+from cordwood.serve.doing import Load, Run
+from cordwood.web.asgi import Request, Response
+from cordwood.web.credentials import private_caller
+from cordwood.web.problems import JSON
+from cordwood.web.standing import Rooms
+
+
+async def show_status(request: Request, rooms: Rooms, metrics: Metrics) -> Response:
+    private_caller(request, rooms)
+    load, facts, sizes = rooms.answers.load(), rooms.answers.facts(), await rooms.answers.sizes()
+    streams = {
+        stream.name: _stream(facts.get(stream.name), sizes.get(stream.name), metrics.arrivals.per_second(stream.name))
+        for stream in rooms.catalog.streams()
+    }
+    told = {
+        "version": cordwood.__version__,
+        "engine": rooms.answers.engine_name,
+        "memory": {
+            "bytes": _gauge(metrics, "cordwood_memory_bytes"),
+            "ceiling_bytes": _gauge(metrics, "cordwood_memory_ceiling_bytes"),
+        },
+        "cache": {
+            "bytes": load.cache_bytes,
+            "budget_bytes": load.cache_budget_bytes,
+            "requests": metrics.cache_outcomes(),
+        },
+        "queries": _queries(load),
+        "streams": streams,
+    }
+    # What is told to one key is not for whoever comes next by the same way.
+    return Response(200, [(b"content-type", JSON), (b"cache-control", b"no-store")], msgspec.json.encode(told))
+
+
+def _queries(load: Load) -> dict[str, Any]:
+    return {
+        "places": load.places,
+        "waiting": load.waiting,
+        "under_way": [_run(run) for run in load.under_way],
+        "slowest": [_run(run) for run in load.slowest],
+    }
+
+
+def _run(run: Run) -> dict[str, Any]:
+    return {
+        "endpoint": run.endpoint,
+        "key": run.key_id,
+        "language": run.language or None,
+        "text": run.text or None,
+        "began": int(run.began * 1_000_000),
+        "seconds": round(run.seconds, 6),
+        "outcome": run.outcome or None,
+    }
+
+
+def _stream(facts: StreamFacts | None, size: int | None, per_second: float) -> Mapping[str, Any]:
+    return {
+        "events": facts.events if facts else 0,
+        "newest": facts.newest_us if facts else None,
+        "bytes": size,
+        "events_per_second": round(per_second, 3),
+    }
+
+
+def _gauge(metrics: Metrics, name: str) -> int | None:
+    read = metrics.gauges.get(name)
+    return None if read is None else int(read())

@@ -1,0 +1,163 @@
+"""The explorer's page and files, and the addresses that its editor and its pages read."""
+
+import re
+
+import httpx
+import pytest
+
+from tests.journey.conftest import PUBLIC, Service
+
+BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+@pytest.fixture(scope="module")
+def page(service: Service) -> str:
+    return httpx.get(service.url + "/", headers=BROWSER).text
+
+
+def files_of(page: str) -> list[str]:
+    return sorted(set(re.findall(r'(?:href|src)="(explorer/[^"]+)"', page)))
+
+
+def test_the_page_is_for_everybody_and_keeps_nothing_in_itself(service: Service, page: str) -> None:
+    answer = httpx.get(service.url + "/", headers=BROWSER)
+    assert answer.headers["content-type"].startswith("text/html")
+    policy = answer.headers["content-security-policy"]
+    assert "unsafe" not in policy
+    assert "default-src 'none'" in policy
+    assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\sstyle=|\son\w+=", page)
+    assert not re.search(r'(?:href|src)="(?:https?:)?//', page)
+
+
+def test_every_file_of_the_page_is_kept_for_good_and_asked_for_once(service: Service, page: str) -> None:
+    files = files_of(page)
+    assert len(files) > 10
+    for file in files:
+        answer = httpx.get(f"{service.url}/{file}")
+        assert answer.status_code == 200, file
+        assert "immutable" in answer.headers["cache-control"]
+        known = httpx.get(f"{service.url}/{file}", headers={"If-None-Match": answer.headers["etag"]})
+        assert (known.status_code, known.content) == (304, b"")
+
+
+def test_every_script_is_announced_before_it_is_needed(service: Service, page: str) -> None:
+    files = files_of(page)
+    folder = files[0].rpartition("/")[0]
+    for file in files:
+        if file.endswith(".js"):
+            script = httpx.get(f"{service.url}/{file}").text
+            assert {f"{folder}/{name}" for name in re.findall(r'from "\./([\w-]+\.js)"', script)} <= set(files)
+
+
+def test_a_head_has_the_page_s_headers_alone(service: Service) -> None:
+    answer = httpx.head(service.url + "/", headers=BROWSER)
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert answer.headers["etag"]
+
+
+def test_files_are_compressed_for_who_takes_that(service: Service, page: str) -> None:
+    file = next(file for file in files_of(page) if file.endswith("style.css"))
+    plain = httpx.get(f"{service.url}/{file}", headers={"Accept-Encoding": "identity"})
+    packed = httpx.get(f"{service.url}/{file}", headers={"Accept-Encoding": "gzip"})
+    assert packed.headers["content-encoding"] == "gzip"
+    assert packed.text == plain.text
+    assert packed.headers["etag"] != plain.headers["etag"]
+
+
+def test_files_of_another_version_and_of_no_version_are_not_there(service: Service) -> None:
+    for file in ("0000000000000000/main.js", "0000000000000000/__init__.py", "../pyproject.toml"):
+        assert httpx.get(f"{service.url}/explorer/{file}").status_code == 404
+
+
+def test_who_takes_no_page_is_told_that_nothing_is_there(service: Service) -> None:
+    answer = httpx.get(service.url + "/", headers={"Accept": "application/json"})
+    assert answer.status_code == 404
+    assert answer.json()["error"]["status"] == "request.unknown-route"
+
+
+@pytest.fixture(scope="module")
+def edge(service: Service) -> Service:
+    metadata = {"request": {"path": "/rest/v1/x", "tags": [{"name": "a"}]}, "response": {"status_code": 200}}
+    service.send("cloudflare.logs.prod", [{"event_message": "m", "project": "scope", "metadata": metadata}])
+    return service
+
+
+def test_an_endpoint_tells_what_queries_may_read(edge: Service) -> None:
+    told = edge.client.get("/api/endpoints/logs.all/scope").json()
+    assert told["endpoint"] == "logs.all"
+    assert [one["name"] for one in told["sub_queries"]][:2] == ["edge_logs", "postgres_logs"]
+    columns = {one["name"]: one for one in told["sub_queries"][0]["columns"]}
+    assert columns["timestamp"] == {"name": "timestamp", "type": "TIMESTAMP", "fields": []}
+    assert columns["metadata"]["type"] is None
+    fields = {tuple(one["path"]): one["kinds"] for one in columns["metadata"]["fields"]}
+    assert fields["request", "path"] == ["text"]
+    assert fields["response", "status_code"] == ["number"]
+    # The elements of an array lie where the array does.
+    assert fields["request", "tags", "name"] == ["text"]
+
+
+def test_the_sql_of_a_query_in_lql_is_told_and_answers_the_same(edge: Service) -> None:
+    lql = "f:edge_logs m.request.path:/rest/v1/x s:m.response.status_code@status"
+    told = edge.client.get("/api/endpoints/logs.all/sql", params={"lql": lql}).json()["sql"]
+    rows = edge.rows("logs.all", project="scope", sql=told)
+    assert rows == edge.rows("logs.all", project="scope", lql=lql) == [{"status": 200}]
+
+
+def test_what_is_wrong_with_it_is_told_at_its_place(edge: Service) -> None:
+    refused = edge.client.get("/api/endpoints/logs.all/sql", params={"lql": "f:edge_logs (open"})
+    assert refused.status_code == 400
+    assert (refused.json()["error"]["line"], refused.json()["error"]["column"]) == (1, 13)
+    assert edge.client.get("/api/endpoints/logs.all/sql").json()["error"]["status"] == "request.bad-parameter"
+
+
+def key_of(service: Service, **terms: object) -> dict[str, str]:
+    return {"X-API-KEY": service.client.post("/api/access-tokens", json=terms).json()["token"]}
+
+
+def test_a_key_that_may_query_is_enough_and_a_pinned_one_learns_no_fields(edge: Service) -> None:
+    free = httpx.get(f"{edge.url}/api/endpoints/logs.all/scope", headers=key_of(edge, scopes="query"))
+    assert any(column["fields"] for one in free.json()["sub_queries"] for column in one["columns"])
+    pinned = httpx.get(
+        f"{edge.url}/api/endpoints/logs.all/scope", headers=key_of(edge, scopes="query", pins={"project": "mine"})
+    )
+    assert pinned.json()["sub_queries"][0]["columns"][0]["name"] == "id"
+    assert not any(column["fields"] for one in pinned.json()["sub_queries"] for column in one["columns"])
+
+
+@pytest.mark.parametrize("address", ["/api/endpoints/logs.all/scope", "/api/endpoints/logs.all/sql?lql=x"])
+def test_keys_that_may_not_query_learn_nothing(service: Service, address: str) -> None:
+    assert httpx.get(service.url + address).status_code == 401
+    assert httpx.get(service.url + address, headers={"X-API-KEY": PUBLIC}).status_code == 403
+
+
+def test_what_is_hidden_from_a_key_is_no_field_for_it(edge: Service) -> None:
+    metadata = {"mails": {"someone@example.com": 1}}
+    edge.send("cloudflare.logs.prod", [{"event_message": "m", "project": "scope", "metadata": metadata}])
+    address = f"{edge.url}/api/endpoints/logs.all/scope"
+    assert "someone@example.com" in httpx.get(address, headers=key_of(edge, scopes="query")).text
+    assert "someone@example.com" not in httpx.get(address, headers=key_of(edge, scopes="query", redact=True)).text
+
+
+def test_the_status_tells_of_memory_cache_queries_and_streams(edge: Service) -> None:
+    edge.rows("usage.api-counts", interval="daily", project="scope")
+    edge.rows("usage.api-counts", interval="daily", project="scope")
+    edge.rows("logs.all", project="scope", sql="select count(*) as n from edge_logs")
+    told = edge.client.get("/api/status").json()
+    assert 0 < told["memory"]["bytes"] < told["memory"]["ceiling_bytes"]
+    assert 0 < told["cache"]["bytes"] < told["cache"]["budget_bytes"]
+    assert told["cache"]["requests"]["hit"] >= 1
+    assert told["queries"]["waiting"] == 0
+    slowest = {one["text"]: one for one in told["queries"]["slowest"]}
+    asked = slowest["select count(*) as n from edge_logs"]
+    assert (asked["endpoint"], asked["language"], asked["outcome"]) == ("logs.all", "sql", "ok")
+    seconds = [one["seconds"] for one in told["queries"]["slowest"]]
+    assert seconds == sorted(seconds, reverse=True)
+    stream = told["streams"]["cloudflare.logs.prod"]
+    assert stream["events"] >= 1
+    assert stream["bytes"] > 0
+    assert stream["events_per_second"] > 0
+
+
+def test_the_status_is_for_private_keys(service: Service) -> None:
+    assert httpx.get(service.url + "/api/status").status_code == 401
+    assert httpx.get(service.url + "/api/status", headers={"X-API-KEY": PUBLIC}).status_code == 403
