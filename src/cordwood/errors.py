@@ -131,12 +131,6 @@ class NothingToBackUp(RequestFault):
     code = "request.nothing-to-back-up"
 
 
-class NothingToBackUp(RequestFault):
-    """What is stored lies with somebody else, who makes backups of it."""
-
-    code = "request.nothing-to-back-up"
-
-
 class BadBody(RequestFault):
     code = "request.bad-body"
 
@@ -309,12 +303,6 @@ class DataFolderInUse(SetupFault):
 
 class DataFolderUnusable(SetupFault):
     code = "setup.data-folder-unusable"
-
-
-class BadBackup(SetupFault):
-    """What should be a backup is not whole, not as it was written, or of a newer version."""
-
-    code = "setup.bad-backup"
 
 
 class BadBackup(SetupFault):

@@ -35,3 +35,21 @@ def test_a_range_holds_its_start_and_not_its_end_and_one_project_where_one_is_me
     engine.append([batch(*(Event(f"e{n}", NOW_US + n, project="p" if n % 2 else None) for n in range(4)))])
     assert [row[0] for row in stored(engine, Range("s", NOW_US + 1, NOW_US + 3))] == ["e1", "e2"]
     assert [row[0] for row in stored(engine, Range("s", 0, NOW_US + 9, project="p"))] == ["e1", "e3"]
+
+
+def test_what_comes_back_keeps_the_time_at_which_it_was_received(engine: Engine) -> None:
+    long_ago = NOW_US - 10**15
+    back = Event("a", NOW_US - 1, received_us=long_ago), Event("b", NOW_US - 1, received_us=long_ago + 5)
+    engine.append([batch(*back, Event("c", NOW_US - 1))])
+    times = [(row[0], row[6]) for row in stored(engine, Range("s", 0, NOW_US + 1))]
+    assert times == [("a", long_ago), ("b", long_ago + 5), ("c", NOW_US)]
+
+
+def test_what_comes_back_again_is_known_however_long_ago_it_was_received(engine: Engine) -> None:
+    back = [Event(f"e{n}", NOW_US - 1, received_us=NOW_US - 10**15 + n) for n in range(4)]
+    engine.append([batch(*back[:3])])
+    many = [Event(f"n{n}", NOW_US) for n in range(250_000)]
+    for first in range(0, len(many), 50_000):
+        engine.append([batch(*many[first : first + 50_000])])
+    (told,) = engine.append([batch(*back)])
+    assert (told.accepted, told.duplicates) == (1, 3)

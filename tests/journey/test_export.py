@@ -1,5 +1,6 @@
 """A stream's events leave as a Parquet file and come back the same."""
 
+import importlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ EVENTS: list[dict[str, object]] = [
     {"id": "b", "timestamp": "2026-01-02T00:00:00Z", "project": "acme", "metadata": {"n": [1, {"b": None}], "a": {}}},
     {"id": "c", "timestamp": "2026-01-03T00:00:00Z", "metadata": [1, "two"], "level": "info", "odd key": {"deep": 1.5}},
     {"id": "d", "timestamp": "2026-01-04T00:00:00Z", "event_message": "m", "message": "another", "metadata": "text"},
+    {"id": "e", "event_message": "no time of its own", "project": "acme"},
 ]
 COLUMNS = ["id", "timestamp", "event_message", "project", "metadata", "extras", "ingested_at", "timestamp_inferred"]
 Row = tuple[object, ...]
@@ -38,9 +40,9 @@ def ask(request: pytest.FixtureRequest, start: Start) -> Ask:
 
 
 def rows(file: Path) -> list[Row]:
-    """What a file says of its events, but for when they were received."""
+    """What a file says of its events."""
     found = duckdb.read_parquet(str(file)).order("id")
-    times = "epoch_us(timestamp) as timestamp"
+    times = "epoch_us(timestamp) as timestamp, epoch_us(ingested_at) as ingested_at"
     return found.project(f"id, {times}, event_message, project, metadata, extras, timestamp_inferred").fetchall()
 
 
@@ -48,11 +50,11 @@ def test_every_event_is_in_the_file_as_it_was_stored(ask: Ask, tmp_path: Path) -
     file = tmp_path / "e.parquet"
     exported = ask("export", str(file), "--stream", STREAM)
     assert (exported.returncode, exported.stderr) == (0, "")
-    assert exported.stdout.startswith("4 events, ")
+    assert exported.stdout.startswith("5 events, ")
     read = pyarrow.parquet.read_table(file).sort_by("id")
     assert read.column_names == COLUMNS
     events = read.to_pylist()
-    assert [event["id"] for event in events] == ["a", "b", "c", "d"]
+    assert [event["id"] for event in events] == ["a", "b", "c", "d", "e"]
     assert json.loads(events[1]["metadata"]) == EVENTS[1]["metadata"]
     assert json.loads(events[2]["extras"]) == {"level": "info", "odd key": {"deep": 1.5}}
     assert events[0]["timestamp"].isoformat() == "2026-01-01T00:00:00.123456+00:00"
@@ -63,10 +65,38 @@ def test_a_file_that_is_imported_elsewhere_is_exported_the_same(ask: Ask, tmp_pa
     one, two = tmp_path / "one.parquet", tmp_path / "two.parquet"
     ask("export", str(one), "--stream", STREAM)
     elsewhere = ("--stream", STREAM, "--data-dir", str(tmp_path / "elsewhere"))
-    for outcome in ("4 accepted", "0 accepted, 4 duplicates"):
+    for outcome in ("5 accepted", "0 accepted, 5 duplicates"):
         assert outcome in cordwood("import", str(one), *elsewhere).stdout
     cordwood("export", str(two), *elsewhere)
     assert rows(two) == rows(one)
+    assert [row[-1] for row in rows(two)] == [False, False, False, False, True]
+
+
+def test_events_of_an_export_may_arrive_as_new(start: Start, ask: Ask, tmp_path: Path) -> None:
+    one, two = tmp_path / "one.parquet", tmp_path / "two.parquet"
+    ask("export", str(one), "--stream", STREAM)
+    other = start(data_dir=tmp_path / "elsewhere")
+    by_public_key = ("--stream", STREAM, "--url", other.url, "--key", PUBLIC)
+    refused = cordwood("import", str(one), *by_public_key)
+    assert (refused.returncode, "needs a private key" in refused.stderr) == (1, True)
+    assert "--as-new" in refused.stderr
+    assert "5 accepted" in cordwood("import", str(one), "--as-new", *by_public_key).stdout
+    cordwood("export", str(two), "--stream", STREAM, "--url", other.url, "--key", PRIVATE)
+    received = 2
+    for was, now in zip(rows(one), rows(two), strict=True):
+        assert str(now[received]) > str(was[received])
+        assert now[:received] + now[received + 1 : -1] == was[:received] + was[received + 1 : -1]
+
+
+def test_clickhouse_reads_the_file(ask: Ask, tmp_path: Path) -> None:
+    file = tmp_path / "e.parquet"
+    ask("export", str(file), "--stream", STREAM)
+    columns = "id, toUnixTimestamp64Micro(timestamp) as timestamp, toUnixTimestamp64Micro(ingested_at) as ingested_at,"
+    query = f"select {columns} event_message, project, metadata, extras, timestamp_inferred from file('{file}', Parquet) order by id"
+    read = [json.loads(line) for line in str(importlib.import_module("chdb").query(query, "JSONEachRow")).splitlines()]
+    assert [(int(row["timestamp"]), int(row["ingested_at"])) for row in read] == [row[1:3] for row in rows(file)]
+    texts = ("id", "event_message", "project", "metadata", "extras", "timestamp_inferred")
+    assert [tuple(row[name] for name in texts) for row in read] == [(row[0], *row[3:]) for row in rows(file)]
 
 
 def test_a_time_range_holds_its_start_and_not_its_end(ask: Ask, tmp_path: Path) -> None:
@@ -93,7 +123,32 @@ def test_only_a_private_key_may_and_a_pinned_one_gets_its_project(start: Start, 
     assert _asked(service, _key(service, redact=True)).status_code == 403
     file = tmp_path / "e.parquet"
     file.write_bytes(_asked(service, _key(service, pins={"project": "acme"})).content)
-    assert [row[0] for row in rows(file)] == ["a", "b"]
+    assert [row[0] for row in rows(file)] == ["a", "b", "e"]
+
+
+def test_a_pinned_key_takes_back_its_own_project_and_nothing_else(start: Start) -> None:
+    service = start()
+    key = _key(service, pins={"project": "acme"})
+    line = {"id": "x", "timestamp": 1, "ingested_at": 2, "project": "acme", "metadata": '{"a":1}'}
+    assert _taken_back(service, key, line).json()["accepted"] == 1
+    assert _taken_back(service, key, line | {"id": "y", "project": "other"}).status_code == 403
+    assert _taken_back(service, PUBLIC, line).status_code == 403
+
+
+@pytest.mark.parametrize("broken", [{"timestamp": "soon"}, {"ingested_at": 10**18}, {"id": None}, {"surprise": 1}])
+def test_lines_that_are_no_stored_events_are_refused_and_nothing_is_taken(
+    start: Start, broken: dict[str, object]
+) -> None:
+    service = start()
+    line: dict[str, object] = {"id": "x", "timestamp": 1, "ingested_at": 2}
+    answer = _taken_back(service, PRIVATE, line | {"id": "y"}, line | broken)
+    assert (answer.status_code, answer.json()["error"]["status"]) == (400, "request.bad-body")
+    assert _taken_back(service, PRIVATE, line | {"id": "y"}).json()["duplicates"] == 0
+
+
+def _taken_back(service: Service, key: str, *lines: dict[str, object]) -> httpx.Response:
+    body = "\n".join(json.dumps(line) for line in lines)
+    return httpx.post(f"{service.url}/api/streams/{STREAM}/events", content=body, headers={"X-API-KEY": key})
 
 
 def _asked(service: Service, key: str) -> httpx.Response:

@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from cordwood.engines.duckdb.parquet import count_parquet, read_parquet
+from cordwood.engines.duckdb.parquet import count_parquet, is_export, read_parquet, read_stored
 from cordwood.errors import BadBody
 
 _GZIP = b"\x1f\x8b"
@@ -39,12 +39,21 @@ class EventFile:
         """How much was read, from 0 to 1."""
         return min(1.0, self._read / self._whole)
 
-    def events(self) -> Iterator[bytes]:
-        return with_ids(self._rows() if self._magic == _PARQUET else self._lines())
+    @property
+    def is_export(self) -> bool:
+        """Whether it holds events as they were stored."""
+        return self._magic == _PARQUET and is_export(self._file)
 
-    def _rows(self) -> Iterator[bytes]:
+    def stored(self) -> Iterator[bytes]:
+        """The rows of an export."""
+        return self._counted(read_stored(self._file))
+
+    def events(self) -> Iterator[bytes]:
+        return with_ids(self._counted(read_parquet(self._file)) if self._magic == _PARQUET else self._lines())
+
+    def _counted(self, rows: Iterator[bytes]) -> Iterator[bytes]:
         self._whole = max(1, count_parquet(self._file))
-        for event in read_parquet(self._file):
+        for event in rows:
             self._read += 1
             yield event
 

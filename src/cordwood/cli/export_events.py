@@ -1,8 +1,8 @@
 """Write a stream's events to a Parquet file as they are stored, all of them or those of a time range.
 
 Columns: id, timestamp, event_message, project, metadata and extras (JSON text), ingested_at, timestamp_inferred. DuckDB, pyarrow and
-ClickHouse read it. `cordwood import` takes it back: the same ids, times, messages, projects, metadata and other fields;
-the time of receipt is then that of the import. The file is there when it is whole, and never before.
+ClickHouse read it. `cordwood import` takes it back, row for row, times of receipt too. The file is there when it is whole, and
+never before.
 
 examples:
   cordwood export day.parquet --stream postgres.logs --from 2026-01-01 --to 2026-01-02

@@ -3,6 +3,8 @@
 Sending a file again stores nothing twice: events are known by their ids, and those without one get
 an id that depends on the file alone. So an import that was cut off is simply started again.
 
+What `cordwood export` wrote comes back as it was stored, time of receipt too; that needs a private key.
+
 examples:
   cordwood import events.ndjson --stream cloudflare.logs.prod
   cordwood import day.parquet --stream postgres.logs --data-dir ./cordwood-data
@@ -59,19 +61,35 @@ class Progress:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="NDJSON, NDJSON.gz or Parquet")
     parser.add_argument("--stream", required=True, metavar="NAME", help="name or UUID of the stream")
+    parser.add_argument(
+        "--as-new",
+        action="store_true",
+        help="send the events of an export as if they arrived now; a public key will do",
+    )
     add_target(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     progress = Progress()
-    path = f"/api/logs?source_name={quote(arguments.stream, safe='')}"
     file = EventFile(arguments.file)
+    as_stored = file.is_export and not arguments.as_new
     with target(arguments, may_make=True) as service:
-        for batch in _batches(file.events()):
-            told = _sent(service, path, b"\n".join(batch)).checked().json()
-            progress.add(progress.events, told)
+        for batch in _batches(file.stored() if as_stored else file.events()):
+            answer = _sent(service, _path(arguments.stream, as_stored=as_stored), b"\n".join(batch))
+            if as_stored and answer.status == 403:
+                note("These events would come back as they were stored. With --as-new they arrive as new ones.")
+            progress.add(progress.events, answer.checked().json())
             progress.events += len(batch)
             progress.show(file.share)
+    return _finished(progress)
+
+
+def _path(stream: str, *, as_stored: bool) -> str:
+    name = quote(stream, safe="")
+    return f"/api/streams/{name}/events" if as_stored else f"/api/logs?source_name={name}"
+
+
+def _finished(progress: Progress) -> int:
     if sys.stderr.isatty():
         note("")
     for reason in progress.reasons[:10]:

@@ -18,6 +18,7 @@ from cordwood.ingest.replay import Kept, read_again
 from cordwood.ingest.scrutiny import Scrutiny, needs_scrutiny, reasons
 from cordwood.ingest.shape import ShapeReader
 from cordwood.ingest.stamp import stamped
+from cordwood.ingest.stored import read_stored
 from cordwood.model.event import Batch, Event
 from cordwood.model.stream import Stream
 
@@ -118,9 +119,19 @@ class Intake:
         events, _ = await self._flusher.append(batches)
         return Accepted(events.accepted, events.duplicates, 0)
 
+    async def take_back(self, stream: Stream, body: bytes, pinned_project: str | None = None) -> Accepted:
+        """Store what an export holds as it was, its time of receipt too; what is here already is counted and left."""
+        with self._under_way(len(body)):
+            batch = await asyncio.to_thread(self._read_stored, stream, body, pinned_project)
+            (told,) = await self._flusher.append([batch])
+        return Accepted(told.accepted, told.duplicates, 0)
+
     def close(self) -> None:
         """Store what waits, then stop."""
         self._flusher.close()
+
+    def _read_stored(self, stream: Stream, body: bytes, pinned_project: str | None) -> Batch:
+        return self._batch(stream, read_stored(body, pinned_project), self._clock_us())
 
     def _read(self, stream: Stream, form: Form, body: Body, pins: Mapping[str, str]) -> tuple[list[Batch], Reading]:
         received_us = self._clock_us()

@@ -12,6 +12,7 @@ class Event(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Times are microseconds since 1970 UTC. `metadata` and `extras` (other top-level keys) are JSON text.
 
     `object_paths` are the paths of its objects, as `written_paths` writes them; None where nobody has looked.
+    `received_us` is when it was first received, where that was not with its batch: it was stored elsewhere before.
     """
 
     id: str
@@ -22,6 +23,7 @@ class Event(msgspec.Struct, frozen=True, gc=False, array_like=True):
     extras: str | None = None
     timestamp_inferred: bool = False
     object_paths: str | None = None
+    received_us: int | None = None
 
 
 # Between the steps of a path, and around each path: no two paths are written alike.

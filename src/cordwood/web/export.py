@@ -5,7 +5,7 @@ import time
 from uuid import UUID
 
 from cordwood.access import pinned, require_management
-from cordwood.errors import BadParameter, Forbidden, UnknownStream, did_you_mean
+from cordwood.errors import BadParameter, Forbidden
 from cordwood.ingest.timestamps import read_timestamp
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.parameter import Parameter
@@ -16,6 +16,7 @@ from cordwood.web.credentials import presented
 from cordwood.web.deliver import delivered
 from cordwood.web.encode import parquet
 from cordwood.web.standing import Rooms
+from cordwood.web.taking_back import existing
 from cordwood.web.texts import pairs
 
 EVENTS_ADDRESS = re.compile(rb"/api/streams/([^/]+)/events")
@@ -40,10 +41,7 @@ async def export_events(request: Request, rooms: Rooms, name: str) -> Response:
     require_management(caller)
     if caller.redact_always:
         raise Forbidden("This key is answered redacted, and an export holds events as they are stored.")
-    stream = rooms.catalog.stream(name)
-    if stream is None:
-        known = [one.name for one in rooms.catalog.streams()]
-        raise UnknownStream(f"There is no stream {name!r}.", hint=did_you_mean(name, known))
+    stream = existing(rooms, name)
     request.facts["stream"] = stream.name
     rooms.answers.admit(caller)
     wanted = Range(

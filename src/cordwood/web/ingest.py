@@ -47,10 +47,10 @@ async def ingest(request: Request, rooms: Rooms, options: WebOptions, observer: 
             quarantined=accepted.quarantined,
         )
     )
-    return exported(accepted, request) if form is Form.OTLP else _logged(accepted)
+    return exported(accepted, request) if form is Form.OTLP else logged(accepted)
 
 
-def _logged(accepted: Accepted) -> Response:
+def logged(accepted: Accepted) -> Response:
     told = {
         "message": "Logged!",
         "accepted": accepted.accepted,

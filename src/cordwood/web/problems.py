@@ -23,7 +23,6 @@ STATUSES: Mapping[type[Fault], int] = {
     errors.UnknownItem: 404,
     errors.NotReplayable: 409,
     errors.NothingToBackUp: 409,
-    errors.NothingToBackUp: 409,
     errors.BadTerms: 422,
     errors.BadMethod: 405,
     errors.NotAcceptable: 406,

@@ -20,6 +20,7 @@ from cordwood.web.options import WebOptions
 from cordwood.web.query import answer_query, answer_recalled
 from cordwood.web.recall import Recall
 from cordwood.web.standing import Phase, Rooms, Standing
+from cordwood.web.taking_back import take_back
 from cordwood.web.texts import decoded
 
 QUERY = ("GET", "HEAD", "POST", "OPTIONS")
@@ -134,6 +135,8 @@ async def _ad_hoc_parse(request: Request, place: Place, _: str) -> Response:
 
 
 async def _export(request: Request, place: Place, name: str) -> Response:
+    if request.method == "POST":
+        return await take_back(request, place.rooms(), place.options, place.observer, name)
 async def _page(request: Request, _: Place, __: str) -> Response:
     return explorer.show_page(request)
 
@@ -203,7 +206,7 @@ NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     (re.compile(rb"/api/endpoints/([^/]+)/sql"), Route("sql", READ, _shown(offer.show_sql))),
     (keys.KEY_ADDRESS, Route("key", ("DELETE", "OPTIONS"), _key)),
     (keys.ROTATE_ADDRESS, Route("key", WRITE, _key_rotation)),
-    (EVENTS_ADDRESS, Route("export", READ, _export)),
+    (EVENTS_ADDRESS, Route("export", ("GET", "HEAD", "POST", "OPTIONS"), _export)),
     (quarantine.ITEM_ADDRESS, Route("quarantine", READ, _quarantined)),
     (quarantine.REPLAY_ADDRESS, Route("quarantine", WRITE, _replay)),
 )

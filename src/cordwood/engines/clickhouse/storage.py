@@ -153,7 +153,8 @@ class Window:
 
     def _stored(self, batch: Batch) -> set[str]:
         sql = f"SELECT DISTINCT id FROM {self._table} WHERE ingested_at >= {{since:DateTime64(6, 'UTC')}} AND has({{ids:Array(String)}}, id)"  # noqa: S608 - our own name
-        since = min(self._youngest_us(), batch.received_us - WINDOW_US)
+        before = (event.received_us for event in batch.events if event.received_us)
+        since = min(self._youngest_us(), batch.received_us - WINDOW_US, *before)
         ids = [event.id for event in batch.events]
         return {str(row[0]) for row in self._session.rows(sql, {"since": iso(since), "ids": ids})}
 
@@ -175,9 +176,13 @@ def _columns(events: Sequence[Event], received_us: int) -> dict[str, Sequence[ob
         "project": [event.project for event in events],
         "metadata": [event.metadata for event in events],
         "extras": [event.extras for event in events],
-        "ingested_at": [received_us] * len(events),
+        "ingested_at": _received(events, received_us),
         "timestamp_inferred": [event.timestamp_inferred for event in events],
     }
+
+
+def _received(events: Sequence[Event], received_us: int) -> list[int]:
+    return [event.received_us or received_us for event in events]
 
 
 def _token(stream: str, events: Sequence[Event]) -> str:

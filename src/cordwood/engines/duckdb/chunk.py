@@ -41,7 +41,7 @@ class Chunk:
 
     def take(self, record: Record, count: int) -> None:
         self.events += record.events[:count]
-        self.received_us += [record.received_us] * min(count, len(record.events))
+        self.received_us += [event.received_us or record.received_us for event in record.events[:count]]
 
     def records(self, stream: str) -> list[Record]:
         """What the chunk was taken from, an event a record."""

@@ -9,10 +9,17 @@ import msgspec
 
 from cordwood.engines.engine import STORED
 from cordwood.errors import BadBody
+from cordwood.model.datatype import Kind
 
 _BATCH_ROWS = 2048
 
 _STORED = {column.name for column in STORED}
+_STORED_FIELDS = ", ".join(
+    f"{column.name}: epoch_us({column.name})"
+    if column.datatype.kind is Kind.TIMESTAMP
+    else f"{column.name}: {column.name}"
+    for column in STORED
+)
 _POSTED = ("id", "timestamp", "event_message", "project")
 
 _Fields = dict[str, msgspec.Raw]
@@ -25,6 +32,19 @@ def read_parquet(file: Path) -> Iterator[bytes]:
         for (row,) in _rows(reader):
             fields = decode(row)
             yield encode(_as_posted(fields) if fields.keys() == _STORED else fields | _as_json(fields.get("metadata")))
+
+
+def read_stored(file: Path) -> Iterator[bytes]:
+    """Every row of an export as it was stored, in JSON: times as microseconds, metadata and other fields as text."""
+    with _reading(file, f"SELECT to_json({{{_STORED_FIELDS}}}) FROM read_parquet($file)") as reader:  # noqa: S608 - our own names
+        for (row,) in _rows(reader):
+            yield row.encode()
+
+
+def is_export(file: Path) -> bool:
+    """Whether its columns are those that an export has."""
+    with _reading(file, "DESCRIBE FROM read_parquet($file)") as reader:
+        return {row[0] for row in reader.fetchall()} == _STORED
 
 
 def count_parquet(file: Path) -> int:

@@ -187,11 +187,26 @@ class Storage:
         ids = [event.id for event in batch.events]
         left = self._recent[batch.stream].duplicates(ids, self._clock_us())
         left |= {place for place, one in enumerate(ids) if one in taken} if taken else set()
+        left |= self._stored_before(batch)
         events = (
             [event for place, event in enumerate(batch.events) if place not in left] if left else list(batch.events)
         )
         taken.update(event.id for event in events)
         return events
+
+    def _stored_before(self, batch: Batch) -> set[int]:
+        """The places of events that come back, with the time at which they were received, and never left."""
+        received = [event.received_us for event in batch.events if event.received_us is not None]
+        if not received:
+            return set()
+        cursor = self._session.cursor()
+        try:
+            bounds = {"since": min(received), "until": max(received), "ids": [event.id for event in batch.events]}
+            found = cursor.execute(self.store_of(batch.stream).tables.recall_received(), bounds).fetchall()
+        finally:
+            cursor.close()
+        known = {one[0] for one in found}
+        return {place for place, event in enumerate(batch.events) if event.id in known}
 
     def _recall(self, store: StreamStore) -> Recall:
         """Looks up ids among the sealed events, as far back as the window goes."""

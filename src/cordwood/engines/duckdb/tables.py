@@ -67,6 +67,10 @@ class StreamTables:
             " AND id IN (SELECT unnest($ids))"
         )
 
+    def recall_received(self) -> str:
+        """As `recall`, of what was received between two moments, however long ago."""
+        return f"{self.recall()} AND ingested_at <= make_timestamptz($until)"
+
     def oldest_of_newest(self) -> str:
         return (
             f"SELECT epoch_us(min(ingested_at)) FROM (SELECT ingested_at FROM {self.sealed}"  # noqa: S608

@@ -1,0 +1,55 @@
+"""Events that were stored before, here or elsewhere, as an export holds them: taken back as they were."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from cordwood.errors import BadBody, Forbidden
+from cordwood.model.event import Event
+
+# The years 1 to 9999, in microseconds since 1970.
+_Time = Annotated[int, Meta(ge=-62_135_596_800_000_000, le=253_402_300_799_999_999)]
+
+
+class Stored(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """One line of a body. Times are microseconds since 1970 UTC; `metadata` and `extras` are JSON text."""
+
+    id: str
+    timestamp: _Time
+    ingested_at: _Time
+    event_message: str | None = None
+    project: str | None = None
+    metadata: str | None = None
+    extras: str | None = None
+    timestamp_inferred: bool = False
+
+
+_decode_lines = msgspec.json.Decoder(Stored).decode_lines
+
+
+def read_stored(body: bytes, pinned_project: str | None) -> list[Event]:
+    """Nothing is filled in, derived, judged by its time or set aside: one line that cannot be read, and none is taken."""
+    try:
+        lines = _decode_lines(body)
+    except msgspec.DecodeError as problem:
+        raise BadBody(
+            f"The body cannot be read: {problem}.",
+            hint="It is what `cordwood import` makes of an export, a line an event.",
+        ) from problem
+    if pinned_project is not None and any(line.project != pinned_project for line in lines):
+        raise Forbidden(f"This key is held to project {pinned_project!r}, and some of the events are of another.")
+    return [_event(line) for line in lines]
+
+
+def _event(line: Stored) -> Event:
+    return Event(
+        line.id,
+        line.timestamp,
+        line.event_message,
+        line.project,
+        line.metadata,
+        line.extras,
+        line.timestamp_inferred,
+        received_us=line.ingested_at,
+    )

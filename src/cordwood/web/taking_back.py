@@ -1,0 +1,41 @@
+"""Take back what an export holds, for who has a private key: events as they were stored, times of receipt too."""
+
+from cordwood.access import require_management
+from cordwood.errors import Forbidden, UnknownStream, did_you_mean
+from cordwood.model.caller import Caller
+from cordwood.model.stream import Stream
+from cordwood.observe.observation import Ingested
+from cordwood.observe.observer import Observer
+from cordwood.web.asgi import Request, Response
+from cordwood.web.body import read_body
+from cordwood.web.credentials import presented
+from cordwood.web.ingest import logged
+from cordwood.web.options import WebOptions
+from cordwood.web.standing import Rooms
+from cordwood.web.texts import pairs
+
+
+async def take_back(request: Request, rooms: Rooms, options: WebOptions, observer: Observer, name: str) -> Response:
+    caller = rooms.access.who(presented(request, pairs(request.query_string, "query string")))
+    request.facts["key"] = caller.key_id
+    require_management(caller)
+    stream = existing(rooms, name)
+    request.facts["stream"] = stream.name
+    rooms.answers.admit(caller)
+    accepted = await rooms.intake.take_back(stream, await read_body(request, options), _project(caller))
+    observer.note(Ingested(stream=stream.name, accepted=accepted.accepted, duplicates=accepted.duplicates))
+    return logged(accepted)
+
+
+def existing(rooms: Rooms, name: str) -> Stream:
+    stream = rooms.catalog.stream(name)
+    if stream is None:
+        known = [one.name for one in rooms.catalog.streams()]
+        raise UnknownStream(f"There is no stream {name!r}.", hint=did_you_mean(name, known))
+    return stream
+
+
+def _project(caller: Caller) -> str | None:
+    if caller.pins.keys() - {"project"}:
+        raise Forbidden("This key is pinned to more than a project, and nothing else is known of an event.")
+    return caller.pins.get("project")
