@@ -46,10 +46,14 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """BigQuery's meaning in the target's own words: printing it is all that is left."""
+    """BigQuery's meaning in the target's own words: printing it is all that is left.
+
+    An engine that keeps its newest events elsewhere may read less when there are none: then `at_rest` is the tree.
+    """
 
     tree: exp.Expr
     resolved: Resolved
+    at_rest: exp.Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,8 @@ class Statement:
     """An engine's SQL, ready to be bound. `spans` tells where a marked expression stood in the author's text.
 
     `column_types` are BigQuery's: an engine whose own types say less (text for BYTES and JSON) renders by them.
-    `notices` are for the receipt: what the reader of the answer should know of it.
+    `notices` are for the receipt: what the reader of the answer should know of it. `at_rest` is the same SQL for an
+    engine that holds no newest events apart, where it has one.
     """
 
     sql: str
@@ -82,6 +87,7 @@ class Statement:
     notices: tuple[str, ...] = ()
     redaction: RedactMode | None = None
     hidden: tuple[int, ...] = ()
+    at_rest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 
 import duckdb
 from duckdb.sqltypes import DuckDBPyType
@@ -37,13 +38,14 @@ class Answering:
         if question.statement.redaction is not None:
             self._hiding.make(question.statement.redaction)
         with ExitStack() as stack:
-            cursor = stack.enter_context(self._storage.shown(question.statement.streams))
+            cursor, at_rest = stack.enter_context(self._storage.shown(question.statement.streams))
             run = _Run(cursor, limits, self._hiding.columns(question.statement))
             stack.enter_context(self._watch.after(limits.seconds, run.expire))
             cancel.on_pull(run.pull)
             with run.stoppable():
                 types = self._types(cursor, question)
-                cursor.execute(_rendering(question.statement, types, limits.max_rows + 1), dict(question.values))
+                statement = _at_rest(question.statement) if at_rest else question.statement
+                cursor.execute(_rendering(statement, types, limits.max_rows + 1), dict(question.values))
             rows = Rows(_columns(question.statement, types), ())
             batches = run.batches(types, rows)
             first = next(batches, [])
@@ -150,6 +152,10 @@ def _columns(statement: Statement, types: Types) -> tuple[Column, ...]:
     return tuple(
         Column(name, known or datatype_of(found)) for name, known, found in zip(names, stated, types, strict=True)
     )
+
+
+def _at_rest(statement: Statement) -> Statement:
+    return statement if statement.at_rest is None else replace(statement, sql=statement.at_rest)
 
 
 def _rendering(statement: Statement, types: Types, limit: int) -> str:

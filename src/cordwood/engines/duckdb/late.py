@@ -1,9 +1,9 @@
-"""Reads whole events late: the newest few are found by their narrow columns, and only they are put together.
+"""Reads the first few rows of one table of events, and of no more events than those are made of.
 
-DuckDB does so by itself for one table, but not over sealed events and those in memory together. So where a query
-takes its first few rows in an order, a copy of it that tells only where their events lie runs first, and the query
-reads no other events. It filters, orders and cuts again, and what was among the first few of all is among the
-first few of these.
+DuckDB does so by itself where the table is filtered, ordered and cut, and nothing else. Where the query joins what is
+in its events, or asks sub-queries of them, DuckDB reads all of them whole: there a copy of the query that tells only
+where its events lie runs first, and the query reads no other events. It filters, orders and cuts again, and what was
+among the first few of all is among the first few of these.
 """
 
 from collections.abc import Sequence
@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from cordwood.engines.duckdb.reach import Source, cte_of
-from cordwood.engines.duckdb.tables import COLUMNS, StreamTables, quoted
-from cordwood.sql.fragment import AT_SIGN, OPEN_BRACE, fragment
+from cordwood.engines.duckdb.tables import COLUMNS, quoted
 
 # Of more rows than this, every part of the file is likely to hold one.
-_MOST_ROWS = 2000
+MOST_ROWS = 2000
 
 # No column and no sub-query can be called so: such names are not admitted.
 _PLACE = "place of the event"
@@ -50,52 +49,54 @@ class _Step:
     alias: str
 
 
-def place_events(tree: exp.Expr, sources: Sequence[Source]) -> exp.Expr:
-    """Put the streams' events where they are read; uses up the tree."""
-    if len(sources) == 1 and isinstance(tree, exp.Select) and _gains(tree, sources[0]):
-        _read_late(tree, sources[0])
-    else:
-        for source in sources:
-            source.table.replace(_relation(source, _both(source)))
+def is_few(tree: exp.Select, source: Source) -> bool:
+    """Whether the first few rows are wanted in an order, and each is made of its event alone."""
+    if tree.args.get("order") is None or not 0 < rows_wanted(tree) <= MOST_ROWS or _is_beyond_rows(tree):
+        return False
+    return _hands_on(_way(tree, source.table), frozenset(COLUMNS))
+
+
+def first_of(tree: exp.Select, source: Source, table: str) -> exp.Select:
+    """The tree, of which `is_few` is true, over one table."""
+    way = _way(tree, source.table)
+    if _is_one_scan(tree, way) or not _hands_on(way, _WIDE):
+        source.read(source.events(table))
+        return tree
+    places = exp.select(_column(_PLACE, "found")).from_(_finding(tree, source, table).subquery("found"))
+    source.read(f"{source.events(table)} WHERE rowid IN (SELECT {quoted(_PLACE)} FROM {quoted(_NEWEST)})")  # noqa: S608
+    _put_first(tree, places)
     return tree
 
 
-def _read_late(tree: exp.Select, source: Source) -> None:
+def rows_wanted(tree: exp.Select) -> int:
+    """How many rows are taken or passed over; 0 where that is not said in numbers."""
+    counts = [tree.args[key].expression for key in ("limit", "offset") if tree.args.get(key) is not None]
+    if tree.args.get("limit") is None or not all(isinstance(one, exp.Literal) and one.is_int for one in counts):
+        return 0
+    return sum(int(one.this) for one in counts)
+
+
+def _finding(tree: exp.Select, source: Source, table: str) -> exp.Select:
+    """The query, telling where its first few rows come from."""
     finding = tree.copy()
-    twin = Source(_only_table(finding, source), source.columns)
+    twin = source.twin(finding)
     for step in _way(finding, twin.table):
         step.select.append("expressions", exp.alias_(_column(_PLACE, step.alias), _PLACE, quoted=True))
-    finding.set("limit", exp.Limit(expression=exp.Literal.number(_rows_wanted(tree))))
+    finding.set("limit", exp.Limit(expression=exp.Literal.number(rows_wanted(tree))))
     finding.set("offset", None)
-    twin.table.replace(_relation(twin, _both(twin, with_place=True)))
-    source.table.replace(_relation(source, _only_newest(source)))
-    _put_first(tree, exp.select(_column(_PLACE, "found")).from_(finding.subquery("found")))
+    twin.read(twin.events(table, f"rowid AS {quoted(_PLACE)}"))
+    return finding
 
 
-def _put_first(tree: exp.Select, places: exp.Select) -> None:
+def _put_first(tree: exp.Select, places: exp.Query) -> None:
     alias = exp.TableAlias(this=exp.to_identifier(_NEWEST, quoted=True))
     newest = exp.CTE(this=places, alias=alias, materialized=True)
     with_ = tree.args.get("with_")
     tree.set("with_", exp.With(expressions=[newest, *(with_.expressions if with_ else ())]))
 
 
-# Whether it may, and pays
-
-
-def _gains(tree: exp.Select, source: Source) -> bool:
-    """Whether the first few rows are wanted, each made of its event alone, with a wide column of it as it is."""
-    if tree.args.get("order") is None or not 0 < _rows_wanted(tree) <= _MOST_ROWS or _is_beyond_rows(tree):
-        return False
-    way = _way(tree, source.table)
-    return bool(way) and _hands_on_wide(way)
-
-
-def _rows_wanted(tree: exp.Select) -> int:
-    """How many rows are taken or passed over; 0 where that is not said in numbers."""
-    counts = [tree.args[key].expression for key in ("limit", "offset") if tree.args.get(key) is not None]
-    if tree.args.get("limit") is None or not all(isinstance(one, exp.Literal) and one.is_int for one in counts):
-        return 0
-    return sum(int(one.this) for one in counts)
+def _is_one_scan(tree: exp.Select, way: Sequence[_Step]) -> bool:
+    return tree.find(exp.Join) is None and len(list(tree.find_all(exp.Select))) == len(way)
 
 
 def _is_beyond_rows(tree: exp.Select) -> bool:
@@ -141,9 +142,10 @@ def _only_reading(tree: exp.Select, select: exp.Select) -> exp.Expr | None:
     return named[0] if len(named) == 1 else None
 
 
-def _hands_on_wide(way: list[_Step]) -> bool:
-    """Whether a wide column comes through as it is; where it does, no SELECT on the way can be an aggregate."""
-    names = _WIDE
+def _hands_on(way: list[_Step], names: frozenset[str]) -> bool:
+    """Whether one of the columns comes through as it is; where it does, no SELECT on the way can be an aggregate."""
+    if not way:
+        return False
     for step in way:
         names = frozenset(item.alias for item in step.select.expressions if _is_of(item.unalias(), step.alias, names))
     return bool(names)
@@ -153,44 +155,5 @@ def _is_of(value: exp.Expr, alias: str, names: frozenset[str]) -> bool:
     return isinstance(value, exp.Column) and value.table == alias and value.name in names
 
 
-# Printing
-
-
-def _only_table(tree: exp.Select, source: Source) -> exp.Table:
-    return next(
-        table for table in tree.find_all(exp.Table) if table.name == source.table.name and cte_of(table) is None
-    )
-
-
 def _column(name: str, table: str) -> exp.Column:
     return exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(table, quoted=True))
-
-
-def _relation(source: Source, sql: str) -> exp.Subquery:
-    alias = exp.TableAlias(this=exp.to_identifier(source.table.alias_or_name, quoted=True))
-    return exp.Subquery(this=fragment(sql.replace("{", OPEN_BRACE).replace("@", AT_SIGN)), alias=alias)
-
-
-def _both(source: Source, *, with_place: bool = False) -> str:
-    """Sealed events and those still in memory, with the columns that are read of them; the latter's places are below 0."""
-    tables, columns = StreamTables(source.table.name), _columns(source)
-    in_file, in_memory = (f", {place} AS {quoted(_PLACE)}" if with_place else "" for place in ("rowid", "-1 - rowid"))
-    return (
-        f"SELECT {columns}{in_file} FROM {tables.sealed} UNION ALL"  # noqa: S608 - our own names
-        f" SELECT {columns}{in_memory} FROM {tables.hot}"
-    )
-
-
-def _only_newest(source: Source) -> str:
-    tables, columns = StreamTables(source.table.name), _columns(source)
-    place, newest = quoted(_PLACE), quoted(_NEWEST)
-    return (
-        f"SELECT {columns} FROM {tables.sealed}"  # noqa: S608 - our own names
-        f" WHERE rowid IN (SELECT {place} FROM {newest} WHERE {place} >= 0)"
-        f" UNION ALL SELECT {columns} FROM {tables.hot}"
-        f" WHERE rowid IN (SELECT -1 - {place} FROM {newest} WHERE {place} < 0)"
-    )
-
-
-def _columns(source: Source) -> str:
-    return ", ".join([*map(quoted, COLUMNS), *source.columns])

@@ -15,7 +15,7 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.events import RECORD_TEMPLATE
 from cordwood.engines.duckdb.tables import COLUMNS, quoted
 from cordwood.model.event import written_path
-from cordwood.sql.fragment import is_fragment, template_of
+from cordwood.sql.fragment import AT_SIGN, OPEN_BRACE, fragment, is_fragment, template_of
 
 _PATH = re.compile(r'\{0\}((?:\."(?:[^"]|"")*")+)')
 _STEP = re.compile(r'\."((?:[^"]|"")*)"')
@@ -71,6 +71,21 @@ class Source:
 
     table: exp.Table
     columns: tuple[str, ...]
+
+    def events(self, table: str, *more: str) -> str:
+        """What is read of one of the stream's tables."""
+        return f"SELECT {', '.join([*map(quoted, COLUMNS), *self.columns, *more])} FROM {table}"  # noqa: S608 - our own names
+
+    def read(self, *events: str) -> None:
+        """Put all these in the place where the stream is read."""
+        sql = " UNION ALL ".join(events).replace("{", OPEN_BRACE).replace("@", AT_SIGN)
+        alias = exp.TableAlias(this=exp.to_identifier(self.table.alias_or_name, quoted=True))
+        self.table.replace(exp.Subquery(this=fragment(sql), alias=alias))
+
+    def twin(self, copy: exp.Expr) -> "Source":
+        """The same place in a copy of a tree where it is the only one."""
+        (table,) = tables_of(copy, frozenset([self.table.name]))
+        return Source(table, self.columns)
 
 
 @dataclass(slots=True)
@@ -135,8 +150,15 @@ def reach(tree: exp.Expr, streams: frozenset[str]) -> list[Source]:
         _move(node, node.expressions[1], _Manner.RECORD, work)
     for node in filter(_path_of, fragments):
         _move_path(node, work)
-    tables = [table for table in tree.find_all(exp.Table) if table.name in streams and cte_of(table) is None]
-    return [Source(table, tuple(read.printed() for read in work.tables.get(id(table), ()))) for table in tables]
+    return [
+        Source(table, tuple(read.printed() for read in work.tables.get(id(table), ())))
+        for table in tables_of(tree, streams)
+    ]
+
+
+def tables_of(tree: exp.Expr, streams: frozenset[str]) -> list[exp.Table]:
+    """Where streams are read, in the tree's order."""
+    return [table for table in tree.find_all(exp.Table) if table.name in streams and cte_of(table) is None]
 
 
 def _grouped(tree: exp.Expr) -> frozenset[tuple[int, _Place | None]]:

@@ -11,6 +11,7 @@ import duckdb
 
 from cordwood.engines.duckdb.held import Opened
 from cordwood.engines.duckdb.tables import quoted
+from cordwood.engines.duckdb.late import MOST_ROWS
 from cordwood.errors import DataFolderInUse, DataFolderUnusable
 
 # A row group is sealed as a whole once it is full: large enough to compress well, small enough to skip by time.
@@ -105,6 +106,7 @@ class Session:
             "max_temp_directory_size": _SPILL_BYTES,
             "wal_autocheckpoint": _NEVER,
             "variant_minimum_shredding_size": 1024,
+            "late_materialization_max_rows": MOST_ROWS,
             "TimeZone": "UTC",
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import duckdb
 
@@ -24,6 +25,13 @@ from cordwood.model.stream import Stream
 # More bytes of events than this and appends wait for the sealer: until they are sealed, events are held as text.
 _MAX_HELD_BYTES = 96 * 1024 * 1024
 _PATIENCE_SECONDS = 20.0
+
+
+class Shown(NamedTuple):
+    """At rest, all that the cursor sees is sealed."""
+
+    cursor: duckdb.DuckDBPyConnection
+    at_rest: bool
 
 
 class Storage:
@@ -83,12 +91,12 @@ class Storage:
         return [Appended(len(record.events), duplicates) for record, duplicates in screened]
 
     @contextmanager
-    def shown(self, streams: Iterable[str]) -> Iterator[duckdb.DuckDBPyConnection]:
+    def shown(self, streams: Iterable[str]) -> Iterator[Shown]:
         """A cursor whose queries see every event appended so far, and none twice."""
         cursor = self._session.cursor()
         try:
-            self._show(cursor, [self._stores[name] for name in sorted(set(streams)) if name in self._stores])
-            yield cursor
+            stores = [self._stores[name] for name in sorted(set(streams)) if name in self._stores]
+            yield Shown(cursor, at_rest=not self._show(cursor, stores))
         finally:
             cursor.close()
 
@@ -225,7 +233,8 @@ class Storage:
 
     # Showing
 
-    def _show(self, cursor: duckdb.DuckDBPyConnection, stores: Sequence[StreamStore]) -> None:
+    def _show(self, cursor: duckdb.DuckDBPyConnection, stores: Sequence[StreamStore]) -> bool:
+        """Whether any of what is shown is in memory."""
         with ExitStack() as turns:
             for store in stores:
                 turns.enter_context(store.turn)
@@ -237,6 +246,7 @@ class Storage:
                     cursor.execute("BEGIN")
                 for store in hot:
                     cursor.execute(store.tables.pin()).fetchall()
+                return bool(hot)
 
     # Sealing
 

@@ -3,8 +3,8 @@
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
-from cordwood.engines.duckdb.late import place_events
-from cordwood.engines.duckdb.reach import reach
+from cordwood.engines.duckdb.placing import place_events
+from cordwood.engines.duckdb.reach import Source, reach, tables_of
 from cordwood.engines.duckdb.rules import RULES
 from cordwood.engines.duckdb.sparing import spare
 from cordwood.engines.duckdb.tables import stream_table
@@ -31,8 +31,11 @@ class DuckDBTarget:
         lowered = RULES.lower(tree)
         if resolved.redaction is not None:
             spare(lowered)
-        sources = reach(lowered, frozenset(resolved.streams))
-        return Lowered(place_events(lowered, sources), resolved)
+        streams = frozenset(resolved.streams)
+        sources = reach(lowered, streams)
+        at_rest = lowered.copy()
+        twins = [Source(table, one.columns) for table, one in zip(tables_of(at_rest, streams), sources, strict=True)]
+        return Lowered(place_events(lowered, sources), resolved, at_rest=place_events(at_rest, twins, at_rest=True))
 
     def print(self, tree: exp.Expr) -> str:
         generator = self._printer()

@@ -1,18 +1,20 @@
-"""The newest few whole events are found by narrow columns first; the rows are those of reading everything at once."""
+"""The first few rows are taken of each table alone, and whole events read late; the rows are those of reading it all."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
-from cordwood.engines.duckdb import late
+from cordwood.engines.duckdb import placing
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.event import Batch, Event
 from cordwood.model.shape import Kinds, ValueKind
 from cordwood.sql.compile import compile_saved, read_endpoint
+from cordwood.sql.stages import Statement
 from tests.contract.engine_asking import NOW_US, rows, stream
 
 OBJECT, NUMBER = (frozenset({kind}) for kind in (ValueKind.OBJECT, ValueKind.NUMBER))
@@ -21,7 +23,8 @@ LEARNT: Kinds = {
     ("metadata", "status"): NUMBER,
     ("metadata", "tags"): frozenset({ValueKind.ARRAY}),
 }
-MARK = '"newest events" AS MATERIALIZED'
+OF_EACH = '"first of each"'
+LATE_MARK = '"newest events" AS MATERIALIZED'
 
 
 def event(number: int) -> Event:
@@ -33,23 +36,44 @@ def event(number: int) -> Event:
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
     """The first 300 events are sealed, the last 100 still in memory."""
-    folder: Path = tmp_path_factory.mktemp("late")
+    with opened(tmp_path_factory.mktemp("late")) as engine:
+        seal(engine)
+        engine.append([Batch("s", [event(number) for number in range(300, 400)], NOW_US)])
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def at_rest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
+    """The same 400 events, all sealed."""
+    with opened(tmp_path_factory.mktemp("rest")) as engine:
+        engine.append([Batch("s", [event(number) for number in range(300, 400)], NOW_US)])
+        seal(engine)
+        yield engine
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[DuckDBEngine]:
     engine = DuckDBEngine(folder / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     engine.append([Batch("s", [event(number) for number in range(300)], NOW_US, LEARNT)])
-    store = engine._storage.store_of("s")
-    cursor = engine._session.cursor()
-    while chunk := store.take_chunk(whole_groups_only=False):
-        store.seal(chunk, cursor)
-    cursor.close()
-    engine.append([Batch("s", [event(number) for number in range(300, 400)], NOW_US)])
     yield engine
     engine.close()
 
 
-def printed(engine: DuckDBEngine, sql: str) -> str:
+def seal(engine: DuckDBEngine) -> None:
+    store = engine._storage.store_of("s")
+    with engine._session.cursor() as cursor:
+        while chunk := store.take_chunk(whole_groups_only=False):
+            store.seal(chunk, cursor)
+
+
+def compiled(engine: DuckDBEngine, sql: str) -> Statement:
     program = read_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=5000))
-    return compile_saved(program, engine.target, engine.shapes()).sql
+    return compile_saved(program, engine.target, engine.shapes())
+
+
+def printed(engine: DuckDBEngine, sql: str) -> str:
+    return compiled(engine, sql).sql
 
 
 THROUGH = "with e as (select id, timestamp, event_message, metadata from `s` where project = 'p1')"
@@ -57,6 +81,7 @@ THROUGH = "with e as (select id, timestamp, event_message, metadata from `s` whe
 TWICE = "with e as (select id, metadata from `s` union all select id, metadata from `s`)"
 
 LATE = [
+    "select id, timestamp from `s` order by timestamp desc, id limit 10",
     "select id, metadata from `s` order by timestamp desc, id limit 10",
     "select id, metadata from `s` order by timestamp, id limit 10",
     "select id, metadata from `s` order by timestamp desc, id limit 7 offset 60",
@@ -70,11 +95,14 @@ LATE = [
     "select t.id, t.metadata, tag from `s` as t cross join unnest(t.metadata.tags) as tag order by t.id, tag limit 9",
     "select t.id, t.metadata, n from `s` as t join unnest(['e001', 'e350']) as n on n = t.id order by t.id limit 9",
     "select id, metadata from `s` where id in (select x from unnest(['e001', 'e399']) as x) order by id limit 9",
+    "select id, metadata from `s` order by upper(event_message) desc, id limit 9",
+    "select id, metadata from `s` order by length(event_message) nulls last, timestamp desc, id limit 9 offset 2",
+    "select id, id as twice, metadata from `s` order by twice desc limit 4",
     "select id, metadata, case when id = 'e399' then 'last' end as place from `s` order by id desc limit 3",
 ]
 
 AT_ONCE = [
-    "select id, timestamp from `s` order by timestamp desc, id limit 10",
+    "select id, timestamp from `s` where timestamp is not null order by timestamp desc, id limit 2500",
     "select id, metadata from `s` order by timestamp desc, id limit 4000",
     "select id, metadata, row_number() over (order by id) as n from `s` order by id desc limit 3",
     "select count(*) as n from `s` order by 1 limit 3",
@@ -92,19 +120,48 @@ def test_the_rows_are_those_of_reading_everything_at_once(
     engine: DuckDBEngine, sql: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = rows(engine, sql)
-    monkeypatch.setattr(late, "_gains", lambda *_: False)
-    assert MARK not in printed(engine, sql)
+    monkeypatch.setattr(placing, "is_few", lambda *_: False)
+    assert OF_EACH not in printed(engine, sql)
     assert rows(engine, sql) == found
     assert found
 
 
 @pytest.mark.parametrize("sql", LATE)
-def test_whole_events_of_the_first_few_rows_are_read_late(engine: DuckDBEngine, sql: str) -> None:
-    assert MARK in printed(engine, sql)
+def test_the_first_few_rows_are_taken_of_each_table_alone(engine: DuckDBEngine, sql: str) -> None:
+    assert OF_EACH in printed(engine, sql)
 
 
 @pytest.mark.parametrize("sql", AT_ONCE)
 def test_what_depends_on_more_events_than_its_rows_or_gains_nothing_is_read_at_once(
     engine: DuckDBEngine, sql: str
 ) -> None:
-    assert MARK not in printed(engine, sql)
+    assert OF_EACH not in printed(engine, sql)
+
+
+@pytest.mark.parametrize("sql", [*LATE, *AT_ONCE])
+def test_at_rest_the_rows_are_the_same(engine: DuckDBEngine, at_rest: DuckDBEngine, sql: str) -> None:
+    assert rows(at_rest, sql) == rows(engine, sql)
+    assert "memory.hot" not in str(compiled(at_rest, sql).at_rest)
+
+
+def test_each_table_is_cut_before_the_rows_of_both_are(engine: DuckDBEngine) -> None:
+    sql = printed(engine, "select id, metadata from `s` order by timestamp desc limit 7 offset 3")
+    in_file, _, in_memory = sql.partition(" UNION ALL ")
+    assert (in_file.count("LIMIT 10"), in_memory.count("LIMIT 10")) == (1, 1)
+    assert "store.main" not in in_memory
+    assert in_memory.endswith("LIMIT 7 OFFSET 3")
+
+
+def test_at_rest_one_table_is_left_to_the_engine_which_reads_it_late(at_rest: DuckDBEngine) -> None:
+    statement = compiled(at_rest, "select id, metadata from `s` order by timestamp desc limit 700")
+    assert statement.at_rest is not None
+    assert LATE_MARK not in statement.at_rest
+    with at_rest._storage.shown(("s",)) as (cursor, is_at_rest):
+        assert is_at_rest
+        ((_, plan),) = cursor.execute(f"explain {statement.at_rest}").fetchall()
+    assert "SEMI" in plan
+
+
+def test_at_rest_whole_events_beside_what_they_are_joined_with_are_read_late(at_rest: DuckDBEngine) -> None:
+    sql = "select t.id, t.metadata, tag from `s` as t cross join unnest(t.metadata.tags) as tag order by t.id limit 9"
+    assert LATE_MARK in str(compiled(at_rest, sql).at_rest)

@@ -1,0 +1,79 @@
+"""Puts the streams' events where a lowered tree reads them: sealed events, and those in memory where there are any.
+
+DuckDB finds the first few rows of one table fast: it begins with the row groups that can hold them, and puts only those
+few events together. It does neither over two tables. So a query for its first few rows in an order is asked of each
+table alone, and its answer is the first few of both.
+"""
+
+from collections.abc import Sequence
+
+from sqlglot import exp
+
+from cordwood.engines.duckdb.late import first_of, is_few, rows_wanted
+from cordwood.engines.duckdb.reach import Source
+from cordwood.engines.duckdb.tables import StreamTables
+from cordwood.sql.typing import inherit
+
+# No sub-query can be called so: such a name is not admitted.
+_BOTH = "first of each"
+
+
+def place_events(tree: exp.Expr, sources: Sequence[Source], *, at_rest: bool = False) -> exp.Expr:
+    """Uses up the tree. At rest, no event waits in memory."""
+    if len(sources) == 1 and isinstance(tree, exp.Select) and is_few(tree, sources[0]):
+        tables = StreamTables(sources[0].table.name)
+        return first_of(tree, sources[0], tables.sealed) if at_rest else _first_of_both(tree, sources[0], tables)
+    for source in sources:
+        tables = StreamTables(source.table.name)
+        source.read(*(source.events(table) for table in (tables.sealed, tables.hot)[: 1 if at_rest else 2]))
+    return tree
+
+
+def _first_of_both(tree: exp.Select, source: Source, tables: StreamTables) -> exp.Select:
+    merged = exp.Select(expressions=[_handed_on(place, item) for place, item in enumerate(tree.expressions)])
+    merged.set("order", _order(tree))
+    for name in ("limit", "offset"):
+        merged.set(name, tree.args.get(name) and tree.args[name].copy())
+    tree.set("limit", exp.Limit(expression=exp.Literal.number(rows_wanted(tree))))
+    tree.set("offset", None)
+    twin = tree.copy()
+    both = exp.Union(
+        this=first_of(tree, source, tables.sealed),
+        expression=first_of(twin, source.twin(twin), tables.hot),
+        distinct=False,
+    )
+    names = [_identifier(f"c{place}") for place, _ in enumerate(tree.expressions)]
+    alias = exp.TableAlias(this=_identifier(_BOTH), columns=names)
+    return merged.from_(exp.Subquery(this=both, alias=alias), copy=False)
+
+
+def _order(tree: exp.Select) -> exp.Order:
+    """The tree's order, by columns of it: what it is ordered by and does not select, it tells besides."""
+    keys = []
+    for key in tree.args["order"].expressions:
+        keys.append(key.copy())
+        keys[-1].set("this", _column(_place_of(tree, key.this)))
+    return exp.Order(expressions=keys)
+
+
+def _place_of(tree: exp.Select, value: exp.Expr) -> int:
+    if isinstance(value, exp.Literal) and value.is_int:
+        return int(value.this) - 1
+    tree.append("expressions", exp.alias_(value.copy(), f"key {len(tree.expressions)}", quoted=True))
+    return len(tree.expressions) - 1
+
+
+def _handed_on(place: int, item: exp.Expr) -> exp.Expr:
+    column = _column(place)
+    inherit(column, item)
+    alias = exp.alias_(column, item.alias, quoted=True)
+    inherit(alias, item)
+    return alias
+
+
+def _column(place: int) -> exp.Column:
+    return exp.column(_identifier(f"c{place}"), table=_identifier(_BOTH))
+
+
+def _identifier(name: str) -> exp.Identifier:
+    return exp.to_identifier(name, quoted=True)
