@@ -184,7 +184,7 @@ class StreamStore:
         unsaved = self._take_unsaved()
         cursor.execute("BEGIN")
         try:
-            chunk.insert(cursor, self.tables.insert_events(self.tables.sealed))
+            chunk.clustered().insert(cursor, self.tables.insert_events(self.tables.sealed))
             cursor.execute(
                 "INSERT INTO store.cordwood.sealed VALUES ($stream, $first, $last)",
                 {"stream": self.name, "first": chunk.first, "last": chunk.end},

@@ -1,0 +1,69 @@
+"""Sealed events lie by project, then time, within each row group: a question about one project reads a part of each."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.sealer import Sealer
+from cordwood.engines.duckdb.session import ROW_GROUP_ROWS
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.model.event import Event
+from tests.contract.engine_asking import NOW_US, batch, rows, stream
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
+    """Nothing is sealed behind its back."""
+    monkeypatch.setattr(Sealer, "start", lambda *_: None)
+    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
+    engine.prepare([stream("s")])
+    yield engine
+    engine.close()
+
+
+def event(number: int) -> Event:
+    project = None if number % 7 == 0 else f"p{number * 7919 % 5}"
+    return Event(f"e{number:06}", NOW_US + number * 31 % 1000, project=project, metadata=f'{{"n":{number}}}')
+
+
+def seal(engine: DuckDBEngine) -> None:
+    store = engine._storage.store_of("s")
+    with engine._session.cursor() as cursor:
+        while chunk := store.take_chunk(whole_groups_only=False):
+            store.seal(chunk, cursor)
+
+
+def lying(engine: DuckDBEngine) -> list[tuple[str, int]]:
+    """The project and the time of each event, as they lie in the file."""
+    with engine._session.cursor() as cursor:
+        sql = 'SELECT coalesce(project, \'\'), epoch_us("timestamp") FROM store.main.s ORDER BY rowid'
+        return [(row[0], row[1]) for row in cursor.execute(sql).fetchall()]
+
+
+def test_a_row_group_is_in_the_order_of_project_and_time(engine: DuckDBEngine) -> None:
+    engine.append([batch(*map(event, range(1000)))])
+    seal(engine)
+    assert lying(engine) == sorted(lying(engine))
+    assert len(lying(engine)) == 1000
+
+
+def test_row_groups_follow_each_other_in_the_order_of_arrival(engine: DuckDBEngine) -> None:
+    engine.append([batch(*map(event, range(2 * ROW_GROUP_ROWS)))])
+    seal(engine)
+    found = lying(engine)
+    halves = found[:ROW_GROUP_ROWS], found[ROW_GROUP_ROWS:]
+    assert [half == sorted(half) for half in halves] == [True, True]
+    assert found != sorted(found)
+
+
+def test_events_keep_what_is_theirs(engine: DuckDBEngine) -> None:
+    engine.append([batch(*map(event, range(500)), received_us=NOW_US - 5)])
+    engine.append([batch(*map(event, range(500, 900)), received_us=NOW_US)])
+    seal(engine)
+    sql = "select id, project, unix_micros(ingested_at), cast(t.metadata.n as int64) from `s` as t order by id"
+    assert rows(engine, sql) == [
+        (f"e{number:06}", event(number).project, NOW_US - 5 if number < 500 else NOW_US, number)
+        for number in range(900)
+    ]
