@@ -13,7 +13,8 @@ Columns
 Events (sqlglot's compiled nodes cannot be subclassed, so these are `exp.Anonymous` of names no text can
 spell past `admit`; make and read them with the functions below)
     `event_path(value, steps)`: the value at a path inside an event's VARIANT (`value`: any expression
-    whose value is one). Type VARIANT: typed by use; missing is NULL. There is at least one step.
+    whose value is one). Type VARIANT: typed by use; missing is NULL. There is at least one step;
+    its `meta[KINDS]` are the kinds that have been seen there.
     `event_elements(value, only_arrays=…)`: an event's value as BigQuery's repeated record,
     ARRAY<VARIANT>: an object is an array of itself, an array its elements; NULL, missing and scalars
     are the empty array. `only_arrays` when nothing but arrays has been seen there.
@@ -61,6 +62,7 @@ EVENT_ELEMENTS: Final = "$event_elements"
 EVENT_ARRAY_ELEMENTS: Final = "$event_array_elements"
 IS_RECORD: Final = "$is_record"
 ONLY_OBJECTS: Final = "only_objects"
+KINDS: Final = "kinds"
 REDACTED_TEXT: Final = "$redacted_text"
 REDACTED_EVENT: Final = "$redacted_event"
 REDACTED_SECRET: Final = "$redacted_secret"  # noqa: S105 - the name of a node

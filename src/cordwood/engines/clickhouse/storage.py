@@ -9,6 +9,7 @@ from typing import Final, cast
 from cordwood.engines.clickhouse.session import Session
 from cordwood.engines.clickhouse.tables import INSERTED, SHAPES, Tables, quoted
 from cordwood.engines.engine import Appended, StreamFacts
+from cordwood.engines.object_paths import object_paths
 from cordwood.errors import UnknownStream
 from cordwood.model.event import Batch, Event
 from cordwood.model.shape import Kinds, Path, Shape, ValueKind
@@ -168,17 +169,37 @@ class Window:
         return self._since_us
 
 
+# The columns that are fields of an event as they stand.
+_FIELDS: Final[Mapping[str, str]] = {
+    "id": "id",
+    "timestamp": "timestamp_us",
+    "event_message": "event_message",
+    "project": "project",
+    "metadata": "metadata",
+    "extras": "extras",
+    "timestamp_inferred": "timestamp_inferred",
+}
+
+
 def _columns(events: Sequence[Event], received_us: int) -> dict[str, Sequence[object]]:
-    return {
-        "id": [event.id for event in events],
-        "timestamp": [event.timestamp_us for event in events],
-        "event_message": [event.event_message for event in events],
-        "project": [event.project for event in events],
-        "metadata": [event.metadata for event in events],
-        "extras": [event.extras for event in events],
-        "ingested_at": _received(events, received_us),
-        "timestamp_inferred": [event.timestamp_inferred for event in events],
+    """In the order of `INSERTED`."""
+    columns: dict[str, Sequence[object]] = {
+        name: [getattr(event, field) for event in events] for name, field in _FIELDS.items()
     }
+    columns["ingested_at"] = _received(events, received_us)
+    columns["object_paths"] = [object_paths(event) for event in events]
+    return {name: columns[name] for name in INSERTED}
+
+
+# How the paths' columns are made of the text: a text is a text whatever it looks like, a dot in a key is part of it,
+# and of a key that is there twice the first counts, as where the text itself is read.
+_AS_SENT: Final[Mapping[str, object]] = {
+    "input_format_try_infer_dates": 0,
+    "input_format_try_infer_datetimes": 0,
+    "input_format_json_try_infer_numbers_from_strings": 0,
+    "json_type_escape_dots_in_keys": 1,
+    "type_json_skip_duplicated_paths": 1,
+}
 
 
 def _received(events: Sequence[Event], received_us: int) -> list[int]:
@@ -192,7 +213,7 @@ def _token(stream: str, events: Sequence[Event]) -> str:
 
 
 def _insert_settings(cluster: str, *, wait_for_async: bool) -> dict[str, object]:
-    settings: dict[str, object] = {"insert_deduplicate": 1}
+    settings: dict[str, object] = {"insert_deduplicate": 1, **_AS_SENT}
     if cluster:
         settings |= {"insert_distributed_sync": 1, "insert_quorum": "auto"}
     if wait_for_async:

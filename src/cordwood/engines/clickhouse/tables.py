@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from cordwood.engines.engine import STORED
 from cordwood.model.datatype import Kind
 from cordwood.model.stream import Stream
 from cordwood.sql.target import StreamTable
@@ -18,6 +19,7 @@ INSERTED: Final = {
     "extras": "Nullable(String)",
     "ingested_at": "DateTime64(6, 'UTC')",
     "timestamp_inferred": "Bool",
+    "object_paths": "LowCardinality(String)",
 }
 
 _KINDS: Final = {
@@ -32,6 +34,7 @@ _KINDS: Final = {
 
 # Beside each text its paths as columns, for reading one value without the rest. The text stays what is answered:
 # the JSON type keeps no nulls, no empty objects and no order, and takes a dot in a key for a path.
+OBJECT_PATHS: Final = "object_paths"
 PATHS: Final = {"metadata": "metadata_paths", "extras": "extras_paths"}
 _JSON: Final = "JSON(max_dynamic_paths = 256)"
 
@@ -144,7 +147,7 @@ def literal(text: str) -> str:
 def stored(stream: str) -> str:
     """Reads a stream's events as they are stored."""
     return (
-        f"SELECT {', '.join(INSERTED)} FROM {quoted(stream)}"  # noqa: S608 - our own names
+        f"SELECT {', '.join(column.name for column in STORED)} FROM {quoted(stream)}"  # noqa: S608 - our own names
         " WHERE timestamp >= fromUnixTimestamp64Micro({since:Int64}, 'UTC')"
         " AND timestamp < fromUnixTimestamp64Micro({until:Int64}, 'UTC')"
         " AND ({project:Nullable(String)} IS NULL OR project = {project:Nullable(String)})"

@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from cordwood.errors import AmbiguousName, UnknownName
 from cordwood.model.shape import Path, ValueKind
-from cordwood.sql.nodes import event_path, is_event_path, path_steps, path_value
+from cordwood.sql.nodes import KINDS, event_path, is_event_path, path_steps, path_value
 from cordwood.sql.records import below
 from cordwood.sql.resolve.work import Work
 from cordwood.sql.scope import PLAIN, Field, Nature, Relation, Scope, fresh, nature_of
@@ -182,7 +182,8 @@ def _path(work: Work, value: exp.Expr, nature: Nature, parts: Parts) -> exp.Expr
 def _event_path(work: Work, base: exp.Expr, path: tuple[Path, Nature]) -> exp.Expr:
     steps, nature = path
     made = event_path(fresh(base), steps)
-    made.meta["only_text"] = work.records.kinds(nature) == frozenset({ValueKind.TEXT})
+    kinds = made.meta[KINDS] = work.records.kinds(nature)
+    made.meta["only_text"] = kinds == frozenset({ValueKind.TEXT})
     return made
 
 

@@ -25,6 +25,7 @@ from cordwood.engines.clickhouse.rules import (
     regexes,
     relations,
     safe,
+    stored,
     strings,
     structs,
     time_making,
@@ -63,6 +64,7 @@ _MEANINGS: Final = (
     formats,
     net,
     events,
+    stored,
     redaction,
     safe,
 )

@@ -6,7 +6,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.reading import event_text_of, read_as, text_to_time
+from cordwood.engines.clickhouse.rules.reading import event_text, read_as, text_to_time
 from cordwood.engines.clickhouse.rules.time_text import cast_text, parts_text
 from cordwood.engines.clickhouse.rules.words import NAMES, constant_text, guarded, null_of, once, quoted, type_text
 from cordwood.model.datatype import Datatype, Kind
@@ -148,7 +148,7 @@ def _text_to(kind: Kind) -> Caster:
 
 def _event_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     del node
-    return fragment(event_text_of("{0}"), value)
+    return event_text(value)
 
 
 def _event_to(kind: Kind) -> Caster:

@@ -2,7 +2,7 @@
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.reading import event_text_of, read_as
+from cordwood.engines.clickhouse.rules.reading import event_text, read_as
 from cordwood.engines.clickhouse.rules.words import constant, holes
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.fragment import fragment
@@ -173,7 +173,7 @@ def _is(node: exp.Expr) -> exp.Expr:
             value,
         )
     if kind_of(node.this) is Kind.VARIANT:
-        return fragment(f"({event_text_of('{0}')} IS NULL)", node.this)
+        return fragment("({0} IS NULL)", event_text(node.this))
     return fragment("({0} IS NULL)", node.this)
 
 

@@ -42,7 +42,7 @@ def _cast(kind: Kind) -> Reader:
 
 def _try_cast(kind: Kind) -> Reader:
     name = quoted(NAMES[kind])
-    return lambda node: fragment(f"accurateCastOrNull({event_text_of('{0}')}, {name})", node)
+    return lambda node: fragment(f"accurateCastOrNull({{0}}, {name})", event_text(node))
 
 
 def event_text_of(value: str) -> str:
@@ -50,8 +50,24 @@ def event_text_of(value: str) -> str:
     return f"JSONExtract({value}, 'Nullable(String)')"
 
 
-def _event_text(node: exp.Expr) -> exp.Expr:
-    return fragment(event_text_of("{0}"), node)
+# Where the text of an event's value stands, when that is at hand.
+_TEXT: Final = "event_text"
+
+
+def with_text(value: exp.Expr, text: exp.Expr) -> exp.Expr:
+    """An event's value that was made of its text: whoever reads it as text takes that."""
+    value.meta[_TEXT] = text.copy()
+    return value
+
+
+def text_at_hand(node: exp.Expr) -> exp.Expr | None:
+    text = node.unnest().meta_get(_TEXT) if kind_of(node) is Kind.VARIANT else None
+    return text.copy() if isinstance(text, exp.Expr) else None
+
+
+def event_text(node: exp.Expr) -> exp.Expr:
+    """An event's value as the text it means."""
+    return text_at_hand(node) or fragment(event_text_of("{0}"), node)
 
 
 # A zone's name at the end of a text; the engine itself reads offsets.
@@ -93,8 +109,8 @@ _READERS: Final[dict[tuple[Kind, Kind], Reader]] = {
     (Kind.INT64, Kind.NUMERIC): _cast(Kind.NUMERIC),
     (Kind.NUMERIC, Kind.FLOAT64): _cast(Kind.FLOAT64),
     (Kind.BIGNUMERIC, Kind.FLOAT64): _cast(Kind.FLOAT64),
-    (Kind.VARIANT, Kind.STRING): _event_text,
-    (Kind.VARIANT, Kind.BYTES): _event_text,
+    (Kind.VARIANT, Kind.STRING): event_text,
+    (Kind.VARIANT, Kind.BYTES): event_text,
     (Kind.VARIANT, Kind.JSON): lambda node: node,
     **{
         (Kind.VARIANT, kind): _try_cast(Kind.FLOAT64)

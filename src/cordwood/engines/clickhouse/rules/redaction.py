@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.redaction import EVENT, HIDDEN, TEXT
-from cordwood.engines.clickhouse.rules.reading import event_text_of
+from cordwood.engines.clickhouse.rules.reading import event_text, with_text
 from cordwood.engines.clickhouse.rules.words import constant_text, once
 from cordwood.model.datatype import Kind
 from cordwood.model.redaction import RedactMode
@@ -30,8 +30,8 @@ def _text(node: exp.Expr) -> exp.Expr:
 
 
 def _event_text(node: exp.Expr) -> exp.Expr:
-    text = f"{TEXT}_{_mode(node)}({event_text_of('{0}')})"
-    return fragment(f"nullIf(toJSONString({text}), 'null')", node.expressions[0])
+    text = fragment(f"{TEXT}_{_mode(node)}({{0}})", event_text(node.expressions[0]))
+    return with_text(fragment("nullIf(toJSONString({0}), 'null')", text), text)
 
 
 def _event(node: exp.Expr) -> exp.Expr:

@@ -7,6 +7,7 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.aggregates import Argument, listed
 from cordwood.engines.clickhouse.rules.reading import read_as
+from cordwood.engines.clickhouse.rules.stored import group_by_texts
 from cordwood.engines.clickhouse.rules.words import constant_int, constant_text, is_null, null_of, quoted, type_text
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.fragment import fragment
@@ -161,6 +162,7 @@ def _select(node: exp.Expr) -> exp.Expr:
     """SELECT AS STRUCT: each row is one value."""
     kind = str(node.args.get("kind") or "").upper()
     _tell_apart(node.expressions)
+    group_by_texts(node)
     if kind == "STRUCT":
         return _as_struct(node)
     if kind == "VALUE":

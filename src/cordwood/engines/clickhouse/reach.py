@@ -1,0 +1,142 @@
+"""Reads paths of events from their own columns, however many sub-queries are between the events and the reader.
+
+ClickHouse keeps the paths of a JSON column apart, and reads one without the others, but only where the path stands
+beside the table itself. So each path that is read of a sub-query's column becomes a column of that sub-query, down
+to the stream's own table; what stands there is said by the shape: only a path at which nothing but texts, numbers and
+truths has been seen is read so. Everything else is read from the text that was sent.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.clickhouse.rules.stored import Manner, event_of, stored
+from cordwood.engines.clickhouse.tables import PATHS
+from cordwood.model.shape import ValueKind
+from cordwood.sql.nodes import IS_RECORD, KINDS, is_event_path, path_steps, path_value
+
+_TEXTS: Final = frozenset({ValueKind.TEXT})
+_PLAIN: Final = frozenset({ValueKind.NUMBER, ValueKind.BOOL})
+# Other keys are read from the text: in these nothing has to be escaped.
+_STEP: Final = re.compile(r"[A-Za-z0-9_-]+")
+_DEEPEST: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A path below a column."""
+
+    column: str
+    steps: tuple[str, ...]
+    manner: Manner
+
+    @property
+    def name(self) -> str:
+        """No author's name has a blank in it."""
+        return " ".join((self.column, *self.steps, *(["is record"] if self.manner is Manner.RECORD else [])))
+
+
+def reach(tree: exp.Expr, streams: frozenset[str]) -> None:
+    """Read the resolved and typed tree's paths at the streams' own tables, where they lie there."""
+    if any(select.is_star for select in tree.find_all(exp.Select)):
+        return
+    for node in list(tree.find_all(exp.Anonymous)):
+        found = _path_of(node.expressions[0] if node.this == IS_RECORD else node)
+        manner = Manner.RECORD if node.this == IS_RECORD else _manner(node)
+        if found is not None and manner is not None:
+            _move(node, found[0], _Read(found[0].name, found[1], manner), streams)
+
+
+def _manner(node: exp.Expr) -> Manner | None:
+    kinds = node.meta_get(KINDS) if is_event_path(node) else None
+    if not kinds:
+        return None
+    if kinds == _TEXTS:
+        return Manner.TEXT
+    if kinds <= _PLAIN:
+        return Manner.PLAIN
+    return Manner.JSON if kinds <= _TEXTS | _PLAIN else None
+
+
+def _move(node: exp.Expr, column: exp.Column, read: _Read, streams: frozenset[str]) -> None:
+    select = node.find_ancestor(exp.Select)
+    carrier = _provided(select, column.table, read, streams, 0) if isinstance(select, exp.Select) else None
+    if carrier is not None:
+        node.replace(event_of(carrier, read.manner, node))
+
+
+def _provided(select: exp.Select, alias: str, read: _Read, streams: frozenset[str], depth: int) -> exp.Expr | None:
+    """What the query can read of one of its relations for the path; None where it cannot."""
+    relation = _relation(select, alias)
+    if relation is None or depth > _DEEPEST or not all(map(_STEP.fullmatch, read.steps)):
+        return None
+    cte = cte_of(relation) if isinstance(relation, exp.Table) else None
+    if isinstance(relation, exp.Table) and cte is None:
+        return _of_stream(select, relation, read) if relation.name in streams else None
+    query = relation.this if cte is None else cte.this
+    if not _widened(query, read, streams, depth):
+        return None
+    return exp.column(exp.to_identifier(read.name, quoted=True), table=exp.to_identifier(alias, quoted=True))
+
+
+def _of_stream(select: exp.Select, table: exp.Table, read: _Read) -> exp.Expr | None:
+    """Not in an outer join: a column that is there without its table cannot be told from one that is missing."""
+    if read.column not in PATHS or any(join.side for join in select.args.get("joins") or ()):
+        return None
+    return stored(table.alias_or_name, read.column, read.steps, read.manner)
+
+
+def _widened(query: exp.Expr, read: _Read, streams: frozenset[str], depth: int) -> bool:
+    """Whether the sub-query has the path as a column, made or there already."""
+    if not isinstance(query, exp.Select) or any(query.args.get(key) for key in ("distinct", "group", "kind")):
+        return False
+    projections = {item.alias: item.this for item in query.expressions}
+    if read.name in projections:
+        return True
+    found = _path_of(projections.get(read.column))
+    if found is None:
+        return False
+    column, steps = found
+    further = _Read(column.name, (*steps, *read.steps), read.manner)
+    carrier = _provided(query, column.table, further, streams, depth + 1)
+    if carrier is not None:
+        query.append("expressions", exp.alias_(carrier, read.name, quoted=True))
+    return carrier is not None
+
+
+def _path_of(node: exp.Expr | None) -> tuple[exp.Column, tuple[str, ...]] | None:
+    """The column and the steps below it; none for a column alone."""
+    steps: tuple[str, ...] = ()
+    if node is not None and is_event_path(node):
+        node, steps = path_value(node), path_steps(node)
+    return (node, steps) if isinstance(node, exp.Column) and node.table else None
+
+
+def _relation(select: exp.Select, alias: str) -> exp.Table | exp.Subquery | None:
+    """What the alias stands for in this query's own FROM."""
+    for relation in _relations(select):
+        if isinstance(relation, exp.Table | exp.Subquery) and relation.alias_or_name == alias:
+            return relation
+    return None
+
+
+def _relations(select: exp.Select) -> Iterator[exp.Expr]:
+    from_ = select.args.get("from_")
+    if from_ is not None:
+        yield from_.this
+    yield from (join.this for join in select.args.get("joins") or ())
+
+
+def cte_of(table: exp.Table) -> exp.CTE | None:
+    """The sub-query of that name that the table sees; none that reads itself."""
+    node: exp.Expr | None = table.parent
+    while node is not None:
+        with_ = node.args.get("with_")
+        for cte in with_.expressions if isinstance(with_, exp.With) else ():
+            if cte.alias == table.name:
+                return cte if isinstance(cte, exp.CTE) else None
+        node = node.parent
+    return None

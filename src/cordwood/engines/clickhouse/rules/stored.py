@@ -1,0 +1,106 @@
+"""Paths of events that have columns of their own: how they are read there, and made an event's value again."""
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.clickhouse.rules.reading import event_text_of, text_at_hand, with_text
+from cordwood.engines.clickhouse.rules.words import constant_int, constant_text, quoted
+from cordwood.engines.clickhouse.tables import OBJECT_PATHS, PATHS
+from cordwood.model.datatype import Kind
+from cordwood.model.event import written_path
+from cordwood.sql.fragment import fragment, literal_name
+from cordwood.sql.lowering import Meaning
+from cordwood.sql.typing import inherit, kind_of
+
+STORED: Final = "$stored"
+EVENT_OF: Final = "$event_of"
+
+
+class Manner(StrEnum):
+    """What is carried from where a path lies to where it is read.
+
+    A text as it is; a number or a truth as its text, which is its JSON too; what may be either, as JSON; whether
+    an object is there.
+    """
+
+    TEXT = "text"
+    PLAIN = "plain"
+    JSON = "json"
+    RECORD = "record"
+
+
+def stored(table: str, column: str, steps: tuple[str, ...], manner: Manner) -> exp.Expr:
+    """The path beside the table itself."""
+    name = OBJECT_PATHS if manner is Manner.RECORD else PATHS[column]
+    read = exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(table, quoted=True))
+    path = steps if manner is not Manner.RECORD or column == "extras" else (column, *steps)
+    return exp.Anonymous(this=STORED, expressions=[read, *map(exp.Literal.string, (manner, *path))])
+
+
+def event_of(carrier: exp.Expr, manner: Manner, origin: exp.Expr) -> exp.Expr:
+    """What the origin was: the same value, of the same type."""
+    return inherit(exp.Anonymous(this=EVENT_OF, expressions=[carrier, exp.Literal.string(manner)]), origin)
+
+
+_READ: Final = {
+    Manner.TEXT: "{0}%s.:String",
+    Manner.PLAIN: "CAST({0}%s, 'Nullable(String)')",
+    Manner.JSON: "nullIf(toJSONString({0}%s), 'null')",
+}
+
+
+def _stored(node: exp.Expr) -> exp.Expr:
+    column, manner, *steps = node.expressions
+    path = [constant_text(step) or "" for step in steps]
+    kind = Manner(constant_text(manner) or "")
+    if kind is Manner.RECORD:
+        return fragment(f"(position({{0}}, {quoted(written_path(path))}) > 0)", column)
+    return fragment(_READ[kind] % "".join(f".{literal_name(step)}" for step in path), column)
+
+
+def _event_of(node: exp.Expr) -> exp.Expr:
+    carrier, manner = node.expressions
+    is_text = kind_of(node) is Kind.STRING
+    match Manner(constant_text(manner) or ""):
+        case Manner.TEXT if not is_text:
+            return with_text(fragment("nullIf(toJSONString({0}), 'null')", carrier), carrier)
+        case Manner.PLAIN if not is_text:
+            return with_text(fragment("({0})", carrier), carrier)
+        case Manner.JSON if is_text:
+            return fragment(event_text_of("{0}"), carrier)
+        case Manner.RECORD:
+            return fragment("ifNull({0}, false)", carrier)
+    return fragment("({0})", carrier)
+
+
+def group_by_texts(select: exp.Expr) -> None:
+    """Group by the texts that events' values were made of: then the query may read the one and the other."""
+    group = select.args.get("group")
+    for key in list(_keys(group)) if group is not None else ():
+        text = text_at_hand(_selected(select, key))
+        if text is not None:
+            key.replace(text)
+
+
+def _keys(node: exp.Expr) -> Iterator[exp.Expr]:
+    """What a GROUP BY names, also within its grouping sets."""
+    for key in node.iter_expressions():
+        if isinstance(key, (exp.Tuple, exp.Paren, exp.Rollup, exp.Cube, exp.GroupingSets)):
+            yield from _keys(key)
+        else:
+            yield key
+
+
+def _selected(select: exp.Expr, key: exp.Expr) -> exp.Expr:
+    """The selected value that a number in GROUP BY stands for."""
+    place = constant_int(key)
+    if place is None or not 0 < place <= len(select.expressions):
+        return key
+    selected: exp.Expr = select.expressions[place - 1]
+    return selected.unalias()
+
+
+MEANING = Meaning(named={STORED.upper(): _stored, EVENT_OF.upper(): _event_of})

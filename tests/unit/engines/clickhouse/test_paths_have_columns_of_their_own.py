@@ -1,0 +1,132 @@
+"""A path is read from its own column, through however many sub-queries, and means what it means in the text."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, Options
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.engines.engine import Engine
+from cordwood.ingest.shape import ShapeReader
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.event import Batch, Event
+from cordwood.model.rows import Row
+from cordwood.sql.compile import compile_saved, read_endpoint
+from tests.chdb_databases import fresh_database
+from tests.contract.engine_asking import NOW_US, rows, stream
+
+EVENTS = {
+    "a": {"request": {"path": "/a", "list": ["x"], "x-y": "dash", "h.i": "dot", "h": {"i": "inner"}}, "status": 200},
+    "b": {"status": 500, "on": True, "mixed": 1, "day": "2024-01-01", "number": "12", "truth": "true"},
+    "c": {"request": None, "mixed": "one", "status": 1.5, "day": "2024-01-01 00:00:00", "on": False},
+    "e": {"request": {}, "mixed": True, "status": -7e300, "big": 9007199254740993, "empty": "", "nothing": "null"},
+    "f": {"Host": "A", "host": "b", "": "no name", "two words": "w", "é": "accent", "quote": 'a"b\\c/d\n', "status": 0},
+    "g": {"mixed": {"a": 1}, "status": 404, "day": "not a day"},
+}
+TWICE = '{"status": 1, "status": 2, "request": {"path": "first"}, "request": {"path": "second"}}'
+ODD = {"h": "[1, 2]", "i": '"text"', "j": "17", "k": '{"request": 5}', "l": '{"request": {"path": null}}'}
+THROUGH = "with e as (select id, timestamp, metadata, app from `s`), f as (select e.id, e.metadata as m, e.app from e)"
+
+
+def filled(engine: Engine) -> Engine:
+    events = [Event(id_, NOW_US, "m", metadata=json.dumps(value)) for id_, value in EVENTS.items()]
+    events += [Event(id_, NOW_US, "m", metadata=text) for id_, text in ODD.items()]
+    events += [Event("d", NOW_US), Event("m", NOW_US, extras='{"app": "x", "deep": {"er": 3}}')]
+    engine.prepare([stream("s"), stream("t")])
+    reader = ShapeReader(engine.shapes)
+    for name, some in (("s", events), ("t", [event for event in events if event.id in EVENTS])):
+        looked_at, learnt = reader.learn(name, some)
+        engine.append([Batch(name, looked_at, NOW_US, learnt)])
+    return engine
+
+
+@pytest.fixture(scope="module")
+def clickhouse() -> Iterator[Engine]:
+    opened = filled(ClickHouse(fresh_database(), Options(drops_by_itself=False)))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def duckdb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    folder: Path = tmp_path_factory.mktemp("paths")
+    opened = filled(DuckDBEngine(folder, DuckDBTarget(), clock_us=lambda: NOW_US))
+    yield opened
+    opened.close()
+
+
+def printed(engine: Engine, sql: str) -> str:
+    program = read_endpoint(Endpoint("test", UUID(int=1), sql, "1"))
+    return compile_saved(program, engine.target, engine.shapes()).sql
+
+
+READ_APART = [
+    "select id, t.metadata.request.path p from `t` t order by id",
+    f"{THROUGH} select id, f.app from f where f.app = 'x'",
+    "select t.metadata.day d, count(*) n from `t` t group by d order by d, n",
+    "select t.metadata.day d, length(t.metadata.day) l, count(*) n from `t` t group by d, l order by d",
+    "select upper(t.metadata.day) d, count(*) n from `t` t group by t.metadata.day order by d, n",
+    "select t.metadata.status s, count(*) n from `t` t group by rollup(s) order by s, n",
+    "select distinct t.metadata.on o from `t` t order by o",
+    "select id from `t` t where t.metadata.status >= 404 order by id",
+    "select id, safe_cast(t.metadata.status as float64) + 1 s from `t` t order by id",
+    "select id, safe_cast(t.metadata.big as int64) b from `t` t order by id",
+    "select id, t.metadata.quote q, t.metadata.empty e, t.metadata.nothing n from `t` t order by id",
+    "select id, cast(t.metadata.truth as bool) b, t.metadata.number || '!' n from `t` t order by id",
+    "with e as (select id, metadata from `t`) select id from e cross join unnest(metadata) m cross join unnest(m.request) r order by id",
+    "with e as (select id, metadata from `t`) select id, r.path from e cross join unnest(metadata) m left join unnest(m.request) r order by id",
+    "select x.id from (select id, metadata from `t` order by timestamp limit 100) as x where x.metadata.status = 200",
+    "select a.id, b.metadata.day from `t` a join `t` b on a.metadata.day = b.metadata.day order by 1, 2",
+    "select id, row_number() over (partition by t.metadata.on order by id) n from `t` t order by id",
+    "select count(distinct t.metadata.day) d, min(t.metadata.day) a, max(t.metadata.status) b from `t` t",
+    "select id, case t.metadata.on when true then 'y' end y from `t` t order by id",
+    "with e as (select id, timestamp, metadata from `t`) select id, metadata.host h, metadata.Host g from e order by id",
+]
+READ_IN_TEXT = [
+    "with e as (select id, metadata from `t`), f as (select id, metadata.request q from e) select f.id, f.q.path from f order by 1",
+    "select id, t.metadata.mixed m from `s` t order by id",
+    "select id, t.metadata.request from `s` t order by id",
+    "select id, to_json_string(t.metadata.status) s from `s` t where t.metadata.status is not null order by id",
+    "select id, t.metadata.request.path, t.metadata.status, t.metadata.day from `s` t order by id",
+    "select id, t.metadata.request.`h.i` a, t.metadata.request.h.i b, t.metadata.request.`x-y` c from `s` t order by id",
+    "select id, t.metadata.`two words` a, t.metadata.`é` b from `s` t order by id",
+    "select t.id, x from `s` t cross join unnest(t.metadata.request.list) x order by id",
+    "select a.id, b.metadata.day from `s` a left join `t` b on a.id = b.id and b.id > 'b' order by 1, 2",
+    "select distinct e.m.status from (select distinct metadata as m from `t`) e order by 1",
+    "with e as (select id, metadata from `t` union all select id, metadata from `t`) select id, e.metadata.day from e order by 1, 2",
+    "select t.deep.er from `s` t where t.id = 'm'",
+    "select id from `t` t where exists (select 1 from unnest([1]) as n where t.metadata.status = 200)",
+]
+
+
+@pytest.mark.parametrize("sql", [*READ_APART, *READ_IN_TEXT])
+def test_the_rows_are_those_of_the_other_engine(clickhouse: Engine, duckdb: Engine, sql: str) -> None:
+    assert _plain(rows(clickhouse, sql)) == _plain(rows(duckdb, sql))
+
+
+@pytest.mark.parametrize("sql", READ_APART)
+def test_the_text_is_not_read_where_the_path_lies_apart(clickhouse: Engine, sql: str) -> None:
+    told = printed(clickhouse, sql)
+    assert "_paths" in told or "object_paths" in told
+    assert "JSONExtractRaw" not in told
+
+
+def test_of_a_key_that_is_there_twice_the_first_counts_in_both_places(clickhouse: Engine) -> None:
+    clickhouse.prepare([stream("s"), stream("t"), stream("twice")])
+    looked_at, learnt = ShapeReader(clickhouse.shapes).learn("twice", [Event("a", NOW_US, metadata=TWICE)])
+    clickhouse.append([Batch("twice", looked_at, NOW_US, learnt)])
+    apart = "select t.metadata.status a, t.metadata.request.path b from `twice` t"
+    in_text = "select x.m.status, x.m.request.path from (select distinct metadata m from `twice`) x"
+    assert _plain(rows(clickhouse, apart)) == _plain(rows(clickhouse, in_text)) == [[1, "first"]]
+
+
+def _plain(told: Sequence[Row]) -> list[list[object]]:
+    """As a caller reads it, in no order: a float that is whole is the whole number."""
+    answer: list[list[object]] = msgspec.json.decode(msgspec.json.encode(told))
+    rows = [[int(cell) if isinstance(cell, float) and cell.is_integer() else cell for cell in row] for row in answer]
+    return sorted(rows, key=str)
