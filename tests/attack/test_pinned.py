@@ -10,6 +10,7 @@ import pytest
 from cordwood.app.inside import Inside, opened
 from cordwood.settings.settings import Settings
 from tests.attack.attacks import CALL_PLACES, FORMS, FUNCTIONS, OUTSIDE, STATEMENTS, TABLE_NAMES, TABLE_PLACES
+from tests.chdb_databases import fresh_database
 
 # Stands in every event of the other project, in every place an event has.
 FOREIGN = "f0re1gn"
@@ -24,30 +25,37 @@ ATTACKS = [
     *STATEMENTS,
     *(sql for sql, _ in FORMS),
 ]
+FULL_JOIN = "select * from edge_logs as a full join edge_logs as b on a.id != b.id"
 OWN = [
     "select * from edge_logs",
     "select * from edge_logs where true or @project = 'other'",
     "select * from edge_logs where @project = 'default' union all select * from edge_logs",
     "with edge_logs as (select * from postgres_logs) select * from edge_logs",
     "select (select string_agg(event_message, ',') from auth_logs) as x",
-    "select * from edge_logs as a full join edge_logs as b on a.id != b.id",
+    FULL_JOIN,
     "select count(*) over () as n, event_message from edge_logs order by n",
 ]
+GAPS_ON_CLICKHOUSE = {FULL_JOIN: "a full join there has at least one equality"}
 
 
-@pytest.fixture(scope="module")
-def inside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
-    defaults = Settings()
-    folder = str(tmp_path_factory.mktemp("pinned") / "data")
-    quiet = msgspec.structs.replace(defaults.web, log_level="error")
-    serve = msgspec.structs.replace(defaults.serve, data_dir=folder)
-    with opened(msgspec.structs.replace(defaults, web=quiet, serve=serve)) as inside:
+@pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
+def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
+    engine = fresh_database() if request.param == "clickhouse" else "duckdb"
+    folder = tmp_path_factory.mktemp("pinned") / "data"
+    with opened(settings(folder, engine=engine)) as inside:
         for stream in STREAMS:
             events = [
                 event(project, mark) for project, mark in (("default", "ours"), ("other", FOREIGN)) for _ in range(3)
             ]
             assert send(inside, f"/api/logs?source_name={stream}", events)[0] == 200
         yield inside
+
+
+def settings(folder: Path, *, endpoints: Path | None = None, engine: str = "duckdb") -> Settings:
+    defaults = Settings()
+    serve = msgspec.structs.replace(defaults.serve, data_dir=str(folder), endpoints=str(endpoints or ""))
+    quiet = msgspec.structs.replace(defaults.web, log_level="error")
+    return msgspec.structs.replace(defaults, engine=engine, serve=serve, web=quiet)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +87,11 @@ def test_without_a_pin_the_other_project_is_there_to_be_read(inside: Inside) -> 
 
 
 @pytest.mark.parametrize("sql", OWN)
-def test_queries_that_are_answered_read_the_pinned_project_alone(inside: Inside, key: str, sql: str) -> None:
+def test_queries_that_are_answered_read_the_pinned_project_alone(
+    request: pytest.FixtureRequest, inside: Inside, key: str, sql: str
+) -> None:
+    if "clickhouse" in request.node.name and sql in GAPS_ON_CLICKHOUSE:
+        request.applymarker(pytest.mark.xfail(strict=True, reason=GAPS_ON_CLICKHOUSE[sql]))
     status, told = ask(inside, key, sql=sql)
     assert status == 200, told
     assert FOREIGN not in told
@@ -99,10 +111,7 @@ def test_the_counts_are_those_of_the_pinned_project(inside: Inside, key: str) ->
 
 def test_the_key_reads_nothing_of_an_endpoint_that_cannot_hold_it(tmp_path: Path) -> None:
     (tmp_path / "all.sql").write_text('/* name = "all" */ select event_message from `cloudflare.logs.prod`')
-    defaults = Settings()
-    serve = msgspec.structs.replace(defaults.serve, data_dir=str(tmp_path / "data"), endpoints=str(tmp_path))
-    quiet = msgspec.structs.replace(defaults.web, log_level="error")
-    with opened(msgspec.structs.replace(defaults, serve=serve, web=quiet)) as inside:
+    with opened(settings(tmp_path / "data", endpoints=tmp_path)) as inside:
         _, told = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
         path, key = "/api/endpoints/query/all", str(json.loads(told)["token"])
         assert send(inside, path, {}, x_api_key=key)[0] == 403

@@ -1,4 +1,4 @@
-"""Every attack is refused by the compiler, with a code, a place where there is one, and no engine asked."""
+"""Every attack is refused by the compiler, with a code, a place where there is one, and no engine asked: for either engine."""
 
 import time
 from importlib import resources
@@ -6,9 +6,11 @@ from importlib import resources
 import pytest
 
 from cordwood.catalog.endpoint_file import read_endpoint_file
+from cordwood.engines.clickhouse.target import ClickHouseTarget
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import QueryFault
 from cordwood.sql.compile import Program, compile_sandbox, read_endpoint
+from cordwood.sql.target import Target
 from tests.attack.attacks import (
     CALL_PLACES,
     DEEP,
@@ -33,9 +35,19 @@ def program() -> Program:
     return read_endpoint(read_endpoint_file("logs.all.sql", file.read_text()))
 
 
+TARGETS: tuple[Target, ...] = (DuckDBTarget(), ClickHouseTarget())
+
+
 def fault_of(program: Program, sql: str) -> QueryFault:
+    """The fault, which is the same whatever the query is compiled for."""
+    faults = [_fault_for(target, program, sql) for target in TARGETS]
+    assert len({fault.code for fault in faults}) == 1
+    return faults[0]
+
+
+def _fault_for(target: Target, program: Program, sql: str) -> QueryFault:
     with pytest.raises(QueryFault) as raised:
-        compile_sandbox(program, sql, DuckDBTarget(), {})
+        compile_sandbox(program, sql, target, {})
     return raised.value
 
 

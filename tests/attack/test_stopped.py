@@ -1,5 +1,6 @@
 """What the compiler cannot refuse the engine stops: within its limits, serving others meanwhile, its memory back after."""
 
+import importlib
 import resource
 import threading
 import time
@@ -14,10 +15,11 @@ from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.catalog.files import read_contents
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.engines.engine import AnswerLimits
+from cordwood.engines.engine import AnswerLimits, Engine
 from cordwood.errors import Fault
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import Program, compile_sandbox, read_endpoint
+from tests.chdb_databases import fresh_database
 
 MEMORY = 256 * 1024 * 1024
 SECONDS = 1.0
@@ -74,15 +76,26 @@ def program() -> Program:
     return read_endpoint(read_endpoint_file("logs.all.sql", file.read_text()))
 
 
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
-    made = DuckDBEngine(Path(tmp_path_factory.mktemp("engine")), DuckDBTarget(), Options(memory_bytes=MEMORY))
+def open_duckdb(folder: Path) -> Engine:
+    return DuckDBEngine(folder, DuckDBTarget(), Options(memory_bytes=MEMORY))
+
+
+def open_clickhouse(_: Path) -> Engine:
+    address = fresh_database()
+    room = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
+    engine: Engine = room.ClickHouse(address, room.Options(memory_bytes=MEMORY))
+    return engine
+
+
+@pytest.fixture(scope="module", params=[open_duckdb, open_clickhouse], ids=["duckdb", "clickhouse"])
+def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    made: Engine = request.param(Path(tmp_path_factory.mktemp("engine")))
     made.prepare(read_contents(Sources(), lambda *_: None).streams)
     yield made
     made.close()
 
 
-def answer(engine: DuckDBEngine, program: Program, sql: str, seconds: float = SECONDS) -> list[tuple[object, ...]]:
+def answer(engine: Engine, program: Program, sql: str, seconds: float = SECONDS) -> list[tuple[object, ...]]:
     statement = compile_sandbox(program, sql, engine.target, engine.shapes())
     question = bind(statement, {"project": "p"}, 0, engine.is_regex)
     rows = engine.answer(question, AnswerLimits(1000, seconds), Nobody())
@@ -90,7 +103,7 @@ def answer(engine: DuckDBEngine, program: Program, sql: str, seconds: float = SE
 
 
 @pytest.mark.parametrize("name", COSTLY)
-def test_it_ends_and_others_are_served_meanwhile(engine: DuckDBEngine, program: Program, name: str) -> None:
+def test_it_ends_and_others_are_served_meanwhile(engine: Engine, program: Program, name: str) -> None:
     outcome: list[object] = []
 
     def ask() -> None:
@@ -113,14 +126,14 @@ def test_it_ends_and_others_are_served_meanwhile(engine: DuckDBEngine, program: 
 
 
 @pytest.mark.parametrize("sql", EXCESSIVE)
-def test_one_call_makes_no_more_than_its_bound(engine: DuckDBEngine, program: Program, sql: str) -> None:
+def test_one_call_makes_no_more_than_its_bound(engine: Engine, program: Program, sql: str) -> None:
     began = time.monotonic()
     with pytest.raises(Fault):
         answer(engine, program, sql, seconds=PATIENCE_SECONDS)
     assert time.monotonic() - began < PATIENCE_SECONDS / 3
 
 
-def test_memory_comes_back(engine: DuckDBEngine, program: Program) -> None:
+def test_memory_comes_back(engine: Engine, program: Program) -> None:
     for sql in COSTLY.values():
         with pytest.raises(Fault):
             answer(engine, program, sql)
