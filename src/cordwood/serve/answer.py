@@ -43,7 +43,7 @@ from cordwood.sql.ad_hoc import ad_hoc_endpoint
 from cordwood.sql.bind import bind
 from cordwood.sql.offered import SubQuery
 from cordwood.sql.redaction.redaction import Redaction
-from cordwood.sql.stages import Statement
+from cordwood.sql.stages import Question, Statement
 
 # What is remembered of asks, so that one that came before is known without compiling or binding it.
 REMEMBERED_ASKS = 20_000
@@ -245,10 +245,16 @@ class Answers:
         redaction = self._redactions.of(ask)
         statement = await self._compiled(ask.endpoint, ask.sandbox, redaction)
         now_us = self._clock_us()
+
+        def ask_anew() -> Question:
+            anew = self._prepared.compile(ask.endpoint, ask.sandbox, redaction)
+            return bind(anew, ask.parameters, now_us, self._is_regex)
+
         question = bind(statement, ask.parameters, now_us, self._is_regex)
         seconds = ask.endpoint.timeout_seconds or self._limits.query_seconds
         limits = AnswerLimits(ask.endpoint.max_rows, seconds)
-        return Job(ask, question, limits, self._limits.answer_bytes, now_us, time.monotonic() - began)
+        compile_seconds = time.monotonic() - began
+        return Job(ask, question, limits, self._limits.answer_bytes, now_us, compile_seconds, ask_anew)
 
     async def _compiled(
         self, endpoint: Endpoint, sandbox: SandboxText | None, redaction: Redaction | None

@@ -1,8 +1,8 @@
 """One run of the engine, in a thread: rows become bytes as they come, within the limits."""
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from cordwood.engines.engine import AnswerLimits, Cancel, Engine
@@ -11,6 +11,7 @@ from cordwood.model.rows import Row, Rows
 from cordwood.serve.ask import Ask
 from cordwood.serve.finished import Finished, Receipt
 from cordwood.settings.units import show_size
+from cordwood.sql.redaction.leaves import still_textless
 from cordwood.sql.stages import Question, Statement
 
 
@@ -18,7 +19,7 @@ from cordwood.sql.stages import Question, Statement
 class Job:
     """A question with all that its run needs; `asked_us` is the moment of the call.
 
-    `answer_bytes` bounds an answer that is held whole.
+    `answer_bytes` bounds an answer that is held whole. `ask_anew` compiles the ask for what has been seen by now.
     """
 
     ask: Ask
@@ -27,6 +28,7 @@ class Job:
     answer_bytes: int
     asked_us: int
     compile_seconds: float
+    ask_anew: Callable[[], Question] | None = None
 
 
 class Run:
@@ -82,11 +84,30 @@ def _notices(statement: Statement) -> tuple[str, ...]:
 
 def start(job: Job, engine: Engine, cancel: Cancel) -> Run:
     """A run whose pieces leave as they come: it holds few bytes, however many there are in all."""
-    return Run(job, engine.answer(job.question, job.limits, cancel), inf)
+    return Run(*_answered(job, engine, cancel), inf)
 
 
 def finish(job: Job, engine: Engine, cancel: Cancel) -> Finished:
     """The whole answer at once."""
-    run = Run(job, engine.answer(job.question, job.limits, cancel), job.answer_bytes)
+    run = Run(*_answered(job, engine, cancel), job.answer_bytes)
     body = b"".join(run.pieces())
     return Finished(body, run.receipt())
+
+
+def _answered(job: Job, engine: Engine, cancel: Cancel) -> tuple[Job, Rows]:
+    """The rows, and the question that they answer.
+
+    Where a path had no text when the question was compiled, it is read as it is. A text that came before the rows
+    were read was learnt of before they were there: nobody sees rows for which that did not hold.
+    """
+    rows = engine.answer(job.question, job.limits, cancel)
+    while job.ask_anew is not None and not still_textless(job.question.statement.textless, engine.shapes()):
+        _let_go(rows)
+        job = replace(job, question=job.ask_anew())
+        rows = engine.answer(job.question, job.limits, cancel)
+    return job, rows
+
+
+def _let_go(rows: Rows) -> None:
+    if isinstance(rows.batches, Generator):
+        rows.batches.close()

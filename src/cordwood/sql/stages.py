@@ -8,6 +8,7 @@ from sqlglot import exp
 from cordwood.model.datatype import Datatype
 from cordwood.model.parameter import Parameter
 from cordwood.model.redaction import RedactMode
+from cordwood.model.shape import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,8 @@ class Resolved:
     """Every name is a column, a path of an event, or a typed slot; every expression has a type.
 
     With `redaction`, nothing reads a text of an event as it is but the answer: its columns `hidden` are still raw,
-    and the engine must redact them on the way out.
+    and the engine must redact them on the way out. It takes for granted that `textless`, paths of streams, hold no
+    text: whoever answers must see to it that they still did at the moment of the answer.
     """
 
     tree: exp.Expr
@@ -42,6 +44,7 @@ class Resolved:
     streams: tuple[str, ...] = ()
     redaction: RedactMode | None = None
     hidden: tuple[int, ...] = ()
+    textless: tuple[tuple[str, Path], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ class Statement:
     notices: tuple[str, ...] = ()
     redaction: RedactMode | None = None
     hidden: tuple[int, ...] = ()
+    textless: tuple[tuple[str, Path], ...] = ()
     at_rest: str | None = None
 
 

@@ -5,7 +5,7 @@ first thing that would read one reads it redacted. What nothing but the answer r
 hides it on the way out (`Resolved.hidden`): a top-n then redacts n rows, not all that it sorted.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -51,6 +51,8 @@ class _Raw:
 Columns = Mapping[str, _Raw]
 # None stands for a stream's own table: its columns are raw by their names.
 Sources = dict[str, Columns | str]
+# A stream, and a path of its events.
+Place = tuple[str, Path]
 Known = Mapping[str, Columns]
 
 
@@ -63,7 +65,12 @@ def redact_leaves(resolved: Resolved, redaction: Redaction, shapes: Mapping[str,
     hidden = tuple(place for place, name in enumerate(names) if name in raw)
     if len(set(names)) < len(names) and hidden:
         raise QueryUnsupported("Two columns of the answer have one name.")
-    return replace(resolved, redaction=redaction.mode, hidden=hidden)
+    return replace(resolved, redaction=redaction.mode, hidden=hidden, textless=tuple(leaves.textless))
+
+
+def still_textless(places: Iterable[Place], shapes: Mapping[str, Shape]) -> bool:
+    """Whether a statement that reads these places as they are may be answered: a text may have come there since."""
+    return all(_kinds_at(place, shapes) <= _NO_TEXT for place in places)
 
 
 def _opened_names(tree: exp.Expr) -> Iterator[str]:
@@ -85,6 +92,8 @@ class _Leaves:
         self._redaction = redaction
         self._shapes = shapes
         self._opened = opened
+        # What is read as it is because no text was ever seen there.
+        self.textless: dict[Place, None] = {}
 
     def query(self, node: exp.Expr, known: Known, outer: Sources, *, hands_on: bool) -> Columns:
         """Redact what the query reads; its columns that are still raw, by name."""
@@ -243,13 +252,22 @@ class _Leaves:
         """Whether it is there, or what kind it is, tells no text; neither do numbers."""
         if raw.is_event and any(self._redaction.hides(step) for step in raw.path[1:]):
             return False
+        if _is_only_counted(node.parent):
+            return True
         kinds = self._kinds(raw)
-        return _is_only_counted(node.parent) or (bool(kinds) and kinds <= _NO_TEXT)
+        is_textless = bool(kinds) and kinds <= _NO_TEXT
+        if is_textless:
+            self.textless[raw.stream, raw.path] = None
+        return is_textless
 
     def _kinds(self, raw: _Raw) -> frozenset[ValueKind]:
         """What has been seen there; nothing is known of a text column."""
-        shape = self._shapes.get(raw.stream)
-        return shape.kinds.get(raw.path, frozenset()) if shape is not None and raw.is_event else frozenset()
+        return _kinds_at((raw.stream, raw.path), self._shapes) if raw.is_event else frozenset()
+
+
+def _kinds_at(place: Place, shapes: Mapping[str, Shape]) -> frozenset[ValueKind]:
+    shape = shapes.get(place[0])
+    return frozenset() if shape is None else shape.kinds.get(place[1], frozenset())
 
 
 def _column(node: exp.Column, sources: Sources) -> _Raw | None:

@@ -1,0 +1,112 @@
+"""A text that arrives where only numbers were seen, between the compiling of a query and its run, is redacted."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from cordwood.cache.memory import MemoryCache
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.engines.engine import AnswerLimits, Cancel
+from cordwood.ingest.shape import ShapeReader
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.event import Batch, Event
+from cordwood.model.rows import Rows
+from cordwood.model.stream import Stream
+from cordwood.observe.observer import Observer
+from cordwood.serve.answer import Answers, Parts
+from cordwood.serve.limits import ServeLimits
+from cordwood.serve.stream import Streamed
+from cordwood.sql.stages import Question
+from cordwood.web.negotiate import FORMATS
+from tests.fakes.catalogs import HeldCatalog
+from tests.unit.serve.kitchen import ask, whole
+
+ENDPOINT = Endpoint(
+    name="numbers",
+    id=UUID(int=9),
+    sql="select max(cast(m.client as string)) as most, count(m.client) as n from s cross join unnest(s.metadata) as m",
+    revision="1",
+    redact_pii=True,
+)
+
+
+class LateEngine(DuckDBEngine):
+    """Just before each of its first runs, an event comes in."""
+
+    def expect(self, *values: object) -> None:
+        self.coming = list(values)
+        self.asked: list[str] = []
+
+    def store(self, value: object) -> None:
+        event = Event(json.dumps(value), 1_700_000_000_000_000, "", "p", json.dumps({"client": value}), "{}")
+        looked_at, learnt = ShapeReader(self.shapes).learn("s", [event])
+        self.append([Batch("s", looked_at, 0, learnt)])
+
+    def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
+        self.asked.append(question.statement.sql)
+        if self.coming:
+            self.store(self.coming.pop(0))
+        return super().answer(question, limits, cancel)
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[LateEngine]:
+    opened = LateEngine(tmp_path, DuckDBTarget())
+    opened.prepare([Stream("s", UUID(int=1))])
+    opened.store(7)
+    yield opened
+    opened.close()
+
+
+Told = Callable[..., str]
+
+
+@pytest.fixture
+def told(engine: LateEngine) -> Told:
+    def asked(*coming: object, form: str = "json") -> str:
+        engine.expect(*coming)
+        parts = Parts(HeldCatalog(ENDPOINT), engine, MemoryCache(1_000_000), Observer([]))
+        answers = Answers(parts, ServeLimits(), lambda: 1_700_000_001_000_000)
+
+        async def journey() -> str:
+            try:
+                answer = await answers.answer(ask(ENDPOINT, FORMATS[form]))
+                return await _text(answer.body) if isinstance(answer.body, Streamed) else whole(answer).body.decode()
+            finally:
+                await answers.close()
+
+        return asyncio.run(journey())
+
+    return asked
+
+
+async def _text(streamed: Streamed) -> str:
+    return b"".join([piece async for piece in streamed.pieces()]).decode()
+
+
+def test_numbers_alone_are_asked_for_once_and_as_they_are(engine: LateEngine, told: Told) -> None:
+    assert told(8) == '{"result":[{"most":"8","n":2}]}'
+    assert len(engine.asked) == 1
+    assert "redacted" not in engine.asked[0]
+
+
+@pytest.mark.parametrize("form", ["json", "ndjson"])
+def test_a_text_that_comes_in_between_is_redacted(engine: LateEngine, told: Told, form: str) -> None:
+    answer = told("from 203.0.113.7", form=form)
+    assert "from REDACTED" in answer
+    assert "203" not in answer
+    assert len(engine.asked) == 2
+
+
+def test_so_is_one_inside_an_object(told: Told) -> None:
+    assert "203" not in told({"ip": "203.0.113.7"})
+
+
+def test_what_comes_during_the_second_run_needs_no_third(engine: LateEngine, told: Told) -> None:
+    assert "203" not in told("from 203.0.113.7", "by 203.0.113.8")
+    assert len(engine.asked) == 2
