@@ -98,7 +98,7 @@ def engine() -> Iterator[duckdb.DuckDBPyConnection]:
         connection.execute("set timezone = 'UTC'; attach ':memory:' as store; create schema memory.hot")
         for stream in (*STREAMS.values(), "secrets"):
             tables = StreamTables(stream)
-            for made in (tables.create_sealed(), tables.create_empty_hot(), tables.create_view(with_hot=True)):
+            for made in (tables.create_sealed(), tables.create_hot((), 0), tables.create_view(with_hot=True)):
                 connection.execute(made)
         yield connection
 

@@ -1,35 +1,31 @@
 """Neighbouring events of a stream that go into a table together."""
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import duckdb
 import msgspec
 
+from cordwood.engines.duckdb import arrow
 from cordwood.engines.duckdb.journal import Record
-from cordwood.model.event import Event, written_paths
-from cordwood.model.shape import Path
+from cordwood.engines.duckdb.tables import LISTED, StreamTables
+from cordwood.engines.object_paths import object_paths
+from cordwood.model.event import Event
 
-_PIECE = 4096
+# From this many on it pays to hand columns over where they lie; a statement's parameters are ready sooner.
+_MANY = 512
+# A query that waits for events to be converted goes on after about as many.
+_PIECE = 4_096
 
-# The parameters of `StreamTables.insert_events` that are fields of an event as they stand.
-_FIELDS = {
-    "i": "id",
-    "t": "timestamp_us",
-    "e": "event_message",
-    "p": "project",
-    "m": "metadata",
-    "x": "extras",
-    "f": "timestamp_inferred",
-}
+# The columns of an event as it stands, by their letters in `StreamTables.insert_events`.
+_TEXTS = {"i": "id", "e": "event_message", "p": "project", "m": "metadata", "x": "extras"}
 
 _encode = msgspec.json.Encoder().encode
 
 
 @dataclass(slots=True)
 class Chunk:
-    """`first` is the number of its first event in the stream."""
+    """`first` is the number of its first event in the stream; the others follow it without a gap."""
 
     first: int
     events: list[Event] = field(default_factory=list)
@@ -50,6 +46,11 @@ class Chunk:
             for place, (event, received) in enumerate(zip(self.events, self.received_us, strict=True))
         ]
 
+    def rest(self, first: int) -> "Chunk":
+        """The events from this number on."""
+        gone = max(0, first - self.first)
+        return Chunk(self.first + gone, self.events[gone:], self.received_us[gone:])
+
     def clustered(self) -> "Chunk":
         """The same events as they are to lie in the file: what is asked of one project lies together."""
         order = sorted(range(len(self.events)), key=self._cluster)
@@ -59,15 +60,41 @@ class Chunk:
         event = self.events[place]
         return event.project or "", event.timestamp_us
 
-    def insert(self, cursor: duckdb.DuckDBPyConnection, statement: str) -> None:
-        """Run a statement of `StreamTables.insert_events`, piece by piece: each is in memory several times."""
-        for first in range(0, len(self.events), _PIECE):
-            piece = slice(first, first + _PIECE)
-            fields = {
-                parameter: [getattr(event, name) for event in self.events[piece]] for parameter, name in _FIELDS.items()
-            }
-            paths = [_object_paths(event) for event in self.events[piece]]
-            cursor.execute(statement, {**fields, "r": self.received_us[piece], "o": paths})
+    def insert(self, cursor: duckdb.DuckDBPyConnection, tables: StreamTables, table: str) -> None:
+        """All events with one statement; into one of the tables in memory with their numbers too."""
+        numbered = table != tables.sealed
+        if len(self.events) < _MANY:
+            cursor.execute(tables.insert_events(table, LISTED, numbered=numbered), self._lists())
+            return
+        cursor.register("incoming", self._columns())
+        try:
+            cursor.execute(tables.insert_events(table, "incoming", numbered=numbered))
+        finally:
+            cursor.unregister("incoming")
+
+    def _lists(self) -> dict[str, object]:
+        lists: dict[str, object] = {letter: self._texts(name) for letter, name in _TEXTS.items()}
+        return lists | {
+            "t": [event.timestamp_us for event in self.events],
+            "r": self.received_us,
+            "f": [event.timestamp_inferred for event in self.events],
+            "o": [object_paths(event) for event in self.events],
+            "n": list(range(self.first, self.end)),
+        }
+
+    def _columns(self) -> arrow.ArrowColumns:
+        columns = {letter: arrow.texts(self._texts(name)) for letter, name in _TEXTS.items()}
+        columns |= {
+            "t": arrow.times([event.timestamp_us for event in self.events]),
+            "r": arrow.times(self.received_us),
+            "f": arrow.truths([event.timestamp_inferred for event in self.events]),
+            "o": arrow.texts([object_paths(event) for event in self.events]),
+            "n": arrow.numbers(range(self.first, self.end)),
+        }
+        return arrow.ArrowColumns(columns, len(self.events))
+
+    def _texts(self, name: str) -> list[str | None]:
+        return [getattr(event, name) for event in self.events]
 
     def mend(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Where the engine cannot read an event's JSON, keep it as text: the event stays, and so do the others."""
@@ -76,6 +103,16 @@ class Chunk:
                 self.events[place] = msgspec.structs.replace(
                     event, metadata=_as_text(event.metadata), extras=_encode({"unreadable": event.extras}).decode()
                 )
+
+
+def pieces(records: Iterable[Record], until: int) -> list[Chunk]:
+    """The events below `until` as chunks, some thousands each."""
+    made: list[Chunk] = []
+    for record in records:
+        if not made or made[-1].end != record.first or len(made[-1].events) >= _PIECE:
+            made.append(Chunk(record.first))
+        made[-1].take(record, until - record.first)
+    return made
 
 
 def text_bytes(events: Sequence[Event]) -> int:
@@ -87,26 +124,6 @@ def text_bytes(events: Sequence[Event]) -> int:
 
 def is_about_a_value(problem: duckdb.Error) -> bool:
     return isinstance(problem, duckdb.ConversionException | duckdb.InvalidInputException)
-
-
-def _object_paths(event: Event) -> str:
-    """Found here for an event at which nobody has looked."""
-    if event.object_paths is not None:
-        return event.object_paths
-    paths: list[Path] = []
-    for place, text in ((("metadata",), event.metadata), ((), event.extras)):
-        try:
-            _find(json.loads(text) if text else None, place, paths)
-        except (ValueError, RecursionError):
-            continue
-    return written_paths(path for path in paths if path)
-
-
-def _find(value: object, path: Path, paths: list[Path]) -> None:
-    if isinstance(value, dict):
-        paths.append(path)
-        for key, one in value.items():
-            _find(one, (*path, key), paths)
 
 
 def _is_readable(cursor: duckdb.DuckDBPyConnection, text: str | None) -> bool:

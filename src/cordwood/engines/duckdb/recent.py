@@ -5,19 +5,23 @@ from collections.abc import Callable, Iterable, Sequence
 WINDOW_US = 600 * 1_000_000
 WINDOW_EVENTS = 100_000
 
-# Says which of the ids are among the stream's sealed events of the window.
-Recall = Callable[[Sequence[str]], set[str]]
+# Says which of the ids are among the stream's sealed events of the window, those received before a time.
+Recall = Callable[[Sequence[str], int], set[str]]
+
+_ANY_TIME = 2**62
 
 
 class RecentIds:
     """The last events' ids exactly; what a fast stream took before them, within the window, by a sieve.
 
-    What passes the sieve, and everything while this process is younger than the window, is looked up.
+    What the sieve catches is looked up, and at first everything, among what was stored before `opened_us`: with
+    `inherits` there is some.
     """
 
-    def __init__(self, recall: Recall, now_us: int) -> None:
+    def __init__(self, recall: Recall, opened_us: int, *, inherits: bool) -> None:
         self._recall = recall
-        self._recall_until_us = now_us + WINDOW_US
+        self._opened_us = opened_us
+        self._inherits = inherits
         self._younger: set[int] = set()
         self._elder: set[int] = set()
         self._sieves = _Sieves()
@@ -25,16 +29,22 @@ class RecentIds:
 
     def duplicates(self, ids: Sequence[str], now_us: int) -> set[int]:
         """The places in `ids` whose id was taken before, in this list or earlier."""
-        hashes = [hash(one) for one in ids]
+        hashes = list(map(hash, ids))
         found = _repeated(hashes)
-        for seen in (self._younger.intersection(hashes), self._elder.intersection(hashes)):
-            if seen:
+        for seen in (self._younger, self._elder):
+            if not seen.isdisjoint(hashes):
                 found |= {place for place, one in enumerate(hashes) if one in seen}
-        doubtful = self._doubtful(hashes, now_us)
-        if doubtful:
-            recalled = self._recall([ids[place] for place in doubtful])
-            found |= {place for place in doubtful if ids[place] in recalled}
+        found |= self._recalled(ids, self._sieves.caught(hashes, now_us), _ANY_TIME)
+        if self._inherits:
+            self._inherits = now_us < self._opened_us + WINDOW_US or self._taken < WINDOW_EVENTS
+            found |= self._recalled(ids, range(len(ids)), self._opened_us)
         return found
+
+    def _recalled(self, ids: Sequence[str], places: Sequence[int], before_us: int) -> set[int]:
+        if not places:
+            return set()
+        recalled = self._recall([ids[place] for place in places], before_us)
+        return {place for place in places if ids[place] in recalled} if recalled else set()
 
     def take(self, ids: Iterable[str], now_us: int) -> None:
         before = len(self._younger)
@@ -43,11 +53,6 @@ class RecentIds:
         if len(self._younger) >= WINDOW_EVENTS:
             self._sieves.add(self._elder, now_us)
             self._elder, self._younger = self._younger, set()
-
-    def _doubtful(self, hashes: Sequence[int], now_us: int) -> Sequence[int]:
-        if now_us < self._recall_until_us or self._taken < WINDOW_EVENTS:
-            return range(len(hashes))
-        return self._sieves.caught(hashes, now_us)
 
 
 class _Sieves:

@@ -9,7 +9,7 @@ import duckdb
 
 from cordwood.engines.duckdb.chunk import Chunk, is_about_a_value
 from cordwood.engines.duckdb.session import Session
-from cordwood.engines.duckdb.stream_store import StreamStore
+from cordwood.engines.duckdb.stream_store import OutOfTurnError, StreamStore
 
 # A burst that has ended is sealed soon, a trickle now and then: each time costs a rewrite of the last row group.
 _QUIET_SECONDS = 2.0
@@ -81,8 +81,8 @@ class Sealer:
     def _seal(self, store: StreamStore, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> bool:
         try:
             store.seal(chunk, cursor)
-        except duckdb.Error as problem:
-            if is_about_a_value(problem):
+        except (duckdb.Error, OutOfTurnError) as problem:
+            if isinstance(problem, duckdb.Error) and is_about_a_value(problem):
                 chunk.mend(cursor)
             self._tell_now_and_then(f"Events of {store.name} could not be sealed yet: {problem}".splitlines()[0])
             store.give_back(chunk)

@@ -113,7 +113,7 @@ class Session:
             "enable_external_access": False,
             "lock_configuration": True,
         }
-        self._root.execute("CREATE SCHEMA memory.hot")
+        self._root.execute("CREATE SCHEMA memory.hot; CREATE SCHEMA memory.parts")
         for name, value in settings.items():
             self._root.execute(f"SET GLOBAL {name} = $value", {"value": value})
 

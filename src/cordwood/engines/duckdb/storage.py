@@ -118,6 +118,13 @@ class Storage:
     def facts(self) -> Mapping[str, StreamFacts]:
         return {name: store.facts for name, store in self._stores.items()}
 
+    def sizes(self) -> Mapping[str, int]:
+        cursor = self._session.cursor()
+        try:
+            return {name: store.size(cursor) for name, store in self._stores.items()}
+        finally:
+            cursor.close()
+
     def store_of(self, name: str) -> StreamStore:
         try:
             return self._stores[name]
@@ -126,13 +133,6 @@ class Storage:
 
     def close(self) -> None:
         self._sealer.close()
-    def sizes(self) -> Mapping[str, int]:
-        cursor = self._session.cursor()
-        try:
-            return {name: store.size(cursor) for name, store in self._stores.items()}
-        finally:
-            cursor.close()
-
         self._journal.close()
         self._cursor.close()
 
@@ -149,14 +149,14 @@ class Storage:
         store = StreamStore(stream)
         for statement in (
             store.tables.create_sealed(),
-            store.tables.create_empty_hot(),
+            store.tables.create_hot((), 0),
             store.tables.create_view(with_hot=False),
         ):
             self._cursor.execute(statement)
         store.shape = Shape(self._shapes.get(name, {}), version=1)
         store.count_sealed(self._cursor)
         store.tail = max((last for _, last in self._sealed.get(name, [])), default=0)
-        self._recent[name] = RecentIds(self._recall(store), self._clock_us())
+        self._recent[name] = self._recent_of(store)
         for record in self._unclaimed.pop(name, []):
             store.add(record)
             self._recent[name].take((event.id for event in record.events), record.received_us)
@@ -216,37 +216,39 @@ class Storage:
         known = {one[0] for one in found}
         return {place for place, event in enumerate(batch.events) if event.id in known}
 
-    def _recall(self, store: StreamStore) -> Recall:
+    def _recent_of(self, store: StreamStore) -> RecentIds:
+        row = self._cursor.execute(store.tables.times_of_newest(), {"events": WINDOW_EVENTS}).fetchone()
+        oldest_us, newest_us = row or (None, None)
+        opened_us = max(self._clock_us(), newest_us or 0) + 1
+        return RecentIds(self._recall(store, oldest_us or opened_us), opened_us, inherits=newest_us is not None)
+
+    def _recall(self, store: StreamStore, oldest_us: int) -> Recall:
         """Looks up ids among the sealed events, as far back as the window goes."""
-        row = self._cursor.execute(store.tables.oldest_of_newest(), {"events": WINDOW_EVENTS}).fetchone()
-        oldest_us = row[0] if row else None
         cursor = self._session.cursor()
 
-        def recall(ids: Sequence[str]) -> set[str]:
-            since_us = self._clock_us() - WINDOW_US
-            if oldest_us is not None:
-                since_us = min(since_us, oldest_us)
-            found = cursor.execute(store.tables.recall(), {"since": since_us, "ids": list(ids)}).fetchall()
-            return {one[0] for one in found}
+        def recall(ids: Sequence[str], before_us: int) -> set[str]:
+            since_us = min(self._clock_us() - WINDOW_US, oldest_us)
+            times = {"since": since_us, "before": before_us}
+            return {one[0] for one in cursor.execute(store.tables.recall(), {**times, "ids": list(ids)}).fetchall()}
 
         return recall
 
     # Showing
 
     def _show(self, cursor: duckdb.DuckDBPyConnection, stores: Sequence[StreamStore]) -> bool:
-        """Whether any of what is shown is in memory."""
-        with ExitStack() as turns:
+        """Whether some of the events are in memory."""
+        with duckdb_faults(), ExitStack() as turns:
+            for store in stores:
+                store.show(cursor)
             for store in stores:
                 turns.enter_context(store.turn)
-            with duckdb_faults():
-                for store in stores:
-                    store.show(cursor)
-                hot = [store for store in stores if store.has_hot]
-                if hot:
-                    cursor.execute("BEGIN")
-                for store in hot:
-                    cursor.execute(store.tables.pin()).fetchall()
-                return bool(hot)
+                store.refresh(cursor)
+            hot = [store for store in stores if store.has_hot]
+            if hot:
+                cursor.execute("BEGIN")
+            for store in hot:
+                cursor.execute(store.tables.pin()).fetchall()
+            return bool(hot)
 
     # Sealing
 

@@ -3,10 +3,12 @@
 import threading
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 
 import duckdb
 
-from cordwood.engines.duckdb.chunk import Chunk, is_about_a_value, text_bytes
+from cordwood.engines.duckdb.chunk import Chunk, is_about_a_value, pieces, text_bytes
+from cordwood.engines.duckdb.hot import Hot
 from cordwood.engines.duckdb.journal import Record
 from cordwood.engines.duckdb.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.tables import StreamTables
@@ -16,8 +18,12 @@ from cordwood.model.shape import Kinds, Path, Shape, ValueKind
 from cordwood.model.stream import Stream
 
 
+class OutOfTurnError(Exception):
+    """Earlier events could not be sealed, so these may not be either."""
+
+
 class StreamStore:
-    """Events are numbered from the stream's beginning; those below `hot_end` and not sealed are in memory tables.
+    """Events are numbered from the stream's beginning, and sealed in this order.
 
     Every event is in exactly one of three places: sealed, in a chunk that is being sealed, or waiting.
     `turn` guards all of them, and the moment in which a chunk goes from memory to the file.
@@ -31,16 +37,16 @@ class StreamStore:
         self.tail = 0
         # About what the texts of events that are not yet sealed take.
         self.held_bytes = 0
+        self._taken_bytes = self._taken_events = 0
         self.turn = threading.Condition(threading.RLock())
         self._waiting: deque[Record] = deque()
         self._in_flight: list[Chunk] = []
-        self._hot_first = 0
-        self._hot_end = 0
+        self._hot = Hot(self.tables)
+        self._showing = threading.Lock()
         self._facts = StreamFacts(0, None, None)
         self._unsaved: dict[Path, frozenset[ValueKind]] = {}
 
     # What is known
-        self._taken_bytes = self._taken_events = 0
 
     @property
     def waiting_rows(self) -> int:
@@ -62,7 +68,7 @@ class StreamStore:
 
     @property
     def has_hot(self) -> bool:
-        return self._hot_end > self._hot_first
+        return not self._hot.is_empty
 
     @property
     def facts(self) -> StreamFacts:
@@ -78,15 +84,6 @@ class StreamStore:
             for record in self._waiting:
                 self._count(record.events)
 
-    def _count(self, events: Sequence[Event]) -> None:
-        times = [event.timestamp_us for event in events]
-        known = self._facts
-        self._facts = StreamFacts(
-            known.events + len(events),
-            max(filter(None, (known.newest_us, *times)), default=None),
-            min(filter(None, (known.oldest_us, *times)), default=None),
-        )
-
     def size(self, cursor: duckdb.DuckDBPyConnection) -> int:
         """The blocks of the file that hold its events, those shared with other streams whole, and what waits.
 
@@ -95,6 +92,15 @@ class StreamStore:
         in_blocks, rows = cursor.execute(self.tables.size(), {"table": self.tables.sealed}).fetchone() or (0, 0)
         in_log = int(rows) * self._taken_bytes // max(1, self._taken_events)
         return int(in_blocks) + in_log + self.held_bytes
+
+    def _count(self, events: Sequence[Event]) -> None:
+        times = [event.timestamp_us for event in events]
+        known = self._facts
+        self._facts = StreamFacts(
+            known.events + len(events),
+            max(filter(None, (known.newest_us, *times)), default=None),
+            min(filter(None, (known.oldest_us, *times)), default=None),
+        )
 
     # Adding
 
@@ -120,37 +126,46 @@ class StreamStore:
     # Showing
 
     def show(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Make every event visible to the queries that begin while `turn` is held; `turn` must be held."""
-        while self._hidden_in_flight():
-            self.turn.wait()
-        waiting = [self._rest(record) for record in self._waiting if record.end > self._hot_end]
-        if not waiting:
-            return
-        chunk = Chunk(waiting[0].first)
-        for record in waiting:
-            chunk.take(record, len(record.events))
-        if not self.has_hot:
-            self._hot_first = chunk.first
-        self._insert_hot(chunk, cursor)
-        if self._hot_first == chunk.first:
-            cursor.execute(self.tables.create_view(with_hot=True))
-        self._hot_end = chunk.end
+        """Put every event that is here now and not sealed where queries see it; sealing and appending go on."""
+        until = self.tail
+        with self._showing:
+            for piece in self._hidden(until):
+                self._put_hot(piece, cursor)
 
-    def _insert_hot(self, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
-        statement = self.tables.insert_events(self.tables.hot)
+    def refresh(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Let the views tell what is so; `turn` must be held until the query has begun."""
+        self._hot.refresh(cursor)
+
+    def _hidden(self, until: int) -> list[Chunk]:
+        """What is not sealed and no query sees yet, in pieces; of what waits only what is below `until`."""
+        with self.turn:
+            end = self._hot.end
+            being_sealed = [chunk.rest(end) for chunk in self._in_flight if chunk.end > end]
+            waiting = [record for record in self._waiting if end < record.end and record.first < until]
+        return being_sealed + pieces([_cut(record, max(0, end - record.first)) for record in waiting], until)
+
+    def _put_hot(self, piece: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
+        """It may be sealed before it is there: then nobody sees it here."""
+        with self.turn:
+            if piece.end <= self.sealed_to:
+                return
+            table = self._hot.begin(piece.first, piece.end, cursor)
+        filled = False
         try:
-            chunk.insert(cursor, statement)
+            self._fill(table, piece, cursor)
+            filled = True
+        finally:
+            with self.turn:
+                self._hot.finish(filled=filled)
+
+    def _fill(self, table: str, piece: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
+        try:
+            piece.insert(cursor, self.tables, table)
         except duckdb.Error as problem:
             if not is_about_a_value(problem):
                 raise
-            chunk.mend(cursor)
-            chunk.insert(cursor, statement)
-
-    def _hidden_in_flight(self) -> bool:
-        return any(not (self._hot_first <= one.first and one.end <= self._hot_end) for one in self._in_flight)
-
-    def _rest(self, record: Record) -> Record:
-        return record if record.first >= self._hot_end else _cut(record, self._hot_end - record.first)
+            piece.mend(cursor)
+            piece.insert(cursor, self.tables, table)
 
     # Sealing
 
@@ -160,7 +175,7 @@ class StreamStore:
             if not self._waiting or (whole_groups_only and self.waiting_rows < ROW_GROUP_ROWS):
                 return None
             chunk = Chunk(self._waiting[0].first)
-            while self._waiting and len(chunk.events) < ROW_GROUP_ROWS:
+            while self._waiting and self._waiting[0].first == chunk.end and len(chunk.events) < ROW_GROUP_ROWS:
                 self._move_into(chunk)
             self._in_flight.append(chunk)
             return chunk
@@ -184,19 +199,37 @@ class StreamStore:
         unsaved = self._take_unsaved()
         cursor.execute("BEGIN")
         try:
-            chunk.clustered().insert(cursor, self.tables.insert_events(self.tables.sealed))
+            chunk.clustered().insert(cursor, self.tables, self.tables.sealed)
             cursor.execute(
                 "INSERT INTO store.cordwood.sealed VALUES ($stream, $first, $last)",
                 {"stream": self.name, "first": chunk.first, "last": chunk.end},
             )
             self._save_shape(cursor, unsaved)
             with self.turn:
+                self._wait_for_those_before(chunk)
                 cursor.execute("COMMIT")
-                self._forget(chunk, cursor)
+                self._forget(chunk)
         except BaseException:
             _roll_back(cursor)
             self.learn(unsaved)
             raise
+        self._let_go(cursor)
+
+    def _wait_for_those_before(self, chunk: Chunk) -> None:
+        self.turn.wait_for(lambda: chunk.first == min(one.first for one in self._in_flight))
+        if self.sealed_to != chunk.first:
+            raise OutOfTurnError(f"Events of {self.name} from number {self.sealed_to} on could not be sealed.")
+
+    def _forget(self, chunk: Chunk) -> None:
+        self._in_flight.remove(chunk)
+        self.held_bytes -= text_bytes(chunk.events)
+        self._hot.forget(self.sealed_to)
+        self.turn.notify_all()
+
+    def _let_go(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Free what is sealed now; where this fails, the next query does it."""
+        with self.turn, suppress(duckdb.Error):
+            self._hot.refresh(cursor)
 
     # Sweeping
 
@@ -206,12 +239,23 @@ class StreamStore:
         if before_us is None or (self.facts.oldest_us or now_us) >= before_us:
             return 0
         while chunk := self.take_chunk(whole_groups_only=False):
-            self.seal(chunk, cursor)
+            self._seal_or_give_back(chunk, cursor)
+        return self.drop_before(before_us, cursor)
+
+    def drop_before(self, before_us: int, cursor: duckdb.DuckDBPyConnection) -> int:
+        """Drop what is sealed and older; its space is free after the next checkpoint."""
         row = cursor.execute(self.tables.delete_before(), {"before": before_us}).fetchone()
         gone = int(row[0]) if row else 0
         if gone:
             self.count_sealed(cursor)
         return gone
+
+    def _seal_or_give_back(self, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
+        try:
+            self.seal(chunk, cursor)
+        except BaseException:
+            self.give_back(chunk)
+            raise
 
     def _keeps_from_us(self, now_us: int, cursor: duckdb.DuckDBPyConnection) -> int | None:
         bounds = []
@@ -235,15 +279,6 @@ class StreamStore:
                 "INSERT INTO store.cordwood.shape SELECT $stream, unnest($paths), unnest($kinds)",
                 {"stream": self.name, "paths": [path for path, _ in rows], "kinds": [kind for _, kind in rows]},
             )
-
-    def _forget(self, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
-        self._in_flight.remove(chunk)
-        self.held_bytes -= text_bytes(chunk.events)
-        if self.has_hot and self._hot_first < chunk.end and chunk.first < self._hot_end:
-            cursor.execute(self.tables.create_view(with_hot=False))
-            cursor.execute(self.tables.create_empty_hot())
-            self._hot_first = self._hot_end = 0
-        self.turn.notify_all()
 
 
 def _cut(record: Record, count: int) -> Record:

@@ -1,5 +1,7 @@
 """Where the events of a stream lie: their names and columns, known without asking the database."""
 
+from collections.abc import Sequence
+
 from cordwood.model.datatype import Kind
 from cordwood.sql.target import StreamTable
 
@@ -36,6 +38,7 @@ class StreamTables:
     """The SQL of one stream: sealed events in the file, the newest in memory, and the view that joins them."""
 
     def __init__(self, stream: str) -> None:
+        self.stream = stream
         self.view = quoted(stream)
         self.sealed = f"store.main.{quoted(stream)}"
         self.hot = f"memory.hot.{quoted(stream)}"
@@ -44,38 +47,31 @@ class StreamTables:
         columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in COLUMNS.items())
         return f"CREATE TABLE IF NOT EXISTS {self.sealed} ({columns})"
 
-    def create_empty_hot(self) -> str:
-        return f"CREATE OR REPLACE TABLE {self.hot} AS FROM {self.sealed} LIMIT 0"
+    def hot_part(self, part: int) -> str:
+        return f"memory.parts.{quoted(f'{part} of {self.stream}')}"
+
+    def create_hot_part(self, part: int) -> str:
+        return f"CREATE TABLE {self.hot_part(part)} AS {self._numbered()}"
+
+    def drop_hot_part(self, part: int) -> str:
+        return f"DROP TABLE {self.hot_part(part)}"
+
+    def create_hot(self, parts: Sequence[int], sealed_to: int) -> str:
+        """The rows of those parts that are not sealed; their number in the stream stands where a table has its rowid."""
+        rows = "SELECT * EXCLUDE (number), number AS rowid FROM"
+        tables = [f"{rows} {self.hot_part(part)} WHERE number >= {sealed_to:d}" for part in parts]
+        return f"CREATE OR REPLACE VIEW {self.hot} AS {' UNION ALL '.join(tables) or f'{rows} ({self._numbered()})'}"
+
+    def _numbered(self) -> str:
+        return f"SELECT *, 0::BIGINT AS number FROM {self.sealed} WHERE false"  # noqa: S608 - our own names
 
     def create_view(self, *, with_hot: bool) -> str:
-        union = f" UNION ALL FROM {self.hot}" if with_hot else ""
+        union = f" UNION ALL SELECT * EXCLUDE (rowid) FROM {self.hot}" if with_hot else ""  # noqa: S608 - our own names
         return f"CREATE OR REPLACE VIEW memory.main.{self.view} AS FROM {self.sealed}{union}"
 
     def count_sealed(self) -> str:
         return f"SELECT count(*), epoch_us(max(timestamp)), epoch_us(min(timestamp)) FROM {self.sealed}"  # noqa: S608
 
-    def delete_before(self) -> str:
-        return f"DELETE FROM {self.sealed} WHERE timestamp < make_timestamptz($before)"  # noqa: S608
-
-    def time_of_newest(self) -> str:
-        """The time of the event of that rank, the newest being the first."""
-        return f"SELECT epoch_us(timestamp) FROM {self.sealed} ORDER BY timestamp DESC LIMIT 1 OFFSET $rank - 1"  # noqa: S608
-
-    def recall(self) -> str:
-        return (
-            f"SELECT id FROM {self.sealed} WHERE ingested_at >= make_timestamptz($since)"  # noqa: S608
-            " AND id IN (SELECT unnest($ids))"
-        )
-
-    def recall_received(self) -> str:
-        """As `recall`, of what was received between two moments, however long ago."""
-        return f"{self.recall()} AND ingested_at <= make_timestamptz($until)"
-
-    def oldest_of_newest(self) -> str:
-        return (
-            f"SELECT epoch_us(min(ingested_at)) FROM (SELECT ingested_at FROM {self.sealed}"  # noqa: S608
-            " ORDER BY ingested_at DESC LIMIT $events)"
-        )
     def size(self) -> str:
         """The bytes of the file's blocks that `$table` is in, and how many of its rows are in none."""
         return (
@@ -84,10 +80,35 @@ class StreamTables:
             " FROM pragma_storage_info($table)"
         )
 
+    def delete_before(self) -> str:
+        return f"DELETE FROM {self.sealed} WHERE timestamp < make_timestamptz($before)"  # noqa: S608
+
+    def times(self) -> str:
+        return f"SELECT epoch_us(timestamp) FROM {self.sealed}"  # noqa: S608
+
+    def time_of_newest(self) -> str:
+        """The time of the event of that rank, the newest being the first."""
+        return f"SELECT epoch_us(timestamp) FROM {self.sealed} ORDER BY timestamp DESC LIMIT 1 OFFSET $rank - 1"  # noqa: S608
+
+    def recall(self) -> str:
+        return (
+            f"SELECT id FROM {self.sealed} WHERE ingested_at >= make_timestamptz($since)"  # noqa: S608
+            " AND ingested_at < make_timestamptz($before) AND id IN (SELECT unnest($ids))"
+        )
+
+    def recall_received(self) -> str:
+        """As `recall`, of what was received between two moments, however long ago."""
+        return f"{self.recall()} AND ingested_at <= make_timestamptz($until)"
+
+    def times_of_newest(self) -> str:
+        return (
+            f"SELECT epoch_us(min(ingested_at)), epoch_us(max(ingested_at)) FROM (SELECT ingested_at FROM {self.sealed}"  # noqa: S608
+            " ORDER BY ingested_at DESC LIMIT $events)"
+        )
 
     def pin(self) -> str:
-        """Reads nothing; a transaction that has run it sees both tables as they are now."""
-        return f"SELECT 1 FROM (FROM {self.sealed} LIMIT 0), (FROM {self.hot} LIMIT 0)"  # noqa: S608 - our own names
+        """Reads nothing; a transaction that has run it sees file and memory as they are now."""
+        return f"FROM {self.view} LIMIT 0"
 
     def stored(self) -> str:
         return (
@@ -97,14 +118,21 @@ class StreamTables:
             " AND ($project::VARCHAR IS NULL OR project = $project)"
         )
 
-    def insert_events(self, table: str) -> str:
-        """One statement for a whole batch: a parameter a column. Unnested first, parsed after: a third faster."""
+    def insert_events(self, table: str, source: str, *, numbered: bool) -> str:
+        """`source` has the events by one letter a column: `LISTED` ones, or a relation."""
+        number = ", n" if numbered else ""
         return (
-            f"INSERT INTO {table} SELECT i, make_timestamptz(t), e, p, m::JSON::VARIANT, x::JSON::VARIANT,"  # noqa: S608 - our own names
-            " make_timestamptz(r), f, o FROM (SELECT unnest($i::VARCHAR[]) AS i, unnest($t::BIGINT[]) AS t,"
-            " unnest($e::VARCHAR[]) AS e, unnest($p::VARCHAR[]) AS p, unnest($m::VARCHAR[]) AS m,"
-            " unnest($x::VARCHAR[]) AS x, unnest($r::BIGINT[]) AS r, unnest($f::BOOLEAN[]) AS f, unnest($o::VARCHAR[]) AS o)"
+            f"INSERT INTO {table} SELECT i, t, e, p, m::JSON::VARIANT, x::JSON::VARIANT, r, f, o{number} FROM {source}"  # noqa: S608
         )
+
+
+# Events as parameters, a list a column. Unnested first, parsed after: a third faster.
+LISTED = (
+    "(SELECT i, make_timestamptz(t) AS t, e, p, m, x, make_timestamptz(r) AS r, f, o, n FROM ("
+    "SELECT unnest($i::VARCHAR[]) AS i, unnest($t::BIGINT[]) AS t, unnest($e::VARCHAR[]) AS e,"
+    " unnest($p::VARCHAR[]) AS p, unnest($m::VARCHAR[]) AS m, unnest($x::VARCHAR[]) AS x, unnest($r::BIGINT[]) AS r,"
+    " unnest($f::BOOLEAN[]) AS f, unnest($o::VARCHAR[]) AS o, unnest($n::BIGINT[]) AS n))"
+)
 
 
 def quoted(name: str) -> str:

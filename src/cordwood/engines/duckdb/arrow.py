@@ -1,0 +1,219 @@
+"""Columns that DuckDB reads where they lie: handed over as a stream of Arrow's C interface, without Arrow's library.
+
+The structures and who frees what are those of https://arrow.apache.org/docs/format/CDataInterface.html. Here every
+buffer belongs to the `ArrowColumns`, so that releasing is no more than saying so.
+"""
+
+import ctypes
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_int64, c_void_p, py_object
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from typing import Any
+
+_NULLABLE = 2
+
+
+class _Schema(Structure):
+    """The names and types of columns; `_fields_` follow below, where the type can name itself."""
+
+
+class _Array(Structure):
+    """The buffers of one column, or a row of columns."""
+
+
+class _Stream(Structure):
+    """Where the reader asks for the schema, then for one array after the other."""
+
+
+_ReleaseSchema = CFUNCTYPE(None, POINTER(_Schema))
+_ReleaseArray = CFUNCTYPE(None, POINTER(_Array))
+_ReleaseStream = CFUNCTYPE(None, POINTER(_Stream))
+_GetSchema = CFUNCTYPE(c_int, POINTER(_Stream), POINTER(_Schema))
+_GetNext = CFUNCTYPE(c_int, POINTER(_Stream), POINTER(_Array))
+_GetLastError = CFUNCTYPE(c_char_p, POINTER(_Stream))
+
+_Schema._fields_ = [
+    ("format", c_char_p),
+    ("name", c_char_p),
+    ("metadata", c_char_p),
+    ("flags", c_int64),
+    ("n_children", c_int64),
+    ("children", POINTER(POINTER(_Schema))),
+    ("dictionary", c_void_p),
+    ("release", _ReleaseSchema),
+    ("private_data", c_void_p),
+]
+_Array._fields_ = [
+    ("length", c_int64),
+    ("null_count", c_int64),
+    ("offset", c_int64),
+    ("n_buffers", c_int64),
+    ("n_children", c_int64),
+    ("buffers", POINTER(c_void_p)),
+    ("children", POINTER(POINTER(_Array))),
+    ("dictionary", c_void_p),
+    ("release", _ReleaseArray),
+    ("private_data", c_void_p),
+]
+_Stream._fields_ = [
+    ("get_schema", _GetSchema),
+    ("get_next", _GetNext),
+    ("get_last_error", _GetLastError),
+    ("release", _ReleaseStream),
+    ("private_data", c_void_p),
+]
+
+
+def _schema_released(schema: Any) -> None:
+    schema.contents.release = _ReleaseSchema()
+
+
+def _array_released(released: Any) -> None:
+    released.contents.release = _ReleaseArray()
+
+
+def _array_ended(array: Any) -> None:
+    array.release = _ReleaseArray()
+
+
+def _stream_released(stream: Any) -> None:
+    stream.contents.release = _ReleaseStream()
+
+
+def _last_error(_: Any) -> None:
+    return None
+
+
+# The reader calls these after the statement too: they stay.
+_release_schema = _ReleaseSchema(_schema_released)
+_release_array = _ReleaseArray(_array_released)
+_release_stream = _ReleaseStream(_stream_released)
+_get_last_error = _GetLastError(_last_error)
+
+_new_capsule = ctypes.pythonapi.PyCapsule_New
+_new_capsule.restype = py_object
+_new_capsule.argtypes = [c_void_p, c_char_p, c_void_p]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A type in Arrow's letters, and the buffers in Arrow's order: which values are there (None: all), then theirs."""
+
+    letters: bytes
+    nulls: int
+    buffers: tuple["bytes | array[int] | None", ...]
+
+
+def texts(values: Sequence[str | None]) -> Column:
+    """What is no letter in UTF-8 becomes a question mark."""
+    nulls = values.count(None)
+    present: list[str] = [value or "" for value in values] if nulls else list(values)  # type: ignore[arg-type]
+    joined = "".join(present)
+    data = joined.encode("utf-8", "replace")
+    is_plain = len(data) == len(joined)
+    sizes = map(len, present) if is_plain else (len(one.encode("utf-8", "replace")) for one in present)
+    ends = array("i", accumulate(sizes, initial=0))
+    return Column(b"u", nulls, (_presence(values) if nulls else None, ends, data))
+
+
+def times(values: Sequence[int]) -> Column:
+    """Microseconds since 1970 UTC."""
+    return Column(b"tsu:UTC", 0, (None, array("q", values)))
+
+
+def numbers(values: Sequence[int]) -> Column:
+    return Column(b"l", 0, (None, array("q", values)))
+
+
+def truths(values: Sequence[bool]) -> Column:
+    return Column(b"b", 0, (None, _bits("1" if value else "0" for value in reversed(values))))
+
+
+def _presence(values: Sequence[object]) -> bytes:
+    return _bits("0" if value is None else "1" for value in reversed(values))
+
+
+def _bits(digits: Any) -> bytes:
+    """The last digit is the first bit."""
+    text = "".join(digits)
+    return int(text or "0", 2).to_bytes(len(text) // 8 + 1, "little")
+
+
+class ArrowColumns:
+    """One batch of rows; must outlive the statements that read it."""
+
+    def __init__(self, columns: Mapping[str, Column], length: int) -> None:
+        self._columns = columns
+        self._length = length
+        # What the reader is given addresses of.
+        self._kept: list[object] = []
+
+    def __arrow_c_schema__(self) -> object:
+        schema = _Schema()
+        self._describe(schema)
+        return self._capsule(schema, b"arrow_schema")
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        stream = _Stream(
+            get_schema=_GetSchema(self._get_schema),
+            get_next=_GetNext(partial(self._get_next, iter([self._fill]))),
+            get_last_error=_get_last_error,
+            release=_release_stream,
+        )
+        return self._capsule(stream, b"arrow_array_stream")
+
+    def _capsule(self, structure: Structure, name: bytes) -> object:
+        self._kept += (structure, name)
+        return _new_capsule(ctypes.addressof(structure), name, None)
+
+    def _get_schema(self, _: Any, out: Any) -> int:
+        self._describe(out.contents)
+        return 0
+
+    def _get_next(self, fills: Iterator[Callable[[Any], None]], _: Any, out: Any) -> int:
+        """The one batch, then the end: an array that is released already."""
+        next(fills, _array_ended)(out.contents)
+        return 0
+
+    def _describe(self, schema: Any) -> None:
+        fields = [
+            _Schema(format=column.letters, name=name.encode(), flags=_NULLABLE, release=_release_schema)
+            for name, column in self._columns.items()
+        ]
+        self._set_children(schema, fields)
+        schema.format, schema.name = b"+s", b""
+        schema.release = _release_schema
+
+    def _fill(self, batch: Any) -> None:
+        children = [self._array(column) for column in self._columns.values()]
+        self._set_children(batch, children)
+        self._set_buffers(batch, (None,))
+        batch.length = self._length
+        batch.null_count = batch.offset = 0
+        batch.release = _release_array
+
+    def _array(self, column: Column) -> _Array:
+        made = _Array(length=self._length, null_count=column.nulls, release=_release_array)
+        self._set_buffers(made, column.buffers)
+        return made
+
+    def _set_children(self, parent: Any, children: Sequence[Structure]) -> None:
+        pointers = (POINTER(type(parent)) * len(children))(*map(ctypes.pointer, children))
+        self._kept += (pointers, children)
+        parent.n_children, parent.children = len(children), pointers
+
+    def _set_buffers(self, made: Any, buffers: Sequence["bytes | array[int] | None"]) -> None:
+        addresses = (c_void_p * len(buffers))(*map(_address, buffers))
+        self._kept.append(addresses)
+        made.n_buffers, made.buffers = len(buffers), addresses
+
+
+def _address(buffer: "bytes | array[int] | None") -> int | None:
+    if buffer is None:
+        return None
+    if isinstance(buffer, bytes):
+        return ctypes.cast(c_char_p(buffer), c_void_p).value
+    return buffer.buffer_info()[0]
