@@ -39,6 +39,7 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
     "Ask and fill": {
         "query": Command("query", "run an endpoint and print its rows"),
         "import": Command("import_events", "send a file of events to a stream"),
+        "migrate": Command("migrate", "copy the events that Logflare stored in PostgreSQL"),
         "export": Command("export_events", "write a stream's events to a Parquet file"),
         "backup": Command("backup", "copy everything that is stored, while the service goes on"),
         "restore": Command("restore", "make a data folder of a backup"),

@@ -1,0 +1,163 @@
+"""Reads the tables in which Logflare keeps events in PostgreSQL, a table a source, the oldest events first."""
+
+import re
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import msgspec
+import psycopg
+from psycopg import sql
+
+from cordwood.errors import Refused, Unreachable
+
+# Where an event stands in the order of its table: its time as the database writes it, and its id.
+Place = tuple[str, str]
+
+_FETCHED_AT_ONCE = 500
+_BATCH_EVENTS = 2_000
+_BATCH_BYTES = 4 * 2**20
+_CONNECT_SECONDS = 15
+
+_TABLES = r"""
+select n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
+where c.relkind in ('r', 'p') and not c.relispartition
+  and c.relname ~ '^log_events_[0-9a-f]{8}(_[0-9a-f]{4}){3}_[0-9a-f]{12}$'
+order by 1, 2
+"""
+# The sources are listed in a table of that name, in whichever schema the incumbent was given.
+_LISTS_OF_SOURCES = """
+select table_schema from information_schema.columns where table_name = 'sources' and column_name in ('token', 'name')
+group by table_schema having count(*) = 2
+"""
+_NAMES = "select token::text, name from {}.sources"
+_COUNT = "select count(*) from {} where {}"
+# Times without a zone are UTC there. An event without a time goes first, and gets that of its arrival here.
+_EVENTS = """
+select coalesce(timestamp, '-infinity')::text, id,
+  to_char(timestamp, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), event_message, body::jsonb::text
+from {} where {} order by coalesce(timestamp, '-infinity'), id
+"""
+_AFTER = sql.SQL("(coalesce(timestamp, '-infinity'), id) > (%s, %s)")
+_ALL = sql.SQL("true")
+
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A source's events; `source` is its UUID, `name` what it is called where that could be found."""
+
+    schema: str
+    table: str
+    source: str
+    name: str | None
+
+    @property
+    def told(self) -> str:
+        return f"{self.schema}.{self.table}"
+
+    @property
+    def quoted(self) -> sql.Identifier:
+        return sql.Identifier(self.schema, self.table)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some events of a table, a line of JSON each, and the place of the last."""
+
+    lines: list[bytes]
+    last: Place
+
+
+class LogflareTables:
+    """Nothing is written; each table is read as it was when its reading began."""
+
+    def __init__(self, connection: psycopg.Connection) -> None:
+        self._connection = connection
+
+    def tables(self) -> list[Table]:
+        names = self._names()
+        found = self._connection.execute(_TABLES).fetchall()
+        return [_table(schema, table, names) for schema, table in found]
+
+    def count(self, table: Table, after: Place | None) -> int:
+        """How many events are still to be read."""
+        statement = sql.SQL(_COUNT).format(table.quoted, _AFTER if after else _ALL)
+        ((count,),) = self._connection.execute(statement, after).fetchall()
+        return int(count)
+
+    def events(self, table: Table, after: Place | None) -> Iterator[Rows]:
+        statement = sql.SQL(_EVENTS).format(table.quoted, _AFTER if after else _ALL)
+        with _told_of(table), self._connection.transaction(), self._connection.cursor("events") as cursor:
+            cursor.itersize = _FETCHED_AT_ONCE
+            cursor.execute(statement, after)
+            lines: list[bytes] = []
+            size, last = 0, ("", "")
+            for at, event_id, timestamp, message, body in cursor:
+                lines.append(_line(event_id, timestamp, message, body))
+                size, last = size + len(lines[-1]), (at, event_id)
+                if len(lines) == _BATCH_EVENTS or size > _BATCH_BYTES:
+                    yield Rows(lines, last)
+                    lines, size = [], 0
+            if lines:
+                yield Rows(lines, last)
+
+    def _names(self) -> dict[str, str]:
+        schemas = self._connection.execute(_LISTS_OF_SOURCES).fetchall()
+        names: dict[str, str] = {}
+        for (schema,) in schemas:
+            names |= dict(self._connection.execute(sql.SQL(_NAMES).format(sql.Identifier(schema))).fetchall())
+        return names
+
+
+@contextmanager
+def connected(address: str) -> Iterator[LogflareTables]:
+    """Unreachable, without the password, when the database does not let us in."""
+    try:
+        connection = psycopg.connect(
+            address, autocommit=True, connect_timeout=_CONNECT_SECONDS, application_name="cordwood migrate"
+        )
+    except psycopg.Error as problem:
+        raise Unreachable(f"PostgreSQL does not let us in: {_sentence(problem)}") from problem
+    with connection:
+        connection.execute("set time zone 'UTC'; set datestyle to iso; set default_transaction_read_only to on")
+        try:
+            yield LogflareTables(connection)
+        except psycopg.OperationalError as problem:
+            raise Unreachable(f"PostgreSQL is gone: {_sentence(problem)}", hint=_AGAIN) from problem
+
+
+_AGAIN = "Start again, and it goes on where it stopped."
+
+
+@contextmanager
+def _told_of(table: Table) -> Iterator[None]:
+    try:
+        yield
+    except psycopg.ProgrammingError as problem:
+        raise Refused(
+            f"{table.told} cannot be read: {_sentence(problem)}",
+            hint="It should have the columns id, timestamp, event_message and body.",
+        ) from problem
+
+
+def _table(schema: str, table: str, names: dict[str, str]) -> Table:
+    source = str(uuid.UUID(re.sub(r"^log_events_|_", "", table)))
+    return Table(schema, table, source, names.get(source))
+
+
+def _line(event_id: str, timestamp: str | None, message: str | None, body: str | None) -> bytes:
+    """The body with what the table's own columns say: those are what the incumbent's queries read."""
+    try:
+        fields = _fields.decode(body or "{}")
+    except (msgspec.DecodeError, RecursionError):
+        fields = {"metadata": msgspec.Raw((body or "").encode())}
+    columns = {"id": event_id, "timestamp": timestamp, "event_message": message}
+    return _encode(fields | {name: msgspec.Raw(_encode(value)) for name, value in columns.items() if value is not None})
+
+
+def _sentence(problem: psycopg.Error) -> str:
+    return " ".join(str(problem).split())

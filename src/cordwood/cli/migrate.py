@@ -1,0 +1,207 @@
+"""Copy the events that another service stored: Logflare's, from its PostgreSQL, a stream for each source.
+
+Run it again after it was cut off, and it goes on where it stopped: how far it got is kept in a file. Events keep
+their ids and times. The other service is only read; stop it first, or run the command once more when it has stopped.
+Needs PostgreSQL's client: pip install 'cordwood[migrate]'. A password may stand in PGPASSWORD or ~/.pgpass instead.
+
+examples:
+  cordwood migrate logflare --from postgresql://supabase_admin@db:5432/_supabase
+  cordwood migrate logflare --from "$POSTGRES_BACKEND_URL" --dry-run
+  cordwood migrate logflare --from "$POSTGRES_BACKEND_URL" --only postgres.logs --as 0f7c…=my.stream
+"""
+
+import argparse
+import importlib
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from cordwood.cli.migration_state import MigrationState
+from cordwood.cli.target import add_target, target
+from cordwood.cli.terminal import note, say
+from cordwood.cli.wire import Answer, Counterpart, named
+from cordwood.errors import Refused, did_you_mean
+
+_MOST_WAITS = 100
+_TELL_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A table of theirs and the stream of ours that its events go to."""
+
+    table: Any
+    stream: str
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the events so far."""
+
+    sums: dict[str, int] = field(default_factory=lambda: {"accepted": 0, "duplicates": 0, "quarantined": 0})
+    reasons: list[str] = field(default_factory=list)
+    told_at: float = field(default_factory=time.monotonic)
+
+    def add(self, stream: str, told: dict[str, Any]) -> None:
+        self.sums = {name: count + int(told.get(name, 0)) for name, count in self.sums.items()}
+        self.reasons += [f"{stream}: {reason['reason']}" for reason in told.get("reasons", [])]
+
+    def line(self) -> str:
+        stored, there, aside = self.sums.values()
+        return f"{stored:,} events stored, {there:,} were there already, {aside:,} set aside"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    logflare = actions.add_parser("logflare", help="copy Logflare's log_events_* tables", allow_abbrev=False)
+    logflare.add_argument("--from", dest="source", required=True, metavar="URL", help="postgresql://user@host/database")
+    logflare.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only this source, by name or UUID (may be repeated)",
+    )
+    logflare.add_argument(
+        "--as",
+        action="append",
+        default=[],
+        dest="renamed",
+        metavar="SOURCE=STREAM",
+        help="the stream for a source, by its name or UUID, where they are not called alike (may be repeated)",
+    )
+    logflare.add_argument("--dry-run", action="store_true", help="only tell what would be copied, and how much")
+    logflare.add_argument(
+        "--state",
+        type=Path,
+        default=Path("cordwood-migrate.json"),
+        metavar="FILE",
+        help="where it is kept how far it got (default: cordwood-migrate.json)",
+    )
+    add_target(logflare)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    with _tables_room().connected(arguments.source) as theirs, target(arguments, may_make=True) as ours:
+        copies = _copies(theirs.tables(), arguments)
+        _check_streams(copies, ours)
+        state = MigrationState(arguments.state, _route(arguments))
+        if arguments.dry_run:
+            for copy in copies:
+                say(
+                    f"{theirs.count(copy.table, state.after(copy.table.told)):>12,}  {copy.stream}  ({copy.table.told})"
+                )
+            return 0
+        return _copied(copies, theirs, ours, state)
+
+
+def _tables_room() -> Any:
+    """PostgreSQL's client is an extra: it is loaded by whoever asks for it."""
+    try:
+        return importlib.import_module("cordwood.cli.logflare_tables")
+    except ModuleNotFoundError as missing:
+        hint = "Install it: pip install 'cordwood[migrate]'."
+        raise Refused(f"To read PostgreSQL needs {missing.name}, which is not installed.", hint=hint) from missing
+
+
+def _copies(tables: list[Any], arguments: argparse.Namespace) -> list[Copy]:
+    """Which table goes where; nothing is left out unsaid."""
+    if not tables:
+        raise Refused("There is no table log_events_… in that database.", hint="Is it the one of POSTGRES_BACKEND_URL?")
+    streams = dict(_pair(one) for one in arguments.renamed)
+    _check_known([*arguments.only, *streams], [key for table in tables for key in _keys(table)])
+    wanted = [table for table in tables if not arguments.only or not set(arguments.only).isdisjoint(_keys(table))]
+    return list(_assigned(wanted, streams))
+
+
+def _check_known(named: list[str], known: list[str]) -> None:
+    for key in named:
+        if key not in known:
+            raise Refused(f"There is no source {key!r} there.", hint=did_you_mean(key, known))
+
+
+def _assigned(tables: list[Any], streams: dict[str, str]) -> Iterator[Copy]:
+    for table in tables:
+        stream = next((streams[key] for key in _keys(table) if key in streams), table.name)
+        if stream is None:
+            hint = f"Say it: --as {table.source}=STREAM, or leave it out with --only."
+            raise Refused(f"It is not written there what the source of {table.told} is called.", hint=hint)
+        yield Copy(table, stream)
+
+
+def _keys(table: Any) -> list[str]:
+    return [key for key in (table.source, table.name) if key]
+
+
+def _pair(text: str) -> tuple[str, str]:
+    source, mark, stream = text.partition("=")
+    if not (source and mark and stream):
+        raise Refused(f"{text!r} does not say which source goes where.", hint="Write: --as SOURCE=STREAM.")
+    return source, stream
+
+
+def _check_streams(copies: list[Copy], ours: Counterpart) -> None:
+    """Before anything is copied: all streams are there. A key that may not list them is told by the first event."""
+    answer = ours.send("GET", "/api/sources")
+    if answer.status != 200:
+        return
+    there = {key for stream in answer.json() for key in (stream["name"], stream["token"])}
+    missing = [copy.stream for copy in copies if copy.stream not in there]
+    if missing:
+        named = "".join(f'\n[[stream]]\nname = "{name}"' for name in missing)
+        hint = f"Name them in your streams file, or say which to use with --as SOURCE=STREAM.{named}"
+        raise Refused(f"These streams are not there: {', '.join(missing)}.", hint=hint)
+
+
+def _copied(copies: list[Copy], theirs: Any, ours: Counterpart, state: MigrationState) -> int:
+    tally = Tally()
+    for copy in copies:
+        _copy(copy, theirs, ours, state, tally)
+    for reason in tally.reasons[:10]:
+        note(f"Set aside, {reason}")
+    say(tally.line())
+    return 1 if tally.sums["quarantined"] else 0
+
+
+def _copy(copy: Copy, theirs: Any, ours: Counterpart, state: MigrationState, tally: Tally) -> None:
+    after = state.after(copy.table.told)
+    whole, done, began = theirs.count(copy.table, after), 0, time.monotonic()
+    note(f"{copy.stream}: {whole:,} events to copy{', going on' if after else ''}")
+    for rows in theirs.events(copy.table, after):
+        tally.add(copy.stream, _sent(ours, copy.stream, b"\n".join(rows.lines)).checked().json())
+        state.note(copy.table.told, rows.last)
+        done += len(rows.lines)
+        _tell(tally, f"{copy.stream}: {done:,} of {whole:,} ({done / (time.monotonic() - began):,.0f}/s)")
+    if sys.stderr.isatty() and done:
+        note("")
+
+
+def _tell(tally: Tally, line: str) -> None:
+    """On a terminal a line that is written over and over, elsewhere one now and then."""
+    if sys.stderr.isatty():
+        print(f"\r{line}\x1b[K", end="", file=sys.stderr, flush=True)
+    elif time.monotonic() - tally.told_at > _TELL_SECONDS:
+        tally.told_at = time.monotonic()
+        note(line)
+
+
+def _sent(ours: Counterpart, stream: str, body: bytes) -> Answer:
+    """The answer to a batch; a service that is busy for now is waited for."""
+    for _ in range(_MOST_WAITS):
+        path = f"/api/logs?source_name={quote(stream, safe='')}"
+        answer = ours.send("POST", path, body, {"Content-Type": "application/x-ndjson"})
+        if answer.status not in (429, 503, 507):
+            return answer
+        time.sleep(float(answer.headers.get("retry-after", "1")))
+    return answer
+
+
+def _route(arguments: argparse.Namespace) -> str:
+    """From where to where, without who and how."""
+    theirs, ours = urlsplit(arguments.source), named(arguments)
+    there = ours.url if ours else str(Path(arguments.data_dir).resolve()) if arguments.data_dir else "the local service"
+    return f"{theirs.hostname or ''}:{theirs.port or 5432}{theirs.path} to {there}"

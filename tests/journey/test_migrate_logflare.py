@@ -1,0 +1,255 @@
+"""The incumbent's tables are copied from a real PostgreSQL, all of them, once, however often it is cut off."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.journey.conftest import PRIVATE, Service, Start
+from tests.journey.test_cli_clients import Result, cordwood
+from tests.postgresql import PASSWORD, postgresql
+
+EDGE, AUTH, MANY, NAMELESS = (f"{letter * 8}-0000-4000-8000-00000000000{letter}" for letter in "abcd")
+MANY_EVENTS = 30_000
+SCHEMA = f"""
+create schema _analytics;
+create table _analytics.sources (id bigserial primary key, name varchar(255), token uuid, favorite bool);
+insert into _analytics.sources (name, token) values
+  ('cloudflare.logs.prod', '{EDGE}'), ('gotrue.logs.prod', '{AUTH}'), ('postgres.logs', '{MANY}');
+create table _analytics.log_events_not_ours (id text);
+"""
+TABLE = """
+create table _analytics."{}" (
+  id varchar(255) primary key, body jsonb, event_message text, timestamp timestamp without time zone
+)
+"""
+ROW = 'insert into _analytics."{}" (id, timestamp, event_message, body) values (%s, %s, %s, %s)'
+FILL = """
+insert into _analytics."{}" (id, timestamp, event_message, body) select 'm' || n, timestamp '2024-01-01' + n * interval '1 second', 'line ' || n,
+  jsonb_build_object('id', 'm' || n, 'project', 'moved', 'event_message', 'line ' || n, 'metadata',
+    jsonb_build_object('host', 'db', 'parsed', jsonb_build_object('error_severity', 'LOG', 'process_id', n)))
+from generate_series(1, {}) as n
+"""
+
+
+def table_of(source: str) -> str:
+    return "log_events_" + source.replace("-", "_")
+
+
+def body(event_id: str, **more: object) -> str:
+    return json.dumps({"id": event_id, "project": "moved", **more})
+
+
+EDGE_EVENT = body(
+    "e1",
+    event_message="GET | 200",
+    timestamp=1704067200000001,
+    metadata={"request": {"host": "moved.example.com", "path": "/rest/v1/todos"}, "response": {"status_code": 200}},
+)
+
+
+@pytest.fixture(scope="module")
+def theirs() -> Iterator[str]:
+    """The address of a database of the incumbent's."""
+    with postgresql() as address:
+        with psycopg.connect(address, password=PASSWORD, autocommit=True) as connection:
+            connection.execute(SCHEMA)
+            for source in (EDGE, AUTH, MANY):
+                connection.execute(TABLE.format(table_of(source)))
+            edge, auth = ROW.format(table_of(EDGE)), ROW.format(table_of(AUTH))
+            connection.execute(edge, ("e1", "2024-01-01 00:00:00.000001", "GET | 200", EDGE_EVENT))
+            connection.execute(auth, ("a1", None, None, body("a1", metadata={"level": "info"})))
+            connection.execute(auth, ("a2", "2024-01-02 03:04:05", "bare", None))
+            large = '{"project": "moved", "metadata": {"large": 123456789012345678901234567890, "text": "a\\nb\u00e9"}}'
+            connection.execute(auth, ("a3", "2024-01-02 03:04:06", "large", large))
+            connection.execute(FILL.format(table_of(MANY), MANY_EVENTS))
+        yield address
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state.json"
+
+
+def arguments(theirs: str, state: Path, service: Service, *more: str) -> list[str]:
+    where = ("--url", service.url, "--key", PRIVATE, "--state", str(state))
+    return ["migrate", "logflare", "--from", theirs, *where, *more]
+
+
+def migrate(theirs: str, state: Path, service: Service, *more: str) -> Result:
+    return cordwood(*arguments(theirs, state, service, *more), PGPASSWORD=PASSWORD)
+
+
+def rows(service: Service, sql: str) -> list[dict[str, object]]:
+    return service.rows("logs.all", project="moved", sql=sql)
+
+
+COUNT = "select count(*) as n, count(distinct id) as ids, min(timestamp) as first, max(timestamp) as last from postgres_logs"
+ALL_THERE = {"n": MANY_EVENTS, "ids": MANY_EVENTS, "first": 1704067201000000, "last": 1704097200000000}
+
+
+def test_events_keep_their_ids_times_and_fields_and_are_derived_like_new_ones(
+    start: Start, theirs: str, state: Path
+) -> None:
+    service = start()
+    done = migrate(theirs, state, service, "--only", "cloudflare.logs.prod", "--only", AUTH)
+    assert (done.returncode, done.stdout) == (0, "4 events stored, 0 were there already, 0 set aside\n"), done.stderr
+    assert "cloudflare.logs.prod: 1 events to copy" in done.stderr
+    sql = "select id, timestamp, event_message, r.url from edge_logs cross join unnest(metadata) as m"
+    assert rows(service, f"{sql} cross join unnest(m.request) as r") == [
+        {
+            "id": "e1",
+            "timestamp": 1704067200000001,
+            "event_message": "GET | 200",
+            "url": "https://moved.example.com/rest/v1/todos",
+        }
+    ]
+    without_time, large = rows(service, "select id, timestamp, metadata from auth_logs order by id")
+    assert (without_time["id"], without_time["metadata"]) == ("a1", [{"level": "info"}])
+    assert isinstance(without_time["timestamp"], int)
+    assert without_time["timestamp"] > 1.7e15
+    kept = {"large": "123456789012345678901234567890", "text": "a\nbé"}
+    assert (large["id"], large["timestamp"], large["metadata"]) == ("a3", 1704164646000000, [kept])
+
+
+def test_once_more_copies_only_what_is_new(start: Start, theirs: str, state: Path) -> None:
+    service = start()
+    assert migrate(theirs, state, service, "--only", AUTH).stdout.startswith("3 events stored")
+    assert migrate(theirs, state, service, "--only", AUTH).stdout.startswith("0 events stored, 0 were there")
+    with psycopg.connect(theirs, password=PASSWORD, autocommit=True) as connection:
+        connection.execute(ROW.format(table_of(AUTH)), ("a9", "2024-02-01", "later", None))
+        assert migrate(theirs, state, service, "--only", AUTH).stdout.startswith("1 events stored, 0 were there")
+        connection.execute(f'delete from _analytics."{table_of(AUTH)}" where id = %s', ("a9",))
+
+
+def test_a_dry_run_tells_what_there_is_and_copies_nothing(start: Start, theirs: str, state: Path) -> None:
+    service = start()
+    told = migrate(theirs, state, service, "--dry-run").stdout
+    assert f"{MANY_EVENTS:>12,}  postgres.logs  (_analytics.{table_of(MANY)})" in told
+    assert len(told.splitlines()) == 3
+    assert not state.exists()
+    assert rows(service, COUNT)[0]["n"] == 0
+
+
+def test_a_migration_that_is_killed_goes_on_where_it_stopped(start: Start, theirs: str, state: Path) -> None:
+    service = start()
+    for _ in range(2):
+        killed_while_it_copies(arguments(theirs, state, service, "--only", "postgres.logs"), state)
+    done = migrate(theirs, state, service, "--only", "postgres.logs")
+    assert done.returncode == 0, done.stderr
+    assert "going on" in done.stderr
+    assert rows(service, COUNT) == [ALL_THERE]
+
+
+def killed_while_it_copies(command: list[str], state: Path) -> None:
+    before = state.read_text() if state.exists() else ""
+    environment = {**os.environ, "PGPASSWORD": PASSWORD}
+    process = subprocess.Popen([sys.executable, "-m", "cordwood", *command], env=environment, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while (not state.exists() or state.read_text() == before) and time.monotonic() < deadline:
+        assert process.poll() is None, "it ended before it could be killed"
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait(30)
+
+
+def test_so_it_does_when_our_side_dies(start: Start, theirs: str, state: Path, tmp_path: Path) -> None:
+    service = start()
+    environment = {**os.environ, "PGPASSWORD": PASSWORD}
+    folder = ("--data-dir", str(service.data_dir), "--state", str(state), "--only", MANY)
+    command = [sys.executable, "-m", "cordwood", "migrate", "logflare", "--from", theirs, *folder]
+    with (tmp_path / "errors").open("wb") as errors:
+        process = subprocess.Popen(command, env=environment, stderr=errors)
+        while not state.exists():
+            assert process.poll() is None
+            time.sleep(0.002)
+        service.kill()
+        assert process.wait(60) == 1
+    assert "No service answers" in (tmp_path / "errors").read_text()
+    again = start()
+    done = cordwood("migrate", "logflare", "--from", theirs, *folder, PGPASSWORD=PASSWORD)
+    assert done.returncode == 0, done.stderr
+    assert rows(again, COUNT) == [ALL_THERE]
+
+
+def test_no_service_needs_to_run(theirs: str, state: Path, tmp_path: Path, start: Start) -> None:
+    folder = tmp_path / "fresh"
+    more = ("--data-dir", str(folder), "--state", str(state), "--only", "gotrue.logs.prod")
+    done = cordwood("migrate", "logflare", "--from", theirs, *more, PGPASSWORD=PASSWORD)
+    assert done.stdout.startswith("3 events stored"), done.stderr
+    service = start(data_dir=folder)
+    assert len(rows(service, "select id from auth_logs")) == 2
+
+
+def test_a_source_may_have_another_name_here(start: Start, theirs: str, state: Path) -> None:
+    service = start()
+    done = migrate(theirs, state, service, "--only", AUTH, "--as", "gotrue.logs.prod=realtime.logs.prod")
+    assert done.returncode == 0, done.stderr
+    assert "realtime.logs.prod: 3 events to copy" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--only", "gotrue.logs"), "There is no source 'gotrue.logs' there. Did you mean gotrue.logs.prod?"),
+        (("--as", "gotrue.logs.prod"), "Write: --as SOURCE=STREAM."),
+        (("--as", "gotrue.logs.prod=mine"), "These streams are not there: mine. Name them in your streams file"),
+    ],
+)
+def test_what_cannot_be_meant_is_told_before_anything_is_copied(
+    start: Start, theirs: str, state: Path, more: tuple[str, ...], said: str
+) -> None:
+    done = migrate(theirs, state, start(), *more)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert not state.exists()
+
+
+def test_a_table_whose_source_has_no_name_is_not_passed_over(start: Start, theirs: str, state: Path) -> None:
+    service = start()
+    with psycopg.connect(theirs, password=PASSWORD, autocommit=True) as connection:
+        connection.execute(TABLE.format(table_of(NAMELESS)))
+        try:
+            done = migrate(theirs, state, service)
+            assert f"Say it: --as {NAMELESS}=STREAM, or leave it out with --only." in done.stderr
+            assert (
+                migrate(theirs, state, service, "--only", NAMELESS, "--as", f"{NAMELESS}=postgres.logs").returncode == 0
+            )
+            connection.execute(f'alter table _analytics."{table_of(NAMELESS)}" drop column body')
+            broken = migrate(theirs, state, service, "--only", NAMELESS, "--as", f"{NAMELESS}=postgres.logs")
+            assert 'cannot be read: column "body" does not exist' in broken.stderr
+            assert "columns id, timestamp, event_message and body" in broken.stderr
+        finally:
+            connection.execute(f'drop table _analytics."{table_of(NAMELESS)}"')
+
+
+def test_a_state_of_another_migration_is_left_alone(start: Start, theirs: str, state: Path) -> None:
+    service = start()
+    state.write_text('{"version": 1, "route": "elsewhere", "tables": {}}')
+    done = migrate(theirs, state, service)
+    assert "is of another migration: elsewhere. Name another file: --state FILE." in done.stderr
+    state.write_text("{")
+    assert "does not tell how far" in migrate(theirs, state, service).stderr
+
+
+def test_a_database_that_does_not_let_us_in_is_told_without_the_password(
+    start: Start, theirs: str, state: Path
+) -> None:
+    service = start()
+    wrong = theirs.replace("@", ":secret-word@")
+    done = migrate(wrong, state, service)
+    assert done.returncode == 1
+    assert "PostgreSQL does not let us in:" in done.stderr
+    assert "password authentication failed" in done.stderr
+    assert "secret-word" not in done.stderr
+    nobody = migrate("postgresql://127.0.0.1:1/x", state, service)
+    assert "PostgreSQL does not let us in:" in nobody.stderr
+    empty = migrate(theirs.replace("/postgres", "/template1"), state, service)
+    assert "There is no table log_events_… in that database." in empty.stderr
