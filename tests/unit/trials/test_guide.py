@@ -10,8 +10,8 @@ GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "endpoints.md"
 
 def test_the_guides_endpoint_passes_the_guides_own_tests(tmp_path: Path) -> None:
     text = GUIDE.read_text()
-    sql = re.findall(r"^```sql\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)[0]
-    page = re.findall(r"^````markdown\n(.*?)^````$", text, re.MULTILINE | re.DOTALL)[0]
+    sql = re.findall(r"^```sql save [^\n]*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)[0]
+    page = re.findall(r"^````markdown save [^\n]*\n(.*?)^````$", text, re.MULTILINE | re.DOTALL)[0]
     (tmp_path / "slow.requests.sql").write_text(sql)
     (tmp_path / "slow.requests.test.md").write_text(page)
     assert run(["check", str(tmp_path)]) == 0

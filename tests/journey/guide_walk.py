@@ -1,0 +1,214 @@
+"""A newcomer's walk: the README and the guide read top to bottom, their commands typed as they stand.
+
+A page is a place of its own: an empty folder, one shell, and a service that was started there by `cordwood serve`.
+What a fence is for stands behind its language:
+
+- ```sh                 typed into the shell; it must succeed
+- ```sh background      typed, and left running: the service that the rest of the page is about
+- ```sh not run: WHY    read only; commands of ours in it must still be commands
+- ```LANGUAGE save FILE saved under that name
+"""
+
+import os
+import re
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+ROOT = Path(__file__).parents[2]
+GUIDE = ROOT / "docs" / "guide"
+# In the order in which somebody who is new would read them.
+PAGES = (
+    "README.md",
+    *(f"docs/guide/{name}.md" for name in re.findall(r"\]\(([a-z-]+)\.md\)", (GUIDE / "README.md").read_text())),
+)
+SHELLS = ("sh", "bash", "console")
+PATIENCE_SECONDS = 60
+
+_FENCE = re.compile(r"^(?P<mark>`{3,})(?P<info>[^\n`]*)\n(?P<text>.*?)^(?P=mark)$", re.MULTILINE | re.DOTALL)
+_DONE = "the step is done"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One fence that asks the reader to do something."""
+
+    page: str
+    number: int
+    line: int
+    language: str
+    note: str
+    text: str
+
+    @property
+    def is_typed(self) -> bool:
+        return self.language in SHELLS and not self.note.startswith("not run")
+
+    @property
+    def saved_as(self) -> str | None:
+        word, _, name = self.note.partition(" ")
+        return name if word == "save" else None
+
+    def __str__(self) -> str:
+        return f"{self.page.removeprefix('docs/guide/')}:{self.line}"
+
+
+def steps_of(page: str) -> list[Step]:
+    text = (ROOT / page).read_text()
+    steps: list[Step] = []
+    for found in _FENCE.finditer(text):
+        language, _, note = found["info"].strip().partition(" ")
+        step = Step(page, len(steps), text[: found.start()].count("\n") + 1, language, note.strip(), found["text"])
+        if language in SHELLS or step.saved_as:
+            steps.append(step)
+    return steps
+
+
+STEPS = [step for page in PAGES for step in steps_of(page)]
+
+
+class StepFailedError(AssertionError):
+    """What was typed did not succeed."""
+
+
+@dataclass
+class Place:
+    """Where a page is walked: its folder, its shell, its service."""
+
+    page: str
+    folder: Path
+    port: int = 0
+    steps: list[Step] = field(default_factory=list)
+    done: int = 0
+    said: dict[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.steps = steps_of(self.page)
+        self.port = _free_port()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "backups").mkdir()
+        self._served: list[subprocess.Popen[bytes]] = []
+        self._shell = self._open_shell()
+
+    def reach(self, number: int) -> str:
+        """Everything up to a step, and what that one said; a step that failed stays where it failed."""
+        if not self._served and not any(step.note == "background" for step in self.steps):
+            self._serve("cordwood serve --demo" if self.page == "README.md" else "cordwood serve")
+        while self.done <= number:
+            step = self.steps[self.done]
+            self.said[step.number] = self._take(step)
+            self.done += 1
+        return self.said[number]
+
+    def leave(self) -> None:
+        self._shell.kill()
+        self._shell.wait(PATIENCE_SECONDS)
+        for pipe in (self._shell.stdout, self._shell.stdin):
+            if pipe is not None:
+                pipe.close()
+        for process in self._served:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
+            process.wait(PATIENCE_SECONDS)
+
+    def _take(self, step: Step) -> str:
+        if step.saved_as:
+            file = self.folder / step.saved_as
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(step.text)
+            return ""
+        if not step.is_typed:
+            return ""
+        text = step.text.replace("localhost:4000", f"localhost:{self.port}").replace(
+            "127.0.0.1:4000", f"127.0.0.1:{self.port}"
+        )
+        if step.note == "background":
+            self._serve(text)
+            return ""
+        return self._typed(text, step)
+
+    def _typed(self, text: str, step: Step) -> str:
+        file = self.folder / ".step.sh"
+        file.write_text(text)
+        assert self._shell.stdin is not None
+        if self._shell.poll() is not None:
+            raise StepFailedError(f"{step}: an earlier step of the page failed")
+        line = f"set -euo pipefail; source {file} </dev/null; set +eu; echo; echo '{_DONE}'\n"
+        self._shell.stdin.write(line.encode())
+        self._shell.stdin.flush()
+        return self._read_until_done(step)
+
+    def _read_until_done(self, step: Step) -> str:
+        assert self._shell.stdout is not None
+        said = b""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._shell.stdout, selectors.EVENT_READ)
+            while time.monotonic() < deadline:
+                if not selector.select(timeout=1.0):
+                    continue
+                piece = os.read(self._shell.stdout.fileno(), 65536)
+                said += piece
+                if said.endswith(f"{_DONE}\n".encode()):
+                    return said.decode().removesuffix(f"\n{_DONE}\n")
+                if not piece:
+                    break
+        self._shell.kill()
+        raise StepFailedError(f"{step} failed or never ended:\n{step.text}\nIt said:\n{said.decode()}")
+
+    def _serve(self, command: str) -> None:
+        log = self.folder.with_name(f"{self.folder.name}.{len(self._served)}.log")
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                ["bash", "-c", command], cwd=self.folder, env=self._environment(), stdout=out, stderr=out,
+                start_new_session=True,
+            )  # fmt: skip
+        self._served.append(process)
+        self._wait_until_healthy(process, log)
+        key = re.search(r"^  private  (\S+)|^The key of this demo: (\S+)", log.read_text(), re.MULTILINE)
+        assert key is not None, log.read_text()
+        for name in ("CORDWOOD_KEY", "LOGFLARE_PRIVATE_ACCESS_TOKEN"):
+            self._typed(f"export {name}={key[1] or key[2]}", self.steps[0])
+        self._typed(f"export CORDWOOD_URL=http://127.0.0.1:{self.port}", self.steps[0])
+
+    def _wait_until_healthy(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < deadline and process.poll() is None:
+            try:
+                if httpx.get(f"http://127.0.0.1:{self.port}/health").status_code == 200:
+                    return
+            except httpx.TransportError:
+                pass
+            time.sleep(0.05)
+        raise StepFailedError(log.read_text())
+
+    def _open_shell(self) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            ["bash", "--norc"], cwd=self.folder, env=self._environment(),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+    def _environment(self) -> Mapping[str, str]:
+        """A reader's own, without what this machine says of cordwood."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("CORDWOOD", "LOGFLARE"))}
+        return {
+            **kept,
+            "PATH": f"{Path(sys.executable).parent}:{kept['PATH']}",
+            "HOME": str(self.folder),
+            "CORDWOOD_WEB_PORT": str(self.port),
+            "BACKUPS": str(self.folder / "backups"),
+        }
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

@@ -1,0 +1,79 @@
+"""A newcomer's walk through README and guide: every command of theirs is typed, in order, against a real process."""
+
+import argparse
+import importlib
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cordwood.cli.commands import COMMANDS
+from tests.journey.guide_walk import GUIDE, PAGES, ROOT, SHELLS, STEPS, Place, Step
+
+LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)(#[^)]*)?\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Place]]:
+    """One for each page; the one before is left when the next is entered."""
+    here: dict[str, Place] = {}
+
+    def enter(page: str) -> Place:
+        if page not in here:
+            while here:
+                here.popitem()[1].leave()
+            here[page] = Place(page, tmp_path_factory.mktemp("walk") / Path(page).stem)
+        return here[page]
+
+    yield enter
+    for one in here.values():
+        one.leave()
+
+
+@pytest.mark.parametrize("step", [step for step in STEPS if step.is_typed], ids=str)
+def test_a_step_works_as_it_stands(step: Step, place: Callable[[str], Place]) -> None:
+    said = place(step.page).reach(step.number)
+    assert '"error"' not in said, said
+
+
+@pytest.mark.parametrize("step", [step for step in STEPS if step.language in SHELLS and not step.is_typed], ids=str)
+def test_what_is_not_run_says_why_and_names_only_what_there_is(step: Step) -> None:
+    assert re.fullmatch(r"not run: \S.{10,}", step.note), "say why: ```sh not run: it needs Docker"
+    for line in re.sub(r"\\\n", " ", step.text).splitlines():
+        words = shlex.split(line, comments=True)
+        while words and re.fullmatch(r"export|[A-Z_]+=.*", words[0]):
+            words.pop(0)
+        if words[:1] == ["cordwood"]:
+            _parses(words[1:])
+        for file in re.findall(r"\b(deploy/\S+)", line):
+            assert (ROOT / file).exists()
+
+
+def _parses(words: list[str]) -> None:
+    """A command of ours with its flags, as the command line reads it."""
+    commands = {name: command for group in COMMANDS.values() for name, command in group.items()}
+    module = importlib.import_module(f"cordwood.cli.{commands[words[0]].module}")
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    module.add_arguments(parser)
+    parser.parse_args(words[1:])
+
+
+def test_every_page_of_the_guide_is_walked_and_starts_from_its_index() -> None:
+    pages = {f"docs/guide/{file.name}" for file in GUIDE.glob("*.md")} - {"docs/guide/README.md"}
+    assert pages == set(PAGES) - {"README.md"}
+
+
+@pytest.mark.parametrize("page", [*PAGES, "docs/guide/README.md"])
+def test_every_link_leads_to_a_page_and_a_heading(page: str) -> None:
+    text = (ROOT / page).read_text()
+    for target, anchor in LINK.findall(text):
+        file = (ROOT / page).parent / target
+        assert file.exists(), target
+        if anchor and file.suffix == ".md":
+            slugs = {
+                re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in HEADING.findall(file.read_text())
+            }
+            assert anchor[1:] in slugs, f"{target}{anchor}"
