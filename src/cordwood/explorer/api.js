@@ -57,10 +57,11 @@ export function given(parameters) {
   return Object.entries(parameters).filter(([, value]) => value !== undefined && value !== null && value !== "");
 }
 
-async function sent(path, parameters, { signal, headers = {} }) {
+/** Whatever the browser has kept is asked for again: a receipt must be of this answer. */
+async function sent(path, parameters, { signal, method = "GET", headers = {} }) {
   const keyed = key() ? { "X-API-KEY": key(), ...headers } : headers;
   const address = addressOf(path, parameters);
-  const answer = await reached(() => fetch(...request(path, parameters, address, { signal, headers: keyed })));
+  const answer = await reached(() => fetch(...request(path, parameters, address, { signal, method, headers: keyed, cache: "no-cache" })));
   if (answer.ok) return answer;
   throw new Problem(answer.status, await toldIn(answer));
 }

@@ -53,7 +53,7 @@ export class EventTable {
     const tone = column.name === this.tone ? toneOf(toned(row[column.name])) : "";
     const shown = text.length > LONGEST_CELL ? `${text.slice(0, LONGEST_CELL)}…` : text;
     const content = tone ? h("span", { class: `badge badge-${tone}` }, shown) : shown;
-    if (index > 0) return h("td", { class: classOf(column), "data-label": column.label }, content);
+    if (index > 0) return h("td", { class: classOf(column), "data-label": column.label }, h("div", { class: "cell" }, content));
     const toggle = h("button", { type: "button", class: "toggle", "aria-expanded": String(isOpen) }, h("span", { class: "chevron", "aria-hidden": "true" }), content || "–");
     return h("td", { class: classOf(column) }, toggle);
   }

@@ -12,8 +12,8 @@ export class ExploreBar {
     this.subQuery = h("select", { "aria-label": "Sub-query", class: "strong", onchange: () => change({ sub: this.subQuery.value, cols: "", by: "", limit: "" }) });
     this.parameters = h("div", { class: "parameters" });
     this.picker = new TimePicker({ onRange: (range) => change({ range }), onZone: (utc) => change({ utc: utc ? "1" : "" }) });
-    this.live = h("button", { type: "button", class: "button", title: "Ask again every few seconds", onclick: () => change({ live: this.isLive ? "" : "1" }) },
-      h("span", { class: "pulse", "aria-hidden": "true" }), "Live");
+    this.live = h("button", { type: "button", class: "button", "aria-label": "Live", title: "Ask again every few seconds", onclick: () => change({ live: this.isLive ? "" : "1" }) },
+      h("span", { class: "pulse", "aria-hidden": "true" }), h("span", { class: "live-word" }, "Live"));
     this.runner = h("button", { type: "button", class: "button primary", onclick: run, title: "Run (Control Enter)" }, "Run");
     this.element = h("div", { class: "bar-line", role: "toolbar", "aria-label": "What to show" },
       this.endpoint, this.subQuery, this.parameters, h("span", { class: "spring" }), this.picker.element, this.live, this.runner);

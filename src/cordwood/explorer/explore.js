@@ -1,12 +1,13 @@
 /** Explore: events of a sub-query over time, as a histogram, a table and trees. */
 
 import * as address from "./address.js";
-import { Problem, ask, read } from "./api.js";
+import { Problem, ask } from "./api.js";
 import * as described from "./described.js";
 import { h, option, put } from "./dom.js";
 import { Editor } from "./editor.js";
 import { endpointFile } from "./endpoint-file.js";
 import { EventTable } from "./event-table.js";
+import * as answers from "./explore-answers.js";
 import { ExploreBar } from "./explore-bar.js";
 import { saveMenu } from "./explore-menu.js";
 import * as state from "./explore-state.js";
@@ -20,7 +21,6 @@ import * as receipts from "./receipt.js";
 import { copy, curlOf, downloadAs, downloadText } from "./save.js";
 import * as sql from "./sql.js";
 import { tell } from "./telling.js";
-import { unwrapped } from "./tree.js";
 
 const LIVE_MS = 2500;
 const SQL_TO_BEGIN = (name) => `select timestamp, event_message\nfrom ${sql.name(name)}\norder by timestamp desc\nlimit 100`;
@@ -37,7 +37,7 @@ export class ExplorePage {
     this.editor = new Editor({ onRun: () => this.runTyped(), onInput: () => {}, context: () => this.editing() });
     this.histogram = new Histogram({ onSelect: (from, to) => address.change({ range: ranges.fixed(from, to) }), onPick: (name) => this.pickSeries(name) });
     this.table = new EventTable({
-      whole: (row) => this.whole(row), onFilter: (...filter) => this.filter(...filter),
+      whole: (row) => answers.wholeEvent(this.view, row), onFilter: (...filter) => this.filter(...filter),
       onRemove: (column) => this.setColumns(this.columns.filter((one) => one !== column.path)), onCopy: (text) => this.copied(text, "The event"),
     });
     this.fieldList = new FieldList({ valuesOf: (field) => this.topValues(field), onFilter: (...filter) => this.filter(...filter), onColumn: (field) => this.toggleColumn(field) });
@@ -104,10 +104,8 @@ export class ExplorePage {
   }
 
   async learnFromEvents() {
-    const answer = await ask(this.view.endpoint, queries.sampleRequest(this.view, ranges.bounds(this.view.range))).catch(() => null);
-    const found = new Map();
-    for (const row of answer?.rows ?? []) collect(unwrapped(row), [], found);
-    if (found.size) this.fields = [...found.values()];
+    const found = await answers.fieldsOfEvents(this.view, ranges.bounds(this.view.range)).catch(() => []);
+    if (found.length) this.fields = found;
   }
 
   show() {
@@ -182,31 +180,14 @@ export class ExplorePage {
 
   async askBars(signal) {
     if (this.view.language === "lql" && !state.hasTime(this.view)) return this.histogram.clear("These rows have no time.");
+    const about = { seriesPath: this.seriesPath, columns: this.answer?.columns ?? [], mostBars: this.histogram.mostBars, signal };
     try {
-      const { events, hasSeries } = await this.eventsSql(signal);
-      const step = ranges.stepFor(this.bounds, this.histogram.mostBars);
-      const text = queries.histogramSql(events, step, hasSeries);
-      const { rows } = await ask(this.view.endpoint, queries.histogramRequest(this.view, this.bounds, text), { signal });
+      const { rows, step } = await answers.bars(this.view, this.bounds, about);
       return this.showBars(rows, step * 1000);
     } catch (problem) {
       if (problem.name !== "AbortError") this.histogram.clear(this.view.language === "sql" ? "No histogram of this query." : problem.message);
       return undefined;
     }
-  }
-
-  /** The query beneath the histogram: an LQL one is asked for in SQL, one in SQL is used as it is. */
-  async eventsSql(signal) {
-    if (this.view.language === "sql") {
-      const names = this.answer?.columns ?? [];
-      if (!names.includes("timestamp")) throw new Problem(0, { message: "These rows have no time." });
-      const series = names.find((name) => /^(level|severity|error_severity|status|status_code)$/.test(name));
-      const inner = sql.inner(this.view.text);
-      return { events: series ? `select timestamp, ${sql.name(series)} as series from (\n${inner}\n) as q` : inner, hasSeries: Boolean(series) };
-    }
-    const text = queries.eventsLql(this.view, this.bounds, this.seriesPath);
-    const address_ = `/api/endpoints/${encodeURIComponent(this.view.endpoint.name)}/sql`;
-    const told = await read(address_, { lql: text }, { signal });
-    return { events: told.sql, hasSeries: Boolean(this.seriesPath) };
   }
 
   // Showing
@@ -216,7 +197,7 @@ export class ExplorePage {
     this.answer = answer;
     const isEvents = view.language === "lql" && this.columns.length > 0 && !lql.isChart(view.text) && !lql.hasColumns(view.text);
     const columns = isEvents ? this.eventColumns() : answer.columns.map((name) => ({ name, label: name, isTime: name === "timestamp" }));
-    const tone = isEvents && this.seriesPath ? this.nameOf(this.seriesPath) : (answer.columns.find((name) => /^(level|.*severity|status|status_code)$/.test(name)) ?? "");
+    const tone = isEvents && this.seriesPath ? this.nameOf(this.seriesPath) : answers.partingColumn(answer.columns);
     const plot = isEvents ? null : plotOf(answer.rows, answer.columns);
     put(this.result, plot ? lineChart(answer.rows, plot, view.utc) : null, answer.rows.length ? null : this.nothing());
     this.table.element.hidden = answer.rows.length === 0;
@@ -303,12 +284,8 @@ export class ExplorePage {
     return address.change({ lang: "sql", q: await this.asSql().catch(() => SQL_TO_BEGIN(this.view.subQuery)) });
   }
 
-  async asSql() {
-    if (this.view.language === "sql") return this.view.text;
-    const view = { ...this.view, columns: this.asked() };
-    const place = `/api/endpoints/${encodeURIComponent(view.endpoint.name)}/sql`;
-    const told = await read(place, { lql: queries.rowsRequest(view, ranges.bounds(view.range)).lql });
-    return told.sql;
+  asSql() {
+    return answers.sqlOf({ ...this.view, columns: this.asked() }, ranges.bounds(this.view.range));
   }
 
   toggleColumn({ text }) {
@@ -326,18 +303,9 @@ export class ExplorePage {
 
   // Looking closer
 
-  async whole(row) {
-    const isEvent = row.id !== undefined && typeof row.timestamp === "number" && this.view.language === "lql";
-    if (!isEvent) return unwrapped(row);
-    const { rows } = await ask(this.view.endpoint, queries.eventRequest(this.view, row));
-    return unwrapped(rows[0] ?? row);
-  }
-
-  async topValues(field) {
-    const bounds = this.bounds ?? ranges.bounds(this.view.range);
+  topValues(field) {
     const path = this.view.language === "sql" ? field.path[0] : field.text;
-    const { rows } = await ask(this.view.endpoint, queries.valuesRequest(this.view, bounds, path));
-    return rows.map((row) => Object.values(row)).map(([value, events]) => ({ value, events }));
+    return answers.topValues(this.view, this.bounds ?? ranges.bounds(this.view.range), path);
   }
 
   /** Values for completion: those that are known, and a look for more, once a field. */
@@ -346,13 +314,15 @@ export class ExplorePage {
     if (known) return known;
     this.valuesByPath.set(path, []);
     const quiet = { ...this.view, text: "" };
-    ask(quiet.endpoint, queries.valuesRequest(quiet, ranges.bounds(quiet.range), path)).then(({ rows }) => {
-      const found = rows.map((row) => Object.values(row)).filter(([value]) => typeof value !== "object");
-      const texts = found.map(([value, events]) => ({ text: lql.filterText(["x"], value).slice(2), hint: String(events) }));
-      this.valuesByPath.set(path, texts);
-      if (texts.length) again();
-    }, () => {});
+    const found = answers.topValues(quiet, ranges.bounds(quiet.range), path);
+    found.then((values) => this.keepValues(path, values, again), () => {});
     return [];
+  }
+
+  keepValues(path, values, again) {
+    const plain = values.filter(({ value }) => typeof value !== "object");
+    this.valuesByPath.set(path, plain.map(({ value, events }) => ({ text: lql.filterText(["x"], value).slice(2), hint: String(events) })));
+    if (plain.length) again();
   }
 
   // Taking it elsewhere
@@ -382,14 +352,4 @@ export class ExplorePage {
       return tell(problem.message);
     }
   }
-}
-
-/** Every path of an event that holds a value, with its kind. */
-function collect(value, path, found) {
-  if (typeof value === "object" && value !== null && !Array.isArray(value)) {
-    for (const [key, one] of Object.entries(value)) collect(one, [...path, key], found);
-    return;
-  }
-  const text = lql.pathText(path);
-  if (!found.has(text)) found.set(text, { path, text, kinds: [typeof (Array.isArray(value) ? value[0] : value)] });
 }

@@ -58,7 +58,7 @@ export class Histogram {
     const y = (value) => HEIGHT - MARGIN.bottom - (value / marks.at(-1)) * (HEIGHT - MARGIN.top - MARGIN.bottom);
     const picture = svg("svg", { width, height: HEIGHT, role: "img", "aria-hidden": "true" });
     this.selection = svg("rect", { class: "selection", y: MARGIN.top, height: HEIGHT - MARGIN.top - MARGIN.bottom, width: 0 });
-    const times = timeMarks(shown.from, shown.to, Math.max(2, Math.floor(this.plotWidth / 110)), shown.utc);
+    const times = timeMarks(shown.from, shown.to, Math.max(2, Math.floor(this.plotWidth / 80)), shown.utc);
     picture.append(...[valueAxis(marks, y, MARGIN.left, width - MARGIN.right), timeAxis(times, this.x, HEIGHT)].flat(2));
     picture.append(...shown.bars.flatMap((bar) => this.bar(bar, y)), this.selection);
     put(this.frame, picture);

@@ -6,7 +6,7 @@ import { cell, compact } from "./format.js";
 import { toned } from "./series.js";
 
 const HEIGHT = 240;
-const MARGIN = { top: 10, right: 12, bottom: 22, left: 52 };
+const MARGIN = { top: 10, right: 26, bottom: 22, left: 52 };
 /** Microseconds of any plausible log: from 1990 on. */
 const LEAST_US = 6e14;
 

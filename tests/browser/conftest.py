@@ -1,0 +1,135 @@
+"""A real Chromium before a real service: pages that note what goes wrong in them, and pictures of what was seen."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from tests.debian import need
+
+START_SECONDS = 60
+PATIENCE_MS = 15_000
+WIDE, NARROW = 1280, 360
+HEIGHTS = {WIDE: 860, NARROW: 740}
+PICTURES = Path(__file__).parents[2] / ".pictures"
+
+
+@dataclass(frozen=True)
+class Demo:
+    url: str
+    key: str
+
+
+@dataclass
+class Tab:
+    """A page of the browser, and everything that went wrong in it."""
+
+    page: Page
+    demo: Demo
+    name: str
+    wrong: list[str] = field(default_factory=list)
+    expected: list[str] = field(default_factory=list)
+
+    def open(self, place: str = "explore?range=7d", *, with_key: bool = True) -> Page:
+        """The page at this place, with the key pasted as a person would."""
+        self.page.goto(f"{self.demo.url}/#{place}")
+        if with_key:
+            self.page.get_by_label("Key", exact=True).fill(self.demo.key)
+            self.page.get_by_role("button", name="Open").click()
+            expect(self.page.locator(".gate")).to_have_count(0)
+        return self.page
+
+    def expect_refusal(self, status: int) -> None:
+        """The browser itself writes a line for every answer that is no success."""
+        self.expected.append(f"the server responded with a status of {status}")
+
+    def picture(self, what: str) -> None:
+        self.page.screenshot(path=PICTURES / f"{self.name}-{what}.png")
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    folder = tmp_path_factory.mktemp("explorer")
+    log = folder / "log"
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "cordwood", "serve", "--demo", "--port", "0"],
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "TMPDIR": str(folder)},
+        )
+    try:
+        yield started(process, log)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(START_SECONDS)
+
+
+def started(process: "subprocess.Popen[bytes]", log: Path) -> Demo:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        url, key = re.search(r"listens on (\S+),", log.read_text()), re.search(r"cw_\S+", log.read_text())
+        if url and key:
+            return Demo(url[1], key[0])
+        time.sleep(0.05)
+    raise AssertionError(log.read_text())
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    chromium = need("chromium", "chromium")
+    PICTURES.mkdir(exist_ok=True)
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as profile:
+        # In a container there is neither a user for its own fence nor much shared memory.
+        fences = ["--no-sandbox"] if os.geteuid() == 0 else []
+        yield playwright.chromium.launch(
+            executable_path=chromium,
+            args=[*fences, "--disable-dev-shm-usage", "--force-color-profile=srgb"],
+            env={**os.environ, "HOME": profile},
+        )
+    print(f"\npictures of the explorer: {PICTURES}")
+
+
+OpenTab = Callable[..., Tab]
+
+
+@pytest.fixture
+def tab_of(browser: Browser, demo: Demo, request: pytest.FixtureRequest) -> Iterator[OpenTab]:
+    """Opens tabs of a width and a colour scheme; at the end nothing may have gone wrong in any of them."""
+    tabs: list[tuple[BrowserContext, Tab]] = []
+
+    def open_tab(width: int = WIDE, scheme: str = "light") -> Tab:
+        context = browser.new_context(
+            viewport={"width": width, "height": HEIGHTS[width]},
+            color_scheme="dark" if scheme == "dark" else "light",
+            timezone_id="UTC",
+            permissions=["clipboard-read", "clipboard-write"],
+            reduced_motion="reduce",
+        )
+        context.set_default_timeout(PATIENCE_MS)
+        page = context.new_page()
+        name = re.sub(r"\W+", "-", request.node.name).strip("-")
+        tab = Tab(page, demo, name)
+        page.on("console", lambda line: tab.wrong.append(line.text) if line.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: tab.wrong.append(str(error)))
+        tabs.append((context, tab))
+        return tab
+
+    yield open_tab
+    for context, tab in tabs:
+        context.close()
+        assert [line for line in tab.wrong if not any(one in line for one in tab.expected)] == []
+
+
+@pytest.fixture
+def tab(tab_of: OpenTab) -> Tab:
+    return tab_of()

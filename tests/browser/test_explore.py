@@ -1,0 +1,356 @@
+"""Explore, used as a person would: every way to narrow down, look closer, and take along what was found."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import unquote_plus
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab
+
+ROWS = ".events tbody tr.row"
+
+
+def place(page: Page) -> str:
+    return unquote_plus(page.url.partition("#")[2])
+
+
+def editor(page: Page) -> Locator:
+    return page.get_by_role("combobox", name="Query", exact=True)
+
+
+def ask(page: Page, text: str) -> None:
+    editor(page).fill(text)
+    page.get_by_role("button", name="Run", exact=True).click()
+
+
+def seen(page: Page) -> int:
+    """How many events the histogram counts, once it is there."""
+    readout = page.locator(".readout")
+    expect(readout).to_have_text(re.compile(r"^[\d,]+ events$"))
+    return int(re.sub(r"\D", "", readout.inner_text()))
+
+
+def test_events_are_there_a_moment_after_the_key_is_pasted(tab: Tab) -> None:
+    page = tab.open("explore")
+    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.get_by_role("columnheader")).to_have_text(
+        [re.compile("timestamp"), re.compile("status_code"), re.compile("event_message")]
+    )
+    assert seen(page) >= page.locator(ROWS).count() > 10
+    assert page.locator(".histogram rect.tone-fine").count() > 5
+    expect(page.get_by_role("status").first).to_contain_text("rows in")
+
+
+def test_the_key_stays_in_the_tab_and_out_of_every_address(tab: Tab) -> None:
+    asked: list[str] = []
+    tab.page.on("request", lambda request: asked.append(request.url))
+    page = tab.open()
+    expect(page.locator(ROWS).first).to_be_visible()
+    assert tab.demo.key not in page.url
+    assert not [url for url in asked if tab.demo.key in url]
+    assert {url.partition("/")[0] + "//" + url.split("/")[2] for url in asked} == {tab.demo.url}
+    assert page.evaluate("localStorage.length") == 0
+    assert page.evaluate("document.cookie") == ""
+    page.get_by_role("button", name="Key …").click()
+    page.get_by_role("button", name="Forget the key").click()
+    expect(page.get_by_role("heading", name="Paste a key")).to_be_visible()
+    assert page.evaluate("sessionStorage.getItem('cordwood.key')") is None
+
+
+def test_a_key_that_is_not_in_force_is_refused_in_words(tab: Tab) -> None:
+    tab.expect_refusal(401)
+    page = tab.open(with_key=False)
+    page.get_by_label("Key", exact=True).fill("cw_mistyped")
+    page.get_by_role("button", name="Open").click()
+    expect(page.get_by_role("alert")).to_contain_text("not in force")
+
+
+def test_another_sub_query_brings_its_own_fields_and_colours(tab: Tab) -> None:
+    page = tab.open()
+    expect(page.locator(ROWS).first).to_be_visible()
+    page.get_by_label("Sub-query").select_option("postgres_logs")
+    expect(page.get_by_label("Stack the bars by")).to_have_value("m.parsed.error_severity")
+    expect(page.locator(".legend")).to_contain_text("ERROR")
+    assert "sub=postgres_logs" in place(page)
+    page.get_by_label("Stack the bars by").select_option("m.parsed.command_tag")
+    expect(page.locator(".legend")).to_contain_text("SELECT")
+
+
+def test_words_and_filters_narrow_rows_and_bars_alike(tab: Tab) -> None:
+    page = tab.open()
+    everything = seen(page)
+    ask(page, "m.response.status_code:>=500")
+    expect(page.locator(".legend-entry")).to_have_text([re.compile("^5xx")])
+    assert 0 < seen(page) < everything
+    ask(page, "nowhere-to-be-found")
+    expect(page.get_by_text("Nothing in this time that matches.")).to_be_visible()
+
+
+def test_a_drag_across_the_bars_is_a_time_range(tab: Tab) -> None:
+    page = tab.open()
+    everything = seen(page)
+    box = page.locator(".histogram .chart").bounding_box()
+    assert box
+    page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 60, steps=4)
+    page.mouse.move(box["x"] + box["width"] * 0.7, box["y"] + 60, steps=4)
+    page.mouse.up()
+    expect(page).to_have_url(re.compile(r"range=\d+%7E\d+"))
+    expect(page.locator(".readout")).not_to_have_text(f"{everything:,} events")
+    assert 0 < seen(page) < everything
+
+
+def test_the_bars_are_read_and_zoomed_with_the_keyboard(tab: Tab) -> None:
+    page = tab.open()
+    seen(page)
+    page.locator(".histogram .chart").focus()
+    page.keyboard.press("End")
+    expect(page.locator(".readout")).to_have_text(re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d: \d+"))
+    for _ in range(9):
+        page.keyboard.press("Shift+ArrowLeft")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"range=\d+%7E\d+"))
+
+
+def test_quick_ranges_and_the_calendar_set_the_time(tab: Tab) -> None:
+    page = tab.open()
+    page.get_by_role("button", name="Last 7 days").click()
+    page.get_by_role("button", name="24 hours").click()
+    expect(page.get_by_role("button", name="Last 24 hours")).to_be_visible()
+    page.get_by_role("button", name="Last 24 hours").click()
+    page.get_by_label("From", exact=True).fill("2026-01-01T00:00:00")
+    page.get_by_label("To", exact=True).fill("2026-01-02T12:00:00")
+    page.get_by_role("button", name="Use these").click()
+    assert "range=1767225600000000~1767355200000000" in place(page)
+    page.get_by_role("button", name="Wider: twice the time").click()
+    assert "range=1767160800000000~" in place(page)
+
+
+def test_a_row_opens_to_its_whole_event_and_a_value_is_a_filter(tab: Tab) -> None:
+    page = tab.open()
+    page.locator(f"{ROWS} .toggle").first.click()
+    tree = page.locator(".tree")
+    expect(tree.get_by_text("logflare_worker")).to_be_visible()
+    leaf = tree.locator(".leaf", has=page.locator(".tree-key", has_text=re.compile("^method$")))
+    method = leaf.locator(".value").inner_text()
+    leaf.locator(".value").click()
+    expect(editor(page)).to_have_value(f"m.request.method:{method}")
+    # What is open stays open while it is among the rows.
+    leaf = page.locator(".tree .leaf", has=page.locator(".tree-key", has_text=re.compile("^country$")))
+    country = leaf.locator(".value").inner_text()
+    leaf.hover()
+    leaf.get_by_role("button", name=re.compile("Leave out")).click()
+    expect(editor(page)).to_have_value(f"m.request.method:{method} -m.request.cf.country:{country}")
+    expect(page.locator(".editor-error")).to_be_empty()
+
+
+def test_an_open_row_is_walked_with_the_keyboard(tab: Tab) -> None:
+    page = tab.open()
+    page.locator(f"{ROWS} .toggle").first.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.locator(f"{ROWS} >> nth=1")).to_have_class(re.compile("is-open"))
+    expect(page.locator(f"{ROWS} >> nth=1").locator(".toggle")).to_be_focused()
+
+
+def test_a_field_opens_to_its_top_values_and_becomes_a_column(tab: Tab) -> None:
+    page = tab.open()
+    field = page.locator('[data-field="m.request.method"]')
+    field.get_by_role("button", name="m.request.method").first.click()
+    expect(field.locator(".top-value").first).to_have_text("GET")
+    field.get_by_role("button", name="Column m.request.method").click()
+    expect(page.get_by_role("columnheader", name="m.request.method")).to_be_visible()
+    page.get_by_role("button", name="Remove the column event_message").click()
+    expect(page.get_by_role("columnheader", name="event_message")).to_have_count(0)
+    field.get_by_role("button", name="DELETE", exact=True).click()
+    expect(editor(page)).to_have_value("m.request.method:DELETE")
+    page.get_by_label("Find a field").fill("country")
+    expect(page.locator(".field")).to_have_count(2)
+
+
+def test_completion_knows_the_fields_and_then_their_values(tab: Tab) -> None:
+    page = tab.open()
+    expect(page.locator(ROWS).first).to_be_visible()
+    editor(page).press_sequentially("meth")
+    offered = page.get_by_role("listbox", name="Completions").get_by_role("option")
+    expect(offered.first).to_contain_text("m.request.method:")
+    page.keyboard.press("Tab")
+    expect(editor(page)).to_have_value("m.request.method:")
+    expect(offered.first).to_contain_text("GET")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(editor(page)).to_have_value(re.compile(r"^m\.request\.method:[A-Z]+ $"))
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("q=m.request.method"))
+
+
+def test_what_is_wrong_is_shown_at_its_place(tab: Tab) -> None:
+    tab.expect_refusal(400)
+    page = tab.open()
+    expect(page.locator(ROWS).first).to_be_visible()
+    ask(page, "error (m.request.method:GET")
+    expect(page.get_by_role("alert")).to_contain_text("never closed")
+    expect(page.locator(".editor-paint .wrong")).to_have_text("(")
+    page.get_by_role("button", name="line 1, column 7").click()
+    assert page.evaluate("[document.activeElement.selectionStart, document.activeElement.selectionEnd]") == [6, 7]
+    ask(page, "error")
+    expect(page.locator(".editor-error")).to_be_empty()
+
+
+def test_sql_brings_the_query_along_and_has_its_errors_in_place_too(tab: Tab) -> None:
+    tab.expect_refusal(400)
+    page = tab.open("explore?range=7d&q=m.response.status_code:>=500")
+    few = seen(page)
+    page.get_by_role("button", name="SQL", exact=True).click()
+    expect(editor(page)).to_have_value(re.compile(r"SELECT[\s\S]+status_code >= 500"))
+    expect(page.locator(ROWS).first).to_be_visible()
+    assert seen(page) == few
+    editor(page).fill("select timestamp,\n  event_mesage\nfrom edge_logs")
+    editor(page).press("Control+Enter")
+    expect(page.get_by_role("alert")).to_contain_text('Did you mean "event_message"?')
+    expect(page.locator(".editor-paint .wrong")).to_have_text("event_mesage")
+    editor(page).fill(
+        "select timestamp_trunc(timestamp, day) as day, count(*) as requests from edge_logs group by 1 order by 1"
+    )
+    editor(page).press("Control+Enter")
+    expect(page.locator(".line-chart polyline")).to_have_count(1)
+
+
+def test_a_value_of_a_row_in_sql_filters_it_too(tab: Tab) -> None:
+    page = tab.open("explore?range=7d&lang=sql&q=select timestamp, metadata from edge_logs limit 50")
+    page.locator(f"{ROWS} .toggle").first.click()
+    page.locator(".tree .leaf", has=page.locator(".tree-key", has_text=re.compile("^method$"))).locator(
+        ".value"
+    ).click()
+    expect(editor(page)).to_have_value(re.compile(r"cross join unnest\(t\.metadata\) as r0"))
+    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(".editor-error")).to_be_empty()
+
+
+def test_live_asks_again_and_keeps_what_is_open(tab: Tab) -> None:
+    page = tab.open("explore?range=15m")
+    page.get_by_role("button", name="Live").click()
+    with page.expect_response(lambda answer: "lql=" in answer.url and "/query/" in answer.url):
+        pass
+    expect(page.locator(ROWS).first).to_be_visible()
+    page.locator(f"{ROWS} .toggle").first.click()
+    expect(page.locator(".tree")).to_be_visible()
+    with page.expect_response(lambda answer: "lql=" in answer.url and "limit%3A100" in answer.url):
+        pass
+    expect(page.locator(".tree")).to_be_visible()
+    assert "live=1" in place(page)
+    page.get_by_role("button", name="Live").click()
+    assert "live" not in place(page)
+
+
+def test_back_forward_and_reload_show_what_was_there(tab: Tab) -> None:
+    page = tab.open()
+    expect(page.locator(ROWS).first).to_be_visible()
+    ask(page, "m.request.method:DELETE")
+    expect(page).to_have_url(re.compile("q=m.request.method"))
+    page.get_by_label("Sub-query").select_option("auth_logs")
+    expect(page).to_have_url(re.compile("sub=auth_logs"))
+    page.go_back()
+    expect(page.get_by_label("Sub-query")).to_have_value("edge_logs")
+    expect(editor(page)).to_have_value("m.request.method:DELETE")
+    page.go_back()
+    expect(editor(page)).to_have_value("")
+    page.go_forward()
+    expect(editor(page)).to_have_value("m.request.method:DELETE")
+    expect(page.locator(ROWS).first).to_contain_text("DELETE")
+    before = place(page)
+    page.reload()
+    expect(editor(page)).to_have_value("m.request.method:DELETE")
+    expect(page.locator(ROWS).first).to_contain_text("DELETE")
+    assert place(page) == before
+
+
+def test_the_rows_are_downloaded_in_every_form(tab: Tab) -> None:
+    page = tab.open("explore?range=7d&q=m.request.method:DELETE")
+    expect(page.locator(ROWS).first).to_be_visible()
+    for form, begins in (
+        ("json", b'{"result"'),
+        ("ndjson", b"{"),
+        ("csv", b"id,"),
+        ("arrow", b"\xff\xff\xff\xff"),
+        ("parquet", b"PAR1"),
+    ):
+        page.get_by_role("button", name="Save", exact=True).click()
+        with page.expect_download() as download:
+            page.get_by_role("button", name=form, exact=True).click()
+        assert Path(download.value.path()).read_bytes().startswith(begins)
+
+
+def test_the_call_is_copied_as_curl_without_the_key_and_answers_the_same(tab: Tab) -> None:
+    page = tab.open("explore?range=7d&q=m.request.method:DELETE limit:3")
+    expect(page.locator(ROWS)).to_have_count(3)
+    page.get_by_role("button", name="Save", exact=True).click()
+    page.get_by_role("button", name="Copy as curl").click()
+    expect(page.locator("#told")).to_contain_text("clipboard")
+    line = page.evaluate("navigator.clipboard.readText()")
+    assert tab.demo.key not in line
+    shell = {"CORDWOOD_KEY": tab.demo.key, "PATH": "/usr/bin:/bin"}
+    said = subprocess.run(
+        ["bash", "-c", line], env=shell, capture_output=True, text=True, check=True, timeout=30
+    ).stdout
+    assert len(json.loads(said)["result"]) == 3
+
+
+@pytest.mark.parametrize("query", ["q=m.response.status_code:>=500", "lang=sql&q=select count(*) as n from edge_logs"])
+def test_a_query_is_saved_as_an_endpoint_file_that_passes_its_check(tab: Tab, tmp_path: Path, query: str) -> None:
+    page = tab.open(f"explore?range=7d&{query}")
+    expect(page.locator(ROWS).first).to_be_visible()
+    page.get_by_role("button", name="Save", exact=True).click()
+    page.get_by_label("Name of the endpoint").fill("edge.failures")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save .sql").click()
+    assert download.value.suggested_filename == "edge.failures.sql"
+    download.value.save_as(tmp_path / "edge.failures.sql")
+    checked = subprocess.run(
+        [sys.executable, "-m", "cordwood", "check", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_a_query_only_key_explores_and_is_told_what_it_may_not_see(tab: Tab) -> None:
+    tab.expect_refusal(403)
+    made = tab.page.request.post(
+        f"{tab.demo.url}/api/access-tokens",
+        headers={"X-API-KEY": tab.demo.key},
+        data={"scopes": "query", "pins": {"project": "acme"}},
+    ).json()
+    tab.demo = type(tab.demo)(tab.demo.url, made["token"])
+    page = tab.open("explore?range=7d&p.project=acme")
+    expect(page.locator(ROWS).first).to_be_visible()
+    # The service tells a pinned key no fields: they are those of events that it sees.
+    expect(page.locator('[data-field="m.request.method"]')).to_be_visible()
+    page.get_by_role("link", name="Endpoints").click()
+    expect(page.get_by_role("heading", name="logs.all")).to_be_visible()
+    page.get_by_role("link", name="Streams").click()
+    expect(page.get_by_text("Streams are shown for a private key.")).to_be_visible()
+    page.get_by_role("link", name="Service").click()
+    expect(page.get_by_text("for a private key")).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [NARROW, WIDE])
+def test_it_fits_and_looks_right(tab_of: OpenTab, width: int, scheme: str) -> None:
+    tab = tab_of(width, scheme)
+    page = tab.open()
+    expect(page.locator(ROWS).first).to_be_visible()
+    seen(page)
+    tab.picture("rows")
+    page.locator(f"{ROWS} .toggle").nth(1).click()
+    expect(page.locator(".tree")).to_be_visible()
+    tab.picture("event")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -1,0 +1,128 @@
+"""Endpoints, Streams and Service, used as a person would."""
+
+import re
+
+import httpx
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab
+
+EVENTS = "/api/logs?source_name=postgREST.logs.prod"
+
+
+def test_an_endpoint_is_filled_in_run_and_drawn(tab: Tab) -> None:
+    page = tab.open("endpoints")
+    page.get_by_role("link", name=re.compile("usage.api-counts")).click()
+    expect(page.get_by_text("Requests to the gateway per time bucket").last).to_be_visible()
+    page.get_by_label(re.compile("^interval")).select_option("daily")
+    page.get_by_label(re.compile("^project")).fill("default")
+    page.get_by_role("button", name="Run").click()
+    expect(page.locator(".line-chart polyline")).to_have_count(4)
+    expect(page.locator(".receipt")).to_contain_text(
+        re.compile(r"[78] rows in .* ms\. The engine ran it; the answer is kept")
+    )
+    page.get_by_role("button", name="Table").click()
+    expect(page.get_by_role("columnheader", name="total_rest_requests")).to_be_visible()
+    page.get_by_role("button", name="Run").click()
+    expect(page.locator(".receipt")).to_contain_text("A kept answer")
+    page.reload()
+    expect(page.locator(".line-chart polyline")).to_have_count(4)
+    expect(page.get_by_label(re.compile("^interval"))).to_have_value("daily")
+
+
+def test_an_endpoint_s_refusal_is_told_in_words(tab: Tab) -> None:
+    tab.expect_refusal(400)
+    page = tab.open("endpoints?endpoint=logs.all")
+    page.get_by_label(re.compile("^iso_timestamp_start")).fill("yesterday")
+    page.get_by_role("button", name="Run").click()
+    expect(page.locator(".problem").last).to_contain_text("iso_timestamp_start")
+    expect(page.locator(".problem").last).to_contain_text("request.bad-parameter")
+
+
+def test_rows_without_numbers_are_a_table_at_once(tab: Tab) -> None:
+    page = tab.open("endpoints?endpoint=logs.all&p.project=default&run=1")
+    expect(page.get_by_role("columnheader", name="event_message")).to_be_visible()
+    expect(page.locator(".receipt")).to_contain_text("100 rows")
+
+
+def test_streams_tell_how_much_how_fast_and_what_is_in_them(tab: Tab) -> None:
+    page = tab.open("streams")
+    expect(page.get_by_role("row", name=re.compile("cloudflare.logs.prod"))).to_contain_text(
+        re.compile(r"2,\d{3}.* ago.*(KB|MB)")
+    )
+    page.get_by_role("link", name="deno-subhosting-events").click()
+    expect(page.get_by_role("heading", name="deno-subhosting-events")).to_be_visible()
+    expect(page.get_by_text("in the newest 100 events")).to_be_visible()
+    expect(page.get_by_role("row", name=re.compile("metadata.level"))).to_contain_text("100 %")
+    expect(page.locator(".is-moving").first).to_be_visible(timeout=20_000)
+
+
+def test_what_was_set_aside_is_shown_and_replayed(tab: Tab) -> None:
+    key = {"X-API-KEY": tab.demo.key}
+    sent = httpx.post(tab.demo.url + EVENTS, headers=key, json=[{"event_message": "fine"}, "not an event"])
+    assert sent.json()["quarantined"] == 1
+    tab.expect_refusal(409)
+    page = tab.open("streams?stream=postgREST.logs.prod")
+    expect(page.get_by_role("heading", name="Set aside: 1")).to_be_visible()
+    expect(page.locator(".aside")).to_contain_text("not an event")
+    page.get_by_role("button", name="Replay").click()
+    expect(page.locator("#told")).not_to_be_empty()
+
+
+def test_the_service_tells_of_memory_cache_queries_and_version(tab: Tab) -> None:
+    page = tab.open("service")
+    expect(page.get_by_role("meter", name="Memory")).to_be_visible()
+    expect(page.get_by_role("region", name="Version")).to_contain_text(re.compile(r"\d+\.\d+"))
+    expect(page.get_by_role("region", name="Cache", exact=True)).to_contain_text("of 67 MB")
+    address = f"{tab.demo.url}/api/endpoints/query/logs.all"
+    httpx.get(
+        address,
+        params={"project": "default", "sql": "select 41 + 1 as answer from edge_logs limit 1"},
+        headers={"X-API-KEY": tab.demo.key},
+    )
+    slowest = page.get_by_role("region", name="Slowest of the last hour").first
+    expect(slowest).to_contain_text("select 41 + 1", timeout=10_000)
+
+
+def test_a_tab_leads_back_to_where_its_page_was_left(tab: Tab) -> None:
+    page = tab.open("explore?range=3d&sub=auth_logs")
+    expect(page.locator(".events tbody tr.row").first).to_be_visible()
+    page.get_by_role("link", name="Service").click()
+    expect(page.get_by_role("meter", name="Memory")).to_be_visible()
+    page.get_by_role("link", name="Explore", exact=True).click()
+    expect(page.get_by_label("Sub-query")).to_have_value("auth_logs")
+
+
+def test_a_slash_goes_to_the_query_and_the_first_tab_stop_skips_the_menu(tab: Tab) -> None:
+    page = tab.open()
+    expect(page.locator(".events tbody tr.row").first).to_be_visible()
+    page.locator("h1").first.evaluate("document.activeElement.blur()")
+    page.keyboard.press("/")
+    expect(page.get_by_role("combobox", name="Query", exact=True)).to_be_focused()
+    page.reload()
+    expect(page.locator(".events tbody tr.row").first).to_be_visible()
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#content")).to_be_focused()
+
+
+PAGES = {
+    "endpoints": "endpoints?endpoint=usage.api-counts&p.interval=daily&p.project=default&run=1",
+    "streams": "streams",
+    "service": "service",
+}
+LOOKED_FOR = {"endpoints": ".line-chart polyline", "streams": ".shape tbody tr", "service": ".meter"}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [NARROW, WIDE])
+def test_they_fit_and_look_right(tab_of: OpenTab, width: int, scheme: str) -> None:
+    tab = tab_of(width, scheme)
+    page = tab.open("service")
+    for name, place in PAGES.items():
+        page.goto(f"{tab.demo.url}/#{place}")
+        expect(page.locator(LOOKED_FOR[name]).first).to_be_visible()
+        tab.picture(name)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
