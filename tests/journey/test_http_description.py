@@ -139,6 +139,10 @@ def test_endpoints_are_listed_and_shown_by_name_and_uuid(service: Service) -> No
     assert (counts["cache_duration_seconds"], counts["proactive_requerying_seconds"]) == (900, 300)
     assert (counts["max_limit"], counts["sandboxable"], counts["language"]) == (1000, True, "bq_sql")
     assert "countif" in counts["query"]
+    assert isinstance(counts["id"], int)
+    assert (counts["labels"], counts["backend_id"], counts["enable_dynamic_reservation"]) == ("", None, False)
+    interval = next(one for one in counts["parameters"] if one["name"] == "interval")
+    assert interval["one_of"][0] == "hourly"
 
 
 def test_streams_are_listed_with_what_they_hold(service: Service) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -97,7 +98,7 @@ def stream_at(rooms: Rooms, address: str) -> Stream:
 
 def _endpoint(one: Endpoint) -> dict[str, Any]:
     return {
-        "id": str(one.id),
+        "id": _number(one.id),
         "token": str(one.id),
         "name": one.name,
         "description": one.description,
@@ -114,7 +115,16 @@ def _endpoint(one: Endpoint) -> dict[str, Any]:
         "zone": one.zone,
         "revision": one.revision,
         "parameters": [_parameter(parameter) for parameter in one.parameters],
+        # What the incumbent's objects have besides, and what is so here of all of them.
+        "labels": "",
+        "enable_dynamic_reservation": False,
+        "backend_id": None,
     }
+
+
+def _number(token: UUID) -> int:
+    """The incumbent's ids are numbers; this one is the same in every installation, like the token."""
+    return token.int >> 97
 
 
 def _parameter(one: Parameter) -> dict[str, Any]:
@@ -133,7 +143,7 @@ def _parameter(one: Parameter) -> dict[str, Any]:
 def _source(one: Stream, facts: StreamFacts | None) -> dict[str, Any]:
     retention = one.retention_seconds
     return {
-        "id": str(one.id),
+        "id": _number(one.id),
         "token": str(one.id),
         "name": one.name,
         "retention_days": None if retention is None else retention / _DAY_SECONDS,

@@ -30,6 +30,18 @@ _OWN_QUERY: Mapping[str, str] = {
 }
 
 
+_RECEIPT: Mapping[str, str] = {
+    "Cordwood-Rows": "rows",
+    "Cordwood-Truncated": "truncated",
+    "Cordwood-Notice": "notice",
+    "Cordwood-Revision": "revision",
+    "Cache-Status": "cache",
+    "Age": "age",
+    "ETag": "etag",
+    "Server-Timing": "timing",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Described:
     """An endpoint and the columns it answers with."""
@@ -81,7 +93,7 @@ def _operation(one: Described, verb: str) -> dict[str, Any]:
         "summary": endpoint.name,
         "description": _description(endpoint),
         "tags": ["endpoints"],
-        "responses": {"200": _rows(one), **refusals},
+        "responses": {"200": _rows(one), "304": {"description": "It is the answer that you have."}, **refusals},
         **({} if endpoint.auth else {"security": [{}]}),
     }
 
@@ -102,8 +114,8 @@ def _rows(one: Described) -> dict[str, Any]:
     result = {"type": "object", "required": ["result"], "properties": {"result": {"type": "array", "items": items}}}
     content: dict[str, Any] = {form.media_type.partition(";")[0]: {} for form in FORMATS.values()}
     content["application/json"] = {"schema": result}
-    headers = {"$ref": "#/components/headers/rows"}
-    return {"description": "The rows.", "headers": {"Cordwood-Rows": headers}, "content": content}
+    headers = {name: {"$ref": f"#/components/headers/{of}"} for name, of in _RECEIPT.items()}
+    return {"description": "The rows.", "headers": headers, "content": content}
 
 
 def _parameter(parameter: Parameter) -> dict[str, Any]:
