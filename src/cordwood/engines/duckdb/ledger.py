@@ -9,7 +9,7 @@ from cordwood.errors import DataFolderUnusable
 from cordwood.model.shape import Kinds, Path, ValueKind
 
 # Raised by one whenever an older cordwood could no longer read the folder.
-VERSION = 1
+VERSION = 2
 
 Ranges = list[tuple[int, int]]
 
@@ -29,6 +29,8 @@ def open_ledger(cursor: duckdb.DuckDBPyConnection) -> None:
     version = row[0] if row else None
     if version is None:
         cursor.execute("INSERT INTO store.cordwood.stamp VALUES ($version)", {"version": VERSION})
+    elif version < VERSION:
+        cursor.execute("UPDATE store.cordwood.stamp SET version = $version", {"version": VERSION})
     elif version > VERSION:
         raise DataFolderUnusable(
             f"The data folder is of version {version}; this cordwood reads up to version {VERSION}.",

@@ -89,7 +89,7 @@ class Sealer:
             return False
         self._after()
         self._session.checkpoint_when_due(cursor)
-        _let_go_of_memory()
+        let_go_of_memory()
         return True
 
     def _tell_now_and_then(self, sentence: str) -> None:
@@ -117,6 +117,6 @@ def _trimmer() -> Callable[[int], object] | None:
 _trim = _trimmer()
 
 
-def _let_go_of_memory() -> None:
+def let_go_of_memory() -> None:
     if _trim is not None:
         _trim(0)

@@ -10,8 +10,8 @@ from pathlib import Path
 import duckdb
 
 from cordwood.engines.duckdb.held import Opened
-from cordwood.engines.duckdb.tables import quoted
 from cordwood.engines.duckdb.late import MOST_ROWS
+from cordwood.engines.duckdb.tables import quoted
 from cordwood.errors import DataFolderInUse, DataFolderUnusable
 
 # A row group is sealed as a whole once it is full: large enough to compress well, small enough to skip by time.

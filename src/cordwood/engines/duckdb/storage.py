@@ -14,7 +14,8 @@ from cordwood.engines.duckdb.held import Opened, held_files
 from cordwood.engines.duckdb.journal import Journal, Record
 from cordwood.engines.duckdb.recent import WINDOW_EVENTS, WINDOW_US, Recall, RecentIds
 from cordwood.engines.duckdb.sealer import Sealer, Tell
-from cordwood.engines.duckdb.session import Session
+from cordwood.engines.duckdb.session import ROW_GROUP_ROWS, Session
+from cordwood.engines.duckdb.settling import Settling
 from cordwood.engines.duckdb.stream_store import StreamStore
 from cordwood.engines.engine import Appended, HeldFile, StreamFacts
 from cordwood.errors import Backlog, BadStreamFile, UnknownStream
@@ -51,12 +52,14 @@ class Storage:
         self._journal = Journal(folder / "journal")
         self._unclaimed = self._unsealed(self._journal.replay())
         self._cursor = cursor
+        self._settling = Settling(session, self._known_stores, self._is_busy, tell)
         self._sealer = Sealer(session, self._known_stores, self._after_seal, tell, clock_us)
 
     def start(self, workers: int) -> None:
         """Seal in the background from now on."""
         self._sealer.max_held_bytes = _MAX_HELD_BYTES
         self._sealer.start(workers)
+        self._settling.start()
 
     def prepare(self, streams: Iterable[Stream]) -> None:
         for stream in streams:
@@ -70,7 +73,8 @@ class Storage:
     def sweep(self, now_us: int) -> int:
         cursor = self._session.cursor()
         try:
-            gone = sum(store.sweep(now_us, cursor) for store in self._known_stores())
+            with self._settling.turn:
+                gone = sum(store.sweep(now_us, cursor) for store in self._known_stores())
             if gone:
                 self._session.checkpoint(cursor)
         finally:
@@ -132,6 +136,7 @@ class Storage:
             raise UnknownStream(f"There is no stream {name!r}.") from None
 
     def close(self) -> None:
+        self._settling.close()
         self._sealer.close()
         self._journal.close()
         self._cursor.close()
@@ -149,6 +154,7 @@ class Storage:
         store = StreamStore(stream)
         for statement in (
             store.tables.create_sealed(),
+            store.tables.add_settled(),
             store.tables.create_hot((), 0),
             store.tables.create_view(with_hot=False),
         ):
@@ -254,6 +260,9 @@ class Storage:
 
     def _known_stores(self) -> Collection[StreamStore]:
         return list(self._stores.values())
+
+    def _is_busy(self) -> bool:
+        return any(store.waiting_rows >= ROW_GROUP_ROWS for store in self._known_stores())
 
     def _after_seal(self) -> None:
         self._journal.drop_sealed({name: store.sealed_to for name, store in self._stores.items()})

@@ -38,7 +38,7 @@ def seal(engine: DuckDBEngine) -> None:
 def lying(engine: DuckDBEngine) -> list[tuple[str, int]]:
     """The project and the time of each event, as they lie in the file."""
     with engine._session.cursor() as cursor:
-        sql = 'SELECT coalesce(project, \'\'), epoch_us("timestamp") FROM store.main.s ORDER BY rowid'
+        sql = "SELECT coalesce(project, ''), epoch_us(\"timestamp\") FROM store.main.s ORDER BY rowid"
         return [(row[0], row[1]) for row in cursor.execute(sql).fetchall()]
 
 

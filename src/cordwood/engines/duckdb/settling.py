@@ -1,0 +1,104 @@
+"""Lays sealed events in a better order, in the background: a slice of ten row groups at once, by project over all of them.
+
+A row group is sealed with what came together, so each holds a little of every project, and some are short. A slice
+that is settled has whole row groups of a few projects each: a question about one project reads a tenth of them.
+It is one transaction, so that a query sees the slice as it was or as it is, and a crash leaves it as it was.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+
+import duckdb
+
+from cordwood.engines.duckdb.sealer import Tell, let_go_of_memory
+from cordwood.engines.duckdb.session import ROW_GROUP_ROWS, Session
+from cordwood.engines.duckdb.stream_store import StreamStore
+from cordwood.engines.duckdb.tables import StreamTables
+
+SLICE_GROUPS = 10
+# The newest stay as they came: who looks at the newest of all projects reads the last row group, not a slice.
+FRESH_GROUPS = 8
+_LOOK_SECONDS = 5.0
+_AFTER_FAILURE_SECONDS = 60.0
+
+
+class Settling:
+    """`turn` is for whoever takes rows out of the streams' tables. `is_busy` says that sealing has more to do."""
+
+    def __init__(
+        self, session: Session, stores: Callable[[], Collection[StreamStore]], is_busy: Callable[[], bool], tell: Tell
+    ) -> None:
+        self.turn = threading.Lock()
+        self._session = session
+        self._stores = stores
+        self._is_busy = is_busy
+        self._tell = tell
+        self._stopping = threading.Event()
+        self._cursor = session.cursor()
+        self._thread = threading.Thread(target=self._work, name="settle", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        if self._stopping.is_set():
+            return
+        self._stopping.set()
+        self._cursor.interrupt()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._cursor.close()
+
+    def settle(self, store: StreamStore) -> bool:
+        """Lay the oldest slice that is as it came; False when there is none, or something else has to be done first."""
+        cursor = self._cursor
+        with self.turn:
+            cursor.execute("BEGIN")
+            try:
+                settled = self._rewrite(store.tables)
+                cursor.execute("COMMIT" if settled else "ROLLBACK")
+            except BaseException:
+                with suppress(duckdb.Error):
+                    cursor.execute("ROLLBACK")
+                raise
+        if settled:
+            self._session.checkpoint(cursor)
+            let_go_of_memory()
+        return settled
+
+    def _rewrite(self, tables: StreamTables) -> bool:
+        last = self._last_of_slice(tables)
+        if last is None:
+            return False
+        self._cursor.execute(tables.order_slice(), {"last": last, "rows": ROW_GROUP_ROWS})
+        for part in range(SLICE_GROUPS):
+            if self._stopping.is_set() or self._is_busy():
+                return False
+            began = time.monotonic()
+            self._cursor.execute(tables.settle_part(), {"part": part})
+            # Half of one processor is for this, no more.
+            self._stopping.wait(time.monotonic() - began)
+        self._cursor.execute(tables.drop_slice(), {"last": last})
+        return True
+
+    def _last_of_slice(self, tables: StreamTables) -> int | None:
+        rows = SLICE_GROUPS * ROW_GROUP_ROWS
+        fresh, last = self._cursor.execute(tables.last_of_slice(), {"rows": rows}).fetchone() or (0, None)
+        return None if last is None or fresh < rows + FRESH_GROUPS * ROW_GROUP_ROWS else int(last)
+
+    def _work(self) -> None:
+        while not self._stopping.wait(_LOOK_SECONDS):
+            try:
+                self._settle_all()
+            except duckdb.Error as problem:
+                if self._stopping.is_set():
+                    return
+                self._tell(f"Events could not be laid in order yet: {problem}".splitlines()[0])
+                self._stopping.wait(_AFTER_FAILURE_SECONDS)
+
+    def _settle_all(self) -> None:
+        for store in self._stores():
+            while not (self._stopping.is_set() or self._is_busy()) and self.settle(store):
+                pass

@@ -1,0 +1,215 @@
+"""A slice of sealed events is laid by project, in whole row groups: nothing is lost or doubled, whoever looks or dies."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from cordwood.engines.duckdb import session, settling
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.sealer import Sealer
+from cordwood.engines.duckdb.settling import Settling
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.model.event import Event
+from tests.contract.engine_asking import NOW_US, batch, rows, stream
+
+# DuckDB's least: a row group is one vector.
+ROWS = 2048
+ALL = "select count(*), count(distinct id), sum(cast(t.metadata.n as int64)) from `s` as t"
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
+    """Nothing is sealed or settled behind its back; row groups are small."""
+    monkeypatch.setattr(Sealer, "start", lambda *_: None)
+    monkeypatch.setattr(Settling, "start", lambda *_: None)
+    for module in (session, settling):
+        monkeypatch.setattr(module, "ROW_GROUP_ROWS", ROWS)
+    monkeypatch.setattr(settling, "SLICE_GROUPS", 3)
+    monkeypatch.setattr(settling, "FRESH_GROUPS", 2)
+    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
+    engine.prepare([stream("s")])
+    yield engine
+    engine.close()
+
+
+def event(number: int) -> Event:
+    project = None if number % 11 == 0 else f"p{number * 7919 % 10}"
+    metadata = json.dumps({"n": number, "request": {"path": f"/{number}", "tags": ["a", number]}})
+    return Event(f"e{number:06}", NOW_US + number, f"message {number}", project, metadata, '{"app":"x"}')
+
+
+def filled(engine: DuckDBEngine, groups: int, *, first: int = 0) -> None:
+    """Sealed in pieces, some of them short."""
+    store = engine._storage.store_of("s")
+    with engine._session.cursor() as cursor:
+        for start in range(first, first + groups * ROWS, 1000):
+            until = min(start + 1000, first + groups * ROWS)
+            engine.append([batch(*map(event, range(start, until)))])
+            while chunk := store.take_chunk(whole_groups_only=False):
+                store.seal(chunk, cursor)
+
+
+def settle(engine: DuckDBEngine) -> bool:
+    return engine._storage._settling.settle(engine._storage.store_of("s"))
+
+
+def totals(count: int) -> list[tuple[object, ...]]:
+    return [(count, count, sum(range(count)))]
+
+
+def groups(engine: DuckDBEngine) -> list[tuple[int, int, int]]:
+    """Of each row group that is settled: its events, projects, and whether it is in order."""
+    with engine._session.cursor() as cursor:
+        asked = "SELECT rowid, coalesce(project, ''), epoch_us(\"timestamp\") FROM store.main.s WHERE settled ORDER BY rowid"
+        lying = [row[1:] for row in cursor.execute(asked).fetchall()]
+    parts = [lying[first : first + ROWS] for first in range(0, len(lying), ROWS)]
+    return [(len(part), len({project for project, _ in part}), part == sorted(part)) for part in parts]
+
+
+def test_a_slice_is_laid_by_project_in_whole_row_groups(engine: DuckDBEngine) -> None:
+    filled(engine, 5)
+    assert settle(engine)
+    assert [(count, is_sorted) for count, _, is_sorted in groups(engine)] == [(ROWS, True)] * 3
+    assert all(projects <= 5 for _, projects, _ in groups(engine))
+    assert rows(engine, ALL) == totals(5 * ROWS)
+
+
+def test_the_newest_stay_as_they_came(engine: DuckDBEngine) -> None:
+    filled(engine, 4)
+    assert not settle(engine)
+    filled(engine, 1, first=4 * ROWS)
+    assert settle(engine)
+    assert not settle(engine)
+    assert len(groups(engine)) == 3
+
+
+def test_events_are_what_they_were(engine: DuckDBEngine) -> None:
+    filled(engine, 5)
+    sql = (
+        "select id, timestamp, event_message, project, to_json_string(metadata) as m, cast(app as string) as app,"
+        " ingested_at from `s` order by id limit 9000"
+    )
+    before = rows(engine, sql)
+    assert settle(engine)
+    assert rows(engine, sql) == before
+    assert len(before) == 9000
+
+
+def test_a_question_about_one_project_reads_few_row_groups(engine: DuckDBEngine) -> None:
+    filled(engine, 11)
+    while settle(engine):
+        pass
+    with engine._session.cursor() as cursor:
+        asked = "explain analyze SELECT count(event_message) FROM store.main.s WHERE settled AND project = 'p3'"
+        ((_, plan),) = cursor.execute(asked).fetchall()
+    scanned = plan.partition("Row Groups Scanned: ")[2].split()[0]
+    assert int(scanned) <= 2 * 3
+
+
+def test_queries_meanwhile_see_every_event_once(engine: DuckDBEngine) -> None:
+    filled(engine, 11)
+    seen: list[list[tuple[object, ...]]] = []
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            seen.append([tuple(row) for row in rows(engine, ALL)])
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    while settle(engine):
+        pass
+    done.set()
+    looking.join()
+    assert len(groups(engine)) == 9
+    assert all(one == totals(11 * ROWS) for one in seen)
+
+
+def test_events_may_be_sealed_meanwhile(engine: DuckDBEngine) -> None:
+    filled(engine, 5)
+    sealing = threading.Thread(target=filled, args=(engine, 2), kwargs={"first": 5 * ROWS})
+    sealing.start()
+    assert settle(engine)
+    sealing.join()
+    assert rows(engine, ALL) == totals(7 * ROWS)
+
+
+def test_a_slice_that_is_broken_off_stays_as_it_was(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(engine, 5)
+    answers = iter([False, False, True])
+    monkeypatch.setattr(engine._storage._settling, "_is_busy", lambda: next(answers))
+    assert not settle(engine)
+    assert groups(engine) == []
+    assert rows(engine, ALL) == totals(5 * ROWS)
+
+
+def test_what_is_dropped_meanwhile_stays_dropped(engine: DuckDBEngine) -> None:
+    filled(engine, 5)
+    with engine._storage._settling.turn, engine._session.cursor() as cursor:
+        cursor.execute("DELETE FROM store.main.s WHERE project = 'p1'")
+    kept = [number for number in range(5 * ROWS) if event(number).project != "p1"]
+    filled(engine, 2, first=5 * ROWS)
+    kept += range(5 * ROWS, 7 * ROWS)
+    assert settle(engine)
+    assert rows(engine, ALL) == [(len(kept), len(kept), sum(kept))]
+
+
+DYING = """
+import os, sys
+from pathlib import Path
+import duckdb
+from cordwood.engines.duckdb import settling
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.sealer import Sealer
+from cordwood.engines.duckdb.tables import StreamTables
+from cordwood.engines.duckdb.target import DuckDBTarget
+from tests.contract.engine_asking import stream
+Sealer.start = settling.Settling.start = lambda *_: None
+settling.ROW_GROUP_ROWS, settling.SLICE_GROUPS, settling.FRESH_GROUPS = 2048, 3, 2
+engine = DuckDBEngine(Path(sys.argv[1]), DuckDBTarget())
+engine.prepare([stream("s")])
+checkpoint = engine._session.checkpoint
+if sys.argv[2] == "before":
+    StreamTables.drop_slice = lambda self: os.kill(os.getpid(), 9)
+else:
+    engine._session.checkpoint = lambda _: os.kill(os.getpid(), 9)
+engine._storage._settling.settle(engine._storage.store_of("s"))
+"""
+
+
+@pytest.mark.parametrize(("moment", "settled"), [("before", 0), ("after", 3)])
+def test_a_crash_before_or_after_the_commit_leaves_every_event_once(
+    tmp_path: Path, moment: str, settled: int, engine: DuckDBEngine
+) -> None:
+    filled(engine, 5)
+    engine.close()
+    folder = tmp_path / "data"
+    died = subprocess.run([sys.executable, "-c", DYING, str(folder), moment], capture_output=True, check=False)
+    assert died.returncode == -9, died.stderr
+    again = DuckDBEngine(folder, DuckDBTarget(), clock_us=lambda: NOW_US)
+    again.prepare([stream("s")])
+    assert rows(again, ALL) == totals(5 * ROWS)
+    assert len(groups(again)) == settled
+    again.close()
+
+
+def test_a_store_of_the_first_version_is_brought_up(engine: DuckDBEngine, tmp_path: Path) -> None:
+    filled(engine, 5)
+    engine.close()
+    file = tmp_path / "data" / "events.duckdb"
+    with duckdb.connect(str(file)) as store:
+        store.execute("ALTER TABLE s DROP COLUMN settled")
+        store.execute("UPDATE cordwood.stamp SET version = 1")
+    again = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
+    again.prepare([stream("s")])
+    assert settle(again)
+    assert rows(again, ALL) == totals(5 * ROWS)
+    with again._session.cursor() as cursor:
+        assert cursor.execute("SELECT version FROM store.cordwood.stamp").fetchall() == [(2,)]
+    again.close()
