@@ -85,7 +85,7 @@ class Settling:
 
     def _last_of_slice(self, tables: StreamTables) -> int | None:
         rows = SLICE_GROUPS * ROW_GROUP_ROWS
-        fresh, last = self._cursor.execute(tables.last_of_slice(), {"rows": rows}).fetchone() or (0, None)
+        ((fresh, last),) = self._cursor.execute(tables.last_of_slice(), {"rows": rows}).fetchall()
         return None if last is None or fresh < rows + FRESH_GROUPS * ROW_GROUP_ROWS else int(last)
 
     def _work(self) -> None:
