@@ -134,9 +134,6 @@ async def _ad_hoc_parse(request: Request, place: Place, _: str) -> Response:
     return await ad_hoc.parse_ad_hoc(request, place.rooms(), place.options)
 
 
-async def _export(request: Request, place: Place, name: str) -> Response:
-    if request.method == "POST":
-        return await take_back(request, place.rooms(), place.options, place.observer, name)
 async def _page(request: Request, _: Place, __: str) -> Response:
     return explorer.show_page(request)
 
@@ -149,6 +146,9 @@ async def _status(request: Request, place: Place, _: str) -> Response:
     return await status.show_status(request, place.rooms(), place.metrics)
 
 
+async def _export(request: Request, place: Place, name: str) -> Response:
+    if request.method == "POST":
+        return await take_back(request, place.rooms(), place.options, place.observer, name)
     return await export_events(request, place.rooms(), name)
 
 
@@ -186,11 +186,11 @@ EXACT: Mapping[bytes, Route] = {
     b"/api/sources": Route("sources", READ, _listed(catalog.list_sources)),
     b"/api/query": Route("ad_hoc", QUERY, _ad_hoc),
     b"/api/query/parse": Route("ad_hoc", QUERY, _ad_hoc_parse),
+    b"/api/status": Route("status", READ, _status),
+    b"/": Route("explorer", READ, _page),
     b"/health": Route("health", READ, _health),
     b"/ready": Route("ready", READ, _ready),
     b"/readyz": Route("ready", READ, _ready),
-    b"/api/status": Route("status", READ, _status),
-    b"/": Route("explorer", READ, _page),
     b"/livez": Route("live", READ, _live),
     b"/metrics": Route("metrics", READ, _metrics),
 }
@@ -198,12 +198,12 @@ EXACT: Mapping[bytes, Route] = {
 NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     (re.compile(rb"(?:/api)?/endpoints/query/(?:name/)?([^/]+)"), QUERIES),
     (re.compile(rb"/api/endpoints/([^/]+)"), Route("endpoint", READ, _shown(catalog.show_endpoint))),
-    (re.compile(rb"/api/sources/([^/]+)"), Route("source", READ, _shown(catalog.show_source))),
-    (re.compile(rb"/api/sources/([^/]+)/schema"), Route("schema", READ, _shown(catalog.show_schema))),
-    (re.compile(rb"/api/sources/([^/]+)/recent"), Route("recent", READ, _shown(recent.recent_events))),
     (re.compile(rb"/explorer/([^/]+/[^/]+)"), Route("explorer", READ, _file)),
     (re.compile(rb"/api/endpoints/([^/]+)/scope"), Route("scope", READ, _shown(offer.show_scope))),
     (re.compile(rb"/api/endpoints/([^/]+)/sql"), Route("sql", READ, _shown(offer.show_sql))),
+    (re.compile(rb"/api/sources/([^/]+)"), Route("source", READ, _shown(catalog.show_source))),
+    (re.compile(rb"/api/sources/([^/]+)/schema"), Route("schema", READ, _shown(catalog.show_schema))),
+    (re.compile(rb"/api/sources/([^/]+)/recent"), Route("recent", READ, _shown(recent.recent_events))),
     (keys.KEY_ADDRESS, Route("key", ("DELETE", "OPTIONS"), _key)),
     (keys.ROTATE_ADDRESS, Route("key", WRITE, _key_rotation)),
     (EVENTS_ADDRESS, Route("export", ("GET", "HEAD", "POST", "OPTIONS"), _export)),
