@@ -96,7 +96,7 @@ def test_patterns_and_detectors_of_the_operators(start: Start) -> None:
 
 @pytest.mark.skipif(not CLIENTS.is_dir(), reason="the clients' queries are not beside this checkout")
 def test_every_client_query_keeps_its_columns_and_its_count(start: Start) -> None:
-    service = start()
+    service = start(env={"CORDWOOD_LIMITS_MEMORY": "512MB"})
     now = int(time.time())
     for line in _oracle(now, "--emit", "events"):
         assert service.send(line["source_name"], [line["event"]]).status_code == 200

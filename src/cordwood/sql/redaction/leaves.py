@@ -33,6 +33,7 @@ from cordwood.sql.stages import Resolved
 _PLAIN_COLUMNS: Final = frozenset({"project", "timestamp", "ingested_at", "timestamp_inferred"})
 _EVENT_COLUMNS: Final = frozenset({"metadata", "extras"})
 _ONLY_TEXT: Final = frozenset({ValueKind.TEXT})
+_RECORDS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 _NO_TEXT: Final = frozenset({ValueKind.NUMBER, ValueKind.BOOL})
 
 
@@ -239,13 +240,18 @@ class _Leaves:
         if self._kinds(raw) == _ONLY_TEXT and not self._is_secret(raw):
             # Read as text at once: nothing has to be told apart, and the engine has such columns ready.
             return typed(exp.Anonymous(this=REDACTED_EVENT_TEXT, expressions=[node, mode]), exp.DType.VARIANT)
-        name = REDACTED_SECRET if self._is_secret(raw) else REDACTED_EVENT
-        return typed(exp.Anonymous(this=name, expressions=[node, mode]), exp.DType.VARIANT)
+        if self._is_secret(raw):
+            may_be_record = exp.Boolean(this=bool(self._kinds(raw) & _RECORDS))
+            return typed(
+                exp.Anonymous(this=REDACTED_SECRET, expressions=[node, mode, may_be_record]), exp.DType.VARIANT
+            )
+        return typed(exp.Anonymous(this=REDACTED_EVENT, expressions=[node, mode]), exp.DType.VARIANT)
 
     def _is_secret(self, raw: _Raw) -> bool:
         """Not to be handed on raw: what it is called matters, and that is lost on the way."""
-        return raw.is_event and any(
-            self._redaction.hides(step) or self._redaction.is_secret_name(step) for step in raw.path[1:]
+        names = [step for step in raw.path[1:] if step != ELEMENT]
+        return raw.is_event and (
+            any(map(self._redaction.hides, names)) or any(map(self._redaction.is_secret_name, names[-1:]))
         )
 
     def _is_harmless(self, node: exp.Expr, raw: _Raw) -> bool:

@@ -25,7 +25,16 @@ def _event(node: exp.Expr) -> exp.Expr:
 
 
 def _secret(node: exp.Expr) -> exp.Expr:
-    """Whatever the text is, the name of its field says what it is; a record there is looked through like any."""
+    """Whatever the text is, the name of its field says what it is; a record there is looked through like any.
+
+    Where no record was ever seen, it is spared the look, and hidden whole if there is one after all.
+    """
+    if not node.expressions[2].this:
+        return fragment(
+            "CASE WHEN regexp_matches(variant_typeof({0}), '^(?:VARCHAR|OBJECT|ARRAY)')"
+            f" THEN '{HIDDEN}'::VARIANT ELSE {{0}} END",
+            node.expressions[0],
+        )
     return fragment(
         f"CASE WHEN variant_typeof({{0}}) = 'VARCHAR' THEN '{HIDDEN}'::VARIANT"
         f" ELSE {EVENT_MACRO}_{_mode(node)}({{0}}) END",
