@@ -1,6 +1,7 @@
 """Vector, Logpush, plain JSON, browser reports, CloudEvents and syslog become events as their senders mean them."""
 
 import json
+from urllib.parse import urlencode
 
 import pytest
 
@@ -120,3 +121,23 @@ def test_one_odd_line_of_syslog_does_not_fail_the_others() -> None:
 def test_no_syslog_at_all_is_a_bad_body() -> None:
     with pytest.raises(BadBody):
         read(Form.SYSLOG, "odd", "text/plain")
+
+
+def test_a_form_is_one_event_of_texts_and_may_bring_metadata_as_json() -> None:
+    sent = b"event_message=caf%C3%A9+au+lait&timestamp=1690000000.5&tag=a&tag=b&empty=&metadata=%7B%22n%22%3A1%7D"
+    (event,) = stamped(read_body(Form.EVENTS, Body(sent, "application/x-www-form-urlencoded")), NOW_US)
+    assert (event.event_message, event.timestamp_us) == ("caf\u00e9 au lait", 1_690_000_000_500_000)
+    assert (event.metadata, event.extras) == ('{"n":1}', '{"tag":["a","b"],"empty":""}')
+
+
+@pytest.mark.parametrize("metadata", ["{not json", "7", "[1]", '"x"'])
+def test_metadata_of_a_form_that_is_no_object_stays_a_text(metadata: str) -> None:
+    sent = urlencode({"metadata": metadata}).encode()
+    (event,) = stamped(read_body(Form.EVENTS, Body(sent, "application/x-www-form-urlencoded")), NOW_US)
+    assert json.loads(event.metadata or "") == metadata
+
+
+@pytest.mark.parametrize("sent", [b"", b"&".join([b"a=1"] * 10_001)])
+def test_a_form_without_fields_or_with_too_many_is_a_bad_body(sent: bytes) -> None:
+    with pytest.raises(BadBody, match="The form"):
+        read_body(Form.EVENTS, Body(sent, "application/x-www-form-urlencoded"))

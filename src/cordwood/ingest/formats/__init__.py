@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from cordwood.errors import UnsupportedMedia
 from cordwood.ingest.formats.cloud_event import read_cloud_events
+from cordwood.ingest.formats.form import read_form
 from cordwood.ingest.formats.json import read_json
 from cordwood.ingest.formats.ndjson import read_ndjson
 from cordwood.ingest.formats.otlp import read_otlp_json, read_otlp_protobuf
@@ -38,7 +39,9 @@ def _each(media: tuple[str, ...], read: Format) -> dict[str, Format]:
 
 
 _TABLE: Mapping[Form, Mapping[str, Format]] = {
-    Form.EVENTS: _each(_JSON, read_json) | _each(_NDJSON, read_ndjson),
+    Form.EVENTS: _each(_JSON, read_json)
+    | _each(_NDJSON, read_ndjson)
+    | {"application/x-www-form-urlencoded": read_form},
     Form.JSON: _each(_JSON, read_whole),
     Form.VECTOR: _each((*_JSON, *_NDJSON, *_TEXT), read_vector),
     Form.LOGPUSH: _each((*_JSON, *_NDJSON, *_TEXT), read_logpush),

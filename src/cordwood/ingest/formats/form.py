@@ -1,0 +1,40 @@
+"""A form as browsers and Python's logging send it: one event, whose fields are texts."""
+
+from urllib.parse import parse_qs
+
+import msgspec
+
+from cordwood.errors import BadBody
+from cordwood.ingest.items import Fields, add_fields
+from cordwood.ingest.posted import Body, Reading
+
+_encode = msgspec.json.Encoder().encode
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+_MOST_FIELDS = 10_000
+
+
+def read_form(body: Body) -> Reading:
+    """A field that comes several times is an array; `metadata` may be a JSON object, since a form has no other."""
+    try:
+        found = parse_qs(body.text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="replace")
+    except ValueError as problem:
+        raise BadBody(f"The form cannot be read: {problem}.") from problem
+    if not found:
+        raise BadBody("The form has no fields.")
+    fields: Fields = {
+        name: msgspec.Raw(_encode(values[0] if len(values) == 1 else values)) for name, values in found.items()
+    }
+    if len(found.get("metadata", ())) == 1:
+        fields["metadata"] = _metadata(found["metadata"][0], fields["metadata"])
+    reading = Reading(indexes=[])
+    add_fields(fields, 0, reading)
+    return reading
+
+
+def _metadata(text: str, as_text: msgspec.Raw) -> msgspec.Raw:
+    try:
+        _object.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return as_text
+    return msgspec.Raw(text.encode())
