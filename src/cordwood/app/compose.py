@@ -134,6 +134,7 @@ def _engine(settings: Settings, folder: DataFolder, observer: Observer, clock_us
         threads=settings.duckdb.threads or max(1, min(8, os.cpu_count() or 1)),
         tell=lambda sentence: observer.note(Noted(message=sentence, level="warning")),
         redacting=Redacting(redaction_rules(settings), redaction_key(settings, folder)),
+        store_bytes=settings.limits.store_size,
     )
     return DuckDBEngine(folder.engine_folder, DuckDBTarget(), options, clock_us=clock_us)
 

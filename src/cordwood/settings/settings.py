@@ -94,6 +94,14 @@ class Limits(Section, frozen=True):
             extra=SIZE,
         ),
     ] = None
+    store_size: Annotated[
+        Annotated[int, Meta(ge=64 * 10**6)] | None,
+        Meta(
+            description="What the events of all streams may take on disk; beyond it the oldest go, whatever their stream."
+            " Empty: no bound but each stream's `retention`.",
+            extra=SIZE,
+        ),
+    ] = None
     query_time: Annotated[
         float, Meta(description="How long one query may run before it is stopped; 504 then.", gt=0, extra=DURATION)
     ] = 30.0

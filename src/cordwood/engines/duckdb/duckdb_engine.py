@@ -13,6 +13,7 @@ from cordwood.engines.duckdb.faults import duckdb_faults
 from cordwood.engines.duckdb.hiding import Hiding
 from cordwood.engines.duckdb.session import Session
 from cordwood.engines.duckdb.storage import Storage
+from cordwood.engines.duckdb.sweeping import Sweeping
 from cordwood.engines.duckdb.tables import StreamTables
 from cordwood.engines.engine import AnswerLimits, Appended, Cancel, HeldFile, StreamFacts
 from cordwood.model.event import Batch
@@ -40,6 +41,7 @@ class Options:
     threads: int = 2
     tell: Callable[[str], None] = _nobody
     redacting: Redacting = UNKEYED
+    store_bytes: int | None = None
 
 
 class DuckDBEngine:
@@ -58,6 +60,7 @@ class DuckDBEngine:
         self._session = Session(folder, memory_bytes=options.memory_bytes, threads=options.threads)
         with duckdb_faults():
             self._storage = Storage(self._session, folder, clock_us, options.tell)
+        self._storage.sweeping = Sweeping(self._session, options.store_bytes)
         self._storage.start(workers=min(options.threads, 2))
         self._answering = Answering(self._storage, Hiding(self._session.cursor, options.redacting))
 

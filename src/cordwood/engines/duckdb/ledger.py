@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import duckdb
 
+from cordwood.engines.duckdb.rows import first_row
 from cordwood.errors import DataFolderUnusable
 from cordwood.model.shape import Kinds, Path, ValueKind
 
@@ -25,7 +26,7 @@ def open_ledger(cursor: duckdb.DuckDBPyConnection) -> None:
     """Make the ledger in a new file; refuse a file that a newer cordwood wrote."""
     for statement in _TABLES:
         cursor.execute(statement)
-    row = cursor.execute("SELECT max(version) FROM store.cordwood.stamp").fetchone()
+    row = first_row(cursor, "SELECT max(version) FROM store.cordwood.stamp")
     version = row[0] if row else None
     if version is None:
         cursor.execute("INSERT INTO store.cordwood.stamp VALUES ($version)", {"version": VERSION})

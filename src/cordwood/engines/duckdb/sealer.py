@@ -80,7 +80,8 @@ class Sealer:
 
     def _seal(self, store: StreamStore, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> bool:
         try:
-            store.seal(chunk, cursor)
+            with self._session.traffic.passing():
+                store.seal(chunk, cursor)
         except (duckdb.Error, OutOfTurnError) as problem:
             if isinstance(problem, duckdb.Error) and is_about_a_value(problem):
                 chunk.mend(cursor)

@@ -11,7 +11,9 @@ import duckdb
 
 from cordwood.engines.duckdb.held import Opened
 from cordwood.engines.duckdb.late import MOST_ROWS
+from cordwood.engines.duckdb.rows import first_row
 from cordwood.engines.duckdb.tables import quoted
+from cordwood.engines.duckdb.traffic import Traffic
 from cordwood.errors import DataFolderInUse, DataFolderUnusable
 
 # A row group is sealed as a whole once it is full: large enough to compress well, small enough to skip by time.
@@ -33,6 +35,7 @@ class Session:
         self._descriptor = -1
         self._still = threading.Lock()
         self._holders = 0
+        self.traffic = Traffic()
         self._spill = folder / "spill"
         shutil.rmtree(self._spill, ignore_errors=True)
         self._root = duckdb.connect(":memory:")
@@ -53,6 +56,13 @@ class Session:
         if self._log_bytes() > _LOG_BYTES:
             with suppress(duckdb.IOException):
                 self.checkpoint(cursor)
+
+    def used_bytes(self, cursor: duckdb.DuckDBPyConnection) -> int:
+        """What is taken of the file, free blocks left out: it does not shrink, they are used again."""
+        row = first_row(
+            cursor, "SELECT block_size * used_blocks FROM pragma_database_size() WHERE database_name = 'store'"
+        )
+        return int(row[0]) if row else 0
 
     @contextmanager
     def held(self) -> Iterator[None]:

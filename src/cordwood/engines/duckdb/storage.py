@@ -13,10 +13,12 @@ from cordwood.engines.duckdb.faults import duckdb_faults
 from cordwood.engines.duckdb.held import Opened, held_files
 from cordwood.engines.duckdb.journal import Journal, Record
 from cordwood.engines.duckdb.recent import WINDOW_EVENTS, WINDOW_US, Recall, RecentIds
+from cordwood.engines.duckdb.rows import first_row
 from cordwood.engines.duckdb.sealer import Sealer, Tell
 from cordwood.engines.duckdb.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.settling import Settling
 from cordwood.engines.duckdb.stream_store import StreamStore
+from cordwood.engines.duckdb.sweeping import Sweeping
 from cordwood.engines.engine import Appended, HeldFile, StreamFacts
 from cordwood.errors import Backlog, BadStreamFile, UnknownStream
 from cordwood.model.event import Batch, Event
@@ -40,6 +42,7 @@ class Storage:
 
     def __init__(self, session: Session, folder: Path, clock_us: Callable[[], int], tell: Tell) -> None:
         self._session = session
+        self.sweeping = Sweeping(session, None)
         self._clock_us = clock_us
         self._stores: dict[str, StreamStore] = {}
         self._recent: dict[str, RecentIds] = {}
@@ -74,12 +77,9 @@ class Storage:
         cursor = self._session.cursor()
         try:
             with self._settling.turn:
-                gone = sum(store.sweep(now_us, cursor) for store in self._known_stores())
-            if gone:
-                self._session.checkpoint(cursor)
+                return self.sweeping.sweep(self._known_stores(), now_us, cursor)
         finally:
             cursor.close()
-        return gone
 
     def append(self, batches: Sequence[Batch]) -> list[Appended]:
         self._wait_for_room()
@@ -97,6 +97,10 @@ class Storage:
     @contextmanager
     def shown(self, streams: Iterable[str]) -> Iterator[Shown]:
         """A cursor whose queries see every event appended so far, and none twice."""
+        with self._session.traffic.passing():
+            yield from self._shown(streams)
+
+    def _shown(self, streams: Iterable[str]) -> Iterator[Shown]:
         cursor = self._session.cursor()
         try:
             stores = [self._stores[name] for name in sorted(set(streams)) if name in self._stores]
@@ -223,7 +227,7 @@ class Storage:
         return {place for place, event in enumerate(batch.events) if event.id in known}
 
     def _recent_of(self, store: StreamStore) -> RecentIds:
-        row = self._cursor.execute(store.tables.times_of_newest(), {"events": WINDOW_EVENTS}).fetchone()
+        row = first_row(self._cursor, store.tables.times_of_newest(), {"events": WINDOW_EVENTS})
         oldest_us, newest_us = row or (None, None)
         opened_us = max(self._clock_us(), newest_us or 0) + 1
         return RecentIds(self._recall(store, oldest_us or opened_us), opened_us, inherits=newest_us is not None)

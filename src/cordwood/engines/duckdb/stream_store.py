@@ -10,6 +10,7 @@ import duckdb
 from cordwood.engines.duckdb.chunk import Chunk, is_about_a_value, pieces, text_bytes
 from cordwood.engines.duckdb.hot import Hot
 from cordwood.engines.duckdb.journal import Record
+from cordwood.engines.duckdb.rows import first_row
 from cordwood.engines.duckdb.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.tables import StreamTables
 from cordwood.engines.engine import StreamFacts
@@ -75,10 +76,14 @@ class StreamStore:
         with self.turn:
             return self._facts
 
+    def sealed_events(self, cursor: duckdb.DuckDBPyConnection) -> int:
+        row = first_row(cursor, self.tables.count_sealed())
+        return int(row[0]) if row else 0
+
     def count_sealed(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Count what is in the file, beside what waits to go there."""
         with self.turn:
-            row = cursor.execute(self.tables.count_sealed()).fetchone()
+            row = first_row(cursor, self.tables.count_sealed())
             events, newest, oldest = row or (0, None, None)
             self._facts = StreamFacts(events, newest, oldest)
             for record in self._waiting:
@@ -89,7 +94,7 @@ class StreamStore:
 
         What is sealed and not yet in blocks of the file is taken to be as large as events were of late.
         """
-        in_blocks, rows = cursor.execute(self.tables.size(), {"table": self.tables.sealed}).fetchone() or (0, 0)
+        in_blocks, rows = first_row(cursor, self.tables.size(), {"table": self.tables.sealed}) or (0, 0)
         in_log = int(rows) * self._taken_bytes // max(1, self._taken_events)
         return int(in_blocks) + in_log + self.held_bytes
 
@@ -244,7 +249,7 @@ class StreamStore:
 
     def drop_before(self, before_us: int, cursor: duckdb.DuckDBPyConnection) -> int:
         """Drop what is sealed and older; its space is free after the next checkpoint."""
-        row = cursor.execute(self.tables.delete_before(), {"before": before_us}).fetchone()
+        row = first_row(cursor, self.tables.delete_before(), {"before": before_us})
         gone = int(row[0]) if row else 0
         if gone:
             self.count_sealed(cursor)
@@ -263,7 +268,7 @@ class StreamStore:
             bounds.append(now_us - round(self.stream.retention_seconds * 1e6))
         most = self.stream.max_events
         if most is not None and self.facts.events > most:
-            row = cursor.execute(self.tables.time_of_newest(), {"rank": most}).fetchone()
+            row = first_row(cursor, self.tables.time_of_newest(), {"rank": most})
             bounds += row or []
         return max(bounds, default=None)
 

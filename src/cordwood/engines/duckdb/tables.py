@@ -105,7 +105,10 @@ class StreamTables:
 
     def recall_received(self) -> str:
         """As `recall`, of what was received between two moments, however long ago."""
-        return f"{self.recall()} AND ingested_at <= make_timestamptz($until)"
+        return (
+            f"SELECT id FROM {self.sealed} WHERE ingested_at >= make_timestamptz($since)"  # noqa: S608
+            " AND ingested_at <= make_timestamptz($until) AND id IN (SELECT unnest($ids))"
+        )
 
     def times_of_newest(self) -> str:
         return (

@@ -1,0 +1,77 @@
+"""Drops what is too old or too much, and has its space used again, beside queries and seals."""
+
+from collections.abc import Collection
+
+import duckdb
+
+from cordwood.engines.duckdb.rows import first_row
+from cordwood.engines.duckdb.session import ROW_GROUP_ROWS, Session
+from cordwood.engines.duckdb.stream_store import StreamStore
+
+# Room for the next minutes too: who makes room for each event makes it for ever.
+_AIM = 0.95
+# This share of all events must be dropped before their blocks are freed: others wait while they are.
+_WORTH_IT = 0.02
+# How long a moment without queries and seals is waited for, and how long those are held up where none comes.
+_PATIENCE_SECONDS = 10.0
+_HOLD_SECONDS = 0.25
+
+
+class Sweeping:
+    """`most_bytes` is what the events of all streams may take in the file; None without a bound."""
+
+    def __init__(self, session: Session, most_bytes: int | None) -> None:
+        self._session = session
+        self._most_bytes = most_bytes
+
+    def sweep(self, stores: Collection[StreamStore], now_us: int, cursor: duckdb.DuckDBPyConnection) -> int:
+        """How many events went."""
+        self._free(stores, cursor)
+        gone = sum(store.sweep(now_us, cursor) for store in stores)
+        if self._most_bytes is not None:
+            gone += self._make_room(self._most_bytes, stores, cursor)
+        if gone:
+            self._free(stores, cursor)
+        return gone
+
+    def _free(self, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection) -> None:
+        """Have the blocks of dropped events used again, once they are enough to be worth the moment.
+
+        A checkpoint frees them only when it finds no transaction under way, of whatever table; and it does nothing when
+        there is nothing to write, so it is given something. What is not freed now is tried again by the next sweep.
+        """
+        live, dropped = self._counts(stores, cursor)
+        if dropped < max(ROW_GROUP_ROWS, live * _WORTH_IT):
+            return
+        with self._session.traffic.alone(_PATIENCE_SECONDS, _HOLD_SECONDS) as is_alone:
+            if is_alone:
+                cursor.execute("UPDATE store.cordwood.stamp SET version = version")
+                self._session.checkpoint(cursor)
+
+    def _make_room(self, most_bytes: int, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection) -> int:
+        """The oldest events go, whatever their stream, until what is left fits. What waits to be sealed stays."""
+        used_bytes = self._session.used_bytes(cursor)
+        if used_bytes <= most_bytes:
+            return 0
+        live, dropped = self._counts(stores, cursor)
+        used_bytes = used_bytes * live // max(1, live + dropped)
+        before_us = _older_than_share(1 - most_bytes * _AIM / max(1, used_bytes), stores, cursor)
+        if used_bytes <= most_bytes or before_us is None:
+            return 0
+        return sum(store.drop_before(before_us, cursor) for store in stores)
+
+    def _counts(self, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection) -> tuple[int, int]:
+        """Events that are there, and those that are dropped and take their space still."""
+        names = {store.name for store in stores}
+        tables = "SELECT table_name, estimated_size FROM duckdb_tables() WHERE database_name = 'store' AND schema_name = 'main'"
+        taken = sum(int(size) for name, size in cursor.execute(tables).fetchall() if name in names)
+        live = sum(store.sealed_events(cursor) for store in stores)
+        return live, taken - live
+
+
+def _older_than_share(share: float, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection) -> int | None:
+    """The time before which about that share of all events lies; None when there is no event."""
+    times = " UNION ALL ".join(store.tables.times() for store in stores)
+    share = min(1.0, max(0.0, share))
+    row = first_row(cursor, f"SELECT approx_quantile(t, {share:.6f}) FROM ({times}) AS times(t)")  # noqa: S608 - our own names
+    return None if row is None or row[0] is None else int(row[0]) + 1

@@ -1,0 +1,136 @@
+"""What is too old, or too much, goes while events arrive and queries run, and its space is used again."""
+
+import os
+import random
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
+from cordwood.engines.duckdb.session import ROW_GROUP_ROWS
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.model.event import Event
+from tests.contract.engine_asking import NOW_US, batch, rows, stream
+
+IS_FULL = os.environ.get("TORTURE") == "full"
+QUESTION = (
+    "select project, count(*) from `s` as t cross join unnest(t.metadata) as m where m.status >= 500 group by project"
+)
+DAY_US = 86_400 * 10**6
+DAYS, STEPS_A_DAY = (10, 4) if IS_FULL else (5, 4)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_us = NOW_US
+
+    def __call__(self) -> int:
+        return self.now_us
+
+
+def events(first: int, count: int, from_us: int, until_us: int) -> list[Event]:
+    """Spread evenly over the time; texts that do not compress to nothing."""
+    dice = random.Random(first)
+    step = (until_us - from_us) / count
+    return [
+        Event(
+            f"e{first + place}",
+            round(from_us + place * step),
+            project=f"p{place % 7}",
+            metadata=f'{{"path":"/rest/{dice.randrange(10**9)}","status":{dice.choice([200, 404, 500])}}}',
+        )
+        for place in range(count)
+    ]
+
+
+def until_sealed(folder: Path) -> None:
+    deadline = time.monotonic() + 60
+    while any((folder / "journal").glob("*.log")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+class Asking(threading.Thread):
+    """Asks again and again; `busy` says during what it was asked."""
+
+    def __init__(self, engine: DuckDBEngine) -> None:
+        super().__init__()
+        self._engine = engine
+        self.is_over = False
+        self.busy = "sealing"
+        self.seconds: dict[str, list[float]] = {"sealing": [], "sweeping": []}
+        self.faults: list[Exception] = []
+
+    def run(self) -> None:
+        while not self.is_over:
+            busy, began = self.busy, time.perf_counter()
+            try:
+                rows(self._engine, QUESTION)
+            except Exception as problem:  # noqa: BLE001 - whatever it is, the test tells it
+                self.faults.append(problem)
+            self.seconds[busy].append(time.perf_counter() - began)
+
+
+@pytest.fixture
+def asking() -> Iterator[list[Asking]]:
+    started: list[Asking] = []
+    yield started
+    for one in started:
+        one.is_over = True
+        one.join()
+
+
+@pytest.mark.torture
+def test_ten_days_through_a_stream_of_two_take_the_space_of_two(tmp_path: Path, asking: list[Asking]) -> None:
+    clock, file = Clock(), tmp_path / "data" / "events.duckdb"
+    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=clock)
+    engine.prepare([stream("s", retention_seconds=2 * 86_400.0)])
+    asking.append(Asking(engine))
+    asking[0].start()
+    sizes, step_us = [], DAY_US // STEPS_A_DAY
+    for number in range(DAYS * STEPS_A_DAY):
+        before_us, clock.now_us = clock.now_us, clock.now_us + step_us
+        engine.append(
+            [batch(*events(number * ROW_GROUP_ROWS, ROW_GROUP_ROWS, before_us, clock.now_us), received_us=clock.now_us)]
+        )
+        until_sealed(tmp_path / "data")
+        asking[0].busy = "sweeping"
+        engine.sweep(clock.now_us)
+        asking[0].busy = "sealing"
+        sizes.append(file.stat().st_size)
+    asking[0].is_over = True
+    asking[0].join()
+    kept = 2 * STEPS_A_DAY * ROW_GROUP_ROWS
+    assert rows(engine, "select count(*) from `s`") == [(kept,)]
+    engine.close()
+    two_days = sizes[2 * STEPS_A_DAY - 1]
+    assert max(sizes) <= 1.5 * two_days, [round(size / two_days, 2) for size in sizes]
+    assert not asking[0].faults
+    while_sealing, while_sweeping = (asking[0].seconds[name] for name in ("sealing", "sweeping"))
+    assert len(while_sweeping) > 5
+    assert median(while_sweeping) < 2 * median(while_sealing)
+
+
+def test_the_oldest_of_all_streams_go_when_the_store_is_too_large(tmp_path: Path) -> None:
+    clock = Clock()
+    most = 2_600_000
+    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), Options(store_bytes=most), clock_us=clock)
+    engine.prepare([stream("s"), stream("t")])
+    for number in range(12):
+        before_us, clock.now_us = clock.now_us, clock.now_us + DAY_US
+        made = events(number * ROW_GROUP_ROWS, ROW_GROUP_ROWS, before_us, clock.now_us)
+        engine.append([batch(*made, to="st"[number % 2], received_us=clock.now_us)])
+        until_sealed(tmp_path / "data")
+        engine.sweep(clock.now_us)
+    used = engine._session.used_bytes(engine._session.cursor())
+    # A row group of which some events stay keeps its space: one of each stream, and the last one of all.
+    assert used <= most + 3 * 330_000
+    oldest = [facts.oldest_us or 0 for name, facts in sorted(engine.facts().items())]
+    newest = [facts.newest_us or 0 for name, facts in sorted(engine.facts().items())]
+    assert newest[1] > clock.now_us - DAY_US
+    assert newest[0] > clock.now_us - 2 * DAY_US
+    assert min(oldest) > NOW_US + DAY_US
+    engine.close()
