@@ -52,6 +52,11 @@ class Tab:
         """The browser itself writes a line for every answer that is no success."""
         self.expected.append(f"the server responded with a status of {status}")
 
+    @property
+    def went_wrong(self) -> list[str]:
+        """What the page did not mean to say, a breach of its policy included."""
+        return [line for line in self.wrong if not any(one in line for one in self.expected)]
+
     def picture(self, what: str) -> None:
         self.page.screenshot(path=PICTURES / f"{self.name}-{what}.png")
 
@@ -102,34 +107,51 @@ def browser() -> Iterator[Browser]:
 OpenTab = Callable[..., Tab]
 
 
+def context_of(browser: Browser, width: int, scheme: str) -> BrowserContext:
+    context = browser.new_context(
+        viewport={"width": width, "height": HEIGHTS[width]},
+        color_scheme="dark" if scheme == "dark" else "light",
+        timezone_id="UTC",
+        permissions=["clipboard-read", "clipboard-write"],
+        reduced_motion="reduce",
+    )
+    context.set_default_timeout(PATIENCE_MS)
+    return context
+
+
+def tab_in(context: BrowserContext, demo: Demo, request: pytest.FixtureRequest) -> Tab:
+    page = context.new_page()
+    tab = Tab(page, demo, re.sub(r"\W+", "-", request.node.name).strip("-"))
+    page.on("console", lambda line: tab.wrong.append(line.text) if line.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: tab.wrong.append(str(error)))
+    return tab
+
+
+@pytest.fixture(scope="session")
+def window(browser: Browser) -> BrowserContext:
+    """What most tests open their tab in: the files of the page are fetched once."""
+    return context_of(browser, WIDE, "light")
+
+
+@pytest.fixture
+def tab(window: BrowserContext, demo: Demo, request: pytest.FixtureRequest) -> Iterator[Tab]:
+    """A tab of its own: another key, another history; at the end nothing may have gone wrong in it."""
+    opened = tab_in(window, demo, request)
+    yield opened
+    opened.page.close()
+    assert opened.went_wrong == []
+
+
 @pytest.fixture
 def tab_of(browser: Browser, demo: Demo, request: pytest.FixtureRequest) -> Iterator[OpenTab]:
-    """Opens tabs of a width and a colour scheme; at the end nothing may have gone wrong in any of them."""
-    tabs: list[tuple[BrowserContext, Tab]] = []
+    """Opens tabs of a width and a colour scheme."""
+    tabs: list[Tab] = []
 
     def open_tab(width: int = WIDE, scheme: str = "light") -> Tab:
-        context = browser.new_context(
-            viewport={"width": width, "height": HEIGHTS[width]},
-            color_scheme="dark" if scheme == "dark" else "light",
-            timezone_id="UTC",
-            permissions=["clipboard-read", "clipboard-write"],
-            reduced_motion="reduce",
-        )
-        context.set_default_timeout(PATIENCE_MS)
-        page = context.new_page()
-        name = re.sub(r"\W+", "-", request.node.name).strip("-")
-        tab = Tab(page, demo, name)
-        page.on("console", lambda line: tab.wrong.append(line.text) if line.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: tab.wrong.append(str(error)))
-        tabs.append((context, tab))
-        return tab
+        tabs.append(tab_in(context_of(browser, width, scheme), demo, request))
+        return tabs[-1]
 
     yield open_tab
-    for context, tab in tabs:
-        context.close()
-        assert [line for line in tab.wrong if not any(one in line for one in tab.expected)] == []
-
-
-@pytest.fixture
-def tab(tab_of: OpenTab) -> Tab:
-    return tab_of()
+    for one in tabs:
+        one.page.context.close()
+        assert one.went_wrong == []

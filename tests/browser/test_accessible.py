@@ -11,7 +11,7 @@ from tests.browser.conftest import NARROW, WIDE, OpenTab
 AXE = (resources.files("axe_playwright_python") / "axe.min.js").read_text()
 GRAVE = ("serious", "critical")
 PLACES = {
-    "explore?range=7d": ".events tbody tr.row",
+    "explore?range=7d&q=limit:12": ".events tbody tr.row",
     "explore?range=7d&lang=sql&q=select timestamp_trunc(timestamp, day) as day, count(*) as n from edge_logs group by 1": ".line-chart",
     "endpoints?endpoint=usage.api-counts&p.interval=daily&p.project=default&run=1": ".line-chart",
     "streams": ".shape tbody tr",
@@ -37,7 +37,7 @@ def load_axe(page: Page) -> None:
 @pytest.mark.parametrize("width", [NARROW, WIDE])
 def test_no_page_has_a_serious_fault(tab_of: OpenTab, width: int, scheme: str) -> None:
     tab = tab_of(width, scheme)
-    page = tab.open("explore?range=7d")
+    page = tab.open("explore?range=7d&q=limit:12")
     load_axe(page)
     for place, seen in PLACES.items():
         page.evaluate("place => { location.hash = place }", place)
@@ -48,7 +48,7 @@ def test_no_page_has_a_serious_fault(tab_of: OpenTab, width: int, scheme: str) -
 def test_what_opens_has_none_either(tab_of: OpenTab) -> None:
     tab = tab_of(WIDE)
     tab.expect_refusal(400)
-    page = tab.open("explore?range=7d")
+    page = tab.open("explore?range=7d&q=limit:12")
     load_axe(page)
     page.locator(".events tbody tr.row .toggle").first.click()
     page.locator('[data-field="m.request.method"] .field-name').click()

@@ -233,6 +233,38 @@ def test_a_value_of_a_row_in_sql_filters_it_too(tab: Tab) -> None:
     expect(page.locator(".editor-error")).to_be_empty()
 
 
+def test_sub_queries_that_are_no_events_are_drawn_as_they_are(tab: Tab) -> None:
+    page = tab.open("explore?endpoint=usage.api-counts&p.interval=daily&p.project=default&range=30d&sub=chart_counts")
+    expect(page.locator(".line-chart polyline")).to_have_count(4)
+    expect(page.get_by_role("columnheader", name="total_auth_requests")).to_be_visible()
+    page.get_by_label("Sub-query").select_option("dates")
+    expect(page.locator(ROWS)).to_have_count(1)
+    expect(page.locator(".editor-error")).to_be_empty()
+
+
+def test_a_parameter_that_is_left_out_is_asked_for_by_the_service(tab: Tab) -> None:
+    tab.expect_refusal(400)
+    page = tab.open()
+    page.get_by_label("project").fill("")
+    page.get_by_label("project").press("Enter")
+    expect(page.locator(".editor-error")).to_contain_text("project")
+    page.get_by_label("project").fill("acme")
+    page.get_by_label("project").press("Enter")
+    expect(page.locator(ROWS).first).to_contain_text("acme")
+
+
+def test_whole_numbers_keep_all_their_digits(tab: Tab) -> None:
+    event = {"event_message": "digits", "project": "digits", "metadata": {"big": 9_223_372_036_854_775_807}}
+    tab.page.request.post(
+        f"{tab.demo.url}/api/logs?source_name=cloudflare.logs.prod", headers={"X-API-KEY": tab.demo.key}, data=event
+    )
+    page = tab.open("explore?range=15m&p.project=digits")
+    page.locator(f"{ROWS} .toggle").click()
+    page.get_by_role("button", name="9223372036854775807", exact=True).click()
+    expect(editor(page)).to_have_value("m.big:9223372036854775807")
+    expect(page.locator(ROWS)).to_have_count(1)
+
+
 def test_live_asks_again_and_keeps_what_is_open(tab: Tab) -> None:
     page = tab.open("explore?range=15m")
     page.get_by_role("button", name="Live").click()

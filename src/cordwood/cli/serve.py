@@ -97,7 +97,7 @@ def _told_demo(ready: Ready) -> None:
     made = ready.made_keys
     key = made.private if made else ready.owner.key
     say(_ready_line(ready))
-    say(f"\nThe key of this demo: {key}\n\nPaste any of these:\n")
+    say(f"\nThe key of this demo: {key}\n\nOpen {ready.owner.url} in a browser, or paste any of these:\n")
     for call in calls(ready.owner.url, key):
         say(f"{call}\n")
 

@@ -4,6 +4,7 @@ import { key } from "./key.js";
 
 /** Addresses longer than this go as the body of a POST instead. */
 const LONGEST_ADDRESS = 8000;
+const LONG_NUMBER = /[:[,]\s*-?(?:9\d{15}|\d{17})/;
 
 /** What went wrong, as the service tells it: a code, a sentence, perhaps a hint and a place in the query. */
 export class Problem extends Error {
@@ -22,7 +23,7 @@ export async function ask(endpoint, parameters, { signal, fresh = false } = {}) 
   const headers = fresh ? { "Cache-Control": "no-cache" } : {};
   const began = performance.now();
   const answer = await sent(endpoint.address, parameters, { signal, headers });
-  const { result } = await answer.json();
+  const { result } = parsed(await answer.text());
   return { rows: result, columns: columnsOf(result), receipt: receiptOf(answer, performance.now() - began) };
 }
 
@@ -34,7 +35,13 @@ export async function askForFile(endpoint, parameters, format) {
 
 export async function read(path, parameters = {}, options = {}) {
   const answer = await sent(path, parameters, options);
-  return answer.json();
+  return parsed(await answer.text());
+}
+
+/** A value as JSON, for people to copy; numbers with all their digits. */
+export function written(value) {
+  const digits = (_, one) => (typeof one === "bigint" ? (JSON.rawJSON?.(String(one)) ?? String(one)) : one);
+  return JSON.stringify(value, digits, 2);
 }
 
 /** Something read that this key may not see is null. */
@@ -80,6 +87,16 @@ async function reached(call) {
     if (failure.name === "AbortError") throw failure;
     throw new Problem(0, { message: "The service cannot be reached.", hint: "It may be stopping, or the network is gone." });
   }
+}
+
+/** Whole numbers that a double does not hold keep their digits, where the browser tells them. */
+function parsed(text) {
+  if (!LONG_NUMBER.test(text)) return JSON.parse(text);
+  return JSON.parse(text, (_, value, context) => (isInexact(value, context?.source) ? BigInt(context.source) : value));
+}
+
+function isInexact(value, source) {
+  return typeof value === "number" && source !== undefined && !Number.isSafeInteger(value) && /^-?\d+$/.test(source);
 }
 
 async function toldIn(answer) {

@@ -101,7 +101,7 @@ export class EventTable {
     const content = event
       ? [
           h("div", { class: "detail-bar" }, h("span", { class: "faint" }, "Click a value to filter by it."),
-            h("button", { type: "button", class: "button small", onclick: () => this.onCopy(JSON.stringify(event, null, 2)) }, "Copy as JSON")),
+            h("button", { type: "button", class: "button small", onclick: () => this.onCopy(event) }, "Copy as JSON")),
           problem ? h("p", { class: "hint" }, problem.message) : null,
           eventTree(event, { onFilter: this.onFilter, utc: this.utc }),
         ]

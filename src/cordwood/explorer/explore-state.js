@@ -46,10 +46,6 @@ export function parameterValue(name, value) {
   return { [PARAMETER + name]: value };
 }
 
-export function missing(view) {
-  return openParameters(view.endpoint).filter((one) => one.isRequired && !view.parameters[one.name]);
-}
-
 /** The fields of the sub-query with their texts, as the list and the menus show them. */
 export function fieldsWithTexts(subQuery) {
   return fieldsOf(subQuery).map((field) => ({ ...field, text: lql.pathText(field.path) }));
@@ -66,12 +62,12 @@ export function seriesOf(view, fields) {
   return "";
 }
 
-/** The columns that are asked for: those that were chosen, or a time, what parts the events, and the message. */
+/** The columns that are asked for: those that were chosen, or of events a time, what parts them, and the message. */
 export function columnsOf(view, series) {
   if (view.chosen.length) return view.chosen;
+  if (!hasEvents(view)) return [];
   const known = view.columnsKnown.map((one) => one.name);
   const first = FIRST_COLUMNS.filter((name) => known.includes(name));
-  if (!first.length) return [];
   return series ? [first[0], series, ...first.slice(1)] : first;
 }
 
@@ -81,16 +77,12 @@ export function hasEvents(view) {
   return known.includes("id") && known.includes("timestamp");
 }
 
-export function hasTime(view) {
-  return view.columnsKnown.some((one) => one.name === "timestamp");
-}
-
 function parametersOf(values, endpoint) {
   const open = openParameters(endpoint).map((one) => [one.name, values[PARAMETER + one.name] ?? one.fallback ?? one.choices[0] ?? ""]);
   return Object.fromEntries(open.map(([name, value]) => [name, value === "" && name === "project" ? remembered() : String(value)]));
 }
 
-/** The project that was asked for last in this tab: most calls need one, and it rarely changes. */
+/** The project that was asked for last in this tab, perhaps none: most calls need one, and it rarely changes. */
 function remembered() {
   return sessionStorage.getItem("cordwood.project") ?? "default";
 }

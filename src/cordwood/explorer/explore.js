@@ -1,7 +1,7 @@
 /** Explore: events of a sub-query over time, as a histogram, a table and trees. */
 
 import * as address from "./address.js";
-import { Problem, ask } from "./api.js";
+import { Problem, ask, written } from "./api.js";
 import * as described from "./described.js";
 import { h, option, put } from "./dom.js";
 import { Editor } from "./editor.js";
@@ -29,6 +29,7 @@ export class ExplorePage {
   constructor() {
     this.subQueries = [];
     this.fields = [];
+    this.lastText = "";
     this.valuesByPath = new Map();
     this.bar = new ExploreBar({
       change: (values) => address.change(values), run: () => this.runTyped(),
@@ -38,7 +39,7 @@ export class ExplorePage {
     this.histogram = new Histogram({ onSelect: (from, to) => address.change({ range: ranges.fixed(from, to) }), onPick: (name) => this.pickSeries(name) });
     this.table = new EventTable({
       whole: (row) => answers.wholeEvent(this.view, row), onFilter: (...filter) => this.filter(...filter),
-      onRemove: (column) => this.setColumns(this.columns.filter((one) => one !== column.path)), onCopy: (text) => this.copied(text, "The event"),
+      onRemove: (column) => this.setColumns(this.columns.filter((one) => one !== column.path)), onCopy: (event) => this.copied(written(event), "The event"),
     });
     this.fieldList = new FieldList({ valuesOf: (field) => this.topValues(field), onFilter: (...filter) => this.filter(...filter), onColumn: (field) => this.toggleColumn(field) });
     this.series = h("select", { "aria-label": "Stack the bars by", onchange: () => address.change({ by: this.series.value }) });
@@ -53,11 +54,11 @@ export class ExplorePage {
       formats: () => this.view?.endpoint.formats ?? [], download: (form) => this.download(form),
       copyCurl: () => this.copyCurl(), copyLink: () => this.copied(location.href, "The link"), saveFile: (name) => this.saveFile(name),
     });
-    const stack = h("label", { class: "inline-field" }, h("span", {}, "by"), this.series);
+    this.stack = h("label", { class: "inline-field" }, h("span", {}, "by"), this.series);
     return h("div", { class: "page explore" }, h("h1", { class: "off-screen" }, "Explore"),
       this.bar.element,
       h("div", { class: "query-line" }, this.bar.languages, this.editor.element, save),
-      h("section", { class: "card chart-card", "aria-label": "Histogram" }, h("div", { class: "chart-head" }, this.summary, stack), this.histogram.element),
+      h("section", { class: "card chart-card", "aria-label": "Histogram" }, h("div", { class: "chart-head" }, this.summary, this.stack), this.histogram.element),
       h("div", { class: "columns" }, h("aside", { class: "card side", "aria-label": "Fields" }, this.fieldList.element),
         h("section", { class: "card rows", "aria-label": "Rows" }, this.result, this.table.element, h("div", { class: "more" }, this.more))));
   }
@@ -100,7 +101,7 @@ export class ExplorePage {
     this.valuesByPath.clear();
     this.table.forget();
     const isTold = this.shape?.columns.some((one) => one.fields.length);
-    if (!isTold && state.hasEvents(this.view) && !state.missing(this.view).length) await this.learnFromEvents();
+    if (!isTold && state.hasEvents(this.view)) await this.learnFromEvents();
   }
 
   async learnFromEvents() {
@@ -112,7 +113,8 @@ export class ExplorePage {
     const { view } = this;
     this.bar.show(view, this.endpoints, this.subQueries);
     this.editor.area.placeholder = view.language === "sql" ? `select … from ${view.subQuery}` : "Search: words, m.field:value, m.field:>=500 … Enter runs";
-    if (document.activeElement !== this.editor.area || this.editor.value === this.lastText) this.editor.value = view.text;
+    // What is typed and not run yet stays, until the address has another query.
+    if (view.text !== this.lastText) this.editor.value = view.text;
     this.lastText = view.text;
     this.seriesPath = state.seriesOf(view, this.fields);
     this.columns = state.columnsOf(view, this.seriesPath);
@@ -135,8 +137,6 @@ export class ExplorePage {
     clearTimeout(this.timer);
     this.asking?.abort();
     const asking = (this.asking = new AbortController());
-    const lacking = state.missing(this.view);
-    if (lacking.length) return this.failWhole(new Problem(0, { message: `Fill in ${lacking.map((one) => one.name).join(", ")} first.` }));
     this.bar.busy(true);
     this.bounds = ranges.bounds(this.view.range);
     const isLater = await this.askBoth(asking.signal);
@@ -179,7 +179,9 @@ export class ExplorePage {
   }
 
   async askBars(signal) {
-    if (this.view.language === "lql" && !state.hasTime(this.view)) return this.histogram.clear("These rows have no time.");
+    const isOfEvents = this.view.language === "sql" || state.hasEvents(this.view);
+    this.histogram.element.hidden = this.stack.hidden = !isOfEvents;
+    if (!isOfEvents) return undefined;
     const about = { seriesPath: this.seriesPath, columns: this.answer?.columns ?? [], mostBars: this.histogram.mostBars, signal };
     try {
       const { rows, step } = await answers.bars(this.view, this.bounds, about);
@@ -252,8 +254,9 @@ export class ExplorePage {
 
   runTyped() {
     const text = this.editor.value.trim();
-    this.lastText = this.editor.value;
-    if (text === (this.view?.text ?? "")) return this.run();
+    if (!this.view) return undefined;
+    if (text === this.view.text) return this.run();
+    this.lastText = text;
     return address.change({ q: text, lang: this.view.language === "sql" ? "sql" : "" });
   }
 

@@ -78,5 +78,10 @@ export class FieldList {
 /** The path with its last step plain and what comes before it faint, so that names are found at a glance. */
 function split(text) {
   const at = text.lastIndexOf(".") + 1;
-  return [h("span", { class: "faint" }, text.slice(0, at)), text.slice(at)];
+  return [h("span", { class: "faint" }, breakable(text.slice(0, at))), breakable(text.slice(at))];
+}
+
+/** A long name may be parted after its dots and underscores. */
+function breakable(text) {
+  return text.split(/(?<=[._])/).flatMap((piece) => [piece, h("wbr", {})]);
 }

@@ -63,7 +63,8 @@ export function iso(us) {
 /** A value of a cell as one line of text. */
 export function cell(value) {
   if (value === null || value === undefined) return "";
-  return typeof value === "object" ? JSON.stringify(value) : String(value);
+  if (typeof value !== "object") return String(value);
+  return JSON.stringify(value, (_, one) => (typeof one === "bigint" ? String(one) : one));
 }
 
 function parts(ms, utc) {

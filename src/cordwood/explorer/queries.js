@@ -87,8 +87,14 @@ function fixed(view, bounds) {
 /** The clauses that the page adds, on a line of their own before the reader's. */
 function head(view, bounds, clauses) {
   const source = lql.named(view.text) ? [] : [`f:${view.subQuery}`];
-  const times = timeParameters(view.endpoint) ? [] : [`t:${iso(bounds.from)}..${iso(bounds.to)}`];
+  const isBounded = timeParameters(view.endpoint) || !hasTime(view);
+  const times = isBounded ? [] : [`t:${iso(bounds.from)}..${iso(bounds.to)}`];
   return [...source, ...times, ...clauses].join(" ");
+}
+
+/** Whether the sub-query has a time to ask for; one of which nothing is known is taken to have. */
+function hasTime({ columnsKnown }) {
+  return columnsKnown.length === 0 || columnsKnown.some((one) => one.name === "timestamp");
 }
 
 function column(path) {

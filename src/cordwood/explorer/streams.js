@@ -23,7 +23,8 @@ export class StreamsPage {
       readIfAllowed("/api/sources"), readIfAllowed("/api/status"), readIfAllowed("/api/quarantine", { limit: 1000 }),
     ]);
     if (!sources || !status) return put(this.element, privateOnly("Streams"));
-    const chosen = sources.find((one) => one.name === values.stream) ?? busiest(sources);
+    const wanted = values.stream ?? this.chosen;
+    const chosen = sources.find((one) => one.name === wanted) ?? busiest(sources);
     put(this.list, table(sources, status.streams, setAside ?? [], chosen));
     if (chosen && this.chosen !== chosen.name) await this.show(chosen, setAside ?? []);
     if (!this.isLeft) this.timer = setTimeout(() => document.hidden || this.update(values).catch(() => {}), AGAIN_MS);

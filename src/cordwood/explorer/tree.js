@@ -60,7 +60,8 @@ function isTime(path, value) {
 }
 
 function kindOf(value) {
-  return value === null ? "is-null" : `is-${typeof value}`;
+  if (value === null) return "is-null";
+  return typeof value === "bigint" ? "is-number" : `is-${typeof value}`;
 }
 
 function isBranch(value) {
