@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import pytest
 PRIVATE, PUBLIC = "journey-private", "journey-public"
 START_SECONDS = 30
 STOP_SECONDS = 30
+PROGRAM = ("-m", "cordwood")
 
 
 @dataclass
@@ -61,9 +62,11 @@ class Service:
 Start = Callable[..., Service]
 
 
-def start_service(data_dir: Path, *arguments: str, env: Mapping[str, str] | None = None) -> Service:
+def start_service(
+    data_dir: Path, *arguments: str, env: Mapping[str, str] | None = None, program: Sequence[str] = PROGRAM
+) -> Service:
     """Start `cordwood serve` on a free port and wait for the line that says it listens."""
-    command = [sys.executable, "-m", "cordwood", "serve", "--port", "0", "--data-dir", str(data_dir), *arguments]
+    command = [sys.executable, *program, "serve", "--port", "0", "--data-dir", str(data_dir), *arguments]
     keys = {"CORDWOOD_KEYS_PRIVATE": PRIVATE, "CORDWOOD_KEYS_PUBLIC": PUBLIC}
     output = data_dir.with_name(f"{data_dir.name}.{time.monotonic_ns()}.log")
     with output.open("wb") as out:
@@ -102,8 +105,13 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Starts services that the test stops, or that are stopped after it."""
     started: list[Service] = []
 
-    def start_one(*arguments: str, env: Mapping[str, str] | None = None, data_dir: Path | None = None) -> Service:
-        started.append(start_service(data_dir or tmp_path / "data", *arguments, env=env))
+    def start_one(
+        *arguments: str,
+        env: Mapping[str, str] | None = None,
+        data_dir: Path | None = None,
+        program: Sequence[str] = PROGRAM,
+    ) -> Service:
+        started.append(start_service(data_dir or tmp_path / "data", *arguments, env=env, program=program))
         return started[-1]
 
     yield start_one
