@@ -1,6 +1,6 @@
 """Opens the ClickHouse engine; loaded only when the settings ask for it, for its client is an extra."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -20,7 +20,7 @@ from cordwood.settings.settings import ClickHouse as ClickHouseSettings
 from cordwood.settings.settings import Settings
 
 
-def open_clickhouse(settings: Settings, folder: DataFolder) -> Engine:
+def open_clickhouse(settings: Settings, folder: DataFolder, tell: Callable[[str], None]) -> Engine:
     chosen = settings.clickhouse
     options = Options(
         cluster=chosen.cluster,
@@ -30,6 +30,7 @@ def open_clickhouse(settings: Settings, folder: DataFolder) -> Engine:
         pending_bytes=chosen.pending_size,
         patience_seconds=max(60.0, settings.limits.query_time + 10),
         redacting=Redacting(redaction_rules(settings), redaction_key(settings, folder)),
+        tell=tell,
     )
     return ClickHouse(settings.engine, options)
 

@@ -1,17 +1,20 @@
 """The ClickHouse engine: the port, filled by a session, a storage and a target."""
 
+import re
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from cordwood.engines.clickhouse.datatypes import Render, bindable, datatype_of, has_bytes, renderer, settled
+from cordwood.engines.clickhouse.faults import is_silent
 from cordwood.engines.clickhouse.pending import Pending
 from cordwood.engines.clickhouse.redaction import KEY
 from cordwood.engines.clickhouse.session import Query, Selected, Session
+from cordwood.engines.clickhouse.standby import Standby
 from cordwood.engines.clickhouse.storage import Storage
 from cordwood.engines.clickhouse.tables import Tables, stored
 from cordwood.engines.clickhouse.target import ClickHouseTarget
@@ -31,6 +34,7 @@ from cordwood.sql.target import Target
 class Options:
     """How the engine is used. Without a folder nothing is kept while the server is away.
 
+    `retry_seconds` is how often a server that is away is looked for; what becomes of it is told to `tell`.
     `patience_seconds` is how long a server may say nothing: longer than any query may run.
     `drops_by_itself`: the server drops old events by its own clock, beside `sweep`, which goes by ours.
     """
@@ -43,6 +47,8 @@ class Options:
     drops_by_itself: bool = True
     patience_seconds: float = 60.0
     redacting: Redacting = UNKEYED
+    retry_seconds: float = 1.0
+    tell: Callable[[str], None] = lambda _: None
 
 
 # Two: a query may set how it is run (its own SETTINGS), and write nothing.
@@ -62,25 +68,27 @@ class ClickHouse:
         self._storage = Storage(
             self._session, Tables(options.cluster, options.drops_by_itself), wait_for_async=options.async_inserts
         )
-        self._pending = Pending(options.pending_folder, options.pending_bytes) if options.pending_folder else None
+        pending = Pending(options.pending_folder, options.pending_bytes) if options.pending_folder else None
+        self._standby = Standby(self._storage, pending, options.retry_seconds, options.tell)
 
     def prepare(self, streams: Sequence[Stream]) -> None:
-        self._storage.prepare(streams)
-        self._drain()
+        """Where events can be kept meanwhile, a server that is not there yet is waited for."""
+        self._storage.expect(streams)
+        try:
+            self._storage.make()
+            self._standby.reached()
+        except EngineUnreachable as fault:
+            if self._options.pending_folder is None or not is_silent(fault):
+                raise
+            self._standby.missed(fault)
+        if self._options.pending_folder is not None:
+            self._standby.start()
 
     def append(self, batches: Sequence[Batch]) -> list[Appended]:
-        """While the server is away events are kept on disk, where that is set up, and count as taken."""
-        self._drain()
-        if self._pending:
-            return self._keep(batches)
-        try:
-            return self._storage.append(batches)
-        except EngineUnreachable:
-            if self._pending is None:
-                raise
-            return self._keep(batches)
+        return self._standby.append(batches)
 
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
+        self._storage.make()
         mark = uuid.uuid4().hex
         cancel.on_pull(lambda: self._session.stop(mark))
         started = time.monotonic()
@@ -99,13 +107,18 @@ class ClickHouse:
         return self._storage.shapes()
 
     def facts(self) -> Mapping[str, StreamFacts]:
-        return self._storage.facts()
+        """While the server is away, what was known last."""
+        try:
+            return self._storage.facts(anew=not self._standby.is_away)
+        except EngineUnreachable as fault:
+            self._standby.missed(fault)
+            return self._storage.facts(anew=False)
 
     def sizes(self) -> Mapping[str, int]:
         return self._storage.sizes()
 
     def sweep(self, now_us: int) -> int:
-        self._drain()
+        self._standby.reached()
         return self._storage.sweep(now_us)
 
     def held(self) -> AbstractContextManager[Sequence[HeldFile]]:
@@ -119,19 +132,18 @@ class ClickHouse:
             self._session.rows("SELECT match('', {pattern:String})", {"pattern": pattern})
         except QueryValue as problem:
             return problem.message
+        except EngineUnreachable:
+            return _is_regex_here(pattern)
         return None
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something that was taken is not in the server yet."""
+        return self._standby.is_waiting
+
     def close(self) -> None:
+        self._standby.close()
         self._session.close()
-
-    def _keep(self, batches: Sequence[Batch]) -> list[Appended]:
-        if self._pending is not None:
-            self._pending.keep(batches)
-        return [Appended(len(batch.events), 0) for batch in batches]
-
-    def _drain(self) -> None:
-        if self._pending:
-            self._pending.drain(self._storage.append)
 
     def _query(self, question: Question, limits: AnswerLimits, mark: str) -> Query:
         statement = question.statement
@@ -150,6 +162,15 @@ class ClickHouse:
         if statement.redaction is RedactMode.HASH:
             values[KEY] = self._options.redacting.key
         return Query(statement.sql, values, settings, mark, in_bytes)
+
+
+def _is_regex_here(pattern: str) -> str | None:
+    """What Python thinks of it, which is near enough until the server says more."""
+    try:
+        re.compile(pattern)
+    except re.error as problem:
+        return str(problem)
+    return None
 
 
 def _columns(selected: Selected, question: Question) -> tuple[tuple[Column, ...], list[Render]]:

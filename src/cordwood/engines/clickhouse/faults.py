@@ -111,6 +111,11 @@ def _unanswered(text: str) -> Fault:
     return EngineUnreachable("ClickHouse cannot be reached.", hint=_CHECK_ADDRESS, retry_after=5)
 
 
+def is_silent(fault: EngineUnreachable) -> bool:
+    """Whether nobody is there: a server that lets nobody in, or that has no such database, is."""
+    return getattr(fault.__cause__, "code", None) not in _ENTRY
+
+
 _CHECK_ADDRESS: Final = "Check that it runs, and the address, user and password in the setting `engine`."
 
 

@@ -2,14 +2,13 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from cordwood.errors import Backlog, EngineUnreachable
+from cordwood.errors import Backlog
 from cordwood.model.event import Batch, Event
 from cordwood.model.shape import ValueKind
 
@@ -35,6 +34,7 @@ class Pending:
         self._folder = folder
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
+        self._draining = threading.Lock()
         folder.mkdir(parents=True, exist_ok=True)
         for torn in folder.glob("*.new"):
             torn.unlink()
@@ -56,20 +56,24 @@ class Pending:
             self._bytes += len(body)
 
     def drain(self, store: Callable[[Sequence[Batch]], object]) -> None:
-        """Send what is kept, oldest first, until nothing is left or ClickHouse is away again.
+        """Send what is kept, oldest first, until nothing is left or ClickHouse is away again, which is raised.
 
-        A file goes only after its events are stored: those sent twice are known by their ids.
+        A file goes only after its events are stored: those sent twice are known by their ids. More may be kept meanwhile.
         """
-        with self._lock, suppress(EngineUnreachable):
-            for file, batches in self._read():
-                store(batches)
-                self._bytes -= file.stat().st_size
-                file.unlink()
+        if not self._draining.acquire(blocking=False):
+            return
+        try:
+            while files := self._files():
+                self._send(files[0], store)
+        finally:
+            self._draining.release()
 
-    def _read(self) -> Iterator[tuple[Path, list[Batch]]]:
-        for file in self._files():
-            kept = _decoder.decode(file.read_bytes())
-            yield file, [Batch(one.stream, one.events, one.received_us, dict(one.learnt)) for one in kept]
+    def _send(self, file: Path, store: Callable[[Sequence[Batch]], object]) -> None:
+        body = file.read_bytes()
+        store([Batch(one.stream, one.events, one.received_us, dict(one.learnt)) for one in _decoder.decode(body)])
+        with self._lock:
+            self._bytes -= len(body)
+            file.unlink()
 
     def _files(self) -> list[Path]:
         return sorted(self._folder.glob(f"*{_SUFFIX}"))

@@ -73,16 +73,22 @@ def _provided(select: exp.Select, alias: str, read: _Read, streams: frozenset[st
     relation = _relation(select, alias)
     if relation is None or depth > _DEEPEST or not all(map(_STEP.fullmatch, read.steps)):
         return None
-    cte = cte_of(relation) if isinstance(relation, exp.Table) else None
-    if isinstance(relation, exp.Table) and cte is None:
+    query = _query(relation)
+    if query is None:
         return _of_stream(select, relation, read) if relation.name in streams else None
-    query = relation.this if cte is None else cte.this
     if not _widened(query, read, streams, depth):
         return None
     return exp.column(exp.to_identifier(read.name, quoted=True), table=exp.to_identifier(alias, quoted=True))
 
 
-def _of_stream(select: exp.Select, table: exp.Table, read: _Read) -> exp.Expr | None:
+def _query(relation: exp.Table | exp.Subquery) -> exp.Expr | None:
+    """The sub-query that the relation is; none for a table."""
+    holder = cte_of(relation) if isinstance(relation, exp.Table) else relation
+    query: exp.Expr | None = holder.this if holder is not None else None
+    return query
+
+
+def _of_stream(select: exp.Select, table: exp.Expr, read: _Read) -> exp.Expr | None:
     """Not in an outer join: a column that is there without its table cannot be told from one that is missing."""
     if read.column not in PATHS or any(join.side for join in select.args.get("joins") or ()):
         return None

@@ -1,5 +1,6 @@
 """Connections to ClickHouse: lent one at a time, bounded by settings, stopped by the mark a query carries."""
 
+import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -19,6 +20,10 @@ SCHEMES: Final = ("clickhouse", "clickhouses", "chdb")
 
 # A query says who it is in this setting: unlike a query id it is also known to the engine inside the process.
 _MARK: Final = "log_comment"
+
+# Failures are told in our words: what the client's libraries say of them beside is for nobody.
+for _library in ("clickhouse_connect", "urllib3"):
+    logging.getLogger(_library).addHandler(logging.NullHandler())  # noqa: TID251 - it keeps others from logging
 
 # Times come as counts of microseconds, JSON as its text.
 _FORMATS: Final = {"DateTime64": "int", "JSON": "string"}

@@ -2,7 +2,6 @@
 
 import hashlib
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
@@ -19,9 +18,6 @@ from cordwood.model.stream import Stream
 WINDOW_US: Final = 600 * 1_000_000
 WINDOW_EVENTS: Final = 100_000
 
-# How old another process's news of shapes may be.
-_NEWS_SECONDS: Final = 2.0
-
 
 class Storage:
     """Streams are known after `prepare`. Several processes may append to one database at once."""
@@ -33,29 +29,48 @@ class Storage:
         self._streams: dict[str, Stream] = {}
         self._windows: dict[str, Window] = {}
         self._shapes: dict[str, Shape] = {}
-        self._read_at = 0.0
+        self._facts: dict[str, StreamFacts] = {}
+        # Streams whose tables are still to be made.
+        self._unmade: dict[str, Stream] = {}
         self._lock = threading.Lock()
 
-    def prepare(self, streams: Sequence[Stream]) -> None:
-        for statement in self._tables.create_all(streams):
-            self._session.command(statement)
+    def expect(self, streams: Sequence[Stream]) -> None:
+        """Know the streams; their tables are made as soon as somebody is there to make them."""
         for stream in streams:
             self._streams[stream.name] = stream
             self._windows.setdefault(stream.name, Window(self._session, stream.name))
+        self._unmade |= {stream.name: stream for stream in streams}
+
+    def make(self) -> None:
+        """The tables of all streams that are expected."""
+        unmade = dict(self._unmade)
+        if not unmade:
+            return
+        for statement in self._tables.create_all(list(unmade.values())):
+            self._session.command(statement)
+        self._read_shapes()
+        self._unmade = {name: stream for name, stream in self._unmade.items() if unmade.get(name) is not stream}
+
+    def catch_up(self) -> None:
+        """Make what is missing, and learn what other processes have seen."""
+        self.make()
         self._read_shapes()
 
     def append(self, batches: Sequence[Batch]) -> list[Appended]:
         """Each batch is stored whole or not at all; after a failure the same batches may be appended again."""
+        self.make()
         with self._lock:
             return [self._append(batch) for batch in batches]
 
     def shapes(self) -> Mapping[str, Shape]:
-        if time.monotonic() - self._read_at > _NEWS_SECONDS:
-            self._read_shapes()
+        """What is known: nothing is asked for it, for it is wanted where nothing may wait."""
         return {name: self._shapes.get(name, Shape()) for name in self._streams}
 
-    def facts(self) -> Mapping[str, StreamFacts]:
-        return {name: self._facts_of(name) for name in self._streams}
+    def facts(self, *, anew: bool = True) -> Mapping[str, StreamFacts]:
+        if anew:
+            self.make()
+            self._facts = {name: self._facts_of(name) for name in self._streams}
+        return {name: self._facts.get(name, StreamFacts(0, None, None)) for name in self._streams}
 
     def sizes(self) -> Mapping[str, int]:
         """Of a cluster, what this server holds."""
@@ -112,7 +127,6 @@ class Storage:
             place = tuple(map(str, cast("list[str]", path)))
             kinds[place] = kinds.get(place, frozenset()) | {ValueKind(str(kind))}
         self._shapes = {stream: _shape(kinds) for stream, kinds in found.items()}
-        self._read_at = time.monotonic()
 
     def _facts_of(self, stream: str) -> StreamFacts:
         told = "count(), toUnixTimestamp64Micro(max(timestamp)), toUnixTimestamp64Micro(min(timestamp))"

@@ -1,0 +1,100 @@
+"""What goes on while the server is away: events are kept, nothing waits for a silent host, and its return is seen."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from cordwood.engines.clickhouse.pending import Pending
+from cordwood.engines.clickhouse.storage import Storage
+from cordwood.engines.engine import Appended
+from cordwood.errors import EngineUnreachable, Fault
+from cordwood.model.event import Batch
+
+
+class Standby:
+    """Appends in order, to the server or to the disk; `retry_seconds` is how often the server is looked for."""
+
+    def __init__(
+        self, storage: Storage, pending: Pending | None, retry_seconds: float, tell: Callable[[str], None]
+    ) -> None:
+        self._storage = storage
+        self._pending = pending
+        self._retry_seconds = retry_seconds
+        self._tell = tell
+        self._is_away = False
+        self._retry_at = 0.0
+        self._closed = threading.Event()
+        self._watcher: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Look for the server, and for other processes' news, beside whatever is asked."""
+        if self._watcher is None:
+            self._watcher = threading.Thread(target=self._watch, name="clickhouse", daemon=True)
+            self._watcher.start()
+
+    def close(self) -> None:
+        self._closed.set()
+        if self._watcher is not None:
+            self._watcher.join(timeout=1.0)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something that was taken is not in the server yet."""
+        return bool(self._pending)
+
+    @property
+    def is_away(self) -> bool:
+        """Whether nobody is asked for now who need not be."""
+        return time.monotonic() < self._retry_at
+
+    def append(self, batches: Sequence[Batch]) -> list[Appended]:
+        """While the server is away events are kept on disk, where that is set up, and count as taken."""
+        if not self.reached():
+            return self._keep(batches)
+        try:
+            return self._storage.append(batches)
+        except EngineUnreachable as fault:
+            self.missed(fault)
+            if self._pending is None:
+                raise
+            return self._keep(batches)
+
+    def reached(self) -> bool:
+        """Whether nothing has to be sent before; it is tried when it is time to."""
+        if self._pending and not self.is_away:
+            try:
+                self._pending.drain(self._storage.append)
+            except EngineUnreachable as fault:
+                self.missed(fault)
+        return not self._pending
+
+    def missed(self, fault: EngineUnreachable) -> None:
+        """Nobody answered."""
+        self._retry_at = time.monotonic() + self._retry_seconds
+        if not self._is_away:
+            self._tell(
+                f"{fault.message}{' Events are kept on disk until it can be.' if self._pending is not None else ''}"
+            )
+        self._is_away = True
+
+    def _found(self) -> None:
+        self._retry_at = 0.0
+        if self.reached() and self._is_away:
+            self._is_away = False
+            self._tell("ClickHouse is back, and what waited is stored.")
+
+    def _keep(self, batches: Sequence[Batch]) -> list[Appended]:
+        if self._pending is not None:
+            self._pending.keep(batches)
+        return [Appended(len(batch.events), 0) for batch in batches]
+
+    def _watch(self) -> None:
+        while not self._closed.wait(self._retry_seconds):
+            try:
+                self._storage.catch_up()
+            except EngineUnreachable as fault:
+                self.missed(fault)
+            except Fault as fault:
+                self._tell(fault.message)
+            else:
+                self._found()

@@ -1,0 +1,132 @@
+"""`cordwood serve` before a ClickHouse server: one that is not there yet, one that many share, and moving there and back."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.chdb_databases import fresh_database
+from tests.clickhouse_server import ClickHouseServer, serving
+from tests.journey.conftest import PRIVATE, Service, Start
+from tests.journey.test_cli_clients import cordwood
+
+EDGE, POSTGRES = "cloudflare.logs.prod", "postgres.logs"
+PATIENCE_SECONDS = 30
+
+
+@pytest.fixture
+def server() -> Iterator[ClickHouseServer]:
+    with serving(fresh_database()) as server:
+        yield server
+
+
+def before(server: ClickHouseServer) -> dict[str, str]:
+    return {"CORDWOOD_ENGINE": server.address()}
+
+
+def events(*ids: str, path: str = "/rest/v1") -> list[dict[str, object]]:
+    return [
+        {"id": id_, "event_message": f"message {id_}", "project": "acme", "metadata": {"request": {"path": path}}}
+        for id_ in ids
+    ]
+
+
+def ids(service: Service, stream: str = "edge_logs") -> list[object] | int:
+    """What the service has, or how it refuses."""
+    sql = f"select id from {stream} order by id"
+    answer = service.client.get("/api/endpoints/query/logs.all", params={"project": "acme", "sql": sql}, headers=FRESH)
+    return [row["id"] for row in answer.json()["result"]] if answer.status_code == 200 else answer.status_code
+
+
+FRESH = {"Cache-Control": "no-cache"}
+
+
+def eventually(seen: Callable[[], object], expected: object) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while seen() != expected and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert seen() == expected
+
+
+def test_it_starts_and_takes_events_while_the_server_is_away(start: Start, server: ClickHouseServer) -> None:
+    server.go()
+    service = start(env=before(server))
+    assert service.client.get("/readyz").status_code == 200
+    assert service.send(EDGE, events("1", "2")).status_code == 200
+    refused = service.query("logs.all", project="acme")
+    assert refused.status_code == 503
+    assert "ClickHouse cannot be reached" in refused.json()["detail"]
+    assert int(refused.headers["Retry-After"]) > 0
+    assert service.client.get("/metrics").status_code == 200
+    server.come()
+    eventually(lambda: ids(service), ["1", "2"])
+    assert service.send(EDGE, events("2", "3")).status_code == 200
+    eventually(lambda: ids(service), ["1", "2", "3"])
+    told = service.stop_and_read()
+    assert "Events are kept on disk until it can be" in told
+    assert "ClickHouse is back" in told
+    assert "open sesame" not in told
+    assert "Driver" not in told
+
+
+def test_what_was_taken_outlives_a_process_that_never_saw_the_server(start: Start, server: ClickHouseServer) -> None:
+    server.go()
+    service = start(env=before(server))
+    service.send(EDGE, events("1"))
+    service.kill()
+    server.come()
+    again = start(env=before(server))
+    eventually(lambda: ids(again), ["1"])
+
+
+def test_a_server_that_lets_nobody_in_stops_the_start(start: Start, server: ClickHouseServer) -> None:
+    with pytest.raises(AssertionError, match="does not let us in") as told:
+        start(env={"CORDWOOD_ENGINE": server.address("wrong")})
+    assert "wrong" not in str(told.value).replace("wrong password", "")
+
+
+def test_two_processes_share_a_server(start: Start, server: ClickHouseServer, tmp_path: Path) -> None:
+    one, other = (start(env=before(server), data_dir=tmp_path / name) for name in ("one", "other"))
+    assert one.send(EDGE, events("1", "2")).status_code == 200
+    assert other.send(EDGE, events("2", "3", path="/auth/v1")).status_code == 200
+    assert one.send(EDGE, events("2", "3", path="/auth/v1")).status_code == 200
+    eventually(lambda: ids(one), ["1", "2", "3"])
+    eventually(lambda: ids(other), ["1", "2", "3"])
+    # What the one has seen the other offers, and reads as what it is.
+    sql = "select r.path, count(*) as n from edge_logs cross join unnest(metadata) m cross join unnest(m.request) r group by 1 order by 1"
+    expected = [{"path": "/auth/v1", "n": 1}, {"path": "/rest/v1", "n": 2}]
+    for service in (one, other):
+        eventually(lambda asked=service: asked.rows("logs.all", project="acme", sql=sql), expected)  # type: ignore[misc]
+
+
+def test_moving_there_and_back(start: Start, server: ClickHouseServer, tmp_path: Path) -> None:
+    """As docs/guide/clickhouse.md has it."""
+    duckdb = start(data_dir=tmp_path / "duckdb")
+    duckdb.send(EDGE, events("1", "2"))
+    duckdb.send(POSTGRES, [{"id": "p", "event_message": "é", "project": "acme", "metadata": {"a": [1, {"b": None}]}}])
+    for stream in (EDGE, POSTGRES):
+        _done("export", str(tmp_path / f"{stream}.parquet"), "--stream", stream, *_at(duckdb))
+
+    clickhouse = start(env=before(server), data_dir=tmp_path / "clickhouse")
+    for _ in range(2):
+        for stream in (EDGE, POSTGRES):
+            _done("import", str(tmp_path / f"{stream}.parquet"), "--stream", stream, *_at(clickhouse))
+    assert ids(clickhouse) == ids(duckdb) == ["1", "2"]
+    for sub_query in ("edge_logs", "postgres_logs"):
+        asked = {"project": "acme", "sql": f"select * from {sub_query} order by id"}
+        assert clickhouse.rows("logs.all", **asked) == duckdb.rows("logs.all", **asked)
+
+    clickhouse.send(EDGE, events("3"))
+    _done("export", str(tmp_path / "back.parquet"), "--stream", EDGE, *_at(clickhouse))
+    _done("import", str(tmp_path / "back.parquet"), "--stream", EDGE, *_at(duckdb))
+    assert ids(duckdb) == ["1", "2", "3"]
+
+
+def _at(service: Service) -> tuple[str, ...]:
+    return ("--url", service.url, "--key", PRIVATE)
+
+
+def _done(*arguments: str) -> None:
+    result = cordwood(*arguments)
+    assert result.returncode == 0, result.stderr
