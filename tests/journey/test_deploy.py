@@ -12,9 +12,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+import yaml  # type: ignore[import-untyped] # it has no types of its own
+
+from cordwood.settings.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -59,18 +63,23 @@ def image_variables() -> dict[str, str]:
     return dict(re.findall(r"^ENV (\w+)=(\S+)$", image().split("\nFROM ")[-1], re.MULTILINE))
 
 
+def compose_service() -> dict[str, Any]:
+    """The one service, under the name that dashboards and shippers know."""
+    services: dict[str, dict[str, Any]] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    assert list(services) == ["analytics"]
+    return services["analytics"]
+
+
 def compose_variables() -> dict[str, str]:
     """The environment of the one service, its tokens filled in as Compose would from a `.env`."""
-    block = re.search(r"^    environment:\n((?:      .*\n)+)", (DEPLOY / "compose.yaml").read_text(), re.MULTILINE)
-    assert block is not None
-    stated = dict(re.findall(r"^      (\w+): (.+)$", block[1], re.MULTILINE))
+    stated = compose_service()["environment"]
     return {name: re.sub(r"\$\{(\w+)(?::\?[^}]*)?\}", lambda match: TOKENS[match[1]], stated[name]) for name in stated}
 
 
 def health_check(port: int) -> list[str]:
-    words = re.search(r'test: \["CMD", (.*)\]', (DEPLOY / "compose.yaml").read_text())
-    assert words is not None
-    return [word.replace(":4000/", f":{port}/") for word in re.findall(r'"([^"]+)"', words[1])]
+    kind, *words = compose_service()["healthcheck"]["test"]
+    assert kind == "CMD"
+    return [word.replace(":4000/", f":{port}/") for word in words]
 
 
 @dataclass
@@ -189,6 +198,43 @@ def test_the_shippers_events_are_in_the_dashboards_answers(stand: Stand) -> None
     assert sum(row["total_rest_requests"] for row in counts["result"]) == 1
 
 
+def test_events_whose_project_lies_in_their_metadata_are_found_by_it(stand: Stand) -> None:
+    realtime = {"event_message": "joined", "metadata": {"project": "moved", "level": "info"}}
+    function = {"event_message": "booted", "metadata": {"project_ref": "moved", "event_type": "Boot"}}
+    for stream, event in (("realtime.logs.prod", realtime), ("deno-relay-logs", function)):
+        sent = httpx.post(f"{stand.url}/api/logs?source_name={stream}", json=[event], headers=PUBLIC)
+        assert sent.status_code == 200, sent.text
+    for name, message in (("realtime_logs", "joined"), ("function_edge_logs", "booted")):
+        asked = {"project": "moved", "sql": f"select event_message from {name}"}
+        answer = httpx.get(f"{stand.url}/api/endpoints/query/logs.all", params=asked, headers=PRIVATE)
+        assert answer.json() == {"result": [{"event_message": message}]}
+
+
+def test_a_dashboards_long_request_line_and_its_other_way_to_present_the_key_are_taken(stand: Stand) -> None:
+    conditions = " or ".join(f"event_message like '%{'needle' * 4}{number}%'" for number in range(180))
+    asked = {"project": "shipped", "sql": f"select count(*) as count from edge_logs where {conditions}"}
+    bearer = {"Authorization": f"Bearer {TOKENS['LOGFLARE_PRIVATE_ACCESS_TOKEN']}"}
+    answer = httpx.get(f"{stand.url}/api/endpoints/query/logs.all", params=asked, headers=bearer)
+    assert len(str(answer.request.url)) > 10_000
+    assert answer.json() == {"result": [{"count": 0}]}
+
+
+def test_a_dashboard_is_told_of_a_failure_where_it_looks_for_it(stand: Stand) -> None:
+    asked = {"project": "shipped", "sql": "select nothing from edge_logs"}
+    answer = httpx.get(f"{stand.url}/api/endpoints/query/logs.all", params=asked, headers=PRIVATE)
+    assert answer.status_code == 400
+    assert "nothing" in answer.json()["error"]["message"]
+    assert "result" not in answer.json()
+
+
+def test_a_foreign_data_wrapper_reads_rows_and_takes_404_for_none(stand: Stand) -> None:
+    """It sends no query of its own, and wants an object with a list of objects."""
+    address = f"{stand.url}/api/endpoints/query/usage.api-counts?project=shipped&interval=hourly"
+    rows = httpx.get(address, headers=PRIVATE).json()["result"]
+    assert all(isinstance(row["total_rest_requests"], int) for row in rows)
+    assert httpx.get(f"{stand.url}/api/endpoints/query/nobody", headers=PRIVATE).status_code == 404
+
+
 def test_the_public_token_sends_and_does_not_read(stand: Stand) -> None:
     address = f"{stand.url}/api/endpoints/query/logs.all?project=default"
     assert httpx.get(address, headers=PRIVATE).status_code == 200
@@ -231,3 +277,58 @@ def test_what_the_image_copies_is_there_and_let_through() -> None:
     for name in copied:
         assert (ROOT / name).exists()
         assert f"!{name.split('/')[0]}" in ignored
+
+
+def test_the_image_is_built_in_two_stages_and_only_what_is_needed_gets_into_the_second() -> None:
+    bases = re.findall(r"^FROM (\S+)(?: AS (\w+))?$", image(), re.MULTILINE)
+    assert [base for base, _ in bases] == ["python:3.11-slim", "python:3.11-slim"]
+    last = image().split("\nFROM ")[-1]
+    assert re.findall(r"^COPY (.*)$", last, re.MULTILINE) == ["--from=build /opt/cordwood /opt/cordwood"]
+    assert "pip " not in last
+    for line in re.findall(r"apt-get install [^\n]*", image()):
+        assert "--no-install-recommends" in line
+    assert image().count("apt-get install") == image().count("rm -rf /var/lib/apt/lists/*")
+    assert not re.search(r"^ADD ", image(), re.MULTILINE)
+    assert "--require-hashes" in image()
+
+
+def test_curl_is_in_the_image_and_the_health_check_asks_with_it() -> None:
+    last = image().split("\nFROM ")[-1]
+    assert re.search(r"install --yes --no-install-recommends curl\b", last)
+    assert re.search(r"^HEALTHCHECK .*\\\n  CMD curl ", last, re.MULTILINE)
+
+
+def test_the_user_is_chosen_after_everything_that_needs_root_and_no_secret_is_built_in() -> None:
+    words = re.findall(r"^([A-Z]+) ", image().split("\nFROM ")[-1], re.MULTILINE)
+    assert words.index("USER") > max(place for place, word in enumerate(words) if word in ("RUN", "COPY"))
+    assert words.count("USER") == 1
+    assert not re.search(r"^(ENV|ARG) \w*(TOKEN|SECRET|PASSWORD|KEY)", image(), re.MULTILINE)
+
+
+def test_the_compose_file_asks_for_no_more_than_it_needs() -> None:
+    service = compose_service()
+    assert service["read_only"] is True
+    assert service["tmpfs"] == ["/tmp"]
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert "privileged" not in service
+    assert service["ports"] == ["4000:4000"]
+    assert [volume.split(":")[1] for volume in service["volumes"]] == [image_variables()["CORDWOOD_SERVE_DATA_DIR"]]
+
+
+def test_requests_under_way_are_finished_before_anybody_kills_the_process() -> None:
+    drain_seconds = Settings().web.drain_time
+    assert float(compose_service()["stop_grace_period"].removesuffix("s")) > drain_seconds
+    unit = (DEPLOY / "cordwood.service").read_text()
+    stop = re.search(r"^TimeoutStopSec=(\d+)$", unit, re.MULTILINE)
+    assert stop is not None
+    assert int(stop[1]) > drain_seconds
+
+
+def test_the_unit_runs_as_nobody_and_writes_to_its_own_folder_only() -> None:
+    unit = (DEPLOY / "cordwood.service").read_text()
+    stated = dict(re.findall(r"^(\w+)=(.*)$", unit, re.MULTILINE))
+    assert (stated["DynamicUser"], stated["ProtectSystem"], stated["NoNewPrivileges"]) == ("yes", "strict", "yes")
+    assert stated["StateDirectory"] == "cordwood"
+    assert "CORDWOOD_SERVE_DATA_DIR=%S/cordwood" in unit
+    assert stated["ExecStart"].endswith("/bin/cordwood serve")
