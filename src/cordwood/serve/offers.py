@@ -5,12 +5,12 @@ from dataclasses import replace
 
 from cordwood.engines.engine import Engine
 from cordwood.lql.compile import explain_lql
+from cordwood.lql.offered import SubQuery, offered
 from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.shape import Shape
 from cordwood.serve.prepared import Prepared
 from cordwood.serve.redact import Redactions
-from cordwood.sql.offered import SubQuery, offered
 
 
 class Offers:

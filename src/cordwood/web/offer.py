@@ -6,9 +6,9 @@ import msgspec
 
 from cordwood.access import require_query
 from cordwood.errors import BadParameter, UnknownEndpoint, did_you_mean
+from cordwood.lql.offered import OfferedColumn, SubQuery
 from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
-from cordwood.sql.offered import OfferedColumn, SubQuery
 from cordwood.web.asgi import Request, Response
 from cordwood.web.credentials import presented
 from cordwood.web.problems import JSON
