@@ -50,6 +50,12 @@ def test_a_key_that_the_service_refuses_is_told_with_what_to_do(
     assert "cordwood keys create" in told.stdout
 
 
+def test_the_disk_is_measured_and_its_forecast_told(start: Start) -> None:
+    told = start().client.get("/metrics").text
+    assert "\ncordwood_disk_full_seconds +Inf\n" in told
+    assert float(told.split("\ncordwood_disk_free_bytes ")[1].split("\n")[0]) > 0
+
+
 def test_a_key_that_may_not_ask_fails_the_round_trip(start: Start) -> None:
     told = cordwood("doctor", "--url", start().url, "--key", PUBLIC)
     assert told.returncode == 1

@@ -16,7 +16,7 @@ from cordwood.app.compose import House, build, web_options
 from cordwood.app.first_keys import MadeKeys, fixed_key
 from cordwood.app.listener import Server, listen, server, url_of
 from cordwood.app.upkeep import SWEEP_SECONDS, WRITE_USES_SECONDS, every, now_us, settled
-from cordwood.app.watch import FLUSH_SECONDS, Watch
+from cordwood.app.watch import FLUSH_SECONDS, LOOK_SECONDS, Watch
 from cordwood.errors import Fault
 from cordwood.folder import DataFolder, Outcome, Owner
 from cordwood.observe.observation import Noted
@@ -128,6 +128,7 @@ class _Life:
             self.hooks.beside(house),
             every(SWEEP_SECONDS, lambda: house.engine.sweep(now_us()), observer),
             every(FLUSH_SECONDS, self.hooks.watch.log.flush, observer),
+            every(LOOK_SECONDS, self.hooks.watch.disk.look, observer),
             every(WRITE_USES_SECONDS, house.keys.write_uses, observer),
         ]
 

@@ -1,5 +1,6 @@
 """What of the machine a service depends on: disk, memory, open files, clock; each judged from its figures."""
 
+import math
 import resource
 import shutil
 import time
@@ -8,11 +9,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from cordwood.observe.disk import ADVICE, sentence
 from cordwood.settings.machine import allowed_memory
 
 # Group commits, seals and spills need some room; below this, ingest is about to be refused.
 _LEAST_DISK_BYTES = 256 * 10**6
 _LEAST_DISK_SHARE = 0.1
+_SOON_SECONDS, _FAR_SECONDS = 4 * 3600.0, 7 * 86_400.0
 _LEAST_FILES, _GOOD_FILES = 256, 4096
 _FIRST_SANE_YEAR = 2024
 _MOST_SKEW_SECONDS = 60.0
@@ -41,6 +44,15 @@ def judge_disk(free_bytes: int, whole_bytes: int) -> Finding:
     if free_bytes < whole_bytes * _LEAST_DISK_SHARE:
         return Finding(Verdict.DOUBTFUL, "disk", seen, "Make room soon: when it is full, ingest answers 507.")
     return Finding(Verdict.GOOD, "disk", seen)
+
+
+def judge_forecast(seconds_left: float) -> Finding | None:
+    """By the service's own forecast; None where it sees nothing come."""
+    if math.isinf(seconds_left):
+        return None
+    seen = sentence(seconds_left).rstrip(".")
+    verdict = Verdict.BAD if seconds_left < _SOON_SECONDS else Verdict.DOUBTFUL
+    return Finding(verdict, "disk", seen, ADVICE) if seconds_left < _FAR_SECONDS else None
 
 
 def judge_memory(ceiling_bytes: int, allowed_bytes: int | None) -> Finding:

@@ -13,11 +13,12 @@ examples:
 import argparse
 import json
 import os
+import re
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from cordwood.cli.checkup import Finding, Verdict, judge_tokens, machine
+from cordwood.cli.checkup import Finding, Verdict, judge_forecast, judge_tokens, machine
 from cordwood.cli.sources import add_config, add_data_dir, loaded_settings
 from cordwood.cli.terminal import say
 from cordwood.cli.wire import Remote, add_service, local, named
@@ -84,10 +85,18 @@ def _service(service: Remote, environment: Mapping[str, str]) -> Iterator[Findin
         status = service.send("GET", "/ready").status
         ready = Verdict.GOOD if status == 200 else Verdict.BAD
         yield Finding(ready, "service", f"{service.url} says {status} to /ready", "Its log says what it waits for.")
+        yield from _forecast(service)
         yield from _keys(service, environment)
         yield _round_trip(service)
     except Unreachable as problem:
         yield Finding(Verdict.BAD, "service", problem.message.rstrip("."), "Start it, or mend the address or firewall.")
+
+
+def _forecast(service: Remote) -> Iterator[Finding]:
+    told = re.search(rb"^cordwood_disk_full_seconds (\S+)$", service.send("GET", "/metrics").body, re.MULTILINE)
+    finding = judge_forecast(float(told[1])) if told else None
+    if finding is not None:
+        yield finding
 
 
 def _keys(service: Remote, environment: Mapping[str, str]) -> Iterator[Finding]:

@@ -1,5 +1,6 @@
 """The metrics: counted from observations, told in Prometheus' text form."""
 
+import math
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
@@ -149,4 +150,6 @@ def _escaped(value: str) -> str:
 
 
 def _number(value: float) -> str:
+    if math.isinf(value):
+        return "+Inf"
     return str(int(value)) if value == int(value) else repr(value)
