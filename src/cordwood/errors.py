@@ -183,6 +183,10 @@ class QueryUnsupported(QueryFault):
     code = "query.unsupported"
 
 
+class QueryStumbled(QueryUnsupported):
+    """The compiler broke on the query: to its author a form that is not supported, to us a fault; its cause tells."""
+
+
 class QueryValue(QueryFault):
     code = "query.value"
 

@@ -15,7 +15,7 @@ import msgspec
 from cordwood.cache.cache import AnswerCache
 from cordwood.catalog.catalog import Catalog
 from cordwood.engines.engine import AnswerLimits, Engine, StreamFacts
-from cordwood.errors import QueryFault
+from cordwood.errors import QueryFault, QueryStumbled
 from cordwood.lql.offered import SubQuery
 from cordwood.model.caller import Caller
 from cordwood.model.datatype import Datatype
@@ -40,6 +40,7 @@ from cordwood.serve.redact import Redactions
 from cordwood.serve.refresh import Refresher
 from cordwood.serve.run import Job
 from cordwood.serve.stream import Streamed
+from cordwood.serve.stumbles import Stumbles
 from cordwood.sql.ad_hoc import ad_hoc_endpoint
 from cordwood.sql.bind import bind
 from cordwood.sql.redaction.redaction import Redaction
@@ -108,6 +109,7 @@ class Answers:
         self._refresher = Refresher(parts.cache, parts.catalog, observer, clock_us, self._ask_again)
         self._rates = Rates(limits.key_requests_per_second, limits.key_concurrent_queries, time.monotonic)
         # Compiling is Python's own work: more threads would only take turns with the event loop's.
+        self._stumbles = Stumbles(observer)
         self._compilers = ThreadPoolExecutor(COMPILERS, thread_name_prefix="compile")
         self._is_regex = lru_cache(maxsize=4096)(engine.is_regex)
         self._remembered: OrderedDict[bytes, bytes] = OrderedDict()
@@ -262,9 +264,13 @@ class Answers:
         statement = self._prepared.find(endpoint, sandbox, redaction)
         if statement is not None:
             return statement
-        return await asyncio.get_running_loop().run_in_executor(
-            self._compilers, self._prepared.compile, endpoint, sandbox, redaction
-        )
+        try:
+            return await asyncio.get_running_loop().run_in_executor(
+                self._compilers, self._prepared.compile, endpoint, sandbox, redaction
+            )
+        except QueryStumbled as fault:
+            self._stumbles.tell(fault)
+            raise
 
     async def _run(self, key: bytes, job: Job, halt: Halt, *, refresh: bool = False) -> Finished:
         finished = await self._conductor.whole(job, halt, refresh=refresh)

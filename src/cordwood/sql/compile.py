@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from sqlglot.errors import SqlglotError
 
-from cordwood.errors import QueryFault, QueryRefused, QueryUnsupported
+from cordwood.errors import QueryFault, QueryRefused, QueryStumbled
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.shape import Shape
 from cordwood.sql.admit import admit
@@ -93,5 +93,5 @@ def _bounded(stages: Callable[[], Statement]) -> Statement:
     except RecursionError as error:
         raise QueryRefused("The query is nested too deeply.", hint="Split it into sub-queries in WITH.") from error
     except (SqlglotError, ValueError, TypeError, AttributeError, LookupError) as error:
-        # Trees take forms that no list foresees: what trips over one is not supported, and the log has the rest.
-        raise QueryUnsupported("This query takes a form that is not supported.") from error
+        # Trees take forms that no list foresees: what trips over one is not supported here, and whoever asked the compiler may tell of it.
+        raise QueryStumbled("This query takes a form that is not supported.") from error
