@@ -9,7 +9,9 @@ from cordwood.lql.patterns import check_patterns
 from cordwood.model.datatype import Kind
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.parameter import Parameter
+from cordwood.model.redaction import Detector, NamedPattern, RedactionRules, RedactMode
 from cordwood.sql.compile import compile_alone, compile_sandbox, compile_saved, read_endpoint
+from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Statement
 from tests.spec_runner.page import Case
 
@@ -23,19 +25,35 @@ def compiled(case: Case, engine: Engine) -> Statement:
     sandbox, lql = case.text("sandbox"), case.text("lql")
     if not (case.all("stream") or case.text("params") or sandbox or lql):
         return compile_alone(sql, target)
-    program = read_endpoint(_endpoint(case, sql))
+    program, redaction = read_endpoint(_endpoint(case, sql)), _redaction(case)
     if sandbox is not None:
-        return compile_sandbox(program, sandbox, target, shapes)
+        return compile_sandbox(program, sandbox, target, shapes, redaction)
     if lql is not None:
         check_patterns(lql, engine.is_regex)
-        return compile_lql(program, lql, target, shapes)
-    return compile_saved(program, target, shapes)
+        return compile_lql(program, lql, target, shapes, redaction)
+    return compile_saved(program, target, shapes, redaction)
 
 
 def explained(case: Case, engine: Engine) -> str:
     """The SQL that the case's LQL means."""
     program = read_endpoint(_endpoint(case, case.text("sql") or ""))
     return explain_lql(program, case.text("lql") or "", engine.target, engine.shapes())
+
+
+def redaction_rules(case: Case) -> RedactionRules:
+    """What the operator has set: `detectors` and `patterns` of the case's `redact` fence, else what ships."""
+    said = tomllib.loads(case.text("redact") or "")
+    shipped = RedactionRules()
+    detectors = tuple(map(Detector, said["detectors"])) if "detectors" in said else shipped.detectors
+    return RedactionRules(detectors, tuple(NamedPattern(*named) for named in said.get("patterns", {}).items()))
+
+
+def _redaction(case: Case) -> Redaction | None:
+    """A case with a `redact` fence is redacted, in the mode that it names."""
+    said = case.text("redact")
+    if said is None:
+        return None
+    return Redaction(RedactMode(tomllib.loads(said).get("mode", RedactMode.REPLACE)), redaction_rules(case))
 
 
 def given(case: Case) -> dict[str, str]:

@@ -12,17 +12,19 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, Engine
 from cordwood.ingest.accept import Intake
+from cordwood.model.redaction import Redacting, RedactionRules
 from cordwood.model.rows import Rows
 from cordwood.model.stream import Stream
 from cordwood.sql.bind import bind
 from cordwood.sql.stages import Statement
 from tests.chdb_databases import fresh_database
+from tests.spec_runner.asking import redaction_rules
 from tests.spec_runner.page import Case, Fence
 
 DEFAULT_CLOCK = "2024-05-15T12:34:56Z"
 LIMITS = AnswerLimits(max_rows=1000, seconds=30)
 
-OpenEngine = Callable[[Path, Callable[[], int]], Engine]
+OpenEngine = Callable[[Path, Callable[[], int], Redacting], Engine]
 
 
 @dataclass(frozen=True)
@@ -33,14 +35,14 @@ class EngineKind:
     open: OpenEngine
 
 
-def open_duckdb(folder: Path, clock_us: Callable[[], int]) -> Engine:
-    return DuckDBEngine(folder, DuckDBTarget(), Options(threads=1), clock_us=clock_us)
+def open_duckdb(folder: Path, clock_us: Callable[[], int], redacting: Redacting) -> Engine:
+    return DuckDBEngine(folder, DuckDBTarget(), Options(threads=1, redacting=redacting), clock_us=clock_us)
 
 
-def open_clickhouse(_: Path, __: Callable[[], int]) -> Engine:
+def open_clickhouse(_: Path, __: Callable[[], int], redacting: Redacting) -> Engine:
     """The pages' events are old by the server's own clock, which must not drop them."""
     room = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
-    engine: Engine = room.ClickHouse(fresh_database(), room.Options(drops_by_itself=False))
+    engine: Engine = room.ClickHouse(fresh_database(), room.Options(drops_by_itself=False, redacting=redacting))
     return engine
 
 
@@ -50,9 +52,11 @@ ENGINES = (EngineKind("duckdb", open_duckdb), EngineKind("clickhouse", open_clic
 class World:
     """One engine, holding the events of one set of stream fences."""
 
-    def __init__(self, kind: EngineKind, folder: Path, streams: list[Fence], now_us: int) -> None:
+    def __init__(
+        self, kind: EngineKind, folder: Path, streams: list[Fence], now_us: int, rules: RedactionRules
+    ) -> None:
         self.now_us = now_us
-        self.engine = kind.open(folder, lambda: now_us)
+        self.engine = kind.open(folder, lambda: now_us, Redacting(rules, "key"))
         known = {fence.notes["name"]: _stream(fence.notes["name"]) for fence in streams}
         self.engine.prepare(list(known.values()))
         intake = Intake(self.engine, lambda: now_us)
@@ -86,10 +90,11 @@ class Worlds:
     def of(self, kind: EngineKind, case: Case) -> World:
         streams = case.all("stream")
         clock = (case.text("clock") or DEFAULT_CLOCK).strip()
-        key = (kind.name, clock, *((fence.notes["name"], fence.text) for fence in streams))
+        rules = redaction_rules(case)
+        key = (kind.name, clock, rules, *((fence.notes["name"], fence.text) for fence in streams))
         if key not in self._worlds:
             folder = self._folder / str(len(self._worlds))
-            self._worlds[key] = World(kind, folder, streams, microseconds(clock))
+            self._worlds[key] = World(kind, folder, streams, microseconds(clock), rules)
         return self._worlds[key]
 
     def close(self) -> None:

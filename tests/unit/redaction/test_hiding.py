@@ -52,6 +52,12 @@ def test_json_stays_json_with_its_numbers(counted: _Counted) -> None:
     assert hiding(counted).json(MODE, [event], nobody) == ['{"a":[4111111111111111,"REDACTED"],"b":"REDACTED"}']
 
 
+def test_a_number_alone_is_no_text(counted: _Counted) -> None:
+    told = ["4111111111111111", "true", "null", "-1.5"]
+    assert hiding(counted).json(MODE, told, nobody) == told
+    assert counted.count == 0
+
+
 def test_what_is_known_is_not_redacted_again(counted: _Counted) -> None:
     hidden = hiding(counted)
     for _ in range(3):

@@ -7,7 +7,7 @@ import pytest
 
 from cordwood.model.redaction import Detector, NamedPattern, RedactionRules
 from tests.unit.redaction.conftest import Redact
-from tests.unit.redaction.texts import PHONES, TABLE, V4, V6
+from tests.unit.redaction.texts import NO_PHONES, PHONES, TABLE, V4, V6
 
 MARKS = "\x01\x02\x03"
 
@@ -44,6 +44,11 @@ def test_truncating_hides_what_is_no_address_as_ever(redact: Redact, text: str, 
 def test_telephone_numbers_go_when_asked_for(redact: Redact, text: str, left: str) -> None:
     assert redact(text) == text
     assert redact(text, rules=RedactionRules(tuple(Detector))) == left
+
+
+@pytest.mark.parametrize("text", NO_PHONES)
+def test_other_numbers_stay_where_telephone_numbers_go(redact: Redact, text: str) -> None:
+    assert redact(text, rules=RedactionRules(tuple(Detector))) == text
 
 
 def test_only_the_chosen_detectors_look(redact: Redact) -> None:

@@ -1,7 +1,7 @@
 """Makes the macros of redaction when a mode is first asked for, and redacts with them what only an answer reads."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -17,6 +17,9 @@ from cordwood.sql.stages import Statement
 
 # What is remembered, found texts and what is left of them: some thousand events.
 _MOST_CHARACTERS = 8 * 2**20
+
+# JSON that may hold a text.
+_WITH_TEXTS = ('"', "{", "[")
 
 Texts = Sequence[str | None]
 OnCursor = Callable[[duckdb.DuckDBPyConnection], None]
@@ -64,17 +67,18 @@ class Hiding:
         ]
 
     def json(self, mode: RedactMode, texts: Texts, on_cursor: OnCursor) -> list[str | None]:
-        """JSON texts, redacted."""
+        """JSON texts, redacted; numbers and truths are none."""
         remembered = self._remembered[mode]
-        known = remembered.of({text for text in texts if text is not None})
-        new = [text for text in dict.fromkeys(texts) if text is not None and text not in known]
+        looked_at = list(dict.fromkeys(text for text in texts if text is not None and text.startswith(_WITH_TEXTS)))
+        known = remembered.of(looked_at)
+        new = [text for text in looked_at if text not in known]
         if new:
             with self._cursor() as cursor:
                 on_cursor(cursor)
                 left = cursor.execute(hide_texts(mode), {"texts": new}).fetchall()[0][0]
             known.update(zip(new, left, strict=True))
             remembered.keep({text: known[text] for text in new})
-        return [None if text is None else known[text] for text in texts]
+        return [None if text is None else known.get(text, text) for text in texts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,7 @@ class Remembered:
         self._lock = Lock()
         self._left: OrderedDict[str, str] = OrderedDict()
 
-    def of(self, texts: set[str]) -> dict[str, str]:
+    def of(self, texts: Iterable[str]) -> dict[str, str]:
         """Those that are known."""
         with self._lock:
             found = {text: self._left[text] for text in texts if text in self._left}

@@ -100,22 +100,27 @@ _KEY_WORD: Final = (
 # What each of them ends in, which is enough for a hint and quick to make ready.
 _KEY_ENDING: Final = "(?:passw(?:or)?d|phrase|pwd|secret|key|token|authorization|credentials?|signature)"
 _ASSIGN: Final = rf"{_SPACE}*(?:=>?|:|%(?:25)*3[ad]){_SPACE}*"
-_SCHEME: Final = rf"(?:(?:bearer|basic|token|digest){_SPACE}+)?"
+_SCHEME: Final = (
+    rf"(?:(?:bearer|basic|token|digest|api-?key|negotiate|ntlm|hawk|hmac|aws4-hmac-sha256|signature){_SPACE}+)?"
+)
 _UNQUOTED: Final = r"[^\s\"'&,;<>()\[\]{}\\|]+"
 # Words that follow "bearer" and "basic" where people talk of them.
 _TALK: Final = (
     rf"\b(?:bearer|basic){_SPACE}+(?:auth[a-z]*|tokens?|realm|scheme|header|error|is|was|and|or|for|of|not|missing"
     r"|required|invalid|format|must|from|with|type|plan|tier)\b"
 )
-_STARTS: Final = (
-    r"(?:sb_secret_|sb_publishable_|sbp_|sk-|[spr]k_live_|[spr]k_test_|whsec_|gh[opsur]_|github_pat_|glpat-"
-    r"|xox[abeoprs]-|akia|asia|aiza|ya29\.|npm_|pypi-|hf_|sg\.|dop_v1_|shpat_)"
+# As long as its maker has them, where what begins alike is a word: `Asia/Kolkata`, `hf_transfer`, `sg.example.com`.
+_KNOWN_KEY: Final = (
+    r"(?:(?:sb_secret_|sb_publishable_|sbp_|[spr]k_live_|[spr]k_test_|whsec_|gh[opsur]_|github_pat_|glpat-"
+    r"|xox[abeoprs]-|ya29\.|dop_v1_|shpat_)[a-z0-9_./+=-]{7,}[a-z0-9_/+=-]"
+    r"|(?:sk-|pypi-)[a-z0-9_-]{16,}|(?:npm_|hf_)[a-z0-9]{20,}|aiza[a-z0-9_-]{24,}|(?-i:(?:AKIA|ASIA)[A-Z0-9]{16})"
+    r"|sg\.[a-z0-9_-]{16,}\.[a-z0-9_-]{16,})"
 )
 
 # The same, less what makes them long.
 _START_HINTS: Final = (
     r"sb_secret_|sb_publ|sbp_|sk-|[spr]k_live_|[spr]k_test_|whsec_|gh[opsur]_|github_pat_|glpat-|xox[abeoprs]-"
-    r"|akia|asia|aiza|ya29\.|npm_|pypi-|hf_|sg\.|dop_v1_|shpat_"
+    r"|(?-i:AKIA|ASIA)|aiza|ya29\.|npm_|pypi-|hf_|\bsg\.|dop_v1_|shpat_"
 )
 
 # RE2 and Python agree on ASCII classes only; whatever is not ASCII counts as a letter of a name.
@@ -123,7 +128,9 @@ _LETTER: Final = "a-z0-9\u0080-\U0010ffff"
 _LOCAL_PART: Final = rf"(?:[{_LETTER}._+~-]|%(?:25)*(?:2[bde]|5f))+"
 # A domain ends with a name: what ends with a number is a host's address, and its user is no mail address.
 _LAST_LABEL: Final = "[a-z\u0080-\U0010ffff]"
-_MAIL: Final = rf"{_LOCAL_PART}(?:@|%(?:25)*40)[{_LETTER}-]+(?:{_DOT}[{_LETTER}-]+)*{_DOT}{_LAST_LABEL}[{_LETTER}-]*"
+# `o'brien@…`, and a part in quotes, none of which JSON writes around its own commas and colons.
+_QUOTED_PART: Final = r"\\*\"[a-z0-9 ._+-]+\\*\""
+_MAIL: Final = rf"(?:{_LOCAL_PART}(?:'{_LOCAL_PART})?|{_QUOTED_PART})(?:@|%(?:25)*40)[{_LETTER}-]+(?:{_DOT}[{_LETTER}-]+)*{_DOT}{_LAST_LABEL}[{_LETTER}-]*"
 
 _GAP: Final = r"(?:[ +-]|%20)"
 # Cards begin with 2 to 6; what begins with 1 is as long a number of microseconds.
@@ -159,20 +166,23 @@ PASSES: Final[tuple[Pass, ...]] = (
         "named secrets",
         Detector.SECRET,
         rf"{_KEY_ENDING}{_SPACE}*[=:\\\"'%]",
-        rf"({_KEY_WORD})(?:((?:\"\s*:\s*|{_ASSIGN})\")[^\"\\,:}}\]\s](?:[^\"\\]|\\.)*"
+        rf"({_KEY_WORD})(?:(\"\s*:\s*\[\s*\")[^\"\\](?:[^\"\\]|\\.|\"\s*,\s*\")*"
+        rf"|(\\+\"\s*:\s*\[\s*\\+\")(?:[^\"\\]|\\+[^\"\\]|\\+\"\s*,\s*\\+\")+"
+        rf"|((?:\"\s*:\s*|{_ASSIGN})\")[^\"\\,:}}\]\s](?:[^\"\\]|\\.)*"
         rf"|((?:\\\"\s*:\s*|{_ASSIGN})\\\")(?:[^\"\\,:}}\]\s]|\\\\(?:\\[\"\\]|[^\"\\]))(?:[^\"\\]|\\\\(?:\\[\"\\]|[^\"\\]))*"
-        rf"|(\\*'?{_ASSIGN}\\*')[^'\"\\]+|((?:\\+\")?{_ASSIGN}(?:\\+\")?{_SCHEME}){_UNQUOTED})"
+        rf"|(\\*'?{_ASSIGN}\\*')[^'\"\\]+|((?:\\+\"{_ASSIGN}\\+\"|{_ASSIGN}(?:\\+\")?){_SCHEME}){_UNQUOTED})"
         rf"|(token(?:=|%(?:25)*3d)){_UNQUOTED}",
-        befores=(1, 2, 3, 4, 5, 6),
+        befores=(1, 2, 3, 4, 5, 6, 7, 8),
     ),
     Pass(
         3,
         "bearers",
         Detector.TOKEN,
         r"bearer|basic",
-        rf"({_TALK})|(bearer{_SPACE}+|bearer:{_SPACE}*|\bbasic{_SPACE}+)(?:[a-z0-9._~+/=-]{{6,}}|[a-z0-9._~+/=-]+=)",
+        rf"({_TALK})|(bearer{_SPACE}+|bearer:{_SPACE}*)[a-z0-9._~+/=-]{{3,}}"
+        rf"|(\bbasic{_SPACE}+)(?:[a-z0-9._~+/=-]{{6,}}|[a-z0-9._~+/=-]+=)",
         keeps=(1,),
-        befores=(2,),
+        befores=(2, 3),
     ),
     Pass(
         3,
@@ -187,7 +197,7 @@ PASSES: Final[tuple[Pass, ...]] = (
         "known keys",
         Detector.SECRET,
         _START_HINTS,
-        rf"({_START}){_STARTS}[a-z0-9_./+=-]{{8,}}",
+        rf"({_START}){_KNOWN_KEY}",
         befores=(1,),
     ),
     Pass(
@@ -228,7 +238,7 @@ PASSES: Final[tuple[Pass, ...]] = (
         "phones",
         Detector.PHONE,
         r"(?:\+|%(?:25)*2b|\\+u002b)[1-9]",
-        r"(\+|%(?:25)*2b|\\+u002b)[1-9](?:[ ().-]?[ ().-]?[0-9]){6,14}\b",
+        r"((?:^|[^0-9a-z])\+|%(?:25)*2b|\\+u002b)[1-9](?:[ ().-]?[ ().-]?[0-9]){6,14}\b",
         befores=(1,),
     ),
 )
