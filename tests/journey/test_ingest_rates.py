@@ -1,9 +1,12 @@
 """Shippers that wait for as long as they are told to lose nothing, whatever refuses them."""
 
+import gzip
 import json
+import re
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -98,6 +101,21 @@ def test_so_it_is_when_more_arrives_than_may_be_under_way(start: Start, argument
     assert set(statuses) <= {200, 429}
     assert statuses[429] > 0
     assert service.rows("many") == [{"n": 240}]
+
+
+def test_small_bombs_at_once_do_not_inflate_beyond_what_is_held(start: Start) -> None:
+    service = start(env={"CORDWOOD_INGEST_QUEUE_SIZE": "8MiB", "CORDWOOD_LIMITS_MEMORY": "256MB"})
+    bomb = gzip.compress(b" " * (100 * 2**20))
+    headers = {"X-API-KEY": PUBLIC, "Content-Type": "application/x-ndjson", "Content-Encoding": "gzip"}
+    address = f"{service.url}/api/logs?source_name=postgres.logs"
+    with ThreadPoolExecutor(12) as threads:
+        sent = [threads.submit(httpx.post, address, content=bomb, headers=headers, timeout=60) for _ in range(24)]
+    statuses = Counter(each.result().status_code for each in sent)
+    assert set(statuses) <= {200, 429}
+    assert statuses[429] > 0
+    peak = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{service.process.pid}/status").read_text())
+    assert peak
+    assert int(peak[1]) < 900_000
 
 
 def test_a_stream_s_refusal_says_what_it_takes_and_when_to_come_back(start: Start, arguments: tuple[str, ...]) -> None:

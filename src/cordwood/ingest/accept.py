@@ -2,15 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cordwood.engines.engine import Appended, Engine
-from cordwood.errors import Backlog, NotReplayable
+from cordwood.errors import NotReplayable
 from cordwood.ingest.derive import derived
 from cordwood.ingest.flush import Flusher
 from cordwood.ingest.formats import Form, read_body
+from cordwood.ingest.holding import HoldingRoom
 from cordwood.ingest.pace import Pace
 from cordwood.ingest.posted import Body, Reading
 from cordwood.ingest.quarantine import QUARANTINE, Shelf, quarantined, replay_mark
@@ -63,13 +63,16 @@ AS_SHIPPED = IntakeLimits()
 
 
 class Intake:
-    """`clock_us` gives microseconds since 1970 and is the only clock the journey reads."""
+    """`clock_us` gives microseconds since 1970 and is the only clock the journey reads.
+
+    Whoever reads bodies for it takes them from `holding` first.
+    """
 
     def __init__(self, engine: Engine, clock_us: Callable[[], int], limits: IntakeLimits = AS_SHIPPED) -> None:
         self._clock_us = clock_us
         self._limits = limits
         self._pace = Pace(limits.events_per_second, time.monotonic)
-        self._bytes_under_way = 0
+        self.holding = HoldingRoom(limits.bytes_under_way)
         self._shelf = Shelf(limits.event_bytes, clock_us)
         engine.prepare([QUARANTINE])
         self._flusher = Flusher(engine)
@@ -89,26 +92,10 @@ class Intake:
     ) -> Accepted:
         """Returns once every stored event is durable, and in the answer of the next query."""
         arrived = Body(body, content_type, sent.headers)
-        with self._under_way(len(body)):
-            return await self._accepted(stream, arrived, pins or {}, sent.form)
-
-    @contextmanager
-    def _under_way(self, body_bytes: int) -> Iterator[None]:
-        """A body that is read or waits to be stored; Backlog when those are many already."""
-        if self._bytes_under_way and self._bytes_under_way + body_bytes > self._limits.bytes_under_way:
-            raise Backlog("More events are under way to the disk than are held in memory.", retry_after=2)
-        self._bytes_under_way += body_bytes
-        try:
-            yield
-        finally:
-            self._bytes_under_way -= body_bytes
-
-    async def _accepted(self, stream: Stream, arrived: Body, pins: Mapping[str, str], form: Form) -> Accepted:
-        body = arrived.data
         if len(body) <= _READ_AT_ONCE_BYTES:
-            batches, reading = self._read(stream, form, arrived, pins)
+            batches, reading = self._read(stream, sent.form, arrived, pins or {})
         else:
-            batches, reading = await asyncio.to_thread(self._read, stream, form, arrived, pins)
+            batches, reading = await asyncio.to_thread(self._read, stream, sent.form, arrived, pins or {})
         self._pace.charge(stream, sum(len(batch.events) for batch in batches))
         appended = await self._flusher.append(batches) if batches else []
         return _told(stream, batches, appended, reading)
@@ -121,9 +108,8 @@ class Intake:
 
     async def take_back(self, stream: Stream, body: bytes, pinned_project: str | None = None) -> Accepted:
         """Store what an export holds as it was, its time of receipt too; what is here already is counted and left."""
-        with self._under_way(len(body)):
-            batch = await asyncio.to_thread(self._read_stored, stream, body, pinned_project)
-            (told,) = await self._flusher.append([batch])
+        batch = await asyncio.to_thread(self._read_stored, stream, body, pinned_project)
+        (told,) = await self._flusher.append([batch])
         return Accepted(told.accepted, told.duplicates, 0)
 
     def close(self) -> None:

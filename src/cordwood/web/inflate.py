@@ -14,6 +14,13 @@ else:
 
 PIECE_BYTES = 256 * 1024
 
+# Is told of bytes before they are held, and may refuse them.
+Take = Callable[[int], object]
+
+
+def uncounted(_: int) -> None:
+    """Where nobody counts."""
+
 
 class Inflater(Protocol):
     """A decompressor of one gzip member or one zstd frame."""
@@ -68,15 +75,15 @@ INFLATERS: Mapping[str, Callable[[bytes], Inflater]] = {
 }
 
 
-def inflate(body: bytes, codings: str, max_bytes: int) -> bytes:
-    """The plain body, whatever codings were laid around it, the last one first."""
+def inflate(body: bytes, codings: str, max_bytes: int, take: Take = uncounted) -> bytes:
+    """The plain body, whatever codings were laid around it, the last one first; `take` is told as it grows."""
     for coding in reversed([part.strip().lower() for part in codings.split(",")]):
         if coding not in ("", "identity"):
-            body = _inflate_one(body, coding, max_bytes)
+            body = _inflate_one(body, coding, max_bytes, take)
     return body
 
 
-def _inflate_one(body: bytes, coding: str, max_bytes: int) -> bytes:
+def _inflate_one(body: bytes, coding: str, max_bytes: int, take: Take) -> bytes:
     if coding not in INFLATERS:
         raise UnsupportedMedia(
             f"A body in the coding {coding!r} is not read here.", hint="Send it as gzip, deflate, zstd or plain."
@@ -84,6 +91,7 @@ def _inflate_one(body: bytes, coding: str, max_bytes: int) -> bytes:
     whole = bytearray()
     try:
         for piece in _pieces(body, INFLATERS[coding]):
+            take(len(piece))
             whole += piece
             if len(whole) > max_bytes:
                 raise TooLarge(f"The body inflates to more than {max_bytes // 2**20} MiB.", hint="Send less at once.")

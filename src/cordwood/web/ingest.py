@@ -35,10 +35,11 @@ async def ingest(request: Request, rooms: Rooms, options: WebOptions, observer: 
     request.facts["stream"] = stream.name
     rooms.answers.admit(caller)
     rooms.intake.admit(stream)
-    body = await read_body(request, options)
     content_type = request.header(b"content-type") or ""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.items()}
-    accepted = await rooms.intake.accept(stream, content_type, body, caller.pins or None, Sent(form, headers))
+    with rooms.intake.holding.share() as share:
+        body = await read_body(request, options, share.take)
+        accepted = await rooms.intake.accept(stream, content_type, body, caller.pins or None, Sent(form, headers))
     observer.note(
         Ingested(
             stream=stream.name,

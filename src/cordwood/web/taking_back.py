@@ -22,7 +22,9 @@ async def take_back(request: Request, rooms: Rooms, options: WebOptions, observe
     stream = existing(rooms, name)
     request.facts["stream"] = stream.name
     rooms.answers.admit(caller)
-    accepted = await rooms.intake.take_back(stream, await read_body(request, options), _project(caller))
+    with rooms.intake.holding.share() as share:
+        body = await read_body(request, options, share.take)
+        accepted = await rooms.intake.take_back(stream, body, _project(caller))
     observer.note(Ingested(stream=stream.name, accepted=accepted.accepted, duplicates=accepted.duplicates))
     return logged(accepted)
 

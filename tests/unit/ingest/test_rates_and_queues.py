@@ -1,21 +1,15 @@
 """What a stream takes in a second, and what may be under way to the disk."""
 
-import asyncio
-from collections.abc import Sequence
-from threading import Event as Flag
 from uuid import UUID
 
 import pytest
 
-from cordwood.engines.engine import Appended
 from cordwood.errors import Backlog, StreamRateExceeded
-from cordwood.ingest.accept import Intake, IntakeLimits
+from cordwood.ingest.holding import HoldingRoom
 from cordwood.ingest.pace import Pace
 from cordwood.ingest.posted import SetAside
 from cordwood.ingest.quarantine import Shelf
-from cordwood.model.event import Batch
 from cordwood.model.stream import Stream
-from tests.fakes.engines import ToldEngine
 
 STREAM = Stream("s", UUID(int=1), events_per_second=100)
 
@@ -87,45 +81,27 @@ def test_streams_do_not_share_and_one_without_a_rate_has_the_one_of_all(clock: C
     assert refused_for(pace, other) == 2
 
 
-class SlowEngine(ToldEngine):
-    def __init__(self) -> None:
-        super().__init__()
-        self.may_store = Flag()
-
-    def append(self, batches: Sequence[Batch]) -> list[Appended]:
-        assert self.may_store.wait(10)
-        return super().append(batches)
-
-
-BODY = b'[{"event_message": "%s"}]' % (b"x" * 700)
-
-
-def test_what_is_under_way_to_the_disk_is_bounded_and_a_refused_body_takes_no_place() -> None:
-    engine = SlowEngine()
-    intake = Intake(engine, lambda: 0, IntakeLimits(bytes_under_way=1500))
-
-    async def send_three() -> list[object]:
-        sending = [asyncio.create_task(intake.accept(STREAM, "application/json", BODY)) for _ in range(3)]
-        await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
-        engine.may_store.set()
-        outcomes: list[object] = list(await asyncio.gather(*sending, return_exceptions=True))
-        return [*outcomes, await intake.accept(STREAM, "application/json", BODY)]
-
-    try:
-        *taken, refused, after = asyncio.run(send_three())
-    finally:
-        intake.close()
-    assert [getattr(outcome, "accepted", 0) for outcome in (*taken, after)] == [1, 1, 1]
-    assert isinstance(refused, Backlog)
-    assert refused.retry_after == 2
+def test_what_all_requests_hold_together_is_bounded_and_a_refused_one_holds_nothing() -> None:
+    room = HoldingRoom(100)
+    with room.share() as first, room.share() as second:
+        first.take(60)
+        second.take(40)
+        with pytest.raises(Backlog) as caught:
+            second.take(1)
+        assert caught.value.retry_after == 2
+    with room.share() as third:
+        third.take(100)
 
 
-def test_one_body_alone_may_be_larger_than_what_may_be_under_way() -> None:
-    intake = Intake(ToldEngine(), lambda: 0, IntakeLimits(bytes_under_way=10))
-    try:
-        assert asyncio.run(intake.accept(STREAM, "application/json", BODY)).accepted == 1
-    finally:
-        intake.close()
+def test_one_request_alone_may_hold_more_but_then_no_other_may_begin() -> None:
+    room = HoldingRoom(100)
+    with room.share() as large, room.share() as small:
+        large.take(90)
+        large.take(900)
+        with pytest.raises(Backlog):
+            small.take(1)
+    with room.share() as small:
+        small.take(1)
 
 
 def test_of_what_is_set_aside_a_day_keeps_a_gigabyte_whole_and_says_what_it_cuts(clock: Clock) -> None:
