@@ -1,6 +1,7 @@
 """The ClickHouse engine: the port, filled by a session, a storage and a target."""
 
 import re
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -89,10 +90,11 @@ class ClickHouse:
 
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
         self._storage.make()
-        mark = uuid.uuid4().hex
-        cancel.on_pull(lambda: self._session.stop(mark))
+        mark, over = uuid.uuid4().hex, threading.Event()
+        cancel.on_pull(lambda: self._session.stop(mark, over))
         started = time.monotonic()
         stack = ExitStack()
+        stack.callback(over.set)
         selected = stack.enter_context(self._session.select(self._query(question, limits, mark)))
         with stack.pop_all() as opened:
             columns, renders = _columns(selected, question)

@@ -25,6 +25,9 @@ _MARK: Final = "log_comment"
 for _library in ("clickhouse_connect", "urllib3"):
     logging.getLogger(_library).addHandler(logging.NullHandler())  # noqa: TID251 - it keeps others from logging
 
+_KILL: Final = "KILL QUERY WHERE Settings[{name:String}] = {mark:String} ASYNC"
+_STOP_TRIES, _STOP_SECONDS = 40, 0.25
+
 # Times come as counts of microseconds, JSON as its text.
 _FORMATS: Final = {"DateTime64": "int", "JSON": "string"}
 _BYTES: Final = {"String": "bytes"}
@@ -111,12 +114,23 @@ class Session:
                 settings=dict(settings),
             )
 
-    def stop(self, mark: str) -> None:
-        """Stop the queries of this mark; that there is none any more, or nobody to ask, is as good."""
+    def stop(self, mark: str, over: threading.Event) -> None:
+        """Stop the query of this mark, also one that has not begun yet; whoever asks for it does not wait."""
+        threading.Thread(target=self._stop, args=(mark, over), name="stop", daemon=True).start()
+
+    def _stop(self, mark: str, over: threading.Event) -> None:
+        for _ in range(_STOP_TRIES):
+            if over.is_set() or self._killed(mark):
+                return
+            over.wait(_STOP_SECONDS)
+
+    def _killed(self, mark: str) -> bool:
+        """Whether there was one; that there is nobody to ask is as good as none."""
         with suppress(Exception), self._lent() as client:
-            client.query(
-                "KILL QUERY WHERE Settings[{name:String}] = {mark:String} ASYNC", {"name": _MARK, "mark": mark}
-            )
+            told = client.query(_KILL, {"name": _MARK, "mark": mark}).result_rows
+            # Each that is stopped is told by a word; for none there are only the client's own counts.
+            return any(isinstance(row[0], str) and row[0] for row in told if row)
+        return False
 
     def close(self) -> None:
         with self._lock:

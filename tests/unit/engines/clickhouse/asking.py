@@ -30,6 +30,11 @@ class Pull:
         self.stop = stop
 
 
+class PulledAtOnce(Pull):
+    def on_pull(self, stop: Callable[[], None]) -> None:
+        stop()
+
+
 def question(sql: str, types: Sequence[Kind | None] = (), **values: object) -> Question:
     names = tuple(f"c{at}" for at, _ in enumerate(types))
     datatypes = tuple(Datatype(kind) if kind else None for kind in types)

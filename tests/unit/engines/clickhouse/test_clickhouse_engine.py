@@ -11,7 +11,17 @@ from cordwood.model.datatype import Kind
 from cordwood.model.event import Batch
 from cordwood.model.shape import Path, ValueKind
 from cordwood.model.stream import Stream
-from tests.unit.engines.clickhouse.asking import AUTH, EDGE, LIMITS, NOW_US, Pull, answered, event, question
+from tests.unit.engines.clickhouse.asking import (
+    AUTH,
+    EDGE,
+    LIMITS,
+    NOW_US,
+    Pull,
+    PulledAtOnce,
+    answered,
+    event,
+    question,
+)
 
 
 @pytest.fixture
@@ -161,6 +171,12 @@ def test_a_query_stops_when_it_is_pulled(engine: ClickHouse) -> None:
     with pytest.raises(Cancelled):
         list(engine.answer(endless, AnswerLimits(max_rows=10, seconds=20), pull).batches)
     timer.join()
+
+
+def test_a_query_that_is_pulled_before_it_begins_stops_too(engine: ClickHouse) -> None:
+    endless = question("SELECT count() FROM system.numbers WHERE sipHash64(number) = 1")
+    with pytest.raises(Cancelled):
+        list(engine.answer(endless, AnswerLimits(max_rows=10, seconds=20), PulledAtOnce()).batches)
 
 
 def test_a_query_has_no_more_memory_than_is_set(address: str) -> None:
