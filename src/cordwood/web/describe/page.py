@@ -127,7 +127,8 @@ def _answers(document: Node, operation: Node) -> str:
     told = []
     for status, answer in operation["responses"].items():
         found = resolved(document, answer)
-        told.append(f"<dt><code>{status}</code> {escape(found['description'])}</dt>{_answered(document, found)}")
+        words = f"{escape(found['description'])}{_answered(document, found)}"
+        told.append(f"<dt><code>{status}</code></dt><dd>{words}</dd>")
     return f"<h4>Answers</h4><dl>{''.join(told)}</dl>"
 
 
@@ -137,7 +138,7 @@ def _answered(document: Node, answer: Node) -> str:
         return ""
     forms = ", ".join(f"<code>{escape(form)}</code>" for form in content)
     schema = content.get("application/json", {}).get("schema")
-    return f"<dd>{forms}{_members(document, _row(document, schema)) if schema else ''}</dd>"
+    return f" <span class='quiet'>{forms}</span>{_members(document, _row(document, schema)) if schema else ''}"
 
 
 def _row(document: Node, schema: Node) -> Node:
