@@ -84,6 +84,39 @@ def test_a_listing_never_shows_a_key(service: Service) -> None:
     assert key not in listed(service) + table
 
 
+def test_a_listing_tells_the_terms_of_a_key_and_when_it_was_last_used(service: Service) -> None:
+    key = made(
+        service,
+        "--scope",
+        "query:endpoint:logs.all",
+        "--pin",
+        "project=told",
+        "--expires",
+        "90d",
+        "--rate",
+        "10/s",
+        "--note",
+        "terms",
+    )
+    assert asks(service, key).status_code == 200
+    (line,) = [line for line in json.loads(listed(service)) if line["note"] == "terms"]
+    assert (line["scopes"], line["pins"], line["rate"]) == ("query:endpoint:logs.all", {"project": "told"}, "10/s")
+    assert isinstance(line["id"], int)
+    assert line["expires"] > line["last use"] >= line["created"]
+
+
+def test_a_service_far_away_is_asked_for_the_whole_life_of_a_key(service: Service) -> None:
+    there = ("--url", service.url, "--key", PRIVATE)
+    old = keys("create", "--scope", "query", "--note", "far away", *there).stdout.strip()
+    (line,) = [one for one in json.loads(keys("list", "--format", "json", *there).stdout) if one["note"] == "far away"]
+    rotated = keys("rotate", str(line["id"]), *there)
+    new = rotated.stdout.strip()
+    assert (asks(service, old, project="x").status_code, asks(service, new, project="x").status_code) == (401, 200)
+    (line,) = [one for one in json.loads(keys("list", "--format", "json", *there).stdout) if one["note"] == "far away"]
+    assert keys("revoke", str(line["id"]), *there).returncode == 0
+    assert asks(service, new, project="x").status_code == 401
+
+
 def test_keys_are_made_without_a_service_and_hold_when_there_is_one(start: Start, tmp_path: Path) -> None:
     alone = keys("create", "--scope", "query", "--data-dir", str(tmp_path / "data"))
     assert alone.returncode == 0
@@ -260,6 +293,17 @@ def test_over_http_a_key_has_the_shape_that_clients_know(service: Service) -> No
     assert (gone.status_code, gone.json()["error"]["status"]) == (404, "request.unknown-key")
 
 
+def test_over_http_a_key_is_rotated_with_a_grace_and_shown_once(service: Service) -> None:
+    told = service.client.post("/api/access-tokens", json={"scopes": "query", "description": "turned"}).json()
+    address = f"/api/access-tokens/{told['id']}/rotate"
+    rotated = service.client.post(address, json={"grace": "10m"})
+    assert (rotated.status_code, rotated.json()["description"], rotated.json()["scopes"]) == (201, "turned", "query")
+    assert {asks(service, key, project="x").status_code for key in (told["token"], rotated.json()["token"])} == {200}
+    assert all(line["token"] is None for line in service.client.get("/api/access-tokens").json())
+    assert service.client.post(f"/api/access-tokens/{rotated.json()['id']}/rotate").status_code == 201
+    assert asks(service, rotated.json()["token"], project="x").status_code == 401
+
+
 def test_a_key_that_says_nothing_is_public(service: Service) -> None:
     assert service.client.post("/api/access-tokens", json={}).json()["scopes"] == "public"
     assert service.client.post("/api/access-tokens").json()["scopes"] == "public"
@@ -297,18 +341,33 @@ def test_every_refusal_and_every_change_of_keys_is_a_line_of_the_audit_without_a
     asks(service, "cw_wrong_and_secret")
     asks(service, key, project="other")
     asks(service, PUBLIC, project="x")
+    slow = made(service, "--scope", "query", "--rate", "1/h")
+    for _ in range(3):
+        asks(service, slow, project="x")
+    bodies = [asks(service, "cw_wrong_and_secret").text, asks(service, key, project="other").text]
+    metrics = httpx.get(f"{service.url}/metrics").text
     rotated = keys("rotate", "1", "--data-dir", str(service.data_dir)).stdout.strip()
     keys("revoke", "2", "--data-dir", str(service.data_dir))
     told = service.stop_and_read()
     lines = [json.loads(line) for line in told.splitlines() if '"event":"audit"' in line]
     codes = [line["subject"].partition(":")[0] for line in lines if line["action"] == "refused"]
-    assert codes == ["request.no-key", "request.bad-key", "request.forbidden", "request.forbidden"]
+    assert codes[:4] == ["request.no-key", "request.bad-key", "request.forbidden", "request.forbidden"]
+    assert "limit.rate" in codes[4:]
     assert [line["action"] for line in lines if line["action"] != "refused"] == [
+        "key.created",
         "key.created",
         "key.rotated",
         "key.revoked",
     ]
-    assert not any(secret in told for secret in (key, rotated, "cw_wrong_and_secret", PUBLIC, PRIVATE))
+    secrets = (key, slow, rotated, "cw_wrong_and_secret", PUBLIC, PRIVATE)
+    assert not any(secret in text for secret in secrets for text in (told, metrics, *bodies))
+
+
+def test_a_change_beside_no_service_is_a_line_of_the_audit_too(tmp_path: Path) -> None:
+    alone = keys("create", "--scope", "query", "--data-dir", str(tmp_path / "data"))
+    (line,) = [json.loads(line) for line in alone.stderr.splitlines() if '"event":"audit"' in line]
+    assert (line["action"], line["subject"]) == ("key.created", "key 1 (query)")
+    assert alone.stdout.strip() not in alone.stderr
 
 
 def test_a_reload_takes_up_another_jwks_file(start: Start, tmp_path: Path) -> None:
