@@ -1,0 +1,62 @@
+"""A service whose disk is full says so, answers, loses nothing, and takes events again when there is room."""
+
+import os
+import time
+from pathlib import Path
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from tests.journey.conftest import Service, Start
+from tests.small_disks import small_disk
+
+STREAM = "postgres.logs"
+PROJECT = "full"
+ALL = "select count(*) as events, count(distinct id) as ids from postgres_logs"
+
+
+def send(service: Service) -> tuple[int, int]:
+    """A batch of random events: the answer's status, and how many it had."""
+    events = [{"id": str(uuid4()), "project": PROJECT, "metadata": {"text": os.urandom(400).hex()}} for _ in range(500)]
+    return service.send(STREAM, events).status_code, len(events)
+
+
+def counted(service: Service) -> dict[str, object]:
+    answer = service.query("logs.all", project=PROJECT, sql=ALL)
+    assert answer.status_code == 200, answer.text
+    rows: list[dict[str, object]] = answer.json()["result"]
+    return rows[0]
+
+
+def until_taken(service: Service) -> int:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        status, count = send(service)
+        if status == 200:
+            return count
+        assert status in {429, 503, 507}
+        time.sleep(0.5)
+    pytest.fail("events are refused although there is room again")
+
+
+@pytest.mark.torture
+def test_a_service_survives_a_full_disk_and_goes_on_by_itself(start: Start, tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "48m") as disk:
+        filler = disk / "filler"
+        filler.write_bytes(b"x" * 24_000_000)
+        service = start(data_dir=disk / "data")
+        stored, status = 0, 200
+        while status == 200:
+            status, count = send(service)
+            stored += count if status == 200 else 0
+        assert status in {503, 507}
+        assert counted(service) == {"events": stored, "ids": stored}
+        assert httpx.get(f"{service.url}/ready").status_code == 200
+        filler.unlink()
+        stored += until_taken(service)
+        assert counted(service) == {"events": stored, "ids": stored}
+        assert service.stop() == 0
+        again = start(data_dir=disk / "data")
+        assert counted(again) == {"events": stored, "ids": stored}
+        assert again.stop() == 0
