@@ -68,7 +68,9 @@ export function given(parameters) {
 async function sent(path, parameters, { signal, method = "GET", headers = {} }) {
   const keyed = key() ? { "X-API-KEY": key(), ...headers } : headers;
   const address = addressOf(path, parameters);
-  const answer = await reached(() => fetch(...request(path, parameters, address, { signal, method, headers: keyed, cache: "no-cache" })));
+  const answer = await reached(() =>
+    fetch(...request(path, parameters, address, { signal, method, headers: keyed, cache: "no-cache" })),
+  );
   if (answer.ok) return answer;
   throw new Problem(answer.status, await toldIn(answer));
 }
@@ -85,7 +87,10 @@ async function reached(call) {
     return await call();
   } catch (failure) {
     if (failure.name === "AbortError") throw failure;
-    throw new Problem(0, { message: "The service cannot be reached.", hint: "It may be stopping, or the network is gone." });
+    throw new Problem(0, {
+      message: "The service cannot be reached.",
+      hint: "It may be stopping, or the network is gone.",
+    });
   }
 }
 
@@ -113,17 +118,17 @@ function columnsOf(rows) {
 }
 
 function receiptOf(answer, tookMs) {
-  const read = (name) => answer.headers.get(name) ?? "";
+  const header = (name) => answer.headers.get(name) ?? "";
   return {
-    rows: Number(read("Cordwood-Rows")),
-    truncated: read("Cordwood-Truncated"),
-    notice: read("Cordwood-Notice"),
-    revision: read("Cordwood-Revision"),
-    cache: read("Cache-Status"),
-    ageSeconds: Number(read("Age")),
-    engineMs: timing(read("Server-Timing"), "engine"),
-    compileMs: timing(read("Server-Timing"), "compile"),
-    totalMs: timing(read("Server-Timing"), "total"),
+    rows: Number(header("Cordwood-Rows")),
+    truncated: header("Cordwood-Truncated"),
+    notice: header("Cordwood-Notice"),
+    revision: header("Cordwood-Revision"),
+    cache: header("Cache-Status"),
+    ageSeconds: Number(header("Age")),
+    engineMs: timing(header("Server-Timing"), "engine"),
+    compileMs: timing(header("Server-Timing"), "compile"),
+    totalMs: timing(header("Server-Timing"), "total"),
     tookMs,
   };
 }

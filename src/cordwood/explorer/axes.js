@@ -14,7 +14,8 @@ export function valueMarks(largest, most = 3) {
 }
 
 const TIME_STEPS = [
-  1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 259_200, 604_800, 2_592_000,
+  1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 259_200, 604_800,
+  2_592_000,
 ];
 
 /** Times in milliseconds between two, at most so many, where a clock in that zone is round. */
@@ -37,5 +38,7 @@ export function valueAxis(marks, y, left, right) {
 }
 
 export function timeAxis(marks, x, height) {
-  return marks.map((mark) => svg("text", { class: "mark", x: x(mark.at), y: height - 4, "text-anchor": "middle" }, mark.label));
+  return marks.map((mark) =>
+    svg("text", { class: "mark", x: x(mark.at), y: height - 4, "text-anchor": "middle" }, mark.label),
+  );
 }

@@ -4,18 +4,64 @@ import { pathText } from "./lql.js";
 
 const MOST = 60;
 const LQL_CLAUSES = [
-  ["t:last@1h", "time"], ["t:today", "time"], ["c:count(*)", "chart"], ["c:group_by(t::minute)", "chart"],
-  ["s:", "columns"], ["order:", "order"], ["limit:", "rows"], ["f:", "sub-query"], ["OR", ""],
+  ["t:last@1h", "time"],
+  ["t:today", "time"],
+  ["c:count(*)", "chart"],
+  ["c:group_by(t::minute)", "chart"],
+  ["s:", "columns"],
+  ["order:", "order"],
+  ["limit:", "rows"],
+  ["f:", "sub-query"],
+  ["OR", ""],
 ];
 const LQL_TIMES = ["last@15m", "last@1h", "last@1d", "this@day", "today", "yesterday", "now"];
 const LQL_CHARTS = ["count(*)", "countd(", "avg(", "sum(", "min(", "max(", "p50(", "p95(", "p99(", "group_by("];
 const LQL_BUCKETS = ["t::second", "t::minute", "t::hour", "t::day", "t::week"];
 const SQL_WORDS = [
-  "select", "from", "where", "group by", "order by", "having", "limit", "with", "as", "and", "or", "not", "in", "is null",
-  "between", "like", "case", "when", "then", "else", "end", "distinct", "desc", "cross join unnest(metadata) as m",
-  "left join unnest(metadata) as m on true", "count(*)", "countif(", "sum(", "avg(", "min(", "max(", "approx_quantiles(",
-  "timestamp_trunc(timestamp, hour)", "timestamp_sub(current_timestamp(), interval 1 hour)", "current_timestamp()",
-  "regexp_contains(", "regexp_extract(", "cast(", "safe_cast(", "coalesce(", "lower(", "concat(", "starts_with(", "date(",
+  "select",
+  "from",
+  "where",
+  "group by",
+  "order by",
+  "having",
+  "limit",
+  "with",
+  "as",
+  "and",
+  "or",
+  "not",
+  "in",
+  "is null",
+  "between",
+  "like",
+  "case",
+  "when",
+  "then",
+  "else",
+  "end",
+  "distinct",
+  "desc",
+  "cross join unnest(metadata) as m",
+  "left join unnest(metadata) as m on true",
+  "count(*)",
+  "countif(",
+  "sum(",
+  "avg(",
+  "min(",
+  "max(",
+  "approx_quantiles(",
+  "timestamp_trunc(timestamp, hour)",
+  "timestamp_sub(current_timestamp(), interval 1 hour)",
+  "current_timestamp()",
+  "regexp_contains(",
+  "regexp_extract(",
+  "cast(",
+  "safe_cast(",
+  "coalesce(",
+  "lower(",
+  "concat(",
+  "starts_with(",
+  "date(",
 ];
 
 /**
@@ -56,7 +102,10 @@ function forLql(before, shape, valuesOf) {
   const split = lastColon(word);
   if (split > 0) return valueOptions(word, split, from, valuesOf);
   const minus = word.startsWith("-") ? "-" : "";
-  const fields = fieldsOf(shape).map(({ path, kinds }) => ({ text: `${minus}${pathText(path)}:`, hint: kinds.join(" or ") }));
+  const fields = fieldsOf(shape).map(({ path, kinds }) => ({
+    text: `${minus}${pathText(path)}:`,
+    hint: kinds.join(" or "),
+  }));
   return ranked(from, word, [...fields, ...LQL_CLAUSES.map(([text, hint]) => ({ text, hint }))]);
 }
 
@@ -69,7 +118,10 @@ function lqlAfterColon(name, typed, shape) {
   if (name === "s" || name === "select" || name === "order") return { typed, options: paths };
   if (name !== "c" && name !== "chart") return null;
   if (!grouped) return { typed, options: plain(LQL_CHARTS, "chart") };
-  return { typed: grouped[1], options: typed.startsWith("group_by") ? [...plain(LQL_BUCKETS, "time"), ...paths] : paths };
+  return {
+    typed: grouped[1],
+    options: typed.startsWith("group_by") ? [...plain(LQL_BUCKETS, "time"), ...paths] : paths,
+  };
 }
 
 function valueOptions(word, split, from, valuesOf) {

@@ -18,7 +18,10 @@ export function scope(endpoint) {
   if (!scopesAsked.has(endpoint.name)) {
     const asked = read(`/api/endpoints/${encodeURIComponent(endpoint.name)}/scope`);
     asked.catch(() => scopesAsked.delete(endpoint.name));
-    scopesAsked.set(endpoint.name, asked.then((told) => told.sub_queries));
+    scopesAsked.set(
+      endpoint.name,
+      asked.then((told) => told.sub_queries),
+    );
   }
   return scopesAsked.get(endpoint.name);
 }
@@ -66,5 +69,8 @@ function parameterOf(one) {
 function columnsOf(operation) {
   const result = operation.responses["200"].content["application/json"].schema.properties.result.items;
   const row = result.anyOf ? result.anyOf[0] : result;
-  return Object.entries(row.properties ?? {}).map(([name, schema]) => ({ name, type: [schema.type ?? "any"].flat()[0] }));
+  return Object.entries(row.properties ?? {}).map(([name, schema]) => ({
+    name,
+    type: [schema.type ?? "any"].flat()[0],
+  }));
 }

@@ -15,14 +15,28 @@ export class Editor {
     Object.assign(this, { onRun, onInput, context, options: [], chosen: 0, error: null });
     const [list, message] = [newId("completions"), newId("error")];
     this.area = h("textarea", {
-      class: "editor-text", rows: "1", spellcheck: "false", autocomplete: "off", autocapitalize: "off", autocorrect: "off",
-      role: "combobox", "aria-autocomplete": "list", "aria-controls": list, "aria-expanded": "false",
-      "aria-label": "Query", "aria-describedby": message,
+      class: "editor-text",
+      rows: "1",
+      spellcheck: "false",
+      autocomplete: "off",
+      autocapitalize: "off",
+      autocorrect: "off",
+      role: "combobox",
+      "aria-autocomplete": "list",
+      "aria-controls": list,
+      "aria-expanded": "false",
+      "aria-label": "Query",
+      "aria-describedby": message,
     });
     this.paint = h("pre", { class: "editor-paint", "aria-hidden": "true" });
     this.list = h("ul", { class: "completions", role: "listbox", id: list, "aria-label": "Completions", hidden: true });
     this.message = h("div", { class: "editor-error", id: message, role: "alert" });
-    this.element = h("div", { class: "editor" }, h("div", { class: "editor-box" }, this.paint, this.area, this.list), this.message);
+    this.element = h(
+      "div",
+      { class: "editor" },
+      h("div", { class: "editor-box" }, this.paint, this.area, this.list),
+      this.message,
+    );
     this.listen();
   }
 
@@ -44,8 +58,15 @@ export class Editor {
   /** `line` and `column` count from 1 in this text; 0 is nowhere in it. */
   fail({ message, hint, line, column }) {
     this.error = line ? offsetOf(this.value, line, column) : null;
-    const at = line ? h("button", { type: "button", class: "linkish", onclick: () => this.visit() }, `line ${line}, column ${column}`) : null;
-    put(this.message, h("strong", {}, message), at ? [" ", at] : null, hint ? h("span", { class: "hint" }, " ", hint) : null);
+    const at = line
+      ? h("button", { type: "button", class: "linkish", onclick: () => this.visit() }, `line ${line}, column ${column}`)
+      : null;
+    put(
+      this.message,
+      h("strong", {}, message),
+      at ? [" ", at] : null,
+      hint ? h("span", { class: "hint" }, " ", hint) : null,
+    );
     this.area.setAttribute("aria-invalid", "true");
     this.repaint();
   }
@@ -75,21 +96,29 @@ export class Editor {
   }
 
   key(event) {
-    const isOpen = !this.list.hidden;
-    if (isOpen && ["ArrowDown", "ArrowUp"].includes(event.key)) return this.choose(event);
-    if (isOpen && (event.key === "Tab" || (event.key === "Enter" && this.isChosen))) return this.accept(event);
-    if (event.key === "Escape" && isOpen) return this.stop(event);
+    if (!this.list.hidden && this.keyInList(event)) return;
     if (event.key === " " && event.ctrlKey) {
       event.preventDefault();
-      return this.suggest({ always: true });
-    }
-    const runs = event.key === "Enter" && (event.ctrlKey || event.metaKey || (this.context().language === "lql" && !event.shiftKey));
-    if (runs) {
+      this.suggest({ always: true });
+    } else if (this.isRun(event)) {
       event.preventDefault();
       this.close();
       this.onRun();
     }
-    return undefined;
+  }
+
+  /** Whether the key was for the completions. */
+  keyInList(event) {
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") this.choose(event);
+    else if (event.key === "Tab" || (event.key === "Enter" && this.isChosen)) this.accept(event);
+    else if (event.key === "Escape") this.stop(event);
+    else return false;
+    return true;
+  }
+
+  isRun(event) {
+    if (event.key !== "Enter") return false;
+    return event.ctrlKey || event.metaKey || (this.context().language === "lql" && !event.shiftKey);
   }
 
   stop(event) {
@@ -145,7 +174,10 @@ export class Editor {
   showOptions() {
     this.list.hidden = this.options.length === 0 || document.activeElement !== this.area;
     this.area.setAttribute("aria-expanded", String(!this.list.hidden));
-    put(this.list, this.options.map((one, place) => this.item(one, place)));
+    put(
+      this.list,
+      this.options.map((one, place) => this.item(one, place)),
+    );
     const active = this.list.children[this.chosen];
     if (this.list.hidden || !active) return this.area.removeAttribute("aria-activedescendant");
     this.area.setAttribute("aria-activedescendant", active.id);
@@ -155,8 +187,18 @@ export class Editor {
 
   item({ text, hint }, place) {
     const isActive = place === this.chosen;
-    return h("li", { role: "option", id: `${this.list.id}-${place}`, "data-place": place, "aria-selected": String(isActive), class: isActive ? "active" : "" },
-      h("span", {}, text), hint ? h("span", { class: "faint" }, hint) : null);
+    return h(
+      "li",
+      {
+        role: "option",
+        id: `${this.list.id}-${place}`,
+        "data-place": place,
+        "aria-selected": String(isActive),
+        class: isActive ? "active" : "",
+      },
+      h("span", {}, text),
+      hint ? h("span", { class: "faint" }, hint) : null,
+    );
   }
 
   /** Below the word that it completes: measured where the paint has it. */
@@ -194,11 +236,16 @@ function painted(text, language, error) {
   };
   for (const match of text.matchAll(PAINT[language] ?? PAINT.lql)) {
     add(match.index, "");
-    add(match.index + match[0].length, Object.keys(match.groups).find((name) => match.groups[name] !== undefined));
+    add(
+      match.index + match[0].length,
+      Object.keys(match.groups).find((name) => match.groups[name] !== undefined),
+    );
   }
   add(text.length, "");
   const cut = error ? pieces.flatMap((piece) => cutAt(piece, error)) : pieces;
-  return cut.map(({ from, to, kind, isWrong }) => h("span", { class: `${kind ? `ink-${kind}` : ""}${isWrong ? " wrong" : ""}` }, text.slice(from, to)));
+  return cut.map(({ from, to, kind, isWrong }) =>
+    h("span", { class: `${kind ? `ink-${kind}` : ""}${isWrong ? " wrong" : ""}` }, text.slice(from, to)),
+  );
 }
 
 function cutAt(piece, error) {

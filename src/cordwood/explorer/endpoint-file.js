@@ -3,7 +3,11 @@
 /** `definition` is the endpoint as its owner sees it; `sql` the query over its sub-queries. */
 export function endpointFile(definition, sql, name) {
   const settings = [`name = ${quoted(name)}`, `description = ${quoted(`Made from a query of ${definition.name}.`)}`];
-  settings.push(`max_rows = ${definition.max_limit}`, `sandbox = ${definition.sandboxable}`, `redact_pii = ${definition.redact_pii}`);
+  settings.push(
+    `max_rows = ${definition.max_limit}`,
+    `sandbox = ${definition.sandboxable}`,
+    `redact_pii = ${definition.redact_pii}`,
+  );
   const parameters = definition.parameters.map(parameterTable);
   return `/*\n${[settings.join("\n"), ...parameters].join("\n\n")}\n*/\n${joined(definition.query, sql)}\n`;
 }
@@ -35,7 +39,9 @@ function endOfWith(sql) {
 /** Words and signs with their places; comments are left out, and whatever is quoted is one piece. */
 function tokens(sql) {
   const cutter = /--[^\n]*|#[^\n]*|\/\*[\s\S]*?\*\/|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`[^`]*`|[\w@.]+|\S/g;
-  return [...sql.matchAll(cutter)].map((match) => ({ text: match[0], at: match.index })).filter(({ text }) => !/^(--|#|\/\*)/.test(text));
+  return [...sql.matchAll(cutter)]
+    .map((match) => ({ text: match[0], at: match.index }))
+    .filter(({ text }) => !/^(--|#|\/\*)/.test(text));
 }
 
 function parameterTable(one) {

@@ -17,13 +17,26 @@ export class EndpointsPage {
   constructor() {
     this.list = h("nav", { class: "card list", "aria-label": "Endpoints" });
     this.detail = h("section", { class: "card detail-card" });
-    this.element = h("div", { class: "page split" }, h("h1", { class: "off-screen" }, "Endpoints"), this.list, this.detail);
+    this.element = h(
+      "div",
+      { class: "page split" },
+      h("h1", { class: "off-screen" }, "Endpoints"),
+      this.list,
+      this.detail,
+    );
   }
 
   async update(values) {
     const endpoints = await described.endpoints();
     const endpoint = endpoints.find((one) => one.name === values.endpoint) ?? endpoints[0];
-    put(this.list, h("ul", {}, endpoints.map((one) => this.entry(one, one === endpoint))));
+    put(
+      this.list,
+      h(
+        "ul",
+        {},
+        endpoints.map((one) => this.entry(one, one === endpoint)),
+      ),
+    );
     if (!endpoint) return put(this.detail, h("p", { class: "empty" }, "There is no endpoint yet."));
     const isSame = this.endpoint === endpoint.name;
     this.endpoint = endpoint.name;
@@ -39,18 +52,43 @@ export class EndpointsPage {
   }
 
   entry(endpoint, isCurrent) {
-    return h("li", {}, h("a", { href: address.hashOf("endpoints", { endpoint: endpoint.name }), "aria-current": isCurrent ? "true" : null },
-      h("span", { class: "list-name" }, endpoint.name), h("span", { class: "faint" }, endpoint.description.split(". ")[0])));
+    return h(
+      "li",
+      {},
+      h(
+        "a",
+        { href: address.hashOf("endpoints", { endpoint: endpoint.name }), "aria-current": isCurrent ? "true" : null },
+        h("span", { class: "list-name" }, endpoint.name),
+        h("span", { class: "faint" }, endpoint.description.split(". ")[0]),
+      ),
+    );
   }
 
   fill(endpoint, values) {
     this.inputs = new Map(endpoint.parameters.map((one) => [one.name, control(one, values[PARAMETER + one.name])]));
     const fields = endpoint.parameters.map((one) => field(one, this.inputs.get(one.name)));
-    const form = h("form", { class: "form", onsubmit: (event) => this.submit(event) }, fields,
-      h("div", { class: "joined-apart" }, h("button", { type: "submit", class: "button primary" }, "Run"), this.menu(endpoint)));
+    const form = h(
+      "form",
+      { class: "form", onsubmit: (event) => this.submit(event) },
+      fields,
+      h(
+        "div",
+        { class: "joined-apart" },
+        h("button", { type: "submit", class: "button primary" }, "Run"),
+        this.menu(endpoint),
+      ),
+    );
     this.answer = h("div", { class: "answer", role: "status" });
     this.rows = h("div", {});
-    put(this.detail, h("h2", {}, endpoint.name), h("p", { class: "about" }, endpoint.description), form, this.answer, this.rows, columnsOf(endpoint));
+    put(
+      this.detail,
+      h("h2", {}, endpoint.name),
+      h("p", { class: "about" }, endpoint.description),
+      form,
+      this.answer,
+      this.rows,
+      columnsOf(endpoint),
+    );
   }
 
   menu(endpoint) {
@@ -61,11 +99,19 @@ export class EndpointsPage {
       menu.close();
       work();
     };
-    const download = (form) => act(() => downloadAs(endpoint, this.given(), form).catch((problem) => tell(problem.message)));
+    const download = (form) =>
+      act(() => downloadAs(endpoint, this.given(), form).catch((problem) => tell(problem.message)));
     const curl = act(() => copy(curlOf(endpoint, this.given())).then(() => tell("The call is in the clipboard.")));
-    put(panel, h("p", { class: "menu-head" }, "Download the rows"),
-      h("div", { class: "choices" }, endpoint.formats.map((form) => h("button", { type: "button", class: "choice", onclick: download(form) }, form))),
-      h("button", { type: "button", class: "choice", onclick: curl }, "Copy as curl"));
+    put(
+      panel,
+      h("p", { class: "menu-head" }, "Download the rows"),
+      h(
+        "div",
+        { class: "choices" },
+        endpoint.formats.map((form) => h("button", { type: "button", class: "choice", onclick: download(form) }, form)),
+      ),
+      h("button", { type: "button", class: "choice", onclick: curl }, "Copy as curl"),
+    );
     return menu.element;
   }
 
@@ -92,7 +138,14 @@ export class EndpointsPage {
   }
 
   show({ rows, columns, receipt }) {
-    put(this.answer, h("p", { class: "receipt" }, sentences(receipt).map((one) => h("span", {}, `${one} `))));
+    put(
+      this.answer,
+      h(
+        "p",
+        { class: "receipt" },
+        sentences(receipt).map((one) => h("span", {}, `${one} `)),
+      ),
+    );
     const plot = plotOf(rows, columns);
     const table = () => rowTable(rows, columns, { caption: `Rows of ${this.endpoint}` });
     if (!rows.length) return put(this.rows, h("p", { class: "empty" }, "No rows."));
@@ -101,7 +154,18 @@ export class EndpointsPage {
 
   fail(problem) {
     put(this.rows);
-    put(this.answer, h("p", { class: "problem" }, h("strong", {}, problem.message), " ", problem.hint, " ", h("code", {}, problem.code)));
+    put(
+      this.answer,
+      h(
+        "p",
+        { class: "problem" },
+        h("strong", {}, problem.message),
+        " ",
+        problem.hint,
+        " ",
+        h("code", {}, problem.code),
+      ),
+    );
   }
 }
 
@@ -114,29 +178,65 @@ function views(made) {
     for (const button of buttons) button.setAttribute("aria-pressed", String(button.textContent === name));
   };
   show(Object.keys(made)[0]);
-  return h("div", { class: "views" }, h("div", { class: "segments", role: "group", "aria-label": "Show as" }, buttons), place);
+  return h(
+    "div",
+    { class: "views" },
+    h("div", { class: "segments", role: "group", "aria-label": "Show as" }, buttons),
+    place,
+  );
 }
 
 function control(one, value) {
-  const given = value ?? one.fallback ?? (one.name === "project" ? (sessionStorage.getItem("cordwood.project") ?? "default") : "");
+  const given =
+    value ?? one.fallback ?? (one.name === "project" ? (sessionStorage.getItem("cordwood.project") ?? "default") : "");
   const id = newId("parameter");
   if (one.choices.length) {
     const choices = one.isRequired ? one.choices : ["", ...one.choices];
-    return h("select", { id, required: one.isRequired }, choices.map((choice) => option(choice, choice, String(choice) === String(given))));
+    return h(
+      "select",
+      { id, required: one.isRequired },
+      choices.map((choice) => option(choice, choice, String(choice) === String(given))),
+    );
   }
   const type = one.kind === "integer" || one.kind === "number" ? "number" : "text";
-  return h("input", { id, type, step: one.kind === "number" ? "any" : null, value: given, required: one.isRequired, spellcheck: "false", autocomplete: "off" });
+  return h("input", {
+    id,
+    type,
+    step: one.kind === "number" ? "any" : null,
+    value: given,
+    required: one.isRequired,
+    spellcheck: "false",
+    autocomplete: "off",
+  });
 }
 
 function field(one, input) {
   const note = newId("note");
   input.setAttribute("aria-describedby", note);
-  return h("div", { class: "field" }, h("label", { for: input.id }, one.name, one.isRequired ? h("span", { class: "needed", title: "needed" }, " *") : null),
-    input, h("p", { class: "faint", id: note }, one.description || (one.isRequired ? "Needed." : "May be left out.")));
+  return h(
+    "div",
+    { class: "field" },
+    h(
+      "label",
+      { for: input.id },
+      one.name,
+      one.isRequired ? h("span", { class: "needed", title: "needed" }, " *") : null,
+    ),
+    input,
+    h("p", { class: "faint", id: note }, one.description || (one.isRequired ? "Needed." : "May be left out.")),
+  );
 }
 
 function columnsOf(endpoint) {
   if (!endpoint.columns.length) return null;
-  return h("details", { class: "about-columns" }, h("summary", {}, "Columns"),
-    h("ul", { class: "plain-list" }, endpoint.columns.map((one) => h("li", {}, h("code", {}, one.name), " ", h("span", { class: "faint" }, one.type)))));
+  return h(
+    "details",
+    { class: "about-columns" },
+    h("summary", {}, "Columns"),
+    h(
+      "ul",
+      { class: "plain-list" },
+      endpoint.columns.map((one) => h("li", {}, h("code", {}, one.name), " ", h("span", { class: "faint" }, one.type))),
+    ),
+  );
 }

@@ -25,8 +25,18 @@ export class EventTable {
     Object.assign(this, { rows, columns, tone, utc });
     const known = new Set(rows.map(idOf));
     for (const id of this.opened.keys()) if (!known.has(id)) this.opened.delete(id);
-    put(this.head, h("tr", {}, columns.map((one) => this.header(one))));
-    put(this.body, rows.flatMap((row, place) => this.row(row, place)));
+    put(
+      this.head,
+      h(
+        "tr",
+        {},
+        columns.map((one) => this.header(one)),
+      ),
+    );
+    put(
+      this.body,
+      rows.flatMap((row, place) => this.row(row, place)),
+    );
   }
 
   forget() {
@@ -35,7 +45,17 @@ export class EventTable {
 
   header(column) {
     const remove = column.isRemovable
-      ? h("button", { type: "button", class: "remove", title: "Remove the column", "aria-label": `Remove the column ${column.label}`, onclick: () => this.onRemove(column) }, "×")
+      ? h(
+          "button",
+          {
+            type: "button",
+            class: "remove",
+            title: "Remove the column",
+            "aria-label": `Remove the column ${column.label}`,
+            onclick: () => this.onRemove(column),
+          },
+          "×",
+        )
       : null;
     return h("th", { scope: "col", class: classOf(column) }, h("span", { class: "th-name" }, column.label), remove);
   }
@@ -44,17 +64,30 @@ export class EventTable {
     const tone = toneOf(toned(row[this.tone]));
     const isOpen = this.opened.has(idOf(row, place));
     const cells = this.columns.map((column, index) => this.cell(row, column, index, isOpen));
-    const line = h("tr", { class: `row ${tone ? `edge-${tone}` : ""} ${isOpen ? "is-open" : ""}`, "data-place": place }, cells);
+    const line = h(
+      "tr",
+      { class: `row ${tone ? `edge-${tone}` : ""} ${isOpen ? "is-open" : ""}`, "data-place": place },
+      cells,
+    );
     return isOpen ? [line, this.detail(this.opened.get(idOf(row, place)))] : [line];
   }
 
   cell(row, column, index, isOpen) {
-    const text = column.isTime && typeof row[column.name] === "number" ? time(row[column.name], { utc: this.utc }) : cell(row[column.name]);
+    const text =
+      column.isTime && typeof row[column.name] === "number"
+        ? time(row[column.name], { utc: this.utc })
+        : cell(row[column.name]);
     const tone = column.name === this.tone ? toneOf(toned(row[column.name])) : "";
     const shown = text.length > LONGEST_CELL ? `${text.slice(0, LONGEST_CELL)}…` : text;
     const content = tone ? h("span", { class: `badge badge-${tone}` }, shown) : shown;
-    if (index > 0) return h("td", { class: classOf(column), "data-label": column.label }, h("div", { class: "cell" }, content));
-    const toggle = h("button", { type: "button", class: "toggle", "aria-expanded": String(isOpen) }, h("span", { class: "chevron", "aria-hidden": "true" }), content || "–");
+    if (index > 0)
+      return h("td", { class: classOf(column), "data-label": column.label }, h("div", { class: "cell" }, content));
+    const toggle = h(
+      "button",
+      { type: "button", class: "toggle", "aria-expanded": String(isOpen) },
+      h("span", { class: "chevron", "aria-hidden": "true" }),
+      content || "–",
+    );
     return h("td", { class: classOf(column) }, toggle);
   }
 
@@ -100,8 +133,12 @@ export class EventTable {
   detail({ event, problem }) {
     const content = event
       ? [
-          h("div", { class: "detail-bar" }, h("span", { class: "faint" }, "Click a value to filter by it."),
-            h("button", { type: "button", class: "button small", onclick: () => this.onCopy(event) }, "Copy as JSON")),
+          h(
+            "div",
+            { class: "detail-bar" },
+            h("span", { class: "faint" }, "Click a value to filter by it."),
+            h("button", { type: "button", class: "button small", onclick: () => this.onCopy(event) }, "Copy as JSON"),
+          ),
           problem ? h("p", { class: "hint" }, problem.message) : null,
           eventTree(event, { onFilter: this.onFilter, utc: this.utc }),
         ]

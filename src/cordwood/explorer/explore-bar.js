@@ -8,29 +8,80 @@ export class ExploreBar {
   /** `change(values)` puts values into the address; `run()` asks again. */
   constructor({ change, run, setParameter, setLanguage }) {
     Object.assign(this, { change, run, setParameter, setLanguage });
-    this.endpoint = h("select", { "aria-label": "Endpoint", onchange: () => change({ endpoint: this.endpoint.value, sub: "", cols: "", by: "" }) });
-    this.subQuery = h("select", { "aria-label": "Sub-query", class: "strong", onchange: () => change({ sub: this.subQuery.value, cols: "", by: "", limit: "" }) });
+    this.endpoint = h("select", {
+      "aria-label": "Endpoint",
+      onchange: () => change({ endpoint: this.endpoint.value, sub: "", cols: "", by: "" }),
+    });
+    this.subQuery = h("select", {
+      "aria-label": "Sub-query",
+      class: "strong",
+      onchange: () => change({ sub: this.subQuery.value, cols: "", by: "", limit: "" }),
+    });
     this.parameters = h("div", { class: "parameters" });
-    this.picker = new TimePicker({ onRange: (range) => change({ range }), onZone: (utc) => change({ utc: utc ? "1" : "" }) });
-    this.live = h("button", { type: "button", class: "button", "aria-label": "Live", title: "Ask again every few seconds", onclick: () => change({ live: this.isLive ? "" : "1" }) },
-      h("span", { class: "pulse", "aria-hidden": "true" }), h("span", { class: "live-word" }, "Live"));
-    this.runner = h("button", { type: "button", class: "button primary", onclick: run, title: "Run (Control Enter)" }, "Run");
-    this.element = h("div", { class: "bar-line", role: "toolbar", "aria-label": "What to show" },
-      this.endpoint, this.subQuery, this.parameters, h("span", { class: "spring" }), this.picker.element, this.live, this.runner);
+    this.picker = new TimePicker({
+      onRange: (range) => change({ range }),
+      onZone: (utc) => change({ utc: utc ? "1" : "" }),
+    });
+    this.live = h(
+      "button",
+      {
+        type: "button",
+        class: "button",
+        "aria-label": "Live",
+        title: "Ask again every few seconds",
+        onclick: () => change({ live: this.isLive ? "" : "1" }),
+      },
+      h("span", { class: "pulse", "aria-hidden": "true" }),
+      h("span", { class: "live-word" }, "Live"),
+    );
+    this.runner = h(
+      "button",
+      { type: "button", class: "button primary", onclick: run, title: "Run (Control Enter)" },
+      "Run",
+    );
+    this.element = h(
+      "div",
+      { class: "bar-line", role: "toolbar", "aria-label": "What to show" },
+      this.endpoint,
+      this.subQuery,
+      this.parameters,
+      h("span", { class: "spring" }),
+      this.picker.element,
+      this.live,
+      this.runner,
+    );
     this.languages = h("div", { class: "segments", role: "group", "aria-label": "Language" });
   }
 
   show(view, endpoints, subQueries) {
     const open = endpoints.filter((one) => one.hasSandbox);
     this.endpoint.hidden = open.length < 2;
-    put(this.endpoint, open.map((one) => option(one.name, one.name, one.name === view.endpoint.name)));
-    put(this.subQuery, subQueries.map((one) => option(one.name, one.name, one.name === view.subQuery)));
+    put(
+      this.endpoint,
+      open.map((one) => option(one.name, one.name, one.name === view.endpoint.name)),
+    );
+    put(
+      this.subQuery,
+      subQueries.map((one) => option(one.name, one.name, one.name === view.subQuery)),
+    );
     this.showParameters(view);
     this.picker.show(view.range, view.utc);
     this.isLive = view.isLive;
     this.live.setAttribute("aria-pressed", String(view.isLive));
-    put(this.languages, ["lql", "sql"].map((name) =>
-      h("button", { type: "button", "aria-pressed": String(view.language === name), onclick: () => view.language !== name && this.setLanguage(name) }, name.toUpperCase())));
+    put(
+      this.languages,
+      ["lql", "sql"].map((name) =>
+        h(
+          "button",
+          {
+            type: "button",
+            "aria-pressed": String(view.language === name),
+            onclick: () => view.language !== name && this.setLanguage(name),
+          },
+          name.toUpperCase(),
+        ),
+      ),
+    );
   }
 
   /** The inputs stay the same elements while their names do: nobody's typing is lost. */
@@ -40,14 +91,29 @@ export class ExploreBar {
     if (this.shownParameters !== names) {
       this.shownParameters = names;
       this.inputs = new Map(wanted.map((one) => [one.name, this.input(one)]));
-      put(this.parameters, wanted.map((one) => h("label", { class: "inline-field", title: one.description }, h("span", {}, one.name), this.inputs.get(one.name))));
+      put(
+        this.parameters,
+        wanted.map((one) =>
+          h(
+            "label",
+            { class: "inline-field", title: one.description },
+            h("span", {}, one.name),
+            this.inputs.get(one.name),
+          ),
+        ),
+      );
     }
     for (const [name, input] of this.inputs) if (document.activeElement !== input) input.value = view.parameters[name];
   }
 
   input(one) {
     const set = (event) => this.setParameter(one.name, event.target.value);
-    if (one.choices.length) return h("select", { onchange: set }, one.choices.map((value) => option(value)));
+    if (one.choices.length)
+      return h(
+        "select",
+        { onchange: set },
+        one.choices.map((value) => option(value)),
+      );
     return h("input", { type: "text", size: "10", autocomplete: "off", spellcheck: "false", onchange: set });
   }
 

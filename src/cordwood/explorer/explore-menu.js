@@ -13,18 +13,37 @@ export function saveMenu({ formats, download, copyCurl, copyLink, saveFile }) {
   };
   const item = (words, work) => h("button", { type: "button", class: "choice", onclick: act(work) }, words);
   const fill = () => {
-    const name = h("input", { type: "text", value: "my.query", pattern: "[\\w.\\-]+", required: true, "aria-label": "Name of the endpoint", spellcheck: "false" });
+    const name = h("input", {
+      type: "text",
+      value: "my.query",
+      pattern: "[\\w.\\-]+",
+      required: true,
+      "aria-label": "Name of the endpoint",
+      spellcheck: "false",
+    });
     const save = (event) => {
       event.preventDefault();
       act(() => saveFile(name.value))();
     };
-    put(panel,
+    put(
+      panel,
       h("p", { class: "menu-head" }, "Download the rows"),
-      h("div", { class: "choices" }, formats().map((form) => item(form, () => download(form)))),
+      h(
+        "div",
+        { class: "choices" },
+        formats().map((form) => item(form, () => download(form))),
+      ),
       h("p", { class: "menu-head" }, "Take the query along"),
-      item("Copy as curl", copyCurl), item("Copy a link to this view", copyLink),
+      item("Copy as curl", copyCurl),
+      item("Copy a link to this view", copyLink),
       h("p", { class: "menu-head" }, "Save as endpoint file"),
-      h("form", { class: "joined", onsubmit: save }, name, h("button", { type: "submit", class: "button primary" }, "Save .sql")));
+      h(
+        "form",
+        { class: "joined", onsubmit: save },
+        name,
+        h("button", { type: "submit", class: "button primary" }, "Save .sql"),
+      ),
+    );
   };
   return menu.element;
 }

@@ -1,21 +1,31 @@
 /** Explore's state: read from the address, with what the service offers filling the gaps. */
 
 import { fieldsOf } from "./completion.js";
+import { partingColumn } from "./explore-answers.js";
+import { plotOf } from "./lines.js";
 import * as lql from "./lql.js";
-import { openParameters } from "./queries.js";
+import { nameOf, openParameters } from "./queries.js";
 import { USUAL, isRange } from "./ranges.js";
 
 const PARAMETER = "p.";
 const USUAL_LIMIT = 100;
 export const MOST_ROWS = 1000;
 /** Fields that part events best, the first that is there. */
-const SERIES = [/(^|\.)error_severity$/, /(^|\.)level$/, /(^|\.)severity(_text)?$/, /(^|\.)status_code$/, /(^|\.)status$/];
+const SERIES = [
+  /(^|\.)error_severity$/,
+  /(^|\.)level$/,
+  /(^|\.)severity(_text)?$/,
+  /(^|\.)status_code$/,
+  /(^|\.)status$/,
+];
 const FIRST_COLUMNS = ["timestamp", "event_message"];
 
 /** The endpoint that the address names, or the first that takes queries of a reader's own. */
 export function chosenEndpoint(endpoints, values) {
   const open = endpoints.filter((one) => one.hasSandbox);
-  return open.find((one) => one.name === values.endpoint) ?? open.find((one) => one.name === "logs.all") ?? open[0] ?? null;
+  return (
+    open.find((one) => one.name === values.endpoint) ?? open.find((one) => one.name === "logs.all") ?? open[0] ?? null
+  );
 }
 
 /** Everything that the page shows, from the address and the endpoint's sub-queries. */
@@ -24,7 +34,8 @@ export function viewOf(values, endpoint, subQueries) {
   const text = values.q ?? "";
   const named = language === "lql" ? lql.named(text) : "";
   const wanted = named || values.sub;
-  const subQuery = subQueries.find((one) => one.name === wanted) ?? subQueries[0] ?? { name: wanted ?? "", columns: [] };
+  const subQuery = subQueries.find((one) => one.name === wanted) ??
+    subQueries[0] ?? { name: wanted ?? "", columns: [] };
   return {
     endpoint,
     language,
@@ -77,9 +88,30 @@ export function hasEvents(view) {
   return known.includes("id") && known.includes("timestamp");
 }
 
+/** How an answer is shown: as events with the columns that were chosen, or as whatever rows they are. */
+export function tableOf(view, answer, paths, series) {
+  const isPlain = view.language === "sql" || !paths.length || lql.isChart(view.text) || lql.hasColumns(view.text);
+  if (isPlain) {
+    const columns = answer.columns.map((name) => ({ name, label: name, isTime: name === "timestamp" }));
+    return { columns, tone: partingColumn(answer.columns), plot: plotOf(answer.rows, answer.columns), hasMore: false };
+  }
+  const isCut = answer.rows.length >= view.limit && view.limit < MOST_ROWS && !lql.hasLimit(view.text);
+  return { columns: eventColumns(paths), tone: series && nameOf(series), plot: null, hasMore: isCut };
+}
+
+function eventColumns(paths) {
+  const isRemovable = paths.length > 1;
+  return paths.map((path) => ({ path, name: nameOf(path), label: path, isTime: path === "timestamp", isRemovable }));
+}
+
 function parametersOf(values, endpoint) {
-  const open = openParameters(endpoint).map((one) => [one.name, values[PARAMETER + one.name] ?? one.fallback ?? one.choices[0] ?? ""]);
-  return Object.fromEntries(open.map(([name, value]) => [name, value === "" && name === "project" ? remembered() : String(value)]));
+  const open = openParameters(endpoint).map((one) => [
+    one.name,
+    values[PARAMETER + one.name] ?? one.fallback ?? one.choices[0] ?? "",
+  ]);
+  return Object.fromEntries(
+    open.map(([name, value]) => [name, value === "" && name === "project" ? remembered() : String(value)]),
+  );
 }
 
 /** The project that was asked for last in this tab, perhaps none: most calls need one, and it rarely changes. */

@@ -5,62 +5,103 @@ import { Problem, ask, written } from "./api.js";
 import * as described from "./described.js";
 import { h, option, put } from "./dom.js";
 import { Editor } from "./editor.js";
-import { endpointFile } from "./endpoint-file.js";
 import { EventTable } from "./event-table.js";
 import * as answers from "./explore-answers.js";
 import { ExploreBar } from "./explore-bar.js";
 import { saveMenu } from "./explore-menu.js";
 import * as state from "./explore-state.js";
+import * as taking from "./explore-taking.js";
 import { FieldList } from "./field-list.js";
 import { Histogram } from "./histogram.js";
-import { lineChart, plotOf } from "./lines.js";
+import { KnownValues } from "./known-values.js";
+import { lineChart } from "./lines.js";
 import * as lql from "./lql.js";
 import * as queries from "./queries.js";
 import * as ranges from "./ranges.js";
 import * as receipts from "./receipt.js";
-import { copy, curlOf, downloadAs, downloadText } from "./save.js";
 import * as sql from "./sql.js";
 import { tell } from "./telling.js";
 
 const LIVE_MS = 2500;
-const SQL_TO_BEGIN = (name) => `select timestamp, event_message\nfrom ${sql.name(name)}\norder by timestamp desc\nlimit 100`;
+const SQL_TO_BEGIN = (name) =>
+  `select timestamp, event_message\nfrom ${sql.name(name)}\norder by timestamp desc\nlimit 100`;
 
 export class ExplorePage {
   constructor() {
     this.subQueries = [];
     this.fields = [];
     this.lastText = "";
-    this.valuesByPath = new Map();
+    this.values = new KnownValues();
     this.bar = new ExploreBar({
-      change: (values) => address.change(values), run: () => this.runTyped(),
-      setParameter: (name, value) => this.setParameter(name, value), setLanguage: (name) => this.setLanguage(name),
+      change: (values) => address.change(values),
+      run: () => this.runTyped(),
+      setParameter: (name, value) => this.setParameter(name, value),
+      setLanguage: (name) => this.setLanguage(name),
     });
     this.editor = new Editor({ onRun: () => this.runTyped(), onInput: () => {}, context: () => this.editing() });
-    this.histogram = new Histogram({ onSelect: (from, to) => address.change({ range: ranges.fixed(from, to) }), onPick: (name) => this.pickSeries(name) });
-    this.table = new EventTable({
-      whole: (row) => answers.wholeEvent(this.view, row), onFilter: (...filter) => this.filter(...filter),
-      onRemove: (column) => this.setColumns(this.columns.filter((one) => one !== column.path)), onCopy: (event) => this.copied(written(event), "The event"),
+    this.histogram = new Histogram({
+      onSelect: (from, to) => address.change({ range: ranges.fixed(from, to) }),
+      onPick: (name) => this.pickSeries(name),
     });
-    this.fieldList = new FieldList({ valuesOf: (field) => this.topValues(field), onFilter: (...filter) => this.filter(...filter), onColumn: (field) => this.toggleColumn(field) });
-    this.series = h("select", { "aria-label": "Stack the bars by", onchange: () => address.change({ by: this.series.value }) });
+    this.table = new EventTable({
+      whole: (row) => answers.wholeEvent(this.view, row),
+      onFilter: (...filter) => this.filter(...filter),
+      onRemove: (column) => this.setColumns(this.columns.filter((one) => one !== column.path)),
+      onCopy: (event) => taking.takeText(written(event), "The event"),
+    });
+    this.fieldList = new FieldList({
+      valuesOf: (field) => this.topValues(field),
+      onFilter: (...filter) => this.filter(...filter),
+      onColumn: (field) => this.toggleColumn(field),
+    });
+    this.series = h("select", {
+      "aria-label": "Stack the bars by",
+      onchange: () => address.change({ by: this.series.value }),
+    });
     this.summary = h("p", { class: "summary", role: "status" });
     this.result = h("div", { class: "result" });
-    this.more = h("button", { type: "button", class: "button", hidden: true, onclick: () => this.showMore() }, "Show more");
+    this.more = h(
+      "button",
+      { type: "button", class: "button", hidden: true, onclick: () => this.showMore() },
+      "Show more",
+    );
     this.element = this.layout();
   }
 
   layout() {
     const save = saveMenu({
-      formats: () => this.view?.endpoint.formats ?? [], download: (form) => this.download(form),
-      copyCurl: () => this.copyCurl(), copyLink: () => this.copied(location.href, "The link"), saveFile: (name) => this.saveFile(name),
+      formats: () => this.view?.endpoint.formats ?? [],
+      download: (form) => taking.takeRows(this.view, this.requestNow(), form),
+      copyCurl: () => taking.takeCall(this.view, this.requestNow()),
+      copyLink: () => taking.takeText(location.href, "The link"),
+      saveFile: (name) => taking.takeFile(this.view, () => this.asSql(), name),
     });
     this.stack = h("label", { class: "inline-field" }, h("span", {}, "by"), this.series);
-    return h("div", { class: "page explore" }, h("h1", { class: "off-screen" }, "Explore"),
+    return h(
+      "div",
+      { class: "page explore" },
+      h("h1", { class: "off-screen" }, "Explore"),
       this.bar.element,
       h("div", { class: "query-line" }, this.bar.languages, this.editor.element, save),
-      h("section", { class: "card chart-card", "aria-label": "Histogram" }, h("div", { class: "chart-head" }, this.summary, this.stack), this.histogram.element),
-      h("div", { class: "columns" }, h("aside", { class: "card side", "aria-label": "Fields" }, this.fieldList.element),
-        h("section", { class: "card rows", "aria-label": "Rows" }, this.result, this.table.element, h("div", { class: "more" }, this.more))));
+      h(
+        "section",
+        { class: "card chart-card", "aria-label": "Histogram" },
+        h("div", { class: "chart-head" }, this.summary, this.stack),
+        this.histogram.element,
+      ),
+      h(
+        "div",
+        { class: "columns" },
+        h("aside", { class: "card side", "aria-label": "Fields" }, this.fieldList.element),
+        h(
+          "section",
+          { class: "card rows", "aria-label": "Rows" },
+          this.result,
+          this.table.element,
+          h("div", { class: "more" }, this.more),
+        ),
+      ),
+    );
   }
 
   /** Called when the page is shown and whenever the address changes. */
@@ -84,7 +125,11 @@ export class ExplorePage {
     const turn = (this.turn = Symbol("turn"));
     const endpoints = await described.endpoints();
     const endpoint = state.chosenEndpoint(endpoints, values);
-    if (!endpoint) throw new Problem(0, { message: "No endpoint here takes queries of your own.", hint: "An endpoint file says sandbox = true." });
+    if (!endpoint)
+      throw new Problem(0, {
+        message: "No endpoint here takes queries of your own.",
+        hint: "An endpoint file says sandbox = true.",
+      });
     const subQueries = await described.scope(endpoint);
     if (turn !== this.turn) return;
     Object.assign(this, { endpoints, subQueries, view: state.viewOf(values, endpoint, subQueries) });
@@ -98,7 +143,7 @@ export class ExplorePage {
     if (this.learntPlace === place) return;
     this.fields = state.fieldsWithTexts(this.shape);
     this.learntPlace = place;
-    this.valuesByPath.clear();
+    this.values.forget();
     this.table.forget();
     const isTold = this.shape?.columns.some((one) => one.fields.length);
     if (!isTold && state.hasEvents(this.view)) await this.learnFromEvents();
@@ -112,14 +157,21 @@ export class ExplorePage {
   show() {
     const { view } = this;
     this.bar.show(view, this.endpoints, this.subQueries);
-    this.editor.area.placeholder = view.language === "sql" ? `select … from ${view.subQuery}` : "Search: words, m.field:value, m.field:>=500 … Enter runs";
+    this.editor.area.placeholder =
+      view.language === "sql"
+        ? `select … from ${view.subQuery}`
+        : "Search: words, m.field:value, m.field:>=500 … Enter runs";
     // What is typed and not run yet stays, until the address has another query.
     if (view.text !== this.lastText) this.editor.value = view.text;
     this.lastText = view.text;
     this.seriesPath = state.seriesOf(view, this.fields);
     this.columns = state.columnsOf(view, this.seriesPath);
     const likely = this.fields.filter(({ kinds }) => kinds.some((kind) => kind !== "object" && kind !== "array"));
-    put(this.series, option("none", "nothing", !this.seriesPath), likely.map((one) => option(one.text, one.text, one.text === this.seriesPath)));
+    put(
+      this.series,
+      option("none", "nothing", !this.seriesPath),
+      likely.map((one) => option(one.text, one.text, one.text === this.seriesPath)),
+    );
   }
 
   editing() {
@@ -127,7 +179,7 @@ export class ExplorePage {
     return {
       language: view?.language ?? "lql",
       shape: shape && { ...shape, subQueries: this.subQueries.map((one) => one.name) },
-      valuesOf: (path, again) => this.knownValues(path, again),
+      valuesOf: (path, again) => this.values.of(view, path, again),
     };
   }
 
@@ -149,7 +201,8 @@ export class ExplorePage {
   /** The rows and the histogram at once; whether it is worth asking again. */
   async askBoth(signal) {
     const rows = this.askRows(signal);
-    const bars = this.view.language === "sql" ? rows.then((isGood) => isGood && this.askBars(signal)) : this.askBars(signal);
+    const bars =
+      this.view.language === "sql" ? rows.then((isGood) => isGood && this.askBars(signal)) : this.askBars(signal);
     const [isGood] = await Promise.all([rows, bars]);
     return isGood;
   }
@@ -182,12 +235,18 @@ export class ExplorePage {
     const isOfEvents = this.view.language === "sql" || state.hasEvents(this.view);
     this.histogram.element.hidden = this.stack.hidden = !isOfEvents;
     if (!isOfEvents) return undefined;
-    const about = { seriesPath: this.seriesPath, columns: this.answer?.columns ?? [], mostBars: this.histogram.mostBars, signal };
+    const about = {
+      seriesPath: this.seriesPath,
+      columns: this.answer?.columns ?? [],
+      mostBars: this.histogram.mostBars,
+      signal,
+    };
     try {
       const { rows, step } = await answers.bars(this.view, this.bounds, about);
       return this.showBars(rows, step * 1000);
     } catch (problem) {
-      if (problem.name !== "AbortError") this.histogram.clear(this.view.language === "sql" ? "No histogram of this query." : problem.message);
+      if (problem.name !== "AbortError")
+        this.histogram.clear(this.view.language === "sql" ? "No histogram of this query." : problem.message);
       return undefined;
     }
   }
@@ -197,36 +256,24 @@ export class ExplorePage {
   showRows(answer) {
     const { view } = this;
     this.answer = answer;
-    const isEvents = view.language === "lql" && this.columns.length > 0 && !lql.isChart(view.text) && !lql.hasColumns(view.text);
-    const columns = isEvents ? this.eventColumns() : answer.columns.map((name) => ({ name, label: name, isTime: name === "timestamp" }));
-    const tone = isEvents && this.seriesPath ? this.nameOf(this.seriesPath) : answers.partingColumn(answer.columns);
-    const plot = isEvents ? null : plotOf(answer.rows, answer.columns);
-    put(this.result, plot ? lineChart(answer.rows, plot, view.utc) : null, answer.rows.length ? null : this.nothing());
+    const { columns, tone, plot, hasMore } = state.tableOf(view, answer, this.columns, this.seriesPath);
+    put(this.result, plot ? lineChart(answer.rows, plot, view.utc) : null, answer.rows.length ? null : nothing());
     this.table.element.hidden = answer.rows.length === 0;
     this.table.show({ rows: answer.rows, columns, tone, utc: view.utc });
     this.fieldList.show(this.fieldsNow(answer), this.columns, { isStale: true });
-    this.more.hidden = !(isEvents && answer.rows.length >= view.limit && view.limit < state.MOST_ROWS && !lql.hasLimit(view.text));
-    put(this.summary, receipts.sentences(answer.receipt).slice(0, 1), " ", h("span", { class: "faint" }, receipts.sentences(answer.receipt).slice(2).join(" ")));
+    this.more.hidden = !hasMore;
+    this.summarise(answer.receipt);
+  }
+
+  summarise(receipt) {
+    const [first, , ...rest] = receipts.sentences(receipt);
+    put(this.summary, first, " ", h("span", { class: "faint" }, rest.join(" ")));
   }
 
   /** In SQL the fields are the columns of its answer. */
   fieldsNow(answer) {
     if (this.view.language === "lql") return this.fields;
     return answer.columns.map((name) => ({ path: [name], text: name, kinds: [typeof answer.rows[0]?.[name]] }));
-  }
-
-  eventColumns() {
-    return this.columns.map((path) => ({ path, name: this.nameOf(path), label: path, isTime: path === "timestamp", isRemovable: this.columns.length > 1 }));
-  }
-
-  /** What a column is called in the answer. */
-  nameOf(path) {
-    return /^\w+$/.test(path) ? path : queries.aliasOf(path);
-  }
-
-  nothing() {
-    return h("div", { class: "empty" }, h("p", {}, "Nothing in this time that matches."),
-      h("button", { type: "button", class: "button", onclick: () => address.change({ range: "7d" }) }, "Look at 7 days"));
   }
 
   showBars(rows, stepMs) {
@@ -262,16 +309,17 @@ export class ExplorePage {
 
   filter(path, value, isNot) {
     const { view } = this;
-    const text = view.language === "sql" ? sql.filtered(view.text, path, value, isNot) : lql.withClause(view.text, lql.filterText(path, value, isNot));
+    const text =
+      view.language === "sql"
+        ? sql.filtered(view.text, path, value, isNot)
+        : lql.withClause(view.text, lql.filterText(path, value, isNot));
     address.change({ q: text });
     tell(isNot ? "Left out." : "Filtered.");
   }
 
-  /** A class of statuses is a range of numbers; a level or any other name is itself. */
   pickSeries(name) {
     if (this.view.language === "sql" || !this.seriesPath) return;
-    const status = /^([1-5])xx$/.exec(name);
-    const clause = status ? `${this.seriesPath}:${status[1]}00..${status[1]}99` : name === "–" ? `${this.seriesPath}:NULL` : name === "other" ? "" : `${this.seriesPath}:${JSON.stringify(name)}`;
+    const clause = queries.seriesClause(this.seriesPath, name);
     if (clause) address.change({ q: lql.withClause(this.view.text, clause) });
   }
 
@@ -311,48 +359,15 @@ export class ExplorePage {
     return answers.topValues(this.view, this.bounds ?? ranges.bounds(this.view.range), path);
   }
 
-  /** Values for completion: those that are known, and a look for more, once a field. */
-  knownValues(path, again) {
-    const known = this.valuesByPath.get(path);
-    if (known) return known;
-    this.valuesByPath.set(path, []);
-    const quiet = { ...this.view, text: "" };
-    const found = answers.topValues(quiet, ranges.bounds(quiet.range), path);
-    found.then((values) => this.keepValues(path, values, again), () => {});
-    return [];
-  }
-
-  keepValues(path, values, again) {
-    const plain = values.filter(({ value }) => typeof value !== "object");
-    this.valuesByPath.set(path, plain.map(({ value, events }) => ({ text: lql.filterText(["x"], value).slice(2), hint: String(events) })));
-    if (plain.length) again();
-  }
-
-  // Taking it elsewhere
-
-  async download(form) {
-    await downloadAs(this.view.endpoint, this.requestNow(), form).catch((problem) => tell(problem.message));
-  }
-
-  copyCurl() {
-    return this.copied(curlOf(this.view.endpoint, this.requestNow()), "The call");
-  }
-
+  /** What a file or a call is of: the rows that are shown, or would be. */
   requestNow() {
-    return this.lastRequest ?? queries.rowsRequest({ ...this.view, columns: this.asked() }, ranges.bounds(this.view.range));
+    const view = { ...this.view, columns: this.asked() };
+    return this.lastRequest ?? queries.rowsRequest(view, ranges.bounds(view.range));
   }
+}
 
-  async copied(text, what) {
-    await copy(text).then(() => tell(`${what} is in the clipboard.`), () => tell("The clipboard cannot be written here."));
-  }
-
-  async saveFile(name) {
-    try {
-      const definition = await described.definition(this.view.endpoint);
-      if (!definition) return tell("Only a private key may read the endpoint's own query, which the file holds.");
-      return downloadText(endpointFile(definition, await this.asSql(), name), `${name}.sql`);
-    } catch (problem) {
-      return tell(problem.message);
-    }
-  }
+function nothing() {
+  const look = () => address.change({ range: "7d" });
+  const wider = h("button", { type: "button", class: "button", onclick: look }, "Look at 7 days");
+  return h("div", { class: "empty" }, h("p", {}, "Nothing in this time that matches."), wider);
 }

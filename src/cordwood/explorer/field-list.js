@@ -9,11 +9,21 @@ export class FieldList {
   /** `valuesOf(field)` fetches [{value, events}]; `onFilter(path, value, isNot)` and `onColumn(field)` change the query. */
   constructor({ valuesOf, onFilter, onColumn }) {
     Object.assign(this, { valuesOf, onFilter, onColumn, fields: [], columns: [], opened: new Map() });
-    this.search = h("input", { type: "search", placeholder: "Find a field", "aria-label": "Find a field", oninput: () => this.draw() });
+    this.search = h("input", {
+      type: "search",
+      placeholder: "Find a field",
+      "aria-label": "Find a field",
+      oninput: () => this.draw(),
+    });
     this.list = h("ul", { class: "fields" });
     this.count = h("span", { class: "faint" });
-    this.element = h("details", { class: "field-list", open: matchMedia("(min-width: 900px)").matches },
-      h("summary", {}, h("h2", {}, "Fields"), this.count), this.search, this.list);
+    this.element = h(
+      "details",
+      { class: "field-list", open: matchMedia("(min-width: 900px)").matches },
+      h("summary", {}, h("h2", {}, "Fields"), this.count),
+      this.search,
+      this.list,
+    );
   }
 
   /** `fields`: [{path, text, kinds}]; `columns`: the texts of those that are columns. Values are stale when asked so. */
@@ -28,19 +38,51 @@ export class FieldList {
     const wanted = this.search.value.trim().toLowerCase();
     const found = this.fields.filter(({ text }) => text.toLowerCase().includes(wanted));
     const focused = document.activeElement?.closest?.(".field")?.dataset.field;
-    put(this.list, found.slice(0, MOST_SHOWN).map((field) => this.item(field)));
+    put(
+      this.list,
+      found.slice(0, MOST_SHOWN).map((field) => this.item(field)),
+    );
     if (focused) this.list.querySelector(`[data-field="${CSS.escape(focused)}"] .field-name`)?.focus();
-    if (!found.length) put(this.list, h("li", { class: "faint pad" }, this.fields.length ? "No field is called so." : "No field was seen yet."));
+    if (!found.length)
+      put(
+        this.list,
+        h("li", { class: "faint pad" }, this.fields.length ? "No field is called so." : "No field was seen yet."),
+      );
   }
 
   item(field) {
     const isOpen = this.opened.has(field.text);
     const isColumn = this.columns.includes(field.text);
-    const name = h("button", { type: "button", class: "field-name", "aria-expanded": String(isOpen), title: field.kinds.join(" or "), onclick: () => this.toggle(field) },
-      h("span", { class: "chevron", "aria-hidden": "true" }), h("span", { class: "field-path" }, split(field.text)));
-    const column = h("button", { type: "button", class: "field-column", "aria-pressed": String(isColumn), title: isColumn ? "Remove the column" : "Show as a column",
-      "aria-label": `Column ${field.text}`, onclick: () => this.onColumn(field) }, isColumn ? "✓" : "+");
-    return h("li", { class: "field", "data-field": field.text }, h("div", { class: "field-line" }, name, column), isOpen ? this.values(field) : null);
+    const name = h(
+      "button",
+      {
+        type: "button",
+        class: "field-name",
+        "aria-expanded": String(isOpen),
+        title: field.kinds.join(" or "),
+        onclick: () => this.toggle(field),
+      },
+      h("span", { class: "chevron", "aria-hidden": "true" }),
+      h("span", { class: "field-path" }, split(field.text)),
+    );
+    const column = h(
+      "button",
+      {
+        type: "button",
+        class: "field-column",
+        "aria-pressed": String(isColumn),
+        title: isColumn ? "Remove the column" : "Show as a column",
+        "aria-label": `Column ${field.text}`,
+        onclick: () => this.onColumn(field),
+      },
+      isColumn ? "✓" : "+",
+    );
+    return h(
+      "li",
+      { class: "field", "data-field": field.text },
+      h("div", { class: "field-line" }, name, column),
+      isOpen ? this.values(field) : null,
+    );
   }
 
   toggle(field) {
@@ -63,15 +105,37 @@ export class FieldList {
     if (values.problem) return h("p", { class: "hint pad" }, values.problem.message);
     if (!values.length) return h("p", { class: "faint pad" }, "No value in these events.");
     const most = Math.max(...values.map((one) => one.events));
-    return h("ol", { class: "top-values", "aria-label": `Top values of ${field.text}` }, values.map((one) => this.value(field, one, most)));
+    return h(
+      "ol",
+      { class: "top-values", "aria-label": `Top values of ${field.text}` },
+      values.map((one) => this.value(field, one, most)),
+    );
   }
 
   value(field, { value, events }, most) {
     const text = value === null ? "null" : value === "" ? "(empty)" : cell(value);
-    return h("li", {}, h("span", { class: "bar", style: { "--share": events / most } }),
-      h("button", { type: "button", class: "top-value", title: text, onclick: () => this.onFilter(field.path, value, false) }, text),
+    return h(
+      "li",
+      {},
+      h("span", { class: "bar", style: { "--share": events / most } }),
+      h(
+        "button",
+        { type: "button", class: "top-value", title: text, onclick: () => this.onFilter(field.path, value, false) },
+        text,
+      ),
       h("span", { class: "faint" }, compact(events)),
-      h("button", { type: "button", class: "value-not", title: "Leave these out", "aria-label": `Leave out ${text}`, onclick: () => this.onFilter(field.path, value, true) }, "≠"));
+      h(
+        "button",
+        {
+          type: "button",
+          class: "value-not",
+          title: "Leave these out",
+          "aria-label": `Leave out ${text}`,
+          onclick: () => this.onFilter(field.path, value, true),
+        },
+        "≠",
+      ),
+    );
   }
 }
 

@@ -30,7 +30,12 @@ export function milliseconds(number) {
 /** How long ago, in one unit. */
 export function ago(us, nowMs = Date.now()) {
   const seconds = Math.max(0, nowMs / 1000 - us / 1_000_000);
-  const steps = [[60, 1, "s"], [3600, 60, "min"], [172_800, 3600, "h"], [Infinity, 86_400, "days"]];
+  const steps = [
+    [60, 1, "s"],
+    [3600, 60, "min"],
+    [172_800, 3600, "h"],
+    [Infinity, 86_400, "days"],
+  ];
   const [, unit, name] = steps.find(([limit]) => seconds < limit);
   return `${Math.floor(seconds / unit)} ${name} ago`;
 }
@@ -42,7 +47,9 @@ export function perSecond(number) {
 /** Microseconds since 1970 as a time of day with its date, in UTC or where the reader is. */
 export function time(us, { utc = false, digits = 3 } = {}) {
   const at = parts(us / 1000, utc);
-  const fraction = String(((us % 1_000_000) + 1_000_000) % 1_000_000).padStart(6, "0").slice(0, digits);
+  const fraction = String(((us % 1_000_000) + 1_000_000) % 1_000_000)
+    .padStart(6, "0")
+    .slice(0, digits);
   return `${at.year}-${at.month}-${at.day} ${at.hour}:${at.minute}:${at.second}${digits ? `.${fraction}` : ""}`;
 }
 

@@ -22,7 +22,12 @@ export class Histogram {
     this.legend = h("ul", { class: "legend", "aria-label": "Series" });
     this.frame = h("div", { class: "chart", tabindex: "0", role: "group", "aria-describedby": this.readout.id });
     this.frame.setAttribute("aria-label", "Events over time. Arrow keys read, shift selects, Enter zooms.");
-    this.element = h("div", { class: "histogram" }, this.frame, h("div", { class: "chart-foot" }, this.legend, this.readout));
+    this.element = h(
+      "div",
+      { class: "histogram" },
+      this.frame,
+      h("div", { class: "chart-foot" }, this.legend, this.readout),
+    );
     this.listen();
   }
 
@@ -57,9 +62,16 @@ export class Histogram {
     const marks = valueMarks(Math.max(0, ...shown.bars.map((bar) => bar.events)));
     const y = (value) => HEIGHT - MARGIN.bottom - (value / marks.at(-1)) * (HEIGHT - MARGIN.top - MARGIN.bottom);
     const picture = svg("svg", { width, height: HEIGHT, role: "img", "aria-hidden": "true" });
-    this.selection = svg("rect", { class: "selection", y: MARGIN.top, height: HEIGHT - MARGIN.top - MARGIN.bottom, width: 0 });
+    this.selection = svg("rect", {
+      class: "selection",
+      y: MARGIN.top,
+      height: HEIGHT - MARGIN.top - MARGIN.bottom,
+      width: 0,
+    });
     const times = timeMarks(shown.from, shown.to, Math.max(2, Math.floor(this.plotWidth / 80)), shown.utc);
-    picture.append(...[valueAxis(marks, y, MARGIN.left, width - MARGIN.right), timeAxis(times, this.x, HEIGHT)].flat(2));
+    picture.append(
+      ...[valueAxis(marks, y, MARGIN.left, width - MARGIN.right), timeAxis(times, this.x, HEIGHT)].flat(2),
+    );
     picture.append(...shown.bars.flatMap((bar) => this.bar(bar, y)), this.selection);
     put(this.frame, picture);
     this.tell(null);
@@ -90,8 +102,17 @@ export class Histogram {
     const { bars, names } = this.shown;
     const sum = (name) => bars.reduce((total, bar) => total + (bar.series.get(name) ?? 0), 0);
     const entry = ({ name, tone }) =>
-      h("li", {}, h("button", { type: "button", class: "legend-entry", title: `Only ${name}`, onclick: () => this.onPick(name) },
-        h("span", { class: `dot tone-${tone}` }), name, h("span", { class: "faint" }, count(sum(name)))));
+      h(
+        "li",
+        {},
+        h(
+          "button",
+          { type: "button", class: "legend-entry", title: `Only ${name}`, onclick: () => this.onPick(name) },
+          h("span", { class: `dot tone-${tone}` }),
+          name,
+          h("span", { class: "faint" }, count(sum(name))),
+        ),
+      );
     put(this.legend, names.length > 1 || names.some((one) => one.name !== "events") ? names.map(entry) : []);
   }
 
@@ -180,8 +201,14 @@ export class Histogram {
     if (!shown) return;
     const total = shown.bars.reduce((sum, one) => sum + one.events, 0);
     const at = (ms) => time(ms * 1000, { utc: shown.utc, digits: 0 });
-    const parts = bar ? shown.names.filter((one) => bar.series.get(one.name)).map((one) => `${one.name} ${count(bar.series.get(one.name))}`) : [];
-    this.readout.textContent = bar ? `${at(bar.at)}: ${count(bar.events)}${parts.length > 1 ? ` (${parts.join(", ")})` : ""}` : `${count(total)} events`;
+    const parts = bar
+      ? shown.names
+          .filter((one) => bar.series.get(one.name))
+          .map((one) => `${one.name} ${count(bar.series.get(one.name))}`)
+      : [];
+    this.readout.textContent = bar
+      ? `${at(bar.at)}: ${count(bar.events)}${parts.length > 1 ? ` (${parts.join(", ")})` : ""}`
+      : `${count(total)} events`;
   }
 }
 
@@ -196,6 +223,7 @@ function barsOf(buckets, stepMs, from) {
   }
   const first = Math.floor(from / stepMs) * stepMs;
   const last = Math.max(first, ...byTime.keys());
-  for (let at = first; at <= last; at += stepMs) if (!byTime.has(at)) byTime.set(at, { at, events: 0, series: new Map() });
+  for (let at = first; at <= last; at += stepMs)
+    if (!byTime.has(at)) byTime.set(at, { at, events: 0, series: new Map() });
   return [...byTime.values()].sort((one, two) => one.at - two.at);
 }

@@ -10,7 +10,14 @@ const TAIL = 4;
 
 /** The page that stands in the place of all others while there is no key. */
 export function keyPage(onKept, problem = "") {
-  const input = h("input", { type: "password", id: "key", autocomplete: "off", spellcheck: "false", required: true, placeholder: "cw_…" });
+  const input = h("input", {
+    type: "password",
+    id: "key",
+    autocomplete: "off",
+    spellcheck: "false",
+    required: true,
+    placeholder: "cw_…",
+  });
   const told = h("p", { class: "problem", role: "alert" }, problem);
   const submit = async (event) => {
     event.preventDefault();
@@ -22,23 +29,51 @@ export function keyPage(onKept, problem = "") {
     return input.select();
   };
   queueMicrotask(() => input.focus());
-  return h("div", { class: "page gate" }, h("form", { class: "card stack", onsubmit: submit }, h("h1", {}, "Paste a key"),
-    h("p", { class: "about" }, "A key that may query is enough for Explore and Endpoints; a private one shows the rest too."),
-    h("label", { class: "field", for: "key" }, "Key"), input, told, h("button", { type: "submit", class: "button primary" }, "Open"),
-    h("p", { class: "faint" }, "It is kept for as long as this tab is open, and sent to this service alone. A demo prints its key at the start; cordwood keys create makes one.")));
+  return h(
+    "div",
+    { class: "page gate" },
+    h(
+      "form",
+      { class: "card stack", onsubmit: submit },
+      h("h1", {}, "Paste a key"),
+      h(
+        "p",
+        { class: "about" },
+        "A key that may query is enough for Explore and Endpoints; a private one shows the rest too.",
+      ),
+      h("label", { class: "field", for: "key" }, "Key"),
+      input,
+      told,
+      h("button", { type: "submit", class: "button primary" }, "Open"),
+      h(
+        "p",
+        { class: "faint" },
+        "It is kept for as long as this tab is open, and sent to this service alone. A demo prints its key at the start; cordwood keys create makes one.",
+      ),
+    ),
+  );
 }
 
 /** The button with what it opens: which key it is, and the way to be rid of it. */
 export function keyMenu(place, onForgotten) {
   if (!key()) return put(place);
   const panel = h("div", { class: "picker stack" });
-  const button = h("button", { type: "button", class: "button quiet" }, "Key", h("span", { class: "faint" }, ` …${key().slice(-TAIL)}`));
+  const button = h(
+    "button",
+    { type: "button", class: "button quiet" },
+    "Key",
+    h("span", { class: "faint" }, ` …${key().slice(-TAIL)}`),
+  );
   const leave = () => {
     forget();
     askAgain();
     onForgotten();
   };
-  put(panel, h("p", {}, "This tab keeps the key until it is closed."), h("button", { type: "button", class: "button", onclick: leave }, "Forget the key"));
+  put(
+    panel,
+    h("p", {}, "This tab keeps the key until it is closed."),
+    h("button", { type: "button", class: "button", onclick: leave }, "Forget the key"),
+  );
   return put(place, popover(button, panel, { label: "Key" }).element);
 }
 
@@ -49,6 +84,8 @@ async function refusal() {
     askAgain();
     return "";
   } catch (problem) {
-    return problem instanceof Problem && problem.status === 401 ? "This key is not in force. It may be mistyped, revoked or expired." : problem.message;
+    return problem instanceof Problem && problem.status === 401
+      ? "This key is not in force. It may be mistyped, revoked or expired."
+      : problem.message;
   }
 }

@@ -14,7 +14,9 @@ const LEAST_US = 6e14;
 export function plotOf(rows, columns) {
   if (rows.length < 2) return null;
   const timeColumn = columns.find((name) => rows.every((row) => msOf(row[name]) !== null));
-  const values = columns.filter((name) => name !== timeColumn && rows.every((row) => row[name] === null || typeof row[name] === "number"));
+  const values = columns.filter(
+    (name) => name !== timeColumn && rows.every((row) => row[name] === null || typeof row[name] === "number"),
+  );
   const drawn = values.filter((name) => rows.some((row) => row[name] !== null));
   return timeColumn && drawn.length ? { timeColumn, values: drawn } : null;
 }
@@ -52,12 +54,21 @@ function line(points, { name, tone }, x, y, plot) {
   const present = points.filter(({ row }) => row[name] !== null);
   const places = present.map(({ at, row }) => `${x(at).toFixed(1)},${y(row[name]).toFixed(1)}`);
   const dots = present.map(({ at, row }) =>
-    svg("circle", { class: `tone-${tone}`, cx: x(at), cy: y(row[name]), r: present.length > 60 ? 1.5 : 3 },
-      svg("title", {}, `${cell(row[plot.timeColumn])}  ${name}: ${compact(row[name])}`)));
+    svg(
+      "circle",
+      { class: `tone-${tone}`, cx: x(at), cy: y(row[name]), r: present.length > 60 ? 1.5 : 3 },
+      svg("title", {}, `${cell(row[plot.timeColumn])}  ${name}: ${compact(row[name])}`),
+    ),
+  );
   return [svg("polyline", { class: `stroke-${tone}`, points: places.join(" ") }), ...dots];
 }
 
 function legend(plot) {
-  return h("figcaption", { class: "legend" }, toned(plot.values).map(({ name, tone }) =>
-    h("span", { class: "legend-entry" }, h("span", { class: `dot tone-${tone}` }), name)));
+  return h(
+    "figcaption",
+    { class: "legend" },
+    toned(plot.values).map(({ name, tone }) =>
+      h("span", { class: "legend-entry" }, h("span", { class: `dot tone-${tone}` }), name),
+    ),
+  );
 }

@@ -22,7 +22,10 @@ function show({ page, values }) {
   const name = page in PAGES ? page : "explore";
   enter(name);
   keepPlace(name);
-  return made.get(name).update(values).catch((problem) => fail(problem));
+  return made
+    .get(name)
+    .update(values)
+    .catch((problem) => fail(problem));
 }
 
 function enter(name) {
@@ -62,8 +65,20 @@ function fail(problem) {
     gate("The key is no longer in force.");
     return;
   }
-  put(content, h("div", { class: "page" }, h("div", { class: "card empty" }, h("p", {}, h("strong", {}, problem.message)), h("p", { class: "faint" }, problem.hint ?? ""),
-    h("button", { type: "button", class: "button", onclick: () => restart() }, "Try again"))));
+  put(
+    content,
+    h(
+      "div",
+      { class: "page" },
+      h(
+        "div",
+        { class: "card empty" },
+        h("p", {}, h("strong", {}, problem.message)),
+        h("p", { class: "faint" }, problem.hint ?? ""),
+        h("button", { type: "button", class: "button", onclick: () => restart() }, "Try again"),
+      ),
+    ),
+  );
   shown = "";
 }
 

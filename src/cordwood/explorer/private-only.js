@@ -3,6 +3,10 @@
 import { h } from "./dom.js";
 
 export function privateOnly(what) {
-  return h("div", { class: "empty" }, h("p", {}, `${what} are shown for a private key.`),
-    h("p", { class: "faint" }, "The key that was pasted may query: Explore and Endpoints work with it."));
+  return h(
+    "div",
+    { class: "empty" },
+    h("p", {}, `${what} are shown for a private key.`),
+    h("p", { class: "faint" }, "The key that was pasted may query: Explore and Endpoints work with it."),
+  );
 }

@@ -74,9 +74,26 @@ export function valuesRequest(view, bounds, path) {
   return { ...fixed(view, bounds), lql: `${head(view, bounds, chart)}\n${lql.filtersOf(view.text)}`.trimEnd() };
 }
 
-/** Names for columns that are paths, each another. */
-export function aliasOf(path) {
-  return path.replace(/^m\./, "").replace(/\W+/g, "_").replace(/^_+|_+$/g, "") || "value";
+/** A clause that keeps to one series: a class of statuses is a range of numbers, "other" is no one thing. */
+export function seriesClause(path, name) {
+  const status = /^([1-5])xx$/.exec(name);
+  if (status) return `${path}:${status[1]}00..${status[1]}99`;
+  if (name === OTHERS) return "";
+  return name === NONE ? `${path}:NULL` : `${path}:${JSON.stringify(name)}`;
+}
+
+/** What the column of a path is called in the answer. */
+export function nameOf(path) {
+  return /^\w+$/.test(path) ? path : aliasOf(path);
+}
+
+function aliasOf(path) {
+  return (
+    path
+      .replace(/^m\./, "")
+      .replace(/\W+/g, "_")
+      .replace(/^_+|_+$/g, "") || "value"
+  );
 }
 
 function fixed(view, bounds) {

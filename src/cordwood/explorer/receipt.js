@@ -8,7 +8,13 @@ export function words(receipt) {
 
 /** Sentences: where the answer comes from, what the making took, whether anything was cut. */
 export function sentences(receipt) {
-  return [words(receipt), kept(receipt), made(receipt), cut(receipt), receipt.notice && `Notice: ${receipt.notice}.`].filter(Boolean);
+  return [
+    words(receipt),
+    kept(receipt),
+    made(receipt),
+    cut(receipt),
+    receipt.notice && `Notice: ${receipt.notice}.`,
+  ].filter(Boolean);
 }
 
 function rowsOf({ rows }) {

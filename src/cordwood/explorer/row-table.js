@@ -8,18 +8,49 @@ const SHOWN = 500;
 const TONED = /^(level|.*severity|status|status_code)$/;
 
 export function rowTable(rows, columns, { utc = false, caption = "Rows" } = {}) {
-  const numbers = new Set(columns.filter((name) => rows.every((row) => row[name] === null || typeof row[name] === "number")));
+  const numbers = new Set(
+    columns.filter((name) => rows.every((row) => row[name] === null || typeof row[name] === "number")),
+  );
   const kind = (name) => (isTime(rows, name) ? "is-time" : numbers.has(name) ? "is-count" : "");
-  const head = h("thead", {}, h("tr", {}, columns.map((name) => h("th", { scope: "col", class: kind(name) }, name))));
-  const body = h("tbody", {}, rows.slice(0, SHOWN).map((row) =>
-    h("tr", {}, columns.map((name) => h("td", { class: kind(name), "data-label": name }, shown(row[name], name, kind(name), utc))))));
-  const rest = rows.length > SHOWN ? h("p", { class: "faint pad" }, `The first ${SHOWN} of ${rows.length} rows; a download has all.`) : null;
-  return h("div", { class: "table-frame", tabindex: "0", role: "region", "aria-label": caption },
-    h("table", {}, h("caption", { class: "off-screen" }, caption), head, body), rest);
+  const head = h(
+    "thead",
+    {},
+    h(
+      "tr",
+      {},
+      columns.map((name) => h("th", { scope: "col", class: kind(name) }, name)),
+    ),
+  );
+  const body = h(
+    "tbody",
+    {},
+    rows.slice(0, SHOWN).map((row) =>
+      h(
+        "tr",
+        {},
+        columns.map((name) =>
+          h("td", { class: kind(name), "data-label": name }, shown(row[name], name, kind(name), utc)),
+        ),
+      ),
+    ),
+  );
+  const rest =
+    rows.length > SHOWN
+      ? h("p", { class: "faint pad" }, `The first ${SHOWN} of ${rows.length} rows; a download has all.`)
+      : null;
+  return h(
+    "div",
+    { class: "table-frame", tabindex: "0", role: "region", "aria-label": caption },
+    h("table", {}, h("caption", { class: "off-screen" }, caption), head, body),
+    rest,
+  );
 }
 
 function isTime(rows, name) {
-  return rows.length > 0 && rows.every((row) => row[name] === null || (typeof row[name] === "number" && row[name] > 6e14 && row[name] < 4e15));
+  return (
+    rows.length > 0 &&
+    rows.every((row) => row[name] === null || (typeof row[name] === "number" && row[name] > 6e14 && row[name] < 4e15))
+  );
 }
 
 function shown(value, name, kind, utc) {

@@ -12,7 +12,13 @@ export class ServicePage {
   constructor() {
     this.tiles = h("div", { class: "tiles" });
     this.queries = h("div", { class: "stack" });
-    this.element = h("div", { class: "page service" }, h("h1", { class: "off-screen" }, "Service"), this.tiles, this.queries);
+    this.element = h(
+      "div",
+      { class: "page service" },
+      h("h1", { class: "off-screen" }, "Service"),
+      this.tiles,
+      this.queries,
+    );
   }
 
   enter() {
@@ -41,22 +47,54 @@ function tiles({ version, engine, memory, cache, queries, streams }) {
   const events = Object.values(streams).reduce((sum, one) => sum + one.events, 0);
   const size = Object.values(streams).reduce((sum, one) => sum + (one.bytes ?? 0), 0);
   return [
-    tile("Memory", bytes(memory.bytes), `of ${bytes(memory.ceiling_bytes)}`, meter("Memory", memory.bytes, memory.ceiling_bytes)),
-    tile("Cache", bytes(cache.bytes), `of ${bytes(cache.budget_bytes)}; ${hits(cache.requests)}`, meter("Cache", cache.bytes, cache.budget_bytes)),
-    tile("Queries", String(queries.under_way.length), `under way, ${queries.waiting} waiting, ${queries.places} places`, meter("Places", queries.under_way.length, queries.places)),
+    tile(
+      "Memory",
+      bytes(memory.bytes),
+      `of ${bytes(memory.ceiling_bytes)}`,
+      meter("Memory", memory.bytes, memory.ceiling_bytes),
+    ),
+    tile(
+      "Cache",
+      bytes(cache.bytes),
+      `of ${bytes(cache.budget_bytes)}; ${hits(cache.requests)}`,
+      meter("Cache", cache.bytes, cache.budget_bytes),
+    ),
+    tile(
+      "Queries",
+      String(queries.under_way.length),
+      `under way, ${queries.waiting} waiting, ${queries.places} places`,
+      meter("Places", queries.under_way.length, queries.places),
+    ),
     tile("Events", count(events), `${rate.toFixed(1)} a second, ${bytes(size)} stored`),
     tile("Version", version, `on ${engine}`),
   ];
 }
 
 function tile(name, figure, note, below = null) {
-  return h("section", { class: "card tile", "aria-label": name }, h("h2", {}, name), h("p", { class: "figure" }, figure), h("p", { class: "faint" }, note), below);
+  return h(
+    "section",
+    { class: "card tile", "aria-label": name },
+    h("h2", {}, name),
+    h("p", { class: "figure" }, figure),
+    h("p", { class: "faint" }, note),
+    below,
+  );
 }
 
 function meter(name, value, most) {
   const share = Math.min(1, value / (most || 1));
-  return h("div", { class: `meter ${share > 0.9 ? "is-full" : ""}`, role: "meter", "aria-label": name, "aria-valuenow": value, "aria-valuemin": "0", "aria-valuemax": most },
-    h("span", { style: { "--share": share } }));
+  return h(
+    "div",
+    {
+      class: `meter ${share > 0.9 ? "is-full" : ""}`,
+      role: "meter",
+      "aria-label": name,
+      "aria-valuenow": value,
+      "aria-valuemin": "0",
+      "aria-valuemax": most,
+    },
+    h("span", { style: { "--share": share } }),
+  );
 }
 
 function hits(requests) {
@@ -70,14 +108,48 @@ function underWay({ under_way: runs }) {
 }
 
 function slowest({ slowest: runs }) {
-  return section("Slowest of the last hour", runs, "Nothing was asked in the last hour.", (run) => milliseconds(run.seconds * 1000));
+  return section("Slowest of the last hour", runs, "Nothing was asked in the last hour.", (run) =>
+    milliseconds(run.seconds * 1000),
+  );
 }
 
 function section(name, runs, nothing, figure) {
-  const rows = runs.map((run) => h("tr", {}, h("td", { class: "is-count", "data-label": "Took" }, figure(run)), h("td", { "data-label": "Endpoint" }, run.endpoint),
-    h("td", { "data-label": "Began" }, ago(run.began)), h("td", { "data-label": "Outcome" }, run.outcome ?? "running"), h("td", { "data-label": "Key" }, run.key),
-    h("td", { class: "is-wide", "data-label": "Query" }, run.text ? h("code", {}, run.text) : h("span", { class: "faint" }, "the endpoint's own"))));
-  const head = h("thead", {}, h("tr", {}, ["Took", "Endpoint", "Began", "Outcome", "Key", "Query"].map((one, place) => h("th", { scope: "col", class: place ? "" : "is-count" }, one))));
-  const table = h("div", { class: "table-frame", tabindex: "0", role: "region", "aria-label": name }, h("table", { class: "roomy" }, h("caption", { class: "off-screen" }, name), head, h("tbody", {}, rows)));
-  return h("section", { class: "card", "aria-label": name }, h("h2", { class: "pad" }, name), runs.length ? table : h("p", { class: "faint pad" }, nothing));
+  const rows = runs.map((run) =>
+    h(
+      "tr",
+      {},
+      h("td", { class: "is-count", "data-label": "Took" }, figure(run)),
+      h("td", { "data-label": "Endpoint" }, run.endpoint),
+      h("td", { "data-label": "Began" }, ago(run.began)),
+      h("td", { "data-label": "Outcome" }, run.outcome ?? "running"),
+      h("td", { "data-label": "Key" }, run.key),
+      h(
+        "td",
+        { class: "is-wide", "data-label": "Query" },
+        run.text ? h("code", {}, run.text) : h("span", { class: "faint" }, "the endpoint's own"),
+      ),
+    ),
+  );
+  const head = h(
+    "thead",
+    {},
+    h(
+      "tr",
+      {},
+      ["Took", "Endpoint", "Began", "Outcome", "Key", "Query"].map((one, place) =>
+        h("th", { scope: "col", class: place ? "" : "is-count" }, one),
+      ),
+    ),
+  );
+  const table = h(
+    "div",
+    { class: "table-frame", tabindex: "0", role: "region", "aria-label": name },
+    h("table", { class: "roomy" }, h("caption", { class: "off-screen" }, name), head, h("tbody", {}, rows)),
+  );
+  return h(
+    "section",
+    { class: "card", "aria-label": name },
+    h("h2", { class: "pad" }, name),
+    runs.length ? table : h("p", { class: "faint pad" }, nothing),
+  );
 }

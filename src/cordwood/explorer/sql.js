@@ -20,7 +20,10 @@ export function value(one) {
 
 /** The same rows, of which only those are left where the path has the value. */
 export function filtered(text, path, one, isNot = false) {
-  const joins = path.slice(0, -1).map((_, depth) => join(path, depth)).join("");
+  const joins = path
+    .slice(0, -1)
+    .map((_, depth) => join(path, depth))
+    .join("");
   const compared = comparison(operand(path), one, isNot);
   return `select t.* from (\n${inner(text)}\n) as t${joins}\nwhere ${compared}`;
 }

@@ -14,13 +14,21 @@ export class StreamsPage {
   constructor() {
     this.list = h("section", { class: "card", "aria-label": "Streams" });
     this.detail = h("section", { class: "card detail-card", "aria-label": "Stream" });
-    this.element = h("div", { class: "page streams" }, h("h1", { class: "off-screen" }, "Streams"), this.list, this.detail);
+    this.element = h(
+      "div",
+      { class: "page streams" },
+      h("h1", { class: "off-screen" }, "Streams"),
+      this.list,
+      this.detail,
+    );
   }
 
   async update(values) {
     clearTimeout(this.timer);
     const [sources, status, setAside] = await Promise.all([
-      readIfAllowed("/api/sources"), readIfAllowed("/api/status"), readIfAllowed("/api/quarantine", { limit: 1000 }),
+      readIfAllowed("/api/sources"),
+      readIfAllowed("/api/status"),
+      readIfAllowed("/api/quarantine", { limit: 1000 }),
     ]);
     if (!sources || !status) return put(this.element, privateOnly("Streams"));
     const wanted = values.stream ?? this.chosen;
@@ -44,10 +52,18 @@ export class StreamsPage {
   async show(stream, setAside) {
     this.chosen = stream.name;
     const place = `/api/sources/${encodeURIComponent(stream.name)}`;
-    const [kinds, events] = await Promise.all([read(`${place}/schema`, { variant: "dot" }), readIfAllowed(`${place}/recent`).catch(() => null)]);
+    const [kinds, events] = await Promise.all([
+      read(`${place}/schema`, { variant: "dot" }),
+      readIfAllowed(`${place}/recent`).catch(() => null),
+    ]);
     if (this.chosen !== stream.name) return;
     const own = setAside.filter((one) => one.stream === stream.name);
-    put(this.detail, h("h2", {}, stream.name), shape(kinds, events ?? []), quarantine(own, () => this.again(stream)));
+    put(
+      this.detail,
+      h("h2", {}, stream.name),
+      shape(kinds, events ?? []),
+      quarantine(own, () => this.again(stream)),
+    );
   }
 
   async again(stream) {
@@ -62,51 +78,134 @@ function busiest(sources) {
 
 function table(sources, facts, setAside, chosen) {
   const names = ["Stream", "Events", "Now", "Newest", "Size", "Kept for", "Set aside"];
-  const head = h("tr", {}, names.map((name, place) => h("th", { scope: "col", class: place && place !== 3 ? "is-count" : "" }, name)));
-  const rows = sources.map((one) => row(one, facts[one.name] ?? {}, setAside.filter((item) => item.stream === one.name).length, one === chosen));
-  return h("div", { class: "table-frame", tabindex: "0", role: "region", "aria-label": "Streams" },
-    h("table", { class: "roomy" }, h("caption", { class: "off-screen" }, "Streams"), h("thead", {}, head), h("tbody", {}, rows)));
+  const head = h(
+    "tr",
+    {},
+    names.map((name, place) => h("th", { scope: "col", class: place && place !== 3 ? "is-count" : "" }, name)),
+  );
+  const rows = sources.map((one) =>
+    row(one, facts[one.name] ?? {}, setAside.filter((item) => item.stream === one.name).length, one === chosen),
+  );
+  return h(
+    "div",
+    { class: "table-frame", tabindex: "0", role: "region", "aria-label": "Streams" },
+    h(
+      "table",
+      { class: "roomy" },
+      h("caption", { class: "off-screen" }, "Streams"),
+      h("thead", {}, head),
+      h("tbody", {}, rows),
+    ),
+  );
 }
 
-function row(one, facts, aside, isChosen) {
+function row(one, facts, away, isChosen) {
   const number = (label, text, extra = "") => h("td", { class: `is-count ${extra}`, "data-label": label }, text);
-  const link = h("a", { href: address.hashOf("streams", { stream: one.name }), "aria-current": isChosen ? "true" : null }, one.name);
-  return h("tr", { class: isChosen ? "is-chosen" : "" }, h("td", { "data-label": "Stream" }, link), number("Events", count(one.events)),
+  const link = h(
+    "a",
+    { href: address.hashOf("streams", { stream: one.name }), "aria-current": isChosen ? "true" : null },
+    one.name,
+  );
+  return h(
+    "tr",
+    { class: isChosen ? "is-chosen" : "" },
+    h("td", { "data-label": "Stream" }, link),
+    number("Events", count(one.events)),
     number("Now", perSecond(facts.events_per_second ?? 0), facts.events_per_second ? "is-moving" : "faint"),
-    h("td", { "data-label": "Newest", title: one.newest ? time(one.newest) : "" }, one.newest ? ago(one.newest) : "nothing yet"),
-    number("Size", facts.bytes ? bytes(facts.bytes) : "–"), number("Kept for", one.retention_days ? `${compact(one.retention_days)} days` : "ever"),
-    number("Set aside", aside ? String(aside) : "–", aside ? "is-warning" : "faint"));
+    h(
+      "td",
+      { "data-label": "Newest", title: one.newest ? time(one.newest) : "" },
+      one.newest ? ago(one.newest) : "nothing yet",
+    ),
+    number("Size", facts.bytes ? bytes(facts.bytes) : "–"),
+    number("Kept for", one.retention_days ? `${compact(one.retention_days)} days` : "ever"),
+    number("Set away", away ? String(away) : "–", away ? "is-warning" : "faint"),
+  );
 }
 
 function shape(kinds, events) {
   const shares = fieldShares(events);
   const paths = Object.entries(kinds);
   if (!paths.length) return h("p", { class: "empty" }, "No event was seen yet.");
-  const told = events.length ? `How common each field is, in the newest ${events.length} events.` : "The fields that events were seen to have.";
+  const told = events.length
+    ? `How common each field is, in the newest ${events.length} events.`
+    : "The fields that events were seen to have.";
   const rows = paths.map(([path, kind]) => ({ path, kind, share: events.length ? (shares.get(path) ?? 0) : null }));
-  return h("div", {}, h("p", { class: "about" }, told), h("div", { class: "table-frame", tabindex: "0", role: "region", "aria-label": "Fields" },
-    h("table", { class: "shape" }, h("caption", { class: "off-screen" }, "Fields"),
-      h("thead", {}, h("tr", {}, ["Field", "Kind", "In"].map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, rows.map(shapeRow)))));
+  return h(
+    "div",
+    {},
+    h("p", { class: "about" }, told),
+    h(
+      "div",
+      { class: "table-frame", tabindex: "0", role: "region", "aria-label": "Fields" },
+      h(
+        "table",
+        { class: "shape" },
+        h("caption", { class: "off-screen" }, "Fields"),
+        h(
+          "thead",
+          {},
+          h(
+            "tr",
+            {},
+            ["Field", "Kind", "In"].map((name) => h("th", { scope: "col" }, name)),
+          ),
+        ),
+        h("tbody", {}, rows.map(shapeRow)),
+      ),
+    ),
+  );
 }
 
 function shapeRow({ path, kind, share }) {
   const at = path.lastIndexOf(".") + 1;
-  const bar = share === null ? "–" : h("span", { class: "share" }, h("span", { class: "share-bar", style: { "--share": share } }), `${Math.round(share * 100)} %`);
-  return h("tr", {}, h("td", { "data-label": "Field" }, h("span", { class: "faint" }, path.slice(0, at)), path.slice(at)),
-    h("td", { class: "faint", "data-label": "Kind" }, kind.replaceAll("|", " or ")), h("td", { "data-label": "In" }, bar));
+  const bar =
+    share === null
+      ? "–"
+      : h(
+          "span",
+          { class: "share" },
+          h("span", { class: "share-bar", style: { "--share": share } }),
+          `${Math.round(share * 100)} %`,
+        );
+  return h(
+    "tr",
+    {},
+    h("td", { "data-label": "Field" }, h("span", { class: "faint" }, path.slice(0, at)), path.slice(at)),
+    h("td", { class: "faint", "data-label": "Kind" }, kind.replaceAll("|", " or ")),
+    h("td", { "data-label": "In" }, bar),
+  );
 }
 
 function quarantine(items, again) {
   if (!items.length) return h("p", { class: "about" }, "Nothing of this stream was set aside.");
-  return h("div", { class: "quarantine" }, h("h3", {}, `Set aside: ${count(items.length)}`), h("ul", { class: "plain-list" }, items.slice(0, 50).map((item) => aside(item, again))));
+  return h(
+    "div",
+    { class: "quarantine" },
+    h("h3", {}, `Set aside: ${count(items.length)}`),
+    h(
+      "ul",
+      { class: "plain-list" },
+      items.slice(0, 50).map((item) => aside(item, again)),
+    ),
+  );
 }
 
 function aside(item, again) {
   const replay = async () => {
-    const told = await read(`/api/quarantine/${item.id}/replay`, {}, { method: "POST" }).catch((problem) => ({ message: problem.message }));
+    const told = await read(`/api/quarantine/${item.id}/replay`, {}, { method: "POST" }).catch((problem) => ({
+      message: problem.message,
+    }));
     tell(told.message);
     again();
   };
-  return h("li", { class: "aside" }, h("div", {}, h("strong", {}, item.reason), " ", h("span", { class: "faint" }, item.timestamp)),
-    h("pre", {}, item.beginning), item.replayed_at ? h("span", { class: "faint" }, `Replayed at ${item.replayed_at}.`) : h("button", { type: "button", class: "button small", onclick: replay }, "Replay"));
+  return h(
+    "li",
+    { class: "aside" },
+    h("div", {}, h("strong", {}, item.reason), " ", h("span", { class: "faint" }, item.timestamp)),
+    h("pre", {}, item.beginning),
+    item.replayed_at
+      ? h("span", { class: "faint" }, `Replayed at ${item.replayed_at}.`)
+      : h("button", { type: "button", class: "button small", onclick: replay }, "Replay"),
+  );
 }

@@ -12,10 +12,20 @@ export class TimePicker {
     this.panel = h("div", { class: "picker" });
     this.popover = popover(this.open, this.panel, { label: "Time range", onOpen: () => this.fill() });
     const step = (sign, title, change) =>
-      h("button", { type: "button", class: "button icon", title, "aria-label": title, onclick: () => this.onRange(change()) }, sign);
-    this.element = h("div", { class: "joined" },
-      step("‹", "Earlier", () => moved(this.range, -0.5)), this.popover.element, step("›", "Later", () => moved(this.range, 0.5)),
-      step("−", "Wider: twice the time", () => scaled(this.range, 2)), step("+", "Narrower: half the time", () => scaled(this.range, 0.5)));
+      h(
+        "button",
+        { type: "button", class: "button icon", title, "aria-label": title, onclick: () => this.onRange(change()) },
+        sign,
+      );
+    this.element = h(
+      "div",
+      { class: "joined" },
+      step("‹", "Earlier", () => moved(this.range, -0.5)),
+      this.popover.element,
+      step("›", "Later", () => moved(this.range, 0.5)),
+      step("−", "Wider: twice the time", () => scaled(this.range, 2)),
+      step("+", "Narrower: half the time", () => scaled(this.range, 0.5)),
+    );
   }
 
   show(range, utc) {
@@ -25,12 +35,33 @@ export class TimePicker {
 
   fill() {
     const quick = QUICK.map(([name, words]) =>
-      h("button", { type: "button", class: "choice", "aria-pressed": String(name === this.range), onclick: () => this.pick(name) }, words));
+      h(
+        "button",
+        {
+          type: "button",
+          class: "choice",
+          "aria-pressed": String(name === this.range),
+          onclick: () => this.pick(name),
+        },
+        words,
+      ),
+    );
     const { from, to } = bounds(this.range);
     const [first, last] = [this.field("From", from), this.field("To", to)];
     const use = h("button", { type: "submit", class: "button primary" }, "Use these");
-    const form = h("form", { class: "stack", onsubmit: (event) => this.useFields(event, first.input, last.input) }, first.element, last.element, use);
-    const zone = h("label", { class: "check" }, h("input", { type: "checkbox", checked: this.utc, onchange: (event) => this.onZone(event.target.checked) }), "Show times in UTC");
+    const form = h(
+      "form",
+      { class: "stack", onsubmit: (event) => this.useFields(event, first.input, last.input) },
+      first.element,
+      last.element,
+      use,
+    );
+    const zone = h(
+      "label",
+      { class: "check" },
+      h("input", { type: "checkbox", checked: this.utc, onchange: (event) => this.onZone(event.target.checked) }),
+      "Show times in UTC",
+    );
     put(this.panel, h("div", { class: "choices" }, quick), form, zone);
   }
 

@@ -33,7 +33,12 @@ function branch(path, value, context) {
     : Object.entries(value).map(([name, one]) => branch([...path, name], one, context));
   const size = Array.isArray(value) ? `[${value.length}]` : `{${Object.keys(value).length}}`;
   const summary = h("summary", {}, key, h("span", { class: "faint" }, size));
-  return h("details", { class: "branch", open: path.length <= OPEN_DEPTH }, summary, h("div", { class: "twigs" }, children));
+  return h(
+    "details",
+    { class: "branch", open: path.length <= OPEN_DEPTH },
+    summary,
+    h("div", { class: "twigs" }, children),
+  );
 }
 
 /** Elements of an array lie at the array's own path. */
@@ -41,16 +46,38 @@ function element(path, value, place, context) {
   const number = h("span", { class: "tree-key faint" }, place);
   if (!isBranch(value)) return h("div", { class: "leaf" }, number, leaf(path, value, context));
   const twigs = Object.entries(value).map(([name, one]) => branch([...path, name], one, context));
-  return h("details", { class: "branch", open: place < 3 }, h("summary", {}, number), h("div", { class: "twigs" }, twigs));
+  return h(
+    "details",
+    { class: "branch", open: place < 3 },
+    h("summary", {}, number),
+    h("div", { class: "twigs" }, twigs),
+  );
 }
 
 function leaf(path, value, { onFilter, utc }) {
   const text = cell(value);
   const where = path.join(".");
-  const only = h("button", { type: "button", class: `value ${kindOf(value)}`, title: `Only where ${where} is this`,
-    onclick: () => onFilter(path, value, false) }, value === "" ? "(empty)" : value === null ? "null" : text);
-  const not = h("button", { type: "button", class: "value-not", title: `Only where ${where} is not this`,
-    "aria-label": `Leave out ${where} ${text.slice(0, 80)}`, onclick: () => onFilter(path, value, true) }, "≠");
+  const only = h(
+    "button",
+    {
+      type: "button",
+      class: `value ${kindOf(value)}`,
+      title: `Only where ${where} is this`,
+      onclick: () => onFilter(path, value, false),
+    },
+    value === "" ? "(empty)" : value === null ? "null" : text,
+  );
+  const not = h(
+    "button",
+    {
+      type: "button",
+      class: "value-not",
+      title: `Only where ${where} is not this`,
+      "aria-label": `Leave out ${where} ${text.slice(0, 80)}`,
+      onclick: () => onFilter(path, value, true),
+    },
+    "≠",
+  );
   const read = isTime(path, value) ? h("span", { class: "faint" }, time(value, { utc })) : null;
   return h("span", { class: "leaf-value" }, only, not, read);
 }
@@ -65,7 +92,11 @@ function kindOf(value) {
 }
 
 function isBranch(value) {
-  return typeof value === "object" && value !== null && (Array.isArray(value) ? value.length > 0 : Object.keys(value).length > 0);
+  return (
+    typeof value === "object" &&
+    value !== null &&
+    (Array.isArray(value) ? value.length > 0 : Object.keys(value).length > 0)
+  );
 }
 
 function isRecord(value) {
