@@ -25,7 +25,7 @@ name = "otel"
 
 [[stream]]
 name = "otel.slow"
-rate = "20/s"
+rate = "10/s"
 """
 ENDPOINTS = {
     "otel": "select t.id, t.event_message, t.project, m from `otel` as t cross join unnest(t.metadata) as m"
