@@ -13,6 +13,7 @@ from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, Options
 from cordwood.engines.clickhouse.session import Session
 from cordwood.engines.clickhouse.tables import Tables
 from cordwood.engines.engine import Engine
+from cordwood.errors import BadSetting
 from cordwood.folder import DataFolder
 from cordwood.model.redaction import Redacting
 from cordwood.model.stream import Stream
@@ -21,6 +22,9 @@ from cordwood.settings.settings import Settings
 
 
 def open_clickhouse(settings: Settings, folder: DataFolder, tell: Callable[[str], None]) -> Engine:
+    if settings.limits.store_size is not None:
+        hint = "Give streams a `retention`, which ClickHouse keeps to as well."
+        raise BadSetting("limits.store_size is for the engine inside the process.", hint=hint)
     chosen = settings.clickhouse
     options = Options(
         cluster=chosen.cluster,

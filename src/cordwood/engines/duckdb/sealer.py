@@ -10,6 +10,7 @@ import duckdb
 from cordwood.engines.duckdb.chunk import Chunk, is_about_a_value
 from cordwood.engines.duckdb.session import Session
 from cordwood.engines.duckdb.stream_store import OutOfTurnError, StreamStore
+from cordwood.engines.duckdb.traffic import Passing
 
 # A burst that has ended is sealed soon, a trickle now and then: each time costs a rewrite of the last row group.
 _QUIET_SECONDS = 2.0
@@ -80,7 +81,7 @@ class Sealer:
 
     def _seal(self, store: StreamStore, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> bool:
         try:
-            with self._session.traffic.passing():
+            with self._session.traffic.passing(Passing.SEAL):
                 store.seal(chunk, cursor)
         except (duckdb.Error, OutOfTurnError) as problem:
             if isinstance(problem, duckdb.Error) and is_about_a_value(problem):

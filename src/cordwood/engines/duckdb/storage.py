@@ -19,6 +19,7 @@ from cordwood.engines.duckdb.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.settling import Settling
 from cordwood.engines.duckdb.stream_store import StreamStore
 from cordwood.engines.duckdb.sweeping import Sweeping
+from cordwood.engines.duckdb.traffic import Passing
 from cordwood.engines.engine import Appended, HeldFile, StreamFacts
 from cordwood.errors import Backlog, BadStreamFile, UnknownStream
 from cordwood.model.event import Batch, Event
@@ -43,6 +44,7 @@ class Storage:
     def __init__(self, session: Session, folder: Path, clock_us: Callable[[], int], tell: Tell) -> None:
         self._session = session
         self.sweeping = Sweeping(session, None)
+        self._is_closed = False
         self._clock_us = clock_us
         self._stores: dict[str, StreamStore] = {}
         self._recent: dict[str, RecentIds] = {}
@@ -77,7 +79,7 @@ class Storage:
         cursor = self._session.cursor()
         try:
             with self._settling.turn:
-                return self.sweeping.sweep(self._known_stores(), now_us, cursor)
+                return 0 if self._is_closed else self.sweeping.sweep(self._known_stores(), now_us, cursor)
         finally:
             cursor.close()
 
@@ -97,7 +99,7 @@ class Storage:
     @contextmanager
     def shown(self, streams: Iterable[str]) -> Iterator[Shown]:
         """A cursor whose queries see every event appended so far, and none twice."""
-        with self._session.traffic.passing():
+        with self._session.traffic.passing(Passing.QUERY):
             yield from self._shown(streams)
 
     def _shown(self, streams: Iterable[str]) -> Iterator[Shown]:
@@ -141,6 +143,8 @@ class Storage:
 
     def close(self) -> None:
         self._settling.close()
+        with self._settling.turn:
+            self._is_closed = True
         self._sealer.close()
         self._journal.close()
         self._cursor.close()

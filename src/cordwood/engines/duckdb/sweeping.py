@@ -12,9 +12,6 @@ from cordwood.engines.duckdb.stream_store import StreamStore
 _AIM = 0.95
 # This share of all events must be dropped before their blocks are freed: others wait while they are.
 _WORTH_IT = 0.02
-# How long a moment without queries and seals is waited for, and how long those are held up where none comes.
-_PATIENCE_SECONDS = 10.0
-_HOLD_SECONDS = 0.25
 
 
 class Sweeping:
@@ -43,7 +40,7 @@ class Sweeping:
         live, dropped = self._counts(stores, cursor)
         if dropped < max(ROW_GROUP_ROWS, live * _WORTH_IT):
             return
-        with self._session.traffic.alone(_PATIENCE_SECONDS, _HOLD_SECONDS) as is_alone:
+        with self._session.traffic.alone() as is_alone:
             if is_alone:
                 cursor.execute("UPDATE store.cordwood.stamp SET version = version")
                 self._session.checkpoint(cursor)

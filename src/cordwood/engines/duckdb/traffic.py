@@ -3,6 +3,20 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum
+
+
+class Passing(Enum):
+    """What lasts: a query for as long as its rows are fetched, a seal for about a second."""
+
+    QUERY = "query"
+    SEAL = "seal"
+
+
+# How long a moment without anybody is waited for; then, seals being held up, for those under way; then for queries too.
+_PATIENCE_SECONDS = 10.0
+_SEALS_SECONDS = 2.0
+_QUERIES_SECONDS = 0.25
 
 
 class Traffic:
@@ -10,38 +24,41 @@ class Traffic:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._under_way = 0
-        self._is_held = False
+        self._under_way = dict.fromkeys(Passing, 0)
+        self._held: frozenset[Passing] = frozenset()
 
     @contextmanager
-    def passing(self) -> Iterator[None]:
+    def passing(self, kind: Passing) -> Iterator[None]:
         """Around every transaction on the file that may last."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._is_held)
-            self._under_way += 1
+            self._changed.wait_for(lambda: kind not in self._held)
+            self._under_way[kind] += 1
         try:
             yield
         finally:
             with self._changed:
-                self._under_way -= 1
+                self._under_way[kind] -= 1
                 self._changed.notify_all()
 
     @contextmanager
-    def alone(self, patience_seconds: float, hold_seconds: float) -> Iterator[bool]:
-        """Whether nobody passes while the block lasts.
-
-        It waits for such a moment to come by itself, then for at most `hold_seconds` while others are held up.
-        """
+    def alone(self, patience_seconds: float = _PATIENCE_SECONDS) -> Iterator[bool]:
+        """Whether nobody passes while the block lasts."""
         with self._changed:
-            is_alone = self._changed.wait_for(self._is_free, patience_seconds)
-            self._is_held = True
-            is_alone = is_alone or self._changed.wait_for(self._is_free, hold_seconds)
+            is_alone = self._changed.wait_for(self._is_free, patience_seconds) or self._cleared()
+            self._held = frozenset(Passing)
         try:
             yield is_alone
         finally:
             with self._changed:
-                self._is_held = False
+                self._held = frozenset()
                 self._changed.notify_all()
 
+    def _cleared(self) -> bool:
+        """Hold up seals until those under way are through, then queries for a moment."""
+        self._held = frozenset({Passing.SEAL})
+        self._changed.wait_for(lambda: not self._under_way[Passing.SEAL], _SEALS_SECONDS)
+        self._held = frozenset(Passing)
+        return self._changed.wait_for(self._is_free, _QUERIES_SECONDS)
+
     def _is_free(self) -> bool:
-        return not self._under_way
+        return not any(self._under_way.values())

@@ -1,0 +1,67 @@
+"""Somebody may be alone with the file for a moment, and everybody else waits for a moment at most."""
+
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from cordwood.engines.duckdb.traffic import Passing, Traffic
+
+
+@pytest.fixture
+def pool() -> "ThreadPoolExecutor":
+    return ThreadPoolExecutor(4)
+
+
+def pass_by(traffic: Traffic, kind: Passing, until: threading.Event, begun: threading.Event) -> None:
+    with traffic.passing(kind):
+        begun.set()
+        until.wait(20)
+
+
+def under_way(pool: ThreadPoolExecutor, traffic: Traffic, kind: Passing, until: threading.Event) -> Future[None]:
+    begun = threading.Event()
+    passing = pool.submit(pass_by, traffic, kind, until, begun)
+    assert begun.wait(20)
+    return passing
+
+
+def test_nobody_begins_while_somebody_is_alone(pool: ThreadPoolExecutor) -> None:
+    traffic, done = Traffic(), threading.Event()
+    done.set()
+    begun = threading.Event()
+    with traffic.alone() as is_alone:
+        assert is_alone
+        waiting = pool.submit(pass_by, traffic, Passing.QUERY, done, begun)
+        assert not begun.wait(0.05)
+    waiting.result(20)
+    assert begun.is_set()
+
+
+def test_a_seal_under_way_is_waited_for_and_the_next_one_waits(pool: ThreadPoolExecutor) -> None:
+    traffic, done = Traffic(), threading.Event()
+    sealing = under_way(pool, traffic, Passing.SEAL, done)
+    threading.Timer(0.5, done.set).start()
+    with traffic.alone(patience_seconds=0.0) as is_alone:
+        assert is_alone
+        assert sealing.done()
+
+
+def test_a_query_that_lasts_is_not_waited_for(pool: ThreadPoolExecutor) -> None:
+    traffic, done = Traffic(), threading.Event()
+    lasting = under_way(pool, traffic, Passing.QUERY, done)
+    with traffic.alone(patience_seconds=0.0) as is_alone:
+        assert not is_alone
+    other = under_way(pool, traffic, Passing.QUERY, done)
+    done.set()
+    for one in (lasting, other):
+        one.result(20)
+
+
+def test_a_moment_that_comes_by_itself_is_taken(pool: ThreadPoolExecutor) -> None:
+    traffic, done = Traffic(), threading.Event()
+    query = under_way(pool, traffic, Passing.QUERY, done)
+    threading.Timer(0.5, done.set).start()
+    with traffic.alone() as is_alone:
+        assert is_alone
+    query.result(20)
