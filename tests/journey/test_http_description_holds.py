@@ -68,5 +68,6 @@ def test_without_a_key_every_operation_but_the_open_ones_is_401(service: Service
     for verb in ("get", "post", "delete"):
         for path, operation in operations(paths, verb):
             answer = httpx.request(verb, service.url + at(path, "logs.all"))
-            expected = 200 if operation.get("security") == [] else 401
-            assert answer.status_code == expected, (verb, path, answer.text)
+            # What is open is there, or is not for a name that means nothing.
+            expected = (200, 404) if operation.get("security") == [] else (401,)
+            assert answer.status_code in expected, (verb, path, answer.text)
