@@ -129,7 +129,7 @@ def _event_columns() -> list[str]:
         f"{name} {_JSON} MATERIALIZED ifNull(accurateCastOrNull({text}, '{_JSON}'), CAST('{{}}', '{_JSON}'))"
         for text, name in PATHS.items()
     ]
-    return [*stored, *paths, "INDEX by_arrival ingested_at TYPE minmax GRANULARITY 1"]
+    return [*stored, *paths, "INDEX by_id id TYPE bloom_filter(0.01) GRANULARITY 1"]
 
 
 def _ttl(seconds: float) -> str:
