@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.journey.conftest import PRIVATE, PUBLIC, Service
+from tests.journey.conftest import PRIVATE, PUBLIC, Service, Start
 
 STREAM = "postgres.logs"
 EVENT = {
@@ -189,3 +189,14 @@ def test_a_schema_tells_a_redacted_key_no_name_that_is_hidden(service: Service) 
     redacted = httpx.get(address, headers=key(service, redact=True))
     assert "10.9.8.7" not in redacted.text
     assert "level" in redacted.text
+
+
+def test_where_the_incumbents_errors_are_wanted_a_refusal_is_400_and_a_sentence(start: Start) -> None:
+    old = start("--memory", "256MB", env={"CORDWOOD_COMPAT_ERRORS": "logflare"})
+    refused = query(old, "select nothing")
+    assert refused.status_code == 400
+    assert list(refused.json()) == ["error"]
+    assert "nothing" in refused.json()["error"]
+    missing = old.client.get("/api/query")
+    assert (missing.status_code, list(missing.json())) == (400, ["error"])
+    assert httpx.get(f"{old.url}/api/query?sql=select+1").json() == {"error": "Unauthorized"}

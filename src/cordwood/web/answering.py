@@ -22,6 +22,8 @@ Respond = Callable[[Request], Awaitable[Response]]
 RespondAtOnce = Callable[[Request], Response | None]
 
 REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
+# The status of a failed query where the incumbent's errors are wanted, by route.
+_MASKED = {"query": 200, "ad_hoc": 400}
 # What a log says of a request that nobody waited for; nothing is sent.
 CALLER_LEFT_STATUS = 499
 
@@ -115,7 +117,8 @@ def _in_dialect(request: Request, fault: Fault, *, logflare_errors: bool) -> Res
     """The answer of a route whose clients read errors of another shape than ours."""
     if request.route == "otlp":
         return otlp.failed(fault, request)
-    return masked(fault) if logflare_errors and request.route == "query" else None
+    failed = _MASKED.get(request.route) if logflare_errors else None
+    return None if failed is None else masked(fault, failed)
 
 
 def _complete(request: Request, response: Response) -> None:

@@ -117,8 +117,8 @@ def when_to_retry(fault: Fault, status: int) -> list[Header]:
     return [] if retry_after is None else [(b"retry-after", b"%d" % math.ceil(retry_after))]
 
 
-def masked(fault: Fault) -> Response | None:
-    """The incumbent's answer to a failed query: 200 and a sentence; None where it too had a status.
+def masked(fault: Fault, failed: int = 200) -> Response | None:
+    """The incumbent's answer to a failed query: `failed` and a sentence; None where it too had a status.
 
     Who only asks too much keeps the status, since that is what clients wait for before they ask again.
     """
@@ -128,5 +128,5 @@ def masked(fault: Fault) -> Response | None:
         return None
     status = status_of(fault)
     headers = [(b"content-type", JSON), (b"cache-control", b"no-store"), *when_to_retry(fault, status)]
-    told = status if isinstance(fault, errors.RateExceeded | errors.Busy) else 200
+    told = status if isinstance(fault, errors.RateExceeded | errors.Busy) else failed
     return Response(told, headers, msgspec.json.encode({"error": fault.message}))

@@ -181,6 +181,7 @@ EXACT: Mapping[bytes, Route] = {
     b"/api/quarantine": Route("quarantine", READ, _quarantine),
     b"/api/backup": Route("backup", ("GET", "OPTIONS"), _backup),
     b"/api/openapi.json": Route("openapi", READ, _listed(catalog.api_document)),
+    b"/api/openapi": Route("openapi", READ, _listed(catalog.api_document)),
     b"/docs": Route("docs", READ, _listed(catalog.api_page)),
     b"/api/endpoints": Route("endpoints", READ, _listed(catalog.list_endpoints)),
     b"/api/sources": Route("sources", READ, _listed(catalog.list_sources)),
