@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --require-hashes
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup serve test check lint types fix bless bench bench-check torture docs lock clean
+.PHONY: help setup serve test check lint types fix bless bench bench-check torture docs pictures lock clean
 
 help:
 	@echo 'make setup    .venv with the cordwood command, from the committed lock'
@@ -17,6 +17,7 @@ help:
 	@echo 'make fix      let ruff format and mend what it can'
 	@echo 'make bless    rewrite the expected fences of spec/ from what happens; review the diff'
 	@echo 'make docs     write the reference pages that are made from the code'
+	@echo 'make pictures the README'"'"'s pictures of the explorer, from a demo'
 	@echo 'make bench    the benchmarks of bench/, beside DuckDB and PostgreSQL (BENCH="questions --events 200000")'
 	@echo 'make bench-check   the same; fails when one is worse than bench/baseline.json beyond noise'
 	@echo 'make torture  the crash tests, in full'
@@ -61,6 +62,9 @@ torture: $(VENV)/dev.stamp
 docs: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.unit.settings.settings_page
 	$(BIN)/python -m tests.unit.cli.cli_page
+
+pictures: $(VENV)/dev.stamp
+	$(BIN)/python -m tests.browser.readme_picture
 
 clean:
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

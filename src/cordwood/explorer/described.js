@@ -3,6 +3,7 @@
 import { read, readIfAllowed } from "./api.js";
 
 const OWN_QUERY = ["sql", "lql"];
+const SCOPE_MS = 60_000;
 const ADDRESS = "/api/endpoints/query/";
 
 let endpointsAsked = null;
@@ -13,17 +14,14 @@ export function endpoints() {
   return endpointsAsked;
 }
 
-/** The sub-queries of an endpoint with their columns and fields; asked for once in a while. */
+/** The sub-queries of an endpoint with their columns and fields; events bring new ones, so not for long. */
 export function scope(endpoint) {
-  if (!scopesAsked.has(endpoint.name)) {
-    const asked = read(`/api/endpoints/${encodeURIComponent(endpoint.name)}/scope`);
-    asked.catch(() => scopesAsked.delete(endpoint.name));
-    scopesAsked.set(
-      endpoint.name,
-      asked.then((told) => told.sub_queries),
-    );
-  }
-  return scopesAsked.get(endpoint.name);
+  const known = scopesAsked.get(endpoint.name);
+  if (known && Date.now() - known.atMs < SCOPE_MS) return known.asked;
+  const asked = read(`/api/endpoints/${encodeURIComponent(endpoint.name)}/scope`).then((told) => told.sub_queries);
+  asked.catch(() => scopesAsked.delete(endpoint.name));
+  scopesAsked.set(endpoint.name, { asked, atMs: Date.now() });
+  return asked;
 }
 
 /** The endpoint as its owner sees it, with its own query; null for who may not. */

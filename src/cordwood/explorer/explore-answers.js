@@ -14,14 +14,14 @@ export function partingColumn(columns) {
   return columns.find((name) => PARTING.test(name)) ?? "";
 }
 
-/** Counts over time: {rows, step} with the seconds of a bar. `columns` are those of the rows, for a query in SQL. */
+/** Counts over time: {rows, step, receipt}, `step` being the seconds of a bar. `columns` are those of the rows, for a query in SQL. */
 export async function bars(view, bounds, { seriesPath, columns, mostBars, signal }) {
   const { events, hasSeries } =
     view.language === "sql" ? eventsOfSql(view, columns) : await eventsOfLql(view, bounds, seriesPath, signal);
   const step = stepFor(bounds, mostBars);
   const request = queries.histogramRequest(view, bounds, queries.histogramSql(events, step, hasSeries));
-  const { rows } = await ask(view.endpoint, request, { signal });
-  return { rows, step };
+  const { rows, receipt } = await ask(view.endpoint, request, { signal });
+  return { rows, step, receipt };
 }
 
 /** The values of a field that occur most, with how often. */

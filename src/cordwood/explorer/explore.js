@@ -107,11 +107,10 @@ export class ExplorePage {
   /** Called when the page is shown and whenever the address changes. */
   async update(values) {
     try {
-      await this.read(values);
+      if (!(await this.read(values))) return undefined;
     } catch (problem) {
       return this.failWhole(problem);
     }
-    if (!this.view) return undefined;
     this.show();
     return this.run();
   }
@@ -121,6 +120,7 @@ export class ExplorePage {
     clearTimeout(this.timer);
   }
 
+  /** Whether this is still what the address asks for when everything about it is known. */
   async read(values) {
     const turn = (this.turn = Symbol("turn"));
     const endpoints = await described.endpoints();
@@ -131,21 +131,23 @@ export class ExplorePage {
         hint: "An endpoint file says sandbox = true.",
       });
     const subQueries = await described.scope(endpoint);
-    if (turn !== this.turn) return;
+    if (turn !== this.turn) return false;
     Object.assign(this, { endpoints, subQueries, view: state.viewOf(values, endpoint, subQueries) });
     this.shape = subQueries.find((one) => one.name === this.view.subQuery);
     await this.learn();
+    return turn === this.turn;
   }
 
   /** The fields of the sub-query: as the service tells them, or, where it does not, as events have them. */
   async learn() {
     const place = `${this.view.endpoint.name} ${this.view.subQuery}`;
-    if (this.learntPlace === place) return;
-    this.fields = state.fieldsWithTexts(this.shape);
+    const isElsewhere = this.learntPlace !== place;
+    const isTold = this.shape?.columns.some((one) => one.fields.length);
+    if (isElsewhere || isTold) this.fields = state.fieldsWithTexts(this.shape);
+    if (!isElsewhere) return;
     this.learntPlace = place;
     this.values.forget();
     this.table.forget();
-    const isTold = this.shape?.columns.some((one) => one.fields.length);
     if (!isTold && state.hasEvents(this.view)) await this.learnFromEvents();
   }
 
@@ -242,8 +244,10 @@ export class ExplorePage {
       signal,
     };
     try {
-      const { rows, step } = await answers.bars(this.view, this.bounds, about);
-      return this.showBars(rows, step * 1000);
+      const { rows, step, receipt } = await answers.bars(this.view, this.bounds, about);
+      this.showBars(rows, step * 1000);
+      if (receipt.truncated) tell(`Not all bars are shown: they were cut by ${receipt.truncated}.`);
+      return undefined;
     } catch (problem) {
       if (problem.name !== "AbortError")
         this.histogram.clear(this.view.language === "sql" ? "No histogram of this query." : problem.message);
@@ -267,6 +271,8 @@ export class ExplorePage {
 
   summarise(receipt) {
     const [first, , ...rest] = receipts.sentences(receipt);
+    if (this.view.language === "sql" && !queries.timeParameters(this.view.endpoint))
+      rest.push("The time range holds for LQL alone: this endpoint has no parameters for it.");
     put(this.summary, first, " ", h("span", { class: "faint" }, rest.join(" ")));
   }
 

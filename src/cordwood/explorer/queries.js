@@ -51,15 +51,19 @@ export function eventsLql(view, bounds, seriesPath) {
   return `${head(view, bounds, shows)}\n${lql.filtersOf(view.text)}`.trimEnd();
 }
 
-/** Counts by time and series over a query that yields `timestamp` and perhaps `series`. */
+/**
+ * Counts by time and series over a query that yields `timestamp` and perhaps `series`.
+ * Events are counted as they are and named after: a name costs more than a count.
+ */
 export function histogramSql(events, step, hasSeries) {
   const at = `timestamp_seconds(div(unix_seconds(timestamp), ${step}) * ${step}) as at`;
   if (!hasSeries) return `select ${at}, count(*) as events\nfrom (\n${events}\n) as e\ngroup by 1\norder by 1`;
   return [
-    `with parted as (\nselect timestamp, ${seriesName("series")} as series\nfrom (\n${events}\n) as e\n),`,
-    `most as (select series from parted group by 1 order by count(*) desc limit ${MOST_SERIES})`,
-    `select ${at}, if(series in (select series from most), series, '${OTHERS}') as series, count(*) as events`,
-    "from parted\ngroup by 1, 2\norder by 1",
+    `with counted as (\nselect ${at}, series, count(*) as events\nfrom (\n${events}\n) as e\ngroup by 1, 2\n),`,
+    `named as (select at, ${seriesName("series")} as series, events from counted),`,
+    `most as (select series from named group by 1 order by sum(events) desc limit ${MOST_SERIES})`,
+    `select at, if(series in (select series from most), series, '${OTHERS}') as series, sum(events) as events`,
+    "from named\ngroup by 1, 2\norder by 1",
   ].join("\n");
 }
 
