@@ -31,7 +31,7 @@ from cordwood.observe.observer import Observer
 from cordwood.serve.answer import Answers, Parts
 from cordwood.serve.backup import Backups
 from cordwood.serve.limits import ServeLimits
-from cordwood.settings.settings import Ingest, Limits, Settings
+from cordwood.settings.settings import Limits, Settings
 from cordwood.sql.target import Target
 from cordwood.web.options import WebOptions
 from cordwood.web.standing import Rooms
@@ -39,6 +39,7 @@ from cordwood.web.standing import Rooms
 # What the interpreter holds, with the bodies under way and the events that wait for their seal.
 _PROCESS_BYTES = 250 * 10**6
 _LEAST_ENGINE_BYTES = 96 * 10**6
+_MOST_HELD_BYTES = 96 * 2**20
 
 _CLICKHOUSE = ("clickhouse://", "clickhouses://", "chdb://")
 
@@ -93,7 +94,7 @@ def build(
             _serve_limits(settings.limits),
             clock_us,
         ),
-        intake=Intake(engine, clock_us, _intake_limits(settings.ingest)),
+        intake=Intake(engine, clock_us, _intake_limits(settings)),
         access=Access(keys, (*given, *local_keys), signed),
         catalog=catalog,
         backups=Backups(engine, keys.copied, folder, cordwood.__version__),
@@ -119,7 +120,7 @@ def web_options(settings: Settings) -> WebOptions:
     return WebOptions(
         logflare_errors=settings.compat.errors == "logflare",
         body_bytes=settings.ingest.body_size,
-        inflated_bytes=settings.ingest.inflated_size,
+        inflated_bytes=min(settings.ingest.inflated_size, settings.limits.ceiling // 2),
     )
 
 
@@ -138,6 +139,7 @@ def _engine(settings: Settings, folder: DataFolder, observer: Observer, clock_us
         tell=tell,
         redacting=Redacting(redaction_rules(settings), redaction_key(settings, folder)),
         store_bytes=settings.limits.store_size,
+        held_bytes=min(_MOST_HELD_BYTES, settings.limits.ceiling // 4),
     )
     return DuckDBEngine(folder.engine_folder, DuckDBTarget(), options, clock_us=clock_us)
 
@@ -173,8 +175,10 @@ def _engine_bytes(settings: Settings) -> int:
     return max(_LEAST_ENGINE_BYTES, settings.limits.ceiling - _PROCESS_BYTES - settings.serve.cache_memory)
 
 
-def _intake_limits(ingest: Ingest) -> IntakeLimits:
-    return IntakeLimits(ingest.event_size, ingest.stream_rate, ingest.queue_size)
+def _intake_limits(settings: Settings) -> IntakeLimits:
+    """A body is in memory about three times while it is read."""
+    ingest = settings.ingest
+    return IntakeLimits(ingest.event_size, ingest.stream_rate, min(ingest.queue_size, settings.limits.ceiling // 8))
 
 
 def _serve_limits(limits: Limits) -> ServeLimits:

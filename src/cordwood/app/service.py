@@ -14,6 +14,7 @@ import uvloop
 
 from cordwood.app.compose import House, build, web_options
 from cordwood.app.first_keys import MadeKeys, fixed_key
+from cordwood.app.heap import keep_heap_small
 from cordwood.app.listener import Server, listen, server, url_of
 from cordwood.app.upkeep import SWEEP_SECONDS, WRITE_USES_SECONDS, every, now_us, settled
 from cordwood.app.watch import FLUSH_SECONDS, LOOK_SECONDS, Watch
@@ -58,6 +59,7 @@ def serve(settings: Settings, hooks: Hooks, began: float) -> None:
 
     `began` is when the process did, by the monotonic clock.
     """
+    keep_heap_small()
     folder = DataFolder(Path(settings.serve.data_dir))
     with folder.owned() as ownership:
         listener = listen(settings.web.host, settings.web.port)

@@ -2,17 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from cordwood.engines.engine import Appended, Engine
 from cordwood.errors import NotReplayable
-from cordwood.ingest.derive import derived
+from cordwood.ingest.derive import NOTHING_DERIVED, Filling, filling
 from cordwood.ingest.flush import Flusher
 from cordwood.ingest.formats import Form, read_body
 from cordwood.ingest.holding import HoldingRoom
 from cordwood.ingest.pace import Pace
-from cordwood.ingest.posted import Body, Reading
+from cordwood.ingest.posted import Body
 from cordwood.ingest.quarantine import QUARANTINE, Shelf, quarantined, replay_mark
 from cordwood.ingest.replay import Kept, read_again
 from cordwood.ingest.scrutiny import Scrutiny, needs_scrutiny, reasons
@@ -82,23 +83,27 @@ class Intake:
         """Before a body is read: StreamRateExceeded when the stream has been sent too much."""
         self._pace.admit(stream)
 
-    async def accept(
+    def accept(
         self,
         stream: Stream,
         content_type: str,
         body: bytes,
         pins: Mapping[str, str] | None = None,
         sent: Sent = AS_EVENTS,
-    ) -> Accepted:
+    ) -> Coroutine[Any, Any, Accepted]:
         """Returns once every stored event is durable, and in the answer of the next query."""
-        arrived = Body(body, content_type, sent.headers)
-        if len(body) <= _READ_AT_ONCE_BYTES:
-            batches, reading = self._read(stream, sent.form, arrived, pins or {})
+        return self._accepted(stream, Body(body, content_type, sent.headers), pins or {}, sent.form)
+
+    async def _accepted(self, stream: Stream, arrived: Body, pins: Mapping[str, str], form: Form) -> Accepted:
+        if len(arrived.data) <= _READ_AT_ONCE_BYTES:
+            batches, aside = self._read(stream, form, arrived, pins)
         else:
-            batches, reading = await asyncio.to_thread(self._read, stream, sent.form, arrived, pins or {})
+            batches, aside = await asyncio.to_thread(self._read, stream, form, arrived, pins)
+        # Its events have been copied out of it, and may wait for long.
+        del arrived
         self._pace.charge(stream, sum(len(batch.events) for batch in batches))
         appended = await self._flusher.append(batches) if batches else []
-        return _told(stream, batches, appended, reading)
+        return _told(stream, batches, appended, aside)
 
     async def replay(self, stream: Stream, item: Kept, pins: Mapping[str, str] | None = None) -> Accepted:
         """Store what was set aside, once, and mark it; NotReplayable when it would be set aside again."""
@@ -119,37 +124,37 @@ class Intake:
     def _read_stored(self, stream: Stream, body: bytes, pinned_project: str | None) -> Batch:
         return self._batch(stream, read_stored(body, pinned_project), self._clock_us())
 
-    def _read(self, stream: Stream, form: Form, body: Body, pins: Mapping[str, str]) -> tuple[list[Batch], Reading]:
+    def _read(self, stream: Stream, form: Form, body: Body, pins: Mapping[str, str]) -> tuple[list[Batch], Accepted]:
+        """What is to be stored, and what is told of the rest."""
         received_us = self._clock_us()
         reading = read_body(form, body)
-        events = derived(stream, stamped(reading, received_us))
+        events = stamped(reading, received_us)
         if needs_scrutiny(stream, pins, len(body.data), self._limits.event_bytes):
             events = Scrutiny(stream, pins, received_us, self._limits.event_bytes).passed(events, reading)
-        batches = [self._batch(stream, events, received_us)] if events else []
+        batches = [self._batch(stream, events, received_us, filling(stream))] if events else []
         if reading.set_aside:
             reading.set_aside = [self._shelf.fitted(item) for item in reading.set_aside]
             batches.append(quarantined(stream.name, form, reading.set_aside, pins.get("project"), received_us))
-        return batches, reading
+        return batches, Accepted(0, 0, len(reading.set_aside), reasons(reading, _REASONS_TOLD))
 
     def _read_again(self, stream: Stream, item: Kept, pins: Mapping[str, str]) -> list[Batch]:
         reading = read_again(item)
-        events = derived(stream, stamped(reading, item.received_us))
+        events = stamped(reading, item.received_us)
         events = Scrutiny(stream, pins, item.received_us, self._limits.event_bytes).passed(events, reading)
         if reading.set_aside:
             raise NotReplayable(f"It would be set aside again: {reading.set_aside[0].reason}")
         now_us = self._clock_us()
-        return [self._batch(stream, events, now_us), replay_mark(item.id, stream.name, item.project, now_us)]
+        replayed = self._batch(stream, events, now_us, filling(stream))
+        return [replayed, replay_mark(item.id, stream.name, item.project, now_us)]
 
-    def _batch(self, stream: Stream, events: list[Event], received_us: int) -> Batch:
-        looked_at, learnt = self._shapes.learn(stream.name, events)
+    def _batch(
+        self, stream: Stream, events: list[Event], received_us: int, filling: Filling = NOTHING_DERIVED
+    ) -> Batch:
+        looked_at, learnt = self._shapes.learn(stream.name, events, filling)
         return Batch(stream.name, looked_at, received_us, learnt)
 
 
-def _told(stream: Stream, batches: Sequence[Batch], appended: Sequence[Appended], reading: Reading) -> Accepted:
+def _told(stream: Stream, batches: Sequence[Batch], appended: Sequence[Appended], aside: Accepted) -> Accepted:
     stored = [one for batch, one in zip(batches, appended, strict=True) if batch.stream == stream.name]
-    return Accepted(
-        accepted=sum(one.accepted for one in stored),
-        duplicates=sum(one.duplicates for one in stored),
-        quarantined=len(reading.set_aside),
-        reasons=reasons(reading, _REASONS_TOLD),
-    )
+    accepted, duplicates = sum(one.accepted for one in stored), sum(one.duplicates for one in stored)
+    return replace(aside, accepted=accepted, duplicates=duplicates)

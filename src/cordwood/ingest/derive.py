@@ -6,7 +6,7 @@ name: of these, one that is missing, or that a later one already contains, is le
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -116,14 +116,32 @@ def _presence_type(steps: Sequence[str]) -> Any:
     return found
 
 
+class Filling:
+    """All that a stream derives; an event that has something at each of `paths` is as it will be."""
+
+    def __init__(self, derive: Sequence[tuple[str, str]]) -> None:
+        self._derivations = [Derivation(path, template) for path, template in derive]
+        self.paths = tuple(tuple(path.split(".")) for path, _ in derive)
+
+    def filled(self, event: Event) -> Event:
+        for derivation in self._derivations:
+            event = derivation.fill(event)
+        return event
+
+
+NOTHING_DERIVED = Filling(())
+
+
 @lru_cache(maxsize=1000)
-def _derivations(derive: tuple[tuple[str, str], ...]) -> tuple[Derivation, ...]:
-    return tuple(Derivation(path, template) for path, template in derive)
+def _filling(derive: tuple[tuple[str, str], ...]) -> Filling:
+    return Filling(derive)
+
+
+def filling(stream: Stream) -> Filling:
+    return _filling(tuple(stream.derive.items()))
 
 
 def derived(stream: Stream, events: list[Event]) -> list[Event]:
     """The events with the stream's derived fields."""
-    derive: Mapping[str, str] = stream.derive
-    for derivation in _derivations(tuple(derive.items())):
-        events = [derivation.fill(event) for event in events]
-    return events
+    fill = filling(stream)
+    return [fill.filled(event) for event in events]

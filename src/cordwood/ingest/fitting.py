@@ -1,7 +1,7 @@
 """A shape made into a decoder: whether an event holds nothing new is one validation, not a step for each value."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -43,7 +43,9 @@ class _Node:
 class Fitting:
     """With `is_full` keys that are not in the shape are passed over: they would not be learnt."""
 
-    def __init__(self, shape: Shape, built: float, nulls: Collection[Path] = (), *, is_full: bool) -> None:
+    def __init__(
+        self, shape: Shape, built: float, nulls: Collection[Path] = (), needed: Collection[Path] = (), *, is_full: bool
+    ) -> None:
         self.made_of = (shape.version, len(nulls))
         self.built = built
         self._is_full = is_full
@@ -55,23 +57,32 @@ class Fitting:
         self._has_project = "project" in root.steps
         self._metadata = msgspec.json.Decoder(self._type(self._inner, ("metadata",)))
         self._extras = msgspec.json.Decoder(self._record(root, ()))
+        self.needed = needed
+        self._needed = [_attributes(self._inner, path[1:]) for path in needed]
 
-    def object_paths(self, event: Event) -> str | None:
-        """The paths of the event's objects when it fits; None when it does not, or they cannot be told."""
+    def object_paths(self, event: Event, *, as_it_is: bool = True) -> str | None:
+        """The paths of the event's objects when it fits; None when it does not, or they cannot be told.
+
+        Unless it is taken as it is, an event fits only with something at each path that is needed.
+        """
         if self._is_full or (event.project is not None and not self._has_project):
             return None
         try:
-            key = self._objects(event)
+            key = self._objects(event, () if as_it_is else self._needed)
         except (msgspec.DecodeError, RecursionError):
+            return None
+        if key is None:
             return None
         written = self._written.get(key)
         return self._write(key) if written is None else written
 
-    def _objects(self, event: Event) -> tuple[int, ...]:
-        """The places of the event's objects in the list of paths."""
+    def _objects(self, event: Event, needed: Iterable[Sequence[str]]) -> tuple[int, ...] | None:
+        """The places of the event's objects in the list of paths; None when something lacks that is needed."""
         found: list[int] = []
         if event.metadata is not None:
             metadata = self._metadata.decode(event.metadata)
+            if not all(_has(metadata, attributes) for attributes in needed):
+                return None
             if isinstance(metadata, msgspec.Struct):
                 found.append(0)
                 _find(self._inner, metadata, found)
@@ -108,6 +119,22 @@ class Fitting:
             (attribute, self._type(node.steps[name], (*path, name)), None) for attribute, name in attributes.items()
         ]
         return msgspec.defstruct("Record", fields, rename=attributes, forbid_unknown_fields=not self._is_full, gc=False)
+
+
+def _attributes(node: _Node, steps: Path) -> tuple[str, ...]:
+    """The way to a value through records; an attribute that no record has where the path is not known."""
+    attributes = []
+    for step in steps:
+        place = list(node.steps).index(step) if step in node.steps else -1
+        attributes.append(f"f{place}")
+        node = node.steps.get(step, _Node())
+    return tuple(attributes)
+
+
+def _has(record: object, attributes: Sequence[str]) -> bool:
+    for attribute in attributes:
+        record = getattr(record, attribute, None)
+    return record is not None
 
 
 def _find(node: _Node, record: Any, found: list[int]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
+from cordwood.ingest.derive import NOTHING_DERIVED, Filling
 from cordwood.ingest.fitting import Fitting
 from cordwood.ingest.numbers import with_numbers_kept
 from cordwood.model.event import Event, written_paths
@@ -32,14 +33,19 @@ class ShapeReader:
         # Paths at which there has only been null: nothing to tell of, but no reason to look again.
         self._nulls: dict[str, set[Path]] = {}
 
-    def learn(self, stream: str, events: Sequence[Event]) -> tuple[list[Event], Kinds]:
-        """The events with the paths of their objects, and what is new to the stream in them."""
+    def learn(
+        self, stream: str, events: Sequence[Event], filling: Filling = NOTHING_DERIVED
+    ) -> tuple[list[Event], Kinds]:
+        """The events as they are stored, with the paths of their objects, and what is new to the stream in them."""
         shape = self._shapes().get(stream, Shape())
-        fitting = self._fitting(stream, shape)
+        fitting = self._fitting(stream, shape, filling.paths)
         found: Found = {}
         looked_at = []
-        for event in events:
-            paths = fitting.object_paths(event)
+        for posted in events:
+            event, paths = posted, fitting.object_paths(posted, as_it_is=False)
+            if paths is None and filling.paths:
+                event = filling.filled(posted)
+                paths = fitting.object_paths(event)
             if paths is None:
                 looked_at.append(_looked_at(event, found, shape.kinds))
             else:
@@ -52,12 +58,13 @@ class ShapeReader:
         if len(nulls) < MAX_PATHS:
             nulls.update(path for path, kinds in found.items() if not kinds)
 
-    def _fitting(self, stream: str, shape: Shape) -> Fitting:
+    def _fitting(self, stream: str, shape: Shape, needed: tuple[Path, ...]) -> Fitting:
         known = self._fittings.get(stream)
         nulls = self._nulls.get(stream, set())
         now = time.monotonic()
-        if known is None or (known.made_of != (shape.version, len(nulls)) and now - known.built > _REBUILD_SECONDS):
-            known = Fitting(shape, now, nulls, is_full=len(shape.kinds) >= MAX_PATHS)
+        is_old = known is not None and known.made_of != (shape.version, len(nulls))
+        if known is None or known.needed != needed or (is_old and now - known.built > _REBUILD_SECONDS):
+            known = Fitting(shape, now, nulls, needed, is_full=len(shape.kinds) >= MAX_PATHS)
             self._fittings[stream] = known
         return known
 

@@ -9,6 +9,9 @@ from cordwood.ingest.posted import Posted, Reading
 from cordwood.ingest.timestamps import read_timestamp
 from cordwood.model.event import Event
 
+# A long text is not looked up: that would cost a step for each of its letters.
+_LONGER_THAN_NULL = 5
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -44,5 +47,5 @@ def _one_message(
 
 
 def _text(raw: msgspec.Raw) -> str | None:
-    text = bytes(raw).decode()
-    return None if text in {"", "null"} else text
+    text = str(raw, "utf-8")
+    return None if len(text) < _LONGER_THAN_NULL and text in {"", "null"} else text

@@ -38,8 +38,8 @@ async def ingest(request: Request, rooms: Rooms, options: WebOptions, observer: 
     content_type = request.header(b"content-type") or ""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.items()}
     with rooms.intake.holding.share() as share:
-        body = await read_body(request, options, share.take)
-        accepted = await rooms.intake.accept(stream, content_type, body, caller.pins or None, Sent(form, headers))
+        body = read_body(request, options, share.take)
+        accepted = await rooms.intake.accept(stream, content_type, await body, caller.pins or None, Sent(form, headers))
     observer.note(
         Ingested(
             stream=stream.name,

@@ -14,6 +14,8 @@ from itertools import accumulate
 from typing import Any
 
 _NULLABLE = 2
+# Texts that are encoded at once: all of a column would be in memory twice.
+_JOINED = 1024
 
 
 class _Schema(Structure):
@@ -111,12 +113,15 @@ def texts(values: Sequence[str | None]) -> Column:
     """What is no letter in UTF-8 becomes a question mark."""
     nulls = values.count(None)
     present: list[str] = [value or "" for value in values] if nulls else list(values)  # type: ignore[arg-type]
-    joined = "".join(present)
-    data = joined.encode("utf-8", "replace")
-    is_plain = len(data) == len(joined)
-    sizes = map(len, present) if is_plain else (len(one.encode("utf-8", "replace")) for one in present)
-    ends = array("i", accumulate(sizes, initial=0))
-    return Column(b"u", nulls, (_presence(values) if nulls else None, ends, data))
+    data, sizes = array("b"), array("i", [0])
+    for first in range(0, len(present), _JOINED):
+        some = present[first : first + _JOINED]
+        joined = "".join(some)
+        encoded = joined.encode("utf-8", "replace")
+        is_plain = len(encoded) == len(joined)
+        sizes.extend(map(len, some) if is_plain else (len(one.encode("utf-8", "replace")) for one in some))
+        data.frombytes(encoded)
+    return Column(b"u", nulls, (_presence(values) if nulls else None, array("i", accumulate(sizes)), data))
 
 
 def times(values: Sequence[int]) -> Column:
@@ -150,6 +155,11 @@ class ArrowColumns:
         self._length = length
         # What the reader is given addresses of.
         self._kept: list[object] = []
+
+    def close(self) -> None:
+        """Let go of everything: the callbacks know their columns, so nothing goes by itself."""
+        self._kept.clear()
+        self._columns = {}
 
     def __arrow_c_schema__(self) -> object:
         schema = _Schema()

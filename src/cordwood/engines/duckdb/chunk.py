@@ -1,6 +1,7 @@
 """Neighbouring events of a stream that go into a table together."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import duckdb
@@ -66,11 +67,12 @@ class Chunk:
         if len(self.events) < _MANY:
             cursor.execute(tables.insert_events(table, LISTED, numbered=numbered), self._lists())
             return
-        cursor.register("incoming", self._columns())
-        try:
-            cursor.execute(tables.insert_events(table, "incoming", numbered=numbered))
-        finally:
-            cursor.unregister("incoming")
+        with closing(self._columns()) as columns:
+            cursor.register("incoming", columns)
+            try:
+                cursor.execute(tables.insert_events(table, "incoming", numbered=numbered))
+            finally:
+                cursor.unregister("incoming")
 
     def _lists(self) -> dict[str, object]:
         lists: dict[str, object] = {letter: self._texts(name) for letter, name in _TEXTS.items()}

@@ -33,15 +33,25 @@ def _nobody(_: str) -> None:
     """Nobody listens."""
 
 
+_ENOUGH_FOR_TWO = 192 * 10**6
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What the engine may use, whom it tells what is worth knowing, and how it hides."""
 
     memory_bytes: int = 256 * 1024 * 1024
+    # Of events that are not yet sealed; more, and whoever appends waits.
+    held_bytes: int = 96 * 1024 * 1024
     threads: int = 2
     tell: Callable[[str], None] = _nobody
     redacting: Redacting = UNKEYED
     store_bytes: int | None = None
+
+
+def _sealers(options: Options) -> int:
+    """A row group takes about 50 MB while it is made."""
+    return 2 if options.threads > 1 and options.memory_bytes >= _ENOUGH_FOR_TWO else 1
 
 
 class DuckDBEngine:
@@ -61,7 +71,7 @@ class DuckDBEngine:
         with duckdb_faults():
             self._storage = Storage(self._session, folder, clock_us, options.tell)
         self._storage.sweeping = Sweeping(self._session, options.store_bytes)
-        self._storage.start(workers=min(options.threads, 2))
+        self._storage.start(_sealers(options), options.held_bytes)
         self._answering = Answering(self._storage, Hiding(self._session.cursor, options.redacting))
 
     def prepare(self, streams: Sequence[Stream]) -> None:

@@ -5,6 +5,7 @@ import struct
 import threading
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -59,15 +60,17 @@ class Journal:
 
     def append(self, records: Iterable[Record]) -> None:
         """Durable when it returns; when it fails nothing of it will ever be replayed."""
-        pieces: list[bytes] = []
         with self._turn:
             if self._file < 0 or self._size > _SEGMENT_BYTES:
                 self._next_segment()
-            for record in records:
-                payload = _encoder.encode(record)
-                pieces += (_HEADER.pack(len(payload), zlib.crc32(payload)), payload)
-                self._ends[self._number][record.stream] = record.end
-            self._write(b"".join(pieces))
+            written = {}
+            with self._undone_on_failure():
+                for record in records:
+                    payload = _encoder.encode(record)
+                    self._write(_HEADER.pack(len(payload), zlib.crc32(payload)), payload)
+                    written[record.stream] = record.end
+                os.fdatasync(self._file)
+            self._ends[self._number] |= written
 
     def drop_sealed(self, sealed_to: Mapping[str, int]) -> None:
         """Remove the segments whose every event is sealed: all events below the number given by stream."""
@@ -91,15 +94,21 @@ class Journal:
             os.close(self._file)
             self._file = -1
 
-    def _write(self, data: bytes) -> None:
+    @contextmanager
+    def _undone_on_failure(self) -> Iterator[None]:
+        size = self._size
         try:
-            _write_all(self._file, data)
-            os.fdatasync(self._file)
-        except OSError:
-            os.ftruncate(self._file, self._size)
-            os.lseek(self._file, self._size, os.SEEK_SET)
+            yield
+        except BaseException:
+            os.ftruncate(self._file, size)
+            os.lseek(self._file, size, os.SEEK_SET)
+            self._size = size
             raise
-        self._size += len(data)
+
+    def _write(self, *pieces: bytes) -> None:
+        for piece in pieces:
+            _write_all(self._file, piece)
+            self._size += len(piece)
 
     def _next_segment(self) -> None:
         self.close()

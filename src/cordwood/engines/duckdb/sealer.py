@@ -1,6 +1,5 @@
 """Seals in the background: whole row groups at once, the rest when it has waited long enough."""
 
-import ctypes
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -8,6 +7,7 @@ from collections.abc import Callable, Collection
 import duckdb
 
 from cordwood.engines.duckdb.chunk import Chunk, is_about_a_value
+from cordwood.engines.duckdb.memory import let_go_of_memory
 from cordwood.engines.duckdb.session import Session
 from cordwood.engines.duckdb.stream_store import OutOfTurnError, StreamStore
 from cordwood.engines.duckdb.traffic import Passing
@@ -18,6 +18,8 @@ _QUIET_ROWS = 1024
 _WAIT_SECONDS = 300.0
 _LOOK_SECONDS = 0.5
 _TELL_SECONDS = 60.0
+# Freed memory is used again by the next chunk; now and then, and when there is no next one, the machine gets it back.
+_TRIM_SECONDS = 1.0
 
 # Tells the operator a sentence.
 Tell = Callable[[str], None]
@@ -44,6 +46,8 @@ class Sealer:
         self._stopping = False
         self._last_append = time.monotonic()
         self._told = -_TELL_SECONDS
+        self._trimmed = self._last_append
+        self._is_trimmed = True
         self._threads: list[threading.Thread] = []
 
     def start(self, workers: int) -> None:
@@ -66,7 +70,9 @@ class Sealer:
     def _work(self) -> None:
         cursor = self._session.cursor()
         while not self._stopping:
-            if not self._seal_one(cursor):
+            is_idle = not self._seal_one(cursor)
+            self._trim_now_and_then()
+            if is_idle:
                 self._wake.acquire(timeout=_LOOK_SECONDS)
         cursor.close()
 
@@ -91,8 +97,13 @@ class Sealer:
             return False
         self._after()
         self._session.checkpoint_when_due(cursor)
-        let_go_of_memory()
+        self._is_trimmed = False
         return True
+
+    def _trim_now_and_then(self) -> None:
+        if not self._is_trimmed and time.monotonic() - self._trimmed > _TRIM_SECONDS:
+            self._is_trimmed, self._trimmed = True, time.monotonic()
+            let_go_of_memory()
 
     def _tell_now_and_then(self, sentence: str) -> None:
         if time.monotonic() - self._told > _TELL_SECONDS:
@@ -105,20 +116,3 @@ class Sealer:
             return False
         quiet = time.monotonic() - self._last_append > _QUIET_SECONDS
         return (quiet and store.waiting_rows >= _QUIET_ROWS) or self._clock_us() - oldest_us > _WAIT_SECONDS * 1e6
-
-
-def _trimmer() -> Callable[[int], object] | None:
-    """The C library's way to give freed memory back to the machine, where it has one."""
-    try:
-        trim: Callable[[int], object] = ctypes.CDLL(None).malloc_trim
-    except (AttributeError, OSError):
-        return None
-    return trim
-
-
-_trim = _trimmer()
-
-
-def let_go_of_memory() -> None:
-    if _trim is not None:
-        _trim(0)

@@ -12,7 +12,8 @@ from contextlib import suppress
 
 import duckdb
 
-from cordwood.engines.duckdb.sealer import Tell, let_go_of_memory
+from cordwood.engines.duckdb.memory import let_go_of_memory
+from cordwood.engines.duckdb.sealer import Tell
 from cordwood.engines.duckdb.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.stream_store import StreamStore
 from cordwood.engines.duckdb.tables import StreamTables

@@ -26,8 +26,6 @@ from cordwood.model.event import Batch, Event
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
 
-# More bytes of events than this and appends wait for the sealer: until they are sealed, events are held as text.
-_MAX_HELD_BYTES = 96 * 1024 * 1024
 _PATIENCE_SECONDS = 20.0
 
 
@@ -60,9 +58,9 @@ class Storage:
         self._settling = Settling(session, self._known_stores, self._is_busy, tell)
         self._sealer = Sealer(session, self._known_stores, self._after_seal, tell, clock_us)
 
-    def start(self, workers: int) -> None:
-        """Seal in the background from now on."""
-        self._sealer.max_held_bytes = _MAX_HELD_BYTES
+    def start(self, workers: int, held_bytes: int) -> None:
+        """Seal in the background from now on; appends wait while more is held: until it is sealed, it is held as text."""
+        self._sealer.max_held_bytes = held_bytes
         self._sealer.start(workers)
         self._settling.start()
 
@@ -189,7 +187,7 @@ class Storage:
                 raise Backlog("More events arrive than can be stored.", retry_after=5)
 
     def _has_room(self) -> bool:
-        return sum(store.held_bytes for store in self._stores.values()) < _MAX_HELD_BYTES
+        return sum(store.held_bytes for store in self._stores.values()) < self._sealer.max_held_bytes
 
     def _screened(self, batches: Sequence[Batch]) -> list[tuple[Record, int]]:
         """The records to store and how many events of each batch were stored before, in an earlier batch too."""

@@ -6,6 +6,9 @@ from cordwood.ingest.documents import items_of, mended
 from cordwood.ingest.items import read_items
 from cordwood.ingest.posted import Body, Posted, Reading
 
+# White space before the first bracket beyond this is uncommon.
+_BLANKS = 64
+
 
 class _Batch(msgspec.Struct, forbid_unknown_fields=True):
     batch: list[Posted]
@@ -16,15 +19,16 @@ _batch = msgspec.json.Decoder(_Batch)
 
 
 def read_json(body: Body) -> Reading:
-    text = body.text
+    # What is ASCII is read where it lies: a text of it all would be a second body in memory.
+    plain = body.data if body.data.isascii() else body.text
     try:
-        return _read_straight(text)
+        return _read_straight(plain)
     except (msgspec.DecodeError, RecursionError):
-        return read_items(items_of(mended(text)))
+        return read_items(items_of(mended(body.text)))
 
 
-def _read_straight(text: str) -> Reading:
+def _read_straight(text: bytes | str) -> Reading:
     """The common forms, without a step in Python for each event."""
-    if text.lstrip()[:1] == "[":
+    if text[:_BLANKS].lstrip()[:1] in {"[", b"["}:
         return Reading(_array.decode(text))
     return Reading(_batch.decode(text).batch)

@@ -1,0 +1,169 @@
+"""Under writers and readers that do not let up, the process stays below its ceiling and says 429 or 503, no worse."""
+
+import os
+import random
+import statistics
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from tests.journey.conftest import PRIVATE, Service, Start
+
+SECONDS = 15 * 60.0 if os.environ.get("TORTURE") == "full" else 20.0
+CEILING = 256 * 10**6
+WRITERS, READERS = 6, 3
+EDGE = "cloudflare.logs.prod"
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+PROJECTS = [f"project{number:02}" for number in range(40)]
+QUESTIONS: Sequence[tuple[str, Mapping[str, str]]] = (
+    ("usage.api-counts", {"interval": "hourly", "project": "project0"}),
+    ("logs.all", {"project": "project01"}),
+    ("logs.all", {"project": "project02", "sql": "select count(*) as n from edge_logs"}),
+)
+
+
+class Client(threading.Thread):
+    """Asks or tells again and again until the time is over, and obeys Retry-After."""
+
+    def __init__(self, url: str, until: float, seed: int) -> None:
+        super().__init__()
+        self.statuses: Counter[int] = Counter()
+        self.seconds: list[float] = []
+        self.complaints: list[str] = []
+        self.random = random.Random(seed)
+        self._url = url
+        self._until = until
+
+    def run(self) -> None:
+        with httpx.Client(base_url=self._url, headers={"X-API-KEY": PRIVATE}, timeout=120) as client:
+            while time.monotonic() < self._until:
+                began = time.monotonic()
+                try:
+                    answer = self.send(client)
+                except httpx.HTTPError as problem:
+                    self.complaints.append(repr(problem))
+                    return
+                self._note(answer, time.monotonic() - began)
+
+    def send(self, client: httpx.Client) -> httpx.Response:
+        raise NotImplementedError
+
+    def _note(self, answer: httpx.Response, seconds: float) -> None:
+        self.statuses[answer.status_code] += 1
+        if answer.status_code == 200:
+            self.seconds.append(seconds)
+        elif answer.status_code in {429, 503}:
+            time.sleep(min(2.0, float(answer.headers["Retry-After"])))
+        else:
+            self.complaints.append(f"{answer.status_code} {answer.text[:300]}")
+
+
+class Writer(Client):
+    """Batches of all sizes, of events of a kilobyte and more."""
+
+    accepted = 0
+
+    def send(self, client: httpx.Client) -> httpx.Response:
+        events = [edge_event(self.random) for _ in range(self.random.choice([1, 100, 1000, 5000]))]
+        answer = client.post("/api/logs", params={"source_name": EDGE}, json=events)
+        if answer.status_code == 200:
+            self.accepted += answer.json()["accepted"]
+        return answer
+
+
+class Reader(Client):
+    def send(self, client: httpx.Client) -> httpx.Response:
+        name, parameters = self.random.choice(QUESTIONS)
+        headers = {"Cache-Control": "no-cache"}
+        return client.get(f"/api/endpoints/query/{name}", params=dict(parameters), headers=headers)
+
+
+def edge_event(chance: random.Random) -> dict[str, object]:
+    project, path = chance.choice(PROJECTS), f"/rest/v1/table{chance.randrange(200)}"
+    ray = f"{chance.getrandbits(64):016x}"
+    request = {
+        "host": f"{project}.example.co",
+        "method": chance.choice(["GET", "POST"]),
+        "path": path,
+        "url": f"https://{project}.example.co{path}",
+        "headers": {"cf_ray": ray, "user_agent": "client/2.0 " + "x" * 300, "referer": f"https://{ray}.example.com/"},
+        "cf": {
+            "asn": chance.randrange(9000),
+            "city": f"City{chance.randrange(99)}",
+            "country": "DE",
+            "note": "y" * 400,
+        },
+    }
+    response = {"status_code": chance.choice([200, 201, 404, 500]), "origin_time": chance.randrange(900)}
+    return {
+        "id": str(uuid4()),
+        "project": project,
+        "event_message": f"{request['method']} | {ray} | {request['url']}",
+        "metadata": {"request": request, "response": response},
+    }
+
+
+class Scales(threading.Thread):
+    """How much the process and what it started ever held."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__()
+        self.most = 0
+        self.over = threading.Event()
+        self._pid = pid
+
+    def run(self) -> None:
+        while not self.over.wait(0.05):
+            self.most = max(self.most, resident(self._pid))
+
+
+def resident(pid: int) -> int:
+    """In bytes, with every process beneath."""
+    own = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return own + sum(resident(int(child)) for child in children)
+
+
+def told(kind: str, clients: Sequence[Client]) -> str:
+    seconds = sorted(one for client in clients for one in client.seconds)
+    statuses = sum((client.statuses for client in clients), Counter[int]())
+    at = statistics.quantiles(seconds, n=100) if len(seconds) > 1 else [0.0] * 99
+    return f"{kind}: {dict(statuses)}, median {at[49]:.2f} s, 95 of 100 within {at[94]:.2f} s, 99 within {at[98]:.2f} s"
+
+
+def under_load(service: Service) -> tuple[list[Writer], list[Reader]]:
+    until = time.monotonic() + SECONDS
+    writers = [Writer(service.url, until, number) for number in range(WRITERS)]
+    readers = [Reader(service.url, until, number) for number in range(READERS)]
+    for client in (*writers, *readers):
+        client.start()
+    for client in (*writers, *readers):
+        client.join()
+    return writers, readers
+
+
+@pytest.mark.torture
+def test_a_ceiling_of_256_mb_holds_under_writers_and_readers(start: Start) -> None:
+    service = start("--memory", "256MB")
+    base = resident(service.process.pid)
+    scales = Scales(service.process.pid)
+    scales.start()
+    writers, readers = under_load(service)
+    scales.over.set()
+    scales.join()
+    print(told("writers", writers), told("readers", readers), sep="\n")
+    print(f"idle {base / 1e6:.0f} MB, most {scales.most / 1e6:.0f} MB, {sum(one.accepted for one in writers):,} events")
+    assert not [complaint for client in (*writers, *readers) for complaint in client.complaints]
+    assert all(client.seconds for client in readers)
+    assert scales.most < 1.25 * CEILING + base
+    counted = service.client.post("/api/query", params={"sql": f"select count(*) as n from `{EDGE}`"})
+    if counted.status_code == 200:
+        assert counted.json()["result"] == [{"n": sum(one.accepted for one in writers)}]
+    assert service.stop() == 0
