@@ -104,6 +104,19 @@ def test_a_server_that_is_away_is_said_to_be_with_when_to_come_again(
     assert answered(remote, "SELECT 1") == [(1,)]
 
 
+def test_a_server_that_went_and_came_between_two_queries_is_not_missed(
+    remote: ClickHouse, server: ClickHouseServer
+) -> None:
+    assert answered(remote, "SELECT 1") == [(1,)]
+    server.go()
+    server.come()
+    assert answered(remote, "SELECT 2") == [(2,)]
+    server.go()
+    server.come()
+    assert [told.accepted for told in remote.append(batch("1"))] == [1]
+    assert not remote.is_waiting
+
+
 def test_a_server_that_is_too_slow_is_out_of_time(server: ClickHouseServer) -> None:
     session = Session(server.address(), patience_seconds=1)
     assert session.rows("SELECT 1") == [(1,)]
