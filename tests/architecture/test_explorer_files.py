@@ -9,7 +9,7 @@ from tests.architecture.tree import ROOT
 
 FOLDER = ROOT / "src" / "cordwood" / "explorer"
 SCRIPTS = sorted(FOLDER.glob("*.js"))
-LONGEST_FILE = 380
+LONGEST_FILE = 400
 IMPORT = re.compile(r'from "(\./[\w-]+\.js)"')
 # Whatever makes code or markup of text, or keeps the key for longer than a tab lives.
 FORBIDDEN = re.compile(

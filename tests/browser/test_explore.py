@@ -197,10 +197,14 @@ def test_what_is_wrong_is_shown_at_its_place(tab: Tab) -> None:
     ask(page, "error (m.request.method:GET")
     expect(page.get_by_role("alert")).to_contain_text("never closed")
     expect(page.locator(".editor-paint .wrong")).to_have_text("(")
+    # What was there stays, without its colours.
+    expect(page.locator(".explore.is-behind")).to_be_visible()
+    expect(page.locator(ROWS).first).to_be_visible()
     page.get_by_role("button", name="line 1, column 7").click()
     assert page.evaluate("[document.activeElement.selectionStart, document.activeElement.selectionEnd]") == [6, 7]
     ask(page, "error")
     expect(page.locator(".editor-error")).to_be_empty()
+    expect(page.locator(".explore.is-behind")).to_have_count(0)
 
 
 def test_sql_brings_the_query_along_and_has_its_errors_in_place_too(tab: Tab) -> None:

@@ -7,7 +7,7 @@ import { stepFor } from "./ranges.js";
 import * as sql from "./sql.js";
 import { unwrapped } from "./tree.js";
 
-const PARTING = /^(level|severity|error_severity|status|status_code)$/;
+const PARTING = /(^|_)(level|severity|status|status_code)$/;
 
 /** The column of an answer that tells how grave a row is; empty when none does. */
 export function partingColumn(columns) {

@@ -235,7 +235,8 @@ export class ExplorePage {
 
   async askBars(signal) {
     const isOfEvents = this.view.language === "sql" || state.hasEvents(this.view);
-    this.histogram.element.hidden = this.stack.hidden = !isOfEvents;
+    this.histogram.element.hidden = !isOfEvents;
+    this.stack.hidden = this.view.language === "sql" || !isOfEvents;
     if (!isOfEvents) return undefined;
     const about = {
       seriesPath: this.seriesPath,
@@ -249,8 +250,9 @@ export class ExplorePage {
       if (receipt.truncated) tell(`Not all bars are shown: they were cut by ${receipt.truncated}.`);
       return undefined;
     } catch (problem) {
-      if (problem.name !== "AbortError")
-        this.histogram.clear(this.view.language === "sql" ? "No histogram of this query." : problem.message);
+      // What is wrong with the query itself is told where it stands, and what was there stays.
+      const isTold = problem.name === "AbortError" || problem.status === 400 || problem.status === 422;
+      if (!isTold) this.histogram.clear(problem.message);
       return undefined;
     }
   }
@@ -260,6 +262,7 @@ export class ExplorePage {
   showRows(answer) {
     const { view } = this;
     this.answer = answer;
+    this.element.classList.remove("is-behind");
     const { columns, tone, plot, hasMore } = state.tableOf(view, answer, this.columns, this.seriesPath);
     put(this.result, plot ? lineChart(answer.rows, plot, view.utc) : null, answer.rows.length ? null : nothing());
     this.table.element.hidden = answer.rows.length === 0;
@@ -293,7 +296,8 @@ export class ExplorePage {
     const before = this.view.language === "sql" || !problem.line ? 0 : queries.LINES_BEFORE;
     const line = Math.max(0, problem.line - before);
     this.editor.fail({ message: problem.message, hint: problem.hint, line, column: problem.column });
-    put(this.summary, "No rows: the query could not be answered.");
+    put(this.summary, this.answer ? "What is shown is of the query before." : "");
+    this.element.classList.add("is-behind");
     return false;
   }
 

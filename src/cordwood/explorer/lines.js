@@ -7,16 +7,18 @@ import { toned } from "./series.js";
 
 const HEIGHT = 240;
 const MARGIN = { top: 10, right: 26, bottom: 22, left: 52 };
+const OF_EVENTS = ["id", "event_message", "metadata"];
 /** Microseconds of any plausible log: from 1990 on. */
 const LEAST_US = 6e14;
 
-/** What can be drawn of these rows: a time column and columns of numbers; null when that is nothing. */
+/** What can be drawn of these rows: a time column and columns of numbers; null when that is nothing, or events. */
 export function plotOf(rows, columns) {
-  if (rows.length < 2) return null;
+  if (rows.length < 2 || columns.some((name) => OF_EVENTS.includes(name))) return null;
   const timeColumn = columns.find((name) => rows.every((row) => msOf(row[name]) !== null));
   const values = columns.filter(
     (name) => name !== timeColumn && rows.every((row) => row[name] === null || typeof row[name] === "number"),
   );
+  if (timeColumn && new Set(rows.map((row) => row[timeColumn])).size < rows.length) return null;
   const drawn = values.filter((name) => rows.some((row) => row[name] !== null));
   return timeColumn && drawn.length ? { timeColumn, values: drawn } : null;
 }

@@ -5,7 +5,7 @@ import { cell, time } from "./format.js";
 import { toneOf } from "./series.js";
 
 const SHOWN = 500;
-const TONED = /^(level|.*severity|status|status_code)$/;
+const TONED = /(^|_)(level|severity|status|status_code)$/;
 
 export function rowTable(rows, columns, { utc = false, caption = "Rows" } = {}) {
   const numbers = new Set(
