@@ -23,6 +23,7 @@ SLICE_GROUPS = 10
 FRESH_GROUPS = 8
 _LOOK_SECONDS = 5.0
 _AFTER_FAILURE_SECONDS = 60.0
+_PAUSE_SECONDS = 0.05
 
 
 class Settling:
@@ -102,4 +103,5 @@ class Settling:
     def _settle_all(self) -> None:
         for store in self._stores():
             while not (self._stopping.is_set() or self._is_busy()) and self.settle(store):
-                pass
+                # Who waits for the turn gets it: a lock goes to whoever asks next, and that would be this thread.
+                self._stopping.wait(_PAUSE_SECONDS)

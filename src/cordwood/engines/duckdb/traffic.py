@@ -17,6 +17,8 @@ class Passing(Enum):
 _PATIENCE_SECONDS = 10.0
 _SEALS_SECONDS = 2.0
 _QUERIES_SECONDS = 0.25
+# Only what has begun must not be seen by who is alone: a checkpoint looks once, and then lets others work beside it.
+_BEGUN_SECONDS = 0.2
 
 
 class Traffic:
@@ -42,16 +44,22 @@ class Traffic:
 
     @contextmanager
     def alone(self, patience_seconds: float = _PATIENCE_SECONDS) -> Iterator[bool]:
-        """Whether nobody passes while the block lasts."""
+        """Whether nobody passes when the block begins; others go on a moment later, whether or not it has ended."""
         with self._changed:
             is_alone = self._changed.wait_for(self._is_free, patience_seconds) or self._cleared()
             self._held = frozenset(Passing)
+        going_on = threading.Timer(_BEGUN_SECONDS, self._let_pass)
+        going_on.start()
         try:
             yield is_alone
         finally:
-            with self._changed:
-                self._held = frozenset()
-                self._changed.notify_all()
+            going_on.cancel()
+            self._let_pass()
+
+    def _let_pass(self) -> None:
+        with self._changed:
+            self._held = frozenset()
+            self._changed.notify_all()
 
     def _cleared(self) -> bool:
         """Hold up seals until those under way are through, then queries for a moment."""

@@ -65,3 +65,14 @@ def test_a_moment_that_comes_by_itself_is_taken(pool: ThreadPoolExecutor) -> Non
     with traffic.alone() as is_alone:
         assert is_alone
     query.result(20)
+
+
+def test_others_go_on_beside_what_has_begun(pool: ThreadPoolExecutor) -> None:
+    traffic, done = Traffic(), threading.Event()
+    begun = threading.Event()
+    with traffic.alone() as is_alone:
+        assert is_alone
+        query = pool.submit(pass_by, traffic, Passing.QUERY, done, begun)
+        assert begun.wait(20)
+    done.set()
+    query.result(20)
