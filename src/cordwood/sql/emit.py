@@ -50,6 +50,7 @@ def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]
         hidden=resolved.hidden,
         textless=resolved.textless,
         at_rest=None if lowered.at_rest is None else target.print(lowered.at_rest),
+        seeks=lowered.seeks,
     )
 
 

@@ -48,6 +48,15 @@ class Resolved:
 
 
 @dataclass(frozen=True, slots=True)
+class Seek:
+    """Of a stream, only events that have all these pieces of texts matter where `mark` stands in the SQL."""
+
+    mark: str
+    stream: str
+    pieces: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Lowered:
     """BigQuery's meaning in the target's own words: printing it is all that is left.
 
@@ -57,6 +66,7 @@ class Lowered:
     tree: exp.Expr
     resolved: Resolved
     at_rest: exp.Expr | None = None
+    seeks: tuple[Seek, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +102,7 @@ class Statement:
     hidden: tuple[int, ...] = ()
     textless: tuple[tuple[str, Path], ...] = ()
     at_rest: str | None = None
+    seeks: tuple[Seek, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

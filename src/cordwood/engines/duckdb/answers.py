@@ -11,6 +11,7 @@ from duckdb.sqltypes import DuckDBPyType
 from cordwood.engines.duckdb.datatypes import cell_reader, datatype_of, rendered
 from cordwood.engines.duckdb.faults import duckdb_faults
 from cordwood.engines.duckdb.hiding import HiddenColumns, Hiding
+from cordwood.engines.duckdb.seeking import narrowed
 from cordwood.engines.duckdb.storage import Storage
 from cordwood.engines.duckdb.watch import Watch
 from cordwood.engines.engine import AnswerLimits, Cancel
@@ -45,6 +46,8 @@ class Answering:
             with run.stoppable():
                 types = self._types(cursor, question)
                 statement = _at_rest(question.statement) if at_rest else question.statement
+                if statement.seeks:
+                    statement = _narrowed(statement, cursor, at_rest=at_rest)
                 cursor.execute(_rendering(statement, types, limits.max_rows + 1), dict(question.values))
             rows = Rows(_columns(question.statement, types), ())
             batches = run.batches(types, rows)
@@ -156,6 +159,13 @@ def _columns(statement: Statement, types: Types) -> tuple[Column, ...]:
 
 def _at_rest(statement: Statement) -> Statement:
     return statement if statement.at_rest is None else replace(statement, sql=statement.at_rest)
+
+
+def _narrowed(statement: Statement, cursor: duckdb.DuckDBPyConnection, *, at_rest: bool) -> Statement:
+    """What is in memory was shown in a transaction already."""
+    if at_rest:
+        cursor.execute("BEGIN")
+    return narrowed(statement, cursor)
 
 
 def _rendering(statement: Statement, types: Types, limit: int) -> str:

@@ -61,16 +61,19 @@ class Chunk:
         event = self.events[place]
         return event.project or "", event.timestamp_us
 
-    def insert(self, cursor: duckdb.DuckDBPyConnection, tables: StreamTables, table: str) -> None:
+    def insert(
+        self, cursor: duckdb.DuckDBPyConnection, tables: StreamTables, table: str, block: int | None = None
+    ) -> None:
         """All events with one statement; into one of the tables in memory with their numbers too."""
-        numbered = table != tables.sealed
+        numbered = block is None
+        values: dict[str, object] = {} if numbered else {"block": block}
         if len(self.events) < _MANY:
-            cursor.execute(tables.insert_events(table, LISTED, numbered=numbered), self._lists())
+            cursor.execute(tables.insert_events(table, LISTED, numbered=numbered), self._lists() | values)
             return
         with closing(self._columns()) as columns:
             cursor.register("incoming", columns)
             try:
-                cursor.execute(tables.insert_events(table, "incoming", numbered=numbered))
+                cursor.execute(tables.insert_events(table, "incoming", numbered=numbered), values)
             finally:
                 cursor.unregister("incoming")
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.reach import Source, cte_of
+from cordwood.engines.duckdb.reach import Source
 from cordwood.engines.duckdb.tables import COLUMNS, quoted
+from cordwood.engines.duckdb.way import only_reading, reader
 
 # Of more rows than this, every part of the file is likely to hold one.
 MOST_ROWS = 2000
@@ -63,7 +64,7 @@ def first_of(tree: exp.Select, source: Source, table: str) -> exp.Select:
         source.read(source.events(table))
         return tree
     places = exp.select(_column(_PLACE, "found")).from_(_finding(tree, source, table).subquery("found"))
-    source.read(f"{source.events(table)} WHERE rowid IN (SELECT {quoted(_PLACE)} FROM {quoted(_NEWEST)})")  # noqa: S608
+    source.read(source.events(table, only=f"rowid IN (SELECT {quoted(_PLACE)} FROM {quoted(_NEWEST)})"))  # noqa: S608
     _put_first(tree, places)
     return tree
 
@@ -109,37 +110,14 @@ def _way(tree: exp.Select, table: exp.Table) -> list[_Step]:
     steps: list[_Step] = []
     relation: exp.Expr | None = table
     while relation is not None:
-        select = _reader(relation)
+        select = reader(relation)
         if select is None:
             return []
         steps.append(_Step(select, relation.alias_or_name))
         if select is tree:
             return steps
-        relation = _only_reading(tree, select)
+        relation = only_reading(tree, select)
     return []
-
-
-def _reader(relation: exp.Expr) -> exp.Select | None:
-    """The SELECT that reads it in its FROM or joins it; not one that keeps rows which find no partner."""
-    place = relation.parent
-    select = place.parent if place is not None else None
-    if not isinstance(place, exp.From | exp.Join) or not isinstance(select, exp.Select):
-        return None
-    return None if any(map(_keeps_or_drops, select.args.get("joins") or ())) else select
-
-
-def _keeps_or_drops(join: exp.Join) -> bool:
-    return bool(join.side or join.method or join.kind in ("SEMI", "ANTI"))
-
-
-def _only_reading(tree: exp.Select, select: exp.Select) -> exp.Expr | None:
-    holder = select.parent
-    if isinstance(holder, exp.Subquery):
-        return holder
-    if not isinstance(holder, exp.CTE):
-        return None
-    named = [table for table in tree.find_all(exp.Table) if table.name == holder.alias and cte_of(table) is holder]
-    return named[0] if len(named) == 1 else None
 
 
 def _hands_on(way: list[_Step], names: frozenset[str]) -> bool:

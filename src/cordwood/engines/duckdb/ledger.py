@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import duckdb
 
+from cordwood.engines.duckdb.pieces import MAKE_PIECES
 from cordwood.engines.duckdb.rows import first_row
 from cordwood.errors import DataFolderUnusable
 from cordwood.model.shape import Kinds, Path, ValueKind
@@ -24,7 +25,7 @@ _TABLES = (
 
 def open_ledger(cursor: duckdb.DuckDBPyConnection) -> None:
     """Make the ledger in a new file; refuse a file that a newer cordwood wrote."""
-    for statement in _TABLES:
+    for statement in (*_TABLES, *MAKE_PIECES):
         cursor.execute(statement)
     row = first_row(cursor, "SELECT max(version) FROM store.cordwood.stamp")
     version = row[0] if row else None

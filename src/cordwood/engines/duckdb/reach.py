@@ -7,13 +7,14 @@ that is read of a sub-query's column becomes a column of that sub-query, down to
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.events import RECORD_TEMPLATE
-from cordwood.engines.duckdb.tables import COLUMNS, quoted
+from cordwood.engines.duckdb.tables import COLUMNS, StreamTables, quoted
+from cordwood.engines.duckdb.way import cte_of
 from cordwood.model.event import written_path
 from cordwood.sql.fragment import AT_SIGN, OPEN_BRACE, fragment, is_fragment, template_of
 
@@ -67,14 +68,18 @@ class _Read:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A place where a stream is read, and what is read beside its own columns, as SQL."""
+    """A place where a stream is read, what is read beside its own columns, and of which sealed events, as SQL."""
 
     table: exp.Table
     columns: tuple[str, ...]
+    narrowing: str = ""
 
-    def events(self, table: str, *more: str) -> str:
+    def events(self, table: str, *more: str, only: str = "") -> str:
         """What is read of one of the stream's tables."""
-        return f"SELECT {', '.join([*map(quoted, COLUMNS), *self.columns, *more])} FROM {table}"  # noqa: S608 - our own names
+        wanted = [self.narrowing] if self.narrowing and table == StreamTables(self.table.name).sealed else []
+        conditions = " AND ".join([*wanted, *([only] if only else ())])
+        columns = ", ".join([*map(quoted, COLUMNS), *self.columns, *more])
+        return f"SELECT {columns} FROM {table}{' WHERE ' if conditions else ''}{conditions}"  # noqa: S608 - our own names
 
     def read(self, *events: str) -> None:
         """Put all these in the place where the stream is read."""
@@ -85,7 +90,7 @@ class Source:
     def twin(self, copy: exp.Expr) -> "Source":
         """The same place in a copy of a tree where it is the only one."""
         (table,) = tables_of(copy, frozenset([self.table.name]))
-        return Source(table, self.columns)
+        return replace(self, table=table)
 
 
 @dataclass(slots=True)
@@ -267,23 +272,6 @@ def _relation(select: exp.Select, alias: str) -> Relation | None:
         if isinstance(relation, exp.Table | exp.Subquery) and relation.alias_or_name == alias:
             return relation
     return None
-
-
-def cte_of(table: exp.Table) -> exp.CTE | None:
-    """The sub-query of that name that the table sees; none where it may read itself."""
-    node: exp.Expr | None = table.parent
-    while node is not None:
-        with_ = node.args.get("with_")
-        cte = _named(with_, table.name) if isinstance(with_, exp.With) else None
-        if cte is not None:
-            return None if cte.parent is not None and cte.parent.args.get("recursive") else cte
-        node = node.parent
-    return None
-
-
-def _named(with_: exp.With, name: str) -> exp.CTE | None:
-    found = (cte for cte in with_.expressions if isinstance(cte, exp.CTE) and cte.alias == name)
-    return next(found, None)
 
 
 def _literal(text: str) -> str:

@@ -13,6 +13,7 @@ from contextlib import suppress
 import duckdb
 
 from cordwood.engines.duckdb.memory import let_go_of_memory
+from cordwood.engines.duckdb.pieces import forget_pieces, keep_pieces, new_block
 from cordwood.engines.duckdb.sealer import Tell
 from cordwood.engines.duckdb.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.stream_store import StreamStore
@@ -24,10 +25,12 @@ FRESH_GROUPS = 8
 _LOOK_SECONDS = 5.0
 _AFTER_FAILURE_SECONDS = 60.0
 _PAUSE_SECONDS = 0.05
+# While row groups are sealed one after the other, they have the processors to themselves.
+_QUIET_SECONDS = 5.0
 
 
 class Settling:
-    """`turn` is for whoever takes rows out of the streams' tables. `is_busy` says that sealing has more to do."""
+    """`turn` is for whoever takes rows out of the streams' tables. `is_busy` says that sealing falls behind."""
 
     def __init__(
         self, session: Session, stores: Callable[[], Collection[StreamStore]], is_busy: Callable[[], bool], tell: Tell
@@ -37,12 +40,16 @@ class Settling:
         self._stores = stores
         self._is_busy = is_busy
         self._tell = tell
+        self._last_seal = time.monotonic()
         self._stopping = threading.Event()
         self._cursor = session.cursor()
         self._thread = threading.Thread(target=self._work, name="settle", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
+
+    def sealed(self) -> None:
+        self._last_seal = time.monotonic()
 
     def close(self) -> None:
         if self._stopping.is_set():
@@ -79,11 +86,17 @@ class Settling:
             if self._stopping.is_set() or self._is_busy():
                 return False
             began = time.monotonic()
-            self._cursor.execute(tables.settle_part(), {"part": part})
+            self._settle_part(tables, part)
             # Half of one processor is for this, no more.
             self._stopping.wait(time.monotonic() - began)
         self._cursor.execute(tables.drop_slice(), {"last": last})
+        forget_pieces(self._cursor, tables)
         return True
+
+    def _settle_part(self, tables: StreamTables, part: int) -> None:
+        block = new_block(self._cursor)
+        self._cursor.execute(tables.settle_part(), {"part": part, "block": block})
+        keep_pieces(self._cursor, tables, block)
 
     def _last_of_slice(self, tables: StreamTables) -> int | None:
         rows = SLICE_GROUPS * ROW_GROUP_ROWS
@@ -102,6 +115,10 @@ class Settling:
 
     def _settle_all(self) -> None:
         for store in self._stores():
-            while not (self._stopping.is_set() or self._is_busy()) and self.settle(store):
+            while self._may_begin() and self.settle(store):
                 # Who waits for the turn gets it: a lock goes to whoever asks next, and that would be this thread.
                 self._stopping.wait(_PAUSE_SECONDS)
+
+    def _may_begin(self) -> bool:
+        is_quiet = time.monotonic() - self._last_seal > _QUIET_SECONDS
+        return is_quiet and not self._stopping.is_set() and not self._is_busy()

@@ -160,7 +160,7 @@ class Storage:
         store = StreamStore(stream)
         for statement in (
             store.tables.create_sealed(),
-            store.tables.add_settled(),
+            store.tables.add_layout(),
             store.tables.create_hot((), 0),
             store.tables.create_view(with_hot=False),
         ):
@@ -268,9 +268,10 @@ class Storage:
         return list(self._stores.values())
 
     def _is_busy(self) -> bool:
-        return any(store.waiting_rows >= ROW_GROUP_ROWS for store in self._known_stores())
+        return any(store.waiting_rows >= 2 * ROW_GROUP_ROWS for store in self._known_stores())
 
     def _after_seal(self) -> None:
+        self._settling.sealed()
         self._journal.drop_sealed({name: store.sealed_to for name, store in self._stores.items()})
         with self._room:
             self._room.notify_all()

@@ -10,6 +10,7 @@ import duckdb
 from cordwood.engines.duckdb.chunk import Chunk, is_about_a_value, pieces, text_bytes
 from cordwood.engines.duckdb.hot import Hot
 from cordwood.engines.duckdb.journal import Record
+from cordwood.engines.duckdb.pieces import keep_pieces, new_block
 from cordwood.engines.duckdb.rows import first_row
 from cordwood.engines.duckdb.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.tables import StreamTables
@@ -204,7 +205,9 @@ class StreamStore:
         unsaved = self._take_unsaved()
         cursor.execute("BEGIN")
         try:
-            chunk.clustered().insert(cursor, self.tables, self.tables.sealed)
+            block = new_block(cursor)
+            chunk.clustered().insert(cursor, self.tables, self.tables.sealed, block)
+            keep_pieces(cursor, self.tables, block)
             cursor.execute(
                 "INSERT INTO store.cordwood.sealed VALUES ($stream, $first, $last)",
                 {"stream": self.name, "first": chunk.first, "last": chunk.end},

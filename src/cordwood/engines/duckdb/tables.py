@@ -50,9 +50,10 @@ class StreamTables:
         columns = ", ".join(f"{quoted(name)} {kind}{_KEPT.get(name, '')}" for name, kind in COLUMNS.items())
         return f"CREATE TABLE IF NOT EXISTS {self.sealed} ({columns})"
 
-    def add_settled(self) -> str:
-        """Whether an event lies in a slice that `Settling` has laid. Tables of version 1 lack it."""
-        return f"ALTER TABLE {self.sealed} ADD COLUMN IF NOT EXISTS settled BOOLEAN DEFAULT false"
+    def add_layout(self) -> str:
+        """Whether an event lies in a slice that `Settling` has laid, and in which block. Tables of version 1 lack both."""
+        add = f"ALTER TABLE {self.sealed} ADD COLUMN IF NOT EXISTS"
+        return f"{add} settled BOOLEAN DEFAULT false; {add} block BIGINT DEFAULT 0"
 
     def hot_part(self, part: int) -> str:
         return f"memory.parts.{quoted(f'{part} of {self.stream}')}"
@@ -131,7 +132,7 @@ class StreamTables:
 
     def settle_part(self) -> str:
         return (
-            f"INSERT INTO {self.sealed} ({_NAMES}, settled) SELECT {_NAMES}, true FROM {self.sealed}"  # noqa: S608 - our own names
+            f"INSERT INTO {self.sealed} ({_NAMES}, settled, block) SELECT {_NAMES}, true, $block FROM {self.sealed}"  # noqa: S608 - our own names
             " WHERE rowid IN (SELECT place FROM slice WHERE part = $part) ORDER BY project NULLS FIRST, timestamp"
         )
 
@@ -152,7 +153,7 @@ class StreamTables:
 
     def insert_events(self, table: str, source: str, *, numbered: bool) -> str:
         """`source` has the events by one letter a column: `LISTED` ones, or a relation."""
-        into, number = (", number", ", n") if numbered else ("", "")
+        into, number = (", number", ", n") if numbered else (", block", ", $block")
         return f"INSERT INTO {table} ({_NAMES}{into}) SELECT i, t, e, p, m::JSON::VARIANT, x::JSON::VARIANT, r, f, o{number} FROM {source}"  # noqa: S608
 
 

@@ -1,11 +1,14 @@
 """DuckDB's dialect as the compiler needs it: where streams lie, BigQuery's meaning in its words, and printing."""
 
+from dataclasses import replace
+
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
 from cordwood.engines.duckdb.placing import place_events
-from cordwood.engines.duckdb.reach import Source, reach, tables_of
+from cordwood.engines.duckdb.reach import reach, tables_of
 from cordwood.engines.duckdb.rules import RULES
+from cordwood.engines.duckdb.seeking import seeking
 from cordwood.engines.duckdb.sparing import spare
 from cordwood.engines.duckdb.tables import stream_table
 from cordwood.sql.fragment import print_tree
@@ -32,10 +35,15 @@ class DuckDBTarget:
         if resolved.redaction is not None:
             spare(lowered)
         streams = frozenset(resolved.streams)
-        sources = reach(lowered, streams)
+        sources, seeks = seeking(lowered, reach(lowered, streams))
         at_rest = lowered.copy()
-        twins = [Source(table, one.columns) for table, one in zip(tables_of(at_rest, streams), sources, strict=True)]
-        return Lowered(place_events(lowered, sources), resolved, at_rest=place_events(at_rest, twins, at_rest=True))
+        twins = [replace(one, table=table) for table, one in zip(tables_of(at_rest, streams), sources, strict=True)]
+        return Lowered(
+            place_events(lowered, sources),
+            resolved,
+            at_rest=place_events(at_rest, twins, at_rest=True),
+            seeks=seeks,
+        )
 
     def print(self, tree: exp.Expr) -> str:
         generator = self._printer()

@@ -1,0 +1,135 @@
+"""Finds the texts that a lowered tree looks for in events' messages, wherever an event must have them to count."""
+
+import re
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+import duckdb
+from sqlglot import exp
+
+from cordwood.engines.duckdb.pieces import blocks_with, pieces_of
+from cordwood.engines.duckdb.reach import Source
+from cordwood.engines.duckdb.way import only_reading, reader
+from cordwood.sql.fragment import is_fragment, template_of
+from cordwood.sql.stages import Seek, Statement
+
+# Nobody can have written it in a query.
+_UNGUESSED: Final = secrets.token_hex(16)
+
+_MESSAGE: Final = "event_message"
+_REGEX: Final = "regexp_matches({0}, {1})"
+_INSTR: Final = "instr({0}, {1})"
+
+# What means something else than its letters; a class of signs like \\d, and an escaped sign, are known.
+_STRANGE: Final = re.compile(r"\\[^\WdwsDWSbB_]|\\$")
+_ESCAPED: Final = re.compile(r"(?s)\\.")
+# Either side will do, or flags are set.
+_LAWLESS: Final = re.compile(r"\||\(\?")
+# A group is left out as a whole, and a letter that may be absent.
+_GROUP: Final = re.compile(r"\([^()]*\)(?:[*+?]|\{[^}]*\})?")
+_CLASS: Final = re.compile(r"\[\^?\]?[^\]]*\]")
+_ABSENT: Final = re.compile(r"[0-9A-Za-z](?:[*?]|\{[^}]*\})")
+
+# Above a SELECT with one of these, a filter says nothing of the events that go in.
+_ENDS: Final = ("limit", "offset", "group", "having", "qualify", "distinct")
+
+
+def seeking(tree: exp.Expr, sources: Sequence[Source]) -> tuple[list[Source], tuple[Seek, ...]]:
+    """The sources, those marked of which not every event matters, and what is looked for there."""
+    marked, seeks = [], []
+    for place, source in enumerate(sources):
+        seek = Seek(f"/* {_UNGUESSED} {place} */", source.table.name, pieces_of(sought(tree, source.table)))
+        if seek.pieces:
+            seeks.append(seek)
+        marked.append(replace(source, narrowing=f"{seek.mark} true") if seek.pieces else source)
+    return marked, tuple(seeks)
+
+
+def narrowed(statement: Statement, cursor: duckdb.DuckDBPyConnection) -> Statement:
+    """The statement over the blocks that may have what it looks for; to be asked in the same transaction."""
+    sql = statement.sql
+    for seek in statement.seeks:
+        blocks = blocks_with(cursor, seek.stream, seek.pieces)
+        if blocks is not None:
+            sql = sql.replace(f"{seek.mark} true", f"block IN ({', '.join(map(str, blocks))})")
+    return replace(statement, sql=sql)
+
+
+def sought(tree: exp.Expr, table: exp.Table) -> list[str]:
+    """Texts without which the message of an event read at the table matters to nobody."""
+    texts: list[str] = []
+    relation: exp.Expr | None = table
+    name: str | None = _MESSAGE
+    while relation is not None and name is not None:
+        select = reader(relation)
+        if select is None:
+            break
+        alias = relation.alias_or_name
+        texts += [text for one in _conditions(select) for text in _texts_of(one, alias, name)]
+        if any(select.args.get(end) for end in _ENDS) or select.find(exp.Window) is not None:
+            break
+        name = _handed_on(select, alias, name)
+        relation = only_reading(tree, select)
+    return texts
+
+
+def _conditions(select: exp.Select) -> Iterator[exp.Expr]:
+    """What every row must fulfil."""
+    where = select.args.get("where")
+    waiting = [where.this] if isinstance(where, exp.Where) else []
+    while waiting:
+        node = waiting.pop().unnest()
+        if isinstance(node, exp.And):
+            waiting += [node.left, node.right]
+        else:
+            yield node
+
+
+def _texts_of(condition: exp.Expr, alias: str, name: str) -> list[str]:
+    if isinstance(condition, exp.GT) and _is_number(condition.expression, "0") and is_fragment(condition.this):
+        return [_literal(condition.this, _INSTR, alias, name)]
+    if is_fragment(condition):
+        return _required(_literal(condition, _REGEX, alias, name))
+    if isinstance(condition, exp.Like) and _is_column(condition.this, alias, name):
+        return _parts(condition.expression)
+    return []
+
+
+def _literal(node: exp.Expr, template: str, alias: str, name: str) -> str:
+    """The text that a function of the message and a text is given; empty where it is no such function."""
+    if template_of(node) != template or not _is_column(node.expressions[1], alias, name):
+        return ""
+    text = node.expressions[2]
+    return str(text.this) if isinstance(text, exp.Literal) and text.is_string else ""
+
+
+def _required(pattern: str) -> list[str]:
+    """Texts that are in everything that matches the regular expression."""
+    if _STRANGE.search(pattern):
+        return []
+    pattern = _CLASS.sub(" ", _ESCAPED.sub(" ", pattern))
+    if _LAWLESS.search(pattern):
+        return []
+    while _GROUP.search(pattern):
+        pattern = _GROUP.sub(" ", pattern)
+    return [] if set("()[]") & set(pattern) else re.findall("[0-9A-Za-z]+", _ABSENT.sub(" ", pattern))
+
+
+def _parts(pattern: exp.Expr) -> list[str]:
+    if not isinstance(pattern, exp.Literal) or not pattern.is_string:
+        return []
+    return re.split("[%_]", _ESCAPED.sub(" ", str(pattern.this)))
+
+
+def _handed_on(select: exp.Select, alias: str, name: str) -> str | None:
+    return next((item.alias for item in select.expressions if _is_column(item.unalias(), alias, name)), None)
+
+
+def _is_column(node: exp.Expr, alias: str, name: str) -> bool:
+    return isinstance(node, exp.Column) and node.table == alias and node.name == name
+
+
+def _is_number(node: exp.Expr, number: str) -> bool:
+    return isinstance(node, exp.Literal) and not node.is_string and node.this == number

@@ -1,0 +1,43 @@
+"""From where events are read to what reads that: the steps between a stream and an answer."""
+
+from sqlglot import exp
+
+
+def reader(relation: exp.Expr) -> exp.Select | None:
+    """The SELECT that reads it in its FROM or joins it; not one that keeps rows which find no partner."""
+    place = relation.parent
+    select = place.parent if place is not None else None
+    if not isinstance(place, exp.From | exp.Join) or not isinstance(select, exp.Select):
+        return None
+    return None if any(map(_keeps_or_drops, select.args.get("joins") or ())) else select
+
+
+def _keeps_or_drops(join: exp.Join) -> bool:
+    return bool(join.side or join.method or join.kind in ("SEMI", "ANTI"))
+
+
+def only_reading(tree: exp.Expr, select: exp.Select) -> exp.Expr | None:
+    holder = select.parent
+    if isinstance(holder, exp.Subquery):
+        return holder
+    if not isinstance(holder, exp.CTE):
+        return None
+    named = [table for table in tree.find_all(exp.Table) if table.name == holder.alias and cte_of(table) is holder]
+    return named[0] if len(named) == 1 else None
+
+
+def cte_of(table: exp.Table) -> exp.CTE | None:
+    """The sub-query of that name that the table sees; none where it may read itself."""
+    node: exp.Expr | None = table.parent
+    while node is not None:
+        with_ = node.args.get("with_")
+        cte = _named(with_, table.name) if isinstance(with_, exp.With) else None
+        if cte is not None:
+            return None if cte.parent is not None and cte.parent.args.get("recursive") else cte
+        node = node.parent
+    return None
+
+
+def _named(with_: exp.With, name: str) -> exp.CTE | None:
+    found = (cte for cte in with_.expressions if isinstance(cte, exp.CTE) and cte.alias == name)
+    return next(found, None)

@@ -1,0 +1,173 @@
+"""A search for a long word reads only the blocks that may have it, and finds what reading everything finds."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.pieces import blocks_with, pieces_of
+from cordwood.engines.duckdb.sealer import Sealer
+from cordwood.engines.duckdb.seeking import _required
+from cordwood.engines.duckdb.settling import Settling
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.event import Event
+from cordwood.sql.compile import compile_saved, read_endpoint
+from cordwood.sql.stages import Statement
+from tests.contract.engine_asking import NOW_US, batch, rows, stream
+
+BLOCKS = 12
+EACH = 100
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
+    """A dozen blocks of a hundred events, each with a word of its own, and ten events in memory."""
+    folder: Path = tmp_path_factory.mktemp("pieces")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Sealer, "start", lambda *_: None)
+        patched.setattr(Settling, "start", lambda *_: None)
+        engine = DuckDBEngine(folder / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
+        engine.prepare([stream("s")])
+        store = engine._storage.store_of("s")
+        with engine._session.cursor() as cursor:
+            for block in range(BLOCKS):
+                engine.append([batch(*(event(number) for number in range(block * EACH, (block + 1) * EACH)))])
+                while chunk := store.take_chunk(whole_groups_only=False):
+                    store.seal(chunk, cursor)
+        engine.append([batch(*(event(number) for number in range(BLOCKS * EACH, BLOCKS * EACH + 10)))])
+        yield engine
+        engine.close()
+
+
+def word(number: int) -> str:
+    return f"{random.Random(number).getrandbits(64):016x}"
+
+
+def event(number: int) -> Event:
+    message = (
+        None if number % 50 == 7 else f"GET | 200 | {word(number)} | https://{word(number)[:9]}ünïcode.example.com/a"
+    )
+    return Event(f"e{number:04}", NOW_US + number, message, f"p{number % 3}", f'{{"n":{number}}}')
+
+
+def compiled(engine: DuckDBEngine, sql: str) -> Statement:
+    program = read_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=5000))
+    return compile_saved(program, engine.target, engine.shapes())
+
+
+def blocks(engine: DuckDBEngine, *texts: str) -> list[int] | None:
+    with engine._session.cursor() as cursor:
+        return blocks_with(cursor, "s", pieces_of(texts))
+
+
+SEEKS = [
+    (f"select id from `s` where event_message like '%{word(310)}%'", ["e0310"]),
+    (f"select id from `s` where event_message like '%{word(310)[3:10]}%'", ["e0310"]),
+    (f"select id from `s` where event_message like 'GET%{word(1203)}%'", ["e1203"]),
+    (f"select id from `s` where regexp_contains(event_message, r'\\| {word(310)} \\|.*x?ample')", ["e0310"]),
+    (f"select id from `s` where strpos(event_message, '{word(310)}') > 0 and project = 'p1'", ["e0310"]),
+    (f"with e as (select id, event_message as m, timestamp from `s`), f as (select id, m from e) select id from f where m like '%{word(310)}%'", ["e0310"]),
+    (f"select count(*) as n from `s` where event_message like '%{word(310)}%'", [1]),
+    (f"select id, metadata from `s` where event_message like '%{word(5)}%' order by timestamp desc limit 5", ["e0005"]),
+    ("select count(*) as n from `s` where event_message like '%deadbeefdeadbeef%'", [0]),
+]  # fmt: skip
+
+LEAVES = [
+    f"select id from `s` where event_message like '%{word(310)}%' or id = 'e0004'",
+    f"select id from `s` where event_message not like '%{word(310)}%'",
+    f"select id from `s` where regexp_contains(event_message, '{word(310)}|{word(311)}')",
+    f"select id from `s` where regexp_contains(event_message, '(?i){word(310).upper()}')",
+    f"select id from `s` where regexp_contains(event_message, '({word(310)})?GET')",
+    f"select id from (select id, event_message from `s` order by id limit 20) where event_message like '%{word(310)}%'",
+    f"with e as (select id, event_message as m from `s`) select a.id from e as a join e as b on a.id = b.id where a.m like '%{word(310)}%'",
+    f"select u.id from unnest(['e0004']) as t left join `s` as u on u.id = t and u.event_message like '%{word(310)}%'",
+    "select id from `s` where event_message like '%short%'",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("sql", "expected"), SEEKS)
+def test_what_is_sought_is_found(engine: DuckDBEngine, sql: str, expected: list[object]) -> None:
+    assert compiled(engine, sql).seeks
+    assert [row[0] for row in rows(engine, sql)] == expected
+
+
+@pytest.mark.parametrize("sql", LEAVES)
+def test_what_need_not_be_in_every_event_is_not_sought(engine: DuckDBEngine, sql: str) -> None:
+    assert not compiled(engine, sql).seeks
+    rows(engine, sql)
+
+
+def test_few_blocks_are_looked_into(engine: DuckDBEngine) -> None:
+    found = blocks(engine, word(310))
+    assert found is not None
+    assert len(found) <= 3
+
+
+def test_every_word_is_in_its_block(engine: DuckDBEngine) -> None:
+    sealed = [number for number in range(BLOCKS * EACH) if number % 50 != 7]
+    missing = [
+        number
+        for number in random.Random(1).sample(sealed, 60)
+        if rows(engine, f"select count(*) as n from `s` where event_message like '%{word(number)}%'") != [(1,)]
+    ]
+    assert missing == []
+
+
+def test_what_most_blocks_have_narrows_nothing(engine: DuckDBEngine) -> None:
+    assert blocks(engine, "example") is None
+    assert rows(engine, "select count(*) as n from `s` where event_message like '%example%'") == [(1185,)]
+
+
+def test_blocks_of_another_engine_are_looked_into(engine: DuckDBEngine) -> None:
+    with engine._session.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute("UPDATE store.cordwood.pieces SET engine = 'v1' WHERE block = 3")
+        found = blocks_with(cursor, "s", pieces_of(["deadbeefdeadbeef"]))
+        cursor.execute("ROLLBACK")
+    assert found is not None
+    assert 3 in found
+
+
+@pytest.mark.parametrize(
+    ("pattern", "texts"),
+    [
+        ("abcdef", ["abcdef"]),
+        ("^abc.*def$", ["abc", "def"]),
+        (r"abc\.def\dghi", ["abc", "def", "ghi"]),
+        ("abcd*ef", ["abc", "ef"]),
+        ("abcd?", ["abc"]),
+        ("abcd{0,3}ef", ["abc", "ef"]),
+        ("abcd+ef", ["abcd", "ef"]),
+        ("a(bc(de))?f", ["a", "f"]),
+        ("a[bc|d]e", ["a", "e"]),
+        ("a[]b]c", ["a", "c"]),
+        ("a[^]b]c", ["a", "c"]),
+        (r"a[\]b]c", ["a", "c"]),
+        ("a[[:alpha:]]c", []),
+        ("abc|def", []),
+        ("(?i)abc", []),
+        (r"abc\x41", []),
+        (r"\Qabc\E", []),
+        (r"\pNabc", []),
+    ],
+)
+def test_texts_that_a_pattern_requires(pattern: str, texts: list[str]) -> None:
+    assert _required(pattern) == texts
+
+
+@pytest.mark.parametrize(
+    ("texts", "pieces"),
+    [
+        (["abcdef"], ("abcdef",)),
+        (["abcdefg h"], ("abcdef", "bcdefg")),
+        (["abcde-fghij"], ()),
+        (["überlegen"], ("berleg", "erlege", "rlegen")),
+        (["abcdef", "abcdef"], ("abcdef",)),
+    ],
+)
+def test_pieces_are_six_letters_or_digits(texts: list[str], pieces: tuple[str, ...]) -> None:
+    assert pieces_of(texts) == pieces
