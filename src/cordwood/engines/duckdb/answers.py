@@ -165,7 +165,7 @@ def _narrowed(statement: Statement, cursor: duckdb.DuckDBPyConnection, *, at_res
     """What is in memory was shown in a transaction already."""
     if at_rest:
         cursor.execute("BEGIN")
-    return narrowed(statement, cursor)
+    return replace(statement, sql=narrowed(statement.sql, statement.seeks, cursor))
 
 
 def _rendering(statement: Statement, types: Types, limit: int) -> str:

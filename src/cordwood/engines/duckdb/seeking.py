@@ -13,7 +13,7 @@ from cordwood.engines.duckdb.pieces import blocks_with, pieces_of
 from cordwood.engines.duckdb.reach import Source
 from cordwood.engines.duckdb.way import only_reading, reader
 from cordwood.sql.fragment import is_fragment, template_of
-from cordwood.sql.stages import Seek, Statement
+from cordwood.sql.stages import Seek
 
 # Nobody can have written it in a query.
 _UNGUESSED: Final = secrets.token_hex(16)
@@ -47,14 +47,13 @@ def seeking(tree: exp.Expr, sources: Sequence[Source]) -> tuple[list[Source], tu
     return marked, tuple(seeks)
 
 
-def narrowed(statement: Statement, cursor: duckdb.DuckDBPyConnection) -> Statement:
+def narrowed(sql: str, seeks: Sequence[Seek], cursor: duckdb.DuckDBPyConnection) -> str:
     """The statement over the blocks that may have what it looks for; to be asked in the same transaction."""
-    sql = statement.sql
-    for seek in statement.seeks:
+    for seek in seeks:
         blocks = blocks_with(cursor, seek.stream, seek.pieces)
         if blocks is not None:
             sql = sql.replace(f"{seek.mark} true", f"block IN ({', '.join(map(str, blocks))})")
-    return replace(statement, sql=sql)
+    return sql
 
 
 def sought(tree: exp.Expr, table: exp.Table) -> list[str]:
