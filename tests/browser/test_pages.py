@@ -35,6 +35,7 @@ def test_an_endpoint_is_filled_in_run_and_drawn(tab: Tab) -> None:
 def test_an_endpoint_s_refusal_is_told_in_words(tab: Tab) -> None:
     tab.expect_refusal(400)
     page = tab.open("endpoints?endpoint=logs.all")
+    expect(page.get_by_label(re.compile("^iso_timestamp_start"))).to_have_attribute("placeholder", re.compile("^20"))
     page.get_by_label(re.compile("^iso_timestamp_start")).fill("yesterday")
     page.get_by_role("button", name="Run").click()
     expect(page.locator(".problem").last).to_contain_text("iso_timestamp_start")

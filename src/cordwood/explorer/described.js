@@ -59,6 +59,7 @@ function parameterOf(one) {
     isRequired: Boolean(one.required),
     description: one.description ?? "",
     choices: one.schema.enum ?? [],
+    example: one.example ?? one.schema.examples?.[0] ?? "",
     fallback: one.schema.default,
     kind: one.schema.format ?? one.schema.type,
   };

@@ -186,6 +186,7 @@ function views(made) {
   );
 }
 
+/** Nothing is demanded here: what a key is pinned to may be left out, and the service says what it lacks. */
 function control(one, value) {
   const given =
     value ?? one.fallback ?? (one.name === "project" ? (sessionStorage.getItem("cordwood.project") ?? "default") : "");
@@ -204,7 +205,7 @@ function control(one, value) {
     type,
     step: one.kind === "number" ? "any" : null,
     value: given,
-    required: one.isRequired,
+    placeholder: one.example,
     spellcheck: "false",
     autocomplete: "off",
   });

@@ -14,8 +14,9 @@ export const LINES_BEFORE = 1;
 
 /** Which of the endpoint's parameters bound the time; null when it has no such pair. */
 export function timeParameters(endpoint) {
-  const from = endpoint.parameters.find((one) => BEGINS.test(one.name));
-  const to = endpoint.parameters.find((one) => ENDS.test(one.name) && one !== from);
+  const times = endpoint.parameters.filter((one) => one.kind === "date-time");
+  const from = times.find((one) => BEGINS.test(one.name));
+  const to = times.find((one) => ENDS.test(one.name) && one !== from);
   return from && to ? { from: from.name, to: to.name } : null;
 }
 
