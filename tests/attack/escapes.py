@@ -70,6 +70,8 @@ ESCAPES = [
     f"select r.ip {_R} intersect distinct select '203.0.113.7'",
     f"select r.ip {_R} except distinct select '203.0.113.7'",
     "select who from logs union distinct select '203.0.113.7' order by 1",
+    "(select event_message from logs) union all (select who from logs) order by 1",
+    "(select event_message from again order by event_message limit 2)",
     "select l.id from logs l join (select '203.0.113.7' ip) x on l.who = x.ip",
     "select a.id, b.id from logs a join again b on a.event_message = b.event_message order by 1, 2",
     "select a.id from logs a where exists (select 1 from logs b where b.who = '203.0.113.7' and b.id = a.id)",

@@ -5,6 +5,7 @@ from typing import Final
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
+from cordwood.engines.clickhouse.beginning import begin_with_select
 from cordwood.engines.clickhouse.reach import reach
 from cordwood.engines.clickhouse.redaction import KEY, functions, with_functions
 from cordwood.engines.clickhouse.rules import RULES
@@ -56,7 +57,7 @@ class ClickHouseTarget:
             _keep_key(tree)
             hide_in_answer(tree, resolved.hidden, mode)
         reach(tree, frozenset(resolved.streams))
-        lowered = RULES.lower(tree)
+        lowered = begin_with_select(RULES.lower(tree))
         lowered.meta[_HIDING] = mode
         return Lowered(lowered, resolved)
 
