@@ -110,4 +110,6 @@ def _answered(job: Job, engine: Engine, cancel: Cancel) -> tuple[Job, Rows]:
 
 def _let_go(rows: Rows) -> None:
     if isinstance(rows.batches, Generator):
+        # One that was never begun has nothing to let go of.
+        next(rows.batches, None)
         rows.batches.close()

@@ -49,9 +49,15 @@ def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]
         redaction=resolved.redaction,
         hidden=resolved.hidden,
         textless=resolved.textless,
-        at_rest=None if lowered.at_rest is None else target.print(lowered.at_rest),
+        at_rest=_printed(lowered.at_rest, target),
+        trusting=_printed(lowered.trusting, target),
+        trusting_at_rest=_printed(lowered.trusting_at_rest, target),
         seeks=lowered.seeks,
     )
+
+
+def _printed(tree: exp.Expr | None, target: Target) -> str | None:
+    return None if tree is None else target.print(tree)
 
 
 def outermost_select(tree: exp.Expr) -> exp.Expr:

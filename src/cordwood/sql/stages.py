@@ -61,11 +61,14 @@ class Lowered:
     """BigQuery's meaning in the target's own words: printing it is all that is left.
 
     An engine that keeps its newest events elsewhere may read less when there are none: then `at_rest` is the tree.
+    `trusting` are the same trees for an engine that first tries whether there is anything to redact at all.
     """
 
     tree: exp.Expr
     resolved: Resolved
     at_rest: exp.Expr | None = None
+    trusting: exp.Expr | None = None
+    trusting_at_rest: exp.Expr | None = None
     seeks: tuple[Seek, ...] = ()
 
 
@@ -87,7 +90,8 @@ class Statement:
 
     `column_types` are BigQuery's: an engine whose own types say less (text for BYTES and JSON) renders by them.
     `notices` are for the receipt: what the reader of the answer should know of it. `at_rest` is the same SQL for an
-    engine that holds no newest events apart, where it has one.
+    engine that holds no newest events apart, where it has one. `trusting` fails where a text may have to be redacted,
+    and answers like the rest where none has.
     """
 
     sql: str
@@ -102,6 +106,8 @@ class Statement:
     hidden: tuple[int, ...] = ()
     textless: tuple[tuple[str, Path], ...] = ()
     at_rest: str | None = None
+    trusting: str | None = None
+    trusting_at_rest: str | None = None
     seeks: tuple[Seek, ...] = ()
 
 

@@ -1,9 +1,8 @@
 """Runs a question: its rows in answer form, cut at their limit, stopped when out of time or no longer wanted."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 
 import duckdb
 from duckdb.sqltypes import DuckDBPyType
@@ -11,11 +10,12 @@ from duckdb.sqltypes import DuckDBPyType
 from cordwood.engines.duckdb.datatypes import cell_reader, datatype_of, rendered
 from cordwood.engines.duckdb.faults import duckdb_faults
 from cordwood.engines.duckdb.hiding import HiddenColumns, Hiding
+from cordwood.engines.duckdb.redaction import FOUND
 from cordwood.engines.duckdb.seeking import narrowed
 from cordwood.engines.duckdb.storage import Storage
 from cordwood.engines.duckdb.watch import Watch
 from cordwood.engines.engine import AnswerLimits, Cancel
-from cordwood.errors import Cancelled, OutOfTime
+from cordwood.errors import Cancelled, OutOfTime, QueryValue
 from cordwood.model.rows import Column, Row, Rows
 from cordwood.sql.stages import Question, Statement
 
@@ -23,6 +23,7 @@ _BATCH_ROWS = 1000
 _REMEMBERED = 2000
 
 Types = tuple[DuckDBPyType, ...]
+_Ways = tuple[str | None, str | None]
 
 
 class Answering:
@@ -33,11 +34,41 @@ class Answering:
         self._hiding = hiding
         self._watch = Watch()
         self._known: dict[str, Types] = {}
+        # Statements that had something to redact the last time.
+        self._hides: set[str] = set()
 
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
+        statement = question.statement
+        if statement.redaction is not None:
+            self._hiding.make(statement.redaction)
+        if statement.trusting is not None and statement.sql not in self._hides:
+            rows = self._trusting(question, limits, cancel)
+            if rows is not None:
+                return rows
+        return self._answer(question, (statement.sql, statement.at_rest), limits, cancel)
+
+    def _trusting(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows | None:
+        """The answer, if nothing in it had to be redacted; it must be there as a whole for that to be known."""
+        statement = question.statement
+        try:
+            rows = self._answer(question, (statement.trusting, statement.trusting_at_rest), limits, cancel)
+        except QueryValue as fault:
+            if not fault.message.startswith(FOUND):
+                raise
+        else:
+            if not isinstance(rows.batches, Generator):
+                return rows
+            # One that was never begun has nothing to let go of.
+            next(rows.batches, None)
+            rows.batches.close()
+        if len(self._hides) >= _REMEMBERED:
+            self._hides.clear()
+        self._hides.add(statement.sql)
+        return None
+
+    def _answer(self, question: Question, ways: _Ways, limits: AnswerLimits, cancel: Cancel) -> Rows:
+        """`ways` are the statement's SQL, and what it is when no event is in memory."""
         began = time.perf_counter()
-        if question.statement.redaction is not None:
-            self._hiding.make(question.statement.redaction)
         with ExitStack() as stack:
             cursor, at_rest = stack.enter_context(self._storage.shown(question.statement.streams))
             run = _Run(cursor, limits, self._hiding.columns(question.statement))
@@ -45,10 +76,10 @@ class Answering:
             cancel.on_pull(run.pull)
             with run.stoppable():
                 types = self._types(cursor, question)
-                statement = _at_rest(question.statement) if at_rest else question.statement
-                if statement.seeks:
-                    statement = _narrowed(statement, cursor, at_rest=at_rest)
-                cursor.execute(_rendering(statement, types, limits.max_rows + 1), dict(question.values))
+                sql = (ways[1] if at_rest else None) or ways[0] or question.statement.sql
+                if question.statement.seeks:
+                    sql = _narrowed(sql, question.statement, cursor, at_rest=at_rest)
+                cursor.execute(_rendering(sql, types, limits.max_rows + 1), dict(question.values))
             rows = Rows(_columns(question.statement, types), ())
             batches = run.batches(types, rows)
             first = next(batches, [])
@@ -157,21 +188,17 @@ def _columns(statement: Statement, types: Types) -> tuple[Column, ...]:
     )
 
 
-def _at_rest(statement: Statement) -> Statement:
-    return statement if statement.at_rest is None else replace(statement, sql=statement.at_rest)
-
-
-def _narrowed(statement: Statement, cursor: duckdb.DuckDBPyConnection, *, at_rest: bool) -> Statement:
+def _narrowed(sql: str, statement: Statement, cursor: duckdb.DuckDBPyConnection, *, at_rest: bool) -> str:
     """What is in memory was shown in a transaction already."""
     if at_rest:
         cursor.execute("BEGIN")
-    return replace(statement, sql=narrowed(statement.sql, statement.seeks, cursor))
+    return narrowed(sql, statement.seeks, cursor)
 
 
-def _rendering(statement: Statement, types: Types, limit: int) -> str:
+def _rendering(sql: str, types: Types, limit: int) -> str:
     names = [f"c{place}" for place in range(len(types))]
     cells = [rendered(name, found) for name, found in zip(names, types, strict=True)]
-    source = f"({statement.sql}) AS answer({', '.join(names)})"
+    source = f"({sql}) AS answer({', '.join(names)})"
     return f"SELECT {', '.join(cells)} FROM {source} LIMIT {limit}"  # noqa: S608 - a compiled statement
 
 

@@ -11,6 +11,7 @@ from cordwood.engines.duckdb.rules import RULES
 from cordwood.engines.duckdb.seeking import seeking
 from cordwood.engines.duckdb.sparing import spare
 from cordwood.engines.duckdb.tables import stream_table
+from cordwood.engines.duckdb.trusting import trusting
 from cordwood.sql.fragment import print_tree
 from cordwood.sql.stages import Lowered, Resolved
 from cordwood.sql.target import StreamTable
@@ -38,12 +39,9 @@ class DuckDBTarget:
         sources, seeks = seeking(lowered, reach(lowered, streams))
         at_rest = lowered.copy()
         twins = [replace(one, table=table) for table, one in zip(tables_of(at_rest, streams), sources, strict=True)]
-        return Lowered(
-            place_events(lowered, sources),
-            resolved,
-            at_rest=place_events(at_rest, twins, at_rest=True),
-            seeks=seeks,
-        )
+        placed = place_events(lowered, sources)
+        placed_at_rest = place_events(at_rest, twins, at_rest=True)
+        return Lowered(placed, resolved, placed_at_rest, trusting(placed), trusting(placed_at_rest), seeks)
 
     def print(self, tree: exp.Expr) -> str:
         generator = self._printer()

@@ -1,0 +1,124 @@
+"""A redacted statement is first tried as if there were nothing to redact; what it answers is the same as ever."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from cordwood.engines.duckdb.answers import Answering
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.engines.engine import AnswerLimits
+from cordwood.errors import QueryValue
+from cordwood.ingest.shape import ShapeReader
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.event import Batch, Event
+from cordwood.model.redaction import RedactMode
+from cordwood.model.rows import Row
+from cordwood.model.stream import Stream
+from cordwood.sql.bind import bind
+from cordwood.sql.compile import compile_saved, read_endpoint
+from cordwood.sql.redaction.redaction import Redaction
+from cordwood.sql.stages import Question, Statement
+
+BY_PATH = "select cast(m.path as string) as path, count(*) as n from s cross join unnest(s.metadata) as m group by 1 order by 1"
+EVERY = "select concat(m.path, '!') as path from s cross join unnest(s.metadata) as m order by s.id"
+SAFELY = "select safe.substr(m.path, 1, 99) as path from s cross join unnest(s.metadata) as m order by 1"
+FAILS = "select error(concat('no ', m.path)) as x from s cross join unnest(s.metadata) as m"
+
+Ask = Callable[[str], list[Row]]
+
+
+class _Nobody:
+    def on_pull(self, stop: Callable[[], None]) -> None: ...
+
+
+class Store:
+    """An engine that can be given events, and remembers which SQL it ran."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.engine = DuckDBEngine(folder, DuckDBTarget())
+        self.engine.prepare([Stream("s", UUID(int=1))])
+        self.ran: list[str | None] = []
+        self.count = 0
+        answer = Answering._answer
+
+        def noted(
+            answering: Answering, question: Question, ways: tuple[str | None, str | None], *rest: object
+        ) -> object:
+            self.ran.append(ways[0])
+            return answer(answering, question, ways, *rest)  # type: ignore[arg-type] # handed on as they come
+
+        monkeypatch.setattr(Answering, "_answer", noted)
+
+    def add(self, *paths: str) -> None:
+        events = [
+            Event(f"{self.count + at:06}", at, "", "p", json.dumps({"path": path}), "{}")
+            for at, path in enumerate(paths)
+        ]
+        self.count += len(events)
+        looked_at, learnt = ShapeReader(self.engine.shapes).learn("s", events)
+        self.engine.append([Batch("s", looked_at, 0, learnt)])
+
+    def compiled(self, sql: str) -> Statement:
+        program = read_endpoint(Endpoint("e", UUID(int=3), sql, "s", max_rows=5000))
+        return compile_saved(program, self.engine.target, self.engine.shapes(), Redaction(RedactMode.REPLACE))
+
+    def ask(self, sql: str) -> list[Row]:
+        question = bind(self.compiled(sql), {}, 0, self.engine.is_regex)
+        rows = self.engine.answer(question, AnswerLimits(5000, 30.0), _Nobody())
+        return [tuple(row) for batch in rows.batches for row in batch]
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    made = Store(tmp_path, monkeypatch)
+    made.add("/rest", "/auth", "/rest")
+    yield made
+    made.engine.close()
+
+
+def test_where_nothing_is_to_be_redacted_nothing_is_made_ready_to(store: Store) -> None:
+    trusting = store.compiled(BY_PATH).trusting
+    assert trusting is not None
+    assert "redacted_text" not in trusting
+    assert store.ask(BY_PATH) == store.ask(BY_PATH) == [("/auth", 1), ("/rest", 2)]
+    assert store.ran == [trusting, trusting]
+
+
+def test_what_is_found_is_redacted_and_the_statement_is_not_trusted_again(store: Store) -> None:
+    store.ask(BY_PATH)
+    store.add("/user/203.0.113.7")
+    assert store.ask(BY_PATH) == store.ask(BY_PATH) == [("/auth", 1), ("/rest", 2), ("/user/REDACTED", 1)]
+    statement = store.compiled(BY_PATH)
+    assert store.ran == [statement.trusting, statement.trusting, statement.sql, statement.sql]
+
+
+def test_an_answer_that_comes_in_pieces_is_never_trusted(store: Store) -> None:
+    store.add(*["/rest"] * 1500, "/user/203.0.113.7")
+    assert store.ask(EVERY)[-2:] == [("/rest!",), ("/user/REDACTED!",)]
+
+
+def test_where_a_failure_would_be_null_nothing_is_trusted(store: Store) -> None:
+    store.add("/user/203.0.113.7")
+    assert store.compiled(SAFELY).trusting is None
+    assert store.ask(SAFELY)[-1] == ("/user/REDACTED",)
+
+
+def test_a_text_may_be_read_wherever_an_engine_wants_no_surprises(store: Store) -> None:
+    store.add("/user/203.0.113.7")
+    order = "select lag(m.path) over (order by m.path) as path from s cross join unnest(s.metadata) as m order by 1"
+    assert store.compiled(order).trusting is not None
+    assert len(store.ask(order)) == 4
+
+
+def test_a_querys_own_failure_is_still_its_own(store: Store) -> None:
+    with pytest.raises(QueryValue, match="no /"):
+        store.ask(FAILS)
+
+
+def test_without_redaction_there_is_nothing_to_trust(store: Store) -> None:
+    program = read_endpoint(Endpoint("e", UUID(int=3), BY_PATH, "s"))
+    assert compile_saved(program, store.engine.target, store.engine.shapes()).trusting is None
