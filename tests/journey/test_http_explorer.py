@@ -158,6 +158,18 @@ def test_the_status_tells_of_memory_cache_queries_and_streams(edge: Service) -> 
     assert stream["events_per_second"] > 0
 
 
+@pytest.mark.parametrize("terms", [{"pins": {"project": "mine"}}, {"redact": True}])
+def test_a_key_that_sees_less_is_told_its_own_queries_alone(edge: Service, terms: dict[str, object]) -> None:
+    secret = "select 'of another key' as told from edge_logs limit 1"
+    edge.rows("logs.all", project="scope", sql=secret)
+    narrow = key_of(edge, scopes="private", **terms)
+    own = {"project": "mine", "sql": "select 'my own' as told from edge_logs limit 1"}
+    httpx.get(f"{edge.url}/api/endpoints/query/logs.all", params=own, headers=narrow)
+    told = httpx.get(f"{edge.url}/api/status", headers=narrow).json()
+    assert {one["text"] for one in told["queries"]["slowest"]} == {own["sql"]}
+    assert secret in {one["text"] for one in edge.client.get("/api/status").json()["queries"]["slowest"]}
+
+
 def test_the_status_is_for_private_keys(service: Service) -> None:
     assert httpx.get(service.url + "/api/status").status_code == 401
     assert httpx.get(service.url + "/api/status", headers={"X-API-KEY": PUBLIC}).status_code == 403

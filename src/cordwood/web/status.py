@@ -7,6 +7,7 @@ import msgspec
 
 import cordwood
 from cordwood.engines.engine import StreamFacts
+from cordwood.model.caller import Caller
 from cordwood.observe.metrics import Metrics
 from cordwood.serve.doing import Load, Run
 from cordwood.web.asgi import Request, Response
@@ -16,7 +17,7 @@ from cordwood.web.standing import Rooms
 
 
 async def show_status(request: Request, rooms: Rooms, metrics: Metrics) -> Response:
-    private_caller(request, rooms)
+    caller, _ = private_caller(request, rooms)
     load, facts, sizes = rooms.answers.load(), rooms.answers.facts(), await rooms.answers.sizes()
     streams = {
         stream.name: _stream(facts.get(stream.name), sizes.get(stream.name), metrics.arrivals.per_second(stream.name))
@@ -34,20 +35,25 @@ async def show_status(request: Request, rooms: Rooms, metrics: Metrics) -> Respo
             "budget_bytes": load.cache_budget_bytes,
             "requests": metrics.cache_outcomes(),
         },
-        "queries": _queries(load),
+        "queries": _queries(load, caller),
         "streams": streams,
     }
     # What is told to one key is not for whoever comes next by the same way.
     return Response(200, [(b"content-type", JSON), (b"cache-control", b"no-store")], msgspec.json.encode(told))
 
 
-def _queries(load: Load) -> dict[str, Any]:
+def _queries(load: Load, caller: Caller) -> dict[str, Any]:
     return {
         "places": load.places,
         "waiting": load.waiting,
-        "under_way": [_run(run) for run in load.under_way],
-        "slowest": [_run(run) for run in load.slowest],
+        "under_way": [_run(run) for run in load.under_way if _may_see(caller, run)],
+        "slowest": [_run(run) for run in load.slowest if _may_see(caller, run)],
     }
+
+
+def _may_see(caller: Caller, run: Run) -> bool:
+    """What others ask may tell of projects, and hold names, that are kept from this key."""
+    return run.key_id == caller.key_id or not (caller.pins or caller.redact_always)
 
 
 def _run(run: Run) -> dict[str, Any]:
