@@ -17,6 +17,7 @@ from tests.journey.conftest import PRIVATE, Service, Start
 
 SECONDS = 15 * 60.0 if os.environ.get("TORTURE") == "full" else 20.0
 CEILING = 256 * 10**6
+IDLE = 150 * 10**6
 WRITERS, READERS = 6, 3
 EDGE = "cloudflare.logs.prod"
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -153,6 +154,7 @@ def under_load(service: Service) -> tuple[list[Writer], list[Reader]]:
 def test_a_ceiling_of_256_mb_holds_under_writers_and_readers(start: Start) -> None:
     service = start("--memory", "256MB")
     base = resident(service.process.pid)
+    assert base < IDLE
     scales = Scales(service.process.pid)
     scales.start()
     writers, readers = under_load(service)

@@ -14,7 +14,7 @@ import uvloop
 
 from cordwood.app.compose import House, build, web_options
 from cordwood.app.first_keys import MadeKeys, fixed_key
-from cordwood.app.heap import keep_heap_small
+from cordwood.app.heap import keep_heap_small, let_go_of_code
 from cordwood.app.listener import Server, listen, server, url_of
 from cordwood.app.upkeep import SWEEP_SECONDS, WRITE_USES_SECONDS, every, now_us, settled
 from cordwood.app.watch import FLUSH_SECONDS, LOOK_SECONDS, Watch
@@ -114,6 +114,7 @@ class _Life:
         # What was made on the way up stays: there is no need to look at it again at every collection.
         gc.collect()
         gc.freeze()
+        let_go_of_code()
         beside = [asyncio.create_task(work) for work in self._beside(house)]
         try:
             await self.asked_to_stop.wait()

@@ -5,8 +5,10 @@ from uuid import UUID
 
 import pytest
 
-from cordwood.ingest.derive import derived, filled
+from cordwood.ingest.derive import derived, filled, filling
+from cordwood.ingest.shape import ShapeReader
 from cordwood.model.event import Event
+from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
 
 EDGE = Stream("edge", UUID(int=1), derive={"metadata.request.url": "https://{project}.{host}{path}"})
@@ -51,3 +53,17 @@ def test_nothing_is_made_of_nothing() -> None:
 def test_a_name_outside_a_host_must_be_there() -> None:
     assert filled("{a}-{b}", {"a": "x"}.get) is None
     assert filled("{a}-{b}", {"a": "x", "b": "y"}.get) == "x-y"
+
+
+def test_what_has_the_field_already_is_left_and_what_lacks_it_is_filled_when_its_shape_is_learnt() -> None:
+    shapes: dict[str, Shape] = {}
+    reader = ShapeReader(lambda: shapes)
+    full = Event("a", 1, project="p", metadata='{"request":{"path":"/x","host":"p.example.co","url":"https://own/"}}')
+    bare = Event("b", 1, project="p", metadata='{"request":{"path":"/x","host":"p.example.co"}}')
+    _, learnt = reader.learn("edge", [full, bare], filling(EDGE))
+    shapes["edge"] = Shape().with_learnt(learnt)
+    reader = ShapeReader(lambda: shapes)
+    for _ in range(2):
+        looked_at, _ = reader.learn("edge", [full, bare], filling(EDGE))
+        urls = [json.loads(event.metadata or "null")["request"]["url"] for event in looked_at]
+        assert urls == ["https://own/", "https://p.example.co/x"]

@@ -1,0 +1,136 @@
+"""Events go from the journal through memory to the file; whoever asks meanwhile sees each of them once, and at once."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from cordwood.engines.duckdb.session import Session
+from cordwood.engines.duckdb.storage import Storage
+from cordwood.engines.duckdb.stream_store import OutOfTurnError, StreamStore
+from cordwood.model.event import Event
+from tests.contract.engine_asking import NOW_US, batch, stream
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    session = Session(tmp_path, memory_bytes=256 * 10**6, threads=2)
+    yield session
+    session.close()
+
+
+@pytest.fixture
+def storage(session: Session, tmp_path: Path) -> Iterator[Storage]:
+    """Nothing is sealed but by the tests."""
+    storage = Storage(session, tmp_path, lambda: NOW_US, lambda _: None)
+    storage.start(0, 2**30)
+    storage.prepare([stream("s")])
+    yield storage
+    storage.close()
+
+
+def events(first: int, count: int) -> list[Event]:
+    return [Event(f"e{number}", NOW_US, metadata=f'{{"n":{number}}}') for number in range(first, first + count)]
+
+
+def seen(storage: Storage) -> list[str]:
+    with storage.shown(["s"]) as shown:
+        return sorted(str(row[0]) for row in shown.cursor.execute('SELECT id FROM "s"').fetchall())
+
+
+def names(count: int) -> list[str]:
+    return sorted(f"e{number}" for number in range(count))
+
+
+def test_what_is_being_sealed_is_seen_before_it_is(storage: Storage, session: Session) -> None:
+    store, cursor = storage.store_of("s"), session.cursor()
+    storage.append([batch(*events(0, 700))])
+    chunk = store.take_chunk(whole_groups_only=False)
+    assert chunk is not None
+    storage.append([batch(*events(700, 30))])
+    assert seen(storage) == names(730)
+    store.seal(chunk, cursor)
+    assert seen(storage) == names(730)
+    storage.append([batch(*events(730, 1))])
+    assert seen(storage) == names(731)
+    assert cursor.execute(f"SELECT count(*) FROM {store.tables.sealed}").fetchall() == [(700,)]
+
+
+def test_what_is_sealed_takes_no_memory_once_all_around_it_is(storage: Storage, session: Session) -> None:
+    store, cursor = storage.store_of("s"), session.cursor()
+    storage.append([batch(*events(0, 600))])
+    assert seen(storage) == names(600)
+    assert parts(cursor) == 1
+    seal_all(store, cursor)
+    assert parts(cursor) == 0
+    assert seen(storage) == names(600)
+
+
+def test_a_query_that_has_begun_sees_what_was_there_then(storage: Storage, session: Session) -> None:
+    store, cursor = storage.store_of("s"), session.cursor()
+    storage.append([batch(*events(0, 600))])
+    with storage.shown(["s"]) as shown:
+        storage.append([batch(*events(600, 5))])
+        seal_all(store, cursor)
+        assert shown.cursor.execute('SELECT count(*) FROM "s"').fetchall() == [(600,)]
+    assert seen(storage) == names(605)
+
+
+def test_chunks_are_committed_in_the_order_of_their_events(storage: Storage, session: Session) -> None:
+    store = storage.store_of("s")
+    storage.append([batch(*events(0, 10))])
+    first = store.take_chunk(whole_groups_only=False)
+    storage.append([batch(*events(10, 10))])
+    second = store.take_chunk(whole_groups_only=False)
+    assert first is not None
+    assert second is not None
+    later = threading.Thread(target=store.seal, args=(second, session.cursor()))
+    later.start()
+    later.join(0.2)
+    assert later.is_alive()
+    store.seal(first, session.cursor())
+    later.join()
+    assert store.sealed_to == 20
+
+
+def test_a_chunk_whose_forerunner_failed_is_given_back_too(storage: Storage, session: Session) -> None:
+    store = storage.store_of("s")
+    storage.append([batch(*events(0, 10))])
+    first = store.take_chunk(whole_groups_only=False)
+    storage.append([batch(*events(10, 10))])
+    second = store.take_chunk(whole_groups_only=False)
+    assert first is not None
+    assert second is not None
+    store.give_back(first)
+    with pytest.raises(OutOfTurnError):
+        store.seal(second, session.cursor())
+    store.give_back(second)
+    seal_all(store, session.cursor())
+    assert seen(storage) == names(20)
+
+
+def test_texts_of_any_letters_and_none_survive_the_way_of_many(storage: Storage, session: Session) -> None:
+    texts = ["plain", "", "ümläut €", "\N{GRINNING FACE}", "a\x00b", None]
+    many = [
+        Event(f"e{place}", NOW_US + place, texts[place % 6], timestamp_inferred=place % 3 == 0) for place in range(2000)
+    ]
+    storage.append([batch(*many)])
+    seal_all(storage.store_of("s"), session.cursor())
+    found = session.cursor().execute(
+        f"SELECT id, epoch_us(timestamp), event_message, timestamp_inferred, extras IS NULL"
+        f" FROM {storage.store_of('s').tables.sealed} ORDER BY timestamp"
+    )
+    expected = [(one.id, one.timestamp_us, one.event_message, one.timestamp_inferred, True) for one in many]
+    assert found.fetchall() == expected
+
+
+def seal_all(store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> None:
+    while chunk := store.take_chunk(whole_groups_only=False):
+        store.seal(chunk, cursor)
+
+
+def parts(cursor: duckdb.DuckDBPyConnection) -> int:
+    row = cursor.execute("SELECT count(*) FROM duckdb_tables() WHERE schema_name = 'parts'").fetchone()
+    return int(row[0]) if row else -1
