@@ -1,0 +1,72 @@
+"""Where nothing that is read can hold a text to redact, the engine is asked what it is asked without redaction."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.ingest.shape import ShapeReader
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.event import Batch, Event
+from cordwood.model.redaction import RedactMode
+from cordwood.model.stream import Stream
+from cordwood.sql.compile import compile_saved, read_endpoint
+from cordwood.sql.redaction.redaction import Redaction
+from cordwood.sql.stages import Statement
+
+NUMBERS = [
+    "select timestamp_trunc(timestamp, hour) as t, count(*) as n from s group by 1 order by 1",
+    "select m.status as status, count(*) as n from s cross join unnest(s.metadata) as m where m.status >= 400 group by 1",
+    "select avg(m.took) as a, max(m.took) as b, countif(m.hit) as c from s cross join unnest(s.metadata) as m",
+    "select count(m.path) as n, countif(m.path is null) as none from s cross join unnest(s.metadata) as m",
+    "select project, count(*) as n from s where project = 'default' group by project",
+]
+SHOWN = [
+    "select id, timestamp, event_message, metadata from s where project = 'default' order by timestamp desc limit 100",
+    (
+        "with logs as (select timestamp, event_message, metadata from s) select m.path, m.status, event_message"
+        " from logs cross join unnest(metadata) as m where m.status = 500 order by timestamp desc limit 100"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
+    folder: Path = tmp_path_factory.mktemp("plain")
+    opened = DuckDBEngine(folder, DuckDBTarget())
+    opened.prepare([Stream("s", UUID(int=1))])
+    metadata = json.dumps({"status": 200, "took": 1.5, "hit": True, "path": "/a"})
+    looked_at, learnt = ShapeReader(opened.shapes).learn("s", [Event("1", 1, "a", "default", metadata, "{}")])
+    opened.append([Batch("s", looked_at, 0, learnt)])
+    yield opened
+    opened.close()
+
+
+def compiled(engine: DuckDBEngine, sql: str, redaction: Redaction | None = None) -> Statement:
+    program = read_endpoint(Endpoint("e", UUID(int=3), sql, "s"))
+    return compile_saved(program, engine.target, engine.shapes(), redaction)
+
+
+@pytest.mark.parametrize("mode", RedactMode)
+@pytest.mark.parametrize("sql", NUMBERS)
+def test_numbers_times_and_projects_are_read_as_they_are(engine: DuckDBEngine, sql: str, mode: RedactMode) -> None:
+    plain, redacted = compiled(engine, sql), compiled(engine, sql, Redaction(mode))
+    assert (redacted.sql, redacted.at_rest) == (plain.sql, plain.at_rest)
+    assert redacted.trusting is None
+    assert redacted.hidden == ()
+
+
+@pytest.mark.parametrize("sql", SHOWN)
+def test_what_is_only_shown_is_redacted_past_the_plan(engine: DuckDBEngine, sql: str) -> None:
+    plain, redacted = compiled(engine, sql), compiled(engine, sql, Redaction(RedactMode.REPLACE))
+    assert (redacted.sql, redacted.at_rest) == (plain.sql, plain.at_rest)
+    assert redacted.hidden
+
+
+def test_what_a_text_is_read_for_is_redacted_in_the_plan(engine: DuckDBEngine) -> None:
+    sql = "select count(*) as n from s cross join unnest(s.metadata) as m where starts_with(m.path, '/')"
+    assert compiled(engine, sql).sql != compiled(engine, sql, Redaction(RedactMode.REPLACE)).sql
