@@ -33,6 +33,8 @@ class Storage:
         # Streams whose tables are still to be made.
         self._unmade: dict[str, Stream] = {}
         self._lock = threading.Lock()
+        self._making = threading.Lock()
+        self._knowing = threading.Lock()
 
     def expect(self, streams: Sequence[Stream]) -> None:
         """Know the streams; their tables are made as soon as somebody is there to make them."""
@@ -43,13 +45,14 @@ class Storage:
 
     def make(self) -> None:
         """The tables of all streams that are expected."""
-        unmade = dict(self._unmade)
-        if not unmade:
+        if not self._unmade:
             return
-        for statement in self._tables.create_all(list(unmade.values())):
-            self._session.command(statement)
-        self._read_shapes()
-        self._unmade = {name: stream for name, stream in self._unmade.items() if unmade.get(name) is not stream}
+        with self._making:
+            unmade = dict(self._unmade)
+            for statement in self._tables.create_all(list(unmade.values())):
+                self._session.command(statement)
+            self._read_shapes()
+            self._unmade = {name: stream for name, stream in self._unmade.items() if unmade.get(name) is not stream}
 
     def catch_up(self) -> None:
         """Make what is missing, and learn what other processes have seen."""
@@ -118,7 +121,12 @@ class Storage:
             ["String", "Array(String)", "LowCardinality(String)"],
             {"insert_distributed_sync": 1},
         )
-        self._shapes[batch.stream] = _shape(_merged(known.kinds, batch.learnt))
+        self._know(batch.stream, batch.learnt)
+
+    def _know(self, stream: str, kinds: Kinds) -> None:
+        """What is known only grows: news that were on their way take nothing back."""
+        with self._knowing:
+            self._shapes[stream] = _shape(_merged(self._shapes.get(stream, Shape()).kinds, kinds))
 
     def _read_shapes(self) -> None:
         found: dict[str, dict[Path, frozenset[ValueKind]]] = {}
@@ -126,7 +134,9 @@ class Storage:
             kinds = found.setdefault(str(stream), {})
             place = tuple(map(str, cast("list[str]", path)))
             kinds[place] = kinds.get(place, frozenset()) | {ValueKind(str(kind))}
-        self._shapes = {stream: _shape(kinds) for stream, kinds in found.items()}
+        for stream, kinds in found.items():
+            if kinds != self._shapes.get(stream, Shape()).kinds:
+                self._know(stream, kinds)
 
     def _facts_of(self, stream: str) -> StreamFacts:
         told = "count(), toUnixTimestamp64Micro(max(timestamp)), toUnixTimestamp64Micro(min(timestamp))"
