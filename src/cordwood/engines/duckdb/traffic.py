@@ -1,8 +1,10 @@
 """Who reads or writes the file now, and the moments at which nobody does."""
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import Enum
 
 
@@ -13,10 +15,17 @@ class Passing(Enum):
     SEAL = "seal"
 
 
-# How long a moment without anybody is waited for; then, seals being held up, for those under way; then for queries too.
-_PATIENCE_SECONDS = 10.0
-_SEALS_SECONDS = 2.0
-_QUERIES_SECONDS = 0.25
+@dataclass(frozen=True, slots=True)
+class Haste:
+    """How long a moment without anybody is waited for; then, new seals held up, for those under way; then for queries."""
+
+    patience_seconds: float
+    seals_seconds: float
+    queries_seconds: float
+
+
+AT_LEISURE = Haste(10.0, 2.0, 0.25)
+PRESSING = Haste(1.0, 10.0, 2.0)
 # Only what has begun must not be seen by who is alone: a checkpoint looks once, and then lets others work beside it.
 _BEGUN_SECONDS = 0.2
 
@@ -28,6 +37,13 @@ class Traffic:
         self._changed = threading.Condition()
         self._under_way = dict.fromkeys(Passing, 0)
         self._held: frozenset[Passing] = frozenset()
+        self._last_passed = time.monotonic()
+
+    @property
+    def quiet_seconds(self) -> float:
+        """For how long nobody has passed."""
+        with self._changed:
+            return time.monotonic() - self._last_passed if self._is_free() else 0.0
 
     @contextmanager
     def passing(self, kind: Passing) -> Iterator[None]:
@@ -40,13 +56,14 @@ class Traffic:
         finally:
             with self._changed:
                 self._under_way[kind] -= 1
+                self._last_passed = time.monotonic()
                 self._changed.notify_all()
 
     @contextmanager
-    def alone(self, patience_seconds: float = _PATIENCE_SECONDS) -> Iterator[bool]:
+    def alone(self, haste: Haste = AT_LEISURE) -> Iterator[bool]:
         """Whether nobody passes when the block begins; others go on a moment later, whether or not it has ended."""
         with self._changed:
-            is_alone = self._changed.wait_for(self._is_free, patience_seconds) or self._cleared()
+            is_alone = self._changed.wait_for(self._is_free, haste.patience_seconds) or self._cleared(haste)
             self._held = frozenset(Passing)
         going_on = threading.Timer(_BEGUN_SECONDS, self._let_pass)
         going_on.start()
@@ -61,12 +78,12 @@ class Traffic:
             self._held = frozenset()
             self._changed.notify_all()
 
-    def _cleared(self) -> bool:
+    def _cleared(self, haste: Haste) -> bool:
         """Hold up seals until those under way are through, then queries for a moment."""
         self._held = frozenset({Passing.SEAL})
-        self._changed.wait_for(lambda: not self._under_way[Passing.SEAL], _SEALS_SECONDS)
+        self._changed.wait_for(lambda: not self._under_way[Passing.SEAL], haste.seals_seconds)
         self._held = frozenset(Passing)
-        return self._changed.wait_for(self._is_free, _QUERIES_SECONDS)
+        return self._changed.wait_for(self._is_free, haste.queries_seconds)
 
     def _is_free(self) -> bool:
         return not any(self._under_way.values())
