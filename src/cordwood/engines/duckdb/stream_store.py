@@ -2,7 +2,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import duckdb
@@ -246,9 +246,20 @@ class StreamStore:
         before_us = self._keeps_from_us(now_us, cursor)
         if before_us is None or (self.facts.oldest_us or now_us) >= before_us:
             return 0
-        while chunk := self.take_chunk(whole_groups_only=False):
-            self._seal_or_give_back(chunk, cursor)
+        if self._waits(lambda record: any(event.timestamp_us < before_us for event in record.events)):
+            self._seal_below(self.tail, cursor)
         return self.drop_before(before_us, cursor)
+
+    def _seal_below(self, end: int, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Seal what waits now; what arrives meanwhile is not this sweep's, or it would never end."""
+        while self._waits(lambda record: record.first < end):
+            chunk = self.take_chunk(whole_groups_only=False)
+            if chunk is not None:
+                self._seal_or_give_back(chunk, cursor)
+
+    def _waits(self, is_meant: Callable[[Record], bool]) -> bool:
+        with self.turn:
+            return any(map(is_meant, self._waiting))
 
     def drop_before(self, before_us: int, cursor: duckdb.DuckDBPyConnection) -> int:
         """Drop what is sealed and older; its space is free after the next checkpoint."""

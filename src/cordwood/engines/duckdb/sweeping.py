@@ -7,11 +7,13 @@ import duckdb
 from cordwood.engines.duckdb.rows import first_row
 from cordwood.engines.duckdb.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.stream_store import StreamStore
+from cordwood.engines.duckdb.traffic import AT_LEISURE, PRESSING, Haste
 
 # Room for the next minutes too: who makes room for each event makes it for ever.
 _AIM = 0.95
 # This share of all events must be dropped before their blocks are freed: others wait while they are.
 _WORTH_IT = 0.02
+_TOO_MUCH = 0.2
 
 
 class Sweeping:
@@ -23,12 +25,10 @@ class Sweeping:
 
     def sweep(self, stores: Collection[StreamStore], now_us: int, cursor: duckdb.DuckDBPyConnection) -> int:
         """How many events went."""
-        self._free(stores, cursor)
         gone = sum(store.sweep(now_us, cursor) for store in stores)
         if self._most_bytes is not None:
             gone += self._make_room(self._most_bytes, stores, cursor)
-        if gone:
-            self._free(stores, cursor)
+        self._free(stores, cursor)
         return gone
 
     def _free(self, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection) -> None:
@@ -40,7 +40,7 @@ class Sweeping:
         live, dropped = self._counts(stores, cursor)
         if dropped < max(ROW_GROUP_ROWS, live * _WORTH_IT):
             return
-        with self._session.traffic.alone() as is_alone:
+        with self._session.traffic.alone(self._pressing(live, dropped)) as is_alone:
             if is_alone:
                 cursor.execute("UPDATE store.cordwood.stamp SET version = version")
                 self._session.checkpoint(cursor)
@@ -56,6 +56,10 @@ class Sweeping:
         if used_bytes <= most_bytes or before_us is None:
             return 0
         return sum(store.drop_before(before_us, cursor) for store in stores)
+
+    def _pressing(self, live: int, dropped: int) -> Haste:
+        """So much is dropped that no moment came in which it could be freed: others wait longer, this once."""
+        return PRESSING if dropped > max(ROW_GROUP_ROWS, live * _TOO_MUCH) else AT_LEISURE
 
     def _counts(self, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection) -> tuple[int, int]:
         """Events that are there, and those that are dropped and take their space still."""

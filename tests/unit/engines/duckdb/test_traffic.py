@@ -5,7 +5,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from cordwood.engines.duckdb.traffic import Passing, Traffic
+from cordwood.engines.duckdb.traffic import Haste, Passing, Traffic
+
+AT_ONCE = Haste(0.0, 20.0, 0.1)
 
 
 @pytest.fixture
@@ -42,7 +44,7 @@ def test_a_seal_under_way_is_waited_for_and_the_next_one_waits(pool: ThreadPoolE
     traffic, done = Traffic(), threading.Event()
     sealing = under_way(pool, traffic, Passing.SEAL, done)
     threading.Timer(0.5, done.set).start()
-    with traffic.alone(patience_seconds=0.0) as is_alone:
+    with traffic.alone(AT_ONCE) as is_alone:
         assert is_alone
         assert sealing.done()
 
@@ -50,7 +52,7 @@ def test_a_seal_under_way_is_waited_for_and_the_next_one_waits(pool: ThreadPoolE
 def test_a_query_that_lasts_is_not_waited_for(pool: ThreadPoolExecutor) -> None:
     traffic, done = Traffic(), threading.Event()
     lasting = under_way(pool, traffic, Passing.QUERY, done)
-    with traffic.alone(patience_seconds=0.0) as is_alone:
+    with traffic.alone(AT_ONCE) as is_alone:
         assert not is_alone
     other = under_way(pool, traffic, Passing.QUERY, done)
     done.set()
