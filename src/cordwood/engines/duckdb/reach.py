@@ -58,7 +58,7 @@ class _Read:
     def _value(self) -> str:
         value = f"{quoted(self.column)}{self.path}"
         if self.manner is _Manner.RECORD:
-            return f'contains("object_paths", {_literal(written_path(self._steps()))})'
+            return f'contains("object_paths", {literal(written_path(self._steps()))})'
         return f"{value}::VARCHAR" if self.manner is _Manner.TEXT else value
 
     def _steps(self) -> list[str]:
@@ -274,7 +274,7 @@ def _relation(select: exp.Select, alias: str) -> Relation | None:
     return None
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 

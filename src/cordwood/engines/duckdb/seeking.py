@@ -10,13 +10,17 @@ import duckdb
 from sqlglot import exp
 
 from cordwood.engines.duckdb.pieces import blocks_with, pieces_of
-from cordwood.engines.duckdb.reach import Source
+from cordwood.engines.duckdb.reach import Source, literal
+from cordwood.engines.duckdb.tables import quoted
 from cordwood.engines.duckdb.way import only_reading, reader
 from cordwood.sql.fragment import is_fragment, template_of
 from cordwood.sql.stages import Seek
 
 # Nobody can have written it in a query.
 _UNGUESSED: Final = secrets.token_hex(16)
+
+# A condition, and the relation and column that are the message in it.
+_Asked = tuple[exp.Expr, str, str]
 
 _MESSAGE: Final = "event_message"
 _REGEX: Final = "regexp_matches({0}, {1})"
@@ -37,13 +41,16 @@ _ENDS: Final = ("limit", "offset", "group", "having", "qualify", "distinct")
 
 
 def seeking(tree: exp.Expr, sources: Sequence[Source]) -> tuple[list[Source], tuple[Seek, ...]]:
-    """The sources, those marked of which not every event matters, and what is looked for there."""
+    """The sources, each with what every event of it must fulfil, and what is looked for there."""
     marked, seeks = [], []
     for place, source in enumerate(sources):
-        seek = Seek(f"/* {_UNGUESSED} {place} */", source.table.name, pieces_of(sought(tree, source.table)))
+        asked = list(_asked(tree, source.table))
+        seek = Seek(f"/* {_UNGUESSED} {place} */", source.table.name, pieces_of(_texts(asked)))
+        conditions = [_matches(pattern) for pattern in _patterns(asked)]
         if seek.pieces:
             seeks.append(seek)
-        marked.append(replace(source, narrowing=f"{seek.mark} true") if seek.pieces else source)
+            conditions.append(f"{seek.mark} true")
+        marked.append(replace(source, narrowing=" AND ".join(conditions)))
     return marked, tuple(seeks)
 
 
@@ -56,22 +63,35 @@ def narrowed(sql: str, seeks: Sequence[Seek], cursor: duckdb.DuckDBPyConnection)
     return sql
 
 
-def sought(tree: exp.Expr, table: exp.Table) -> list[str]:
-    """Texts without which the message of an event read at the table matters to nobody."""
-    texts: list[str] = []
+def _asked(tree: exp.Expr, table: exp.Table) -> Iterator[_Asked]:
+    """Conditions that every event read at the table fulfils, or matters to nobody, and what the message is there."""
     relation: exp.Expr | None = table
     name: str | None = _MESSAGE
     while relation is not None and name is not None:
         select = reader(relation)
         if select is None:
-            break
+            return
         alias = relation.alias_or_name
-        texts += [text for one in _conditions(select) for text in _texts_of(one, alias, name)]
+        yield from ((one, alias, name) for one in _conditions(select))
         if any(select.args.get(end) for end in _ENDS) or select.find(exp.Window) is not None:
-            break
+            return
         name = _handed_on(select, alias, name)
         relation = only_reading(tree, select)
-    return texts
+
+
+def _texts(asked: Sequence[_Asked]) -> list[str]:
+    return [text for one in asked for text in _texts_of(*one)]
+
+
+def _patterns(asked: Sequence[_Asked]) -> list[str]:
+    """Regular expressions that the message must match."""
+    found = (_literal(condition, _REGEX, alias, name) for condition, alias, name in asked if is_fragment(condition))
+    return [pattern for pattern in found if pattern]
+
+
+def _matches(pattern: str) -> str:
+    """Said at the table, the scan itself tries it: the engine does not carry there what could fail."""
+    return f"regexp_matches({quoted(_MESSAGE)}, {literal(pattern)})"
 
 
 def _conditions(select: exp.Select) -> Iterator[exp.Expr]:

@@ -101,6 +101,14 @@ def test_what_need_not_be_in_every_event_is_not_sought(engine: DuckDBEngine, sql
     rows(engine, sql)
 
 
+def test_a_regular_expression_is_said_at_the_table(engine: DuckDBEngine) -> None:
+    """Through a sub-query the engine would not carry it to the scan: it might fail."""
+    through = "with e as (select id, event_message as m from `s`)"
+    statement = compiled(engine, through + """ select id from e where regexp_contains(m, r"G.T's? \\{2@x")""")
+    assert """WHERE regexp_matches("event_message", 'G.T''s? \\{2@x')""" in str(statement.at_rest)
+    assert rows(engine, "select count(*) as n from `s` where regexp_contains(event_message, 'G[A-F]T')") == [(1185,)]
+
+
 def test_few_blocks_are_looked_into(engine: DuckDBEngine) -> None:
     found = blocks(engine, word(310))
     assert found is not None
