@@ -134,3 +134,27 @@ def test_the_oldest_of_all_streams_go_when_the_store_is_too_large(tmp_path: Path
     assert newest[0] > clock.now_us - 2 * DAY_US
     assert min(oldest) > NOW_US + DAY_US
     engine.close()
+
+
+def test_a_sweep_ends_although_old_events_go_on_arriving(tmp_path: Path) -> None:
+    clock, is_over = Clock(), threading.Event()
+    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=clock)
+    engine.prepare([stream("s", retention_seconds=86_400.0)])
+
+    def send() -> None:
+        number = 0
+        while not is_over.is_set():
+            engine.append([batch(*events(number * 500, 500, NOW_US - 3 * DAY_US, NOW_US - 2 * DAY_US))])
+            number += 1
+
+    sending = threading.Thread(target=send)
+    sending.start()
+    time.sleep(0.2)
+    sweeping = threading.Thread(target=engine.sweep, args=(NOW_US,), daemon=True)
+    sweeping.start()
+    sweeping.join(60)
+    ended = not sweeping.is_alive()
+    is_over.set()
+    sending.join()
+    engine.close()
+    assert ended
