@@ -133,9 +133,11 @@ _QUOTED_PART: Final = r"\\*\"[a-z0-9 ._+-]+\\*\""
 _MAIL: Final = rf"(?:{_LOCAL_PART}(?:'{_LOCAL_PART})?|{_QUOTED_PART})(?:@|%(?:25)*40)[{_LETTER}-]+(?:{_DOT}[{_LETTER}-]+)*{_DOT}{_LAST_LABEL}[{_LETTER}-]*"
 
 _GAP: Final = r"(?:[ +-]|%20)"
-# Cards begin with 2 to 6; what begins with 1 is as long a number of microseconds.
+# Cards begin with 2 to 6; what begins with 1 is as long a number of microseconds. Only some makers' have a fifth
+# group: after any other's, such a group is the month of its end, or the number on its back.
 _CARD: Final = (
-    rf"[2-6][0-9]{{12,18}}|[2-6][0-9]{{3}}{_GAP}[0-9]{{4}}{_GAP}[0-9]{{4}}{_GAP}[0-9]{{1,4}}(?:{_GAP}[0-9]{{1,3}})?"
+    rf"[2-6][0-9]{{12,18}}|(?:5[06-8]|6[1-36-9])[0-9]{{2}}(?:{_GAP}[0-9]{{4}}){{3}}{_GAP}[0-9]{{1,3}}"
+    rf"|[2-6][0-9]{{3}}{_GAP}[0-9]{{4}}{_GAP}[0-9]{{4}}{_GAP}[0-9]{{1,4}}"
     rf"|3[0-9]{{3}}{_GAP}[0-9]{{6}}{_GAP}[0-9]{{4,5}}"
 )
 _NO_CARD: Final = (
