@@ -12,7 +12,7 @@ import jwt
 
 from cordwood.errors import BadKey, BadSetting
 from cordwood.model.caller import Caller
-from cordwood.settings.units import read_rate
+from cordwood.settings.units import LEAST_A_SECOND, MOST_A_SECOND, read_rate
 
 _LOOKS_SIGNED = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
 # Clocks of two machines differ a little; more than this is somebody's mistake.
@@ -121,17 +121,18 @@ def _from_jwk(written: Mapping[str, Any], number: int) -> _Verifier:
 
 
 def _caller(claims: Mapping[str, Any], token: str) -> Caller:
-    pins, rate = claims.get("pins") or {}, claims.get("rate")
+    pins, rate, redact = claims.get("pins"), claims.get("rate"), claims.get("redact")
+    pins = {} if pins is None else pins
     if not isinstance(pins, Mapping) or not all(isinstance(value, str) for value in pins.values()):
         raise BadKey("The claim pins of this signed key is no object of texts.")
-    if claims.get("redact") not in (None, True, False):
+    if redact is not None and not isinstance(redact, bool):
         raise BadKey("The claim redact of this signed key is neither true nor false.")
     return Caller(
         key_id=f"jwt:{_name(claims, token)}",
         scopes=_scopes(claims),
         pins=dict(pins),
         rate_per_second=None if rate is None else _rate(rate),
-        redact_always=bool(claims.get("redact")),
+        redact_always=bool(redact),
     )
 
 
@@ -165,8 +166,8 @@ def _rate(rate: object) -> float:
         )
     except ValueError as problem:
         raise BadKey(f"The claim rate of this signed key cannot be meant: {problem}.") from problem
-    if not per_second > 0:
-        raise BadKey("The claim rate of this signed key is not more than 0.")
+    if not LEAST_A_SECOND <= per_second <= MOST_A_SECOND:
+        raise BadKey("The claim rate of this signed key is not more than 0, or beyond what can be counted.")
     return per_second
 
 

@@ -1,6 +1,5 @@
 """Reads the terms of a key as people write them, and warns of what they may not mean."""
 
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ _PLAIN_SCOPES = ("private", "public", "ingest", "query")
 _TARGETED = {"ingest:source:": "stream", "ingest:collection:": "stream", "query:endpoint:": "endpoint"}
 _ANCHORED = re.compile(r"(?:\^|\\A)(?P<inside>.*)(?:(?<!\\)\$|\\z)", re.DOTALL)
 _LONGEST_NOTE = 500
+_LONGEST_LIFE_SECONDS = 1000 * 365 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +123,10 @@ def _expiry(expires_in: str | None, now: float) -> float | None:
     seconds = _unit("expires_in", read_duration, expires_in)
     if seconds is None:
         return None
-    if not 0 < seconds < math.inf:
+    if seconds <= 0:
         raise BadTerms("expires_in", "must be more than 0")
+    if seconds > _LONGEST_LIFE_SECONDS:
+        raise BadTerms("expires_in", "must be at most 1000 years", hint="A key that says nothing of it never ends.")
     return now + seconds
 
 

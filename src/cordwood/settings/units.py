@@ -19,6 +19,9 @@ _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d|w)")
 _DURATION = re.compile(rf"(?:{_DURATION_PART.pattern}\s*)+")
+# Nobody means more or less; what lies far beyond is not even finite, or its reciprocal is not.
+MOST_A_SECOND = 1e12
+LEAST_A_SECOND = 1e-9
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*/\s*(s|m|h)")
 
 
@@ -43,9 +46,10 @@ def read_duration(text: str) -> float:
 def read_rate(text: str) -> float:
     """Events a second; raises ValueError with a sentence for what cannot be read."""
     found = _RATE.fullmatch(text.strip().lower())
-    if found is None or float(found[1]) <= 0:
+    per_second = 0.0 if found is None else float(found[1]) / _SECONDS[found[2]]
+    if not LEAST_A_SECOND <= per_second <= MOST_A_SECOND:
         raise ValueError(f"{text!r} is no rate; write it like 10/s, 600/m or 5000/h")
-    return float(found[1]) / _SECONDS[found[2]]
+    return per_second
 
 
 def show_size(size: int) -> str:

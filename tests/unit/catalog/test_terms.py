@@ -73,8 +73,11 @@ def test_everything_else_is_read_with_its_units() -> None:
         ("expires_in", "soon"),
         ("expires_in", "0s"),
         ("expires_in", "90"),
+        ("expires_in", "1000000000d"),
+        ("expires_in", "9" * 400 + "d"),
         ("rate", "fast"),
         ("rate", "0/s"),
+        ("rate", "9" * 400 + "/s"),
         ("pins", {"a b": "c"}),
     ],
 )

@@ -39,7 +39,7 @@ def test_rates_are_per_second_minute_or_hour() -> None:
     assert read_rate("1800/h") == 0.5
 
 
-@pytest.mark.parametrize("text", ["10", "0/s", "ten/s", "10/d", ""])
+@pytest.mark.parametrize("text", ["10", "0/s", "ten/s", "10/d", "", "9" * 400 + "/s", "0." + "0" * 20 + "1/s"])
 def test_what_is_no_rate_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="10/s"):
         read_rate(text)
