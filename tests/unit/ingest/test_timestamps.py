@@ -41,7 +41,21 @@ def test_a_time_is_read_to_the_microsecond(sent: str | float, microseconds: int)
 
 
 @pytest.mark.parametrize(
-    "sent", [None, "", "yesterday", "2023-13-01", 0, -5, float("nan"), float("inf"), 10**30, "9" * 40]
+    "sent",
+    [
+        None,
+        "",
+        "yesterday",
+        "2023-13-01",
+        0,
+        -5,
+        float("nan"),
+        float("inf"),
+        10**30,
+        "9" * 40,
+        "9999-12-31T23:59:59-01:00",
+        "0001-01-01T00:00:00+01:00",
+    ],
 )
 def test_what_is_no_time_is_told_apart(sent: str | float | None) -> None:
     assert read_timestamp(sent) is None
