@@ -223,6 +223,34 @@ def test_a_pinned_ingest_key_stamps_its_events_and_refuses_those_of_others(servi
     assert service.rows("logs.all", project="other-project") == []
 
 
+def test_a_pin_of_any_name_is_stamped_and_held(service: Service) -> None:
+    key = made(service, "--scope", "ingest", "--pin", "tenant=mine", "--pin", "project=stamped-too")
+    assert sends(service, key, "postgres.logs", {"event_message": "bare"}).json()["accepted"] == 1
+    claimed = sends(
+        service, key, "postgres.logs", {"batch": [{"tenant": "yours"}, {"tenant": "mine"}, {"tenant": 7}]}
+    ).json()
+    assert (claimed["accepted"], claimed["quarantined"]) == (1, 2)
+    assert "held to tenant 'mine', the event is of 'yours'" in claimed["reasons"][0]["reason"]
+    sql = "select tenant from `postgres.logs` where project = 'stamped-too'"
+    found = service.client.get("/api/query", params={"sql": sql}).json()["result"]
+    assert found == [{"tenant": "mine"}, {"tenant": "mine"}]
+
+
+def test_a_pin_on_what_no_event_can_be_given_takes_no_events(service: Service) -> None:
+    key = made(service, "--scope", "ingest", "--pin", "timestamp=2026-01-01")
+    assert sends(service, key, "postgres.logs", {"event_message": "whenever"}).json()["quarantined"] == 1
+
+
+@pytest.mark.parametrize("terms", [("--pin", "project=mine"), ("--redact", "always")])
+@pytest.mark.parametrize(("method", "path"), [("GET", ""), ("POST", ""), ("DELETE", "/1"), ("POST", "/1/rotate")])
+def test_a_private_key_that_is_held_to_something_makes_none_that_is_not(
+    service: Service, terms: tuple[str, str], method: str, path: str
+) -> None:
+    key = made(service, "--scope", "private", *terms)
+    address = f"{service.url}/api/access-tokens{path}"
+    assert httpx.request(method, address, headers={"X-API-KEY": key}).status_code == 403
+
+
 def test_a_rate_is_told_and_held(service: Service) -> None:
     key = made(service, "--scope", "query", "--rate", "2/m")
     statuses = [asks(service, key, project="x").status_code for _ in range(5)]
@@ -315,6 +343,9 @@ def test_a_key_that_says_nothing_is_public(service: Service) -> None:
         ({"scopes": "admin"}, {"scopes": ["contains unrecognized scope"]}),
         ({"scopes": "query:endpoint:gone"}, {"scopes": ["names an unknown endpoint"]}),
         ({"expires_in": "soon"}, {"expires_in": ["is invalid"]}),
+        ({"expires_in": "1000000000d"}, {"expires_in": ["must be at most 1000 years"]}),
+        ({"expires_in": 1e300}, {"expires_in": ["must be at most 1000 years"]}),
+        ({"rate": "9" * 400 + "/s"}, {"rate": ["is invalid"]}),
         ({"rate": "fast"}, {"rate": ["is invalid"]}),
     ],
 )

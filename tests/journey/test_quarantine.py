@@ -90,6 +90,17 @@ def test_an_item_is_replayed_once_and_what_is_still_wrong_is_refused(ask: Ask) -
     assert items["7"]["replayed_at"] is None
 
 
+def test_what_cannot_be_read_is_no_more_replayable_than_what_may_not_be_stored(start: Start) -> None:
+    service = start()
+    body = b"<13>1 2026-01-01T00:00:00Z host app - - - fine\nno syslog\n"
+    address = f"{service.url}/logs/syslogs?source_name=postgres.logs"
+    headers = {"X-API-KEY": PRIVATE, "Content-Type": "application/logplex-1"}
+    assert httpx.post(address, headers=headers, content=body).json()["quarantined"] == 1
+    (item,) = service.client.get("/api/quarantine").json()
+    answer = service.client.post(f"/api/quarantine/{item['id']}/replay")
+    assert (answer.status_code, answer.json()["error"]["status"]) == (409, "request.not-replayable")
+
+
 def test_an_event_without_id_and_time_keeps_those_of_its_first_arrival(start: Start) -> None:
     service = start()
     terms = {"scopes": "ingest", "pins": {"project": "acme"}}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cordwood.engines.engine import Appended, Engine
-from cordwood.errors import NotReplayable
+from cordwood.errors import BadBody, NotReplayable
 from cordwood.ingest.derive import NOTHING_DERIVED, Filling, filling
 from cordwood.ingest.flush import Flusher
 from cordwood.ingest.formats import Form, read_body
@@ -138,7 +138,10 @@ class Intake:
         return batches, Accepted(0, 0, len(reading.set_aside), reasons(reading, _REASONS_TOLD))
 
     def _read_again(self, stream: Stream, item: Kept, pins: Mapping[str, str]) -> list[Batch]:
-        reading = read_again(item)
+        try:
+            reading = read_again(item)
+        except BadBody as broken:
+            raise NotReplayable(f"It would be refused again: {broken.message}") from broken
         events = stamped(reading, item.received_us)
         events = Scrutiny(stream, pins, item.received_us, self._limits.event_bytes).passed(events, reading)
         if reading.set_aside:

@@ -6,16 +6,19 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from cordwood.ingest.items import text_of
 from cordwood.ingest.posted import Reading
 from cordwood.model.event import Event
 from cordwood.model.stream import ClockPolicy, Stream
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# What makes an event one is its own, or the service's to give: no key can be held to a value of it.
+_NEVER_STAMPED = frozenset({"id", "timestamp", "event_message", "metadata", "ingested_at", "timestamp_inferred"})
 
 
 @dataclass(frozen=True, slots=True)
 class Scrutiny:
-    """`pins` are what the sender's key is held to: an event is given the pinned project, or has it."""
+    """`pins` are what the sender's key is held to: an event is given the pinned fields, or has them."""
 
     stream: Stream
     pins: Mapping[str, str]
@@ -37,12 +40,16 @@ class Scrutiny:
         """The event as it will be stored, or why it will not."""
         if size_of(event) > self.max_event_bytes:
             return f"The event is larger than {self.max_event_bytes} bytes."
-        pinned = self.pins.get("project")
-        if pinned is not None and event.project != pinned:
-            if event.project is not None:
-                return f"The key is held to project {pinned!r}, the event is of {event.project!r}."
-            event = msgspec.structs.replace(event, project=pinned)
-        return self._clocked(event)
+        held = self._held(event)
+        return self._clocked(held) if isinstance(held, Event) else held
+
+    def _held(self, event: Event) -> Event | str:
+        for name, value in self.pins.items():
+            outcome = _stamped(event, name, value)
+            if not isinstance(outcome, Event):
+                return outcome
+            event = outcome
+        return event
 
     def _clocked(self, event: Event) -> Event | str:
         late, future = self.stream.late_seconds, self.stream.future_seconds
@@ -51,6 +58,32 @@ class Scrutiny:
         if future is not None and event.timestamp_us > self.received_us + future * 1e6:
             return _by_policy(event, self.stream.future, round(self.received_us + future * 1e6), "from the future")
         return event
+
+
+def _stamped(event: Event, name: str, value: str) -> Event | str:
+    """The event with the pinned field, or why it cannot be the key's."""
+    if name in _NEVER_STAMPED:
+        return f"The key is held to {name} {value!r}, and {name} is nothing that an event can be given."
+    claimed = event.project if name == "project" else _extra(event, name)
+    if claimed == value:
+        return event
+    if claimed is not None:
+        return f"The key is held to {name} {value!r}, the event is of {claimed!r}."
+    return msgspec.structs.replace(event, project=value) if name == "project" else _with_extra(event, name, value)
+
+
+def _extras(event: Event) -> dict[str, msgspec.Raw]:
+    return msgspec.json.decode(event.extras, type=dict[str, msgspec.Raw]) if event.extras else {}
+
+
+def _extra(event: Event, name: str) -> str | None:
+    """A text as it is, another value as its JSON text: as a project is read."""
+    return text_of(_extras(event).get(name))
+
+
+def _with_extra(event: Event, name: str, value: str) -> Event:
+    stamped = _extras(event) | {name: msgspec.Raw(msgspec.json.encode(value))}
+    return msgspec.structs.replace(event, extras=msgspec.json.encode(stamped).decode())
 
 
 def size_of(event: Event) -> int:

@@ -8,21 +8,19 @@ from typing import TypeVar
 
 import msgspec
 
-from cordwood.access import require_management
 from cordwood.catalog.keys import NewKey
 from cordwood.catalog.terms import WrittenTerms, read_duration_of, read_terms, warnings
-from cordwood.errors import BadBody, UnknownKey
+from cordwood.errors import BadBody, Forbidden, UnknownKey
 from cordwood.model.key import Key
 from cordwood.observe.observer import Observer
 from cordwood.settings.units import show_rate
 from cordwood.web.asgi import Request, Response
 from cordwood.web.audit import audit_key_change
 from cordwood.web.body import read_body
-from cordwood.web.credentials import presented
+from cordwood.web.credentials import private_caller
 from cordwood.web.options import WebOptions
 from cordwood.web.problems import JSON
 from cordwood.web.standing import Rooms
-from cordwood.web.texts import pairs
 
 T = TypeVar("T")
 
@@ -90,9 +88,10 @@ async def revoke_key(request: Request, rooms: Rooms, observer: Observer, key_id:
 
 
 def _require_private(request: Request, rooms: Rooms) -> None:
-    caller = rooms.access.who(presented(request, pairs(request.query_string, "query string")))
-    request.facts["key"] = caller.key_id
-    require_management(caller)
+    """A private key that is held to less than everything could else make itself one that is not."""
+    caller, _ = private_caller(request, rooms)
+    if caller.pins or caller.redact_always:
+        raise Forbidden("This key does not see everything, and whoever makes keys may see what they like.")
 
 
 def _read(body: bytes, kind: type[T]) -> T:
