@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from cordwood.engines.duckdb.hiding import Hiding
+from cordwood.engines.duckdb.hiding import HiddenColumns, Hiding
 from cordwood.model.redaction import Redacting, RedactMode
 from tests.unit.redaction.texts import TABLE
 
@@ -38,13 +38,32 @@ def hiding(counted: _Counted, most_characters: int = 1000) -> Hiding:
     return made
 
 
+def texts(hidden: Hiding, *given: str | None) -> list[object]:
+    """One column of texts, redacted."""
+    types = [duckdb.sqltypes.VARCHAR]
+    rows = HiddenColumns(hidden, MODE, (0,)).redacted([(text,) for text in given], types, nobody)
+    return [row[0] for row in rows]
+
+
 def nobody(_: duckdb.DuckDBPyConnection) -> None:
     """Nobody interrupts."""
 
 
 def test_each_text_has_its_own_place(counted: _Counted) -> None:
-    texts, left = zip(*(pair for pair in TABLE if "\x01" not in pair[0]), strict=True)
-    assert hiding(counted).texts(MODE, [None, *texts, None, texts[0]], nobody) == [None, *left, None, left[0]]
+    given, left = zip(*(pair for pair in TABLE if "\x01" not in pair[0]), strict=True)
+    assert texts(hiding(counted), None, *given, None, given[0]) == [None, *left, None, left[0]]
+
+
+def test_all_columns_are_redacted_at_once(counted: _Counted) -> None:
+    columns = HiddenColumns(hiding(counted), MODE, (0, 2))
+    types = [duckdb.sqltypes.VARCHAR, duckdb.sqltypes.VARCHAR, duckdb.sqltypes.VARIANT]
+    rows = [("10.0.0.1", "10.0.0.1", '"10.0.0.1"'), ("a", None, None), (None, "x", "7")]
+    assert columns.redacted(rows, types, nobody) == [
+        ("REDACTED", "10.0.0.1", '"REDACTED"'),
+        ("a", None, None),
+        (None, "x", "7"),
+    ]
+    assert counted.count == 1
 
 
 def test_json_stays_json_with_its_numbers(counted: _Counted) -> None:
@@ -61,23 +80,23 @@ def test_a_number_alone_is_no_text(counted: _Counted) -> None:
 def test_what_is_known_is_not_redacted_again(counted: _Counted) -> None:
     hidden = hiding(counted)
     for _ in range(3):
-        assert hidden.texts(MODE, ["10.0.0.1", "10.0.0.1", "a::b"], nobody) == ["REDACTED", "REDACTED", "a::b"]
+        assert texts(hidden, "10.0.0.1", "10.0.0.1", "a::b") == ["REDACTED", "REDACTED", "a::b"]
     assert counted.count == 1
-    assert hidden.texts(MODE, ["10.0.0.1", "10.0.0.2"], nobody) == ["REDACTED", "REDACTED"]
+    assert texts(hidden, "10.0.0.1", "10.0.0.2") == ["REDACTED", "REDACTED"]
     assert counted.count == 2
 
 
 def test_what_was_not_asked_for_longest_is_forgotten(counted: _Counted) -> None:
     hidden = hiding(counted, most_characters=250)
-    hidden.texts(MODE, ["x" * 100], nobody)
-    hidden.texts(MODE, ["y" * 100], nobody)
-    hidden.texts(MODE, ["y" * 100], nobody)
+    texts(hidden, "x" * 100)
+    texts(hidden, "y" * 100)
+    texts(hidden, "y" * 100)
     assert counted.count == 2
-    hidden.texts(MODE, ["x" * 100], nobody)
+    texts(hidden, "x" * 100)
     assert counted.count == 3
 
 
 def test_who_may_interrupt_is_told_of_the_cursor(counted: _Counted) -> None:
     told: list[duckdb.DuckDBPyConnection] = []
-    hiding(counted).texts(MODE, ["10.0.0.1"], told.append)
+    hiding(counted).json(MODE, ['"10.0.0.1"'], told.append)
     assert len(told) == 1

@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from threading import Lock
 from typing import Any
 
@@ -58,16 +59,8 @@ class Hiding:
                     cursor.execute(statement)
             self._made.add(mode)
 
-    def texts(self, mode: RedactMode, texts: Texts, on_cursor: OnCursor) -> list[str | None]:
-        """Texts as they are, redacted. `on_cursor` is told of the cursor, so that it can be interrupted."""
-        written = [None if text is None else msgspec.json.encode(text).decode() for text in texts]
-        return [
-            None if text is None else msgspec.json.decode(text, type=str)
-            for text in self.json(mode, written, on_cursor)
-        ]
-
     def json(self, mode: RedactMode, texts: Texts, on_cursor: OnCursor) -> list[str | None]:
-        """JSON texts, redacted; numbers and truths are none."""
+        """JSON texts, redacted; numbers and truths are none. `on_cursor` is told what may have to be interrupted."""
         remembered = self._remembered[mode]
         looked_at = list(dict.fromkeys(text for text in texts if text is not None and text.startswith(_WITH_TEXTS)))
         known = remembered.of(looked_at)
@@ -90,13 +83,26 @@ class HiddenColumns:
     places: tuple[int, ...]
 
     def redacted(self, rows: Sequence[Row], types: Sequence[DuckDBPyType], on_cursor: OnCursor) -> list[Row]:
+        """All columns at once: to make the patterns ready costs as much as a hundred texts."""
         if self.mode is None:
             return list(rows)
         columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
-        for place in self.places:
-            hide = self.hiding.texts if str(types[place].id) == "varchar" else self.hiding.json
-            columns[place] = hide(self.mode, columns[place], on_cursor)
+        are_texts = [str(types[place].id) == "varchar" for place in self.places]
+        written = [
+            _written(columns[place], is_text=is_text) for place, is_text in zip(self.places, are_texts, strict=True)
+        ]
+        left = iter(self.hiding.json(self.mode, list(chain.from_iterable(written)), on_cursor))
+        for place, is_text in zip(self.places, are_texts, strict=True):
+            columns[place] = _read(list(islice(left, len(rows))), is_text=is_text)
         return list(zip(*columns, strict=True))
+
+
+def _written(column: Texts, *, is_text: bool) -> Texts:
+    return [None if text is None else msgspec.json.encode(text).decode() for text in column] if is_text else column
+
+
+def _read(column: Texts, *, is_text: bool) -> Texts:
+    return [None if text is None else msgspec.json.decode(text, type=str) for text in column] if is_text else column
 
 
 class Remembered:
