@@ -68,16 +68,20 @@ class _Read:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A place where a stream is read, what is read beside its own columns, and of which sealed events, as SQL."""
+    """A place where a stream is read, what is read beside its own columns, and of which events, as SQL.
+
+    `matches` is asked of all events, `narrowing` of the sealed ones alone.
+    """
 
     table: exp.Table
     columns: tuple[str, ...]
+    matches: str = ""
     narrowing: str = ""
 
     def events(self, table: str, *more: str, only: str = "") -> str:
         """What is read of one of the stream's tables."""
-        wanted = [self.narrowing] if self.narrowing and table == StreamTables(self.table.name).sealed else []
-        conditions = " AND ".join([*wanted, *([only] if only else ())])
+        narrowing = self.narrowing if table == StreamTables(self.table.name).sealed else ""
+        conditions = " AND ".join(filter(None, (self.matches, narrowing, only)))
         columns = ", ".join([*map(quoted, COLUMNS), *self.columns, *more])
         return f"SELECT {columns} FROM {table}{' WHERE ' if conditions else ''}{conditions}"  # noqa: S608 - our own names
 

@@ -41,16 +41,16 @@ _ENDS: Final = ("limit", "offset", "group", "having", "qualify", "distinct")
 
 
 def seeking(tree: exp.Expr, sources: Sequence[Source]) -> tuple[list[Source], tuple[Seek, ...]]:
-    """The sources, each with what every event of it must fulfil, and what is looked for there."""
-    marked, seeks = [], []
+    """The sources, each with the patterns that its messages must match, taken from the tree, and what is looked for there."""
+    marked: list[Source] = []
+    seeks: list[Seek] = []
     for place, source in enumerate(sources):
         asked = list(_asked(tree, source.table))
         seek = Seek(f"/* {_UNGUESSED} {place} */", source.table.name, pieces_of(_texts(asked)))
-        conditions = [_matches(pattern) for pattern in _patterns(asked)]
-        if seek.pieces:
-            seeks.append(seek)
-            conditions.append(f"{seek.mark} true")
-        marked.append(replace(source, narrowing=" AND ".join(conditions)))
+        matches = " AND ".join(map(_taken, filter(_is_pattern, asked)))
+        narrowing = f"{seek.mark} true" if seek.pieces else ""
+        seeks += [seek] if seek.pieces else []
+        marked.append(replace(source, matches=matches, narrowing=narrowing))
     return marked, tuple(seeks)
 
 
@@ -83,14 +83,16 @@ def _texts(asked: Sequence[_Asked]) -> list[str]:
     return [text for one in asked for text in _texts_of(*one)]
 
 
-def _patterns(asked: Sequence[_Asked]) -> list[str]:
-    """Regular expressions that the message must match."""
-    found = (_literal(condition, _REGEX, alias, name) for condition, alias, name in asked if is_fragment(condition))
-    return [pattern for pattern in found if pattern]
+def _is_pattern(asked: _Asked) -> bool:
+    condition, alias, name = asked
+    return is_fragment(condition) and bool(_literal(condition, _REGEX, alias, name))
 
 
-def _matches(pattern: str) -> str:
-    """Said at the table, the scan itself tries it: the engine does not carry there what could fail."""
+def _taken(asked: _Asked) -> str:
+    """The condition as it is said at the table, not where it stood: DuckDB carries to a scan only what cannot fail."""
+    condition, alias, name = asked
+    pattern = _literal(condition, _REGEX, alias, name)
+    condition.replace(exp.true())
     return f"regexp_matches({quoted(_MESSAGE)}, {literal(pattern)})"
 
 
