@@ -72,12 +72,20 @@ class Sealer:
     def _work(self) -> None:
         cursor = self._session.cursor()
         while not self._stopping:
-            is_idle = not self._seal_one(cursor)
+            is_idle = not self._tried(cursor)
             self._trim_now_and_then()
             if is_idle:
                 self._rest_when_quiet()
                 self._wake.acquire(timeout=_LOOK_SECONDS)
         cursor.close()
+
+    def _tried(self, cursor: duckdb.DuckDBPyConnection) -> bool:
+        """Whatever goes wrong, the thread goes on: without it no event would ever be sealed again."""
+        try:
+            return self._seal_one(cursor)
+        except Exception as problem:  # noqa: BLE001 - the last catch-all of the thread
+            self._tell_now_and_then(f"Sealing failed and is tried again: {problem!r}")
+            return False
 
     def _seal_one(self, cursor: duckdb.DuckDBPyConnection) -> bool:
         stores = sorted(self._stores(), key=lambda store: store.held_bytes, reverse=True)
@@ -98,6 +106,9 @@ class Sealer:
             self._tell_now_and_then(f"Events of {store.name} could not be sealed yet: {problem}".splitlines()[0])
             store.give_back(chunk)
             return False
+        except BaseException:
+            store.give_back(chunk)
+            raise
         self._after()
         self._session.checkpoint_when_due(cursor)
         self._is_trimmed = False

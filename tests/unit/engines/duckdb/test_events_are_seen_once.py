@@ -7,6 +7,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from cordwood.engines.duckdb.chunk import Chunk
 from cordwood.engines.duckdb.session import Session
 from cordwood.engines.duckdb.storage import Storage
 from cordwood.engines.duckdb.stream_store import OutOfTurnError, StreamStore
@@ -134,3 +135,30 @@ def seal_all(store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> None:
 def parts(cursor: duckdb.DuckDBPyConnection) -> int:
     row = cursor.execute("SELECT count(*) FROM duckdb_tables() WHERE schema_name = 'parts'").fetchone()
     return int(row[0]) if row else -1
+
+
+def test_a_failure_that_nobody_thought_of_does_not_end_the_sealing(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seal, failures = StreamStore.seal, iter([RuntimeError("a bug"), RuntimeError("another")])
+    told: list[str] = []
+    sealed = threading.Event()
+
+    def failing_twice(store: StreamStore, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
+        for failure in failures:
+            raise failure
+        seal(store, chunk, cursor)
+        sealed.set()
+
+    monkeypatch.setattr(StreamStore, "seal", failing_twice)
+    monkeypatch.setattr("cordwood.engines.duckdb.sealer._QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("cordwood.engines.duckdb.sealer._QUIET_ROWS", 1)
+    storage = Storage(session, tmp_path, lambda: NOW_US, told.append)
+    storage.start(1, 2**30)
+    storage.prepare([stream("s")])
+    storage.append([batch(*events(0, 700))])
+
+    assert sealed.wait(30)
+    assert seen(storage) == names(700)
+    assert any("a bug" in sentence for sentence in told)
+    storage.close()
