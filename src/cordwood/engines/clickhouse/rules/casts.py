@@ -8,8 +8,9 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.reading import event_text, read_as, text_to_time
 from cordwood.engines.clickhouse.rules.time_text import cast_text, parts_text
-from cordwood.engines.clickhouse.rules.words import NAMES, constant_text, guarded, null_of, once, quoted, type_text
+from cordwood.engines.clickhouse.rules.words import NAMES, guarded, null_of, once, quoted, type_text
 from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, is_safe, mark_safe, unsupported
 from cordwood.sql.typing import kind_of

@@ -3,8 +3,9 @@
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.reading import event_text, read_as
-from cordwood.engines.clickhouse.rules.words import constant, holes
+from cordwood.engines.clickhouse.rules.words import holes
 from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning
 from cordwood.sql.typing import datatype_of, kind_of

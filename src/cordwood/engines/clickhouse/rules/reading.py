@@ -6,9 +6,10 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.words import NAMES, cast, constant_text, instant, naive, quoted
+from cordwood.engines.clickhouse.rules.words import NAMES, cast, instant, naive, quoted
 from cordwood.engines.clickhouse.rules.zones import moment_in
 from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.typing import inherit, kind_of, typed_as
 

@@ -6,9 +6,10 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.redaction import EVENT, HIDDEN, TEXT
 from cordwood.engines.clickhouse.rules.reading import event_text, with_text
-from cordwood.engines.clickhouse.rules.words import constant_text, once
+from cordwood.engines.clickhouse.rules.words import once
 from cordwood.model.datatype import Kind
 from cordwood.model.redaction import RedactMode
+from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning
 from cordwood.sql.nodes import REDACTED_EVENT, REDACTED_EVENT_TEXT, REDACTED_SECRET, REDACTED_TEXT, typed

@@ -7,10 +7,11 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.reading import event_text_of, text_at_hand, with_text
-from cordwood.engines.clickhouse.rules.words import constant_int, constant_text, quoted
+from cordwood.engines.clickhouse.rules.words import quoted
 from cordwood.engines.clickhouse.tables import OBJECT_PATHS, PATHS
 from cordwood.model.datatype import Kind
 from cordwood.model.event import written_path
+from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment, literal_name
 from cordwood.sql.lowering import Meaning
 from cordwood.sql.typing import inherit, kind_of

@@ -1,10 +1,11 @@
-"""The turns of phrase that the rules share: failing, ClickHouse's names of types, asking what is constant."""
+"""The turns of phrase that the rules share: failing, ClickHouse's names of types, writing a part once."""
 
 from typing import Final
 
 from sqlglot import exp
 
 from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.constants import CONSTANT
 from cordwood.sql.fragment import fragment, is_fragment, literal_text
 from cordwood.sql.lowering import is_safe
 
@@ -13,9 +14,6 @@ VALUE_ERROR: Final = "cordwood: "
 
 # An array that stands for NULL where it is empty: no place in it is out of bounds.
 MAY_BE_NONE: Final = "may_be_none"
-
-# Where a literal that was lowered keeps its value.
-CONSTANT: Final = "constant"
 
 # A TIMESTAMP has its zone in its type, a DATETIME has none: so they can be told apart in an answer.
 NAMES: Final = {
@@ -104,49 +102,6 @@ def guarded(node: exp.Expr, wrong: str, message: str, value: str) -> str:
         if is_safe(node)
         else f"if(throwIf({wrong}, {quoted(VALUE_ERROR + message)}) = 1, NULL, {value})"
     )
-
-
-def constant(node: exp.Expr | None) -> str | int | float | bool | None:
-    """The value of a literal; None for everything else."""
-    if isinstance(node, exp.Paren):
-        return constant(node.this)
-    if isinstance(node, exp.Neg):
-        inner = constant(node.this)
-        return -inner if isinstance(inner, (int, float)) else None
-    if isinstance(node, exp.Boolean):
-        return bool(node.this)
-    if isinstance(node, exp.Literal):
-        return _literal_value(node)
-    return node.meta_get(CONSTANT) if node is not None else None
-
-
-def _literal_value(node: exp.Expr) -> str | int | float:
-    if node.is_string:
-        return str(node.this)
-    return _whole_of(str(node.this)) if is_whole(node) else float(node.this)
-
-
-def _whole_of(spelled: str) -> int:
-    return int(spelled, 16) if spelled.lower().startswith("0x") else int(spelled)
-
-
-def is_whole(node: exp.Expr) -> bool:
-    spelled = str(node.this).lower()
-    return spelled.isdigit() or spelled.startswith("0x")
-
-
-def constant_text(node: exp.Expr | None) -> str | None:
-    value = constant(node)
-    return value if isinstance(value, str) else None
-
-
-def constant_int(node: exp.Expr | None) -> int | None:
-    value = constant(node)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def is_null(node: exp.Expr | None) -> bool:
-    return isinstance(node, exp.Null)
 
 
 def is_simple(node: exp.Expr) -> bool:
