@@ -4,6 +4,9 @@ import { key } from "./key.js";
 
 /** Addresses longer than this go as the body of a POST instead. */
 const LONGEST_ADDRESS = 8000;
+/** Told of whatever page is shown when the service no longer knows the key. */
+export const KEY_REFUSED = "cordwood:key-refused";
+const UNREACHED = "unreached";
 const LONG_NUMBER = /[:[,]\s*-?(?:9\d{15}|\d{17})/;
 
 /** What went wrong, as the service tells it: a code, a sentence, perhaps a hint and a place in the query. */
@@ -15,6 +18,11 @@ export class Problem extends Error {
     this.hint = told.hint ?? "";
     this.line = told.line ?? 0;
     this.column = told.column ?? 0;
+  }
+
+  /** Whether the same may well be answered a moment later. */
+  get isPassing() {
+    return this.code === UNREACHED || this.status === 429 || this.status >= 500;
   }
 }
 
@@ -72,6 +80,7 @@ async function sent(path, parameters, { signal, method = "GET", headers = {} }) 
     fetch(...request(path, parameters, address, { signal, method, headers: keyed, cache: "no-cache" })),
   );
   if (answer.ok) return answer;
+  if (answer.status === 401) dispatchEvent(new Event(KEY_REFUSED));
   throw new Problem(answer.status, await toldIn(answer));
 }
 
@@ -88,6 +97,7 @@ async function reached(call) {
   } catch (failure) {
     if (failure.name === "AbortError") throw failure;
     throw new Problem(0, {
+      status: UNREACHED,
       message: "The service cannot be reached.",
       hint: "It may be stopping, or the network is gone.",
     });

@@ -19,9 +19,23 @@ export function scope(endpoint) {
   const known = scopesAsked.get(endpoint.name);
   if (known && Date.now() - known.atMs < SCOPE_MS) return known.asked;
   const asked = read(`/api/endpoints/${encodeURIComponent(endpoint.name)}/scope`).then((told) => told.sub_queries);
-  asked.catch(() => scopesAsked.delete(endpoint.name));
+  asked.catch((problem) => problem.status === 403 || scopesAsked.delete(endpoint.name));
   scopesAsked.set(endpoint.name, { asked, atMs: Date.now() });
   return asked;
+}
+
+/** The first of these endpoints that the key may query, with its sub-queries. */
+export async function firstAllowed(candidates) {
+  let refusal = null;
+  for (const endpoint of candidates) {
+    try {
+      return { endpoint, subQueries: await scope(endpoint) };
+    } catch (problem) {
+      if (problem.status !== 403) throw problem;
+      refusal ??= problem;
+    }
+  }
+  throw refusal;
 }
 
 /** The endpoint as its owner sees it, with its own query; null for who may not. */

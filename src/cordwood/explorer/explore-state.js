@@ -20,12 +20,15 @@ const SERIES = [
 ];
 const FIRST_COLUMNS = ["timestamp", "event_message"];
 
-/** The endpoint that the address names, or the first that takes queries of a reader's own. */
-export function chosenEndpoint(endpoints, values) {
+/** The endpoint that the address names, or all that take queries of a reader's own, the likeliest first. */
+export function candidates(endpoints, values) {
   const open = endpoints.filter((one) => one.hasSandbox);
-  return (
-    open.find((one) => one.name === values.endpoint) ?? open.find((one) => one.name === "logs.all") ?? open[0] ?? null
-  );
+  const named = open.filter((one) => one.name === values.endpoint);
+  return named.length ? named : open.sort((one, other) => isUsual(other) - isUsual(one));
+}
+
+function isUsual(endpoint) {
+  return endpoint.name === "logs.all";
 }
 
 /** Everything that the page shows, from the address and the endpoint's sub-queries. */

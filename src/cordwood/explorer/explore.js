@@ -124,13 +124,13 @@ export class ExplorePage {
   async read(values) {
     const turn = (this.turn = Symbol("turn"));
     const endpoints = await described.endpoints();
-    const endpoint = state.chosenEndpoint(endpoints, values);
-    if (!endpoint)
+    const candidates = state.candidates(endpoints, values);
+    if (!candidates.length)
       throw new Problem(0, {
         message: "No endpoint here takes queries of your own.",
         hint: "An endpoint file says sandbox = true.",
       });
-    const subQueries = await described.scope(endpoint);
+    const { endpoint, subQueries } = await described.firstAllowed(candidates);
     if (turn !== this.turn) return false;
     Object.assign(this, { endpoints, subQueries, view: state.viewOf(values, endpoint, subQueries) });
     this.shape = subQueries.find((one) => one.name === this.view.subQuery);
@@ -200,7 +200,7 @@ export class ExplorePage {
     return undefined;
   }
 
-  /** The rows and the histogram at once; whether it is worth asking again. */
+  /** The rows and the histogram at once; whether it is worth asking again: a service that is away comes back. */
   async askBoth(signal) {
     const rows = this.askRows(signal);
     const bars =
@@ -298,7 +298,7 @@ export class ExplorePage {
     this.editor.fail({ message: problem.message, hint: problem.hint, line, column: problem.column });
     put(this.summary, this.answer ? "What is shown is of the query before." : "");
     this.element.classList.add("is-behind");
-    return false;
+    return problem.isPassing === true;
   }
 
   failWhole(problem) {
@@ -317,12 +317,13 @@ export class ExplorePage {
     return address.change({ q: text, lang: this.view.language === "sql" ? "sql" : "" });
   }
 
-  filter(path, value, isNot) {
+  /** `isWithin`: the value is one of those of an array. */
+  filter(path, value, isNot, isWithin = false) {
     const { view } = this;
     const text =
       view.language === "sql"
-        ? sql.filtered(view.text, path, value, isNot)
-        : lql.withClause(view.text, lql.filterText(path, value, isNot));
+        ? sql.filtered(view.text, path, value, { isNot, isWithin })
+        : lql.withClause(view.text, lql.filterText(path, value, { isNot, isWithin }));
     address.change({ q: text });
     tell(isNot ? "Left out." : "Filtered.");
   }

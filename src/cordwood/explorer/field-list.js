@@ -114,28 +114,28 @@ export class FieldList {
 
   value(field, { value, events }, most) {
     const text = value === null ? "null" : value === "" ? "(empty)" : cell(value);
-    return h(
-      "li",
-      {},
-      h("span", { class: "bar", style: { "--share": events / most } }),
-      h(
-        "button",
-        { type: "button", class: "top-value", title: text, onclick: () => this.onFilter(field.path, value, false) },
-        text,
-      ),
-      h("span", { class: "faint" }, compact(events)),
-      h(
-        "button",
-        {
-          type: "button",
-          class: "value-not",
-          title: "Leave these out",
-          "aria-label": `Leave out ${text}`,
-          onclick: () => this.onFilter(field.path, value, true),
-        },
-        "≠",
-      ),
+    const bar = h("span", { class: "bar", style: { "--share": events / most } });
+    const number = h("span", { class: "faint" }, compact(events));
+    // An array or an object as a whole is nothing that a query can ask for.
+    if (typeof value === "object" && value !== null)
+      return h("li", {}, bar, h("span", { class: "top-value", title: text }, text), number);
+    const only = h(
+      "button",
+      { type: "button", class: "top-value", title: text, onclick: () => this.onFilter(field.path, value, false) },
+      text,
     );
+    const not = h(
+      "button",
+      {
+        type: "button",
+        class: "value-not",
+        title: "Leave these out",
+        "aria-label": `Leave out ${text}`,
+        onclick: () => this.onFilter(field.path, value, true),
+      },
+      "≠",
+    );
+    return h("li", {}, bar, only, number, not);
   }
 }
 

@@ -3,7 +3,7 @@
 import { Problem, readIfAllowed } from "./api.js";
 import { askAgain } from "./described.js";
 import { h, put } from "./dom.js";
-import { forget, keep, key } from "./key.js";
+import { forget, isSendable, keep, key } from "./key.js";
 import { popover } from "./popover.js";
 
 const TAIL = 4;
@@ -79,6 +79,7 @@ export function keyMenu(place, onForgotten) {
 
 /** Why the key that was just pasted is of no use; empty when it is of some. */
 async function refusal() {
+  if (!isSendable()) return "This is no key: it holds characters that keys do not have.";
   try {
     await readIfAllowed("/api/endpoints");
     askAgain();

@@ -43,8 +43,9 @@ export function pathText(path) {
   return [head, ...rest.map(step)].join(".");
 }
 
-export function filterText(path, value, isNot = false) {
-  return `${isNot ? "-" : ""}${pathText(path)}:${valueText(value)}`;
+/** `isWithin`: the path leads to an array that has the value as one of its own. */
+export function filterText(path, value, { isNot = false, isWithin = false } = {}) {
+  return `${isNot ? "-" : ""}${pathText(path)}:${isWithin ? "@>" : ""}${valueText(value)}`;
 }
 
 export function withClause(text, clause) {

@@ -1,7 +1,7 @@
 /** Where the page begins: which page the address names, and whether there is a key to show it with. */
 
 import * as address from "./address.js";
-import { Problem } from "./api.js";
+import { KEY_REFUSED } from "./api.js";
 import { h, put } from "./dom.js";
 import { EndpointsPage } from "./endpoints.js";
 import { ExplorePage } from "./explore.js";
@@ -59,12 +59,7 @@ function gate(problem = "") {
 }
 
 function fail(problem) {
-  if (problem.name === "AbortError") return;
-  if (problem instanceof Problem && problem.status === 401) {
-    forget();
-    gate("The key is no longer in force.");
-    return;
-  }
+  if (problem.name === "AbortError" || !key()) return;
   put(
     content,
     h(
@@ -80,6 +75,13 @@ function fail(problem) {
     ),
   );
   shown = "";
+}
+
+/** Whichever call was the first to be told; the page that asks for a key tells of its own refusals. */
+function lockOut() {
+  if (!shown) return;
+  forget();
+  gate("The key is no longer in force.");
 }
 
 function restart() {
@@ -110,4 +112,5 @@ function skip(event) {
 address.onChange(show);
 document.querySelector(".skip").addEventListener("click", skip);
 addEventListener("keydown", shortcut);
+addEventListener(KEY_REFUSED, lockOut);
 begin();

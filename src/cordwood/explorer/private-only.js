@@ -6,7 +6,7 @@ export function privateOnly(what) {
   return h(
     "div",
     { class: "empty" },
-    h("p", {}, `${what} are shown for a private key.`),
-    h("p", { class: "faint" }, "The key that was pasted may query: Explore and Endpoints work with it."),
+    h("p", {}, `${what} for a private key.`),
+    h("p", { class: "faint" }, "The key that was pasted is none. One that may query is enough for Explore and Endpoints."),
   );
 }

@@ -5,6 +5,8 @@ import { cell, time } from "./format.js";
 import { toneOf } from "./series.js";
 
 const SHOWN = 500;
+/** Cells are cut here: one value must not push all others off the page. */
+const LONGEST_CELL = 2000;
 const TONED = /(^|_)(level|severity|status|status_code)$/;
 
 export function rowTable(rows, columns, { utc = false, caption = "Rows" } = {}) {
@@ -56,5 +58,7 @@ function isTime(rows, name) {
 function shown(value, name, kind, utc) {
   if (kind === "is-time" && value !== null) return time(value, { utc, digits: 0 });
   const tone = TONED.test(name) && value !== null ? toneOf(String(value)) : "";
-  return tone ? h("span", { class: `badge badge-${tone}` }, cell(value)) : cell(value);
+  const text = cell(value);
+  const short = text.length > LONGEST_CELL ? `${text.slice(0, LONGEST_CELL)}… (${text.length} characters)` : text;
+  return tone ? h("span", { class: `badge badge-${tone}` }, short) : short;
 }

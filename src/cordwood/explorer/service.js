@@ -28,12 +28,18 @@ export class ServicePage {
   async update() {
     clearTimeout(this.timer);
     const status = document.hidden ? this.status : await readIfAllowed("/api/status");
-    if (!status) return put(this.element, privateOnly("How the service is doing"));
+    if (!status) return put(this.element, privateOnly("How the service is doing is shown"));
     this.status = status;
     put(this.tiles, tiles(status));
     put(this.queries, underWay(status.queries), slowest(status.queries));
-    if (!this.isLeft) this.timer = setTimeout(() => this.update().catch(() => {}), AGAIN_MS);
+    this.later();
     return undefined;
+  }
+
+  /** Again and again: a service that is away for a moment is no reason to stop. */
+  later() {
+    clearTimeout(this.timer);
+    if (!this.isLeft) this.timer = setTimeout(() => this.update().catch(() => this.later()), AGAIN_MS);
   }
 
   leave() {

@@ -18,13 +18,13 @@ export function value(one) {
   return `'${one.replace(/[\\']/g, "\\$&").replace(/\n/g, "\\n")}'`;
 }
 
-/** The same rows, of which only those are left where the path has the value. */
-export function filtered(text, path, one, isNot = false) {
+/** The same rows, of which only those are left where the path has the value, or an array that holds it. */
+export function filtered(text, path, one, { isNot = false, isWithin = false } = {}) {
   const joins = path
     .slice(0, -1)
     .map((_, depth) => join(path, depth))
     .join("");
-  const compared = comparison(operand(path), one, isNot);
+  const compared = isWithin ? membership(operand(path), one, isNot) : comparison(operand(path), one, isNot);
   return `select t.* from (\n${inner(text)}\n) as t${joins}\nwhere ${compared}`;
 }
 
@@ -35,6 +35,10 @@ function join(path, depth) {
 
 function operand(path) {
   return `${path.length > 1 ? `r${path.length - 2}` : "t"}.${name(path.at(-1))}`;
+}
+
+function membership(array, one, isNot) {
+  return `${value(one)} ${isNot ? "not " : ""}in unnest(${array})`;
 }
 
 function comparison(left, one, isNot) {

@@ -30,13 +30,20 @@ export class StreamsPage {
       readIfAllowed("/api/status"),
       readIfAllowed("/api/quarantine", { limit: 1000 }),
     ]);
-    if (!sources || !status) return put(this.element, privateOnly("Streams"));
+    if (!sources || !status) return put(this.element, privateOnly("Streams are shown"));
     const wanted = values.stream ?? this.chosen;
     const chosen = sources.find((one) => one.name === wanted) ?? busiest(sources);
     put(this.list, table(sources, status.streams, setAside ?? [], chosen));
     if (chosen && this.chosen !== chosen.name) await this.show(chosen, setAside ?? []);
-    if (!this.isLeft) this.timer = setTimeout(() => document.hidden || this.update(values).catch(() => {}), AGAIN_MS);
+    this.later(values);
     return undefined;
+  }
+
+  /** Again and again: a service that is away, or a tab that nobody sees, is no reason to stop. */
+  later(values) {
+    const again = () => (document.hidden ? this.later(values) : this.update(values).catch(() => this.later(values)));
+    clearTimeout(this.timer);
+    if (!this.isLeft) this.timer = setTimeout(again, AGAIN_MS);
   }
 
   enter() {

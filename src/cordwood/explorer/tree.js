@@ -7,7 +7,8 @@ import { cell, time } from "./format.js";
 const OPEN_DEPTH = 3;
 
 /**
- * `onFilter(path, value, isNot)` is called for a value that is clicked; `utc` says how times are shown.
+ * `onFilter(path, value, isNot, isWithin)` is called for a value that is clicked, which is the path's own or one of
+ * those of the array there; `utc` says how times are shown.
  * In answers every object stands in an array of one: the tree shows it as itself.
  */
 export function eventTree(event, { onFilter, utc }) {
@@ -44,8 +45,10 @@ function branch(path, value, context) {
 /** Elements of an array lie at the array's own path. */
 function element(path, value, place, context) {
   const number = h("span", { class: "tree-key faint" }, place);
-  if (!isBranch(value)) return h("div", { class: "leaf" }, number, leaf(path, value, context));
-  const twigs = Object.entries(value).map(([name, one]) => branch([...path, name], one, context));
+  if (!isBranch(value)) return h("div", { class: "leaf" }, number, leaf(path, value, { ...context, isWithin: true }));
+  const twigs = Array.isArray(value)
+    ? value.map((one, inner) => element(path, one, inner, { ...context, isTooDeep: true }))
+    : Object.entries(value).map(([name, one]) => branch([...path, name], one, context));
   return h(
     "details",
     { class: "branch", open: place < 3 },
@@ -54,8 +57,11 @@ function element(path, value, place, context) {
   );
 }
 
-function leaf(path, value, { onFilter, utc }) {
+function leaf(path, value, { onFilter, utc, isWithin = false, isTooDeep = false }) {
   const text = cell(value);
+  // No query finds an array in an array, a null among other elements, or what is empty.
+  const isFound = !isTooDeep && (value === null ? !isWithin : typeof value !== "object");
+  if (!isFound) return h("span", { class: "leaf-value faint" }, value === null ? "null" : text);
   const where = path.join(".");
   const only = h(
     "button",
@@ -63,7 +69,7 @@ function leaf(path, value, { onFilter, utc }) {
       type: "button",
       class: `value ${kindOf(value)}`,
       title: `Only where ${where} is this`,
-      onclick: () => onFilter(path, value, false),
+      onclick: () => onFilter(path, value, false, isWithin),
     },
     value === "" ? "(empty)" : value === null ? "null" : text,
   );
@@ -74,7 +80,7 @@ function leaf(path, value, { onFilter, utc }) {
       class: "value-not",
       title: `Only where ${where} is not this`,
       "aria-label": `Leave out ${where} ${text.slice(0, 80)}`,
-      onclick: () => onFilter(path, value, true),
+      onclick: () => onFilter(path, value, true, isWithin),
     },
     "≠",
   );

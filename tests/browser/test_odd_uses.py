@@ -1,0 +1,148 @@
+"""The explorer where things are not as they should be: odd keys, odd events, a service that goes away and comes back."""
+
+import re
+import time
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Tab
+
+ROWS = ".events tbody tr.row"
+SQL_OF_TAGS = "select%20id,%20m.tags%20from%20edge_logs%20cross%20join%20unnest(metadata)%20as%20m"
+
+
+def paste(page: Page, key: str) -> None:
+    page.get_by_label("Key", exact=True).fill(key)
+    page.get_by_role("button", name="Open").click()
+
+
+def make_key(tab: Tab, **terms: Any) -> Any:
+    answer = tab.page.request.post(f"{tab.demo.url}/api/access-tokens", headers=private(tab), data=terms)
+    assert answer.ok, answer.text()
+    return answer.json()
+
+
+def private(tab: Tab) -> dict[str, str]:
+    return {"X-API-KEY": tab.demo.key}
+
+
+def send(tab: Tab, **event: Any) -> None:
+    answer = tab.page.request.post(
+        f"{tab.demo.url}/api/logs?source_name=cloudflare.logs.prod", headers=private(tab), data=event
+    )
+    assert answer.ok, answer.text()
+
+
+def filter_line(page: Page) -> str:
+    return page.get_by_role("combobox", name="Query", exact=True).input_value()
+
+
+@pytest.mark.parametrize("around", ["“{}”", "\u200b{}", "  '{}' "])
+def test_what_was_copied_along_with_a_key_is_no_part_of_it(tab: Tab, around: str) -> None:
+    page = tab.open(with_key=False)
+    paste(page, around.format(tab.demo.key))
+    expect(page.locator(ROWS).first).to_be_visible()
+
+
+def test_a_key_that_cannot_be_sent_is_told_as_such(tab: Tab) -> None:
+    page = tab.open(with_key=False)
+    paste(page, "cw_żółć")
+    expect(page.get_by_role("alert")).to_contain_text("characters that keys do not have")
+
+
+@pytest.mark.parametrize("place", ["explore", "streams", "service"])
+def test_a_key_that_is_revoked_leads_back_to_where_another_is_pasted(tab: Tab, place: str) -> None:
+    tab.expect_refusal(401)
+    made = make_key(tab, scopes="private")
+    page = tab.open(with_key=False)
+    paste(page, made["token"])
+    expect(page.locator(ROWS).first).to_be_visible()
+    tab.page.request.delete(f"{tab.demo.url}/api/access-tokens/{made['token']}", headers=private(tab))
+    page.goto(f"{tab.demo.url}/#{place}?live=1")
+    expect(page.get_by_role("alert")).to_contain_text("no longer in force")
+    assert page.evaluate("sessionStorage.getItem('cordwood.key')") is None
+
+
+def test_a_key_narrowed_to_one_endpoint_explores_that_one(tab: Tab) -> None:
+    tab.expect_refusal(403)
+    made = make_key(tab, scopes="query:endpoint:usage.api-counts")
+    page = tab.open("explore?range=7d", with_key=False)
+    paste(page, made["token"])
+    expect(page.get_by_label("Endpoint", exact=True)).to_have_value("usage.api-counts")
+    expect(page.locator(".summary")).to_contain_text("in ")
+
+
+def test_live_goes_on_when_a_service_that_was_away_is_back(tab: Tab) -> None:
+    tab.expected.append("net::ERR_FAILED")
+    page = tab.open("explore?range=15m&live=1")
+    expect(page.locator(ROWS).first).to_be_visible()
+    page.route("**/api/**", lambda route: route.abort())
+    expect(page.locator(".editor-error")).to_contain_text("cannot be reached")
+    page.unroute_all()
+    expect(page.locator(".editor-error")).to_be_empty()
+
+
+@pytest.mark.parametrize(("place", "address"), [("streams", "/api/sources"), ("service", "/api/status")])
+def test_so_do_the_other_pages(tab: Tab, place: str, address: str) -> None:
+    tab.expected.append("net::ERR_FAILED")
+    page = tab.open(place)
+    expect(page.locator("main table").first).to_be_visible()
+    with page.expect_event("requestfailed"):
+        page.route("**/api/**", lambda route: route.abort())
+    page.unroute_all()
+    with page.expect_response(lambda answer: answer.url.endswith(address)):
+        pass
+
+
+def test_an_element_of_an_array_is_a_filter_of_its_own(tab: Tab) -> None:
+    project = f"odd-{time.monotonic_ns()}"
+    send(
+        tab, event_message="tagged", project=project, metadata={"tags": ["one", "two words"], "none": [], "deep": [[1]]}
+    )
+    send(tab, event_message="other", project=project, metadata={"tags": ["three"], "none": [], "deep": [[2]]})
+    page = tab.open(f"explore?range=1h&p.project={project}")
+    expect(page.locator(ROWS)).to_have_count(2)
+    page.locator(ROWS, has_text="tagged").locator(".toggle").click()
+    page.locator(".tree").get_by_role("button", name="two words", exact=True).click()
+    expect(page.locator(ROWS)).to_have_count(1)
+    assert filter_line(page) == 'm.tags:@>"two words"'
+    # What no query finds is no button.
+    for key in ("none", "deep"):
+        twig = page.locator(".tree .twigs > *", has=page.locator(".tree-key", has_text=re.compile(f"^{key}$"))).last
+        expect(twig.get_by_role("button")).to_have_count(0)
+    page.locator('[data-field="m.tags"] .field-name').click()
+    expect(page.locator(".top-values")).to_contain_text("two words")
+    expect(page.locator(".top-values").get_by_role("button")).to_have_count(0)
+
+
+def test_so_it_is_in_sql(tab: Tab) -> None:
+    project = f"odd-{time.monotonic_ns()}"
+    send(tab, event_message="a", project=project, metadata={"tags": ["it's", "b"]})
+    send(tab, event_message="b", project=project, metadata={"tags": ["c"]})
+    page = tab.open(f"explore?range=1h&lang=sql&p.project={project}&q={SQL_OF_TAGS}")
+    expect(page.locator(ROWS)).to_have_count(2)
+    page.locator(ROWS, has_text="it's").locator(".toggle").click()
+    page.locator(".tree").get_by_role("button", name="it's", exact=True).click()
+    expect(page.locator(ROWS)).to_have_count(1)
+    expect(page.locator(ROWS)).to_contain_text("it's")
+
+
+def test_markup_in_events_and_in_names_of_fields_is_text(tab: Tab) -> None:
+    project = f"odd-{time.monotonic_ns()}"
+    markup = "<img src=x onerror=window.pwned=1><script>window.pwned=1</script>"
+    send(tab, event_message=markup, project=project, metadata={markup: {markup: markup}})
+    page = tab.open(f"explore?range=1h&p.project={project}")
+    page.locator(f"{ROWS} .toggle").click()
+    expect(page.locator(".tree")).to_contain_text(markup)
+    expect(page.locator("main img, main script")).to_have_count(0)
+    assert page.evaluate("window.pwned") is None
+
+
+def test_a_very_long_value_does_not_push_the_others_off_the_page(tab: Tab) -> None:
+    project = f"odd-{time.monotonic_ns()}"
+    send(tab, event_message="x" * 60_000, project=project)
+    page = tab.open(f"endpoints?endpoint=logs.all&p.project={project}")
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(page.locator(".table-frame tbody")).to_contain_text("(60000 characters)")
