@@ -146,3 +146,9 @@ def test_a_very_long_value_does_not_push_the_others_off_the_page(tab: Tab) -> No
     page = tab.open(f"endpoints?endpoint=logs.all&p.project={project}")
     page.get_by_role("button", name="Run", exact=True).click()
     expect(page.locator(".table-frame tbody")).to_contain_text("(60000 characters)")
+
+
+def test_a_very_long_query_has_its_bars_too(tab: Tab) -> None:
+    page = tab.open(f"explore?range=7d&q={'z' * 9000}")
+    expect(page.locator(".summary")).to_contain_text("0 rows")
+    expect(page.locator(".readout")).to_have_text("0 events")

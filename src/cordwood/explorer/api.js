@@ -2,7 +2,7 @@
 
 import { key } from "./key.js";
 
-/** Addresses longer than this go as the body of a POST instead. */
+/** Queries whose address is longer than this go as the body of a POST instead: it may pass proxies on its way. */
 const LONGEST_ADDRESS = 8000;
 /** Told of whatever page is shown when the service no longer knows the key. */
 export const KEY_REFUSED = "cordwood:key-refused";
@@ -30,14 +30,14 @@ export class Problem extends Error {
 export async function ask(endpoint, parameters, { signal, fresh = false } = {}) {
   const headers = fresh ? { "Cache-Control": "no-cache" } : {};
   const began = performance.now();
-  const answer = await sent(endpoint.address, parameters, { signal, headers });
+  const answer = await sent(endpoint.address, parameters, { signal, headers, longest: LONGEST_ADDRESS });
   const { result } = parsed(await answer.text());
   return { rows: result, columns: columnsOf(result), receipt: receiptOf(answer, performance.now() - began) };
 }
 
 /** An answer in the form that was asked for, as a file. */
 export async function askForFile(endpoint, parameters, format) {
-  const answer = await sent(endpoint.address, { ...parameters, format }, {});
+  const answer = await sent(endpoint.address, { ...parameters, format }, { longest: LONGEST_ADDRESS });
   return answer.blob();
 }
 
@@ -73,19 +73,18 @@ export function given(parameters) {
 }
 
 /** Whatever the browser has kept is asked for again: a receipt must be of this answer. */
-async function sent(path, parameters, { signal, method = "GET", headers = {} }) {
+async function sent(path, parameters, { signal, method = "GET", headers = {}, longest = Infinity }) {
   const keyed = key() ? { "X-API-KEY": key(), ...headers } : headers;
   const address = addressOf(path, parameters);
-  const answer = await reached(() =>
-    fetch(...request(path, parameters, address, { signal, method, headers: keyed, cache: "no-cache" })),
-  );
+  const options = { signal, method, headers: keyed, cache: "no-cache" };
+  const call = address.length > longest ? asBody(path, parameters, options) : [address, options];
+  const answer = await reached(() => fetch(...call));
   if (answer.ok) return answer;
   if (answer.status === 401) dispatchEvent(new Event(KEY_REFUSED));
   throw new Problem(answer.status, await toldIn(answer));
 }
 
-function request(path, parameters, address, options) {
-  if (address.length <= LONGEST_ADDRESS) return [address, options];
+function asBody(path, parameters, options) {
   const headers = { ...options.headers, "Content-Type": "application/json" };
   const body = JSON.stringify(Object.fromEntries(given(parameters)));
   return [addressOf(path, {}), { ...options, method: "POST", headers, body }];
