@@ -12,6 +12,7 @@ from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, name_of, unsupported
 from cordwood.sql.typing import inherit, kind_of
 from cordwood.sql.typing.datatypes import STRING
+from cordwood.sql.windowed import by_several
 
 _EXACT = (Kind.NUMERIC, Kind.BIGNUMERIC)
 
@@ -236,8 +237,9 @@ def _float_extremum(node: exp.Expr, name: str, value: exp.Expr) -> exp.Expr:
 
 def _event_extremum(name: str, value: exp.Expr) -> exp.Expr:
     numbers, texts = read_as(value, Kind.FLOAT64), read_as(value.copy(), Kind.STRING)
-    whole = f"if(count({{1}}) = count({{0}}), toString({name}OrNull({{0}})), toJSONString({name}OrNull({{1}})))"
-    return fragment(whole, numbers, texts)
+    counts = (fragment("count({0})", each.copy()) for each in (numbers, texts))
+    ends = (fragment(f"{name}OrNull({{0}})", each) for each in (numbers, texts))
+    return by_several("if({0} = {1}, toString({2}), toJSONString({3}))", *counts, *ends)
 
 
 def _any_value(node: exp.Expr) -> exp.Expr:
@@ -254,7 +256,7 @@ def _any_value(node: exp.Expr) -> exp.Expr:
 
 def _wrapped_by(name: str, value: exp.Expr, key: exp.Expr) -> exp.Expr:
     """Wrapped, or the engine would pass over a value that is NULL."""
-    return fragment(f"tupleElement({name}(tuple({{0}}), {{1}}), 1)", value, key)
+    return by_several("tupleElement({0}, 1)", fragment(f"{name}(tuple({{0}}), {{1}})", value, key))
 
 
 def _by(name: str) -> Rule:

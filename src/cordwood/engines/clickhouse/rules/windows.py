@@ -10,12 +10,13 @@ from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule
 from cordwood.sql.typing import kind_of
+from cordwood.sql.windowed import spread
 
 
 def _window(node: exp.Expr) -> exp.Expr:
     wrap = node.this.meta_get("wrap")
     if wrap is None:
-        return node
+        return spread(node)
     template, parts = wrap
     # A copy: what stands in the tree cannot stand in its own replacement.
     return fragment(template, node.copy(), *parts)

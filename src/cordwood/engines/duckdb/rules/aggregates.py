@@ -13,6 +13,7 @@ from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, name_of, unsupported
 from cordwood.sql.typing import inherit, kind_of
 from cordwood.sql.typing.datatypes import STRING
+from cordwood.sql.windowed import by_several
 
 # How a sum of events' values is marked: it is answered as a whole number where it is one.
 EVENT_NUMBER: Final = "event_number"
@@ -215,8 +216,10 @@ def _extremum(name: str) -> Rule:
         argument = argument_of(node)
         if kind_of(argument.value) is Kind.VARIANT:
             return _event_extremum(name, argument.value)
-        if kind_of(argument.value) is Kind.FLOAT64 and name == "min" and not isinstance(node.parent, exp.Window):
-            return fragment("CASE WHEN bool_or(isnan({0})) THEN 'nan'::DOUBLE ELSE min({0}) END", argument.value)
+        if kind_of(argument.value) is Kind.FLOAT64 and name == "min":
+            any_nan = fragment("bool_or(isnan({0}))", argument.value.copy())
+            least = fragment("min({0})", argument.value)
+            return by_several("CASE WHEN {0} THEN 'nan'::DOUBLE ELSE {1} END", any_nan, least)
         return fragment(f"{name}({{0}})", argument.value)
 
     return rule
@@ -224,9 +227,10 @@ def _extremum(name: str) -> Rule:
 
 def _event_extremum(name: str, value: exp.Expr) -> exp.Expr:
     numbers, texts = read_as(value, Kind.FLOAT64), read_as(value.copy(), Kind.STRING)
-    all_numbers = "count({1}) = count({0})"
-    template = f"CASE WHEN {all_numbers} THEN {event_number(f'{name}({{0}})')} ELSE {name}({{1}})::VARIANT END"
-    return fragment(template, numbers, texts)
+    counts = (fragment("count({0})", each.copy()) for each in (numbers, texts))
+    ends = (fragment(f"{name}({{0}})", each) for each in (numbers, texts))
+    template = f"CASE WHEN {{0}} = {{1}} THEN {event_number('{2}')} ELSE ({{3}})::VARIANT END"
+    return by_several(template, *counts, *ends)
 
 
 def event_number(number: str) -> str:
@@ -237,7 +241,7 @@ def event_number(number: str) -> str:
 def _any_value(node: exp.Expr) -> exp.Expr:
     argument = argument_of(node)
     if argument.having is not None:
-        name = "arg_max" if argument.having.args.get("max") else "arg_min"
+        name = "arg_max_null" if argument.having.args.get("max") else "arg_min_null"
         return fragment(f"{name}({{0}}, {{1}})", argument.value, argument.having.expression)
     return fragment("any_value({0})", argument.value)
 
@@ -277,10 +281,9 @@ def _pair(name: str) -> Rule:
 
 def _correlation(node: exp.Expr) -> exp.Expr:
     """NULL of fewer than two pairs; the engine says NaN."""
-    left, right = read_as(node.this, Kind.FLOAT64), read_as(node.expression, Kind.FLOAT64)
-    if isinstance(node.parent, exp.Window):
-        return fragment("corr({0}, {1})", left, right)
-    return fragment("CASE WHEN regr_count({0}, {1}) > 1 THEN corr({0}, {1}) END", left, right)
+    pair = read_as(node.this, Kind.FLOAT64), read_as(node.expression, Kind.FLOAT64)
+    count = fragment("regr_count({0}, {1})", *(side.copy() for side in pair))
+    return by_several("CASE WHEN {0} > 1 THEN {1} END", count, fragment("corr({0}, {1})", *pair))
 
 
 MEANING = Meaning(
@@ -297,8 +300,8 @@ MEANING = Meaning(
         exp.Min: _extremum("min"),
         exp.Max: _extremum("max"),
         exp.AnyValue: _any_value,
-        exp.ArgMax: _by("arg_max"),
-        exp.ArgMin: _by("arg_min"),
+        exp.ArgMax: _by("arg_max_null"),
+        exp.ArgMin: _by("arg_min_null"),
         exp.IgnoreNulls: _nulls,
         exp.RespectNulls: _nulls,
         exp.Grouping: _grouping,

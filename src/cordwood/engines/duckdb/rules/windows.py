@@ -5,11 +5,12 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.aggregates import argument_of
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule
+from cordwood.sql.windowed import spread
 
 
 def _window(node: exp.Expr) -> exp.Expr:
     cast = node.this.meta_get("cast")
-    return fragment(f"{{0}}::{cast}", node) if cast else node
+    return fragment(f"{{0}}::{cast}", node) if cast else spread(node)
 
 
 def _value(name: str) -> Rule:

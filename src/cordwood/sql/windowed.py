@@ -1,0 +1,30 @@
+"""An aggregate that an engine says by several: each of them takes the window in which the whole stands."""
+
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.sql.fragment import fragment, template_of
+
+_BY_SEVERAL: Final = "by_several"
+
+
+def by_several(template: str, *aggregates: exp.Expr) -> exp.Expr:
+    """A template over nothing but aggregates."""
+    said = fragment(template, *aggregates)
+    said.meta[_BY_SEVERAL] = True
+    return said
+
+
+def spread(window: exp.Expr) -> exp.Expr:
+    """The window with its aggregate; or, of one said by several, the template over a window for each."""
+    aggregate = window.this
+    if not aggregate.meta_get(_BY_SEVERAL):
+        return window
+    return fragment(template_of(aggregate), *(_over(window, part) for part in aggregate.expressions[1:]))
+
+
+def _over(window: exp.Expr, aggregate: exp.Expr) -> exp.Expr:
+    one = window.copy()
+    one.set("this", aggregate.copy())
+    return one
