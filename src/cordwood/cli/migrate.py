@@ -86,6 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    _check_source(arguments.source)
     with _tables_room().connected(arguments.source) as theirs, target(arguments, may_make=True) as ours:
         copies = _copies(theirs.tables(), arguments)
         _check_streams(copies, ours)
@@ -97,6 +98,13 @@ def run(arguments: argparse.Namespace) -> int:
                 )
             return 0
         return _copied(copies, theirs, ours, state)
+
+
+def _check_source(address: str) -> None:
+    """A variable that is not set is no address: PostgreSQL's client would take it for the database beside us."""
+    if not address.startswith(("postgresql://", "postgres://")) and "=" not in address:
+        told = "--from is empty." if not address.strip() else "--from is no address of PostgreSQL."
+        raise Refused(told, hint="Write: --from postgresql://user@host/database.")
 
 
 def _tables_room() -> Any:

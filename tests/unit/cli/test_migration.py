@@ -49,3 +49,15 @@ def test_without_postgresql_s_client_it_says_what_to_install(
     assert (
         "needs psycopg, which is not installed. Install it: pip install 'cordwood[migrate]'." in capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize(
+    ("address", "said"), [("", "--from is empty."), ("mysql://u:secret@host/db", "is no address of PostgreSQL.")]
+)
+def test_a_variable_that_is_not_set_is_not_taken_for_the_database_beside_us(
+    capsys: pytest.CaptureFixture[str], address: str, said: str
+) -> None:
+    assert commands.run(["migrate", "logflare", "--from", address]) == 1
+    told = capsys.readouterr().err
+    assert said in told
+    assert "secret" not in told
