@@ -332,6 +332,15 @@ def test_over_http_a_key_is_rotated_with_a_grace_and_shown_once(service: Service
     assert asks(service, rotated.json()["token"], project="x").status_code == 401
 
 
+def test_a_grace_that_never_ends_is_refused_and_the_key_goes_on(service: Service) -> None:
+    told = service.client.post("/api/access-tokens", json={"scopes": "query"}).json()
+    address = f"/api/access-tokens/{told['id']}/rotate"
+    refused = service.client.post(address, json={"grace": "99999999d"})
+    assert (refused.status_code, refused.json()["errors"]) == (422, {"grace": ["must be at most 1000 years"]})
+    assert service.client.get("/api/access-tokens").status_code == 200
+    assert asks(service, told["token"], project="x").status_code == 200
+
+
 def test_a_key_that_says_nothing_is_public(service: Service) -> None:
     assert service.client.post("/api/access-tokens", json={}).json()["scopes"] == "public"
     assert service.client.post("/api/access-tokens").json()["scopes"] == "public"
@@ -347,6 +356,7 @@ def test_a_key_that_says_nothing_is_public(service: Service) -> None:
         ({"expires_in": 1e300}, {"expires_in": ["must be at most 1000 years"]}),
         ({"rate": "9" * 400 + "/s"}, {"rate": ["is invalid"]}),
         ({"rate": "fast"}, {"rate": ["is invalid"]}),
+        ({"scopes": "query", "redact": "yes"}, {"redact": ["is invalid"]}),
     ],
 )
 def test_terms_that_cannot_be_meant_are_422_and_name_the_field(

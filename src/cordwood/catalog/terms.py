@@ -59,9 +59,9 @@ def warnings(terms: Terms, catalog: Catalog) -> Iterator[str]:
                 )
 
 
-def read_duration_of(name: str, text: str | None) -> float | None:
-    """Seconds, or BadTerms that names the field."""
-    return _unit(name, read_duration, text)
+def read_grace(text: str | None) -> float:
+    """Seconds, none where nothing was said; BadTerms for what cannot be meant."""
+    return _bounded("grace", _unit("grace", read_duration, text) or 0.0)
 
 
 def is_anchored(pattern: str) -> bool:
@@ -125,9 +125,14 @@ def _expiry(expires_in: str | None, now: float) -> float | None:
         return None
     if seconds <= 0:
         raise BadTerms("expires_in", "must be more than 0")
+    return now + _bounded("expires_in", seconds)
+
+
+def _bounded(name: str, seconds: float) -> float:
+    """An end beyond the calendar could not be told to anybody."""
     if seconds > _LONGEST_LIFE_SECONDS:
-        raise BadTerms("expires_in", "must be at most 1000 years", hint="A key that says nothing of it never ends.")
-    return now + seconds
+        raise BadTerms(name, "must be at most 1000 years", hint="A key that says nothing of its end has none.")
+    return seconds
 
 
 def _unit(name: str, read: Callable[[str], float], text: str | None) -> float | None:

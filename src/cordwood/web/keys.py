@@ -9,8 +9,8 @@ from typing import TypeVar
 import msgspec
 
 from cordwood.catalog.keys import NewKey
-from cordwood.catalog.terms import WrittenTerms, read_duration_of, read_terms, warnings
-from cordwood.errors import BadBody, Forbidden, UnknownKey
+from cordwood.catalog.terms import WrittenTerms, read_grace, read_terms, warnings
+from cordwood.errors import BadBody, BadTerms, Forbidden, UnknownKey
 from cordwood.model.key import Key
 from cordwood.observe.observer import Observer
 from cordwood.settings.units import show_rate
@@ -27,6 +27,9 @@ T = TypeVar("T")
 KEY_ADDRESS = re.compile(rb"/api/access-tokens/([^/]+)")
 ROTATE_ADDRESS = re.compile(rb"/api/access-tokens/([^/]+)/rotate")
 
+# Anything else could be meant as a yes, and is not taken for a no.
+_REDACT = {None: False, False: False, "false": False, True: True, "true": True, "always": True}
+
 
 class Asked(msgspec.Struct):
     """What a body may say of a new key; anything else in it is ignored, a token of the asker's choice above all."""
@@ -41,7 +44,9 @@ class Asked(msgspec.Struct):
     def written(self) -> WrittenTerms:
         scopes = self.scopes.split() if isinstance(self.scopes, str) else self.scopes
         expires_in = self.expires_in if isinstance(self.expires_in, str | None) else f"{self.expires_in:.6f}s"
-        redact = self.redact in (True, "always", "true")
+        redact = _REDACT.get(self.redact)
+        if redact is None:
+            raise BadTerms("redact", "is invalid", hint="It is true, false or always.")
         return WrittenTerms(scopes, self.description or "", self.pins, expires_in, self.rate, redact_always=redact)
 
 
@@ -68,7 +73,7 @@ async def create_key(request: Request, rooms: Rooms, options: WebOptions, observ
 async def rotate_key(request: Request, rooms: Rooms, options: WebOptions, observer: Observer, key_id: str) -> Response:
     _require_private(request, rooms)
     asked = _read(await read_body(request, options), AskedRotation)
-    grace_seconds = read_duration_of("grace", asked.grace) or 0.0
+    grace_seconds = read_grace(asked.grace)
     new = await asyncio.to_thread(rooms.access.keys.rotate, key_id, grace_seconds)
     if new is None:
         raise _unknown()
