@@ -1,13 +1,14 @@
-"""How much memory this machine gives a process: the smaller of what it has and what the cgroup allows."""
+"""How much memory this machine gives a process: the smaller of what it has and what its cgroups allow."""
 
-from pathlib import Path
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
 
-_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _LEAST_CEILING = 256 * 10**6
 
 
-def allowed_memory() -> int | None:
-    found = [limit for limit in (_machine_memory(), *map(_cgroup_memory, _CGROUP_LIMITS)) if limit is not None]
+def allowed_memory(root: Path = Path("/")) -> int | None:
+    limits = (_number(file) for file in _limit_files(root))
+    found = [limit for limit in (_machine_memory(root), *limits) if limit is not None]
     return min(found, default=None)
 
 
@@ -16,18 +17,37 @@ def default_ceiling(allowed: int | None) -> int:
     return max(_LEAST_CEILING, (allowed or 0) // 4 // 10**6 * 10**6)
 
 
-def _machine_memory() -> int | None:
-    lines = (line.split() for line in _text("/proc/meminfo").splitlines())
+def _machine_memory(root: Path) -> int | None:
+    lines = (line.split() for line in _text(root / "proc/meminfo").splitlines())
     return next((int(words[1]) * 1024 for words in lines if words[0] == "MemTotal:"), None)
 
 
-def _cgroup_memory(file: str) -> int | None:
+def _limit_files(root: Path) -> Iterator[Path]:
+    """Of the process's own group and of all above it; in a container, its own is the topmost that is seen."""
+    mounts = root / "sys/fs/cgroup"
+    yield mounts / "memory.max"
+    yield mounts / "memory/memory.limit_in_bytes"
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        _, controllers, group = (*line.split(":", 2), "", "")[:3]
+        for part in _upwards(group):
+            if not controllers:
+                yield mounts / part / "memory.max"
+            elif "memory" in controllers.split(","):
+                yield mounts / "memory" / part / "memory.limit_in_bytes"
+
+
+def _upwards(group: str) -> Iterator[PurePosixPath]:
+    own = PurePosixPath(group.lstrip("/"))
+    yield from (part for part in (own, *own.parents) if part.parts and ".." not in part.parts)
+
+
+def _number(file: Path) -> int | None:
     text = _text(file).strip()
     return int(text) if text.isdecimal() else None
 
 
-def _text(file: str) -> str:
+def _text(file: Path) -> str:
     try:
-        return Path(file).read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8")
     except OSError:
         return ""

@@ -1,0 +1,65 @@
+"""What a process may have is the least that its machine and any of its cgroups give."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from cordwood.settings.machine import allowed_memory, default_ceiling
+
+MIB = 2**20
+MACHINE = {"proc/meminfo": "MemTotal:        8388608 kB\nMemFree: 1 kB\n"}
+
+
+def machine(root: Path, files: Mapping[str, str]) -> Path:
+    for name, text in (MACHINE | dict(files)).items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("files", "mib"),
+    [
+        ({}, 8192),
+        ({"sys/fs/cgroup/memory.max": "max\n"}, 8192),
+        ({"sys/fs/cgroup/memory.max": f"{512 * MIB}\n"}, 512),
+        ({"sys/fs/cgroup/memory/memory.limit_in_bytes": f"{300 * MIB}\n"}, 300),
+        ({"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, 8192),
+        (
+            {
+                "proc/self/cgroup": "0::/system.slice/cordwood.service\n",
+                "sys/fs/cgroup/system.slice/cordwood.service/memory.max": f"{700 * MIB}\n",
+            },
+            700,
+        ),
+        (
+            {
+                "proc/self/cgroup": "0::/system.slice/cordwood.service\n",
+                "sys/fs/cgroup/system.slice/cordwood.service/memory.max": "max\n",
+                "sys/fs/cgroup/system.slice/memory.max": f"{600 * MIB}\n",
+            },
+            600,
+        ),
+        (
+            {
+                "proc/self/cgroup": "5:cpu,cpuacct:/a\n4:memory:/jobs/one\n0::/\n",
+                "sys/fs/cgroup/memory/jobs/one/memory.limit_in_bytes": f"{400 * MIB}\n",
+            },
+            400,
+        ),
+        ({"proc/self/cgroup": "nonsense\n0::/../../etc\n"}, 8192),
+    ],
+)
+def test_the_least_of_all_bounds_counts(tmp_path: Path, files: Mapping[str, str], mib: int) -> None:
+    assert allowed_memory(machine(tmp_path, files)) == mib * MIB
+
+
+def test_where_nothing_is_told_there_is_no_bound_and_the_least_ceiling(tmp_path: Path) -> None:
+    assert allowed_memory(tmp_path) is None
+    assert default_ceiling(None) == 256 * 10**6
+
+
+def test_the_ceiling_is_a_quarter_and_enough_to_work_with() -> None:
+    assert default_ceiling(8 * 10**9) == 2 * 10**9
+    assert default_ceiling(512 * MIB) == 256 * 10**6
