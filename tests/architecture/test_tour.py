@@ -6,13 +6,15 @@ from tests.architecture.tree import ROOT, SOURCE, tracked_files
 
 TOUR = ROOT / "docs" / "tour.md"
 LONGEST_TOUR = 150
+# What makes the folder a package, and says that its types can be believed.
+NO_ROOMS = {"__init__.py", "py.typed"}
 
 
 def rooms() -> set[str]:
     """Folders that hold modules, and modules that stand beside them."""
     below = [path.relative_to(SOURCE) for path in tracked_files() if path.is_relative_to(SOURCE)]
     folders = {f"{path.parts[0]}/" for path in below if len(path.parts) > 1}
-    return folders | {path.name for path in below if len(path.parts) == 1 and path.name != "__init__.py"}
+    return folders | {path.name for path in below if len(path.parts) == 1 and path.name not in NO_ROOMS}
 
 
 def test_the_tour_names_every_room_and_no_other() -> None:
