@@ -229,6 +229,20 @@ def test_an_insert_carries_a_token_of_its_events(remote: ClickHouse, server: Cli
     assert len(set(tokens)) == 2
 
 
+def test_inserts_are_collected_by_the_server_where_that_is_wanted_and_waited_for(
+    remote: ClickHouse, server: ClickHouseServer
+) -> None:
+    remote.append(batch("1"))
+    collecting = ClickHouse(server.address(), Options(async_inserts=True))
+    collecting.prepare([EDGE])
+    collecting.append(batch("2"))
+    collecting.close()
+    usual, collected = [settings for sql, settings in server.mood.seen if sql.startswith("INSERT")]
+    assert "async_insert" not in usual
+    assert (collected["async_insert"], collected["wait_for_async_insert"]) == ("1", "1")
+    assert stored(remote) == ["1", "2"]
+
+
 def test_a_block_that_is_sent_twice_is_stored_once(remote: ClickHouse, server: ClickHouseServer) -> None:
     """As when the answer to an insert is lost, and it is sent again before its rows can be seen."""
     session = Session(server.address())
