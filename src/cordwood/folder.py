@@ -49,13 +49,9 @@ class DataFolder:
     def secret(self, name: str) -> str:
         """A secret of the folder's own, made when it is first asked for and the same ever after."""
         file = self.path / name
-        try:
-            descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            return file.read_text(encoding="ascii").strip()
-        with os.fdopen(descriptor, "w", encoding="ascii") as made:
-            made.write(secrets.token_hex(32))
-        return file.read_text(encoding="ascii")
+        if not (file.exists() and file.read_text(encoding="ascii").strip()):
+            _write_whole(file, secrets.token_hex(32))
+        return file.read_text(encoding="ascii").strip()
 
     def secrets(self) -> Sequence[Path]:
         """The files of the secrets that were made so far."""
@@ -182,3 +178,13 @@ def _took(lock: IO[str]) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _write_whole(file: Path, text: str) -> None:
+    """There at once with all that is in it, or not at all: half a secret would be kept for one."""
+    unfinished = file.with_suffix(".unfinished")
+    with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as made:
+        made.write(text)
+        made.flush()
+        os.fsync(made.fileno())
+    unfinished.replace(file)

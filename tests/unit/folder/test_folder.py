@@ -90,3 +90,18 @@ def test_an_owner_that_does_not_answer_is_not_waited_for_long(
     with folder.owned() as ownership:
         owner = ownership.announce("http://127.0.0.1:4000")
         assert folder.ask_to_reload(owner, patience_seconds=0.05) is None
+
+
+def test_a_secret_is_made_once_for_its_user_alone(folder: DataFolder) -> None:
+    folder.make()
+    made = folder.secret("redaction.key")
+    assert len(made) == 64
+    assert folder.secret("redaction.key") == made
+    assert stat.S_IMODE((folder.path / "redaction.key").stat().st_mode) == 0o600
+    assert folder.contents() == ["redaction.key"]
+
+
+def test_a_secret_that_was_cut_off_while_it_was_made_is_not_taken_for_one(folder: DataFolder) -> None:
+    folder.make()
+    (folder.path / "redaction.key").write_text("")
+    assert len(folder.secret("redaction.key")) == 64
