@@ -33,6 +33,16 @@ def test_an_endpoint_may_read_what_was_set_aside(start: Start, tmp_path: Path) -
     ]
 
 
+def test_a_private_key_queries_it_like_any_stream(start: Start) -> None:
+    service = start()
+    assert service.send("postgres.logs", [7]).json()["quarantined"] == 1
+    sql = "select cast(m.text as string) as text from `_quarantine` as t cross join unnest(t.metadata) as m"
+    answer = service.client.get("/api/query", params={"sql": sql})
+    assert (answer.status_code, answer.json()) == (200, {"result": [{"text": "7"}]})
+    public = httpx.get(f"{service.url}/api/query", params={"sql": sql}, headers={"X-API-KEY": PUBLIC})
+    assert public.status_code == 403
+
+
 Ask = Callable[..., Result]
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
@@ -95,7 +95,6 @@ class Answers:
     def __init__(self, parts: Parts, limits: ServeLimits, clock_us: Callable[[], int]) -> None:
         engine, observer = parts.engine, parts.observer
         self._engine = engine
-        self._catalog = parts.catalog
         self._cache = parts.cache
         self._limits = limits
         self._clock_us = clock_us
@@ -135,9 +134,8 @@ class Answers:
         """What is kept under an identity and has not expired."""
         return self._look_up(key)
 
-    async def ad_hoc(self, text: str) -> Endpoint:
-        """An endpoint for one call, of SQL over any stream there is; QueryFault for what cannot be asked."""
-        streams = [stream.name for stream in self._catalog.streams()]
+    async def ad_hoc(self, text: str, streams: Collection[str]) -> Endpoint:
+        """An endpoint for one call, of SQL over these streams; QueryFault for what cannot be asked."""
         return await asyncio.get_running_loop().run_in_executor(self._compilers, ad_hoc_endpoint, text, streams)
 
     async def columns(self, endpoint: Endpoint) -> list[tuple[str, Datatype | None]]:

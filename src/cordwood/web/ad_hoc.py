@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import msgspec
 
 from cordwood.errors import BadParameter, Forbidden
+from cordwood.ingest.quarantine import QUARANTINE
 from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
 from cordwood.web.asgi import Request, Response
@@ -47,7 +48,8 @@ async def _read(request: Request, rooms: Rooms, options: WebOptions) -> tuple[Ca
             hint="Ask an endpoint that has a parameter of that name.",
         )
     texts = {**query, **await texts_in_body(request, query, options, TEXT_NAMES)}
-    endpoint = await rooms.answers.ad_hoc(_text(texts))
+    streams = [QUARANTINE.name, *(stream.name for stream in rooms.catalog.streams())]
+    endpoint = await rooms.answers.ad_hoc(_text(texts), streams)
     request.facts["endpoint"] = endpoint.name
     return caller, endpoint, texts
 
