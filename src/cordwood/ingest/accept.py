@@ -32,12 +32,17 @@ _REASONS_TOLD = 10
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What became of a body's events; `reasons` are those of the first ten that were set aside, by their place."""
+    """What became of a body's events; `reasons` are those of the first ten that were set aside, by their place.
+
+    `late` and `future` count those whose time lay beyond the stream's bounds, whatever became of them.
+    """
 
     accepted: int
     duplicates: int
     quarantined: int
     reasons: Sequence[tuple[int, str]] = ()
+    late: int = 0
+    future: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +140,8 @@ class Intake:
         if reading.set_aside:
             reading.set_aside = [self._shelf.fitted(item) for item in reading.set_aside]
             batches.append(quarantined(stream.name, form, reading.set_aside, pins.get("project"), received_us))
-        return batches, Accepted(0, 0, len(reading.set_aside), reasons(reading, _REASONS_TOLD))
+        late, future = reading.beyond["late"], reading.beyond["future"]
+        return batches, Accepted(0, 0, len(reading.set_aside), reasons(reading, _REASONS_TOLD), late, future)
 
     def _read_again(self, stream: Stream, item: Kept, pins: Mapping[str, str]) -> list[Batch]:
         try:

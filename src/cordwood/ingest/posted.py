@@ -1,5 +1,6 @@
 """What a wire format makes of a body: events as they were posted, and what could not be read."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -56,13 +57,15 @@ class SetAside:
 class Reading:
     """Events in their order; `extras` are an event's other top-level keys, by its place in `events`.
 
-    `indexes` are the places of the events in the body, where those are others.
+    `indexes` are the places of the events in the body, where those are others; `beyond` counts those whose time lies
+    outside of the stream's bounds, by `late` and `future`.
     """
 
     events: list[Posted] = field(default_factory=list)
     extras: dict[int, Mapping[str, msgspec.Raw]] = field(default_factory=dict)
     set_aside: list[SetAside] = field(default_factory=list)
     indexes: list[int] | None = None
+    beyond: Counter[str] = field(default_factory=Counter)
 
     def add(self, event: Posted, index: int, extras: Mapping[str, msgspec.Raw] | None = None) -> None:
         if self.indexes is None:

@@ -29,6 +29,7 @@ class Scrutiny:
         """The events that may be stored; the others are set aside in the reading."""
         kept = []
         for place, event in enumerate(events):
+            reading.beyond.update(self._beyond(event))
             outcome = self._look_at(event)
             if isinstance(outcome, Event):
                 kept.append(outcome)
@@ -51,13 +52,23 @@ class Scrutiny:
             event = outcome
         return event
 
-    def _clocked(self, event: Event) -> Event | str:
+    def _beyond(self, event: Event) -> tuple[str, ...]:
+        """Which of the stream's bounds the event's time lies beyond: at most one."""
         late, future = self.stream.late_seconds, self.stream.future_seconds
         if late is not None and event.timestamp_us < self.received_us - late * 1e6:
-            return _by_policy(event, self.stream.late, round(self.received_us - late * 1e6), "late")
-        if future is not None and event.timestamp_us > self.received_us + future * 1e6:
-            return _by_policy(event, self.stream.future, round(self.received_us + future * 1e6), "from the future")
-        return event
+            return ("late",)
+        return ("future",) if future is not None and event.timestamp_us > self.received_us + future * 1e6 else ()
+
+    def _clocked(self, event: Event) -> Event | str:
+        match self._beyond(event):
+            case ("late",):
+                bound_us = round(self.received_us - (self.stream.late_seconds or 0) * 1e6)
+                return _by_policy(event, self.stream.late, bound_us, "late")
+            case ("future",):
+                bound_us = round(self.received_us + (self.stream.future_seconds or 0) * 1e6)
+                return _by_policy(event, self.stream.future, bound_us, "from the future")
+            case _:
+                return event
 
 
 def _stamped(event: Event, name: str, value: str) -> Event | str:

@@ -84,6 +84,11 @@ class Metrics:
             "cordwood_cache_refreshes_total", "Kept answers asked again.", ("endpoint", "outcome")
         )
         self._events = Counter("cordwood_ingest_events_total", "Events by what became of them.", ("stream", "outcome"))
+        self._beyond = Counter(
+            "cordwood_ingest_beyond_bounds_total",
+            "Events whose time lay beyond the bounds of their stream, whatever became of them.",
+            ("stream", "clock"),
+        )
         self._seconds = Histogram("cordwood_requests_seconds", "How long requests took.", ("route", "status"))
 
     def note(self, observation: object) -> None:
@@ -111,6 +116,7 @@ class Metrics:
                 self._cache,
                 self._refreshes,
                 self._events,
+                self._beyond,
                 self._seconds,
             ]
             lines = [line for family in families for line in _family(family)]
@@ -132,6 +138,9 @@ class Metrics:
         ):
             if events:
                 self._events.add((ingested.stream, outcome), events)
+        for clock, events in (("late", ingested.late), ("future", ingested.future)):
+            if events:
+                self._beyond.add((ingested.stream, clock), events)
 
 
 def _family(family: Counter | Histogram) -> Iterable[str]:

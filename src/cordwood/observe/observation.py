@@ -66,6 +66,8 @@ class Ingested(Observation, frozen=True, kw_only=True, tag="ingest"):
     accepted: int
     duplicates: int = 0
     quarantined: int = 0
+    late: int = 0
+    future: int = 0
     usual_level: ClassVar[Level] = "debug"
 
 

@@ -46,6 +46,8 @@ async def ingest(request: Request, rooms: Rooms, options: WebOptions, observer: 
             accepted=accepted.accepted,
             duplicates=accepted.duplicates,
             quarantined=accepted.quarantined,
+            late=accepted.late,
+            future=accepted.future,
         )
     )
     return exported(accepted, request) if form is Form.OTLP else logged(accepted)
