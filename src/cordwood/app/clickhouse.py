@@ -9,6 +9,7 @@ from uuid import uuid4
 import msgspec
 
 from cordwood.app.redaction import redaction_key, redaction_rules
+from cordwood.engines.clickhouse.address import client_arguments
 from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, Options
 from cordwood.engines.clickhouse.session import Session
 from cordwood.engines.clickhouse.tables import Tables
@@ -40,7 +41,8 @@ def open_clickhouse(settings: Settings, folder: DataFolder, tell: Callable[[str]
 
 
 def statements(settings: Settings, streams: Sequence[Stream]) -> list[str]:
-    """The DDL that the settings and streams come to."""
+    """The DDL that the settings and streams come to, for an address that could be reached."""
+    client_arguments(settings.engine)
     return list(Tables(settings.clickhouse.cluster).create_all(streams))
 
 

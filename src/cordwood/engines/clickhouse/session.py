@@ -6,17 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import parse_qsl
 
 import clickhouse_connect
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
+from cordwood.engines.clickhouse.address import client_arguments, is_inside
 from cordwood.engines.clickhouse.faults import clickhouse_faults
-from cordwood.errors import BadSetting
 
 Values = Mapping[str, object]
-SCHEMES: Final = ("clickhouse", "clickhouses", "chdb")
 
 # A query says who it is in this setting: unlike a query id it is also known to the engine inside the process.
 _MARK: Final = "log_comment"
@@ -62,9 +60,8 @@ class Session:
     """A few clients, each lent to one thread at a time: the engine inside the process allows no more."""
 
     def __init__(self, address: str, *, patience_seconds: float = 60.0) -> None:
-        if address.partition("://")[0] not in SCHEMES:
-            raise BadSetting("engine: a ClickHouse address begins with clickhouse:// or chdb://.")
-        self._address = address
+        self._arguments = client_arguments(address)
+        self._is_inside = is_inside(address)
         self._patience = patience_seconds
         self._idle: list[Client] = []
         self._lock = threading.Lock()
@@ -73,7 +70,7 @@ class Session:
     @property
     def is_inside(self) -> bool:
         """Whether the engine runs inside this process."""
-        return self._address.startswith("chdb://")
+        return self._is_inside
 
     @contextmanager
     def select(self, query: Query) -> Iterator[Selected]:
@@ -158,10 +155,9 @@ class Session:
 
     def _connected(self) -> Client:
         if self.is_inside:
-            place, _, asked = self._address.partition("?")
-            return clickhouse_connect.get_client(dsn=place, database=dict(parse_qsl(asked)).get("database"))
+            return clickhouse_connect.get_client(**self._arguments)
         return clickhouse_connect.get_client(
-            dsn=self._address.replace("clickhouses://", "clickhouse://", 1),
+            **self._arguments,
             send_receive_timeout=int(self._patience),
             connect_timeout=5,
             query_retries=0,

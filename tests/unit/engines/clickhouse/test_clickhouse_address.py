@@ -1,0 +1,53 @@
+"""What is read of a ClickHouse address: the transport, the options, and what is wrong with it before anything is asked."""
+
+import pytest
+
+from cordwood.cli import commands
+from cordwood.engines.clickhouse.address import client_arguments
+from cordwood.engines.clickhouse.session import Session
+from cordwood.errors import BadSetting, EngineUnreachable
+
+
+@pytest.mark.parametrize(
+    ("address", "interface"),
+    [
+        ("clickhouse://user:password@host:8443/db?secure=1", "https"),
+        ("clickhouse://host:9000/db?secure=true", "https"),
+        ("clickhouses://host/db", "https"),
+        ("clickhouse://host:8443/db?secure=0", "http"),
+        ("clickhouse://host/db", None),
+    ],
+)
+def test_secure_says_how_the_server_is_spoken_to(address: str, interface: str | None) -> None:
+    assert client_arguments(address)["interface"] == interface
+
+
+def test_the_rest_of_the_address_is_the_clients() -> None:
+    arguments = client_arguments("clickhouse://u:p%40ss@[::1]:9/db?secure=1&verify=0")
+    assert arguments["dsn"] == "clickhouse://u:p%40ss@[::1]:9/db?verify=0"
+
+
+@pytest.mark.parametrize("options", ["secure=1", "secure=0", "secure=1&verify=0&compress=lz4"])
+def test_the_client_takes_what_it_is_told(options: str) -> None:
+    with pytest.raises(EngineUnreachable):
+        Session(f"clickhouse://u:p@127.0.0.1:1/db?{options}").command("SELECT 1")
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("clickhouse://u:secret@host:port/db", "'port' is no port"),
+        ("clickhouse://host:99999/db", "'99999' is no port"),
+        ("clickhouse://u:secret@host/db?cluster=logs", "'cluster' means nothing"),
+        ("postgresql://host/db", "begins with clickhouse://"),
+    ],
+)
+def test_what_cannot_be_meant_is_told_without_the_password(address: str, said: str) -> None:
+    with pytest.raises(BadSetting, match=said) as told:
+        Session(address)
+    assert "secret" not in str(told.value)
+
+
+def test_a_dry_run_does_not_pass_over_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.run(["engine", "prepare", "--dry-run", "--engine", "clickhouse://host/db?cluster=logs"]) == 1
+    assert "'cluster' means nothing" in capsys.readouterr().err
