@@ -1,12 +1,14 @@
 """What was acknowledged and is not yet sealed: an append-only log, one sync for many batches."""
 
 import os
+import shutil
 import struct
 import threading
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -16,6 +18,9 @@ from cordwood.model.shape import ValueKind
 
 _HEADER = struct.Struct("<II")
 _SEGMENT_BYTES = 64 * 1024 * 1024
+
+# Tells the operator a sentence.
+Tell = Callable[[str], None]
 
 
 class Record(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -48,15 +53,22 @@ class Journal:
         self._file = -1
         self._size = 0
 
-    def replay(self) -> Iterator[Record]:
-        """Every record that was written whole, in order; must be read to its end before the first append."""
-        for file in sorted(self._folder.glob("*.log")):
+    def replay(self, tell: Tell) -> Iterator[Record]:
+        """Every record that was written whole, in order; must be read to its end before the first append.
+
+        What cannot be read is passed over and told: the end of a write that a crash cut off, or damage.
+        """
+        files = sorted(self._folder.glob("*.log"))
+        for file in files:
             number = int(file.stem)
             self._number = max(self._number, number)
             self._ends[number] = {}
-            for record in _records(file):
+            reading = _Reading(file)
+            for record in reading.records():
                 self._ends[number][record.stream] = record.end
                 yield record
+            if reading.lost_bytes:
+                tell(_told_of_loss(reading, is_last=file == files[-1]))
 
     def append(self, records: Iterable[Record]) -> None:
         """Durable when it returns; when it fails nothing of it will ever be replayed."""
@@ -126,15 +138,46 @@ class Journal:
         del self._ends[number]
 
 
-def _records(file: Path) -> Iterator[Record]:
-    """A record cut short or scrambled ends the segment: it was never acknowledged."""
-    with file.open("rb") as source:
-        while len(header := source.read(_HEADER.size)) == _HEADER.size:
-            length, checksum = _HEADER.unpack(header)
-            payload = source.read(length)
-            if len(payload) != length or zlib.crc32(payload) != checksum:
-                return
-            yield _decoder.decode(payload)
+class _Reading:
+    """One segment, record by record; a scrambled one is passed over as long as its length can be believed."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.lost_bytes = 0
+        self.has_more = False
+        self._size = file.stat().st_size
+
+    def records(self) -> Iterator[Record]:
+        with self.file.open("rb") as source:
+            while (at := source.tell()) < self._size:
+                payload = _payload(source)
+                if payload is not None:
+                    self.has_more = self.lost_bytes > 0
+                    yield _decoder.decode(payload)
+                else:
+                    self.lost_bytes += source.tell() - at
+
+
+def _payload(source: BinaryIO) -> bytes | None:
+    header = source.read(_HEADER.size)
+    if len(header) < _HEADER.size:
+        return None
+    length, checksum = _HEADER.unpack(header)
+    payload = source.read(length)
+    return payload if payload and len(payload) == length and zlib.crc32(payload) == checksum else None
+
+
+def _told_of_loss(reading: _Reading, *, is_last: bool) -> str:
+    """A write that a crash cut off ends the last segment; anything else is damage, and the file is kept to be looked into."""
+    file = reading.file
+    if is_last and not reading.has_more and reading.lost_bytes < file.stat().st_size:
+        return f"The last {reading.lost_bytes} bytes of {file.name} are a write that was cut off: nobody was told that it was kept."
+    kept = file.with_suffix(".damaged")
+    shutil.copyfile(file, kept)
+    return (
+        f"{reading.lost_bytes} bytes of the journal's {file.name} cannot be read, and the events in them are lost:"
+        f" the disk may be failing. What else it holds is there; the file is kept as {kept}."
+    )
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

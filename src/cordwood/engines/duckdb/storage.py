@@ -53,7 +53,7 @@ class Storage:
         self._sealed = ledger.sealed_ranges(cursor)
         self._shapes = ledger.shapes(cursor)
         self._journal = Journal(folder / "journal")
-        self._unclaimed = self._unsealed(self._journal.replay())
+        self._unclaimed = self._unsealed(self._journal.replay(tell))
         self._cursor = cursor
         self._settling = Settling(session, self._known_stores, self._is_busy, tell)
         self._sealer = Sealer(session, self._known_stores, self._after_seal, tell, clock_us)

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from cordwood.engines.duckdb import journal
-from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import DataFolderInUse, DataFolderUnusable, OutOfDisk
@@ -84,6 +84,60 @@ def test_a_record_cut_short_was_never_acknowledged_and_is_passed_over(reopen: Op
     assert ids(fresh) == ["e0", "e1", "e2"]
     fresh.append([batch(*events(6, 1))])
     assert ids(fresh) == ["e0", "e1", "e2", "e6"]
+
+
+def damaged(folder: Path, reopen: Open, *, at: int, bytes_: bytes) -> None:
+    """Five events, each a record of its own, as a kill would have left them; then the disk scrambles some bytes."""
+    engine = reopen()
+    for number in range(5):
+        engine.append([batch(*events(number, 1))])
+    (segment,) = (folder / "journal").glob("*.log")
+    whole = segment.read_bytes()
+    engine.close()
+    segment.write_bytes(whole[:at] + bytes_ + whole[at + len(bytes_) :])
+
+
+def reopened(folder: Path) -> tuple[list[object], list[str]]:
+    """Which events are there, and what the operator was told."""
+    told: list[str] = []
+    engine = DuckDBEngine(folder, DuckDBTarget(), Options(tell=told.append), clock_us=lambda: NOW_US)
+    engine.prepare([stream("s")])
+    found = ids(engine)
+    engine.close()
+    return list(found), told
+
+
+def test_damage_within_the_journal_is_told_and_costs_no_event_beyond_it(reopen: Open, folder: Path) -> None:
+    engine = reopen()
+    engine.append([batch(*events(9, 1))])
+    (segment,) = (folder / "journal").glob("*.log")
+    record_bytes = segment.stat().st_size
+    engine.close()
+    segment.unlink()
+    damaged(folder, reopen, at=2 * record_bytes + 20, bytes_=b"\0" * 8)
+
+    found, told = reopened(folder)
+
+    assert found == ["e0", "e1", "e3", "e4"]
+    assert [sentence for sentence in told if "cannot be read" in sentence and ".damaged" in sentence]
+    assert list((folder / "journal").glob("*.damaged"))
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 64, b"\x05\0\0\0torn"], ids=["zeros", "torn"])
+def test_an_unfinished_write_at_the_end_is_told_and_starts_all_the_same(
+    reopen: Open, folder: Path, tail: bytes
+) -> None:
+    engine = reopen()
+    engine.append([batch(*events(0, 3))])
+    (segment,) = (folder / "journal").glob("*.log")
+    whole = segment.read_bytes()
+    engine.close()
+    segment.write_bytes(whole + tail)
+
+    found, told = reopened(folder)
+
+    assert found == ["e0", "e1", "e2"]
+    assert [sentence for sentence in told if "cut off" in sentence]
 
 
 def test_events_of_a_stream_not_prepared_wait_in_the_journal(reopen: Open, folder: Path) -> None:
