@@ -112,7 +112,7 @@ def _load(report: Report, folder: Path, lines: Path, more: list[str]) -> None:
         seconds = ours.load(bodies(lines, _BATCH), _CONNECTIONS)
         report.figures["load, events a second"] = {"cordwood": report.count / seconds, "goal": 40_000}
         report.figures["resident at the end of the load, MB"] = {"cordwood": ours.resident_mb}
-        ours.settle()
+        ours.settle(8)
         report.figures["processor time of the load, µs an event"] = {
             "cordwood": ours.processor_seconds / report.count * 1e6
         }

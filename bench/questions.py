@@ -33,8 +33,8 @@ def _before_end(**before: float) -> str:
 
 _WEEK, _DAY, _HOUR = _before_end(days=7), _before_end(days=1), _before_end(hours=1)
 _AREAS = ("rest", "storage", "auth", "realtime")
-# A project is a part of the address: told by a pattern, as usage.api-counts has it.
-_URL = f"https?://{PROJECT}[.]"
+# A project is a part of the address: told by a pattern, as callers of usage.api-counts tell it.
+_URL = PROJECT
 _RARE = "/f[0-9]+00[.]png"
 _ANY = r"(POST|PATCH) \| 500"
 _TOKEN = "c4ca4238a0b92382"

@@ -23,6 +23,7 @@ KEY = "bench-key"
 ENDPOINTS = Path(__file__).with_name("endpoints")
 _START_SECONDS = 60
 _HELD = 100
+_IDLE_SHARE = 0.05
 
 
 class Service:
@@ -83,14 +84,13 @@ class Service:
             raise SystemExit(f"events were refused: {queue.faults[0]}")
         return time.perf_counter() - began
 
-    def settle(self, seconds: float = 1.5) -> None:
-        """Until what goes on in the background has used next to nothing for so long."""
-        before, quiet_since = self.processor_seconds, time.monotonic()
-        while time.monotonic() - quiet_since < seconds:
-            time.sleep(0.1)
-            now = self.processor_seconds
-            if now - before > 0.02:
-                before, quiet_since = now, time.monotonic()
+    def settle(self, seconds: float = 3.0) -> None:
+        """Until what goes on in the background takes next to nothing of a processor for so long."""
+        while True:
+            before = self.processor_seconds
+            time.sleep(seconds)
+            if self.processor_seconds - before < _IDLE_SHARE * seconds:
+                return
 
 
 @contextmanager
