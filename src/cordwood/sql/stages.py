@@ -49,11 +49,16 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True)
 class Seek:
-    """Of a stream, only events that have all these pieces of texts matter where `mark` stands in the SQL."""
+    """Of a stream, only events that have all these pieces of texts matter where `mark` stands in the SQL.
+
+    And those that have the values of the parameters `texts`, and match those of the parameters `patterns`.
+    """
 
     mark: str
     stream: str
     pieces: tuple[str, ...]
+    texts: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ class Answering:
                 types = self._types(cursor, question)
                 sql = (ways[1] if at_rest else None) or ways[0] or question.statement.sql
                 if question.statement.seeks:
-                    sql = _narrowed(sql, question.statement, cursor, at_rest=at_rest)
+                    sql = _narrowed(sql, question, cursor, at_rest=at_rest)
                 cursor.execute(_rendering(sql, types, limits.max_rows + 1), dict(question.values))
             rows = Rows(_columns(question.statement, types), ())
             batches = run.batches(types, rows)
@@ -188,11 +188,11 @@ def _columns(statement: Statement, types: Types) -> tuple[Column, ...]:
     )
 
 
-def _narrowed(sql: str, statement: Statement, cursor: duckdb.DuckDBPyConnection, *, at_rest: bool) -> str:
+def _narrowed(sql: str, question: Question, cursor: duckdb.DuckDBPyConnection, *, at_rest: bool) -> str:
     """What is in memory was shown in a transaction already."""
     if at_rest:
         cursor.execute("BEGIN")
-    return narrowed(sql, statement.seeks, cursor)
+    return narrowed(sql, question.statement.seeks, question.values, cursor)
 
 
 def _rendering(sql: str, types: Types, limit: int) -> str:

@@ -2,7 +2,7 @@
 
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -46,18 +46,25 @@ def seeking(tree: exp.Expr, sources: Sequence[Source]) -> tuple[list[Source], tu
     seeks: list[Seek] = []
     for place, source in enumerate(sources):
         asked = list(_asked(tree, source.table))
-        seek = Seek(f"/* {_UNGUESSED} {place} */", source.table.name, pieces_of(_texts(asked)))
+        seek = _seek(f"/* {_UNGUESSED} {place} */", source.table.name, asked)
         matches = " AND ".join(map(_taken, filter(_is_pattern, asked)))
-        narrowing = f"{seek.mark} true" if seek.pieces else ""
-        seeks += [seek] if seek.pieces else []
+        narrowing = f"{seek.mark} true" if seek else ""
+        seeks += [seek] if seek else []
         marked.append(replace(source, matches=matches, narrowing=narrowing))
     return marked, tuple(seeks)
 
 
-def narrowed(sql: str, seeks: Sequence[Seek], cursor: duckdb.DuckDBPyConnection) -> str:
+def _seek(mark: str, stream: str, asked: Sequence[_Asked]) -> Seek | None:
+    texts = [text for one in asked for text in _texts_of(*one)]
+    seek = Seek(mark, stream, pieces_of(texts), _parameters(asked, _INSTR), _parameters(asked, _REGEX))
+    return seek if seek.pieces or seek.texts or seek.patterns else None
+
+
+def narrowed(sql: str, seeks: Sequence[Seek], values: Mapping[str, object], cursor: duckdb.DuckDBPyConnection) -> str:
     """The statement over the blocks that may have what it looks for; to be asked in the same transaction."""
     for seek in seeks:
-        blocks = blocks_with(cursor, seek.stream, seek.pieces)
+        pieces = seek.pieces + pieces_of(_bound(seek, values))
+        blocks = blocks_with(cursor, seek.stream, pieces) if pieces else None
         if blocks is not None:
             sql = sql.replace(f"{seek.mark} true", f"block IN ({', '.join(map(str, blocks))})")
     return sql
@@ -79,8 +86,11 @@ def _asked(tree: exp.Expr, table: exp.Table) -> Iterator[_Asked]:
         relation = only_reading(tree, select)
 
 
-def _texts(asked: Sequence[_Asked]) -> list[str]:
-    return [text for one in asked for text in _texts_of(*one)]
+def _bound(seek: Seek, values: Mapping[str, object]) -> list[str]:
+    """What the values of parameters demand of a message; one that is NULL leaves nothing to be found."""
+    texts = [str(values[name]) for name in seek.texts if values.get(name) is not None]
+    patterns = (str(values[name]) for name in seek.patterns if values.get(name) is not None)
+    return texts + [text for pattern in patterns for text in _required(pattern)]
 
 
 def _is_pattern(asked: _Asked) -> bool:
@@ -108,9 +118,23 @@ def _conditions(select: exp.Select) -> Iterator[exp.Expr]:
             yield node
 
 
+def _parameters(asked: Sequence[_Asked], template: str) -> tuple[str, ...]:
+    """The parameters that the message is tried with by that function."""
+    calls = ((_has_place(condition) or condition, alias, name) for condition, alias, name in asked)
+    called = (_argument(call, template, alias, name) for call, alias, name in calls if is_fragment(call))
+    return tuple(argument.name for argument in called if isinstance(argument, exp.Parameter))
+
+
+def _has_place(condition: exp.Expr) -> exp.Expr | None:
+    """The place that the condition demands to be there: `instr(…) > 0`."""
+    is_asked = isinstance(condition, exp.GT) and _is_number(condition.expression, "0") and is_fragment(condition.this)
+    return condition.this if is_asked else None
+
+
 def _texts_of(condition: exp.Expr, alias: str, name: str) -> list[str]:
-    if isinstance(condition, exp.GT) and _is_number(condition.expression, "0") and is_fragment(condition.this):
-        return [_literal(condition.this, _INSTR, alias, name)]
+    place = _has_place(condition)
+    if place is not None:
+        return [_literal(place, _INSTR, alias, name)]
     if is_fragment(condition):
         return _required(_literal(condition, _REGEX, alias, name))
     if isinstance(condition, exp.Like) and _is_column(condition.this, alias, name):
@@ -120,10 +144,15 @@ def _texts_of(condition: exp.Expr, alias: str, name: str) -> list[str]:
 
 def _literal(node: exp.Expr, template: str, alias: str, name: str) -> str:
     """The text that a function of the message and a text is given; empty where it is no such function."""
-    if template_of(node) != template or not _is_column(node.expressions[1], alias, name):
-        return ""
-    text = node.expressions[2]
+    text = _argument(node, template, alias, name)
     return str(text.this) if isinstance(text, exp.Literal) and text.is_string else ""
+
+
+def _argument(node: exp.Expr, template: str, alias: str, name: str) -> exp.Expr | None:
+    if template_of(node) != template or not _is_column(node.expressions[1], alias, name):
+        return None
+    argument: exp.Expr = node.expressions[2]
+    return argument
 
 
 def _required(pattern: str) -> list[str]:

@@ -1,10 +1,12 @@
 """A search for a long word reads only the blocks that may have it, and finds what reading everything finds."""
 
 import random
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from uuid import UUID
 
+import duckdb
 import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
@@ -15,9 +17,11 @@ from cordwood.engines.duckdb.settling import Settling
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.event import Event
+from cordwood.model.parameter import Parameter, TextKind
+from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_saved, read_endpoint
 from cordwood.sql.stages import Statement
-from tests.contract.engine_asking import NOW_US, batch, rows, stream
+from tests.contract.engine_asking import LIMITS, NOBODY, NOW_US, batch, rows, stream
 
 BLOCKS = 12
 EACH = 100
@@ -99,6 +103,40 @@ def test_what_is_sought_is_found(engine: DuckDBEngine, sql: str, expected: list[
 def test_what_need_not_be_in_every_event_is_not_sought(engine: DuckDBEngine, sql: str) -> None:
     assert not compiled(engine, sql).seeks
     rows(engine, sql)
+
+
+BOUND = [
+    ("strpos(event_message, @text) > 0", {"text": word(310)}, ["e0310"]),
+    ("strpos(event_message, @text) > 0 and timestamp > timestamp_micros(0)", {"text": word(5)}, ["e0005"]),
+    ("regexp_contains(event_message, @pattern)", {"pattern": rf"\| {word(1203)} \|"}, ["e1203"]),
+    ("strpos(event_message, @text) > 0", {"text": "deadbeefdeadbeef"}, []),
+    ("strpos(event_message, @text) > 0 and id < 'e0002'", {"text": "GET"}, ["e0000", "e0001"]),
+    ("regexp_contains(event_message, @pattern) and id < 'e0002'", {"pattern": "GET|HEAD"}, ["e0000", "e0001"]),
+    ("strpos(event_message, @text) > 0", {}, []),
+]
+
+
+@pytest.mark.parametrize(("condition", "given", "expected"), BOUND)
+def test_the_value_of_a_parameter_is_sought_like_a_text(
+    engine: DuckDBEngine, condition: str, given: dict[str, str], expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_for: list[Sequence[str]] = []
+
+    def looking(cursor: duckdb.DuckDBPyConnection, stream: str, pieces: Sequence[str]) -> list[int] | None:
+        looked_for.append(pieces)
+        return blocks_with(cursor, stream, pieces)
+
+    monkeypatch.setattr("cordwood.engines.duckdb.seeking.blocks_with", looking)
+    names = re.findall(r"@(\w+)", condition)
+    parameters = tuple(Parameter(name, kind=TextKind.REGEX if name == "pattern" else TextKind.PLAIN) for name in names)
+    sql = f"select id from `s` where {condition} order by id"
+    program = read_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=5000, parameters=parameters))
+    statement = compile_saved(program, engine.target, engine.shapes())
+
+    answer = engine.answer(bind(statement, given, NOW_US, engine.is_regex), LIMITS, NOBODY)
+
+    assert [row[0] for part in answer.batches for row in part] == expected
+    assert bool(looked_for) is any(pieces_of([value]) and "|H" not in value for value in given.values())
 
 
 def test_a_regular_expression_is_said_at_the_table(engine: DuckDBEngine) -> None:
