@@ -110,6 +110,8 @@ def test_a_file_is_never_written_over_and_a_refusal_leaves_none(ask: Ask, tmp_pa
     unknown = ask("export", str(file), "--stream", "postgres.log")
     assert (unknown.returncode, "Did you mean postgres.logs?" in unknown.stderr) == (1, True)
     assert "no time" in ask("export", str(file), "--stream", STREAM, "--from", "soon").stderr
+    turned = ask("export", str(file), "--stream", STREAM, "--from", "2027-01-01", "--to", "2026-01-01")
+    assert (turned.returncode, "to is not later" in turned.stderr) == (1, True)
     assert list(tmp_path.glob("e.parquet*")) == []
     file.write_text("mine")
     assert "is there already" in ask("export", str(file), "--stream", STREAM).stderr

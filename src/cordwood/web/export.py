@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections.abc import Mapping
 from uuid import UUID
 
 from cordwood.access import pinned, require_management
@@ -44,14 +45,18 @@ async def export_events(request: Request, rooms: Rooms, name: str) -> Response:
     stream = existing(rooms, name)
     request.facts["stream"] = stream.name
     rooms.answers.admit(caller)
-    wanted = Range(
-        stream.name,
-        since_us=_time("from", query.get("from"), _EARLIEST_US),
-        until_us=_time("to", query.get("to"), _LATEST_US),
-        project=pinned(caller, {}, _EXPORT).get("project"),
-    )
+    since_us, until_us = _times(query)
+    wanted = Range(stream.name, since_us, until_us, project=pinned(caller, {}, _EXPORT).get("project"))
     ask = Ask(_EXPORT, caller, _PARQUET)
     return await delivered(request, ask, await rooms.answers.export(ask, wanted), began)
+
+
+def _times(query: Mapping[str, str]) -> tuple[int, int]:
+    since_us = _time("from", query.get("from"), _EARLIEST_US)
+    until_us = _time("to", query.get("to"), _LATEST_US)
+    if since_us >= until_us:
+        raise BadParameter("Nothing lies between from and to: to is not later.", hint="from is included, to is not.")
+    return since_us, until_us
 
 
 def _time(name: str, text: str | None, otherwise: int) -> int:
