@@ -89,8 +89,9 @@ def started(process: "subprocess.Popen[bytes]", log: Path) -> Demo:
     raise AssertionError(log.read_text())
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Of one module: while it lives the thread has an event loop under way, and other tests could not have their own."""
     chromium = need("chromium", "chromium")
     PICTURES.mkdir(exist_ok=True)
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as profile:
@@ -127,7 +128,7 @@ def tab_in(context: BrowserContext, demo: Demo, request: pytest.FixtureRequest) 
     return tab
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def window(browser: Browser) -> BrowserContext:
     """What most tests open their tab in: the files of the page are fetched once."""
     return context_of(browser, WIDE, "light")

@@ -172,19 +172,19 @@ class Place:
                 start_new_session=True,
             )  # fmt: skip
         self._served.append(process)
-        self._wait_until_healthy(process, log)
-        key = re.search(r"^  private  (\S+)|^The key of this demo: (\S+)", log.read_text(), re.MULTILINE)
-        assert key is not None, log.read_text()
+        key = self._wait_until_healthy(process, log)
         for name in ("CORDWOOD_KEY", "LOGFLARE_PRIVATE_ACCESS_TOKEN"):
-            self._typed(f"export {name}={key[1] or key[2]}", self.steps[0])
+            self._typed(f"export {name}={key}", self.steps[0])
         self._typed(f"export CORDWOOD_URL=http://127.0.0.1:{self.port}", self.steps[0])
 
-    def _wait_until_healthy(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    def _wait_until_healthy(self, process: "subprocess.Popen[bytes]", log: Path) -> str:
+        """The key that it tells, which may come a moment after it answers."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline and process.poll() is None:
             try:
-                if httpx.get(f"http://127.0.0.1:{self.port}/health").status_code == 200:
-                    return
+                key = re.search(r"^  private  (\S+)|^The key of this demo: (\S+)", log.read_text(), re.MULTILINE)
+                if httpx.get(f"http://127.0.0.1:{self.port}/health").status_code == 200 and key is not None:
+                    return str(key[1] or key[2])
             except httpx.TransportError:
                 pass
             time.sleep(0.05)

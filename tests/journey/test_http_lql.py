@@ -9,27 +9,30 @@ import pytest
 
 from tests.journey.conftest import Service, start_service
 
-NOW = datetime.now(UTC).replace(microsecond=0)
-EVENTS = [
-    {
-        "id": f"e{number}",
-        "timestamp": (NOW - timedelta(minutes=number)).isoformat(),
-        "event_message": f"GET /rest/v1/{number}",
-        "project": "default",
-        "metadata": {
-            "request": {"path": f"/rest/v1/{number}"},
-            "response": {"status_code": 200 if number % 3 else 503},
-        },
-    }
-    for number in range(9)
-]
+
+def events() -> list[dict[str, object]]:
+    """A minute apart, the newest of now."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    return [
+        {
+            "id": f"e{number}",
+            "timestamp": (now - timedelta(minutes=number)).isoformat(),
+            "event_message": f"GET /rest/v1/{number}",
+            "project": "default",
+            "metadata": {
+                "request": {"path": f"/rest/v1/{number}"},
+                "response": {"status_code": 200 if number % 3 else 503},
+            },
+        }
+        for number in range(9)
+    ]
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     folder: Path = tmp_path_factory.mktemp("lql")
     started = start_service(folder / "data")
-    assert started.send("cloudflare.logs.prod", EVENTS).status_code == 200
+    assert started.send("cloudflare.logs.prod", events()).status_code == 200
     yield started
     started.stop()
 
