@@ -4,6 +4,7 @@ import base64
 import importlib
 import re
 import socket
+import ssl
 import tempfile
 import threading
 import time
@@ -80,6 +81,8 @@ class Handler(BaseHTTPRequestHandler):
         return b"".join(pieces)
 
     def _may_enter(self) -> bool:
+        if isinstance(self.connection, ssl.SSLSocket) and self.connection.getpeercert():
+            return self.headers.get("X-ClickHouse-User") == USER
         expected = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
         return self.headers.get("Authorization") == f"Basic {expected}"
 
@@ -150,17 +153,29 @@ class _Server(ThreadingHTTPServer):
 
 @dataclass
 class ClickHouseServer:
-    """Goes away and comes back on the same port."""
+    """Goes away and comes back on the same port; with a certificate it speaks TLS.
+
+    A certificate's file holds its key, too. `knows` is an authority whose certificates let their holders in.
+    """
 
     folder: str
     database: str
     port: int = 0
     mood: Mood = field(default_factory=Mood)
+    certificate: Path | None = None
+    knows: Path | None = None
     _server: _Server | None = None
 
     def come(self) -> None:
         handler = type("Here", (Handler,), {"folder": self.folder, "mood": self.mood})
         self._server = _Server(("127.0.0.1", self.port), handler)
+        if self.certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(self.certificate)
+            if self.knows is not None:
+                context.load_verify_locations(self.knows)
+                context.verify_mode = ssl.CERT_OPTIONAL
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self.port = self._server.server_port
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
@@ -176,10 +191,14 @@ class ClickHouseServer:
 
 
 @contextmanager
-def serving(chdb_address: str) -> Iterator[ClickHouseServer]:
+def serving(
+    chdb_address: str, certificate: Path | None = None, knows: Path | None = None
+) -> Iterator[ClickHouseServer]:
     """A server for the database of a chdb:// address."""
     place = urlsplit(chdb_address)
-    server = ClickHouseServer(place.path, dict(parse_qsl(place.query))["database"])
+    server = ClickHouseServer(
+        place.path, dict(parse_qsl(place.query))["database"], certificate=certificate, knows=knows
+    )
     server.come()
     try:
         yield server

@@ -86,6 +86,11 @@ def test_a_server_that_lets_nobody_in_stops_the_start(start: Start, server: Clic
     assert "wrong" not in str(told.value).replace("wrong password", "")
 
 
+def test_a_folder_that_cannot_be_made_stops_the_start(start: Start) -> None:
+    with pytest.raises(AssertionError, match="/dev/null/events cannot be made: Not a directory"):
+        start(env={"CORDWOOD_ENGINE": "chdb:///dev/null/events"})
+
+
 def test_two_processes_share_a_server(start: Start, server: ClickHouseServer, tmp_path: Path) -> None:
     one, other = (start(env=before(server), data_dir=tmp_path / name) for name in ("one", "other"))
     assert one.send(EDGE, events("1", "2")).status_code == 200

@@ -1,15 +1,24 @@
 """The address of a ClickHouse, read: what the client is told of where it is, and how to get there."""
 
+import ssl
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from cordwood.errors import BadSetting
 
 SCHEMES: Final = ("clickhouse", "clickhouses", "chdb")
 # What may stand behind the question mark of a server's address beside `secure`; the client knows these by name.
-_OPTIONS: Final = frozenset({"verify", "ca_cert", "client_cert", "client_cert_key", "server_host_name", "compress"})
+_OF_TLS: Final = frozenset({"verify", "ca_cert", "client_cert", "client_cert_key", "server_host_name"})
+_OPTIONS: Final = _OF_TLS | {"compress"}
+_FILES: Final = ("ca_cert", "client_cert", "client_cert_key")
+# The authorities that the client brings itself, instead of a file.
+_BROUGHT: Final = "certifi"
 _YES: Final = frozenset({"1", "true", "yes", "on"})
+_NO: Final = frozenset({"0", "false", "no", "off"})
+# Without a word on it these are TLS.
+_TLS_PORTS: Final = frozenset({"443", "8443"})
 
 
 def is_inside(address: str) -> bool:
@@ -21,29 +30,77 @@ def client_arguments(address: str) -> Mapping[str, Any]:
     """What to make a client of; BadSetting for what no client can be made of."""
     if address.partition("://")[0] not in SCHEMES:
         raise BadSetting("engine: a ClickHouse address begins with clickhouse:// or chdb://.")
-    if is_inside(address):
-        place, _, asked = address.partition("?")
-        return {"dsn": place, "database": dict(parse_qsl(asked)).get("database")}
-    return _of_server(address)
+    return _of_folder(address) if is_inside(address) else _of_server(address)
+
+
+def folder_of(address: str) -> Path | None:
+    """Where the engine inside the process keeps its files; none for one that keeps none, and for a server."""
+    path = unquote(urlsplit(address).path)
+    return Path(path) if is_inside(address) and path else None
+
+
+def _of_folder(address: str) -> Mapping[str, Any]:
+    place = urlsplit(address)
+    if place.netloc not in ("", "memory"):
+        raise BadSetting(
+            "engine: chdb:// is followed by an absolute path.", hint="With three strokes: chdb:///path/to/folder"
+        )
+    options = dict(parse_qsl(place.query))
+    for name in sorted(options.keys() - {"database"}):
+        raise BadSetting(f"engine: {name!r} means nothing behind chdb://.", hint="There is: database.")
+    return {"dsn": address.partition("?")[0], "database": options.get("database")}
 
 
 def _of_server(address: str) -> Mapping[str, Any]:
     place = urlsplit(address)
     options = dict(parse_qsl(place.query, keep_blank_values=True))
-    secure = "1" if place.scheme == "clickhouses" else options.pop("secure", None)
-    _check(place.netloc.rpartition("@")[2], options)
+    is_tls = _is_tls(place, options.pop("secure", None), _port(place.netloc.rpartition("@")[2]))
+    _check(options, is_tls=is_tls)
     dsn = urlunsplit(place._replace(scheme="clickhouse", query=urlencode(options)))
-    # Without a word on it the client goes by the port: 8443 and 443 are TLS.
-    spoken = None if secure is None else "https" if secure.lower() in _YES else "http"
-    return {"dsn": dsn, "interface": spoken}
+    return {"dsn": dsn, "interface": "https" if is_tls else "http"}
 
 
-def _check(host: str, options: Mapping[str, str]) -> None:
+def _is_tls(place: SplitResult, secure: str | None, port: str) -> bool:
+    if place.scheme == "clickhouses":
+        return True
+    return port in _TLS_PORTS if secure is None else _is_yes("secure", secure)
+
+
+def _is_yes(name: str, said: str) -> bool:
+    if said.lower() not in _YES | _NO:
+        raise BadSetting(f"engine: {name} is 1 or 0, not {said!r}.")
+    return said.lower() in _YES
+
+
+def _port(host: str) -> str:
     port = host.rpartition("]")[2].rpartition(":")[2] if ":" in host.rpartition("]")[2] else ""
     if port and not (port.isascii() and port.isdigit() and int(port) < 65536):
         raise BadSetting(
             f"engine: {port!r} is no port.", hint="Write: clickhouse://user:password@host:8443/db?secure=1"
         )
+    return port
+
+
+def _check(options: Mapping[str, str], *, is_tls: bool) -> None:
     for name in sorted(options.keys() - _OPTIONS):
         known = ", ".join(sorted(_OPTIONS | {"secure"}))
         raise BadSetting(f"engine: {name!r} means nothing in an address of ClickHouse.", hint=f"There are: {known}.")
+    for name in sorted(options.keys() & _OF_TLS):
+        if not is_tls:
+            raise BadSetting(f"engine: {name!r} is for TLS, which the address does not ask for.", hint="Add secure=1.")
+    _is_yes("verify", options.get("verify", "1"))
+    for name in _FILES:
+        _check_file(name, options.get(name, _BROUGHT))
+
+
+def _check_file(name: str, file: str) -> None:
+    """Whether the file is what TLS needs; of a server far away nobody could tell."""
+    if file == _BROUGHT:
+        return
+    if not Path(file).is_file():
+        raise BadSetting(f"engine: {name}: there is no file {file}.")
+    try:
+        if name == "ca_cert":
+            ssl.create_default_context(cafile=file)
+    except (OSError, ssl.SSLError) as problem:
+        raise BadSetting(f"engine: {name}: {file} holds no certificate that can be read, in PEM.") from problem

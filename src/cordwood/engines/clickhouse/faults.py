@@ -1,5 +1,6 @@
 """The only place where the client's exceptions are caught, and put into our words."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -9,6 +10,7 @@ from clickhouse_connect.driver.exceptions import ClickHouseError
 from cordwood.errors import (
     Busy,
     Cancelled,
+    DataFolderUnusable,
     EngineFailed,
     EngineUnreachable,
     Fault,
@@ -43,6 +45,10 @@ _NOT_THERE: Final = frozenset({1, 10, 48, 206, 344, 403, 450})
 
 # What the driver says for itself when a server that was reached did not answer.
 _NO_ANSWER: Final = ("Read timed out", "read timeout", "ReadTimeout")
+
+_DISTRUSTED: Final = re.compile(r"certificate verify failed: (.+?)\.? \(_ssl")
+_NO_TLS: Final = "SSLError("
+_NOT_OPENED: Final = "Unable to open the chdb engine"
 
 
 @contextmanager
@@ -108,15 +114,32 @@ def _of_query(code: int, text: str) -> Fault | None:
 def _unanswered(text: str) -> Fault:
     if any(words in text for words in _NO_ANSWER):
         return OutOfTime("ClickHouse did not answer in time.", hint="Read a shorter time range.")
+    if _NOT_OPENED in text:
+        return DataFolderUnusable("ClickHouse cannot open its folder.", hint=_CHECK_FOLDER)
+    if found := _DISTRUSTED.search(text):
+        return EngineUnreachable(f"ClickHouse's certificate is not trusted: {found[1]}.", hint=_TRUST, retry_after=30)
+    if _NO_TLS in text:
+        return EngineUnreachable("ClickHouse's port does not speak TLS.", hint=_CHECK_TLS, retry_after=30)
     return EngineUnreachable("ClickHouse cannot be reached.", hint=_CHECK_ADDRESS, retry_after=5)
 
 
 def is_silent(fault: EngineUnreachable) -> bool:
-    """Whether nobody is there: a server that lets nobody in, or that has no such database, is."""
-    return getattr(fault.__cause__, "code", None) not in _ENTRY
+    """Whether nobody is there: a server that lets nobody in, has no such database, or is not to be trusted, is."""
+    cause = fault.__cause__
+    return getattr(cause, "code", None) not in _ENTRY and _NO_TLS not in str(cause)
 
 
-_CHECK_ADDRESS: Final = "Check that it runs, and the address, user and password in the setting `engine`."
+_CHECK_ADDRESS: Final = (
+    "Check that it runs, and the address, user and password in the setting `engine`; secure=1 there is TLS."
+)
+_CHECK_FOLDER: Final = (
+    "Another process may have it, or it cannot be written: stop that one, or choose another in the setting `engine`."
+)
+_TRUST: Final = (
+    "Name the file of the authority that signed it in the setting `engine`: …?secure=1&ca_cert=/path/to/ca.pem;"
+    " where the certificate has another host's name, server_host_name=… says which."
+)
+_CHECK_TLS: Final = "Take the port of its TLS, often 8443, or secure=0, in the setting `engine`."
 
 
 def sentence(text: str) -> str:

@@ -5,14 +5,16 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import clickhouse_connect
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
-from cordwood.engines.clickhouse.address import client_arguments, is_inside
+from cordwood.engines.clickhouse.address import client_arguments, folder_of, is_inside
 from cordwood.engines.clickhouse.faults import clickhouse_faults
+from cordwood.errors import DataFolderUnusable
 
 Values = Mapping[str, object]
 
@@ -62,6 +64,7 @@ class Session:
     def __init__(self, address: str, *, patience_seconds: float = 60.0) -> None:
         self._arguments = client_arguments(address)
         self._is_inside = is_inside(address)
+        self._folder = folder_of(address)
         self._patience = patience_seconds
         self._idle: list[Client] = []
         self._lock = threading.Lock()
@@ -155,6 +158,7 @@ class Session:
 
     def _connected(self) -> Client:
         if self.is_inside:
+            _make(self._folder)
             return clickhouse_connect.get_client(**self._arguments)
         return clickhouse_connect.get_client(
             **self._arguments,
@@ -179,6 +183,17 @@ class Session:
                 self._idle.append(client)
                 return
         client.close()
+
+
+def _make(folder: Path | None) -> None:
+    try:
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise DataFolderUnusable(
+            f"ClickHouse's folder {folder} cannot be made: {problem.strerror}.",
+            hint="Choose another in the setting `engine`: chdb:///path/to/folder",
+        ) from problem
 
 
 def _blocks(stream: Iterator[Sequence[Sequence[object]]], seconds: object) -> Iterator[Sequence[Sequence[object]]]:

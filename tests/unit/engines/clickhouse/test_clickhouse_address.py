@@ -5,7 +5,7 @@ import pytest
 from cordwood.cli import commands
 from cordwood.engines.clickhouse.address import client_arguments
 from cordwood.engines.clickhouse.session import Session
-from cordwood.errors import BadSetting, EngineUnreachable
+from cordwood.errors import BadSetting, DataFolderUnusable, EngineUnreachable
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,8 @@ from cordwood.errors import BadSetting, EngineUnreachable
         ("clickhouse://host:9000/db?secure=true", "https"),
         ("clickhouses://host/db", "https"),
         ("clickhouse://host:8443/db?secure=0", "http"),
-        ("clickhouse://host/db", None),
+        ("clickhouse://host/db", "http"),
+        ("clickhouse://host:8443/db", "https"),
     ],
 )
 def test_secure_says_how_the_server_is_spoken_to(address: str, interface: str | None) -> None:
@@ -39,6 +40,11 @@ def test_the_client_takes_what_it_is_told(options: str) -> None:
         ("clickhouse://u:secret@host:port/db", "'port' is no port"),
         ("clickhouse://host:99999/db", "'99999' is no port"),
         ("clickhouse://u:secret@host/db?cluster=logs", "'cluster' means nothing"),
+        ("clickhouse://u:secret@host/db?secure=maybe", "secure is 1 or 0"),
+        ("clickhouse://u:secret@host/db?secure=1&verify=", "verify is 1 or 0"),
+        ("clickhouse://u:secret@host/db?ca_cert=/ca.pem", "'ca_cert' is for TLS"),
+        ("chdb://folder/of/mine", "absolute path"),
+        ("chdb:///folder?secure=1", "'secure' means nothing"),
         ("postgresql://host/db", "begins with clickhouse://"),
     ],
 )
@@ -51,3 +57,8 @@ def test_what_cannot_be_meant_is_told_without_the_password(address: str, said: s
 def test_a_dry_run_does_not_pass_over_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.run(["engine", "prepare", "--dry-run", "--engine", "clickhouse://host/db?cluster=logs"]) == 1
     assert "'cluster' means nothing" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_made_is_told_with_why() -> None:
+    with pytest.raises(DataFolderUnusable, match="/dev/null/x cannot be made: Not a directory"):
+        Session("chdb:///dev/null/x").command("SELECT 1")

@@ -1,12 +1,13 @@
 """What ClickHouse's codes, and its silence, mean to a caller."""
 
 import pytest
-from clickhouse_connect.driver.exceptions import DatabaseError, OperationalError
+from clickhouse_connect.driver.exceptions import DatabaseError, OperationalError, ProgrammingError
 
 from cordwood.engines.clickhouse.faults import fault_of
 from cordwood.errors import (
     Busy,
     Cancelled,
+    DataFolderUnusable,
     EngineFailed,
     EngineUnreachable,
     Fault,
@@ -55,6 +56,10 @@ def test_silence_is_a_server_out_of_reach_and_slowness_is_not() -> None:
     assert isinstance(
         fault_of(OperationalError("Error HTTPConnectionPool: Read timed out. (read timeout=1)")), OutOfTime
     )
+
+
+def test_a_folder_that_the_engine_inside_cannot_open_is_not_waited_for() -> None:
+    assert isinstance(fault_of(ProgrammingError("Unable to open the chdb engine at '/x': …")), DataFolderUnusable)
 
 
 def test_neither_the_query_nor_the_version_is_told() -> None:

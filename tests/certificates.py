@@ -1,0 +1,52 @@
+"""Certificates for servers of the tests' own: an authority nobody knows, and what it signs."""
+
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+
+class Authority:
+    """`file` is what a client is given to know the authority by."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _name("an authority of a test")
+        made = _begun(self._name, self._name, self._key).add_extension(
+            x509.BasicConstraints(ca=True, path_length=None), critical=True
+        )
+        self.file = folder / "authority.pem"
+        self.file.write_bytes(made.sign(self._key, SHA256()).public_bytes(Encoding.PEM))
+
+    def signs(self, *, name: str = "localhost", address: str = "127.0.0.1") -> Path:
+        """A file of a certificate for that host and that address, and its key."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        hosts = x509.SubjectAlternativeName([x509.DNSName(name), x509.IPAddress(ip_address(address))])
+        made = _begun(_name(name), self._name, key).add_extension(hosts, critical=False).sign(self._key, SHA256())
+        file = self._folder / f"{name}-{address}.pem"
+        secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        file.write_bytes(made.public_bytes(Encoding.PEM) + secret)
+        return file
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _begun(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    began = datetime.now(UTC) - timedelta(days=1)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(began)
+        .not_valid_after(began + timedelta(days=2))
+    )
