@@ -44,6 +44,12 @@ class Mood:
     seconds_late: float = 0.0
     seen: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
+    def tarry(self) -> None:
+        """Late as it is, unless its mood turns meanwhile."""
+        began = time.monotonic()
+        while time.monotonic() - began < self.seconds_late:
+            time.sleep(0.02)
+
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
@@ -64,7 +70,6 @@ class Handler(BaseHTTPRequestHandler):
             return self._fail(
                 "Code: 516. DB::Exception: Authentication failed: password is incorrect. (AUTHENTICATION_FAILED)"
             )
-        time.sleep(self.mood.seconds_late)
         try:
             return self._send(200, self._run(dict(parse_qsl(urlsplit(self.path).query, keep_blank_values=True)), body))
         except Exception as problem:  # noqa: BLE001 - whatever chDB says goes over the wire
@@ -92,6 +97,7 @@ class Handler(BaseHTTPRequestHandler):
         text, _, data = body.partition(_DATA)
         sql = said.get("query") or text.decode()
         self.mood.seen.append((sql, settings))
+        self.mood.tarry()
         connection: Any = chdb.connect(self.folder)  # type: ignore[no-untyped-call]
         try:
             if "database" in said:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,21 @@ def test_a_server_that_lets_nobody_in_stops_the_start(start: Start, server: Clic
     with pytest.raises(AssertionError, match="does not let us in") as told:
         start(env={"CORDWOOD_ENGINE": server.address("wrong")})
     assert "wrong" not in str(told.value).replace("wrong password", "")
+
+
+@pytest.mark.parametrize("address", ["/api/status", "/api/sources"])
+def test_who_looks_around_while_the_server_is_slow_holds_up_nobody(
+    start: Start, server: ClickHouseServer, address: str
+) -> None:
+    service = start(env=before(server))
+    server.mood.seconds_late = 30.0
+    with ThreadPoolExecutor() as pool:
+        looking = pool.submit(service.client.get, address)
+        eventually(lambda: any("count()" in sql for sql, _ in server.mood.seen), expected=True)
+        assert service.client.get("/livez", timeout=5).status_code == 200
+        assert not looking.done()
+        server.mood.seconds_late = 0.0
+        assert looking.result().status_code == 200
 
 
 def test_a_folder_that_cannot_be_made_stops_the_start(start: Start) -> None:

@@ -156,9 +156,9 @@ class Answers:
         shapes = self._engine.shapes()
         return self._redactions.by_mode(RedactMode.REPLACE).shown(shapes) if caller.redact_always else shapes
 
-    def facts(self) -> Mapping[str, StreamFacts]:
-        """How much each stream holds."""
-        return self._engine.facts()
+    async def facts(self) -> Mapping[str, StreamFacts]:
+        """How much each stream holds; an engine may be far away."""
+        return await asyncio.to_thread(self._engine.facts)
 
     @property
     def engine_name(self) -> str:

@@ -18,7 +18,7 @@ from cordwood.web.standing import Rooms
 
 async def show_status(request: Request, rooms: Rooms, metrics: Metrics) -> Response:
     caller, _ = private_caller(request, rooms)
-    load, facts, sizes = rooms.answers.load(), rooms.answers.facts(), await rooms.answers.sizes()
+    load, facts, sizes = rooms.answers.load(), await rooms.answers.facts(), await rooms.answers.sizes()
     streams = {
         stream.name: _stream(facts.get(stream.name), sizes.get(stream.name), metrics.arrivals.per_second(stream.name))
         for stream in rooms.catalog.streams()

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
 from cordwood.engines.clickhouse.session import Session
-from cordwood.engines.clickhouse.tables import INSERTED, SHAPES, Tables, quoted
+from cordwood.engines.clickhouse.tables import INSERTED, SHAPES, Tables, literal, quoted
 from cordwood.engines.engine import Appended, StreamFacts
 from cordwood.engines.object_paths import object_paths
 from cordwood.errors import UnknownStream
@@ -17,6 +17,9 @@ from cordwood.model.stream import Stream
 # An id is known again for this long, and among this many events of its stream: the longer of the two.
 WINDOW_US: Final = 600 * 1_000_000
 WINDOW_EVENTS: Final = 100_000
+
+_NOTHING: Final = StreamFacts(0, None, None)
+_COUNTING_SECONDS: Final = 1.0
 
 
 class Storage:
@@ -35,6 +38,7 @@ class Storage:
         self._lock = threading.Lock()
         self._making = threading.Lock()
         self._knowing = threading.Lock()
+        self._counting = threading.Lock()
 
     def expect(self, streams: Sequence[Stream]) -> None:
         """Know the streams; their tables are made as soon as somebody is there to make them."""
@@ -70,10 +74,14 @@ class Storage:
         return {name: self._shapes.get(name, Shape()) for name in self._streams}
 
     def facts(self, *, anew: bool = True) -> Mapping[str, StreamFacts]:
-        if anew:
-            self.make()
-            self._facts = {name: self._facts_of(name) for name in self._streams}
-        return {name: self._facts.get(name, StreamFacts(0, None, None)) for name in self._streams}
+        """One asks; who comes meanwhile waits for it a little, and goes with what was known last."""
+        if anew and self._counting.acquire(timeout=_COUNTING_SECONDS):
+            try:
+                self.make()
+                self._facts = self._counted()
+            finally:
+                self._counting.release()
+        return {name: self._facts.get(name, _NOTHING) for name in self._streams}
 
     def sizes(self) -> Mapping[str, int]:
         """Of a cluster, what this server holds."""
@@ -138,12 +146,15 @@ class Storage:
             if kinds != self._shapes.get(stream, Shape()).kinds:
                 self._know(stream, kinds)
 
-    def _facts_of(self, stream: str) -> StreamFacts:
+    def _counted(self) -> dict[str, StreamFacts]:
         told = "count(), toUnixTimestamp64Micro(max(timestamp)), toUnixTimestamp64Micro(min(timestamp))"
-        ((count, newest, oldest),) = self._session.rows(f"SELECT {told} FROM {quoted(stream)}")  # noqa: S608 - our own name
-        if not count:
-            return StreamFacts(0, None, None)
-        return StreamFacts(int(str(count)), int(str(newest)), int(str(oldest)))
+        each = [f"SELECT {literal(name)}, {told} FROM {quoted(name)}" for name in self._streams]  # noqa: S608 - our own names
+        rows = self._session.rows(" UNION ALL ".join(each)) if each else []
+        return {
+            str(name): StreamFacts(int(str(count)), int(str(newest)), int(str(oldest)))
+            for name, count, newest, oldest in rows
+            if count
+        }
 
     def _sweep(self, stream: Stream, now_us: int) -> int:
         if stream.retention_seconds is None:

@@ -63,14 +63,15 @@ async def show_endpoint(request: Request, rooms: Rooms, address: str) -> Respons
 
 async def list_sources(request: Request, rooms: Rooms) -> Response:
     private_caller(request, rooms)
-    facts = rooms.answers.facts()
+    facts = await rooms.answers.facts()
     return _json([_source(one, facts.get(one.name)) for one in rooms.catalog.streams()])
 
 
 async def show_source(request: Request, rooms: Rooms, address: str) -> Response:
     private_caller(request, rooms)
     stream = stream_at(rooms, address)
-    return _json(_source(stream, rooms.answers.facts().get(stream.name)))
+    facts = await rooms.answers.facts()
+    return _json(_source(stream, facts.get(stream.name)))
 
 
 async def show_schema(request: Request, rooms: Rooms, address: str) -> Response:

@@ -127,6 +127,21 @@ def test_a_server_that_is_too_slow_is_out_of_time(server: ClickHouseServer) -> N
     session.close()
 
 
+def test_who_counts_while_another_does_goes_with_what_was_known_last(
+    remote: ClickHouse, server: ClickHouseServer
+) -> None:
+    remote.append(batch("1"))
+    assert remote.facts()["edge.logs"].events == 1
+    server.mood.seconds_late = 30.0
+    slow = threading.Thread(target=remote.facts)
+    slow.start()
+    assert eventually(lambda: sum("count()" in sql for sql, _ in server.mood.seen), 2)
+    assert remote.facts()["edge.logs"].events == 1
+    assert slow.is_alive()
+    server.mood.seconds_late = 0.0
+    slow.join()
+
+
 def test_events_wait_on_disk_while_the_server_is_away_and_are_stored_once_when_it_is_back(
     remote: ClickHouse, server: ClickHouseServer
 ) -> None:
