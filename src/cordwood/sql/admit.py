@@ -6,7 +6,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.errors import QueryFault, QueryRefused, QueryUnsupported
+from cordwood.errors import QueryFault, QueryRefused, QuerySyntax, QueryUnsupported
+from cordwood.sql.clauses import misplaced
 from cordwood.sql.permitted import FUNCTIONS, NAMELESS, NODES, UNSUPPORTED
 from cordwood.sql.places import span_of
 from cordwood.sql.stages import Admitted, Parsed
@@ -21,6 +22,7 @@ def admit(parsed: Parsed) -> Admitted:
         raise _refused(parsed.tree, parsed.text, f"{kind} is refused: only a query can be sent.", "Send one SELECT.")
     for node in parsed.tree.walk():
         _check(node, parsed.text)
+        _check_clauses(node, parsed.text)
         node.comments = None
     return Admitted(parsed.tree, parsed.text)
 
@@ -37,6 +39,12 @@ def _check(node: exp.Expr, text: str) -> None:
         _check_dot(node, text)
     elif isinstance(node, exp.Select) and node.args.get("into"):
         raise _refused(node, text, "SELECT INTO is refused.", "Send one SELECT.")
+
+
+def _check_clauses(node: exp.Expr, text: str) -> None:
+    wrong = misplaced(node)
+    if wrong:
+        raise QuerySyntax(f"{wrong}.", span=span_of(node, text))
 
 
 def _is_listed(node: exp.Expr) -> bool:

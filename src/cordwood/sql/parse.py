@@ -9,6 +9,7 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from cordwood.errors import QueryFault, QueryRefused, QuerySyntax, QueryUnsupported, Span
+from cordwood.sql.foreign import check_foreign, clear_words
 from cordwood.sql.forms import clear_forms
 from cordwood.sql.places import span_at
 from cordwood.sql.stages import Parsed
@@ -135,6 +136,8 @@ def parse(text: str) -> Parsed:
         raise QuerySyntax("The query is empty.", hint="Send one SELECT.", span=Span(1, 1))
     _check_beginning(found[0], text)
     _check_work(found, text)
+    found = clear_words(found, text)
+    check_foreign(found, text)
     tree = _one_statement(found, text)
     _check_depth(tree)
     return Parsed(tree, text)

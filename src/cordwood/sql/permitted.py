@@ -19,6 +19,29 @@ NODES: Final = _words("""
     UnicodeString Union Unnest Var WeekStart Where Window WindowSpec With Xor
 """)
 
+# Of these nodes only these parts: the parser reads clauses of many dialects into them.
+PARTS: Final = {
+    "Between": _words("this low high"),
+    "CTE": _words("this alias"),
+    "Distinct": _words("expressions on"),
+    "Except": _words("this expression distinct by_name with_ order limit offset side kind on"),
+    "Group": _words("expressions all"),
+    "In": _words("this query unnest expressions"),
+    "Intersect": _words("this expression distinct by_name with_ order limit offset side kind on"),
+    "Join": _words("this kind side on using method"),
+    "Limit": _words("this expression"),
+    "Ordered": _words("this desc nulls_first"),
+    "Select": _words(
+        "expressions from_ with_ group kind joins where order distinct qualify limit offset windows having into"
+    ),
+    "Star": _words("except_ replace"),
+    "Subquery": _words("this alias pivots with_ joins order limit offset"),
+    "Unnest": _words("expressions alias offset explode_array joins"),
+    "Union": _words("this expression distinct by_name with_ order limit offset side kind on"),
+    "WindowSpec": _words("kind start start_side end end_side"),
+    "With": _words("expressions recursive"),
+}
+
 # Functions that sqlglot keeps no written name of, and that only permitted words can have made.
 NAMELESS: Final = _words("""
     And ArgMax ArgMin Array Case Cast Ceil Coalesce Concat CurrentDate CurrentDatetime CurrentTime CurrentTimestamp

@@ -1,0 +1,98 @@
+"""Clauses that stand where BigQuery has none, or lack what it asks for: the parser takes them, BigQuery does not."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.sql.permitted import PARTS
+
+Check = Callable[[exp.Expr], str | None]
+
+
+def misplaced(node: exp.Expr) -> str | None:
+    """What is wrong with the node's clauses, as a sentence; None when nothing is."""
+    return _foreign_part(node) or _shaped_wrongly(node)
+
+
+def _foreign_part(node: exp.Expr) -> str | None:
+    parts = PARTS.get(type(node).__name__)
+    if parts is None:
+        return None
+    for key, value in node.args.items():
+        if value not in (None, False, []) and key not in parts:
+            return f"{key.strip('_').upper()} cannot stand in {type(node).__name__.upper()} here"
+    return None
+
+
+def _shaped_wrongly(node: exp.Expr) -> str | None:
+    check = _CHECKS.get(type(node))
+    return check(node) if check else None
+
+
+def _select(node: exp.Expr) -> str | None:
+    if not node.expressions:
+        return "SELECT list must not be empty"
+    if node.args.get("offset") is not None and node.args.get("limit") is None:
+        return "OFFSET stands after LIMIT only"
+    for key, clause in _OF_ROWS.items():
+        if node.args.get(key) is not None and node.args.get("from_") is None:
+            return f"Query without FROM clause cannot have a {clause} clause"
+    return None
+
+
+_OF_ROWS: Final = {"where": "WHERE", "group": "GROUP BY", "having": "HAVING"}
+
+
+def _join(node: exp.Expr) -> str | None:
+    """An array's elements are joined without a condition, and where joins are nested it may come later."""
+    if node.args.get("on") is not None or node.args.get("using") or isinstance(node.this, (exp.Unnest, exp.Lateral)):
+        return None
+    side, kind = node.args.get("side"), node.args.get("kind")
+    if kind == "CROSS" or _is_path(node.this):
+        return None
+    return f"{side or kind or 'INNER'} JOIN must have an immediately following ON or USING clause"
+
+
+def _is_path(source: exp.Expr) -> bool:
+    """`t.items`, which may be an array of the table before."""
+    return isinstance(source, exp.Table) and source.args.get("db") is not None
+
+
+def _count_of_rows(node: exp.Expr) -> str | None:
+    rows = node.expression
+    while isinstance(rows, (exp.Paren, exp.Cast)):
+        rows = rows.this
+    is_count = isinstance(rows, exp.Parameter) or (isinstance(rows, exp.Literal) and rows.is_int)
+    return None if is_count else f"{type(node).__name__.upper()} expects a whole number that is not negative"
+
+
+def _quantifier(node: exp.Expr) -> str | None:
+    return None if isinstance(node.parent, exp.Like) else f"{type(node).__name__.upper()} stands after LIKE only"
+
+
+def _unnest(node: exp.Expr) -> str | None:
+    return "WITH ORDINALITY is no clause of BigQuery's: write WITH OFFSET" if node.args.get("offset") is True else None
+
+
+def _table_alias(node: exp.Expr) -> str | None:
+    if node.args.get("columns") and isinstance(node.parent, (exp.Subquery, exp.Table, exp.CTE)):
+        return "An alias of a table cannot name its columns: name them in its SELECT"
+    return None
+
+
+def _count(node: exp.Expr) -> str | None:
+    return None if node.this is not None else "COUNT wants an argument: write COUNT(*)"
+
+
+_CHECKS: Final[Mapping[type[exp.Expr], Check]] = {
+    exp.Select: _select,
+    exp.Join: _join,
+    exp.Limit: _count_of_rows,
+    exp.Offset: _count_of_rows,
+    exp.Any: _quantifier,
+    exp.All: _quantifier,
+    exp.Unnest: _unnest,
+    exp.TableAlias: _table_alias,
+    exp.Count: _count,
+}

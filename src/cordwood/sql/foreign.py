@@ -1,0 +1,178 @@
+"""What other dialects write and BigQuery does not: refused where it stands, for the parser would take it for something."""
+
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from itertools import pairwise
+from typing import Final
+
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.tokenizer_core import Token, TokenType
+
+from cordwood.errors import QueryRefused, QuerySyntax
+from cordwood.sql.permitted import FUNCTIONS, UNSUPPORTED
+from cordwood.sql.places import span_at
+
+# `::` is no sign of BigQuery's, but of a client's: Studio sends `event_message::text` to whoever hosts it himself.
+_SIGNS: Final = frozenset("( ) [ ] , . ; @ + - * / ~ ^ & | || << >> ? = < > <= >= != <> => |> ::".split())
+_HINTS: Final = {
+    "->": "Write JSON_QUERY(value, path).",
+    "->>": "Write JSON_VALUE(value, path).",
+    "==": "Write =.",
+    "<=>": "Write IS NOT DISTINCT FROM.",
+    "!": "Write NOT.",
+    "%": "Write MOD(a, b).",
+    "&&": "Write AND.",
+}
+# Words that are names like any other in BigQuery, and operators or commands to the parser.
+_NAMES: Final = frozenset(
+    """
+    ALTER ASOF CURRENT_USER DESCRIBE DROP GLOB ILIKE INSERT LOCK NOTNULL PARTITIONED_BY REGEXP RETURNING REVOKE
+    RLIKE ROLLBACK UNCACHE XOR
+""".split()
+)
+# Words that may stand before a bracket without being a function of BigQuery's.
+_NO_CALLS: Final = frozenset("ALL AND ANY COLLATE EXISTS FILTER FIRST LAST LIKE MAP NOT OR TRANSFORM".split())
+_PARSER: Final = Dialect.get_or_raise("bigquery").parser()
+_CALLS: Final = frozenset([*_PARSER.FUNCTIONS, *_PARSER.FUNCTION_PARSERS, "XOR"]) - FUNCTIONS - UNSUPPORTED - _NO_CALLS
+_CASTS: Final = frozenset(["CAST", "SAFE_CAST"])
+_TYPES: Final = frozenset(
+    """
+    ARRAY BIGDECIMAL BIGINT BIGNUMERIC BOOL BOOLEAN BYTEINT BYTES DATE DATETIME DECIMAL FLOAT32 FLOAT64 GEOGRAPHY INT
+    INT64 INTEGER INTERVAL JSON NUMERIC RANGE SMALLINT STRING STRUCT TIME TIMESTAMP TINYINT
+""".split()
+)
+_LIKELY: Final = {
+    **dict.fromkeys(["VARCHAR", "TEXT", "CHAR", "NVARCHAR", "CHARACTER", "UUID", "NAME"], "STRING"),
+    **dict.fromkeys(["DOUBLE", "FLOAT", "REAL", "FLOAT8", "FLOAT4"], "FLOAT64"),
+    **dict.fromkeys(["INT8", "INT4", "INT2", "INT32", "UINT64", "UINT32", "LONG", "SIGNED", "UNSIGNED"], "INT64"),
+    **dict.fromkeys(["TIMESTAMPTZ", "TIMESTAMP_TZ"], "TIMESTAMP"),
+    **dict.fromkeys(["BLOB", "BINARY", "BYTEA", "VARBINARY"], "BYTES"),
+    "JSONB": "JSON",
+}
+_LETTERS: Final = re.compile(r"[a-zA-Z]")
+_RAW_BYTES: Final = frozenset(["rb", "br"])
+
+
+def clear_words(found: list[Token], text: str) -> list[Token]:
+    """Words that are no more than names become names; rb'…' becomes the bytes that it is."""
+    for at, token in enumerate(found):
+        begins = at > 0 and found[at - 1].token_type == TokenType.SEMICOLON
+        if token.text.upper() in _NAMES and not begins and _source(token, text).isidentifier():
+            token.token_type = TokenType.VAR
+    return list(_with_raw_bytes(found, text))
+
+
+def _with_raw_bytes(found: list[Token], text: str) -> Iterator[Token]:
+    prefix: Token | None = None
+    for token, following in pairwise([*found, None]):
+        if token is None:
+            continue
+        if following is not None and _is_raw_prefix(token, following):
+            prefix = token
+        elif prefix is not None:
+            raw = _unquoted(_source(token, text)).encode().decode("latin-1")
+            yield Token(TokenType.BYTE_STRING, raw, token.line, token.col, prefix.start, token.end)
+            prefix = None
+        else:
+            yield token
+
+
+def _is_raw_prefix(token: Token, following: Token) -> bool:
+    touches = token.end + 1 == following.start
+    return touches and following.token_type == TokenType.STRING and token.text.lower() in _RAW_BYTES
+
+
+def _unquoted(spelled: str) -> str:
+    width = 3 if spelled[:3] in ("'''", '"""') and len(spelled) >= 6 else 1
+    return spelled[width:-width]
+
+
+def _source(token: Token, text: str) -> str:
+    return text[token.start : token.end + 1]
+
+
+def check_foreign(found: list[Token], text: str) -> None:
+    """QuerySyntax or QueryRefused for the first word or sign that is no word of BigQuery's."""
+    openers: list[str] = []
+    before: Token | None = None
+    for at, token in enumerate(found):
+        _check_sign(token, text)
+        if token.token_type == TokenType.COMMA and at > 1 and found[at - 2].token_type == TokenType.LIMIT:
+            raise QuerySyntax(
+                "Syntax error: LIMIT takes one number.",
+                hint="Write LIMIT count OFFSET start.",
+                span=span_at(text, token.start),
+            )
+        if before is not None:
+            _check_pair(before, token, openers, text)
+        if token.token_type == TokenType.L_PAREN:
+            _check_call(found, at - 1, text)
+            openers.append(before.text.upper() if before is not None else "")
+        elif token.token_type == TokenType.R_PAREN and openers:
+            openers.pop()
+        before = token
+
+
+def _check_sign(token: Token, text: str) -> None:
+    spelled = _source(token, text)
+    if token.token_type == TokenType.NATIONAL_STRING:
+        raise QuerySyntax("Syntax error: n'…' is no string of BigQuery's.", span=span_at(text, token.start))
+    is_sign = spelled and not any(char.isalnum() or char in "_`'\"$\\" for char in spelled)
+    if spelled.upper() == "EXCLUDE":
+        raise QuerySyntax(
+            "Syntax error: EXCLUDE is reserved.", hint="Write EXCEPT (…).", span=span_at(text, token.start)
+        )
+    if is_sign and spelled not in _SIGNS and not spelled.isspace():
+        raise QuerySyntax(
+            f'Syntax error: "{spelled[:40]}" is no operator of BigQuery\'s.',
+            hint=_HINTS.get(spelled),
+            span=span_at(text, token.start),
+        )
+
+
+def _check_pair(before: Token, token: Token, openers: list[str], text: str) -> None:
+    if (
+        before.token_type == TokenType.NUMBER
+        and before.end + 1 == token.start
+        and _source(token, text)[:1].isidentifier()
+    ):
+        raise QuerySyntax(
+            "Syntax error: a blank is missing between the number and what follows.", span=span_at(text, token.start)
+        )
+    if before.token_type == TokenType.INTERVAL and token.token_type == TokenType.STRING and _LETTERS.search(token.text):
+        raise QuerySyntax(
+            "Syntax error: the unit of an INTERVAL stands outside of quotes.",
+            hint="Write INTERVAL 1 DAY.",
+            span=span_at(text, token.start),
+        )
+    if before.token_type == TokenType.ALIAS:
+        _check_after_as(token, openers, text)
+
+
+def _check_after_as(token: Token, openers: list[str], text: str) -> None:
+    word = token.text.upper()
+    if openers and openers[-1] in _CASTS:
+        if _source(token, text).isidentifier() and word not in _TYPES:
+            likely = _LIKELY.get(word)
+            hint = f"Write {likely}." if likely else None
+            raise QuerySyntax(f"Type not found: {token.text[:40]}.", hint=hint, span=span_at(text, token.start))
+    elif token.token_type in (TokenType.STRING, TokenType.RAW_STRING) and openers[-1:] != ["WITH"]:
+        raise QuerySyntax(
+            "Syntax error: a name is expected here, not a text.",
+            hint="Write the name plain, or in backquotes.",
+            span=span_at(text, token.start),
+        )
+
+
+def _check_call(found: list[Token], at: int, text: str) -> None:
+    """What stands after a dot is called by its namespace too."""
+    if at < 0 or (at > 0 and found[at - 1].token_type == TokenType.DOT):
+        return
+    token = found[at]
+    word = token.text.upper()
+    if word not in _CALLS or not _source(token, text).isidentifier():
+        return
+    close = get_close_matches(word, FUNCTIONS, n=1, cutoff=0.6)
+    hint = f"Did you mean {close[0]}?" if close else "The functions that can be called are listed in the reference."
+    raise QueryRefused(f"The function {word} cannot be called here.", hint=hint, span=span_at(text, token.start))

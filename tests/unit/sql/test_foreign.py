@@ -1,0 +1,123 @@
+"""What other dialects write is refused where it stands; what is only a name stays one."""
+
+import pytest
+
+from cordwood.errors import QueryFault, QueryRefused, QuerySyntax
+from cordwood.sql.admit import admit
+from cordwood.sql.parse import parse
+
+
+def refusal(text: str) -> QueryFault:
+    with pytest.raises(QueryFault) as told:
+        admit(parse(text))
+    return told.value
+
+
+@pytest.mark.parametrize(
+    ("text", "column"),
+    [
+        ("select a -> 'b' from t", 10),
+        ("select a ->> 'b' from t", 10),
+        ("select a == b from t", 10),
+        ("select a <=> b from t", 10),
+        ("select !a from t", 8),
+        ("select a % 2 from t", 10),
+        ("select a && b from t", 10),
+        ("select a[1:2] from t", 11),
+        ("select {'a': 1}", 8),
+        ("select n'a'", 8),
+        ("select 0b101", 9),
+        ("select 1_000", 9),
+        ("select 1 as 'x'", 13),
+        ("select 1 as r'x'", 13),
+        ("select * exclude (a) from t", 10),
+        ("select interval '1 day'", 17),
+        ("select cast(1 as varchar)", 18),
+        ("select safe_cast(1 as double)", 23),
+    ],
+)
+def test_a_sign_or_a_word_of_another_dialect_is_a_syntax_error_where_it_stands(text: str, column: int) -> None:
+    fault = refusal(text)
+    assert isinstance(fault, QuerySyntax)
+    assert fault.span is not None
+    assert (fault.span.line, fault.span.column) == (1, column)
+
+
+@pytest.mark.parametrize(
+    "name", ["iif", "arg_max", "char", "convert", "try_cast", "position", "xor", "nvl", "len", "json_objectagg"]
+)
+def test_a_function_under_the_name_of_another_dialect_cannot_be_called(name: str) -> None:
+    fault = refusal(f"select\n  {name}(a, b, c) from t")
+    assert isinstance(fault, QueryRefused)
+    assert name.upper() in fault.message
+    assert fault.span is not None
+    assert (fault.span.line, fault.span.column) == (2, 3)
+
+
+@pytest.mark.parametrize("word", ["ilike", "rlike", "regexp", "glob", "xor"])
+def test_words_that_are_operators_elsewhere_are_none(word: str) -> None:
+    assert isinstance(refusal(f"select a {word} b from t"), QuerySyntax)
+
+
+@pytest.mark.parametrize("word", ["regexp", "ilike", "rlike", "glob", "xor", "drop", "insert", "lock", "current_user"])
+def test_words_that_bigquery_does_not_reserve_are_names(word: str) -> None:
+    tree = admit(parse(f"select t.{word}, {word} as {word}, {word} + 1 from {word} as t where {word} = 1")).tree
+    assert tree.expressions[1].alias == word
+
+
+@pytest.mark.parametrize(
+    ("spelled", "held"), [(r"rb'\n'", "\\n"), (r'bR"é"', "Ã©"), (r"Rb'''a'b'''", "a'b"), (r"br''", "")]
+)
+def test_raw_bytes_are_bytes_with_their_backslashes(spelled: str, held: str) -> None:
+    tree = admit(parse(f"select {spelled}")).tree
+    assert tree.expressions[0].this == held
+
+
+def test_the_cast_that_studio_sends_to_whoever_hosts_it_himself_is_read() -> None:
+    assert admit(parse("select event_message::text from t")).tree is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("select from t", "SELECT list must not be empty"),
+        ("select 1 where true", "Query without FROM clause cannot have a WHERE clause"),
+        ("select 1 having true", "Query without FROM clause cannot have a HAVING clause"),
+        ("select a from t offset 1", "OFFSET stands after LIMIT only"),
+        ("select a from t join u", "INNER JOIN must have an immediately following ON or USING clause"),
+        ("select a from t left join u", "LEFT JOIN must have an immediately following ON or USING clause"),
+        ("select a from t limit 1.5", "LIMIT expects a whole number that is not negative"),
+        ("select a from t limit null", "LIMIT expects a whole number that is not negative"),
+        ("select a from t limit 1, 2", "LIMIT takes one number"),
+        ("select a from t limit 1 by a", "EXPRESSIONS cannot stand in LIMIT here"),
+        ("select a from t group by a with rollup", "ROLLUP cannot stand in GROUP here"),
+        ("select * rename (a as b) from t", "RENAME cannot stand in STAR here"),
+        ("select a from t sort by a", "SORT cannot stand in SELECT here"),
+        ("select a = any (select 1) from t", "ANY stands after LIKE only"),
+        ("select * from unnest([1]) with ordinality", "WITH ORDINALITY is no clause"),
+        ("select a from (select 1) as t(a)", "An alias of a table cannot name its columns"),
+        ("select count() from t", "COUNT wants an argument"),
+    ],
+)
+def test_a_clause_that_bigquery_has_not_there_is_a_syntax_error(text: str, said: str) -> None:
+    fault = refusal(text)
+    assert isinstance(fault, QuerySyntax)
+    assert said in fault.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select a from t join t.items",
+        "select a from t left join unnest(items) as item",
+        "select a from t cross join u",
+        "select a from t, u",
+        "select a from t join u join v using (x) using (y)",
+        "select a from t limit @rows offset @start",
+        "select a like any ('x%', 'y%'), a not like all ('x', 'y') from t",
+        "select a from t intersect all select 1",
+        "select true and (a or b), not (a) from t",
+    ],
+)
+def test_what_bigquery_has_is_let_through(text: str) -> None:
+    assert admit(parse(text)).tree is not None
