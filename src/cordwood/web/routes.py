@@ -214,12 +214,13 @@ NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
 
 
 def found(request: Request) -> tuple[Route, str]:
-    """The route of an address, and the name in it."""
-    route = EXACT.get(request.path)
+    """The route of an address, and the name in it; a slash at its end says nothing, as with the incumbent."""
+    path = request.path[:-1] if request.path.endswith(b"/") and len(request.path) > 1 else request.path
+    route = EXACT.get(path)
     if route is not None:
         return route, ""
     for address, named in NAMED:
-        match = address.fullmatch(request.path)
+        match = address.fullmatch(path)
         if match is not None:
             return named, decoded(match[1], "path")
     raise UnknownRoute(f"There is nothing at {decoded(request.path, 'path')}.")

@@ -44,6 +44,18 @@ def test_while_starting_everything_but_life_is_503_with_retry_after(address: str
     assert said.headers["retry-after"] == "1"
 
 
+@pytest.mark.parametrize("address", ["/livez/", "/metrics/", "/docs/", "/api/logs/", QUERY.replace("?", "/?")])
+def test_a_slash_at_the_end_of_an_address_says_nothing(address: str) -> None:
+    said, plain = (call(site(), "PATCH", asked) for asked in (address, address.replace("/?", "?").removesuffix("/")))
+    assert said.status == 405
+    assert said.headers["allow"] == plain.headers["allow"]
+
+
+@pytest.mark.parametrize("address", ["/docs//", "//docs", "/explorer/"])
+def test_an_address_with_empty_parts_elsewhere_is_none(address: str) -> None:
+    assert call(site(), "GET", address).status == 404
+
+
 @pytest.mark.parametrize("address", ["/livez", "/metrics"])
 def test_while_starting_the_process_tells_that_it_lives(address: str) -> None:
     assert call(site(), "GET", address).status == 200
