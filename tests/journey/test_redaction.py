@@ -43,6 +43,14 @@ def test_any_other_value_is_refused(service: Service, value: str) -> None:
     assert answer.status_code == 400
 
 
+def test_the_header_sent_twice_is_refused_and_neither_has_the_last_word(service: Service) -> None:
+    for first, second in (("true", "false"), ("false", "true")):
+        headers = [(HEADER, first), (HEADER, second)]
+        answer = service.client.get("/api/endpoints/query/logs.all", params={"project": "x"}, headers=headers)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["status"] == "request.bad-parameter"
+
+
 def test_metadata_and_every_format_are_redacted(service: Service) -> None:
     service.send(STREAM, [{**EVENT, "project": "formats"}])
     for accept in ("application/json", "application/x-ndjson", "text/csv", "application/vnd.apache.arrow.stream"):

@@ -128,9 +128,10 @@ def _format_name(texts: Mapping[str, str], endpoint: Endpoint) -> str | None:
 
 def redact_asked(request: Request) -> bool | None:
     """What the header says; None where it says nothing."""
-    value = request.header(REDACT)
-    if value is None:
+    if REDACT not in request.headers:
         return None
+    # Sent twice, it is one value that is none of these: neither of two hands has the last word.
+    value = request.joined(REDACT)
     redact = REDACT_VALUES.get(value.strip().lower())
     if redact is None:
         raise BadParameter(f"The header LF-ENDPOINT-REDACT-PII is {value!r}.", hint="It must be true or false.")
