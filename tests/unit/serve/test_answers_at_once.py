@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -13,6 +13,8 @@ from cordwood.model.rows import Row
 from cordwood.observe.observation import EngineAsked
 from cordwood.serve.answer import Answer, Outcome
 from cordwood.serve.ask import Ask, Language, SandboxText
+from cordwood.serve.finished import Finished
+from cordwood.serve.flight import Flights, Halt
 from cordwood.serve.limits import ServeLimits
 from cordwood.serve.stream import Streamed
 from cordwood.web.negotiate import FORMATS
@@ -23,11 +25,25 @@ def asking(kitchen: Kitchen, *asks: Ask) -> list["asyncio.Task[Answer]"]:
     return [asyncio.ensure_future(kitchen.answers.answer(one)) for one in asks]
 
 
-def test_500_equal_asks_at_once_are_one_question_to_the_engine() -> None:
+@pytest.fixture
+def joined(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The questions that were joined or begun: a run may end once all who are to share it have come to it."""
+    came: list[bytes] = []
+    join = Flights.join
+
+    async def counted(flights: Flights[Finished], key: bytes, start: Callable[[Halt], Awaitable[Finished]]) -> Finished:
+        came.append(key)
+        return await join(flights, key, start)
+
+    monkeypatch.setattr(Flights, "join", counted)
+    return came
+
+
+def test_500_equal_asks_at_once_are_one_question_to_the_engine(joined: list[bytes]) -> None:
     async def test(kitchen: Kitchen) -> None:
         kitchen.engine.hold()
         tasks = asking(kitchen, *[ask(project=" same ") for _ in range(500)])
-        await until(lambda: kitchen.engine.asked > 0)
+        await until(lambda: kitchen.engine.asked > 0 and len(joined) == 500)
         kitchen.engine.release()
         answers = await asyncio.gather(*tasks)
         assert {whole(answer).body for answer in answers} == {b'{"result":[{"n":1}]}'}
@@ -39,11 +55,11 @@ def test_500_equal_asks_at_once_are_one_question_to_the_engine() -> None:
     run(test)
 
 
-def test_equal_asks_of_an_endpoint_without_a_cache_are_one_question_too() -> None:
+def test_equal_asks_of_an_endpoint_without_a_cache_are_one_question_too(joined: list[bytes]) -> None:
     async def test(kitchen: Kitchen) -> None:
         kitchen.engine.hold()
         tasks = asking(kitchen, *[ask(UNCACHED)] * 20)
-        await until(lambda: kitchen.engine.asked > 0)
+        await until(lambda: kitchen.engine.asked > 0 and len(joined) == 20)
         kitchen.engine.release()
         await asyncio.gather(*tasks)
         assert kitchen.engine.asked == 1
@@ -51,11 +67,11 @@ def test_equal_asks_of_an_endpoint_without_a_cache_are_one_question_too() -> Non
     run(test)
 
 
-def test_callers_that_hang_up_do_not_break_the_rest() -> None:
+def test_callers_that_hang_up_do_not_break_the_rest(joined: list[bytes]) -> None:
     async def test(kitchen: Kitchen) -> None:
         kitchen.engine.hold()
         tasks = asking(kitchen, *[ask()] * 10)
-        await until(lambda: kitchen.engine.asked > 0)
+        await until(lambda: kitchen.engine.asked > 0 and len(joined) == 10)
         for task in tasks[:9]:
             task.cancel()
         await asyncio.gather(*tasks[:9], return_exceptions=True)
