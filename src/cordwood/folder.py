@@ -49,9 +49,13 @@ class DataFolder:
     def secret(self, name: str) -> str:
         """A secret of the folder's own, made when it is first asked for and the same ever after."""
         file = self.path / name
-        if not (file.exists() and file.read_text(encoding="ascii").strip()):
-            _write_whole(file, secrets.token_hex(32))
-        return file.read_text(encoding="ascii").strip()
+        try:
+            if not (file.exists() and file.read_text(encoding="ascii").strip()):
+                _write_whole(file, secrets.token_hex(32))
+            return file.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError) as problem:
+            hint = "Restore it from a backup: what was hidden with it is told apart by it."
+            raise DataFolderUnusable(f"The secret {file} cannot be read: {problem}.", hint=hint) from problem
 
     def secrets(self) -> Sequence[Path]:
         """The files of the secrets that were made so far."""

@@ -3,6 +3,7 @@
 import importlib
 import os
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -85,9 +86,13 @@ def build(
     contents = checked_contents(sources_of(settings), target_for(settings))
     catalog = FileCatalog(contents)
     given, signed = fixed_keys(settings.keys), signed_keys(settings.keys)
-    keys = SQLiteKeys(folder.keys_file)
-    engine = _engine(settings, folder, observer, clock_us)
-    engine.prepare(contents.streams)
+    with ExitStack() as undone:
+        keys = SQLiteKeys(folder.keys_file)
+        undone.callback(keys.close)
+        engine = _engine(settings, folder, observer, clock_us)
+        undone.callback(engine.close)
+        engine.prepare(contents.streams)
+        undone.pop_all()
     rooms = Rooms(
         answers=Answers(
             Parts(catalog, engine, MemoryCache(settings.serve.cache_memory), observer, checked_rules(settings, engine)),

@@ -28,6 +28,7 @@ create table if not exists keys (
 )
 """
 _COLUMNS = "id, digest, scopes, note, pins, rate_per_second, redact_always, created_at, expires_at, last_used_at"
+_MEND = "Restore it from a backup, or move it away: then two new keys are made at the next start."
 # How long a change by another process may go unseen.
 _LOOK_SECONDS = 0.25
 
@@ -45,8 +46,9 @@ class SQLiteKeys:
         try:
             self._database = _open(file)
             self._read()
-        except sqlite3.Error as problem:
-            raise DataFolderUnusable(f"The key store {file} cannot be used: {problem}.") from problem
+        except (sqlite3.Error, OSError, ValueError, TypeError) as problem:
+            # A text where a number belongs, terms that are no JSON: SQLite keeps whatever it is given.
+            raise DataFolderUnusable(f"The key store {file} cannot be used: {problem}.", hint=_MEND) from problem
 
     def find(self, secret_digest: str) -> Key | None:
         with self._lock:

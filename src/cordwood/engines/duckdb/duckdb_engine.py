@@ -2,16 +2,16 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
 
 from cordwood.engines.duckdb.answers import Answering
-from cordwood.engines.duckdb.faults import duckdb_faults
+from cordwood.engines.duckdb.faults import duckdb_faults, opening
 from cordwood.engines.duckdb.hiding import Hiding
-from cordwood.engines.duckdb.session import Session
+from cordwood.engines.duckdb.session import FILE, Session
 from cordwood.engines.duckdb.storage import Storage
 from cordwood.engines.duckdb.sweeping import Sweeping
 from cordwood.engines.duckdb.tables import StreamTables
@@ -68,14 +68,17 @@ class DuckDBEngine:
         self.target = target
         folder.mkdir(parents=True, exist_ok=True)
         self._session = Session(folder, memory_bytes=options.memory_bytes, threads=options.threads)
-        with duckdb_faults():
+        self._file = folder / FILE
+        with opening(self._file), ExitStack() as undone:
+            undone.callback(self._session.close)
             self._storage = Storage(self._session, folder, clock_us, options.tell)
+            undone.pop_all()
         self._storage.sweeping = Sweeping(self._session, options.store_bytes)
         self._storage.start(_sealers(options), options.held_bytes)
         self._answering = Answering(self._storage, Hiding(self._session.cursor, options.redacting))
 
     def prepare(self, streams: Sequence[Stream]) -> None:
-        with duckdb_faults():
+        with opening(self._file):
             self._storage.prepare(streams)
 
     def append(self, batches: Sequence[Batch]) -> list[Appended]:

@@ -4,11 +4,21 @@ import errno
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import duckdb
 
 from cordwood.engines.duckdb.wording import reworded
-from cordwood.errors import EngineFailed, Fault, OutOfDisk, OutOfMemory, QuerySyntax, QueryUnsupported, QueryValue
+from cordwood.errors import (
+    DataFolderUnusable,
+    EngineFailed,
+    Fault,
+    OutOfDisk,
+    OutOfMemory,
+    QuerySyntax,
+    QueryUnsupported,
+    QueryValue,
+)
 
 # An `error('…')` that the compiler put into a statement: what follows is our own sentence.
 RAISED = "cordwood: "
@@ -20,6 +30,7 @@ _VALUE = (
     duckdb.TypeMismatchException,
     duckdb.ConstraintException,
 )
+_FULL = {errno.ENOSPC, errno.EDQUOT}
 _COMPILED_WRONGLY = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException)
 
 
@@ -30,9 +41,25 @@ def duckdb_faults() -> Iterator[None]:
     except duckdb.Error as problem:
         raise fault_of(problem) from problem
     except OSError as problem:
-        if problem.errno in {errno.ENOSPC, errno.EDQUOT}:
+        if problem.errno in _FULL:
             raise out_of_disk() from problem
         raise EngineFailed(f"The data folder cannot be written: {problem.strerror}.") from problem
+
+
+@contextmanager
+def opening(file: Path) -> Iterator[None]:
+    """While a store is opened nobody asks it anything: whatever goes wrong, it is broken, or the disk is full."""
+    try:
+        yield
+    except duckdb.Error as problem:
+        fault = fault_of(problem)
+        if isinstance(fault, OutOfDisk):
+            raise fault from problem
+        raise DataFolderUnusable(f"The events in {file} cannot be read: {fault.message}", hint=MEND_EVENTS) from problem
+    except OSError as problem:
+        if problem.errno in _FULL:
+            raise out_of_disk() from problem
+        raise DataFolderUnusable(f"{problem.filename or file} cannot be used: {problem.strerror}.") from problem
 
 
 def fault_of(problem: duckdb.Error) -> Fault:
@@ -41,6 +68,8 @@ def fault_of(problem: duckdb.Error) -> Fault:
         return _out_of_memory()
     if isinstance(problem, duckdb.IOException) and "No space left" in text:
         return out_of_disk()
+    if _DAMAGED in text:
+        return EngineFailed(f"A part of events.duckdb is damaged: {text}.", hint=MEND_EVENTS)
     if isinstance(problem, _VALUE):
         return QueryValue(text)
     if isinstance(problem, duckdb.NotImplementedException):
@@ -68,6 +97,10 @@ def _out_of_memory() -> Fault:
         hint="Read a shorter time range, or fewer columns.",
     )
 
+
+# What the engine says when a block is not as it was written.
+_DAMAGED = "Corrupt database file"
+MEND_EVENTS = "Look after the disk, and restore a backup: cordwood restore."
 
 _KIND = re.compile(r"^[A-Z][A-Za-z ]* (?:Error|Exception): ")
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import duckdb
 
+from cordwood.engines.duckdb.faults import MEND_EVENTS
 from cordwood.engines.duckdb.pieces import MAKE_PIECES
 from cordwood.engines.duckdb.rows import first_row
 from cordwood.errors import DataFolderUnusable
@@ -15,29 +16,49 @@ VERSION = 2
 
 Ranges = list[tuple[int, int]]
 
-_TABLES = (
+_NEWER = "Start the cordwood that wrote it, or a newer one."
+
+_STAMP = (
     "CREATE SCHEMA IF NOT EXISTS store.cordwood",
     "CREATE TABLE IF NOT EXISTS store.cordwood.stamp (version INTEGER)",
+)
+_TABLES = (
     "CREATE TABLE IF NOT EXISTS store.cordwood.sealed (stream VARCHAR, first BIGINT, last BIGINT)",
     "CREATE TABLE IF NOT EXISTS store.cordwood.shape (stream VARCHAR, path VARCHAR[], kind VARCHAR)",
 )
 
 
 def open_ledger(cursor: duckdb.DuckDBPyConnection) -> None:
-    """Make the ledger in a new file; refuse a file that a newer cordwood wrote."""
+    """Make the ledger in a new file; refuse a file that a newer cordwood wrote, or that does not say who did."""
+    for statement in _STAMP:
+        cursor.execute(statement)
+    _stamp(cursor)
     for statement in (*_TABLES, *MAKE_PIECES):
         cursor.execute(statement)
+
+
+def _stamp(cursor: duckdb.DuckDBPyConnection) -> None:
     row = first_row(cursor, "SELECT max(version) FROM store.cordwood.stamp")
     version = row[0] if row else None
-    if version is None:
+    if version is None and not _has_events(cursor):
         cursor.execute("INSERT INTO store.cordwood.stamp VALUES ($version)", {"version": VERSION})
-    elif version < VERSION:
-        cursor.execute("UPDATE store.cordwood.stamp SET version = $version", {"version": VERSION})
+    elif not isinstance(version, int) or version < 1:
+        raise DataFolderUnusable(
+            f"The version stamp of events.duckdb cannot be read: it says {version!r}, and should say 1 to {VERSION}.",
+            hint=MEND_EVENTS,
+        )
     elif version > VERSION:
         raise DataFolderUnusable(
-            f"The data folder is of version {version}; this cordwood reads up to version {VERSION}.",
-            hint="Start the cordwood that wrote it, or a newer one.",
+            f"The data folder is of version {version}; this cordwood reads up to version {VERSION}.", hint=_NEWER
         )
+    elif version < VERSION:
+        cursor.execute("UPDATE store.cordwood.stamp SET version = $version", {"version": VERSION})
+
+
+def _has_events(cursor: duckdb.DuckDBPyConnection) -> bool:
+    """Streams have their tables from the first start on, and the stamp is there before them."""
+    tables = "SELECT 1 FROM duckdb_tables() WHERE database_name = 'store' AND schema_name = 'main' LIMIT 1"
+    return first_row(cursor, tables) is not None
 
 
 def sealed_ranges(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, Ranges]:
@@ -55,8 +76,15 @@ def shapes(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, Kinds]:
     by_stream: dict[str, dict[Path, frozenset[ValueKind]]] = defaultdict(dict)
     for stream, path, kind in cursor.execute("SELECT DISTINCT stream, path, kind FROM store.cordwood.shape").fetchall():
         kinds = by_stream[stream]
-        kinds[tuple(path)] = kinds.get(tuple(path), frozenset()) | {ValueKind(kind)}
+        kinds[tuple(path)] = kinds.get(tuple(path), frozenset()) | {_kind(kind)}
     return by_stream
+
+
+def _kind(told: str) -> ValueKind:
+    try:
+        return ValueKind(told)
+    except ValueError:
+        raise DataFolderUnusable(f"The events' shapes name a kind of value {told!r}.", hint=MEND_EVENTS) from None
 
 
 def _extend(ranges: Ranges, first: int, last: int) -> None:

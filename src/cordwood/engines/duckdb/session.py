@@ -9,13 +9,15 @@ from pathlib import Path
 
 import duckdb
 
+from cordwood.engines.duckdb.faults import MEND_EVENTS, out_of_disk
 from cordwood.engines.duckdb.held import Opened
 from cordwood.engines.duckdb.late import MOST_ROWS
 from cordwood.engines.duckdb.rows import first_row
 from cordwood.engines.duckdb.tables import quoted
 from cordwood.engines.duckdb.traffic import Traffic
-from cordwood.errors import DataFolderInUse, DataFolderUnusable
+from cordwood.errors import DataFolderInUse, DataFolderUnusable, Fault
 
+FILE = "events.duckdb"
 # A row group is sealed as a whole once it is full: large enough to compress well, small enough to skip by time.
 ROW_GROUP_ROWS = 20_480
 # A quarter of DuckDB's own: many short columns share a block, and an eighth of the file is saved.
@@ -30,8 +32,8 @@ class Session:
     """Hands out cursors: a cursor is one thread's own connection to the shared instance."""
 
     def __init__(self, folder: Path, *, memory_bytes: int, threads: int) -> None:
-        self._file = folder / "events.duckdb"
-        self._log = folder / "events.duckdb.wal"
+        self._file = folder / FILE
+        self._log = folder / f"{FILE}.wal"
         self._descriptor = -1
         self._still = threading.Lock()
         self._holders = 0
@@ -104,7 +106,7 @@ class Session:
         place = quoted(str(file)).replace('"', "'")
         try:
             self._root.execute(f"ATTACH {place} AS store (ROW_GROUP_SIZE {ROW_GROUP_ROWS}, BLOCK_SIZE {_BLOCK_BYTES})")
-        except duckdb.IOException as problem:
+        except duckdb.Error as problem:
             self._root.close()
             raise _unusable(file, str(problem)) from problem
 
@@ -128,13 +130,14 @@ class Session:
             self._root.execute(f"SET GLOBAL {name} = $value", {"value": value})
 
 
-def _unusable(file: Path, problem: str) -> DataFolderInUse | DataFolderUnusable:
-    if "lock" in problem:
+def _unusable(file: Path, problem: str) -> Fault:
+    if "Could not set lock" in problem:
         return DataFolderInUse(
             f"The events in {file.parent} are in use by another process.",
             hint="Stop it, or choose another folder with --data-dir.",
         )
-    return DataFolderUnusable(
-        f"The events in {file} cannot be read: {problem.splitlines()[0]}",
-        hint="They may come from a newer cordwood, or be damaged: restore a backup.",
-    )
+    if "No space left" in problem:
+        return out_of_disk()
+    said = problem.splitlines()[0].partition("Error: ")[2] or problem.splitlines()[0]
+    hint = "Start the cordwood that wrote it, or a newer one." if "storage version" in said else MEND_EVENTS
+    return DataFolderUnusable(f"The events in {file} cannot be read: {said.rstrip('.!')}.", hint=hint)
