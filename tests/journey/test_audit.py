@@ -1,0 +1,57 @@
+"""The audit has a line for what only a private key may do, and for every other key that tried."""
+
+import json
+
+import httpx
+
+from tests.journey.conftest import PUBLIC, Service, Start
+
+
+def audited(service: Service) -> list[dict[str, str]]:
+    told = service.stop_and_read()
+    return [json.loads(line) for line in told.splitlines() if '"event":"audit"' in line]
+
+
+def test_a_replay_and_a_backup_are_lines_with_who_did_it_and_by_which_request(start: Start) -> None:
+    service = start(env={"CORDWOOD_INGEST_EVENT_SIZE": "1KiB"})
+    service.send("postgres.logs", {"id": "long", "event_message": "z" * 1500})
+    service.stop()
+    service = start()
+    made = service.client.post("/api/access-tokens", json={"scopes": "private"}).json()
+    with httpx.Client(base_url=service.url, headers={"X-API-KEY": made["token"]}) as holder:
+        (item,) = holder.get("/api/quarantine").json()
+        replayed = holder.post(f"/api/quarantine/{item['id']}/replay")
+        again = holder.post(f"/api/quarantine/{item['id']}/replay")
+        backup = holder.get("/api/backup")
+    assert [answer.status_code for answer in (replayed, again, backup)] == [200, 200, 200]
+    _, *lines = audited(service)
+    assert [(line["action"], line["subject"], line["key"]) for line in lines] == [
+        ("quarantine.replayed", f"item {item['id']} to postgres.logs", str(made["id"])),
+        ("backup.made", "all events and keys", str(made["id"])),
+    ]
+    assert [line["request_id"] for line in lines] == [answer.headers["X-Request-Id"] for answer in (replayed, backup)]
+
+
+def test_what_needs_a_private_key_is_refused_to_others_in_a_line_each(start: Start) -> None:
+    service = start()
+    terms = {"scopes": "private", "pins": {"project": "acme"}}
+    pinned = service.client.post("/api/access-tokens", json=terms).json()
+    refused = [
+        httpx.request(method, service.url + path, headers={"X-API-KEY": key})
+        for key in (PUBLIC, pinned["token"])
+        for method, path in (
+            ("GET", "/api/access-tokens"),
+            ("POST", "/api/access-tokens"),
+            ("POST", "/api/access-tokens/1/rotate"),
+            ("DELETE", "/api/access-tokens/1"),
+            ("GET", "/api/backup"),
+        )
+    ]
+    refused.append(httpx.post(f"{service.url}/api/quarantine/none/replay", headers={"X-API-KEY": PUBLIC}))
+    assert {answer.status_code for answer in refused} == {403}
+    assert len(service.client.get("/api/access-tokens").json()) == 1
+    _, *lines = audited(service)
+    assert [line["action"] for line in lines] == ["refused"] * len(refused)
+    assert all(line["subject"].startswith("request.forbidden: ") for line in lines)
+    assert [line["request_id"] for line in lines] == [answer.headers["X-Request-Id"] for answer in refused]
+    assert [line["key"] for line in lines] == ["settings:public"] * 5 + [str(pinned["id"])] * 5 + ["settings:public"]
