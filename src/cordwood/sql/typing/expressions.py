@@ -29,7 +29,6 @@ from cordwood.sql.typing.datatypes import (
     NUMERIC,
     STRING,
     TIME,
-    TIMESTAMP,
     VARIANT,
     array_of,
     common,
@@ -37,6 +36,7 @@ from cordwood.sql.typing.datatypes import (
     struct_of,
 )
 from cordwood.sql.typing.marks import datatype_of, kind_of
+from cordwood.sql.typing.moments import DEFAULTS, TIMES, moved_or_cut
 from cordwood.sql.typing.results import BY_NAME, BY_NODE
 from cordwood.sql.typing.scopes import field_of
 
@@ -73,12 +73,9 @@ def _arithmetic(node: exp.Expr) -> Datatype | None:
         return _shifted(left, right)
     if DATE in (left, right) and INT64 in (left, right):
         return DATE
-    if left == right and left in _TIMES:
+    if left == right and left in TIMES:
         return INTERVAL
     return _known_number(common((left, right)))
-
-
-_TIMES: Final = (DATE, DATETIME, TIMESTAMP, TIME)
 
 
 def _shifted(left: Datatype | None, right: Datatype | None) -> Datatype | None:
@@ -167,31 +164,6 @@ def _cast(node: exp.Expr) -> Datatype | None:
 
 def _nvl(node: exp.Expr) -> Datatype | None:
     return common(_operands(node))
-
-
-def _trunc(node: exp.Expr) -> Datatype | None:
-    return _time_or(node, _FALLBACK[type(node)])
-
-
-def _time_or(node: exp.Expr, fallback: Datatype) -> Datatype:
-    datatype = _this(node)
-    return datatype if datatype is not None and datatype in _TIMES else fallback
-
-
-_FALLBACK: Final[dict[type[exp.Expr], Datatype]] = {
-    exp.TimestampTrunc: TIMESTAMP,
-    exp.TimestampAdd: TIMESTAMP,
-    exp.TimestampSub: TIMESTAMP,
-    exp.DatetimeTrunc: DATETIME,
-    exp.DatetimeAdd: DATETIME,
-    exp.DatetimeSub: DATETIME,
-    exp.DateTrunc: DATE,
-    exp.DateAdd: DATE,
-    exp.DateSub: DATE,
-    exp.TimeTrunc: TIME,
-    exp.TimeAdd: TIME,
-    exp.TimeSub: TIME,
-}
 
 
 def _text_or_bytes(node: exp.Expr) -> Datatype | None:
@@ -346,5 +318,5 @@ _RULES: Final[dict[type[exp.Expr], Rule]] = {
         _text_or_bytes,
     ),
     **dict.fromkeys((exp.Trim, exp.RegexpExtract, exp.RegexpReplace, exp.Translate, exp.GroupConcat), _text_or_bytes),
-    **dict.fromkeys(_FALLBACK, _trunc),
+    **dict.fromkeys(DEFAULTS, moved_or_cut),
 }

@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.times import span, unit_of
-from cordwood.engines.duckdb.rules.words import instant, naive
+from cordwood.engines.duckdb.rules.words import in_calendar, instant, naive, once
 from cordwood.model.datatype import Kind
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, unsupported
@@ -58,13 +58,21 @@ def _sum(node: exp.Expr) -> exp.Expr:
     sign = "-" if isinstance(node, exp.Sub) else "+"
     kinds = (kind_of(left), kind_of(right))
     if Kind.INTERVAL in kinds:
-        moved = fragment(f"{{0}} {sign} {{1}}", *map(_movable, (left, right)))
+        moved = _moved(node, sign, kinds)
         return instant(moved) if Kind.TIMESTAMP in kinds else moved
     if kinds[0] == kinds[1] and kinds[0] in _MOMENTS:
         return _gap(left, right, kinds[0])
     if set(kinds) == {Kind.DATE, Kind.INT64}:
-        return fragment(f"{{0}} {sign} {{1}}", *map(_day_or_days, (left, right)))
+        return once(in_calendar(node, f"@a {sign} @b", Kind.DATE), *map(_day_or_days, (left, right)))
     return type(node)(this=_number(left), expression=_number(right))
+
+
+def _moved(node: exp.Expr, sign: str, kinds: tuple[Kind | None, Kind | None]) -> exp.Expr:
+    """A date moved by an interval is a DATETIME."""
+    sides = (_movable(node.this), _movable(node.expression))
+    if kinds[0] is kinds[1] or Kind.TIME in kinds:
+        return fragment(f"{{0}} {sign} {{1}}", *sides)
+    return once(in_calendar(node, f"@a {sign} @b", Kind.DATETIME), *sides)
 
 
 def _day_or_days(side: exp.Expr) -> exp.Expr:

@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.reading import clock, read_as
 from cordwood.engines.duckdb.rules.times import unit_of, week_start
-from cordwood.engines.duckdb.rules.words import attempt, once
+from cordwood.engines.duckdb.rules.words import attempt, in_calendar, once
 from cordwood.engines.duckdb.rules.zones import moment_in, wall_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.constants import constant_int
@@ -121,7 +121,8 @@ def _from_epoch(node: exp.Expr) -> exp.Expr:
     digits = constant_int(scale) or 0
     factor = 10 ** (6 - digits)
     count = read_as(node.this, Kind.INT64)
-    return attempt(node, "make_timestamptz(@a)" if factor == 1 else f"make_timestamptz(@a * {factor})", count)
+    moment = "make_timestamptz(@a)" if factor == 1 else f"make_timestamptz(@a * {factor})"
+    return attempt(node, in_calendar(node, moment, Kind.TIMESTAMP), count)
 
 
 def _to_epoch(size: int) -> Rule:
@@ -140,7 +141,7 @@ def _to_days(node: exp.Expr) -> exp.Expr:
 
 
 def _from_days(node: exp.Expr) -> exp.Expr:
-    return fragment("('1970-01-01'::DATE + {0}::INT)", node.this)
+    return attempt(node, in_calendar(node, "('1970-01-01'::DATE + @a::INT)", Kind.DATE), node.this)
 
 
 def _current(template: str, zoned: str) -> Rule:

@@ -5,9 +5,10 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.reading import clock, read_as
-from cordwood.engines.duckdb.rules.words import attempt, fail, instant, naive, once
+from cordwood.engines.duckdb.rules.words import NAMES, attempt, fail, in_calendar, instant, naive, once
 from cordwood.engines.duckdb.rules.zones import moment_in, wall_in
 from cordwood.model.datatype import Kind
+from cordwood.sql.constants import is_null
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
 from cordwood.sql.typing import inherit, kind_of, typed_as
@@ -67,15 +68,20 @@ def _shift(sign: str) -> Rule:
 
 def _shifted(node: exp.Expr, sign: str, kind: Kind) -> exp.Expr:
     value, unit = read_as(node.this, kind), unit_of(node.args.get("unit"))
+    if is_null(node.this):
+        return fragment(f"CAST(NULL AS {NAMES[kind]})")
     if kind is Kind.TIMESTAMP and unit in MICROSECONDS:
         # Whole microseconds on the number line: the engine's zone-aware addition is slower by far.
         template = f"make_timestamptz(epoch_us(@a) {sign} @b * {MICROSECONDS[unit]}::BIGINT)"
-        return attempt(node, template, value, _as_count(node.expression))
+        return attempt(node, in_calendar(node, template, kind), value, _as_count(node.expression))
     if kind is Kind.DATE and unit in ("DAY", "WEEK"):
         days = "@b * 7" if unit == "WEEK" else "@b"
-        return attempt(node, f"@a {sign} CAST({days} AS INT)", value, _as_count(node.expression))
+        moved = in_calendar(node, f"@a {sign} CAST({days} AS INT)", kind)
+        return attempt(node, moved, value, _as_count(node.expression))
     start = clock(value) if kind is Kind.TIMESTAMP else value
-    return _back(attempt(node, f"@a {sign} @b", start, span(node.expression, unit, node)), kind)
+    # The engine's sums of dates and months are DATETIMEs.
+    moved = in_calendar(node, f"@a {sign} @b", kind if kind is Kind.TIME else Kind.DATETIME)
+    return _back(attempt(node, moved, start, span(node.expression, unit, node)), kind)
 
 
 _WEEKDAYS: Final = ("MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY", "SUNDAY")

@@ -109,6 +109,22 @@ def field_name(datatype: Datatype, at: int) -> str:
     return name.replace('"', '""')
 
 
+_FIRST_AND_LAST: Final = {
+    Kind.DATE: ("DATE '0001-01-01'", "DATE '9999-12-31'"),
+    Kind.DATETIME: ("TIMESTAMP '0001-01-01 00:00:00'", "TIMESTAMP '9999-12-31 23:59:59.999999'"),
+    Kind.TIMESTAMP: ("TIMESTAMPTZ '0001-01-01 00:00:00+00'", "TIMESTAMPTZ '9999-12-31 23:59:59.999999+00'"),
+}
+
+
+def in_calendar(node: exp.Expr, moment: str, kind: Kind) -> str:
+    """The template of a moment that fails before the year 1 and after 9999: the engine's own calendar is longer."""
+    if kind not in _FIRST_AND_LAST:
+        return moment
+    first, last = _FIRST_AND_LAST[kind]
+    bad = fail(node, f"{kind} out of range: it would be before 0001-01-01 or after 9999-12-31")
+    return f"CASE WHEN {moment} < {first} OR {moment} > {last} THEN {bad} ELSE {moment} END"
+
+
 # Bytes: far more than any event has, and little enough to be made in a moment.
 MOST_REPLACED: Final = 64 * 1024 * 1024
 
