@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from cordwood.errors import BadBody
+from cordwood.errors import BadBody, why_no_json
 from cordwood.ingest.posted import Reading
 
 _items = msgspec.json.Decoder(list[msgspec.Raw])
@@ -20,7 +20,7 @@ def items_of(text: str) -> list[str]:
     try:
         return [bytes(item).decode() for item in _split(text)]
     except msgspec.DecodeError as problem:
-        raise BadBody(f"The body is not JSON: {problem}.") from problem
+        raise BadBody(f"The body is not JSON: {why_no_json(problem, text.encode())}.") from problem
     except RecursionError:
         return _split_by_hand(text)
 
@@ -43,7 +43,7 @@ def fields_of(item: str, index: int, reading: Reading) -> dict[str, msgspec.Raw]
     except msgspec.ValidationError:
         reading.refuse(index, "The item is not an object.", item)
     except msgspec.DecodeError as problem:
-        reading.refuse(index, f"The item is not JSON: {problem}.", item)
+        reading.refuse(index, f"The item is not JSON: {why_no_json(problem, item.encode())}.", item)
     except RecursionError:
         reading.refuse(index, TOO_DEEP, item)
     return None

@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from cordwood.errors import BadBody, Forbidden
+from cordwood.errors import BadBody, Forbidden, why_no_json
 from cordwood.model.event import Event
 
 # The years 1 to 9999, in microseconds since 1970.
@@ -32,9 +32,9 @@ def read_stored(body: bytes, pinned_project: str | None) -> list[Event]:
     """Nothing is filled in, derived, judged by its time or set aside: one line that cannot be read, and none is taken."""
     try:
         lines = _decode_lines(body)
-    except msgspec.DecodeError as problem:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise BadBody(
-            f"The body cannot be read: {problem}.",
+            f"The body cannot be read: {why_no_json(problem, body)}.",
             hint="It is what `cordwood import` makes of an export, a line an event.",
         ) from problem
     if pinned_project is not None and any(line.project != pinned_project for line in lines):

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from cordwood.access import pinned
-from cordwood.errors import BadBody, BadParameter, UnsupportedMedia
+from cordwood.errors import BadBody, BadParameter, UnsupportedMedia, why_no_json
 from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
 from cordwood.serve.ask import Ask, Language, SandboxText
@@ -86,11 +86,12 @@ def _texts(body: bytes, media_type: str, meant: Collection[str] | None) -> Mappi
 
 def _texts_of_json(body: bytes, meant: Collection[str] | None) -> Mapping[str, str]:
     try:
-        members = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        # Values that are taken as they lie are not looked into by the decoder.
+        members = msgspec.json.decode(body.decode(), type=dict[str, msgspec.Raw])
     except msgspec.ValidationError:
         raise BadBody("The body is not a JSON object of parameters.") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as broken:
-        raise BadBody(f"The body is not JSON: {broken}.") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        raise BadBody(f"The body is not JSON: {why_no_json(problem, body)}.") from None
     said = {name: bytes(raw) for name, raw in members.items() if meant is None or name in meant}
     return {name: text for name, raw in said.items() if (text := _text(name, raw)) is not None}
 

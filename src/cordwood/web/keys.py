@@ -10,7 +10,7 @@ import msgspec
 
 from cordwood.catalog.keys import NewKey
 from cordwood.catalog.terms import WrittenTerms, read_grace, read_terms, warnings
-from cordwood.errors import BadBody, BadTerms, Forbidden, UnknownKey
+from cordwood.errors import BadBody, BadTerms, Forbidden, UnknownKey, why_no_json
 from cordwood.model.key import Key
 from cordwood.observe.observer import Observer
 from cordwood.settings.units import show_rate
@@ -101,9 +101,9 @@ def _require_private(request: Request, rooms: Rooms) -> None:
 
 def _read(body: bytes, kind: type[T]) -> T:
     try:
-        return msgspec.json.decode(body or b"{}", type=kind)
-    except msgspec.DecodeError as problem:
-        raise BadBody(f"The body cannot be read: {problem}.") from problem
+        return msgspec.json.decode(body.decode() or "{}", type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        raise BadBody(f"The body cannot be read: {why_no_json(problem, body)}.") from problem
 
 
 def _unknown() -> UnknownKey:

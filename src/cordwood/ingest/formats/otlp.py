@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from cordwood.errors import BadBody
+from cordwood.errors import BadBody, why_no_json
 from cordwood.ingest.documents import mended
 from cordwood.ingest.formats import otlp_protobuf
 from cordwood.ingest.formats.protobuf import BadProtobuf
@@ -43,7 +43,7 @@ def _loosely(text: str) -> object:
     try:
         return _decode_loosely(mended(text))
     except (msgspec.DecodeError, RecursionError) as problem:
-        raise BadBody(f"The body is not JSON: {problem}.") from problem
+        raise BadBody(f"The body is not JSON: {why_no_json(problem, text.encode())}.") from problem
 
 
 def _number(text: str) -> object:
