@@ -62,6 +62,16 @@ def test_a_key_that_may_not_ask_fails_the_round_trip(start: Start) -> None:
     assert lines(told, "PROBLEM")[0].startswith("round trip: This key may not query")
 
 
+def test_the_ceiling_is_the_running_services_whatever_is_set_where_the_doctor_runs(start: Start) -> None:
+    service = start("--memory", "300MB")
+    told = cordwood("doctor", "--data-dir", str(service.data_dir), CORDWOOD_LIMITS_MEMORY="900GB")
+    assert told.returncode == 0, told.stdout
+    assert any(line.startswith("memory: the ceiling is 0.3 GB, ") for line in lines(told, "ok")), told.stdout
+    service.stop()
+    told = cordwood("doctor", "--data-dir", str(service.data_dir), CORDWOOD_LIMITS_MEMORY="900GB")
+    assert any(line.startswith("memory: the ceiling is 900.0 GB, ") for line in lines(told, "PROBLEM")), told.stdout
+
+
 def test_without_a_service_it_says_how_to_start_one(tmp_path: Path) -> None:
     told = cordwood("doctor", "--data-dir", str(tmp_path / "none"))
     assert told.returncode == 1

@@ -100,11 +100,11 @@ def judge_tokens(environment: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def machine(folder: Path, ceiling_bytes: int, pid: int | None) -> Iterator[Finding]:
-    """The findings about this machine; open files are those of the process `pid`, else of this one."""
+    """The findings about this machine; memory and open files are those of the process `pid`, else of this one."""
     place = _standing(folder)
     usage = shutil.disk_usage(place)
     yield judge_disk(usage.free, usage.total)
-    yield judge_memory(ceiling_bytes, allowed_memory())
+    yield judge_memory(ceiling_bytes, allowed_memory(pid=pid))
     yield judge_files(open_files(pid))
     yield judge_clock(time.time(), _newest(folder))
 

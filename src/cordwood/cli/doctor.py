@@ -58,9 +58,10 @@ def _findings(arguments: argparse.Namespace, settings: Settings, environment: Ma
     service = named(arguments)
     if service is None:
         owner = folder.owner()
-        yield _folder(folder)
-        yield from machine(folder.path, settings.limits.ceiling, owner.pid if owner else None)
         service = local(settings, arguments.key)
+        yield _folder(folder)
+        ceiling_bytes = _told_ceiling(service) or settings.limits.ceiling
+        yield from machine(folder.path, ceiling_bytes, owner.pid if owner else None)
     yield from judge_tokens(environment)
     if service is None:
         advice = "Start one: cordwood serve. Or say where it is: --url."
@@ -92,11 +93,25 @@ def _service(service: Remote, environment: Mapping[str, str]) -> Iterator[Findin
         yield Finding(Verdict.BAD, "service", problem.message.rstrip("."), "Start it, or mend the address or firewall.")
 
 
+def _told_ceiling(service: Remote | None) -> int | None:
+    """The ceiling of the service that runs, which may have been started with another than is set here."""
+    try:
+        told = _gauge(service, "cordwood_memory_ceiling_bytes") if service else None
+    except Unreachable:
+        return None
+    return None if told is None else int(told)
+
+
 def _forecast(service: Remote) -> Iterator[Finding]:
-    told = re.search(rb"^cordwood_disk_full_seconds (\S+)$", service.send("GET", "/metrics").body, re.MULTILINE)
-    finding = judge_forecast(float(told[1])) if told else None
+    told = _gauge(service, "cordwood_disk_full_seconds")
+    finding = None if told is None else judge_forecast(told)
     if finding is not None:
         yield finding
+
+
+def _gauge(service: Remote, name: str) -> float | None:
+    told = re.search(rf"^{name} (\S+)$".encode(), service.send("GET", "/metrics").body, re.MULTILINE)
+    return float(told[1]) if told else None
 
 
 def _keys(service: Remote, environment: Mapping[str, str]) -> Iterator[Finding]:

@@ -6,8 +6,9 @@ from pathlib import Path, PurePosixPath
 _LEAST_CEILING = 256 * 10**6
 
 
-def allowed_memory(root: Path = Path("/")) -> int | None:
-    limits = (_number(file) for file in _limit_files(root))
+def allowed_memory(root: Path = Path("/"), pid: int | None = None) -> int | None:
+    """What the process `pid` may have, else this one."""
+    limits = (_number(file) for file in _limit_files(root, root / f"proc/{pid or 'self'}/cgroup"))
     found = [limit for limit in (_machine_memory(root), *limits) if limit is not None]
     return min(found, default=None)
 
@@ -22,12 +23,12 @@ def _machine_memory(root: Path) -> int | None:
     return next((int(words[1]) * 1024 for words in lines if words[0] == "MemTotal:"), None)
 
 
-def _limit_files(root: Path) -> Iterator[Path]:
+def _limit_files(root: Path, groups: Path) -> Iterator[Path]:
     """Of the process's own group and of all above it; in a container, its own is the topmost that is seen."""
     mounts = root / "sys/fs/cgroup"
     yield mounts / "memory.max"
     yield mounts / "memory/memory.limit_in_bytes"
-    for line in _text(root / "proc/self/cgroup").splitlines():
+    for line in _text(groups).splitlines():
         _, controllers, group = (*line.split(":", 2), "", "")[:3]
         for part in _upwards(group):
             if not controllers:

@@ -55,6 +55,16 @@ def test_the_least_of_all_bounds_counts(tmp_path: Path, files: Mapping[str, str]
     assert allowed_memory(machine(tmp_path, files)) == mib * MIB
 
 
+def test_another_process_has_the_bounds_of_its_own_cgroup(tmp_path: Path) -> None:
+    files = {
+        "proc/self/cgroup": "0::/mine\n",
+        "proc/77/cgroup": "0::/theirs\n",
+        "sys/fs/cgroup/mine/memory.max": f"{300 * MIB}\n",
+        "sys/fs/cgroup/theirs/memory.max": f"{500 * MIB}\n",
+    }
+    assert allowed_memory(machine(tmp_path, files), pid=77) == 500 * MIB
+
+
 def test_where_nothing_is_told_there_is_no_bound_and_the_least_ceiling(tmp_path: Path) -> None:
     assert allowed_memory(tmp_path) is None
     assert default_ceiling(None) == 256 * 10**6
