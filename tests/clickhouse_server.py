@@ -8,9 +8,10 @@ import ssl
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from email.parser import BytesParser
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -34,6 +35,8 @@ _SAID = frozenset(
 )
 # Between an INSERT and its block.
 _DATA = b"FORMAT Native\n"
+# What a real server takes of one value (`http_max_field_value_size`).
+_LONGEST_FIELD = 128 << 10
 _CODE = re.compile(r"Code: (\d+)")
 
 
@@ -71,7 +74,11 @@ class Handler(BaseHTTPRequestHandler):
                 "Code: 516. DB::Exception: Authentication failed: password is incorrect. (AUTHENTICATION_FAILED)"
             )
         try:
-            return self._send(200, self._run(dict(parse_qsl(urlsplit(self.path).query, keep_blank_values=True)), body))
+            said = dict(parse_qsl(urlsplit(self.path).query, keep_blank_values=True))
+            kind = self.headers.get("Content-Type", "")
+            if kind.startswith("multipart/form-data"):
+                said, body = {**said, **_fields(kind, body)}, b""
+            return self._send(200, self._run(said, body))
         except Exception as problem:  # noqa: BLE001 - whatever chDB says goes over the wire
             return self._fail(str(problem))
 
@@ -126,6 +133,19 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's word
         """Tests are quiet."""
+
+
+def _fields(kind: str, body: bytes) -> Mapping[str, str]:
+    """The parts of a form, as what a query is long with comes."""
+    form = BytesParser().parsebytes(b"Content-Type: " + kind.encode() + b"\r\n\r\n" + body)
+    fields = {}
+    for part in form.walk():
+        name, value = part.get_param("name", header="content-disposition"), part.get_payload(decode=True)
+        if isinstance(name, str) and isinstance(value, bytes):
+            if len(value) > _LONGEST_FIELD:
+                raise ValueError("Code: 1000. DB::Exception: HTML Form Exception: Field value too long")
+            fields[name] = value.decode()
+    return fields
 
 
 def _plain(body: bytes, encoding: str | None) -> bytes:

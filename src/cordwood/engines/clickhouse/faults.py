@@ -154,6 +154,7 @@ def sentence(text: str) -> str:
         ". In scope",
         ": while converting",
         " (version ",
+        " (for url ",
         ". Look at https",
         "\n",
     ):

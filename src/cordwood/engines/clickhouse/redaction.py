@@ -4,37 +4,31 @@ They are named lambdas in the statement's WITH: nothing has to be made on the se
 it, and what is printed says all that it does. The key of digests alone is bound, like any value.
 """
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
+from cordwood.engines.clickhouse.tables import literal
 from cordwood.model.redaction import RedactionRules, RedactMode
-from cordwood.sql.redaction.look import Look, Stage
-from cordwood.sql.redaction.patterns import Nature
-
-TEXT: Final = "redacted_text"
-JSON: Final = "redacted_json"
-EVENT: Final = "redacted_event"
-HIDDEN: Final = "REDACTED"
+from cordwood.sql.redaction.hiding import (
+    APART,
+    BEFORE_DIGIT,
+    CUT,
+    HIDING_EVENT,
+    HIDING_JSON,
+    HIDING_TEXT,
+    JSON_PIECES,
+    OPEN,
+    SET_APART,
+    Hiding,
+)
+from cordwood.sql.redaction.look import Look
 
 # The value that is bound where a statement hashes. No parameter of an endpoint may be called so.
 KEY: Final = "cordwood_redaction_key"
 
-# Marks around finds. They are taken out of every text before it is looked through, so no text can bring its own.
-_OPEN: Final = "\x01"
-_CUT: Final = "\x02"
-_APART: Final = "\x03"
-
 # A long number that stands in an array; in an object, the passes tell it by its key.
 _BARE_NUMBER: Final = r"[\[,]\s*-?[0-9]{13}"
-# All that stands before a digit outside of strings: the digit is set apart, so that no pass takes it for a card's.
-_BEFORE_DIGIT: Final = r'(?s)((?:[^"0-9]|"(?:[^"\\]|\\.)*")*)([0-9]|\z)'
-_SET_APART: Final = rf"\1{_APART}\2"
-_JSON_PIECES: Final = r'(?s)"(?:[^"\\]|\\.)*"|[^"]+'
 _NUMBER: Final = r"^-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$"
-
-# Letters only, so that no later pass takes a digest for a number or an address.
-_DIGEST_LETTERS: Final = "ghijklmnopqrstuv"
 
 # What the functions call their texts: names that no rule gives to anything, for the engine mixes them up.
 _VALUE: Final = "_hiding"
@@ -46,8 +40,10 @@ _STRING: Final = "_hiding_string"
 
 def functions(rules: RedactionRules, mode: RedactMode) -> dict[str, str]:
     """The functions of a mode by their names, each as it stands in WITH."""
-    text, json = _text(rules, mode), _json(rules, mode)
-    bodies = ((TEXT, text), (JSON, json), (EVENT, f"if(match({_TEXT}, {literal(_NUMBER)}), {_TEXT}, {json})"))
+    hiding = Hiding(_Words(), mode)
+    text, json = _text(rules, hiding), _json(rules, hiding)
+    event = f"if(match({_TEXT}, {literal(_NUMBER)}), {_TEXT}, {json})"
+    bodies = ((HIDING_TEXT, text), (HIDING_JSON, json), (HIDING_EVENT, event))
     return {f"{name}_{mode}": f"({_VALUE} -> {_in_turn(body)}) AS {name}_{mode}" for name, body in bodies}
 
 
@@ -56,130 +52,68 @@ def _in_turn(body: str) -> str:
     return f"arrayMap({_TEXT} -> if(isNull({_TEXT}), NULL, {body}), [{_VALUE}])[1]"
 
 
-def _text(rules: RedactionRules, mode: RedactMode) -> str:
+def _text(rules: RedactionRules, hiding: Hiding) -> str:
     look = Look(rules)
-    hidden = _shipped(_own(_KNOWN, look.own, mode), look.stages, mode)
+    hidden = hiding.shipped(hiding.own(_KNOWN, look.own), look.stages)
     return f"if(match({_TEXT}, {literal(look.hint)}), {hidden}, {_TEXT})"
 
 
-def _json(rules: RedactionRules, mode: RedactMode) -> str:
+def _json(rules: RedactionRules, hiding: Hiding) -> str:
     """An own pattern sees the texts themselves, and never eats the quotes between them."""
     look, text = Look(rules), _KNOWN
     if look.own:
-        each = _own(f"JSONExtractString({_STRING})", look.own, mode)
-        pieces = f"extractAll({text}, {literal(_JSON_PIECES)})"
+        each = hiding.own(f"JSONExtractString({_STRING})", look.own)
+        pieces = f"extractAll({text}, {literal(JSON_PIECES)})"
         text = f"arrayStringConcat(arrayMap({_STRING} -> if(startsWith({_STRING}, '\"'), toJSONString({each}), {_STRING}), {pieces}))"
     hint = Look(RedactionRules(rules.detectors)).hint
     apart = (
         f"if(match({text}, {literal(_BARE_NUMBER)}),"
-        f" replaceRegexpAll({text}, {literal(_BEFORE_DIGIT)}, {literal(_SET_APART)}), {text})"
+        f" replaceRegexpAll({text}, {literal(BEFORE_DIGIT)}, {literal(SET_APART)}), {text})"
     )
-    hidden = _shipped(apart, look.stages, mode, marks=(_OPEN, _CUT))
-    return f"if(match({text}, {literal(hint)}), replaceAll({hidden}, {literal(_APART)}, ''), {text})"
+    hidden = hiding.shipped(apart, look.stages, is_set_apart=True)
+    return f"if(match({text}, {literal(hint)}), replaceAll({hidden}, {literal(APART)}, ''), {text})"
 
 
-def _own(text: str, stages: Sequence[Stage], mode: RedactMode) -> str:
-    for one in stages:
-        text = _looked(text, one, mode)
-    return text
+class _Words:
+    def without(self, text: str, mark: str) -> str:
+        return f"replaceAll({text}, {literal(mark)}, '')"
 
+    def replace_all(self, text: str, pattern: str, shown: str) -> str:
+        return f"replaceRegexpAll({text}, {literal(pattern)}, {literal(shown)})"
 
-def _shipped(
-    text: str, stages: Sequence[Stage], mode: RedactMode, marks: tuple[str, ...] = (_OPEN, _CUT, _APART)
-) -> str:
-    for mark in marks:
-        text = f"replaceAll({text}, {literal(mark)}, '')"
-    for one in stages:
-        text = _looked(text, one, mode)
-    for mark in (_OPEN, _CUT):
-        text = f"replaceAll({text}, {literal(mark)}, '')"
-    return text
+    def either(self, condition: str, then: str, otherwise: str) -> str:
+        return f"if({condition}, {then}, {otherwise})"
 
+    def part(self, at: int) -> str:
+        return f"splitByString({literal(CUT)}, {_PIECE})[{at}]"
 
-def _looked(text: str, one: Stage, mode: RedactMode) -> str:
-    if one.nature is Nature.CARD:
-        return _cards(text, one, mode)
-    if _is_plain(one, mode):
-        return _replaced(text, one)
-    shown = rf"{_OPEN}{_groups(one.keeps)}{_CUT}{_groups(one.befores)}{_CUT}\0{_CUT}"
-    value = _instead("substring(q[3], length(q[2]) + 1)", one.nature, mode)
-    return _pieces(_replace_all(text, one.pattern, shown), f"if(q[1] != '', q[1] || q[4], q[2] || {value} || q[4])")
+    def pieces(self, marked: str, each: str) -> str:
+        is_find = f"position({_PIECE}, {literal(CUT)}) > 0"
+        pieces = f"splitByString({literal(OPEN)}, {marked})"
+        return f"arrayStringConcat(arrayMap({_PIECE} -> if({is_find}, {each}, {_PIECE}), {pieces}))"
 
+    def digits(self, text: str) -> str:
+        return self.replace_all(text, "[ +-]|%20", "")
 
-def _is_plain(one: Stage, mode: RedactMode) -> bool:
-    if mode is RedactMode.TRUNCATE:
-        return one.nature is not Nature.ADDRESS
-    return mode is RedactMode.REPLACE or one.nature is Nature.PLAIN
+    def counts_up(self, digits: str) -> str:
+        """Nine less where the double comes to ten."""
+        weighed = "arraySum((d, i) -> if(i % 2 = 1, d * 2 - if(d > 4, 9, 0), d), {0}, arrayEnumerate({0}))"
+        return weighed.format(f"arrayMap(d -> toInt64(d), splitByString('', leftPad({digits}, 20, '0')))") + " % 10 = 0"
 
-
-def _replaced(text: str, one: Stage) -> str:
-    shown = f"{_groups(one.befores)}{HIDDEN}"
-    if not one.keeps:
-        return _replace_all(text, one.pattern, shown)
-    # A find that is to stay stands between the marks, and is put back without what was set after it.
-    found = _replace_all(text, one.pattern, f"{_OPEN}{_groups(one.keeps)}{_CUT}{shown}")
-    back = _replace_all(found, f"{_OPEN}([^{_CUT}]+){_CUT}{HIDDEN}", _groups((1,)))
-    # The marks of the others go too: a later pass may look for its own.
-    return f"replaceAll({back}, {literal(_OPEN + _CUT)}, '')"
-
-
-def _cards(text: str, one: Stage, mode: RedactMode) -> str:
-    """Only numbers whose digits count up as a card's do go; a card's digits are the group after the last before."""
-    shown = rf"{_OPEN}\{one.befores[-1] + 1}{_CUT}{_groups(one.befores)}{_CUT}\0{_CUT}"
-    digits = _replace_all("q[1]", "[ +-]|%20", "")
-    return _pieces(
-        _replace_all(text, one.pattern, shown),
-        f"if(q[1] != '' AND {_counts_up(digits)}, q[2] || {_instead(digits, one.nature, mode)} || q[4], q[3] || q[4])",
-    )
-
-
-def _counts_up(digits: str) -> str:
-    """Every second digit from the right counts double, and nine less when that comes to ten."""
-    weighed = "arraySum((d, i) -> if(i % 2 = 1, d * 2 - if(d > 4, 9, 0), d), {0}, arrayEnumerate({0}))"
-    return weighed.format(f"arrayMap(d -> toInt64(d), splitByString('', leftPad({digits}, 20, '0')))") + " % 10 = 0"
-
-
-def _pieces(marked: str, each: str) -> str:
-    """The text cut at its marks, every piece put through an expression of its parts, `q[1]` and so on."""
-    parts = re.sub(r"\bq\[", f"splitByString({literal(_CUT)}, {_PIECE})[", each)
-    is_find = f"position({_PIECE}, {literal(_CUT)}) > 0"
-    pieces = f"splitByString({literal(_OPEN)}, {marked})"
-    return f"arrayStringConcat(arrayMap({_PIECE} -> if({is_find}, {parts}, {_PIECE}), {pieces}))"
-
-
-def _replace_all(text: str, pattern: str, shown: str) -> str:
-    return f"replaceRegexpAll({text}, {literal(pattern)}, {literal(shown)})"
-
-
-def _groups(numbers: Sequence[int]) -> str:
-    return "".join(rf"\{number}" for number in numbers)
-
-
-def _instead(value: str, nature: Nature, mode: RedactMode) -> str:
-    if mode is RedactMode.HASH:
+    def digest(self, value: str) -> str:
         inner = f"lower(hex(SHA256({{{KEY}:String}} || lowerUTF8({value}))))"
-        digest = f"substring(lower(hex(SHA256({{{KEY}:String}} || {inner}))), 1, 16)"
-        return f"'{HIDDEN}-' || translate({digest}, '0123456789abcdef', '{_DIGEST_LETTERS}')"
-    if mode is RedactMode.TRUNCATE and nature is Nature.ADDRESS:
-        return _network(value)
-    return f"'{HIDDEN}'"
+        return f"substring(lower(hex(SHA256({{{KEY}:String}} || {inner}))), 1, 16)"
 
-
-def _network(value: str) -> str:
-    """/24 and /48. The fourth version inside the sixth is left to its own pass, which comes after."""
-    decoded = f"replaceAll(replaceAll(lower({value}), '%25', '%'), '%3a', ':')"
-    spelt = f"splitByString('%', {decoded})[1]"
-    dotted = f"arrayStringConcat(arraySlice(splitByString('.', {value}), 1, 3), '.') || '.0/24'"
-    left = f"arrayStringConcat(arraySlice(splitByString(':', splitByString('::', {spelt})[1]), 1, 3), ':')"
-    return (
-        f"multiIf(position({spelt}, ':') = 0, {dotted},"
-        f" position({spelt}, '.') > 0 AND (startsWith({spelt}, '::') OR startsWith({spelt}, '64:ff9b::')), {value},"
-        f" {left} || '::/48')"
-    )
-
-
-def literal(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    def network(self, value: str) -> str:
+        decoded = f"replaceAll(replaceAll(lower({value}), '%25', '%'), '%3a', ':')"
+        spelt = f"splitByString('%', {decoded})[1]"
+        dotted = f"arrayStringConcat(arraySlice(splitByString('.', {value}), 1, 3), '.') || '.0/24'"
+        left = f"arrayStringConcat(arraySlice(splitByString(':', splitByString('::', {spelt})[1]), 1, 3), ':')"
+        return (
+            f"multiIf(position({spelt}, ':') = 0, {dotted},"
+            f" position({spelt}, '.') > 0 AND (startsWith({spelt}, '::') OR startsWith({spelt}, '64:ff9b::')), {value},"
+            f" {left} || '::/48')"
+        )
 
 
 def with_functions(sql: str, known: Mapping[str, str]) -> str:

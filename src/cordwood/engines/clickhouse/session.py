@@ -14,7 +14,7 @@ from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from cordwood.engines.clickhouse.address import client_arguments, folder_of, is_inside
 from cordwood.engines.clickhouse.faults import clickhouse_faults
-from cordwood.errors import DataFolderUnusable
+from cordwood.errors import DataFolderUnusable, QueryValue
 
 Values = Mapping[str, object]
 
@@ -26,6 +26,8 @@ for _library in ("clickhouse_connect", "urllib3"):
     logging.getLogger(_library).addHandler(logging.NullHandler())  # noqa: TID251 - it keeps others from logging
 
 _KILL: Final = "KILL QUERY WHERE Settings[{name:String}] = {mark:String} ASYNC"
+# A server's `http_max_field_value_size`.
+_LONGEST_VALUE: Final = 128 << 10
 _STOP_TRIES, _STOP_SECONDS = 40, 0.25
 
 # Times come as counts of microseconds, JSON as its text.
@@ -78,6 +80,8 @@ class Session:
     @contextmanager
     def select(self, query: Query) -> Iterator[Selected]:
         """Run a query and read its answer while the block lasts; leaving early stops it."""
+        if not self.is_inside:
+            _check(query.values)
         said = dict(query.settings) | ({_MARK: query.mark} if query.mark else {})
         with self._lent() as client, clickhouse_faults(query.seconds):
             stream = client.query_row_block_stream(
@@ -183,6 +187,13 @@ class Session:
                 self._idle.append(client)
                 return
         client.close()
+
+
+def _check(values: Values) -> None:
+    """The server would only say that a field is too long."""
+    for name, value in values.items():
+        if isinstance(value, str) and len(value.encode("utf-8", "surrogatepass")) > _LONGEST_VALUE:
+            raise QueryValue(f"The value of @{name} is longer than the 128 KiB that ClickHouse takes.")
 
 
 def _make(folder: Path | None) -> None:

@@ -2,7 +2,7 @@
 
 import hashlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, cast
 
 from cordwood.engines.clickhouse.session import Session
@@ -17,6 +17,8 @@ from cordwood.model.stream import Stream
 # An id is known again for this long, and among this many events of its stream: the longer of the two.
 WINDOW_US: Final = 600 * 1_000_000
 WINDOW_EVENTS: Final = 100_000
+
+_LONGEST_VALUE: Final = 60 << 10
 
 _NOTHING: Final = StreamFacts(0, None, None)
 _COUNTING_SECONDS: Final = 1.0
@@ -191,8 +193,10 @@ class Window:
         sql = f"SELECT DISTINCT id FROM {self._table} WHERE ingested_at >= {{since:DateTime64(6, 'UTC')}} AND has({{ids:Array(String)}}, id)"  # noqa: S608 - our own name
         before = (event.received_us for event in batch.events if event.received_us)
         since = min(self._youngest_us(), batch.received_us - WINDOW_US, *before)
-        ids = [event.id for event in batch.events]
-        return {str(row[0]) for row in self._session.rows(sql, {"since": iso(since), "ids": ids})}
+        # One that no server takes as a value is asked for by its batch's token alone.
+        pieces = sendable([event.id for event in batch.events if len(event.id) < _LONGEST_VALUE // 4])
+        asked = (self._session.rows(sql, {"since": iso(since), "ids": ids}) for ids in pieces)
+        return {str(row[0]) for rows in asked for row in rows}
 
     def _youngest_us(self) -> int:
         """When the oldest event of the window arrived. An old answer is right still: it only looks back further."""
@@ -202,6 +206,21 @@ class Window:
             self._since_us = int(str(self._session.rows(sql)[0][0]))
             self._appended = 0
         return self._since_us
+
+
+def sendable(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """In pieces that a server takes as one value each: 128 KiB, in which a sign may be written as two."""
+    piece: list[str] = []
+    size = 0
+    for text in texts:
+        width = len(text.encode("utf-8", "surrogatepass")) + 2
+        if piece and size + width > _LONGEST_VALUE:
+            yield piece
+            piece, size = [], 0
+        piece.append(text)
+        size += width
+    if piece:
+        yield piece
 
 
 # The columns that are fields of an event as they stand.

@@ -62,8 +62,7 @@ def test_a_folder_that_the_engine_inside_cannot_open_is_not_waited_for() -> None
     assert isinstance(fault_of(ProgrammingError("Unable to open the chdb engine at '/x': …")), DataFolderUnusable)
 
 
-def test_neither_the_query_nor_the_version_is_told() -> None:
-    text = (
-        "Code: 6. DB::Exception: Cannot parse 'x' as Int64: In scope SELECT secret. (CANNOT_PARSE_TEXT) (version 26.9)"
-    )
+def test_neither_the_query_nor_the_version_nor_the_place_is_told() -> None:
+    text = "Code: 6. DB::Exception: Cannot parse 'x' as Int64: In scope SELECT secret. (CANNOT_PARSE_TEXT) (version 26.9) (for url http://inside:8123)"
     assert fault_of(DatabaseError(text, code=6)).message == "Cannot parse 'x' as Int64"
+    assert fault_of(DatabaseError("Code: 1. DB::Exception: No. (for url http://a)", code=1)).message == "No."

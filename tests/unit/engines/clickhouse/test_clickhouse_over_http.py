@@ -65,6 +65,23 @@ def test_values_are_bound_by_http(remote: ClickHouse) -> None:
     assert answered(remote, "SELECT {a:String}, {b:Nullable(Int64)}", a=text, b=None) == [(text, None)]
 
 
+def test_a_batch_of_many_ids_is_known_again_by_http(remote: ClickHouse) -> None:
+    """No server takes them all as one value."""
+    many = [f"{at:036}" for at in range(5000)]
+    assert [(told.accepted, told.duplicates) for told in remote.append(batch(*many))] == [(5000, 0)]
+    assert [(told.accepted, told.duplicates) for told in remote.append(batch(*many, "new"))] == [(1, 5000)]
+
+
+def test_an_id_beyond_what_a_server_takes_is_stored(remote: ClickHouse) -> None:
+    assert [told.accepted for told in remote.append(batch("é" * 200_000))] == [1]
+
+
+def test_a_value_that_no_server_takes_is_told(remote: ClickHouse) -> None:
+    assert answered(remote, "SELECT length({a:String})", a="x" * 100_000) == [(100_000,)]
+    with pytest.raises(QueryValue, match="@a is longer than the 128 KiB"):
+        answered(remote, "SELECT length({a:String})", a="x" * 200_000)
+
+
 def test_limits_reach_the_server_as_settings(remote: ClickHouse) -> None:
     sql = "SELECT getSetting('readonly'), getSetting('max_execution_time'), getSetting('max_result_rows')"
     assert answered(remote, sql) == [(2, 10, 1001)]

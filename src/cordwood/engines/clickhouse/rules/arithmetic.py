@@ -8,6 +8,7 @@ from cordwood.model.datatype import Kind
 from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, mark_safe
+from cordwood.sql.overflow import CHECKED, check_overflow
 from cordwood.sql.typing import kind_of
 
 _EXACT = (Kind.NUMERIC, Kind.BIGNUMERIC)
@@ -157,6 +158,14 @@ def _complement(node: exp.Expr) -> exp.Expr:
     return fragment("bitNot(toInt64({0}))", node.this)
 
 
+def _checked(node: exp.Expr) -> exp.Expr:
+    """Infinite though nothing was that went into it."""
+    result, *leaves = node.expressions
+    numbers = [read_as(leaf, Kind.FLOAT64) for leaf in leaves if kind_of(leaf) in (Kind.FLOAT64, Kind.VARIANT)]
+    finite = "".join(f" AND isFinite({{{at}}})" for at in range(1, len(numbers) + 1))
+    return fragment(guarded(node, f"ifNull(isInfinite({{0}}){finite}, 0)", "Floating point overflow", "{0}"), result, *numbers)
+
+
 MEANING = Meaning(
     nodes={
         exp.Div: _division,
@@ -176,5 +185,6 @@ MEANING = Meaning(
         exp.BitwiseRightShift: _shift("bitShiftRight"),
         exp.Neg: _negation,
     },
-    named={"IEEE_DIVIDE": _ieee_division},
+    named={"IEEE_DIVIDE": _ieee_division, CHECKED.upper(): _checked},
+    first=dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div), check_overflow),
 )

@@ -4,15 +4,14 @@ from collections.abc import Iterable
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.redaction import EVENT, HIDDEN, TEXT
 from cordwood.engines.clickhouse.rules.reading import event_text, with_text
 from cordwood.engines.clickhouse.rules.words import once
 from cordwood.model.datatype import Kind
 from cordwood.model.redaction import RedactMode
-from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning
-from cordwood.sql.nodes import REDACTED_EVENT, REDACTED_EVENT_TEXT, REDACTED_SECRET, REDACTED_TEXT, typed
+from cordwood.sql.nodes import REDACTED_EVENT, REDACTED_TEXT, typed
+from cordwood.sql.redaction.hiding import HIDDEN, HIDING_EVENT, HIDING_TEXT
+from cordwood.sql.redaction.meaning import mode_of, redaction_meaning
 from cordwood.sql.typing import kind_of
 
 
@@ -27,32 +26,21 @@ def hide_in_answer(tree: exp.Expr, places: Iterable[int], mode: RedactMode) -> N
 
 
 def _text(node: exp.Expr) -> exp.Expr:
-    return fragment(f"{TEXT}_{_mode(node)}({{0}})", node.expressions[0])
+    return fragment(f"{HIDING_TEXT}_{mode_of(node)}({{0}})", node.expressions[0])
 
 
 def _event_text(node: exp.Expr) -> exp.Expr:
-    text = fragment(f"{TEXT}_{_mode(node)}({{0}})", event_text(node.expressions[0]))
+    text = fragment(f"{HIDING_TEXT}_{mode_of(node)}({{0}})", event_text(node.expressions[0]))
     return with_text(fragment("nullIf(toJSONString({0}), 'null')", text), text)
 
 
 def _event(node: exp.Expr) -> exp.Expr:
-    return fragment(f"{EVENT}_{_mode(node)}({{0}})", node.expressions[0])
+    return fragment(f"{HIDING_EVENT}_{mode_of(node)}({{0}})", node.expressions[0])
 
 
 def _secret(node: exp.Expr) -> exp.Expr:
     """Whatever the text is, the name of its field says what it is; a record there is looked through like any."""
-    return once(f"if(JSONType(@a) = 'String', '\"{HIDDEN}\"', {EVENT}_{_mode(node)}(@a))", node.expressions[0])
+    return once(f"if(JSONType(@a) = 'String', '\"{HIDDEN}\"', {HIDING_EVENT}_{mode_of(node)}(@a))", node.expressions[0])
 
 
-def _mode(node: exp.Expr) -> str:
-    return constant_text(node.expressions[1]) or RedactMode.REPLACE
-
-
-MEANING = Meaning(
-    named={
-        REDACTED_TEXT.upper(): _text,
-        REDACTED_EVENT.upper(): _event,
-        REDACTED_EVENT_TEXT.upper(): _event_text,
-        REDACTED_SECRET.upper(): _secret,
-    }
-)
+MEANING = redaction_meaning(text=_text, event_text=_event_text, event=_event, secret=_secret)
