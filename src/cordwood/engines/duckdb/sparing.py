@@ -10,14 +10,14 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.redaction import HIDDEN, TEXT_MACRO
 from cordwood.engines.duckdb.rules.redaction import AS_VARIANT
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.fragment import fragment, is_fragment, template_of
+from cordwood.sql.redaction.hiding import HIDDEN, HIDING_TEXT
 
 _AS_TEXT: Final = "{0}::VARCHAR"
 # Digests and networks have other letters too: only the one word is reasoned about.
-_MACRO: Final = f"{TEXT_MACRO}_{RedactMode.REPLACE}"
+_MACRO: Final = f"{HIDING_TEXT}_{RedactMode.REPLACE}"
 _REDACTED: Final = (f"{_MACRO}({{0}})", f"{_MACRO}({_AS_TEXT})")
 
 # A piece that may lie half in the word: it begins with an end of it, ends with a beginning, or has it whole.
@@ -48,7 +48,7 @@ def _keep_text(reader: exp.Expr) -> None:
     if value is None or not is_fragment(value) or template.count("{0}") != template.count(_AS_TEXT):
         return
     made = template_of(value)
-    if made.startswith(TEXT_MACRO) and made.endswith(AS_VARIANT):
+    if made.startswith(HIDING_TEXT) and made.endswith(AS_VARIANT):
         value.expressions[0].replace(exp.Literal.string(made.removesuffix(AS_VARIANT)))
         reader.expressions[0].replace(exp.Literal.string(template.replace(_AS_TEXT, "{0}")))
 

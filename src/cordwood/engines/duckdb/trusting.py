@@ -6,8 +6,9 @@ hidden, paths and methods and countries, that is all it pays; else it is run aga
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.redaction import TEXT_MACRO, TRUSTING_MACRO
+from cordwood.engines.duckdb.redaction import TRUSTING_TEXT
 from cordwood.sql.fragment import is_fragment, template_of
+from cordwood.sql.redaction.hiding import HIDING_TEXT
 
 
 def trusting(tree: exp.Expr) -> exp.Expr | None:
@@ -18,10 +19,10 @@ def trusting(tree: exp.Expr) -> exp.Expr | None:
     trusting = tree.copy()
     for node in list(trusting.find_all(exp.Anonymous)):
         if is_fragment(node) and _redacts(template_of(node)):
-            trusted = template_of(node).replace(TEXT_MACRO, TRUSTING_MACRO, 1)
+            trusted = template_of(node).replace(HIDING_TEXT, TRUSTING_TEXT, 1)
             node.expressions[0].replace(exp.Literal.string(trusted))
     return trusting
 
 
 def _redacts(template: str) -> bool:
-    return template.startswith(f"{TEXT_MACRO}_")
+    return template.startswith(f"{HIDING_TEXT}_")

@@ -4,24 +4,23 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.redaction import EVENT_MACRO, HIDDEN, TEXT_MACRO
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning
-from cordwood.sql.nodes import REDACTED_EVENT, REDACTED_EVENT_TEXT, REDACTED_SECRET, REDACTED_TEXT
+from cordwood.sql.redaction.hiding import HIDDEN, HIDING_EVENT, HIDING_TEXT
+from cordwood.sql.redaction.meaning import mode_of, redaction_meaning
 
 AS_VARIANT: Final = "::VARIANT"
 
 
 def _text(node: exp.Expr) -> exp.Expr:
-    return fragment(f"{TEXT_MACRO}_{_mode(node)}({{0}})", node.expressions[0])
+    return fragment(f"{HIDING_TEXT}_{mode_of(node)}({{0}})", node.expressions[0])
 
 
 def _event_text(node: exp.Expr) -> exp.Expr:
-    return fragment(f"{TEXT_MACRO}_{_mode(node)}({{0}}::VARCHAR){AS_VARIANT}", node.expressions[0])
+    return fragment(f"{HIDING_TEXT}_{mode_of(node)}({{0}}::VARCHAR){AS_VARIANT}", node.expressions[0])
 
 
 def _event(node: exp.Expr) -> exp.Expr:
-    return fragment(f"{EVENT_MACRO}_{_mode(node)}({{0}})", node.expressions[0])
+    return fragment(f"{HIDING_EVENT}_{mode_of(node)}({{0}})", node.expressions[0])
 
 
 def _secret(node: exp.Expr) -> exp.Expr:
@@ -37,21 +36,9 @@ def _secret(node: exp.Expr) -> exp.Expr:
         )
     return fragment(
         f"CASE WHEN variant_typeof({{0}}) = 'VARCHAR' THEN '{HIDDEN}'::VARIANT"
-        f" ELSE {EVENT_MACRO}_{_mode(node)}({{0}}) END",
+        f" ELSE {HIDING_EVENT}_{mode_of(node)}({{0}}) END",
         node.expressions[0],
     )
 
 
-def _mode(node: exp.Expr) -> str:
-    mode: str = node.expressions[1].this
-    return mode
-
-
-MEANING = Meaning(
-    named={
-        REDACTED_TEXT.upper(): _text,
-        REDACTED_EVENT.upper(): _event,
-        REDACTED_EVENT_TEXT.upper(): _event_text,
-        REDACTED_SECRET.upper(): _secret,
-    }
-)
+MEANING = redaction_meaning(text=_text, event_text=_event_text, event=_event, secret=_secret)

@@ -1,0 +1,24 @@
+"""The meaning that a target gives to what redaction has put into a plan, and the mode that stands in it."""
+
+from sqlglot import exp
+
+from cordwood.model.redaction import RedactMode
+from cordwood.sql.constants import constant_text
+from cordwood.sql.lowering import Meaning, Rule
+from cordwood.sql.nodes import REDACTED_EVENT, REDACTED_EVENT_TEXT, REDACTED_SECRET, REDACTED_TEXT
+
+
+def redaction_meaning(*, text: Rule, event_text: Rule, event: Rule, secret: Rule) -> Meaning:
+    """One rule a kind of value; its first argument is the value."""
+    return Meaning(
+        named={
+            REDACTED_TEXT.upper(): text,
+            REDACTED_EVENT_TEXT.upper(): event_text,
+            REDACTED_EVENT.upper(): event,
+            REDACTED_SECRET.upper(): secret,
+        }
+    )
+
+
+def mode_of(node: exp.Expr) -> RedactMode:
+    return RedactMode(str(constant_text(node.expressions[1])))
