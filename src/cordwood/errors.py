@@ -206,7 +206,15 @@ class QueryStumbled(QueryUnsupported):
 
 
 class QueryValue(QueryFault):
+    """Without a place it was found only as the query ran, in a value that its author has never seen."""
+
     code = "query.value"
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, span: Span | None = None, retry_after: float | None = None
+    ) -> None:
+        found_running = None if span else "SAFE_CAST, SAFE_DIVIDE and SAFE. before a function give NULL instead."
+        super().__init__(message, hint=hint or found_running, span=span, retry_after=retry_after)
 
 
 class LimitFault(Fault):
