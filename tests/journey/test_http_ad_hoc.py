@@ -100,7 +100,8 @@ def test_what_cannot_be_asked_is_told_at_its_place(
     ("parameters", "words"),
     [
         ({}, "No query was sent"),
-        ({"sql": " "}, "No query was sent"),
+        ({"sql": " "}, "sql= was sent empty"),
+        ({"bq_sql": ""}, "bq_sql= was sent empty"),
         ({"pg_sql": "select 1"}, "pg_sql= is not read here"),
         ({"sql": "select 1", "bq_sql": "select 1"}, "sent together"),
         ({"sql": "select 1", "backend_id": "x"}, "must be an integer"),
@@ -111,6 +112,20 @@ def test_what_is_missing_or_too_much_is_400(service: Service, parameters: dict[s
     answer = service.client.get("/api/query", params=parameters)
     assert answer.status_code == 400
     assert words in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("address", ["/api/sources/postgres.logs/recent", "/api/quarantine"])
+@pytest.mark.parametrize("limit", ["0", "-1", "x", "", "1001", "9" * 5000])
+def test_a_count_that_is_none_is_told(service: Service, address: str, limit: str) -> None:
+    answer = service.client.get(address, params={"limit": limit})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"] == f"limit is {limit[:40]!r}."
+
+
+def test_a_value_that_fails_only_as_the_query_runs_is_told_with_what_would_be_null(service: Service) -> None:
+    error = query(service, f"select cast(event_message as int64), 1 / 0 from `{STREAM}`").json()["error"]
+    assert error["status"] == "query.value"
+    assert "SAFE_CAST" in error["hint"]
 
 
 def test_a_text_is_parsed_without_being_asked(service: Service) -> None:

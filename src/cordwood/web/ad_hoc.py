@@ -66,7 +66,11 @@ def _text(texts: Mapping[str, str]) -> str:
         raise BadParameter(
             f"{other}= is not read here.", hint="Write the query in BigQuery's dialect and send it as sql=."
         )
-    raise BadParameter("No query was sent.", hint="Send one as sql= or bq_sql=.")
+    empty = next((name for name in TEXT_NAMES if name in texts), None)
+    raise BadParameter(
+        "No query was sent." if empty is None else f"{empty}= was sent empty.",
+        hint="Send a query in BigQuery's dialect as sql= or bq_sql=.",
+    )
 
 
 def _check_backend(backend_id: str | None) -> None:

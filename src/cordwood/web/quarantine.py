@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from cordwood.access import pinned, require_management
-from cordwood.errors import BadParameter, NotReplayable, UnknownItem, UnknownStream
+from cordwood.errors import NotReplayable, UnknownItem, UnknownStream
 from cordwood.ingest.accept import Form, Kept
 from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
@@ -21,7 +21,7 @@ from cordwood.web.credentials import presented
 from cordwood.web.negotiate import JSON as JSON_ROWS
 from cordwood.web.problems import JSON
 from cordwood.web.standing import Rooms
-from cordwood.web.texts import pairs
+from cordwood.web.texts import asked_count, pairs
 
 ITEM_ADDRESS = re.compile(rb"/api/quarantine/([^/]+)")
 REPLAY_ADDRESS = re.compile(rb"/api/quarantine/([^/]+)/replay")
@@ -71,7 +71,7 @@ _SHOW = Endpoint(
 
 async def list_quarantine(request: Request, rooms: Rooms) -> Response:
     caller, query = _private(request, rooms)
-    most = _most(query.get("limit"))
+    most = asked_count(query.get("limit"), _LISTED_BY_DEFAULT, _MOST_LISTED)
     given = {"stream": query["stream"]} if query.get("stream") else {}
     found = await _rows(rooms, caller, _LIST, given)
     return _json([_told(item) for item in found[:most]])
@@ -103,14 +103,6 @@ def _private(request: Request, rooms: Rooms) -> tuple[Caller, Mapping[str, str]]
     require_management(caller)
     rooms.answers.admit(caller)
     return caller, query
-
-
-def _most(limit: str | None) -> int:
-    if limit is None:
-        return _LISTED_BY_DEFAULT
-    if not limit.isdecimal() or not 1 <= int(limit) <= _MOST_LISTED:
-        raise BadParameter(f"The limit {limit!r} is none.", hint=f"It must be a number from 1 to {_MOST_LISTED}.")
-    return int(limit)
 
 
 async def _rows(rooms: Rooms, caller: Caller, endpoint: Endpoint, given: Mapping[str, str]) -> list[Item]:

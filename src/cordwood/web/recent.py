@@ -7,7 +7,6 @@ from uuid import UUID
 import msgspec
 
 from cordwood.access import pinned
-from cordwood.errors import BadParameter
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.parameter import Parameter
 from cordwood.model.stream import Stream
@@ -20,6 +19,7 @@ from cordwood.web.describe.catalog import stream_at
 from cordwood.web.negotiate import JSON as JSON_ROWS
 from cordwood.web.problems import JSON
 from cordwood.web.standing import Rooms
+from cordwood.web.texts import asked_count
 
 _MOST = 100
 _ID = UUID("5d1a4e0f-6c6d-5b0c-8f5e-0c5d3f1b7a05")
@@ -30,7 +30,7 @@ async def recent_events(request: Request, rooms: Rooms, address: str) -> Respons
     caller, query = private_caller(request, rooms)
     stream = stream_at(rooms, address)
     request.facts["stream"] = stream.name
-    endpoint = _endpoint(stream, _most(query.get("limit")))
+    endpoint = _endpoint(stream, asked_count(query.get("limit"), _MOST, _MOST))
     redact = redact_asked(request)
     ask = Ask(endpoint, caller, JSON_ROWS, pinned(caller, {}, endpoint), redact=redact, is_ad_hoc=True)
     answer = await while_connected(request, rooms.answers.answer(ask))
@@ -56,14 +56,6 @@ def _quoted(name: str) -> str:
     """In backquotes, where a backslash escapes."""
     escaped = name.replace("\\", "\\\\").replace("`", "\\`")
     return f"`{escaped}`"
-
-
-def _most(limit: str | None) -> int:
-    if limit is None:
-        return _MOST
-    if not limit.isdecimal() or not 1 <= int(limit) <= _MOST:
-        raise BadParameter(f"The limit {limit!r} is none.", hint=f"It must be a number from 1 to {_MOST}.")
-    return int(limit)
 
 
 def _event(row: Mapping[str, Any]) -> dict[str, Any]:

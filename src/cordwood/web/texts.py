@@ -6,6 +6,7 @@ from urllib.parse import unquote_to_bytes
 from cordwood.errors import BadParameter
 
 _BROKEN = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+_SHOWN = 40
 _HINT = "A percent sign itself is sent as %25."
 
 
@@ -19,6 +20,15 @@ def decoded(text: bytes, what: str) -> str:
         return unquote_to_bytes(text).decode("utf-8")
     except UnicodeDecodeError:
         raise BadParameter(f"The {what} is not UTF-8.", hint="Encode text as UTF-8, then percent-encode it.") from None
+
+
+def asked_count(text: str | None, default: int, most: int) -> int:
+    """How many are asked for with `limit=`; BadParameter for what is no number, or beyond what is given at once."""
+    if text is None:
+        return default
+    if not text.isdecimal() or len(text) > len(str(most)) or not 1 <= int(text) <= most:
+        raise BadParameter(f"limit is {text[:_SHOWN]!r}.", hint=f"It must be a number from 1 to {most}.")
+    return int(text)
 
 
 def pairs(text: bytes, what: str) -> dict[str, str]:
