@@ -3,6 +3,7 @@
 import gzip
 import json
 import logging
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -92,7 +93,8 @@ def test_the_sdk_waits_for_as_long_as_it_is_told_and_loses_nothing(
     began = time.monotonic()
     provider = LoggerProvider(resource=Resource.create({"project": "patient"}), shutdown_on_exit=False)
     exporter = exporting(service, "otel.slow", Compression.Gzip)
-    provider.add_log_record_processor(BatchLogRecordProcessor(exporter, max_export_batch_size=25))
+    batches = BatchLogRecordProcessor(exporter, schedule_delay_millis=60_000, max_export_batch_size=50)
+    provider.add_log_record_processor(batches)
     logger = logging.getLogger("test.hasty")
     handler = LoggingHandler(logger_provider=provider)
     logger.addHandler(handler)
@@ -103,8 +105,17 @@ def test_the_sdk_waits_for_as_long_as_it_is_told_and_loses_nothing(
         assert provider.force_flush(60_000)
         provider.shutdown()
     assert service.rows("slow", project="patient") == [{"n": 75}]
-    # At ten events a second, the third batch of 25 has to wait for the first two.
-    assert time.monotonic() - began > 2
+    # The first batch takes what ten events a second give in five: the second was refused, said so, and waited.
+    assert times_refused(service) >= 1
+    assert "Transient error Too Many Requests" in caplog.text
+    assert time.monotonic() - began >= 4
+
+
+def times_refused(service: Service) -> int:
+    told = re.search(
+        r'cordwood_requests_seconds_count\{route="otlp",status="429"\} (\d+)', service.client.get("/metrics").text
+    )
+    return int(told[1]) if told else 0
 
 
 def post(service: Service, media: str, body: bytes = b"", **more: str) -> httpx.Response:
