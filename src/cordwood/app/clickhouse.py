@@ -1,6 +1,6 @@
 """Opens the ClickHouse engine; loaded only when the settings ask for it, for its client is an extra."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -18,11 +18,12 @@ from cordwood.errors import BadSetting
 from cordwood.folder import DataFolder
 from cordwood.model.redaction import Redacting
 from cordwood.model.stream import Stream
+from cordwood.observe.observer import Tell
 from cordwood.settings.settings import ClickHouse as ClickHouseSettings
 from cordwood.settings.settings import Settings
 
 
-def open_clickhouse(settings: Settings, folder: DataFolder, tell: Callable[[str], None]) -> Engine:
+def open_clickhouse(settings: Settings, folder: DataFolder, tell: Tell) -> Engine:
     if settings.limits.store_size is not None:
         hint = "Give streams a `retention`, which ClickHouse keeps to as well."
         raise BadSetting("limits.store_size is for the engine inside the process.", hint=hint)

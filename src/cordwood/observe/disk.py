@@ -5,6 +5,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from cordwood.observe.observer import Tell
+
 _WINDOW_SECONDS = 3600.0
 # The journal comes and goes by some 100 MB: less time than this tells nothing of where it leads.
 _LEAST_SECONDS = 300.0
@@ -26,9 +28,7 @@ class Look:
 class DiskForecast:
     """`free_bytes` and `clock` are asked at each `look`; the sentence of a warning is handed to `tell`."""
 
-    def __init__(
-        self, free_bytes: Callable[[], float], clock: Callable[[], float], tell: Callable[[str], None]
-    ) -> None:
+    def __init__(self, free_bytes: Callable[[], float], clock: Callable[[], float], tell: Tell) -> None:
         self._free_bytes = free_bytes
         self._clock = clock
         self._tell = tell

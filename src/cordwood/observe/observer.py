@@ -1,7 +1,14 @@
 """Where observations go: to the log and to the metrics, each choosing what it needs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
+
+# Takes a sentence for the operator.
+Tell = Callable[[str], None]
+
+
+def tell_nobody(_: str) -> None:
+    """Where nobody listens."""
 
 
 class Sink(Protocol):

@@ -4,7 +4,7 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,7 @@ from cordwood.model.redaction import UNKEYED, Redacting, RedactMode
 from cordwood.model.rows import Column, Row, Rows
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
+from cordwood.observe.observer import Tell, tell_nobody
 from cordwood.sql.stages import Question
 from cordwood.sql.target import Target
 
@@ -49,7 +50,7 @@ class Options:
     patience_seconds: float = 60.0
     redacting: Redacting = UNKEYED
     retry_seconds: float = 1.0
-    tell: Callable[[str], None] = lambda _: None
+    tell: Tell = tell_nobody
 
 
 # Two: a query may set how it is run (its own SETTINGS), and write nothing.

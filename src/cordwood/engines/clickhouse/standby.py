@@ -2,21 +2,20 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from cordwood.engines.clickhouse.pending import Pending
 from cordwood.engines.clickhouse.storage import Storage
 from cordwood.engines.engine import Appended
 from cordwood.errors import EngineUnreachable, Fault
 from cordwood.model.event import Batch
+from cordwood.observe.observer import Tell
 
 
 class Standby:
     """Appends in order, to the server or to the disk; `retry_seconds` is how often the server is looked for."""
 
-    def __init__(
-        self, storage: Storage, pending: Pending | None, retry_seconds: float, tell: Callable[[str], None]
-    ) -> None:
+    def __init__(self, storage: Storage, pending: Pending | None, retry_seconds: float, tell: Tell) -> None:
         self._storage = storage
         self._pending = pending
         self._retry_seconds = retry_seconds

@@ -21,16 +21,13 @@ from cordwood.model.redaction import UNKEYED, Redacting
 from cordwood.model.rows import Rows
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
+from cordwood.observe.observer import Tell, tell_nobody
 from cordwood.sql.stages import Question
 from cordwood.sql.target import Target
 
 
 def now_us() -> int:
     return time.time_ns() // 1000
-
-
-def _nobody(_: str) -> None:
-    """Nobody listens."""
 
 
 _ENOUGH_FOR_TWO = 192 * 10**6
@@ -44,7 +41,7 @@ class Options:
     # Of events that are not yet sealed; more, and whoever appends waits.
     held_bytes: int = 96 * 1024 * 1024
     threads: int = 2
-    tell: Callable[[str], None] = _nobody
+    tell: Tell = tell_nobody
     redacting: Redacting = UNKEYED
     store_bytes: int | None = None
 

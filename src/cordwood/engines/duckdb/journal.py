@@ -5,7 +5,7 @@ import shutil
 import struct
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -15,12 +15,10 @@ import msgspec
 from cordwood.engines.duckdb.held import Opened
 from cordwood.model.event import Event
 from cordwood.model.shape import ValueKind
+from cordwood.observe.observer import Tell
 
 _HEADER = struct.Struct("<II")
 _SEGMENT_BYTES = 64 * 1024 * 1024
-
-# Tells the operator a sentence.
-Tell = Callable[[str], None]
 
 
 class Record(msgspec.Struct, frozen=True, gc=False, array_like=True):

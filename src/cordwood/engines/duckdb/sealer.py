@@ -11,6 +11,7 @@ from cordwood.engines.duckdb.memory import let_go_of_memory
 from cordwood.engines.duckdb.session import Session
 from cordwood.engines.duckdb.stream_store import OutOfTurnError, StreamStore
 from cordwood.engines.duckdb.traffic import Passing
+from cordwood.observe.observer import Tell
 
 # A burst that has ended is sealed soon, a trickle now and then: each time costs a rewrite of the last row group.
 _QUIET_SECONDS = 2.0
@@ -21,9 +22,6 @@ _TELL_SECONDS = 60.0
 # Freed memory is used again by the next chunk; now and then, and when there is no next one, the machine gets it back.
 _TRIM_SECONDS = 1.0
 _REST_SECONDS = 5.0
-
-# Tells the operator a sentence.
-Tell = Callable[[str], None]
 
 
 class Sealer:

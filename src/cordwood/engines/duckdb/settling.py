@@ -14,10 +14,10 @@ import duckdb
 
 from cordwood.engines.duckdb.memory import let_go_of_memory
 from cordwood.engines.duckdb.pieces import forget_pieces, keep_pieces, new_block
-from cordwood.engines.duckdb.sealer import Tell
 from cordwood.engines.duckdb.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.stream_store import StreamStore
 from cordwood.engines.duckdb.tables import StreamTables
+from cordwood.observe.observer import Tell
 
 SLICE_GROUPS = 10
 # The newest stay as they came: who looks at the newest of all projects reads the last row group, not a slice.

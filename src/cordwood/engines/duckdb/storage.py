@@ -14,7 +14,7 @@ from cordwood.engines.duckdb.held import Opened, held_files
 from cordwood.engines.duckdb.journal import Journal, Record
 from cordwood.engines.duckdb.recent import WINDOW_EVENTS, WINDOW_US, Recall, RecentIds
 from cordwood.engines.duckdb.rows import first_row
-from cordwood.engines.duckdb.sealer import Sealer, Tell
+from cordwood.engines.duckdb.sealer import Sealer
 from cordwood.engines.duckdb.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.settling import Settling
 from cordwood.engines.duckdb.stream_store import StreamStore
@@ -25,6 +25,7 @@ from cordwood.errors import Backlog, BadStreamFile, UnknownStream
 from cordwood.model.event import Batch, Event
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
+from cordwood.observe.observer import Tell
 
 _PATIENCE_SECONDS = 20.0
 
