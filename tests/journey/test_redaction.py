@@ -1,6 +1,7 @@
 """Redaction over HTTP: who gets what, header, key and endpoint together; and every client's query with it on."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -92,6 +93,17 @@ def test_an_endpoint_of_its_own_mode(start: Start, tmp_path: Path) -> None:
     assert service.rows("hash") == hashed
     service.stop()
     assert start("--endpoints", str(folder)).rows("hash") == hashed
+
+
+def test_a_pattern_that_is_none_stops_the_start_with_one_sentence(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "cordwood", "serve", "--port", "0", "--data-dir", str(tmp_path / "data")]
+    environment = {**os.environ, "CORDWOOD_REDACTION_PATTERNS": "mine = ("}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    assert ended.stderr.startswith("cordwood serve: redaction.patterns: mine: ")
+    # What was opened is closed again: the engine's own words about what it lost would follow.
+    assert ended.stderr.count("\n") == 1
 
 
 def test_patterns_and_detectors_of_the_operators(start: Start) -> None:

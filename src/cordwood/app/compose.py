@@ -92,10 +92,11 @@ def build(
         engine = _engine(settings, folder, observer, clock_us)
         undone.callback(engine.close)
         engine.prepare(contents.streams)
+        rules = checked_rules(settings, engine)
         undone.pop_all()
     rooms = Rooms(
         answers=Answers(
-            Parts(catalog, engine, MemoryCache(settings.serve.cache_memory), observer, checked_rules(settings, engine)),
+            Parts(catalog, engine, MemoryCache(settings.serve.cache_memory), observer, rules),
             _serve_limits(settings.limits),
             clock_us,
         ),
@@ -183,7 +184,7 @@ def _engine_bytes(settings: Settings) -> int:
 def _intake_limits(settings: Settings) -> IntakeLimits:
     """A body is in memory about three times while it is read."""
     ingest = settings.ingest
-    return IntakeLimits(ingest.event_size, ingest.stream_rate, min(ingest.queue_size, settings.limits.ceiling // 8))
+    return IntakeLimits(ingest.event_size, ingest.stream_rate, min(ingest.queue_size, settings.limits.ceiling // 16))
 
 
 def _serve_limits(limits: Limits) -> ServeLimits:
