@@ -102,8 +102,13 @@ def _from_jwks(file: Path) -> Iterator[_Verifier]:
             yield _from_jwk(key, number)
     except BadSetting:
         raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
-        raise BadSetting(f"keys.jwt_jwks_file: {file} cannot be read as a JWKS file: {problem!r}.") from problem
+    except OSError as problem:
+        raise BadSetting(f"keys.jwt_jwks_file: {file} cannot be read: {problem.strerror}.") from problem
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise BadSetting(
+            f"keys.jwt_jwks_file: {file} cannot be read as a JWKS file: {problem!r}.",
+            hint='It is JSON like {"keys": [{"kty": "RSA", "kid": "…", "n": "…", "e": "AQAB"}]}.',
+        ) from problem
 
 
 def _from_jwk(written: Mapping[str, Any], number: int) -> _Verifier:

@@ -18,6 +18,9 @@ _READERS = {"size": read_size, "duration": read_duration, "rate": read_rate}
 _WRITERS = {"size": show_size, "duration": show_duration, "rate": show_rate}
 _BOUND = re.compile(r"Expected `\w+` (>=|<=|>|<) (-?[\d.]+)")
 _BOUND_WORDS = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
+_KIND = re.compile(r"Expected `(\w+)`, got `\w+`")
+_KIND_WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text"}
+_NO_CHOICE = "Invalid enum value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +91,23 @@ def read(field: Field, given: object, origin: str) -> object:
 
 
 def _said(field: Field, problem: Exception) -> str:
-    """A bound in the units that the setting is written in, not in those of the machine."""
+    """What it may be, in words; a bound in the units that the setting is written in, not in those of the machine."""
     bound = _BOUND.fullmatch(str(problem))
     if bound is None:
-        return str(problem)
+        return _said_of_kind(field, str(problem))
     unit = field.facts.get("unit")
     shown = _WRITERS[unit](int(bound[2])) if unit == "size" and isinstance(unit, str) else bound[2]
     return f"it must be {_BOUND_WORDS[bound[1]]} {shown}"
+
+
+def _said_of_kind(field: Field, problem: str) -> str:
+    kind = _KIND.fullmatch(problem)
+    if kind is not None:
+        return f"it must be {_KIND_WORDS.get(kind[1], kind[1])}"
+    choices = typing.get_args(typing.get_args(field.annotation)[0])
+    if choices and problem.startswith(_NO_CHOICE):
+        return f"it must be one of {', '.join(map(str, choices))}"
+    return problem
 
 
 def _converted(field: Field, given: object) -> object:

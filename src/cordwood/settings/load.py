@@ -96,7 +96,8 @@ def _config_file(config: Path | None, env: Mapping[str, str]) -> Path | None:
     if named is not None and not named.is_file():
         raise BadSetting(f"The settings file {named} does not exist.")
     usual = Path(CONFIG_FILE)
-    return named or (usual if usual.is_file() else None)
+    # Whatever has the name is meant to be read, and says why it cannot be.
+    return named or (usual if usual.exists() or usual.is_symlink() else None)
 
 
 def _from_file(file: Path | None) -> dict[str, Given]:
@@ -111,10 +112,14 @@ def _from_file(file: Path | None) -> dict[str, Given]:
 
 def _named(tables: Mapping[str, object], origin: str) -> Iterator[tuple[str, object]]:
     for top, value in tables.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and top not in fields():
             if top not in sections():
                 raise _unknown(f"[{top}]", top, sections(), origin)
             yield from ((_checked(f"{top}.{key}", origin), one) for key, one in value.items())
+        elif top in sections():
+            raise BadSetting(
+                f"{top} in {origin} is a section, not a setting.", hint=f"Write [{top}], and what is in it below."
+            )
         else:
             yield _checked(top, origin), value
 

@@ -87,6 +87,16 @@ def test_without_a_scope_nothing_is_allowed(by_secret: JWTKeys) -> None:
     assert accepted(by_secret, signed({"exp": int(time.time()) + 60})).scopes == frozenset()
 
 
+def test_a_jwks_file_that_is_missing_or_none_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "jwks.json"
+    with pytest.raises(BadSetting, match=r"jwks\.json cannot be read: No such file"):
+        JWTKeys(jwks_file=file)
+    file.write_text('{"kty": "RSA"}')
+    with pytest.raises(BadSetting, match="cannot be read as a JWKS file") as told:
+        JWTKeys(jwks_file=file)
+    assert '{"keys": [' in str(told.value.hint)
+
+
 @pytest.mark.parametrize(
     ("key", "algorithm", "kid"),
     [(RSA_KEY, "RS256", "rsa"), (EC_KEY, "ES256", "ec"), (ED_KEY, "EdDSA", "ed")],

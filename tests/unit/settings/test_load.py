@@ -65,6 +65,12 @@ def test_a_named_file_that_is_missing_is_refused() -> None:
         load(config=Path("gone.toml"), environment={})
 
 
+def test_whatever_has_the_usual_name_is_read_or_refused() -> None:
+    Path("cordwood.toml").mkdir()
+    with pytest.raises(BadSetting, match=r"cordwood\.toml: .*directory"):
+        load(environment={})
+
+
 def test_paths_in_a_file_are_told_from_its_folder() -> None:
     file = config("[serve]\nendpoints = 'queries'\ndata_dir = '/abs'", "etc/cordwood.toml")
     serve = load(config=file, environment={}).settings.serve
@@ -83,12 +89,14 @@ def test_the_setting_without_a_section_has_a_variable_too() -> None:
         ("[wbe]\nport = 1", r"\[wbe\] in cordwood\.toml is no setting"),
         ("engin = 'x'", "engin in"),
         ("[web]\nport = 70000", r"web\.port: 70000 cannot be used: it must be at most 65535 \(from cordwood\.toml\)"),
-        ("[web]\nport = 'high'", r"web\.port: 'high' cannot be used"),
+        ("[web]\nport = 'high'", r"web\.port: 'high' cannot be used: it must be a whole number \(from"),
         ("[web]\nport = true", r"web\.port"),
         ("[limits]\nmemory = '1KB'", r"limits\.memory: '1KB' cannot be used: it must be at least 64MiB"),
         ("[limits]\nquery_time = 30", "with a unit"),
         ("[limits]\nquery_time = '0s'", r"limits\.query_time"),
-        ("[compat]\nerrors = 'old'", r"compat\.errors"),
+        ("[compat]\nerrors = 'old'", r"compat\.errors: 'old' cannot be used: it must be one of plain, logflare \(from"),
+        ("web = 4000", r"web in cordwood\.toml is a section, not a setting"),
+        ("[engine]\nname = 'x'", r"engine: .* cannot be used: expected a single value"),
         ("[web\nport = 1", "line 1"),
         ("[web]\nhost = ['a']", "single value"),
     ],
