@@ -53,11 +53,12 @@ def load(
         **{name: Given(value, "a flag") for name, value in (flags or {}).items() if value is not None},
     }
     values = {name: read(fields()[name], one.written, one.origin) for name, one in given.items()}
-    notice = incumbent.ignored(env)
+    settings = _settings(values)
+    notices = (incumbent.ignored(env), _doubled_key(settings))
     return Loaded(
-        settings=_settings(values),
+        settings=settings,
         origins={name: one.origin for name, one in given.items()},
-        notices=(notice,) if notice else (),
+        notices=tuple(notice for notice in notices if notice),
     )
 
 
@@ -83,6 +84,13 @@ def _settings(values: Mapping[str, object]) -> Settings:
             **{name.removeprefix(prefix): v for name, v in values.items() if name.startswith(prefix)}
         )
     return _fitted(msgspec.structs.replace(Settings(), **made))
+
+
+def _doubled_key(settings: Settings) -> str | None:
+    keys = settings.keys
+    if not keys.private or keys.private != keys.public:
+        return None
+    return "keys.private and keys.public are the same key: whoever sends events with it may read and manage everything."
 
 
 def _fitted(settings: Settings) -> Settings:

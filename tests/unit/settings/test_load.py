@@ -117,6 +117,14 @@ def test_a_variable_that_is_set_to_nothing_is_not_set() -> None:
     assert load(environment={"CORDWOOD_WEB_PORT": ""}).settings.web.port == 4000
 
 
+def test_one_key_for_both_uses_is_told() -> None:
+    variables = {"LOGFLARE_PRIVATE_ACCESS_TOKEN": "hush", "LOGFLARE_PUBLIC_ACCESS_TOKEN": "hush"}
+    (notice,) = load(environment=variables).notices
+    assert "are the same key" in notice
+    assert "hush" not in notice
+    assert load(environment={**variables, "LOGFLARE_PUBLIC_ACCESS_TOKEN": "other"}).notices == ()
+
+
 def test_a_secret_that_cannot_be_used_is_not_repeated() -> None:
     config("[keys]\nprivate = ['hush']")
     with pytest.raises(BadSetting) as caught:
