@@ -50,6 +50,9 @@ _LIKELY: Final = {
     **dict.fromkeys(["BLOB", "BINARY", "BYTEA", "VARBINARY"], "BYTES"),
     "JSONB": "JSON",
 }
+_TEXTS: Final = (TokenType.STRING, TokenType.RAW_STRING)
+# Within these a text after AS is a value.
+_NAMED_BY_TEXT: Final = frozenset(["UNPIVOT", "WITH"])
 _LETTERS: Final = re.compile(r"[a-zA-Z]")
 _RAW_BYTES: Final = frozenset(["rb", "br"])
 
@@ -95,58 +98,49 @@ def _source(token: Token, text: str) -> str:
 def check_foreign(found: list[Token], text: str) -> None:
     """QuerySyntax or QueryRefused for the first word or sign that is no word of BigQuery's."""
     openers: list[str] = []
-    before: Token | None = None
     for at, token in enumerate(found):
         _check_sign(token, text)
-        if token.token_type == TokenType.COMMA and at > 1 and found[at - 2].token_type == TokenType.LIMIT:
-            raise QuerySyntax(
-                "Syntax error: LIMIT takes one number.",
-                hint="Write LIMIT count OFFSET start.",
-                span=span_at(text, token.start),
-            )
-        if before is not None:
-            _check_pair(before, token, openers, text)
+        _check_limit(found, at, text)
+        if at > 0:
+            _check_pair(found[at - 1], token, openers, text)
         if token.token_type == TokenType.L_PAREN:
             _check_call(found, at - 1, text)
-            openers.append(before.text.upper() if before is not None else "")
+            openers.append(found[at - 1].text.upper() if at > 0 else "")
         elif token.token_type == TokenType.R_PAREN and openers:
             openers.pop()
-        before = token
+
+
+def _wrong(token: Token, text: str, message: str, hint: str | None = None) -> QuerySyntax:
+    return QuerySyntax(f"Syntax error: {message}.", hint=hint, span=span_at(text, token.start))
 
 
 def _check_sign(token: Token, text: str) -> None:
     spelled = _source(token, text)
     if token.token_type == TokenType.NATIONAL_STRING:
-        raise QuerySyntax("Syntax error: n'…' is no string of BigQuery's.", span=span_at(text, token.start))
-    is_sign = spelled and not any(char.isalnum() or char in "_`'\"$\\" for char in spelled)
+        raise _wrong(token, text, "n'…' is no string of BigQuery's")
     if spelled.upper() == "EXCLUDE":
-        raise QuerySyntax(
-            "Syntax error: EXCLUDE is reserved.", hint="Write EXCEPT (…).", span=span_at(text, token.start)
-        )
-    if is_sign and spelled not in _SIGNS and not spelled.isspace():
-        raise QuerySyntax(
-            f'Syntax error: "{spelled[:40]}" is no operator of BigQuery\'s.',
-            hint=_HINTS.get(spelled),
-            span=span_at(text, token.start),
-        )
+        raise _wrong(token, text, "EXCLUDE is reserved", "Write EXCEPT (…).")
+    if spelled not in _SIGNS and _is_sign(spelled):
+        raise _wrong(token, text, f'"{spelled[:40]}" is no operator of BigQuery\'s', _HINTS.get(spelled))
+
+
+def _is_sign(spelled: str) -> bool:
+    return bool(spelled.strip()) and not any(char.isalnum() or char in "_`'\"$\\" for char in spelled)
+
+
+def _check_limit(found: list[Token], at: int, text: str) -> None:
+    token = found[at]
+    if token.token_type == TokenType.COMMA and at > 1 and found[at - 2].token_type == TokenType.LIMIT:
+        raise _wrong(token, text, "LIMIT takes one number", "Write LIMIT count OFFSET start.")
 
 
 def _check_pair(before: Token, token: Token, openers: list[str], text: str) -> None:
-    if (
-        before.token_type == TokenType.NUMBER
-        and before.end + 1 == token.start
-        and _source(token, text)[:1].isidentifier()
-    ):
-        raise QuerySyntax(
-            "Syntax error: a blank is missing between the number and what follows.", span=span_at(text, token.start)
-        )
-    if before.token_type == TokenType.INTERVAL and token.token_type == TokenType.STRING and _LETTERS.search(token.text):
-        raise QuerySyntax(
-            "Syntax error: the unit of an INTERVAL stands outside of quotes.",
-            hint="Write INTERVAL 1 DAY.",
-            span=span_at(text, token.start),
-        )
-    if before.token_type == TokenType.ALIAS:
+    kind = before.token_type
+    if kind == TokenType.NUMBER and before.end + 1 == token.start and _source(token, text)[:1].isidentifier():
+        raise _wrong(token, text, "a blank is missing between the number and what follows")
+    if kind == TokenType.INTERVAL and token.token_type == TokenType.STRING and _LETTERS.search(token.text):
+        raise _wrong(token, text, "the unit of an INTERVAL stands outside of quotes", "Write INTERVAL 1 DAY.")
+    if kind == TokenType.ALIAS:
         _check_after_as(token, openers, text)
 
 
@@ -157,12 +151,8 @@ def _check_after_as(token: Token, openers: list[str], text: str) -> None:
             likely = _LIKELY.get(word)
             hint = f"Write {likely}." if likely else None
             raise QuerySyntax(f"Type not found: {token.text[:40]}.", hint=hint, span=span_at(text, token.start))
-    elif token.token_type in (TokenType.STRING, TokenType.RAW_STRING) and openers[-1:] != ["WITH"]:
-        raise QuerySyntax(
-            "Syntax error: a name is expected here, not a text.",
-            hint="Write the name plain, or in backquotes.",
-            span=span_at(text, token.start),
-        )
+    elif token.token_type in _TEXTS and not _NAMED_BY_TEXT.intersection(openers):
+        raise _wrong(token, text, "a name is expected here, not a text", "Write the name plain, or in backquotes.")
 
 
 def _check_call(found: list[Token], at: int, text: str) -> None:

@@ -39,7 +39,7 @@ class Rules:
     def lower(self, node: exp.Expr) -> exp.Expr:
         before = self.first.get(type(node))
         if before is not None:
-            node = _replaced(node, before)
+            node = _seen_from(node, _replaced(node, before))
         for part in list(node.iter_expressions()):
             lowered = self.lower(part)
             if lowered is not part:
@@ -51,6 +51,13 @@ class Rules:
         if isinstance(node, exp.Anonymous):
             return self.named.get(str(node.this).upper())
         return self.nodes.get(type(node))
+
+
+def _seen_from(node: exp.Expr, made: exp.Expr) -> exp.Expr:
+    """What is made before its parts are lowered knows already where it will stand."""
+    if made is not node:
+        made.parent, made.arg_key, made.index = node.parent, node.arg_key, node.index
+    return made
 
 
 def _replaced(node: exp.Expr, rule: Rule) -> exp.Expr:

@@ -8,7 +8,7 @@ from cordwood.model.datatype import Kind
 from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, mark_safe
-from cordwood.sql.overflow import CHECKED, check_overflow
+from cordwood.sql.overflow import CHECKED, check_overflow, may_overflow
 from cordwood.sql.typing import kind_of
 
 _EXACT = (Kind.NUMERIC, Kind.BIGNUMERIC)
@@ -47,6 +47,9 @@ def _quotient(node: exp.Expr, left: exp.Expr, right: exp.Expr) -> exp.Expr:
 
 def _safe_division(node: exp.Expr) -> exp.Expr:
     left, right = operands(node)
+    if may_overflow(node):
+        quotient = "toFloat64(@a) / nullIf(toFloat64(@b), 0)"
+        return once(f"if(isInfinite({quotient}) AND NOT isInfinite(toFloat64(@a)), NULL, {quotient})", left, right)
     return _quotient(mark_safe(node), left, right)
 
 
@@ -163,7 +166,9 @@ def _checked(node: exp.Expr) -> exp.Expr:
     result, *leaves = node.expressions
     numbers = [read_as(leaf, Kind.FLOAT64) for leaf in leaves if kind_of(leaf) in (Kind.FLOAT64, Kind.VARIANT)]
     finite = "".join(f" AND isFinite({{{at}}})" for at in range(1, len(numbers) + 1))
-    return fragment(guarded(node, f"ifNull(isInfinite({{0}}){finite}, 0)", "Floating point overflow", "{0}"), result, *numbers)
+    return fragment(
+        guarded(node, f"ifNull(isInfinite({{0}}){finite}, 0)", "Floating point overflow", "{0}"), result, *numbers
+    )
 
 
 MEANING = Meaning(

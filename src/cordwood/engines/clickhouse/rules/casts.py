@@ -79,7 +79,7 @@ def _text_to_bool(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def _text_to_float(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    words = "multiIf(match(lower(trimBoth(@a)), '^[+-]?(inf|infinity)$'), if(startsWith(trimBoth(@a), '-'), -inf, inf), lower(trimBoth(@a)) = 'nan', nan, toFloat64OrNull(trimBoth(@a)))"
+    words = "multiIf(match(lower(trimBoth(@a)), '^[+-]?(inf|infinity)$'), if(startsWith(trimBoth(@a), '-'), -inf, inf), lower(trimBoth(@a)) = 'nan', nan, isInfinite(toFloat64OrNull(trimBoth(@a))), NULL, toFloat64OrNull(trimBoth(@a)))"
     return once(_or_bad(node, words, "Bad double value"), value)
 
 

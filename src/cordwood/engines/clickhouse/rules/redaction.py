@@ -1,28 +1,12 @@
 """Texts of events with what is personal hidden in them: the functions that stand before the statement."""
 
-from collections.abc import Iterable
-
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.reading import event_text, with_text
 from cordwood.engines.clickhouse.rules.words import once
-from cordwood.model.datatype import Kind
-from cordwood.model.redaction import RedactMode
 from cordwood.sql.fragment import fragment
-from cordwood.sql.nodes import REDACTED_EVENT, REDACTED_TEXT, typed
 from cordwood.sql.redaction.hiding import HIDDEN, HIDING_EVENT, HIDING_TEXT
 from cordwood.sql.redaction.meaning import mode_of, redaction_meaning
-from cordwood.sql.typing import kind_of
-
-
-def hide_in_answer(tree: exp.Expr, places: Iterable[int], mode: RedactMode) -> None:
-    """Redact the columns that nothing but the answer reads: the engine does so after it has sorted and cut."""
-    for place in places:
-        item = tree.expressions[place]
-        is_text = kind_of(item.this) is Kind.STRING
-        name, kind = (REDACTED_TEXT, exp.DType.VARCHAR) if is_text else (REDACTED_EVENT, exp.DType.VARIANT)
-        hidden = typed(exp.Anonymous(this=name, expressions=[item.this, exp.Literal.string(mode.value)]), kind)
-        item.set("this", hidden)
 
 
 def _text(node: exp.Expr) -> exp.Expr:

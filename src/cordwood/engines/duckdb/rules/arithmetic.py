@@ -8,6 +8,7 @@ from cordwood.model.datatype import Kind
 from cordwood.sql.constants import constant, is_null
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule
+from cordwood.sql.overflow import CHECKED, check_overflow, may_overflow
 from cordwood.sql.typing import kind_of
 
 _EXACT = (Kind.NUMERIC, Kind.BIGNUMERIC)
@@ -53,6 +54,9 @@ def _safe_division(node: exp.Expr) -> exp.Expr:
     left, right = _operands(node)
     if kind_of(node) in _EXACT:
         return once(f"CAST(@a / nullif(@b, 0) AS {_exact_name(node)})", left, right)
+    if may_overflow(node):
+        quotient = "@a / nullif(@b, 0)"
+        return once(f"CASE WHEN NOT isinf({quotient}) OR isinf(@a::DOUBLE) THEN {quotient} END", left, right)
     return fragment("{0} / nullif({1}, 0)", left, right)
 
 
@@ -88,7 +92,12 @@ def _with_operands(node: exp.Expr, left: exp.Expr, right: exp.Expr) -> exp.Expr:
 
 def _safe(sign: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
-        return once(f"try(@a {sign} @b)", *_operands(node))
+        result = f"try(@a {sign} @b)"
+        if kind_of(node) is Kind.FLOAT64:
+            result = (
+                f"CASE WHEN NOT isinf(@a {sign} @b) OR isinf(@a::DOUBLE) OR isinf(@b::DOUBLE) THEN @a {sign} @b END"
+            )
+        return once(result, *_operands(node))
 
     return rule
 
@@ -122,6 +131,15 @@ def _negation(node: exp.Expr) -> exp.Expr:
     return exp.Neg(this=read_as(node.this, Kind.FLOAT64)) if kind_of(node.this) is Kind.VARIANT else node
 
 
+def _checked(node: exp.Expr) -> exp.Expr:
+    """Infinite though nothing was that went into it."""
+    result, *leaves = node.expressions
+    numbers = [read_as(leaf, Kind.FLOAT64) for leaf in leaves if kind_of(leaf) in (Kind.FLOAT64, Kind.VARIANT)]
+    finite = "".join(f" AND isfinite({{{at}}})" for at in range(1, len(numbers) + 1))
+    bad = fail(node, "Floating point overflow")
+    return fragment(f"CASE WHEN isinf({{0}}){finite} THEN {bad} ELSE {{0}} END", result, *numbers)
+
+
 MEANING = Meaning(
     nodes={
         exp.Div: _division,
@@ -138,5 +156,6 @@ MEANING = Meaning(
         exp.BitwiseRightShift: _shift_right,
         exp.Neg: _negation,
     },
-    named={"IEEE_DIVIDE": _ieee_division},
+    named={"IEEE_DIVIDE": _ieee_division, CHECKED.upper(): _checked},
+    first=dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div), check_overflow),
 )

@@ -94,7 +94,10 @@ def _text_to_bool(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def _text_to_float(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    return attempt(node, "CAST(@a AS DOUBLE)", value)
+    """Digits of what is beyond the range are no number."""
+    bad = fail(node, "Bad double value")
+    number = "try(CAST(@a AS DOUBLE))" if is_safe(node) else "CAST(@a AS DOUBLE)"
+    return once(f"CASE WHEN isinf({number}) AND regexp_matches(@a, '[0-9]') THEN {bad} ELSE {number} END", value)
 
 
 def _float_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:

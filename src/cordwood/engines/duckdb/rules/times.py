@@ -8,9 +8,10 @@ from cordwood.engines.duckdb.rules.reading import clock, read_as
 from cordwood.engines.duckdb.rules.words import NAMES, attempt, fail, in_calendar, instant, naive, once
 from cordwood.engines.duckdb.rules.zones import moment_in, wall_in
 from cordwood.model.datatype import Kind
-from cordwood.sql.constants import is_null
-from cordwood.sql.fragment import fragment
+from cordwood.sql.constants import constant, is_null
+from cordwood.sql.fragment import fragment, is_fragment, template_of
 from cordwood.sql.lowering import Meaning, Rule, unsupported
+from cordwood.sql.nodes import NOW
 from cordwood.sql.typing import inherit, kind_of, typed_as
 from cordwood.sql.typing.datatypes import INTERVAL
 
@@ -61,6 +62,8 @@ def _shift(sign: str) -> Rule:
         kind = kind_of(node) or Kind.TIMESTAMP
         if isinstance(node.expression, exp.Interval):
             unsupported(node, "An interval of several units")
+        if is_null(node.this):
+            return fragment(f"CAST(NULL AS {NAMES[kind]})")
         return _shifted(node, sign, kind)
 
     return rule
@@ -68,20 +71,34 @@ def _shift(sign: str) -> Rule:
 
 def _shifted(node: exp.Expr, sign: str, kind: Kind) -> exp.Expr:
     value, unit = read_as(node.this, kind), unit_of(node.args.get("unit"))
-    if is_null(node.this):
-        return fragment(f"CAST(NULL AS {NAMES[kind]})")
     if kind is Kind.TIMESTAMP and unit in MICROSECONDS:
         # Whole microseconds on the number line: the engine's zone-aware addition is slower by far.
-        template = f"make_timestamptz(epoch_us(@a) {sign} @b * {MICROSECONDS[unit]}::BIGINT)"
-        return attempt(node, in_calendar(node, template, kind), value, _as_count(node.expression))
+        moved = f"make_timestamptz(epoch_us(@a) {sign} @b * {MICROSECONDS[unit]}::BIGINT)"
+        return attempt(node, _in_calendar(node, moved, kind), value, _as_count(node.expression))
     if kind is Kind.DATE and unit in ("DAY", "WEEK"):
         days = "@b * 7" if unit == "WEEK" else "@b"
-        moved = in_calendar(node, f"@a {sign} CAST({days} AS INT)", kind)
+        moved = _in_calendar(node, f"@a {sign} CAST({days} AS INT)", kind)
         return attempt(node, moved, value, _as_count(node.expression))
     start = clock(value) if kind is Kind.TIMESTAMP else value
     # The engine's sums of dates and months are DATETIMEs.
-    moved = in_calendar(node, f"@a {sign} @b", kind if kind is Kind.TIME else Kind.DATETIME)
+    moved = _in_calendar(node, f"@a {sign} @b", kind if kind is Kind.TIME else Kind.DATETIME)
     return _back(attempt(node, moved, start, span(node.expression, unit, node)), kind)
+
+
+def _in_calendar(node: exp.Expr, moved: str, kind: Kind) -> str:
+    """Not looked at a little from now: what may fail is no bound that reaches a scan."""
+    count = constant(node.expression)
+    is_near = isinstance(count, (int, str)) and len(str(count)) < _MANY_DIGITS
+    return moved if is_near and _is_now(node.this) else in_calendar(node, moved, kind)
+
+
+def _is_now(value: exp.Expr) -> bool:
+    slots = [part for part in value.walk() if is_fragment(part) and template_of(part).startswith(f"CAST(${NOW} ")]
+    return bool(slots) and value.find(exp.Column) is None
+
+
+# Of days, minutes and so on from now: fewer digits lead to no year beyond 9999.
+_MANY_DIGITS: Final = 4
 
 
 _WEEKDAYS: Final = ("MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY", "SUNDAY")

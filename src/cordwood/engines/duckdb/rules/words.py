@@ -49,10 +49,15 @@ def fail(node: exp.Expr, message: str) -> str:
 
 
 def _may_not_count(node: exp.Expr) -> bool:
-    """In a query or an aggregate under a branch: the engine runs it though the branch be not taken; it must not fail."""
+    """In a query or an aggregate under a branch: the engine runs it though the branch be not taken; it must not fail.
+
+    Nor where a window is parted or ordered: the engine lets nothing that can fail so stand there.
+    """
     in_query = False
     while node.parent is not None:
         if in_query and isinstance(node.parent, (exp.If, exp.Case, exp.Coalesce)):
+            return True
+        if isinstance(node.parent, exp.Window) and node.arg_key != "this":
             return True
         if isinstance(node.parent, exp.CTE):
             return False
