@@ -122,6 +122,22 @@ def test_a_count_that_is_none_is_told(service: Service, address: str, limit: str
     assert answer.json()["error"]["message"] == f"limit is {limit[:40]!r}."
 
 
+@pytest.mark.parametrize(
+    ("address", "hint"),
+    [
+        ("/api/sources/postgre.logs", "Did you mean postgres.logs?"),
+        ("/api/sources/unheard-of", "A stream of your own is named in the streams file."),
+        ("/api/streams/unheard-of/events", "A stream of your own is named in the streams file."),
+        ("/api/endpoints/logs.al", "Did you mean logs.all?"),
+        ("/api/endpoints/query/unheard-of", "GET /api/endpoints lists them, to a private key."),
+    ],
+)
+def test_who_names_what_is_not_there_is_told_where_to_look(service: Service, address: str, hint: str) -> None:
+    answer = service.client.get(address)
+    assert answer.status_code == 404
+    assert answer.json()["error"]["hint"] == hint
+
+
 def test_a_value_that_fails_only_as_the_query_runs_is_told_with_what_would_be_null(service: Service) -> None:
     error = query(service, f"select cast(event_message as int64), 1 / 0 from `{STREAM}`").json()["error"]
     assert error["status"] == "query.value"

@@ -16,8 +16,8 @@ from cordwood.web.asgi import Request, Response
 from cordwood.web.credentials import presented
 from cordwood.web.deliver import delivered
 from cordwood.web.encode import parquet
+from cordwood.web.named import existing_stream
 from cordwood.web.standing import Rooms
-from cordwood.web.taking_back import existing
 from cordwood.web.texts import pairs
 
 EVENTS_ADDRESS = re.compile(rb"/api/streams/([^/]+)/events")
@@ -42,7 +42,7 @@ async def export_events(request: Request, rooms: Rooms, name: str) -> Response:
     require_management(caller)
     if caller.redact_always:
         raise Forbidden("This key is answered redacted, and an export holds events as they are stored.")
-    stream = existing(rooms, name)
+    stream = existing_stream(rooms, name)
     request.facts["stream"] = stream.name
     rooms.answers.admit(caller)
     since_us, until_us = _times(query)

@@ -5,14 +5,14 @@ from collections.abc import Mapping
 import msgspec
 
 from cordwood.access import require_ingest
-from cordwood.errors import BadParameter, UnknownStream, did_you_mean
+from cordwood.errors import BadParameter
 from cordwood.ingest.accept import Accepted, Form, Sent
-from cordwood.model.stream import Stream
 from cordwood.observe.observation import Ingested
 from cordwood.observe.observer import Observer
 from cordwood.web.asgi import Request, Response
 from cordwood.web.body import read_body
 from cordwood.web.credentials import presented
+from cordwood.web.named import existing_stream
 from cordwood.web.options import WebOptions
 from cordwood.web.otlp import exported
 from cordwood.web.problems import JSON
@@ -31,7 +31,9 @@ async def ingest(request: Request, rooms: Rooms, options: WebOptions, observer: 
     name = _stream_name(request, query)
     stream = rooms.catalog.stream(name) if name else None
     require_ingest(caller, stream)
-    stream = _existing(stream, name, rooms)
+    if name is None:
+        raise _unnamed()
+    stream = stream or existing_stream(rooms, name)
     request.facts["stream"] = stream.name
     rooms.answers.admit(caller)
     rooms.intake.admit(stream)
@@ -70,13 +72,8 @@ def _stream_name(request: Request, query: Mapping[str, str]) -> str | None:
     return next((name for name in (*in_query, *in_headers) if name), None)
 
 
-def _existing(stream: Stream | None, name: str | None, rooms: Rooms) -> Stream:
-    if name is None:
-        raise BadParameter(
-            "The request does not say which stream the events are for.",
-            hint="Add ?source_name= with the name of a stream, or ?source= with its UUID.",
-        )
-    if stream is None:
-        names = [known.name for known in rooms.catalog.streams()]
-        raise UnknownStream(f"There is no stream {name!r}.", hint=did_you_mean(name, names))
-    return stream
+def _unnamed() -> BadParameter:
+    return BadParameter(
+        "The request does not say which stream the events are for.",
+        hint="Add ?source_name= with the name of a stream, or ?source= with its UUID.",
+    )

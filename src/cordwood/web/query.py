@@ -3,9 +3,7 @@
 import time
 
 from cordwood.access import require_query
-from cordwood.errors import UnknownEndpoint, did_you_mean
 from cordwood.model.caller import Caller
-from cordwood.model.endpoint import Endpoint
 from cordwood.serve.rates import Allowance
 from cordwood.web.asgi import Request, Response
 from cordwood.web.ask import read_ask
@@ -13,6 +11,7 @@ from cordwood.web.codings import chosen_coding
 from cordwood.web.connection import while_connected
 from cordwood.web.credentials import presented
 from cordwood.web.deliver import delivered, is_at_hand, whole
+from cordwood.web.named import existing_endpoint
 from cordwood.web.options import WebOptions
 from cordwood.web.recall import Recall, Remembered
 from cordwood.web.receipt import rate_headers
@@ -28,7 +27,7 @@ async def answer_query(request: Request, rooms: Rooms, options: WebOptions, addr
     caller = rooms.access.visitor(key, found, address)
     request.facts["key"] = caller.key_id
     require_query(caller, found)
-    endpoint = _existing(found, address, rooms)
+    endpoint = found or existing_endpoint(rooms, address)
     request.facts["endpoint"] = endpoint.name
     allowance = rooms.answers.admit(caller)
     ask = await read_ask(request, endpoint, caller, query, options)
@@ -71,10 +70,3 @@ def _with_rate(response: Response, allowance: Allowance | None) -> Response:
     if allowance is not None:
         response.headers += rate_headers(allowance)
     return response
-
-
-def _existing(endpoint: Endpoint | None, address: str, rooms: Rooms) -> Endpoint:
-    if endpoint is None:
-        names = [known.name for known in rooms.catalog.endpoints()]
-        raise UnknownEndpoint(f"There is no endpoint {address!r}.", hint=did_you_mean(address, names))
-    return endpoint

@@ -15,7 +15,7 @@ from cordwood.web.asgi import Request, Response
 from cordwood.web.ask import redact_asked
 from cordwood.web.connection import while_connected
 from cordwood.web.credentials import private_caller
-from cordwood.web.describe.catalog import stream_at
+from cordwood.web.named import existing_stream
 from cordwood.web.negotiate import JSON as JSON_ROWS
 from cordwood.web.problems import JSON
 from cordwood.web.standing import Rooms
@@ -28,7 +28,7 @@ _ID = UUID("5d1a4e0f-6c6d-5b0c-8f5e-0c5d3f1b7a05")
 async def recent_events(request: Request, rooms: Rooms, address: str) -> Response:
     """Asked like any endpoint: within the limits of all, of a pinned key's project alone, redacted where it must be."""
     caller, query = private_caller(request, rooms)
-    stream = stream_at(rooms, address)
+    stream = existing_stream(rooms, address)
     request.facts["stream"] = stream.name
     endpoint = _endpoint(stream, asked_count(query.get("limit"), _MOST, _MOST))
     redact = redact_asked(request)

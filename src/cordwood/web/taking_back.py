@@ -1,15 +1,15 @@
 """Take back what an export holds, for who has a private key: events as they were stored, times of receipt too."""
 
 from cordwood.access import require_management
-from cordwood.errors import Forbidden, UnknownStream, did_you_mean
+from cordwood.errors import Forbidden
 from cordwood.model.caller import Caller
-from cordwood.model.stream import Stream
 from cordwood.observe.observation import Ingested
 from cordwood.observe.observer import Observer
 from cordwood.web.asgi import Request, Response
 from cordwood.web.body import read_body
 from cordwood.web.credentials import presented
 from cordwood.web.ingest import logged
+from cordwood.web.named import existing_stream
 from cordwood.web.options import WebOptions
 from cordwood.web.standing import Rooms
 from cordwood.web.texts import pairs
@@ -19,7 +19,7 @@ async def take_back(request: Request, rooms: Rooms, options: WebOptions, observe
     caller = rooms.access.who(presented(request, pairs(request.query_string, "query string")))
     request.facts["key"] = caller.key_id
     require_management(caller)
-    stream = existing(rooms, name)
+    stream = existing_stream(rooms, name)
     request.facts["stream"] = stream.name
     rooms.answers.admit(caller)
     with rooms.intake.holding.share() as share:
@@ -27,14 +27,6 @@ async def take_back(request: Request, rooms: Rooms, options: WebOptions, observe
         accepted = await rooms.intake.take_back(stream, body, _project(caller))
     observer.note(Ingested(stream=stream.name, accepted=accepted.accepted, duplicates=accepted.duplicates))
     return logged(accepted)
-
-
-def existing(rooms: Rooms, name: str) -> Stream:
-    stream = rooms.catalog.stream(name)
-    if stream is None:
-        known = [one.name for one in rooms.catalog.streams()]
-        raise UnknownStream(f"There is no stream {name!r}.", hint=did_you_mean(name, known))
-    return stream
 
 
 def _project(caller: Caller) -> str | None:

@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 
 from cordwood.engines.engine import StreamFacts
-from cordwood.errors import BadParameter, UnknownEndpoint, UnknownStream, did_you_mean
+from cordwood.errors import BadParameter
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.parameter import Parameter
 from cordwood.model.shape import Shape
@@ -17,6 +17,7 @@ from cordwood.web.credentials import private_caller
 from cordwood.web.describe.openapi import Described, document
 from cordwood.web.describe.page import page, page_policy
 from cordwood.web.describe.schemas import flat_schema, stream_schema
+from cordwood.web.named import existing_endpoint, existing_stream
 from cordwood.web.problems import JSON
 from cordwood.web.standing import Rooms
 
@@ -54,11 +55,7 @@ async def list_endpoints(request: Request, rooms: Rooms) -> Response:
 
 async def show_endpoint(request: Request, rooms: Rooms, address: str) -> Response:
     private_caller(request, rooms)
-    found = rooms.catalog.endpoint(address)
-    if found is None:
-        hint = did_you_mean(address, [one.name for one in rooms.catalog.endpoints()])
-        raise UnknownEndpoint(f"There is no endpoint {address!r}.", hint=hint)
-    return _json(_endpoint(found))
+    return _json(_endpoint(existing_endpoint(rooms, address)))
 
 
 async def list_sources(request: Request, rooms: Rooms) -> Response:
@@ -69,7 +66,7 @@ async def list_sources(request: Request, rooms: Rooms) -> Response:
 
 async def show_source(request: Request, rooms: Rooms, address: str) -> Response:
     private_caller(request, rooms)
-    stream = stream_at(rooms, address)
+    stream = existing_stream(rooms, address)
     facts = await rooms.answers.facts()
     return _json(_source(stream, facts.get(stream.name)))
 
@@ -77,7 +74,7 @@ async def show_source(request: Request, rooms: Rooms, address: str) -> Response:
 async def show_schema(request: Request, rooms: Rooms, address: str) -> Response:
     """`?variant=dot` gives paths and types as one flat map."""
     caller, query = private_caller(request, rooms)
-    stream = stream_at(rooms, address)
+    stream = existing_stream(rooms, address)
     shape = rooms.answers.shapes_for(caller).get(stream.name, Shape())
     variant = query.get("variant")
     if variant not in (None, "", "dot"):
@@ -87,14 +84,6 @@ async def show_schema(request: Request, rooms: Rooms, address: str) -> Response:
     if variant == "dot":
         return _json(flat_schema(shape))
     return _json(stream_schema(stream, shape, f"/api/sources/{stream.id}/schema"))
-
-
-def stream_at(rooms: Rooms, address: str) -> Stream:
-    found = rooms.catalog.stream(address)
-    if found is None:
-        hint = did_you_mean(address, [one.name for one in rooms.catalog.streams()])
-        raise UnknownStream(f"There is no stream {address!r}.", hint=hint)
-    return found
 
 
 def _endpoint(one: Endpoint) -> dict[str, Any]:
