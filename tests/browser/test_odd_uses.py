@@ -74,6 +74,55 @@ def test_a_key_narrowed_to_one_endpoint_explores_that_one(tab: Tab) -> None:
     expect(page.locator(".summary")).to_contain_text("in ")
 
 
+def test_an_endpoint_in_the_address_that_is_not_for_the_key_has_a_way_out(tab: Tab) -> None:
+    tab.expect_refusal(403)
+    made = make_key(tab, scopes="query:endpoint:usage.api-counts")
+    page = tab.open("explore?range=7d&endpoint=logs.all&sub=auth_logs", with_key=False)
+    paste(page, made["token"])
+    expect(page.locator(".result")).to_contain_text("logs.all is not for this key.")
+    page.get_by_role("button", name="Look at another endpoint").click()
+    expect(page.get_by_label("Endpoint", exact=True)).to_have_value("usage.api-counts")
+    expect(page.locator(".summary")).to_contain_text("in ")
+    assert "endpoint=" not in page.url
+
+
+HIDE = "document.isHidden = {}; document.dispatchEvent(new Event('visibilitychange'))"
+
+
+def hideable(page: Page) -> None:
+    """A tab that can be told to be hidden: headless ones never are."""
+    page.add_init_script("Object.defineProperty(document, 'hidden', { get: () => document.isHidden === true })")
+
+
+@pytest.mark.parametrize(("place", "asked"), [("streams", "/api/sources"), ("service", "/api/status")])
+def test_a_page_asks_nothing_while_its_tab_is_hidden_and_goes_on_after(tab: Tab, place: str, asked: str) -> None:
+    page = tab.page
+    page.clock.install()
+    hideable(page)
+    calls: list[str] = []
+    page.on("request", lambda one: calls.append(one.url) if asked in one.url else None)
+    tab.open(place)
+    expect(page.locator(f".{place} .skeleton")).to_have_count(0)
+    with page.expect_response(lambda one: asked in one.url):
+        page.clock.run_for(10_000)
+    page.evaluate(HIDE.format("true"))
+    page.clock.run_for(10_000)
+    before = len(calls)
+    page.clock.run_for(60_000)
+    assert len(calls) == before
+    page.evaluate(HIDE.format("false"))
+    with page.expect_response(lambda one: asked in one.url):
+        page.clock.run_for(10_000)
+
+
+@pytest.mark.parametrize(("place", "shown"), [("streams", "cloudflare.logs.prod"), ("service", "Memory")])
+def test_a_page_that_was_opened_in_a_hidden_tab_is_there_when_somebody_looks(tab: Tab, place: str, shown: str) -> None:
+    tab.page.add_init_script("document.isHidden = true")
+    hideable(tab.page)
+    page = tab.open(place)
+    expect(page.locator(f".page.{place}")).to_contain_text(shown)
+
+
 def test_live_goes_on_when_a_service_that_was_away_is_back(tab: Tab) -> None:
     tab.expected.append("net::ERR_FAILED")
     page = tab.open("explore?range=15m&live=1")

@@ -109,7 +109,7 @@ export class ExplorePage {
     try {
       if (!(await this.read(values))) return undefined;
     } catch (problem) {
-      return this.failWhole(problem);
+      return this.failWhole(problem, values.endpoint);
     }
     this.show();
     return this.run();
@@ -301,10 +301,14 @@ export class ExplorePage {
     return problem.isPassing === true;
   }
 
-  failWhole(problem) {
+  /** Nothing is known of the endpoint: what is shown of another one goes, and there is a way out of its address. */
+  failWhole(problem, endpoint) {
     this.bar.busy(false);
     this.editor.fail({ message: problem.message, hint: problem.hint, line: 0, column: 0 });
     put(this.summary, "");
+    put(this.result, endpoint && problem.status === 403 ? notForThisKey(endpoint) : null);
+    this.table.element.hidden = true;
+    this.more.hidden = true;
   }
 
   // Changing the query
@@ -375,6 +379,12 @@ export class ExplorePage {
     const view = { ...this.view, columns: this.asked() };
     return this.lastRequest ?? queries.rowsRequest(view, ranges.bounds(view.range));
   }
+}
+
+function notForThisKey(endpoint) {
+  const leave = () => address.change({ endpoint: "", sub: "", cols: "", by: "", q: "" });
+  const other = h("button", { type: "button", class: "button", onclick: leave }, "Look at another endpoint");
+  return h("div", { class: "empty" }, h("p", {}, `${endpoint} is not for this key.`), other);
 }
 
 function nothing() {

@@ -27,7 +27,8 @@ export class ServicePage {
 
   async update() {
     clearTimeout(this.timer);
-    const status = document.hidden ? this.status : await readIfAllowed("/api/status");
+    // Nobody looks at a hidden tab: what it had stays; one that was opened hidden has nothing yet.
+    const status = (document.hidden && this.status) || (await readIfAllowed("/api/status"));
     if (!status) return put(this.element, privateOnly("How the service is doing is shown"));
     this.status = status;
     put(this.tiles, tiles(status));
