@@ -5,12 +5,13 @@ from typing import Any
 import msgspec
 
 from cordwood.access import require_query
-from cordwood.errors import BadParameter, UnknownEndpoint, did_you_mean
+from cordwood.errors import BadParameter
 from cordwood.lql.offered import OfferedColumn, SubQuery
 from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
 from cordwood.web.asgi import Request, Response
 from cordwood.web.credentials import presented
+from cordwood.web.named import existing_endpoint
 from cordwood.web.problems import JSON
 from cordwood.web.standing import Rooms
 from cordwood.web.texts import pairs
@@ -38,9 +39,7 @@ def _asked(request: Request, rooms: Rooms, address: str) -> tuple[Endpoint, Call
     caller = rooms.access.visitor(presented(request, query), found, address)
     request.facts["key"] = caller.key_id
     require_query(caller, found)
-    if found is None:
-        names = [known.name for known in rooms.catalog.endpoints()]
-        raise UnknownEndpoint(f"There is no endpoint {address!r}.", hint=did_you_mean(address, names))
+    found = found or existing_endpoint(rooms, address)
     rooms.answers.admit(caller)
     if not found.sandbox:
         raise BadParameter(f"{found.name} takes no query of your own.")
