@@ -1,5 +1,6 @@
 """A real process, started as anyone would start it, and a client that speaks HTTP to it."""
 
+import faulthandler
 import os
 import re
 import signal
@@ -89,6 +90,13 @@ def _address(process: "subprocess.Popen[bytes]", output: Path) -> str:
         time.sleep(0.02)
     process.kill()
     raise AssertionError("cordwood did not start:\n" + output.read_text())
+
+
+@pytest.fixture(autouse=True)
+def _time_enough() -> None:
+    """In full, torture takes longer than pytest waits before it prints where every thread is."""
+    if os.environ.get("TORTURE") == "full":
+        faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,8 @@ import statistics
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
@@ -15,6 +16,7 @@ import pytest
 
 from tests.journey.conftest import PRIVATE, Service, Start
 
+PROGRESS_SECONDS = 60.0
 SECONDS = 15 * 60.0 if os.environ.get("TORTURE") == "full" else 20.0
 CEILING = 256 * 10**6
 IDLE = 150 * 10**6
@@ -132,40 +134,76 @@ def resident(pid: int) -> int:
     return own + sum(resident(int(child)) for child in children)
 
 
-def told(kind: str, clients: Sequence[Client]) -> str:
-    seconds = sorted(one for client in clients for one in client.seconds)
-    statuses = sum((client.statuses for client in clients), Counter[int]())
+def latencies(kind: str, clients: Sequence[Client]) -> str:
+    """Of what was done; how often it was not is told by the other statuses."""
+    seconds = [one for client in clients for one in client.seconds.copy()]
+    statuses = sum((client.statuses.copy() for client in clients), Counter[int]())
     at = statistics.quantiles(seconds, n=100) if len(seconds) > 1 else [0.0] * 99
-    return f"{kind}: {dict(statuses)}, median {at[49]:.2f} s, 95 of 100 within {at[94]:.2f} s, 99 within {at[98]:.2f} s"
+    told = ", ".join(f"{count:,} of status {status}" for status, count in sorted(statuses.items()))
+    return f"{kind}: median {at[49]:.3f} s, 99th percentile {at[98]:.3f} s ({told})"
 
 
-def under_load(service: Service) -> tuple[list[Writer], list[Reader]]:
-    until = time.monotonic() + SECONDS
-    writers = [Writer(service.url, until, number) for number in range(WRITERS)]
-    readers = [Reader(service.url, until, number) for number in range(READERS)]
-    for client in (*writers, *readers):
-        client.start()
-    for client in (*writers, *readers):
-        client.join()
-    return writers, readers
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Writers and readers at work, and the scales beside them."""
+
+    writers: Sequence[Writer]
+    readers: Sequence[Reader]
+    scales: Scales
+    began: float
+
+    def run(self, say: Callable[[str], None]) -> None:
+        """Until all are done; says how it goes once a minute, and at the end."""
+        clients: Sequence[threading.Thread] = (*self.writers, *self.readers)
+        for one in (self.scales, *clients):
+            one.start()
+        while not _all_done(clients, PROGRESS_SECONDS):
+            say(self.told())
+        self.scales.over.set()
+        self.scales.join()
+        say(self.told())
+
+    @property
+    def accepted(self) -> int:
+        return sum(one.accepted for one in self.writers)
+
+    def told(self) -> str:
+        return (
+            f"{time.monotonic() - self.began:.0f} s, {self.accepted:,} events, {self.scales.most / 1e6:.0f} MB at most; "
+            + "; ".join((latencies("acknowledgements", self.writers), latencies("queries", self.readers)))
+        )
+
+
+def _all_done(clients: Sequence[threading.Thread], within_seconds: float) -> bool:
+    deadline = time.monotonic() + within_seconds
+    for client in clients:
+        client.join(max(0.0, deadline - time.monotonic()))
+    return not any(client.is_alive() for client in clients)
+
+
+def load_on(service: Service) -> Load:
+    began = time.monotonic()
+    writers = [Writer(service.url, began + SECONDS, number) for number in range(WRITERS)]
+    readers = [Reader(service.url, began + SECONDS, number) for number in range(READERS)]
+    return Load(writers, readers, Scales(service.process.pid), began)
 
 
 @pytest.mark.torture
-def test_a_ceiling_of_256_mb_holds_under_writers_and_readers(start: Start) -> None:
+def test_a_ceiling_of_256_mb_holds_under_writers_and_readers(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    def say(line: str) -> None:
+        with capsys.disabled():
+            print(f"\n{line}", end="", flush=True)
+
     service = start("--memory", "256MB")
     base = resident(service.process.pid)
+    say(f"idle {base / 1e6:.0f} MB")
     assert base < IDLE
-    scales = Scales(service.process.pid)
-    scales.start()
-    writers, readers = under_load(service)
-    scales.over.set()
-    scales.join()
-    print(told("writers", writers), told("readers", readers), sep="\n")
-    print(f"idle {base / 1e6:.0f} MB, most {scales.most / 1e6:.0f} MB, {sum(one.accepted for one in writers):,} events")
-    assert not [complaint for client in (*writers, *readers) for complaint in client.complaints]
-    assert all(client.seconds for client in readers)
-    assert scales.most < 1.25 * CEILING + base
+    load = load_on(service)
+    load.run(say)
+    assert not [complaint for client in (*load.writers, *load.readers) for complaint in client.complaints]
+    assert all(client.seconds for client in load.readers)
+    assert load.scales.most < 1.25 * CEILING + base
     counted = service.client.post("/api/query", params={"sql": f"select count(*) as n from `{EDGE}`"})
     if counted.status_code == 200:
-        assert counted.json()["result"] == [{"n": sum(one.accepted for one in writers)}]
+        assert counted.json()["result"] == [{"n": load.accepted}]
     assert service.stop() == 0
