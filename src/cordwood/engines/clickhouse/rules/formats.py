@@ -1,8 +1,6 @@
 """FORMAT(): each specifier of a literal format becomes the text of its argument."""
 
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from sqlglot import exp
@@ -12,28 +10,12 @@ from cordwood.engines.clickhouse.rules.json_text import json_text
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import once, quoted
 from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.bigquery.formats import Specifier, pieces
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, is_safe, unsupported
-from cordwood.sql.typing import datatype_of, kind_of
+from cordwood.sql.typing import datatype_of, kind_of, typed_as
 from cordwood.sql.typing.datatypes import STRING
-
-_SPECIFIER: Final = re.compile(r"%([-+ #0']*)(\d+|\*)?(?:\.(\d+|\*)?)?([a-zA-Z%])|%|([^%]+)")
-_HAS_PRECISION: Final = re.compile(r"%[-+ #0']*(?:\d+|\*)?\.")
-_WIDEST: Final = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class _Spec:
-    flags: str
-    width: str | None
-    precision: str | None
-    letter: str
-
-    def text(self, letter: str, *, precision: bool = True) -> str:
-        """As the engine's printf has it."""
-        cut = f".{self.precision}" if self.precision is not None and precision else ""
-        return f"%{self.flags.replace(chr(39), '')}{self.width or ''}{cut}{letter}"
 
 
 def _format(node: exp.Expr) -> exp.Expr:
@@ -42,23 +24,20 @@ def _format(node: exp.Expr) -> exp.Expr:
         return exp.Null()
     if shape is None:
         unsupported(node, "FORMAT with a format that is no literal")
-    pieces = list(_pieces(node, shape, iter(node.expressions)))
-    if not pieces:
+    parts = list(_pieces(node, shape, iter(node.expressions)))
+    if not parts:
         return fragment("''")
-    return fragment(f"concat({', '.join(f'{{{at}}}' for at in range(len(pieces)))}, '')", *pieces)
+    return fragment(f"concat({', '.join(f'{{{at}}}' for at in range(len(parts)))}, '')", *parts)
 
 
 def _pieces(node: exp.Expr, shape: str, arguments: Iterator[exp.Expr]) -> Iterator[exp.Expr]:
-    for match in _SPECIFIER.finditer(shape):
-        if match[5] is not None:
-            yield fragment(quoted(match[5]))
-        elif match[4] == "%":
-            yield fragment("'%'")
-        elif match[4] is None:
+    for piece in pieces(shape):
+        if piece is None:
             yield _wrong(node, "The format string is not valid")
+        elif isinstance(piece, str):
+            yield fragment(quoted(piece))
         else:
-            precision = match[3] if match[3] is not None else ("0" if _HAS_PRECISION.match(match[0]) else None)
-            yield _one(node, _Spec(match[1], match[2], precision, match[4]), arguments)
+            yield _one(node, piece, arguments)
 
 
 def _wrong(node: exp.Expr, what: str) -> exp.Expr:
@@ -67,19 +46,18 @@ def _wrong(node: exp.Expr, what: str) -> exp.Expr:
     return unsupported(node, what)
 
 
-def _one(node: exp.Expr, spec: _Spec, arguments: Iterator[exp.Expr]) -> exp.Expr:
-    wanted = [spec.width, spec.precision].count("*") + 1
+def _one(node: exp.Expr, spec: Specifier, arguments: Iterator[exp.Expr]) -> exp.Expr:
     *counts, value = (
-        next(arguments, None) or unsupported(node, "FORMAT with too few arguments") for _ in range(wanted)
+        next(arguments, None) or unsupported(node, "FORMAT with too few arguments") for _ in range(spec.stars + 1)
     )
-    if any(part and part.isdigit() and int(part) > _WIDEST for part in (spec.width, spec.precision)):
+    if spec.is_too_wide:
         return _wrong(node, "So wide a field in FORMAT")
     if spec.letter in "di":
         return _whole(node, spec, value, counts)
     return _other(node, spec, value, counts)
 
 
-def _other(node: exp.Expr, spec: _Spec, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
+def _other(node: exp.Expr, spec: Specifier, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
     if spec.letter in "uoxX":
         return _unsigned(spec, value, counts)
     if spec.letter in "fFeEgG":
@@ -100,7 +78,7 @@ def _printf(spec: str, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
     return once(sides.replace("{0}", "true" if "-" in spec else "false"), written, counts[0])
 
 
-def _whole(node: exp.Expr, spec: _Spec, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
+def _whole(node: exp.Expr, spec: Specifier, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
     if kind_of(value) in (Kind.NUMERIC, Kind.FLOAT64):
         unsupported(node, f"%{spec.letter} of {kind_of(value)}")
     value = fragment("toInt64({0})", read_as(value, Kind.INT64))
@@ -114,27 +92,25 @@ def _whole(node: exp.Expr, spec: _Spec, value: exp.Expr, counts: list[exp.Expr])
     return _printf(spec.text("d"), value, counts)
 
 
-def _with_precision_star(spec: _Spec, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
+def _with_precision_star(spec: Specifier, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
     """A precision below zero is none."""
     digits = "concat(if(@a < 0, '-', ''), leftPad(toString(abs(@a)), toUInt64(greatest(@b, toInt64(length(toString(abs(@a)))))), '0'))"
     return _padded(spec, once(digits, value, counts[-1]), counts[:-1])
 
 
-def _unsigned(spec: _Spec, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
+def _unsigned(spec: Specifier, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
     value = fragment("toInt64({0})", read_as(value, Kind.INT64))
     shape = quoted(spec.text("d" if spec.letter == "u" else spec.letter))
-    bare = quoted(_Spec(spec.flags.replace("-", "").replace("0", ""), None, None, spec.letter).text(spec.letter))
+    bare = quoted(spec.bare)
     if counts or spec.width is None:
         return once(f"if(@a < 0, concat('-', printf({bare}, -@a)), printf({bare}, @a))", value)
     return once(f"if(@a < 0, concat('-', printf({bare}, -@a)), printf({shape}, @a))", value)
 
 
-def _fraction(spec: _Spec, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
+def _fraction(spec: Specifier, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
     value = fragment("toFloat64({0})", read_as(value, Kind.FLOAT64))
     if "'" in spec.flags:
-        cut = f".{spec.precision}" if spec.precision is not None else ""
-        return _grouped(spec, value, f"printf('%{cut}{spec.letter}', abs(@a))")
-    flat = _Spec(spec.flags.replace("0", ""), spec.width, spec.precision, spec.letter)
+        return _grouped(spec, value, f"printf('{spec.fraction}', abs(@a))")
     plain = _printf(spec.text(spec.letter), value, counts)
     if "0" not in spec.flags:
         return plain
@@ -142,7 +118,7 @@ def _fraction(spec: _Spec, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
         "if(isFinite({0}), {1}, {2})",
         value,
         plain,
-        _printf(flat.text(spec.letter), value.copy(), [count.copy() for count in counts]),
+        _printf(spec.unfilled, value.copy(), [count.copy() for count in counts]),
     )
 
 
@@ -153,25 +129,17 @@ _THREES: Final = (
 )
 
 
-def _grouped(spec: _Spec, value: exp.Expr, body: str) -> exp.Expr:
-    positive = "'+'" if "+" in spec.flags else "' '" if " " in spec.flags else "''"
-    sign = f"if(@a < 0, '-', {positive})"
+def _grouped(spec: Specifier, value: exp.Expr, body: str) -> exp.Expr:
+    sign = f"if(@a < 0, '-', '{spec.plus}')"
     digits = "(" + _THREES.replace("@t", f"({body})") + ")"
-    width = int(spec.width or 0) if (spec.width or "0").isdigit() else 0
-    if "0" in spec.flags and "-" not in spec.flags:
-        filled = (
-            f"leftPad({digits}, toUInt64(greatest({width} - toInt64(length({sign})), toInt64(length({digits})))), '0')"
-        )
+    if spec.zeros is not None:
+        filled = f"leftPad({digits}, toUInt64(greatest({spec.zeros} - toInt64(length({sign})), toInt64(length({digits})))), '0')"
         return once(f"concat({sign}, {filled})", value)
     return _padded(spec, once(f"concat({sign}, {digits})", value), [])
 
 
-def _padded(spec: _Spec, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
-    if spec.width is None and (spec.precision is None or spec.letter not in "stTpP"):
-        return value
-    flags = "-" if "-" in spec.flags else ""
-    cut = f".{spec.precision}" if spec.precision is not None and spec.letter in "stTpP" else ""
-    return _printf(f"%{flags}{spec.width or ''}{cut}s", value, counts)
+def _padded(spec: Specifier, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
+    return value if spec.padding is None else _printf(spec.padding, value, counts)
 
 
 def _as_text(node: exp.Expr, letter: str, value: exp.Expr) -> exp.Expr:
@@ -243,24 +211,18 @@ def _named_literal(told: exp.Expr, kind: Kind) -> exp.Expr:
 def _nested(value: exp.Expr, datatype: Datatype, depth: int, *, typed: bool) -> exp.Expr:
     name = f"_f{depth}"
     if datatype.kind is Kind.ARRAY:
-        item = _item(fragment(name), datatype.element)
+        item = typed_as(fragment(name), datatype.element)
         inner = _nested_item(item, datatype.element, depth + 1, typed=typed)
         listed = f"arrayStringConcat(arrayMap({name} -> ifNull({{1}}, 'NULL'), {{0}}), ', ')"
         return fragment(f"concat('[', {listed}, ']')", value, inner)
     parts: list[exp.Expr] = []
     for at, (_, field) in enumerate(datatype.fields):
-        item = _item(fragment(f"tupleElement({name}, {at + 1})"), field)
+        item = typed_as(fragment(f"tupleElement({name}, {at + 1})"), field)
         parts.append(_nested_item(item, field, depth + 1, typed=typed))
     body = ", ', ', ".join(f"ifNull({{{at + 1}}}, 'NULL')" for at in range(len(parts)))
     opened = "'STRUCT('" if typed and len(parts) == 1 else "'('"
     template = f"arrayMap({name} -> if(isNull({name}), NULL, concat({opened}, {body}, ')')), [{{0}}])[1]"
     return fragment(template, value, *parts)
-
-
-def _item(node: exp.Expr, datatype: Datatype | None) -> exp.Expr:
-    if datatype is not None:
-        node.meta["datatype"] = datatype
-    return node
 
 
 def _nested_item(item: exp.Expr, datatype: Datatype | None, depth: int, *, typed: bool) -> exp.Expr:

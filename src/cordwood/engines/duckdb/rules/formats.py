@@ -1,8 +1,6 @@
 """FORMAT(): each specifier of a literal format becomes the text of its argument."""
 
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from sqlglot import exp
@@ -12,28 +10,12 @@ from cordwood.engines.duckdb.rules.json_text import json_text
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.words import fail, once
 from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.bigquery.formats import WIDEST, Specifier, pieces
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment, literal_text
 from cordwood.sql.lowering import Meaning, is_safe, unsupported
-from cordwood.sql.typing import datatype_of, kind_of
+from cordwood.sql.typing import datatype_of, kind_of, typed_as
 from cordwood.sql.typing.datatypes import STRING
-
-_SPECIFIER: Final = re.compile(r"%([-+ #0']*)(\d+|\*)?(?:\.(\d+|\*)?)?([a-zA-Z%])|%|([^%]+)")
-_HAS_PRECISION: Final = re.compile(r"%[-+ #0']*(?:\d+|\*)?\.")
-_WIDEST: Final = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class _Spec:
-    flags: str
-    width: str | None
-    precision: str | None
-    letter: str
-
-    def text(self, letter: str, *, precision: bool = True) -> str:
-        """As the engine's printf has it."""
-        cut = f".{self.precision}" if self.precision is not None and precision else ""
-        return f"%{self.flags.replace(chr(39), '')}{self.width or ''}{cut}{letter}"
 
 
 def _format(node: exp.Expr) -> exp.Expr:
@@ -42,23 +24,20 @@ def _format(node: exp.Expr) -> exp.Expr:
         return exp.Null()
     if shape is None:
         unsupported(node, "FORMAT with a format that is no literal")
-    pieces = list(_pieces(node, shape, iter(node.expressions)))
-    if not pieces:
+    parts = list(_pieces(node, shape, iter(node.expressions)))
+    if not parts:
         return exp.Literal.string("")
-    return fragment(" || ".join(f"{{{at}}}" for at in range(len(pieces))), *pieces)
+    return fragment(" || ".join(f"{{{at}}}" for at in range(len(parts))), *parts)
 
 
 def _pieces(node: exp.Expr, shape: str, arguments: Iterator[exp.Expr]) -> Iterator[exp.Expr]:
-    for match in _SPECIFIER.finditer(shape):
-        if match[5] is not None:
-            yield exp.Literal.string(match[5])
-        elif match[4] == "%":
-            yield exp.Literal.string("%")
-        elif match[4] is None:
+    for piece in pieces(shape):
+        if piece is None:
             yield _wrong(node, "The format string is not valid")
+        elif isinstance(piece, str):
+            yield exp.Literal.string(piece)
         else:
-            precision = match[3] if match[3] is not None else ("0" if _HAS_PRECISION.match(match[0]) else None)
-            yield _one(node, _Spec(match[1], match[2], precision, match[4]), arguments)
+            yield _one(node, piece, arguments)
 
 
 def _wrong(node: exp.Expr, what: str) -> exp.Expr:
@@ -69,13 +48,13 @@ def _wrong(node: exp.Expr, what: str) -> exp.Expr:
 
 def _count(node: exp.Expr, star: exp.Expr) -> exp.Expr:
     wide = fail(node, "So wide a field in FORMAT is too large")
-    return once(f"(CASE WHEN @a > {_WIDEST} THEN {wide} ELSE @a END)::INT", star)
+    return once(f"(CASE WHEN @a > {WIDEST} THEN {wide} ELSE @a END)::INT", star)
 
 
-def _one(node: exp.Expr, spec: _Spec, arguments: Iterator[exp.Expr]) -> exp.Expr:
-    stars = [_next(node, arguments) for part in (spec.width, spec.precision) if part == "*"]
+def _one(node: exp.Expr, spec: Specifier, arguments: Iterator[exp.Expr]) -> exp.Expr:
+    stars = [_next(node, arguments) for _ in range(spec.stars)]
     value = _next(node, arguments)
-    if max(map(_digits, (spec.width, spec.precision))) > _WIDEST:
+    if spec.is_too_wide:
         return _wrong(node, "So wide a field in FORMAT")
     counts = [_count(node, star) for star in stars]
     if spec.letter in "di":
@@ -94,16 +73,12 @@ def _next(node: exp.Expr, arguments: Iterator[exp.Expr]) -> exp.Expr:
     return argument if argument is not None else unsupported(node, "FORMAT with too few arguments")
 
 
-def _digits(part: str | None) -> int:
-    return int(part) if part and part.isdigit() else 0
-
-
 def _printf(spec: str, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
     holes = "".join(f", {{{at}}}" for at in range(len(counts) + 1))
     return fragment(f"printf({literal_text(spec)}{holes})", *counts, value)
 
 
-def _whole(node: exp.Expr, spec: _Spec, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
+def _whole(node: exp.Expr, spec: Specifier, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
     if kind_of(value) in (Kind.NUMERIC, Kind.FLOAT64):
         unsupported(node, f"%{spec.letter} of {kind_of(value)}")
     value = fragment("{0}::BIGINT", read_as(value, Kind.INT64))
@@ -117,27 +92,25 @@ def _whole(node: exp.Expr, spec: _Spec, value: exp.Expr, counts: list[exp.Expr])
     return _printf(spec.text("d"), value, counts)
 
 
-def _with_precision_star(spec: _Spec, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
+def _with_precision_star(spec: Specifier, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
     """A precision below zero is none."""
     digits = "CASE WHEN @a < 0 THEN '-' ELSE '' END || lpad(abs(@a)::VARCHAR, greatest(@b, length(abs(@a)::VARCHAR))::INT, '0')"
     return _padded(spec, once(digits, value, counts[-1]), counts[:-1])
 
 
-def _unsigned(spec: _Spec, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
+def _unsigned(spec: Specifier, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
     value = fragment("{0}::BIGINT", read_as(value, Kind.INT64))
     shape = literal_text(spec.text("d" if spec.letter == "u" else spec.letter))
-    bare = literal_text(_Spec(spec.flags.replace("-", "").replace("0", ""), None, None, spec.letter).text(spec.letter))
+    bare = literal_text(spec.bare)
     if counts or spec.width is None:
         return once(f"CASE WHEN @a < 0 THEN '-' || printf({bare}, -@a) ELSE printf({bare}, @a) END", value)
     return once(f"CASE WHEN @a < 0 THEN '-' || printf({bare}, -@a) ELSE printf({shape}, @a) END", value)
 
 
-def _fraction(spec: _Spec, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
+def _fraction(spec: Specifier, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
     value = fragment("{0}::DOUBLE", read_as(value, Kind.FLOAT64))
     if "'" in spec.flags:
-        cut = f".{spec.precision}" if spec.precision is not None else ""
-        return _grouped(spec, value, f"printf('%{cut}{spec.letter}', abs(@a))")
-    flat = _Spec(spec.flags.replace("0", ""), spec.width, spec.precision, spec.letter)
+        return _grouped(spec, value, f"printf('{spec.fraction}', abs(@a))")
     plain = _printf(spec.text(spec.letter), value, counts)
     if "0" not in spec.flags:
         return plain
@@ -145,7 +118,7 @@ def _fraction(spec: _Spec, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
         "CASE WHEN isfinite({0}) THEN {1} ELSE {2} END",
         value,
         plain,
-        _printf(flat.text(spec.letter), value.copy(), [count.copy() for count in counts]),
+        _printf(spec.unfilled, value.copy(), [count.copy() for count in counts]),
     )
 
 
@@ -156,23 +129,17 @@ _THREES: Final = (
 )
 
 
-def _grouped(spec: _Spec, value: exp.Expr, body: str) -> exp.Expr:
-    positive = "'+'" if "+" in spec.flags else "' '" if " " in spec.flags else "''"
-    sign = f"CASE WHEN @a < 0 THEN '-' ELSE {positive} END"
+def _grouped(spec: Specifier, value: exp.Expr, body: str) -> exp.Expr:
+    sign = f"CASE WHEN @a < 0 THEN '-' ELSE '{spec.plus}' END"
     digits = "(" + _THREES.replace("@t", f"({body})") + ")"
-    width = int(spec.width or 0) if (spec.width or "0").isdigit() else 0
-    if "0" in spec.flags and "-" not in spec.flags:
-        filled = f"lpad({digits}, greatest({width} - length({sign}), length({digits}))::INT, '0')"
+    if spec.zeros is not None:
+        filled = f"lpad({digits}, greatest({spec.zeros} - length({sign}), length({digits}))::INT, '0')"
         return once(f"{sign} || {filled}", value)
     return _padded(spec, once(f"{sign} || {digits}", value), [])
 
 
-def _padded(spec: _Spec, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
-    if spec.width is None and (spec.precision is None or spec.letter not in "stTpP"):
-        return value
-    flags = "-" if "-" in spec.flags else ""
-    cut = f".{spec.precision}" if spec.precision is not None and spec.letter in "stTpP" else ""
-    return _printf(f"%{flags}{spec.width or ''}{cut}s", value, counts)
+def _padded(spec: Specifier, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
+    return value if spec.padding is None else _printf(spec.padding, value, counts)
 
 
 def _as_text(node: exp.Expr, letter: str, value: exp.Expr) -> exp.Expr:
@@ -231,13 +198,13 @@ def _literal(value: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr
 def _nested(value: exp.Expr, datatype: Datatype, depth: int, *, typed: bool) -> exp.Expr:
     name = f"_f{depth}"
     if datatype.kind is Kind.ARRAY:
-        item = _item(fragment(name), datatype.element)
+        item = typed_as(fragment(name), datatype.element)
         inner = _nested_item(item, datatype.element, depth + 1, typed=typed)
         listed = fragment(f"list_transform({{0}}, lambda {name}: coalesce({{1}}, 'NULL'))", value, inner)
         return once("CASE WHEN @a IS NOT NULL THEN '[' || coalesce(array_to_string(@a, ', '), '') || ']' END", listed)
     parts: list[exp.Expr] = []
     for at, (_, field) in enumerate(datatype.fields):
-        item = _item(fragment(f"struct_extract_at({name}, {at + 1})"), field)
+        item = typed_as(fragment(f"struct_extract_at({name}, {at + 1})"), field)
         parts.append(_nested_item(item, field, depth + 1, typed=typed))
     body = " || ', ' || ".join(f"coalesce({{{at + 1}}}, 'NULL')" for at in range(len(parts)))
     opened = "'STRUCT(' || " if typed and len(parts) == 1 else "'(' || "
@@ -245,12 +212,6 @@ def _nested(value: exp.Expr, datatype: Datatype, depth: int, *, typed: bool) -> 
         f"list_transform([{{0}}], lambda {name}: CASE WHEN {name} IS NULL THEN NULL ELSE {opened}{body} || ')' END)[1]"
     )
     return fragment(template, value, *parts)
-
-
-def _item(node: exp.Expr, datatype: Datatype | None) -> exp.Expr:
-    if datatype is not None:
-        node.meta["datatype"] = datatype
-    return node
 
 
 def _nested_item(item: exp.Expr, datatype: Datatype | None, depth: int, *, typed: bool) -> exp.Expr:

@@ -1,0 +1,1 @@
+"""What BigQuery's formats, zones and parts of times mean, whatever engine is to work them out."""
