@@ -6,6 +6,7 @@ import duckdb
 import pytest
 
 from cordwood.engines.duckdb.hiding import HiddenColumns, Hiding
+from cordwood.engines.hidden import HiddenTexts
 from cordwood.model.redaction import Redacting, RedactMode
 from tests.unit.redaction.texts import TABLE
 
@@ -32,7 +33,7 @@ def counted() -> Iterator[_Counted]:
 
 
 def hiding(counted: _Counted, most_characters: int = 1000) -> Hiding:
-    made = Hiding(counted.cursor, Redacting(key="key"), most_characters)
+    made = Hiding(counted.cursor, Redacting(key="key"), HiddenTexts(most_characters))
     made.make(MODE)
     counted.count = 0
     return made

@@ -4,14 +4,16 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from cordwood.engines.clickhouse.datatypes import Render, bindable, datatype_of, has_bytes, renderer, settled
 from cordwood.engines.clickhouse.faults import is_silent
+from cordwood.engines.clickhouse.hiding import Hiding
 from cordwood.engines.clickhouse.pending import Pending
 from cordwood.engines.clickhouse.redaction import KEY
 from cordwood.engines.clickhouse.session import Query, Selected, Session
@@ -67,6 +69,7 @@ class ClickHouse:
         self.target: Target = ClickHouseTarget(options.redacting.rules)
         self._options = options
         self._session = Session(address, patience_seconds=options.patience_seconds)
+        self._hiding = Hiding(self._session, options.redacting)
         self._storage = Storage(
             self._session, Tables(options.cluster, options.drops_by_itself), wait_for_async=options.async_inserts
         )
@@ -94,13 +97,15 @@ class ClickHouse:
         mark, over = uuid.uuid4().hex, threading.Event()
         cancel.on_pull(lambda: self._session.stop(mark, over))
         started = time.monotonic()
+        query = self._query(question, limits, mark)
         stack = ExitStack()
         stack.callback(over.set)
-        selected = stack.enter_context(self._session.select(self._query(question, limits, mark)))
+        selected = stack.enter_context(self._session.select(query))
         with stack.pop_all() as opened:
             columns, renders = _columns(selected, question)
             rows = Rows(columns, ())
-            rows.batches = _batches(opened.pop_all(), selected, _Cut(renders, limits.max_rows, started), rows)
+            shown = partial(self._hiding.rows, question.statement, query=query, until=started + limits.seconds)
+            rows.batches = _batches(opened.pop_all(), selected, _Cut(shown, renders, limits.max_rows, started), rows)
         return rows
 
     def stored(self, stream: str) -> str:
@@ -195,14 +200,15 @@ def _columns_of_nothing(question: Question) -> tuple[Column, ...]:
 
 @dataclass(slots=True)
 class _Cut:
-    """Blocks rendered, up to the rows that may be handed out."""
+    """Blocks rendered, up to the rows that may be handed out; `shown` is what may be seen of rows."""
 
+    shown: Callable[[Sequence[Sequence[object]]], Iterable[Sequence[object]]]
     renders: Sequence[Render]
     left: int
     started: float
 
     def batch(self, block: Sequence[Sequence[object]], rows: Rows) -> list[Row]:
-        batch = [self._row(values) for values in block[: self.left]]
+        batch = [self._row(values) for values in self.shown(block[: self.left])]
         rows.truncated = len(block) > self.left
         rows.engine_seconds = time.monotonic() - self.started
         self.left -= len(batch)

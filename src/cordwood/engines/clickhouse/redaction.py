@@ -26,6 +26,9 @@ from cordwood.sql.redaction.look import Look
 # The value that is bound where a statement hashes. No parameter of an endpoint may be called so.
 KEY: Final = "cordwood_redaction_key"
 
+# Between JSON texts: in none of them it stands as it is.
+PARTED: Final = "\x04"
+
 # A long number that stands in an array; in an object, the passes tell it by its key.
 _BARE_NUMBER: Final = r"[\[,]\s*-?[0-9]{13}"
 _NUMBER: Final = r"^-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$"
@@ -45,6 +48,14 @@ def functions(rules: RedactionRules, mode: RedactMode) -> dict[str, str]:
     event = f"if(match({_TEXT}, {literal(_NUMBER)}), {_TEXT}, {json})"
     bodies = ((HIDING_TEXT, text), (HIDING_JSON, json), (HIDING_EVENT, event))
     return {f"{name}_{mode}": f"({_VALUE} -> {_in_turn(body)}) AS {name}_{mode}" for name, body in bodies}
+
+
+def hide_texts(rules: RedactionRules, mode: RedactMode, pieces: int) -> str:
+    """The statement that redacts JSON texts, in their order: `piece0` and so on are cut from all of them, parted by `PARTED`."""
+    bound = ", ".join(f"{{piece{at}:String}}" for at in range(pieces))
+    # Not a constant: the engine would do all the work while it plans.
+    texts = f"splitByString({literal(PARTED)}, materialize(arrayStringConcat([{bound}])))"
+    return f"SELECT arrayMap({_TEXT} -> {_json(rules, Hiding(_Words(), mode))}, {texts})"
 
 
 def _in_turn(body: str) -> str:

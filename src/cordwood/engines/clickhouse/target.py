@@ -9,7 +9,6 @@ from cordwood.engines.clickhouse.beginning import begin_with_select
 from cordwood.engines.clickhouse.reach import reach
 from cordwood.engines.clickhouse.redaction import KEY, functions, with_functions
 from cordwood.engines.clickhouse.rules import RULES
-from cordwood.engines.clickhouse.rules.redaction import hide_in_answer
 from cordwood.engines.clickhouse.tables import stream_table
 from cordwood.errors import QueryUnsupported
 from cordwood.model.redaction import SHIPPED_RULES, RedactionRules, RedactMode
@@ -55,7 +54,6 @@ class ClickHouseTarget:
         mode = resolved.redaction
         if mode is not None:
             _keep_key(tree)
-            hide_in_answer(tree, resolved.hidden, mode)
         reach(tree, frozenset(resolved.streams))
         lowered = begin_with_select(RULES.lower(tree))
         lowered.meta[_HIDING] = mode
@@ -67,12 +65,16 @@ class ClickHouseTarget:
         text = print_tree(tree, lambda node: generator.generate(node, copy=False))
         if mode is not None:
             text = with_functions(text, self._hiding(mode))
-        return f"{text} SETTINGS {', '.join(f'{name} = {value}' for name, value in SETTINGS.items())}"
+        return as_it_must_be_run(text)
 
     def _hiding(self, mode: RedactMode) -> dict[str, str]:
         if mode not in self._functions:
             self._functions[mode] = functions(self._rules, mode)
         return self._functions[mode]
+
+
+def as_it_must_be_run(sql: str) -> str:
+    return f"{sql} SETTINGS {', '.join(f'{name} = {value}' for name, value in SETTINGS.items())}"
 
 
 def _keep_key(tree: exp.Expr) -> None:

@@ -1,0 +1,112 @@
+"""What only an answer reads is redacted by a statement of its own, once, however long it is, and never let through."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, Options
+from cordwood.engines.engine import AnswerLimits
+from cordwood.errors import OutOfTime
+from cordwood.model.datatype import Datatype, Kind
+from cordwood.model.event import Batch, Event
+from cordwood.model.redaction import Redacting, RedactMode
+from cordwood.sql.stages import Question, Statement
+from tests.clickhouse_server import ClickHouseServer, serving
+from tests.unit.engines.clickhouse.asking import EDGE, LIMITS, NOW_US, Pull
+
+SQL = "SELECT id, event_message, metadata FROM `edge.logs` ORDER BY id"
+
+
+@pytest.fixture
+def server(address: str) -> Iterator[ClickHouseServer]:
+    with serving(address) as server:
+        yield server
+
+
+@pytest.fixture
+def remote(server: ClickHouseServer, tmp_path: Path) -> Iterator[ClickHouse]:
+    options = Options(pending_folder=tmp_path / "pending", redacting=Redacting(key="key"))
+    engine = ClickHouse(server.address(), options)
+    engine.prepare([EDGE])
+    yield engine
+    engine.close()
+
+
+def store(engine: ClickHouse, *events: tuple[str, str | None]) -> None:
+    kept = [Event(str(at), NOW_US, message, "default", metadata) for at, (message, metadata) in enumerate(events)]
+    engine.append([Batch("edge.logs", kept, NOW_US)])
+
+
+def shown(
+    engine: ClickHouse,
+    mode: RedactMode = RedactMode.REPLACE,
+    sql: str = SQL,
+    limits: AnswerLimits = LIMITS,
+    values: Mapping[str, object] | None = None,
+) -> list[tuple[object, ...]]:
+    types = (Kind.STRING, Kind.STRING, Kind.VARIANT)
+    statement = Statement(
+        sql,
+        (),
+        (),
+        (),
+        column_names=("id", "event_message", "metadata"),
+        column_types=tuple(Datatype(kind) for kind in types),
+        redaction=mode,
+        hidden=(1, 2),
+    )
+    rows = engine.answer(Question(statement, values or {}), limits, Pull())
+    return [
+        tuple(bytes(cell).decode() if isinstance(cell, msgspec.Raw) else cell for cell in row)
+        for batch in rows.batches
+        for row in batch
+    ]
+
+
+def asked_to_hide(server: ClickHouseServer) -> int:
+    return sum("piece0" in sql for sql, _ in server.mood.seen)
+
+
+def test_texts_and_events_are_hidden_in_the_answer(remote: ClickHouse) -> None:
+    store(remote, ("from 10.0.0.1", '{"a": [1, "x@example.org"], "b": null}'), ("none", None), ("\t\\ \x04 é", "7"))
+    assert shown(remote) == [
+        ("0", "from REDACTED", '[{"a":[1,"REDACTED"],"b":null}]'),
+        ("1", "none", None),
+        ("2", "\t\\ \x04 é", "7"),
+    ]
+
+
+def test_what_was_hidden_once_is_remembered(remote: ClickHouse, server: ClickHouseServer) -> None:
+    store(remote, ("from 10.0.0.1", '{"a": "x@example.org"}'))
+    assert shown(remote) == shown(remote)
+    assert asked_to_hide(server) == 1
+    store(remote, ("from 10.0.0.1", None), ("from 10.0.0.2", None))
+    assert [row[1] for row in shown(remote)] == ["from REDACTED"] * 2
+    assert asked_to_hide(server) == 2
+
+
+def test_each_mode_remembers_its_own(remote: ClickHouse) -> None:
+    store(remote, ("from 10.0.0.1", None))
+    said = [shown(remote, mode)[0][1] for mode in (RedactMode.REPLACE, RedactMode.TRUNCATE, RedactMode.HASH)]
+    assert said[:2] == ["from REDACTED", "from 10.0.0.0/24"]
+    assert str(said[2]).startswith("from REDACTED-")
+
+
+def test_an_event_that_no_server_takes_as_one_value_is_hidden_like_any(remote: ClickHouse) -> None:
+    filling = "é" * 150_000
+    store(remote, (f"{filling} 10.0.0.1", f'{{"a": "{filling}", "b": "10.0.0.1"}}'))
+    assert shown(remote) == [("0", f"{filling} REDACTED", f'[{{"a":"{filling}","b":"REDACTED"}}]')]
+
+
+def test_more_rows_than_are_hidden_at_once_keep_their_order(remote: ClickHouse) -> None:
+    sql = "SELECT toString(number), '10.0.0.' || toString(number % 200), '\"' || toString(number) || '\"' FROM numbers(2500)"
+    rows = shown(remote, RedactMode.TRUNCATE, sql, AnswerLimits(max_rows=3000, seconds=20))
+    assert rows == [(str(at), "10.0.0.0/24", f'"{at}"') for at in range(2500)]
+
+
+def test_hiding_is_within_the_querys_time(remote: ClickHouse) -> None:
+    sql = "SELECT '', '10.0.0.1 ' || repeat('1.2.3.4 ', 100000) || toString(number), NULL FROM numbers(40)"
+    with pytest.raises(OutOfTime):
+        shown(remote, sql=sql, limits=AnswerLimits(max_rows=100, seconds=0.5))
