@@ -24,24 +24,6 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     return f"Did you mean {found[0]}?" if found else None
 
 
-def why_no_json(problem: Exception, text: bytes) -> str:
-    """What is wrong with JSON text, and at which byte, of what a decoder raised."""
-    if isinstance(problem, RecursionError):
-        return "it is nested too deeply"
-    if isinstance(problem, UnicodeDecodeError):
-        return f"it is not UTF-8 (byte {_first_no_letter(text)})"
-    if "truncated" not in str(problem):
-        return str(problem)
-    return f"it ends before it is whole (byte {len(text)})" if text.strip() else "it is empty"
-
-
-def _first_no_letter(text: bytes) -> int:
-    try:
-        return len(text.decode())
-    except UnicodeDecodeError as problem:
-        return problem.start
-
-
 @dataclass(frozen=True, slots=True)
 class Span:
     """A place in the author's text: line and column count from 1."""
@@ -77,7 +59,9 @@ class Fault(Exception):
     def told(self) -> str:
         """The fault in one line, for a terminal or a log."""
         place = f"{self.span}: " if self.span else ""
-        return f"{place}{self.message}" + (f" {self.hint}" if self.hint else "")
+        # A sentence that ends with what the caller wrote has no full stop of its own.
+        end = "" if not self.hint or self.message.endswith((".", "!", "?", ":")) else "."
+        return f"{place}{self.message}{end}" + (f" {self.hint}" if self.hint else "")
 
 
 class RequestFault(Fault):

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from cordwood.errors import BadBody, why_no_json
+from cordwood.errors import BadBody
 from cordwood.ingest.posted import Reading
+from cordwood.model.broken_json import why_no_json
 
 _items = msgspec.json.Decoder(list[msgspec.Raw])
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])

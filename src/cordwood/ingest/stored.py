@@ -5,7 +5,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from cordwood.errors import BadBody, Forbidden, why_no_json
+from cordwood.errors import BadBody, Forbidden
+from cordwood.model.broken_json import why_no_json
 from cordwood.model.event import Event
 
 # The years 1 to 9999, in microseconds since 1970.

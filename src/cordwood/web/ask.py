@@ -5,7 +5,8 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from cordwood.access import pinned
-from cordwood.errors import BadBody, BadParameter, UnsupportedMedia, why_no_json
+from cordwood.errors import BadBody, BadParameter, UnsupportedMedia
+from cordwood.model.broken_json import why_no_json
 from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
 from cordwood.serve.ask import Ask, Language, SandboxText

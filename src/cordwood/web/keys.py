@@ -10,7 +10,8 @@ import msgspec
 
 from cordwood.catalog.keys import NewKey
 from cordwood.catalog.terms import WrittenTerms, read_grace, read_terms, warnings
-from cordwood.errors import BadBody, BadTerms, Forbidden, UnknownKey, why_no_json
+from cordwood.errors import BadBody, BadTerms, Forbidden, UnknownKey
+from cordwood.model.broken_json import why_no_json
 from cordwood.model.key import Key
 from cordwood.observe.observer import Observer
 from cordwood.settings.units import show_rate

@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 
-from cordwood.errors import BadBody, why_no_json
+from cordwood.errors import BadBody
 from cordwood.ingest.documents import mended
 from cordwood.ingest.formats import otlp_protobuf
 from cordwood.ingest.formats.protobuf import BadProtobuf
 from cordwood.ingest.posted import Body, Posted, Reading
+from cordwood.model.broken_json import why_no_json
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
