@@ -95,13 +95,13 @@ def _endpoint(one: Endpoint) -> dict[str, Any]:
         "query": one.sql,
         "language": "bq_sql",
         "sandboxable": one.sandbox,
-        "cache_duration_seconds": one.cache_seconds,
-        "proactive_requerying_seconds": one.warm_seconds,
+        "cache_duration_seconds": _plain(one.cache_seconds),
+        "proactive_requerying_seconds": _plain(one.warm_seconds),
         "max_limit": one.max_rows,
         "enable_auth": one.auth,
         "redact_pii": one.redact_pii,
         "redact_mode": one.redact_mode,
-        "timeout_seconds": one.timeout_seconds,
+        "timeout_seconds": _plain(one.timeout_seconds),
         "zone": one.zone,
         "revision": one.revision,
         "parameters": [_parameter(parameter) for parameter in one.parameters],
@@ -130,13 +130,18 @@ def _parameter(one: Parameter) -> dict[str, Any]:
     }
 
 
+def _plain(number: float | None) -> float | None:
+    """Without a fraction that is none: clients of the incumbent read integers."""
+    return int(number) if number is not None and number == int(number) else number
+
+
 def _source(one: Stream, facts: StreamFacts | None) -> dict[str, Any]:
     retention = one.retention_seconds
     return {
         "id": _number(one.id),
         "token": str(one.id),
         "name": one.name,
-        "retention_days": None if retention is None else retention / _DAY_SECONDS,
+        "retention_days": None if retention is None else _plain(retention / _DAY_SECONDS),
         "events": facts.events if facts else 0,
         "oldest": facts.oldest_us if facts else None,
         "newest": facts.newest_us if facts else None,
