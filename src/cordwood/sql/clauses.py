@@ -1,6 +1,6 @@
 """Clauses that stand where BigQuery has none, or lack what it asks for: the parser takes them, BigQuery does not."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from sqlglot import exp
@@ -26,8 +26,51 @@ def _foreign_part(node: exp.Expr) -> str | None:
 
 
 def _shaped_wrongly(node: exp.Expr) -> str | None:
+    if isinstance(node, (exp.AggFunc, exp.Window)):
+        return _NO_ARGUMENT if isinstance(node, exp.Count) and node.this is None else _aggregated(node)
     check = _CHECKS.get(type(node))
     return check(node) if check else None
+
+
+def _aggregated(node: exp.Expr) -> str | None:
+    """Rows are grouped after WHERE has chosen them, and windows laid after HAVING has."""
+    is_window = isinstance(node, exp.Window) or _is_windowed(node)
+    clauses = _BEFORE_WINDOWS if is_window else _BEFORE_GROUPS
+    for around in _around(node):
+        if type(around) in clauses:
+            what = "Analytic function" if is_window else f"Aggregate function {_name_in_words(node)}"
+            return f"{what} not allowed in {clauses[type(around)]}"
+        if not is_window and isinstance(around, exp.AggFunc) and not _is_windowed(around):
+            return "Aggregations of aggregations are not allowed"
+    return None
+
+
+def _around(node: exp.Expr) -> Iterator[exp.Expr]:
+    """All that the node stands in, up to its query."""
+    around = node.parent
+    while around is not None and not isinstance(around, exp.Query):
+        yield around
+        around = around.parent
+
+
+def _is_windowed(node: exp.Expr) -> bool:
+    parent = node.parent
+    while isinstance(parent, (exp.IgnoreNulls, exp.RespectNulls)):
+        parent = parent.parent
+    return isinstance(parent, exp.Window)
+
+
+def _name_in_words(node: exp.Expr) -> str:
+    return str(node.meta_get("bigquery_name") or node.sql_name() if isinstance(node, exp.Func) else node.key).upper()
+
+
+_NO_ARGUMENT: Final = "COUNT wants an argument: write COUNT(*)"
+_BEFORE_GROUPS: Final[Mapping[type[exp.Expr], str]] = {
+    exp.Where: "WHERE clause",
+    exp.Group: "GROUP BY",
+    exp.Join: "JOIN ON clause",
+}
+_BEFORE_WINDOWS: Final[Mapping[type[exp.Expr], str]] = {**_BEFORE_GROUPS, exp.Having: "HAVING clause"}
 
 
 def _select(node: exp.Expr) -> str | None:
@@ -81,10 +124,6 @@ def _table_alias(node: exp.Expr) -> str | None:
     return None
 
 
-def _count(node: exp.Expr) -> str | None:
-    return None if node.this is not None else "COUNT wants an argument: write COUNT(*)"
-
-
 _CHECKS: Final[Mapping[type[exp.Expr], Check]] = {
     exp.Select: _select,
     exp.Join: _join,
@@ -94,5 +133,4 @@ _CHECKS: Final[Mapping[type[exp.Expr], Check]] = {
     exp.All: _quantifier,
     exp.Unnest: _unnest,
     exp.TableAlias: _table_alias,
-    exp.Count: _count,
 }

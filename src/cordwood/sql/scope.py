@@ -40,11 +40,15 @@ PLAIN = Nature()
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A name and the expression it stands for; `value` is copied at every use."""
+    """A name and the expression it stands for; `value` is copied at every use.
+
+    One that is `repeated` shares its name with another column: only a star can mean them.
+    """
 
     name: str
     value: exp.Expr
     nature: Nature = PLAIN
+    repeated: bool = False
 
     def expression(self) -> exp.Expr:
         made = fresh(self.value)

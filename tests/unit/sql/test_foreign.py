@@ -121,3 +121,36 @@ def test_a_clause_that_bigquery_has_not_there_is_a_syntax_error(text: str, said:
 )
 def test_what_bigquery_has_is_let_through(text: str) -> None:
     assert admit(parse(text)).tree is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("select a from t where sum(a) > 1", "Aggregate function SUM not allowed in WHERE clause"),
+        ("select (select 1 from u where max(t.a) > 1) from t", "Aggregate function MAX not allowed in WHERE clause"),
+        ("select a from t group by a, count(*)", "Aggregate function COUNT not allowed in GROUP BY"),
+        ("select a from t join u on avg(t.a) = u.a", "Aggregate function AVG not allowed in JOIN ON clause"),
+        ("select sum(sum(a)) from t", "Aggregations of aggregations are not allowed"),
+        ("select a from t where row_number() over () = 1", "Analytic function not allowed in WHERE clause"),
+        ("select a from t group by a having sum(a) over () > 1", "Analytic function not allowed in HAVING clause"),
+    ],
+)
+def test_an_aggregate_where_there_are_no_groups_is_a_syntax_error(text: str, said: str) -> None:
+    fault = refusal(text)
+    assert isinstance(fault, QuerySyntax)
+    assert said in fault.message
+    assert fault.span is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select sum(sum(a)) over () from t",
+        "select a, rank() over (order by sum(b)) from t group by a",
+        "select a from t where a > (select avg(b) from u)",
+        "select max((select count(*) from u)) from t",
+        "select a from t qualify sum(a) over () > 1",
+    ],
+)
+def test_an_aggregate_in_a_window_or_in_a_query_of_its_own_is_let_through(text: str) -> None:
+    assert admit(parse(text)).tree is not None

@@ -240,3 +240,13 @@ def test_a_sub_query_that_reads_nothing_is_its_value(body: Body) -> None:
 def test_constants_beside_an_outer_join_stay_a_table(body: Body) -> None:
     made = body("with p as (select 1 as x) select e.id, x from edge_logs e left join p on e.id = 'a'")
     assert "LEFT JOIN p AS p ON" in made
+
+
+def test_columns_of_one_name_are_all_found_by_a_star(body: Body) -> None:
+    made = body("select * from (select id as a, event_message as a from edge_logs) as t")
+    assert made.startswith("SELECT t.a AS a, t.a_2 AS a FROM (SELECT")
+
+
+def test_a_column_that_shares_its_name_cannot_be_named(body: Body) -> None:
+    with pytest.raises(AmbiguousName, match="several columns have this name"):
+        body("with t as (select id as a, event_message as a from edge_logs) select a from t")

@@ -56,6 +56,7 @@ def _of_relation(work: Work, parts: Parts, relation: Relation) -> exp.Expr | Non
         return relation.record.expression() if relation.record is not None else None
     column = relation.fields.get(parts[1].name.lower())
     if column is not None:
+        _check_single(work, parts[1], column)
         return access(work, column.expression(), parts[2:])
     if relation.record is not None:
         return access(work, relation.record.expression(), parts[1:])
@@ -74,7 +75,18 @@ def _column(work: Work, name: exp.Identifier, scope: Scope) -> Field | None:
         raise AmbiguousName(
             f'"{name.name}" is ambiguous: it is {owners}.', hint="Write one of them.", span=work.span(name)
         )
+    if found:
+        _check_single(work, name, found[0][1])
     return found[0][1] if found else None
+
+
+def _check_single(work: Work, name: exp.Identifier, column: Field) -> None:
+    if column.repeated:
+        raise AmbiguousName(
+            f'"{name.name}" is ambiguous: several columns have this name.',
+            hint="Give them names of their own where they are selected.",
+            span=work.span(name),
+        )
 
 
 def _whole_row(relation: Relation) -> exp.Expr:

@@ -16,7 +16,7 @@ from cordwood.sql.resolve.expressions import Place, resolve_expression
 from cordwood.sql.resolve.joins import add_condition
 from cordwood.sql.resolve.sets import combined
 from cordwood.sql.resolve.sources import read_from
-from cordwood.sql.resolve.tables import as_table
+from cordwood.sql.resolve.tables import as_table, told_apart
 from cordwood.sql.resolve.work import Cte, Names, Output, Work
 from cordwood.sql.scope import Field, Relation, Scope
 
@@ -169,11 +169,16 @@ def read_cte(work: Work, cte: exp.Expr, names: Names, parent: Scope | None, *, r
     is_value = as_table(cte.this)
     if recursive and isinstance(cte.this, exp.SetOperation):
         names = names.with_cte(cte.alias, Cte(name, _anchor(work, cte.this, names, parent)))
-    outputs = work.query(work, cte.this, names, parent)
+    outputs = told_apart(cte.this, work.query(work, cte.this, names, parent))
     cte.set("alias", exp.TableAlias(this=exp.to_identifier(name, quoted=True)))
     is_open = any(not output.name for output in outputs)
-    values = None if is_value or is_open else constants(cte.this)
+    values = None if is_value or is_open else _constants(cte.this, outputs)
     return Cte(name, outputs, is_open=is_open, is_value=is_value, constants=values)
+
+
+def _constants(query: exp.Expr, outputs: list[Output]) -> dict[str, exp.Expr] | None:
+    """Where two columns share a name, they are no more than columns."""
+    return None if any(output.column for output in outputs) else constants(query)
 
 
 def _anchor(work: Work, union: exp.Expr, names: Names, parent: Scope | None) -> list[Output]:

@@ -27,7 +27,7 @@ def _merged(left: Output, right: Output) -> Output:
     nature = left.nature
     if right.nature.is_event:
         nature = Nature(origins=nature.origins | right.nature.origins, fields=nature.fields, element=nature.element)
-    return Output(left.name, nature)
+    return Output(left.name, nature, left.column)
 
 
 def _by_name(work: Work, operation: exp.Expr, left: list[Output], right: list[Output]) -> list[Output]:

@@ -1,5 +1,6 @@
 """Tables: a name is a sub-query in scope, or for owners a stream; nothing else can be read."""
 
+from dataclasses import replace
 from difflib import get_close_matches
 
 from sqlglot import exp
@@ -82,7 +83,7 @@ def read_derived(work: Work, names: Names, scope: Scope, source: exp.Expr) -> No
     """A SELECT in brackets. It sees outer queries only through correlation, as BigQuery has it: not its siblings."""
     pivots = source.args.get("pivots")
     is_value = as_table(source.this)
-    outputs = work.query(work, source.this, names, scope.parent)
+    outputs = told_apart(source.this, work.query(work, source.this, names, scope.parent))
     alias = source.alias or work.unique("_derived")
     name_source(source, alias)
     is_open = bool(pivots) or any(not output.name for output in outputs)
@@ -111,15 +112,50 @@ def as_table(query: exp.Expr) -> bool:
 
 def _relation(alias: str, outputs: list[Output], *, is_open: bool, is_value: bool = False) -> Relation:
     fields: dict[str, Field] = {}
-    for output in outputs:
-        column = exp.Column(
-            this=exp.to_identifier(output.name, quoted=True), table=exp.to_identifier(alias, quoted=True)
-        )
-        fields.setdefault(output.name.lower(), Field(output.name, column, output.nature))
+    for place, output in enumerate(outputs):
+        lower = output.name.lower()
+        field = Field(output.name, _column(alias, output.column or output.name), output.nature)
+        if lower in fields:
+            fields[lower] = replace(fields[lower], repeated=True)
+            lower = f"{lower}\0{place}"
+        fields[lower] = field
     if is_value and len(fields) == 1:
         value = next(iter(fields.values()))
         return Relation(alias, record=Field(alias, value.value, value.nature))
     return Relation(alias, {} if is_open else fields, is_open=is_open)
+
+
+def told_apart(query: exp.Expr, outputs: list[Output]) -> list[Output]:
+    """Columns of one name are spelt differently within the tree, so that a star over them finds each."""
+    items = _leftmost(query).expressions
+    taken = {output.name.lower() for output in outputs}
+    if len(taken) == len(outputs) or len(items) != len(outputs):
+        return outputs
+    seen: set[str] = set()
+    told: list[Output] = []
+    for output, item in zip(outputs, items, strict=True):
+        lower = output.name.lower()
+        if lower in seen and isinstance(item, exp.Alias):
+            output = replace(output, column=_free(output.name, taken))  # noqa: PLW2901 - the same, spelt otherwise
+            item.set("alias", exp.to_identifier(output.column, quoted=True))
+        seen.add(lower)
+        told.append(output)
+    return told
+
+
+def _leftmost(query: exp.Expr) -> exp.Expr:
+    """The SELECT whose names a query's columns have."""
+    while not isinstance(query, exp.Select) and isinstance(query.this, exp.Expr):
+        query = query.this
+    return query
+
+
+def _free(name: str, taken: set[str]) -> str:
+    number = 2
+    while f"{name}_{number}".lower() in taken:
+        number += 1
+    taken.add(f"{name}_{number}".lower())
+    return f"{name}_{number}"
 
 
 def _is_stream(work: Work, written: str) -> bool:

@@ -15,10 +15,14 @@ from cordwood.sql.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A column that a query yields. Nameless ones cannot be referred to."""
+    """A column that a query yields. Nameless ones cannot be referred to.
+
+    `column` is how the tree spells it where another column has the name already.
+    """
 
     name: str
     nature: Nature
+    column: str | None = None
 
 
 @dataclass(slots=True)
