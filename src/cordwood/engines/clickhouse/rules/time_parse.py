@@ -1,7 +1,5 @@
 """PARSE_TIMESTAMP and its like: the format becomes a regular expression whose groups are put together."""
 
-import re
-from dataclasses import dataclass, field
 from typing import Final
 
 from sqlglot import exp
@@ -10,118 +8,10 @@ from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import VALUE_ERROR, quoted
 from cordwood.engines.clickhouse.rules.zones import moment_in
 from cordwood.model.datatype import Kind
+from cordwood.sql.bigquery.time_patterns import DAYS, MONTHS, Reading, read_by
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, is_safe, unsupported
-
-_MONTHS: Final = "january february march april may june july august september october november december".split()
-_DAYS: Final = "monday tuesday wednesday thursday friday saturday sunday".split()
-
-
-def _names(words: list[str]) -> str:
-    return "(" + "|".join(f"{word[:3]}(?:{word[3:]})?" if len(word) > 3 else word for word in words) + ")"
-
-
-_NUMBER: Final = r"(\d\d?)"
-_OFFSET: Final = r"([+-]\d\d?:?\d?\d?|z)"
-
-# What each element matches; the group is kept under the element's letter. No braces: they would be holes.
-_PATTERNS: Final = {
-    "Y": r"([+-]?\d\d?\d?\d?)",
-    "E4Y": r"(\d\d\d\d)",
-    "G": r"([+-]?\d\d?\d?\d?)",
-    "C": r"(\d\d?\d?)",
-    **dict.fromkeys("ymHIMSUWVg", _NUMBER),
-    **dict.fromkeys("dekl", r"\s*(\d\d?)"),
-    "j": r"(\d\d?\d?)",
-    "u": "([1-7])",
-    "w": "([0-6])",
-    "Q": "([1-4])",
-    **dict.fromkeys("bBh", _names(_MONTHS)),
-    **dict.fromkeys("aA", _names(_DAYS)),
-    **dict.fromkeys("pP", "(am|pm)"),
-    "s": r"([+-]?\d+)",
-    "z": _OFFSET,
-    "Ez": _OFFSET,
-    "Z": r"([a-z0-9_/+:-]+)",
-    "E*S": r"(\d\d?(?:\.\d*)?)",
-    "n": r"\s*",
-    "t": r"\s*",
-    "%": "%",
-}
-
-# Elements that are others under another letter.
-_SAME_AS: Final = {"e": "d", "k": "H", "l": "I", "B": "b", "h": "b", "A": "a", "P": "p", "E4Y": "Y", "Ez": "z"}
-_LONGER: Final = {
-    "D": "%m/%d/%y",
-    "x": "%m/%d/%y",
-    "F": "%Y-%m-%d",
-    "T": "%H:%M:%S",
-    "X": "%H:%M:%S",
-    "R": "%H:%M",
-    "c": "%a %b %e %H:%M:%S %Y",
-}
-
-_ELEMENT: Final = re.compile(r"%(E[Ccx XyY]|O[a-zA-Z]|E\*S|E\d+S|E4Y|Ez|-?[A-Za-z%])|(\s+)|(.)", re.DOTALL)
-
-_NOT_FOR: Final = {
-    Kind.DATE: frozenset("HIMSpszZ"),
-    Kind.TIME: frozenset("YmdybjCGUVWaszZuwQ"),
-    Kind.DATETIME: frozenset("zZ"),
-}
-
-
-@dataclass(slots=True)
-class _Reading:
-    """The expression so far, and under which group each element was read last."""
-
-    pattern: str = ""
-    groups: int = 0
-    last: dict[str, str] = field(default_factory=dict)
-
-    def take(self, element: str, pattern: str) -> None:
-        self.pattern += pattern
-        if "(" in pattern.replace("(?:", ""):
-            self.groups += 1
-            # The first group is the whole.
-            self.last[_SAME_AS.get(element, element)] = f"_p[{self.groups + 1}]"
-
-
-def _read(shape: str, node: exp.Expr) -> _Reading:
-    reading = _Reading()
-    shape = shape.split("\0", 1)[0].replace("%S.%f", "%E6S").replace("%-d", "%e")
-    for match in _ELEMENT.finditer(_spelled_out(shape)):
-        element, space, plain = match.groups()
-        if space is not None:
-            reading.pattern += r"\s*"
-        elif plain is not None:
-            reading.pattern += {"{": r"\x7B", "}": r"\x7D"}.get(plain, re.escape(plain))
-        else:
-            _take(reading, element, node)
-    return reading
-
-
-def _spelled_out(shape: str) -> str:
-    """Elements that stand for several, and the modifiers E and O where they change nothing."""
-    shape = re.sub(r"%E([CcxXyY])", r"%\1", re.sub(r"%O([deHImMSuUVwWy])", r"%\1", shape))
-    return re.sub("%([" + "".join(_LONGER) + "])", lambda match: _LONGER[match[1]], shape)
-
-
-def _take(reading: _Reading, element: str, node: exp.Expr) -> None:
-    if re.fullmatch(r"E(\d+|\*)S", element):
-        reading.take("S", _seconds(element[1:-1]))
-        return
-    if element not in _PATTERNS:
-        unsupported(node, f"The format element %{element}")
-    reading.take(element, _PATTERNS[element])
-
-
-def _seconds(digits: str) -> str:
-    """Seconds with at most so many digits after the point."""
-    if digits == "0":
-        return _NUMBER
-    fraction = r"\d*" if digits == "*" else r"\d?" * int(digits)
-    return rf"(\d\d?(?:\.{fraction})?)"
 
 
 def _parse(kind: Kind) -> Rule:
@@ -131,20 +21,24 @@ def _parse(kind: Kind) -> Rule:
             return exp.Null()
         if shape is None:
             unsupported(node, "A format that is no literal")
-        reading = _read(shape, node)
-        for element in reading.last:
-            if element in _NOT_FOR.get(kind, ()):
-                unsupported(node, f"The element %{element} for {kind}")
+        reading = read_by(shape)
+        if reading.unknown is not None:
+            unsupported(node, f"The format element %{reading.unknown}")
+        foreign = reading.foreign(kind)
+        if foreign is not None:
+            unsupported(node, f"The element %{foreign} for {kind}")
         return _assembled(node, reading, kind)
 
     return rule
 
 
-def _assembled(node: exp.Expr, reading: _Reading, kind: Kind) -> exp.Expr:
+def _assembled(node: exp.Expr, reading: Reading, kind: Kind) -> exp.Expr:
     """The groups are an array; empty when the text does not match, NULL then or an error."""
     value = read_as(node.this, Kind.STRING)
     pattern = quoted(rf"(?is)^(\s*{reading.pattern}\s*)$")
-    moment, wrong = _moment(reading.last, kind), " OR ".join(["empty(_p)", *_wrongs(reading.last)])
+    # The first group is the whole.
+    found = {element: f"_p[{group + 1}]" for element, group in reading.last.items()}
+    moment, wrong = _moment(found, kind), " OR ".join(["empty(_p)", *_wrongs(found)])
     if is_safe(node):
         body = f"if({wrong}, NULL, {moment})"
     else:
@@ -240,7 +134,7 @@ def _month(found: dict[str, str]) -> str:
         return "1"
     last = max(named, key=order.index)
     if last == "b":
-        names = ", ".join(quoted(month[:3]) for month in _MONTHS)
+        names = ", ".join(quoted(month[:3]) for month in MONTHS)
         return f"indexOf([{names}], lower(substring({found['b']}, 1, 3)))"
     if last == "Q":
         return f"(toInt64OrZero({found['Q']}) * 3 - 2)"
@@ -265,7 +159,7 @@ def _weekday(found: dict[str, str], first: int) -> str:
     if "w" in found:
         return f"((toInt64OrZero({found['w']}) + 6) % 7)"
     if "a" in found:
-        names = ", ".join(quoted(day[:3]) for day in _DAYS)
+        names = ", ".join(quoted(day[:3]) for day in DAYS)
         return f"(toInt64(indexOf([{names}], lower(substring({found['a']}, 1, 3)))) - 1)"
     return str(first)
 

@@ -1,6 +1,6 @@
 """Times as text: FORMAT_TIMESTAMP and its like, element by element, and CAST(… AS STRING)."""
 
-import re
+from collections.abc import Iterable
 from typing import Final
 
 from sqlglot import exp
@@ -9,6 +9,15 @@ from cordwood.engines.clickhouse.rules.reading import clock, read_as
 from cordwood.engines.clickhouse.rules.words import cast, naive, once, quoted
 from cordwood.engines.clickhouse.rules.zones import wall_in
 from cordwood.model.datatype import Kind
+from cordwood.sql.bigquery.time_elements import (
+    WRITTEN_AS,
+    as_it_is,
+    case_of,
+    cast_elements,
+    elements,
+    fraction_digits,
+    merged,
+)
 from cordwood.sql.constants import constant_text
 from cordwood.sql.lowering import Meaning, unsupported
 from cordwood.sql.typing import kind_of
@@ -65,13 +74,6 @@ _PARTS: Final = {
     "J": _padded("dateDiff('day', toStartOfISOYear(toDate32(@a)), toDate32(@a)) + 1", 3),
 }
 
-_ELEMENT: Final = re.compile(r"%(E[z*]S?|E\d+S|E4Y|-?[A-Za-z%])|([^%]+)|(%)")
-
-# Elements that a type does not have stand as they are written.
-_DATE_ONLY: Final = frozenset(("H", "I", "k", "l", "M", "p", "P", "R", "S", "s", "T", "X", "E*S"))
-_NO_ZONE: Final = frozenset(("Z", "z", "Ez"))
-_NO_DATE: Final = frozenset("AaBbhCcDdeFGgjmQUuVWwxYyJs") | {"E4Y"}
-
 
 def _format(node: exp.Expr) -> exp.Expr:
     if isinstance(node.args["format"], exp.Null):
@@ -83,17 +85,9 @@ def _format(node: exp.Expr) -> exp.Expr:
     return written(node.this, kind, shape, node.args.get("zone"))
 
 
-_WRAPPED: Final[dict[type[exp.Expr], Kind]] = {
-    exp.TsOrDsToDate: Kind.DATE,
-    exp.TsOrDsToDatetime: Kind.DATETIME,
-    exp.TsOrDsToTimestamp: Kind.TIMESTAMP,
-    exp.TsOrDsToTime: Kind.TIME,
-}
-
-
 def _unwrap(node: exp.Expr) -> exp.Expr:
     """Sqlglot tells the kind of time that is written by a wrapper, which is lowered before."""
-    kind = _WRAPPED.get(type(node.this))
+    kind = WRITTEN_AS.get(type(node.this))
     if kind is not None:
         own = kind_of(node.this.this)
         node.meta["written_as"] = own if kind is Kind.DATE and own in (Kind.DATETIME, Kind.TIMESTAMP) else kind
@@ -117,35 +111,18 @@ def written(value: exp.Expr, kind: Kind, shape: str, zone: exp.Expr | None) -> e
 
 
 def _template(shape: str, kind: Kind) -> str:
-    pieces = [_piece(match, kind) for match in _ELEMENT.finditer(_as_bigquery(shape))]
+    pieces = [_piece(element, text) for element, text in elements(shape, kind)]
     return _joined(pieces) if pieces else "if(isNull(@a), NULL, '')"
 
 
-def _as_bigquery(shape: str) -> str:
-    """Sqlglot hands formats over in Python's words; the modifiers E and O change nothing elsewhere."""
-    shape = shape.replace("%S.%f", "%E6S").replace("%-d", "%e")
-    return re.sub(r"%E([CcxXyY])", r"%\1", re.sub(r"%O([deHImMSuUVwWy])", r"%\1", shape))
-
-
-def _piece(match: re.Match[str], kind: Kind) -> str:
+def _piece(element: str | None, text: str) -> str:
     """The engine's own element begins with `=`."""
-    element, plain = match[1], match[2]
     if element is None:
-        return "=" + (plain or "%").replace("%", "%%")
-    if _is_foreign(element, kind):
-        return "=%%" + element
+        return as_it_is(text)
     if element in _SAME:
         return f"=%{_SAME[element]}"
-    digits = re.fullmatch(r"E(\d+)S", element)
-    if digits:
-        return _fraction(int(digits[1]))
-    return _PARTS.get(element, "=%%" + ("" if element == "%" else element))
-
-
-def _is_foreign(element: str, kind: Kind) -> bool:
-    clockless = kind is Kind.DATE and (element in _DATE_ONLY or element.endswith("S"))
-    zoneless = kind is not Kind.TIMESTAMP and element in _NO_ZONE
-    return clockless or zoneless or (kind is Kind.TIME and element in _NO_DATE)
+    digits = fraction_digits(element)
+    return _fraction(digits) if digits is not None else _PARTS.get(element, as_it_is(f"%{element}"))
 
 
 def _fraction(digits: int) -> str:
@@ -156,20 +133,9 @@ def _fraction(digits: int) -> str:
     return f"concat(formatDateTime(@a, '%S'), '.', {part})"
 
 
-def _joined(pieces: list[str]) -> str:
-    """Neighbours that the engine's formatDateTime can say are said by one call."""
-    merged: list[str] = []
-    run = ""
-    for piece in [*pieces, ""]:
-        if piece.startswith("="):
-            run += piece[1:]
-            continue
-        if run:
-            merged.append(f"formatDateTime(@a, {quoted(run)})")
-            run = ""
-        if piece:
-            merged.append(piece)
-    return merged[0] if len(merged) == 1 else f"concat({', '.join(merged)})"
+def _joined(pieces: Iterable[str]) -> str:
+    whole = merged(pieces, lambda run: f"formatDateTime(@a, {quoted(run)})")
+    return whole[0] if len(whole) == 1 else f"concat({', '.join(whole)})"
 
 
 SUBSECOND: Final = (
@@ -192,70 +158,22 @@ def cast_text(value: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
     return once(f"concat({day_and_time}, {zoned})", wall_in(value.copy(), zone), naive(value))
 
 
-_CAST_WORDS: Final = {
-    "YYYY": "Y",
-    "YY": "y",
-    "MM": "m",
-    "MON": "b",
-    "MONTH": "M",
-    "DD": "d",
-    "DDD": "j",
-    "DAY": "W",
-    "DY": "a",
-    "HH24": "H",
-    "HH12": "I",
-    "HH": "I",
-    "MI": "i",
-    "SS": "S",
-    "AM": "p",
-    "PM": "p",
-    "A.M.": "p",
-    "P.M.": "p",
-    "FF1": "E1",
-    "FF2": "E2",
-    "FF3": "E3",
-    "FF4": "E4",
-    "FF5": "E5",
-    "FF6": "E6",
-    "TZH": "TZH",
-    "TZM": "TZM",
-}
-_CAST_ELEMENT: Final = re.compile(
-    "|".join(sorted(map(re.escape, _CAST_WORDS), key=len, reverse=True)) + r'|"([^"]*)"|.', re.IGNORECASE | re.DOTALL
-)
-
-
 def parts_text(node: exp.Expr, value: exp.Expr, shape: str) -> exp.Expr:
     """CAST(time AS STRING FORMAT …)."""
     kind = kind_of(value) or Kind.TIMESTAMP
-    pieces = [_cast_piece(match, node) for match in _CAST_ELEMENT.finditer(shape)]
+    pieces = [_cast_piece(element, text) for element, text in cast_elements(node, shape)]
     local = cast(value, Kind.DATETIME) if kind is Kind.TIME else clock(value)
     return once(_joined(pieces) if pieces else "''", local)
 
 
-def _cast_piece(match: re.Match[str], node: exp.Expr) -> str:
-    spelled = match[0]
-    if match[1] is not None:
-        return "=" + match[1].replace("%", "%%")
-    word = _CAST_WORDS.get(spelled.upper())
-    if word is None:
-        if spelled.isalnum():
-            unsupported(node, f"The format element '{spelled}'")
-        return "=" + spelled.replace("%", "%%")
-    if word.startswith("E"):
-        return f"substring({_padded(_FRACTION, 6)}, 1, {word[1]})"
-    if word in ("TZH", "TZM"):
-        return "=+00" if word == "TZH" else "=00"
-    return _cased(word, spelled)
-
-
-def _cased(word: str, spelled: str) -> str:
-    """Names of months and days follow the case of the element that asks for them."""
-    if word not in "bMaWp":
-        return f"=%{word}"
-    if spelled.isupper():
-        return f"upper(formatDateTime(@a, '%{word}'))"
-    return f"lower(formatDateTime(@a, '%{word}'))" if spelled.islower() else f"=%{word}"
+def _cast_piece(element: str | None, text: str) -> str:
+    if element is None:
+        return as_it_is(text)
+    digits = fraction_digits(element)
+    if digits is not None:
+        return f"substring({_padded(_FRACTION, 6)}, 1, {digits})"
+    case = case_of(element, text)
+    return f"{case}(formatDateTime(@a, '%{_SAME[element]}'))" if case else f"=%{_SAME[element]}"
 
 
 MEANING = Meaning(nodes={exp.TimeToStr: _format}, first={exp.TimeToStr: _unwrap})

@@ -1,115 +1,15 @@
 """PARSE_TIMESTAMP and its like: the format becomes a regular expression whose groups are put together."""
 
-import re
-from dataclasses import dataclass, field
-from typing import Final
-
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.words import fail
 from cordwood.engines.duckdb.rules.zones import moment_in
 from cordwood.model.datatype import Kind
+from cordwood.sql.bigquery.time_patterns import DAYS, MONTHS, Reading, read_by
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment, literal_text
 from cordwood.sql.lowering import Meaning, Rule, is_safe, unsupported
-
-_MONTHS: Final = "january february march april may june july august september october november december".split()
-_DAYS: Final = "monday tuesday wednesday thursday friday saturday sunday".split()
-
-
-def _names(words: list[str]) -> str:
-    return "(" + "|".join(f"{word[:3]}(?:{word[3:]})?" if len(word) > 3 else word for word in words) + ")"
-
-
-_NUMBER: Final = r"(\d{1,2})"
-
-# What each element matches; the group is kept under the element's letter.
-_PATTERNS: Final = {
-    "Y": r"([+-]?\d{1,4})",
-    "E4Y": r"(\d{4})",
-    "G": r"(\d{1,4})",
-    "C": r"(\d{1,3})",
-    **dict.fromkeys("ymHIMSUWVg", _NUMBER),
-    **dict.fromkeys("dekl", r"\s*(\d{1,2})"),
-    "j": r"(\d{1,3})",
-    "u": "([1-7])",
-    "w": "([0-6])",
-    "Q": "([1-4])",
-    **dict.fromkeys("bBh", _names(_MONTHS)),
-    **dict.fromkeys("aA", _names(_DAYS)),
-    **dict.fromkeys("pP", "(am|pm)"),
-    "s": r"([+-]?\d{1,18})",
-    "z": r"([+-]\d{1,2}:?\d{0,2}|z)",
-    "Ez": r"([+-]\d{1,2}:?\d{0,2}|z)",
-    "Z": r"([a-z0-9_/+:-]+)",
-    "E*S": r"(\d{1,2}(?:\.\d*)?)",
-    "n": r"[\s\v]*",
-    "t": r"[\s\v]*",
-    "%": "%",
-}
-
-# Elements that are others under another letter.
-_SAME_AS: Final = {"e": "d", "k": "H", "l": "I", "B": "b", "h": "b", "A": "a", "P": "p", "E4Y": "Y", "Ez": "z"}
-_LONG: Final = {"D": "%m/%d/%y", "x": "%m/%d/%y", "F": "%Y-%m-%d", "T": "%H:%M:%S", "X": "%H:%M:%S", "R": "%H:%M"}
-_LONGER: Final = {**_LONG, "c": "%a %b %e %H:%M:%S %Y"}
-
-_ELEMENT: Final = re.compile(r"%(E[Ccx XyY]|O[a-zA-Z]|E\*S|E\d+S|E4Y|Ez|-?[A-Za-z%])|(\s+)|(.)", re.DOTALL)
-
-_NOT_FOR: Final = {
-    Kind.DATE: frozenset("HIMSpszZ"),
-    Kind.TIME: frozenset("YmdybjCGUVWaszZuwQ"),
-    Kind.DATETIME: frozenset("zZ"),
-}
-
-
-@dataclass(slots=True)
-class _Reading:
-    """The expression so far, and under which group each element was read last."""
-
-    pattern: str = ""
-    groups: list[str] = field(default_factory=list)
-    last: dict[str, str] = field(default_factory=dict)
-
-    def take(self, element: str, pattern: str) -> None:
-        self.pattern += pattern
-        if "(" in pattern.replace("(?:", ""):
-            name = f"g{len(self.groups)}"
-            self.groups.append(name)
-            self.last[_SAME_AS.get(element, element)] = f"_p.{name}"
-
-
-def _read(shape: str, node: exp.Expr) -> _Reading:
-    reading = _Reading()
-    shape = shape.split("\0", 1)[0].replace("%S.%f", "%E6S").replace("%-d", "%e")
-    for match in _ELEMENT.finditer(_spelled_out(shape)):
-        element, space, plain = match.groups()
-        if space is not None:
-            reading.pattern += r"[\s\v]*"
-        elif plain is not None:
-            reading.pattern += re.escape(plain)
-        else:
-            _take(reading, element, node)
-    return reading
-
-
-def _spelled_out(shape: str) -> str:
-    """Elements that stand for several, and the modifiers E and O where they change nothing."""
-    shape = re.sub(r"%E([CcxXyY])", r"%\1", re.sub(r"%O([deHImMSuUVwWy])", r"%\1", shape))
-    return re.sub("%([" + "".join(_LONGER) + "])", lambda match: _LONGER[match[1]], shape)
-
-
-def _take(reading: _Reading, element: str, node: exp.Expr) -> None:
-    if re.fullmatch(r"E(\d+|\*)S", element):
-        digits = element[1:-1]
-        reading.take("S", _PATTERNS["E*S"] if digits == "*" else rf"(\d{{1,2}}(?:\.\d{{0,{digits}}})?)")
-        return
-    if element not in _PATTERNS:
-        if is_safe(node):
-            reading.last["?"] = ""
-            return
-        unsupported(node, f"The format element %{element}")
-    reading.take(element, _PATTERNS[element])
 
 
 def _shape(node: exp.Expr, kind: Kind) -> str:
@@ -123,10 +23,10 @@ def _parse(kind: Kind) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         if isinstance(node.args.get("format"), exp.Null) or isinstance(node.this, exp.Null):
             return exp.Null()
-        reading = _read(_shape(node, kind), node)
-        if "?" in reading.last:
-            return exp.Null()
-        foreign = next((element for element in reading.last if element in _NOT_FOR.get(kind, ())), None)
+        reading = read_by(_shape(node, kind))
+        if reading.unknown is not None:
+            return exp.Null() if is_safe(node) else unsupported(node, f"The format element %{reading.unknown}")
+        foreign = reading.foreign(kind)
         if foreign is not None:
             unsupported(node, f"The element %{foreign} for {kind}")
         return _assembled(node, reading, kind)
@@ -134,26 +34,20 @@ def _parse(kind: Kind) -> Rule:
     return rule
 
 
-def _assembled(node: exp.Expr, reading: _Reading, kind: Kind) -> exp.Expr:
-    names = ", ".join(literal_text(name) for name in ("whole", *reading.groups))
-    value = read_as(node.this, Kind.STRING)
+def _assembled(node: exp.Expr, reading: Reading, kind: Kind) -> exp.Expr:
+    """Where the text does not match, all groups are empty: an error then, or NULL."""
+    names = ", ".join(literal_text(name) for name in ("whole", *(f"g{at}" for at in range(reading.groups))))
     pattern = literal_text(rf"(?is)^(\s*{reading.pattern}\s*)$")
-    moment = _moment(reading.last, kind)
-    tried = f"try({moment})" if is_safe(node) else moment
-    bad = fail(node, f"Failed to parse input string as {kind}")
-    empty = "" if _may_be_empty(reading) else f"WHEN _p.whole = '' THEN {bad} "
-    body = f"CASE WHEN {{0}} IS NULL THEN NULL {empty}ELSE {tried} END" if empty else tried
-    body = body.replace("{0} IS NULL", "_p IS NULL")
-    zone = node.args.get("zone")
+    moment = _moment({element: f"_p.g{group - 1}" for element, group in reading.last.items()}, kind)
+    body = f"try({moment})" if is_safe(node) else moment
+    if reading.groups:
+        bad = fail(node, f"Failed to parse input string as {kind}")
+        body = f"CASE WHEN _p IS NULL THEN NULL WHEN _p.whole = '' THEN {bad} ELSE {body} END"
     template = f"list_transform([regexp_extract({{0}}, {pattern}, [{names}])], lambda _p: {body})[1]"
-    wall = fragment(template, value)
+    wall = fragment(template, read_as(node.this, Kind.STRING))
     if kind is not Kind.TIMESTAMP or {"z", "Z", "s"} & reading.last.keys():
         return wall
-    return moment_in(wall, zone)
-
-
-def _may_be_empty(reading: _Reading) -> bool:
-    return not reading.groups
+    return moment_in(wall, node.args.get("zone"))
 
 
 def _moment(found: dict[str, str], kind: Kind) -> str:
@@ -232,7 +126,7 @@ def _month(found: dict[str, str]) -> str:
         return "1"
     last = max(named, key=order.index)
     if last == "b":
-        names = ", ".join(literal_text(month[:3]) for month in _MONTHS)
+        names = ", ".join(literal_text(month[:3]) for month in MONTHS)
         return f"list_position([{names}], lower(left({found['b']}, 3)))"
     if last == "Q":
         return f"(CAST({found['Q']} AS INT) * 3 - 2)"
@@ -257,7 +151,7 @@ def _weekday(found: dict[str, str], first: int) -> str:
     if "w" in found:
         return f"((CAST({found['w']} AS INT) + 6) % 7)"
     if "a" in found:
-        names = ", ".join(literal_text(day[:3]) for day in _DAYS)
+        names = ", ".join(literal_text(day[:3]) for day in DAYS)
         return f"(list_position([{names}], lower(left({found['a']}, 3))) - 1)"
     return str(first)
 

@@ -1,6 +1,6 @@
 """Times as text: FORMAT_TIMESTAMP and its like, element by element, and CAST(… AS STRING)."""
 
-import re
+from collections.abc import Iterable
 from typing import Final
 
 from sqlglot import exp
@@ -9,6 +9,15 @@ from cordwood.engines.duckdb.rules.reading import clock, read_as
 from cordwood.engines.duckdb.rules.words import naive, once
 from cordwood.engines.duckdb.rules.zones import wall_in
 from cordwood.model.datatype import Kind
+from cordwood.sql.bigquery.time_elements import (
+    WRITTEN_AS,
+    as_it_is,
+    case_of,
+    cast_elements,
+    elements,
+    fraction_digits,
+    merged,
+)
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment, literal_text
 from cordwood.sql.lowering import Meaning, unsupported
@@ -52,13 +61,6 @@ _PARTS: Final = {
     "J": "printf('%03d', (date_diff('day', date_trunc('week', make_date(isoyear(@a), 1, 4)), @a)) + 1)",
 }
 
-_ELEMENT: Final = re.compile(r"%(E[z*]S?|E\d+S|E4Y|-?[A-Za-z%])|([^%]+)|(%)")
-
-# Elements that a type does not have stand as they are written.
-_DATE_ONLY: Final = frozenset(("H", "I", "k", "l", "M", "p", "P", "R", "S", "s", "T", "X", "E*S"))
-_NO_ZONE: Final = frozenset(("Z", "z", "Ez"))
-_NO_DATE: Final = frozenset("AaBbhCcDdeFGgjmQUuVWwxYyJs") | {"E4Y"}
-
 
 def _format(node: exp.Expr) -> exp.Expr:
     shape = constant_text(node.args["format"])
@@ -68,19 +70,13 @@ def _format(node: exp.Expr) -> exp.Expr:
         unsupported(node, "A format that is no literal")
     wrapped = node.this
     value = wrapped.this if isinstance(wrapped, _WRAPPERS) else wrapped
-    kind = _WRAPPED.get(type(wrapped), kind_of(value) or Kind.TIMESTAMP)
+    kind = WRITTEN_AS.get(type(wrapped), kind_of(value) or Kind.TIMESTAMP)
     if kind is Kind.DATE and kind_of(value) is Kind.DATETIME:
         kind = Kind.DATETIME
     return written(value, kind, shape, node.args.get("zone"))
 
 
-_WRAPPED: Final[dict[type[exp.Expr], Kind]] = {
-    exp.TsOrDsToDate: Kind.DATE,
-    exp.TsOrDsToDatetime: Kind.DATETIME,
-    exp.TsOrDsToTimestamp: Kind.TIMESTAMP,
-    exp.TsOrDsToTime: Kind.TIME,
-}
-_WRAPPERS: Final = tuple(_WRAPPED)
+_WRAPPERS: Final = tuple(WRITTEN_AS)
 
 
 def written(value: exp.Expr, kind: Kind, shape: str, zone: exp.Expr | None) -> exp.Expr:
@@ -98,35 +94,22 @@ def written(value: exp.Expr, kind: Kind, shape: str, zone: exp.Expr | None) -> e
 
 
 def _template(shape: str, kind: Kind) -> str:
-    pieces = [_piece(match, kind) for match in _ELEMENT.finditer(_as_bigquery(shape))]
-    merged = _merged(pieces)
-    return " || ".join(merged) if merged else "CASE WHEN @a IS NOT NULL THEN '' END"
+    pieces = [_piece(element, text) for element, text in elements(shape, kind)]
+    return _joined(pieces) if pieces else "CASE WHEN @a IS NOT NULL THEN '' END"
 
 
-def _as_bigquery(shape: str) -> str:
-    """The parser hands formats over in Python's words; the modifiers E and O change nothing elsewhere."""
-    shape = shape.replace("%S.%f", "%E6S").replace("%-d", "%e")
-    return re.sub(r"%E([CcxXyY])", r"%\1", re.sub(r"%O([deHImMSuUVwWy])", r"%\1", shape))
-
-
-def _piece(match: re.Match[str], kind: Kind) -> str:
-    element, plain = match[1], match[2]
+def _piece(element: str | None, text: str) -> str:
+    """The engine's own element begins with `=`."""
     if element is None:
-        return "=" + (plain or "%").replace("%", "%%")
-    if _is_foreign(element, kind):
-        return "=%%" + element
+        return as_it_is(text)
     if element in _SAME:
         return f"=%{element}"
-    digits = re.fullmatch(r"E(\d+)S", element)
-    if digits:
-        return _fraction(int(digits[1]))
-    return _PARTS.get(element, "=%%" + element)
+    digits = fraction_digits(element)
+    return _fraction(digits) if digits is not None else _apart(_PARTS.get(element, as_it_is(f"%{element}")))
 
 
-def _is_foreign(element: str, kind: Kind) -> bool:
-    clockless = kind is Kind.DATE and (element in _DATE_ONLY or element.endswith("S"))
-    zoneless = kind is not Kind.TIMESTAMP and element in _NO_ZONE
-    return clockless or zoneless or (kind is Kind.TIME and element in _NO_DATE)
+def _apart(piece: str) -> str:
+    return piece if piece.startswith("=") else f"({piece})"
 
 
 def _fraction(digits: int) -> str:
@@ -134,23 +117,11 @@ def _fraction(digits: int) -> str:
         return "=%S" if digits == 0 else f"=%S.%f{'0' * (digits - 6)}"
     cut = 10 ** (6 - digits)
     part = f"((epoch_us(@a) % 1000000 + 1000000) % 1000000) // {cut}"
-    return f"strftime(@a, '%S') || printf('.%0{digits}d', {part})"
+    return f"(strftime(@a, '%S') || printf('.%0{digits}d', {part}))"
 
 
-def _merged(pieces: list[str]) -> list[str]:
-    """Neighbours that the engine's strftime can say are said by one call."""
-    merged: list[str] = []
-    run = ""
-    for piece in [*pieces, ""]:
-        if piece.startswith("="):
-            run += piece[1:]
-            continue
-        if run:
-            merged.append(f"strftime(@a, {literal_text(run)})")
-            run = ""
-        if piece:
-            merged.append(f"({piece})")
-    return merged
+def _joined(pieces: Iterable[str]) -> str:
+    return " || ".join(merged(pieces, lambda run: f"strftime(@a, {literal_text(run)})"))
 
 
 def cast_text(value: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
@@ -185,50 +156,23 @@ _SUBSECOND: Final = (
     " ELSE strftime(@a, '.%f') END"
 )
 
-_CAST_WORDS: Final = dict(
-    word.split("=")
-    for word in (
-        "YYYY=Y YY=y MM=m MON=b MONTH=B DD=d DDD=j DAY=A DY=a HH24=H HH12=I HH=I MI=M SS=S AM=p PM=p A.M.=p P.M.=p"
-        " FF1=E1 FF2=E2 FF3=E3 FF4=E4 FF5=E5 FF6=E6 TZH=TZH TZM=TZM"
-    ).split()
-)
-_CAST_ELEMENT: Final = re.compile(
-    "|".join(sorted(map(re.escape, _CAST_WORDS), key=len, reverse=True)) + r'|"([^"]*)"|.', re.IGNORECASE | re.DOTALL
-)
-
 
 def strftime_parts(node: exp.Expr, value: exp.Expr, shape: str) -> exp.Expr:
     """CAST(time AS STRING FORMAT …)."""
     kind = kind_of(value) or Kind.TIMESTAMP
-    pieces = [_cast_piece(match, node) for match in _CAST_ELEMENT.finditer(shape)]
-    merged = _merged(pieces) or ["''"]
+    pieces = [_cast_piece(element, text) for element, text in cast_elements(node, shape)]
     local = fragment("('1970-01-01'::DATE + {0})", value) if kind is Kind.TIME else clock(value)
-    return once(" || ".join(merged), local)
+    return once(_joined(pieces) if pieces else "''", local)
 
 
-def _cast_piece(match: re.Match[str], node: exp.Expr) -> str:
-    spelled = match[0]
-    if match[1] is not None:
-        return "=" + match[1].replace("%", "%%")
-    word = _CAST_WORDS.get(spelled.upper())
-    if word is None:
-        if spelled.isalnum():
-            unsupported(node, f"The format element '{spelled}'")
-        return "=" + spelled.replace("%", "%%")
-    if word.startswith("E"):
-        return f"printf('%0{word[1]}d', (epoch_us(@a) % 1000000) // {10 ** (6 - int(word[1]))})"
-    if word in ("TZH", "TZM"):
-        return "=+00" if word == "TZH" else "=00"
-    return _cased(word, spelled)
-
-
-def _cased(word: str, spelled: str) -> str:
-    """Names of months and days follow the case of the element that asks for them."""
-    if word not in "bBaAp":
-        return f"=%{word}"
-    if spelled.isupper():
-        return f"upper(strftime(@a, '%{word}'))"
-    return f"lower(strftime(@a, '%{word}'))" if spelled.islower() else f"=%{word}"
+def _cast_piece(element: str | None, text: str) -> str:
+    if element is None:
+        return as_it_is(text)
+    digits = fraction_digits(element)
+    if digits is not None:
+        return f"(printf('%0{digits}d', (epoch_us(@a) % 1000000) // {10 ** (6 - digits)}))"
+    case = case_of(element, text)
+    return f"({case}(strftime(@a, '%{element}')))" if case else f"=%{element}"
 
 
 MEANING = Meaning(nodes={exp.TimeToStr: _format})

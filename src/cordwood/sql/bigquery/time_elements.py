@@ -1,0 +1,121 @@
+"""What stands in a format that times are written by: FORMAT_TIMESTAMP and its like, and CAST(… AS STRING FORMAT …)."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.model.datatype import Kind
+from cordwood.sql.lowering import unsupported
+
+# An element by its letters, or None and a text that stands as it is.
+Piece = tuple[str | None, str]
+
+# Sqlglot tells the kind of time that is written by what it puts around it.
+WRITTEN_AS: Final[dict[type[exp.Expr], Kind]] = {
+    exp.TsOrDsToDate: Kind.DATE,
+    exp.TsOrDsToDatetime: Kind.DATETIME,
+    exp.TsOrDsToTimestamp: Kind.TIMESTAMP,
+    exp.TsOrDsToTime: Kind.TIME,
+}
+
+_ELEMENT: Final = re.compile(r"%(E[z*]S?|E\d+S|E4Y|-?[A-Za-z%])|([^%]+)|(%)")
+
+# Elements that a type does not have stand as they are written.
+_CLOCK: Final = frozenset(("H", "I", "k", "l", "M", "p", "P", "R", "S", "s", "T", "X", "E*S"))
+_ZONE: Final = frozenset(("Z", "z", "Ez"))
+_DAY: Final = frozenset("AaBbhCcDdeFGgjmQUuVWwxYyJs") | {"E4Y"}
+
+
+def elements(shape: str, kind: Kind) -> Iterator[Piece]:
+    """The elements of FORMAT_TIMESTAMP and its like that this kind of time has, and the text between them."""
+    for match in _ELEMENT.finditer(_as_bigquery(shape)):
+        element = match[1]
+        if element is None or element == "%":
+            yield None, match[2] or "%"
+        elif _is_foreign(element, kind):
+            yield None, f"%{element}"
+        else:
+            yield element, ""
+
+
+def _as_bigquery(shape: str) -> str:
+    """Sqlglot hands formats over in Python's words."""
+    return without_modifiers(shape.replace("%S.%f", "%E6S").replace("%-d", "%e"))
+
+
+def without_modifiers(shape: str) -> str:
+    """The modifiers E and O where they change nothing."""
+    return re.sub(r"%E([CcxXyY])", r"%\1", re.sub(r"%O([deHImMSuUVwWy])", r"%\1", shape))
+
+
+def _is_foreign(element: str, kind: Kind) -> bool:
+    clockless = kind is Kind.DATE and (element in _CLOCK or element.endswith("S"))
+    zoneless = kind is not Kind.TIMESTAMP and element in _ZONE
+    return clockless or zoneless or (kind is Kind.TIME and element in _DAY)
+
+
+def fraction_digits(element: str) -> int | None:
+    """Of `E3S`, the digits after the point."""
+    match = re.fullmatch(r"E(\d+)S", element)
+    return int(match[1]) if match else None
+
+
+_CAST_WORDS: Final = dict(
+    word.split("=")
+    for word in (
+        "YYYY=Y YY=y MM=m MON=b MONTH=B DD=d DDD=j DAY=A DY=a HH24=H HH12=I HH=I MI=M SS=S AM=p PM=p A.M.=p P.M.=p"
+        " FF1=E1S FF2=E2S FF3=E3S FF4=E4S FF5=E5S FF6=E6S"
+    ).split()
+)
+# What is cast is written in UTC.
+_CAST_ZONE: Final = {"TZH": "+00", "TZM": "00"}
+_CAST_ELEMENT: Final = re.compile(
+    "|".join(sorted(map(re.escape, (*_CAST_WORDS, *_CAST_ZONE)), key=len, reverse=True)) + r'|"([^"]*)"|.',
+    re.IGNORECASE | re.DOTALL,
+)
+_NAMES: Final = frozenset("bBaAp")
+
+
+def cast_elements(node: exp.Expr, shape: str) -> Iterator[Piece]:
+    """The elements of a CAST's format as FORMAT_TIMESTAMP has them, each with its own spelling; EnS is its fraction alone."""
+    for match in _CAST_ELEMENT.finditer(shape):
+        spelled = match[0]
+        word = spelled.upper()
+        if match[1] is not None:
+            yield None, match[1]
+        elif word in _CAST_WORDS:
+            yield _CAST_WORDS[word], spelled
+        elif word not in _CAST_ZONE and spelled.isalnum():
+            unsupported(node, f"The format element '{spelled}'")
+        else:
+            yield None, _CAST_ZONE.get(word, spelled)
+
+
+def case_of(element: str, spelled: str) -> str | None:
+    """Names of months and days follow the case of the element that asks for them: by upper, lower, or as they are."""
+    if element not in _NAMES:
+        return None
+    return "upper" if spelled.isupper() else "lower" if spelled.islower() else None
+
+
+def merged(pieces: Iterable[str], said: Callable[[str], str]) -> list[str]:
+    """Neighbours that one call of the engine's can say, each after `=`, are said by one call."""
+    whole: list[str] = []
+    run = ""
+    for piece in [*pieces, ""]:
+        if piece.startswith("="):
+            run += piece[1:]
+            continue
+        if run:
+            whole.append(said(run))
+            run = ""
+        if piece:
+            whole.append(piece)
+    return whole
+
+
+def as_it_is(text: str) -> str:
+    """A piece of plain text, for `merged`."""
+    return "=" + text.replace("%", "%%")

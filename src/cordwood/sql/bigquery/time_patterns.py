@@ -1,0 +1,116 @@
+"""What stands in a format that times are read by: PARSE_TIMESTAMP and its like, as a regular expression."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from cordwood.model.datatype import Kind
+from cordwood.sql.bigquery.time_elements import without_modifiers
+
+MONTHS: Final = "january february march april may june july august september october november december".split()
+DAYS: Final = "monday tuesday wednesday thursday friday saturday sunday".split()
+
+
+def _names(words: list[str]) -> str:
+    return "(" + "|".join(f"{word[:3]}(?:{word[3:]})?" if len(word) > 3 else word for word in words) + ")"
+
+
+_NUMBER: Final = r"(\d{1,2})"
+_OFFSET: Final = r"([+-]\d{1,2}:?\d{0,2}|z)"
+# RE2 has the vertical tab not among its spaces.
+_SPACES: Final = r"[\s\v]*"
+
+# What each element matches; the group is kept under the element's letter.
+_PATTERNS: Final = {
+    "Y": r"([+-]?\d{1,4})",
+    "E4Y": r"(\d{4})",
+    "G": r"([+-]?\d{1,4})",
+    "C": r"(\d{1,3})",
+    **dict.fromkeys("ymHIMSUWVg", _NUMBER),
+    **dict.fromkeys("dekl", r"\s*(\d{1,2})"),
+    "j": r"(\d{1,3})",
+    "u": "([1-7])",
+    "w": "([0-6])",
+    "Q": "([1-4])",
+    **dict.fromkeys("bBh", _names(MONTHS)),
+    **dict.fromkeys("aA", _names(DAYS)),
+    **dict.fromkeys("pP", "(am|pm)"),
+    "s": r"([+-]?\d{1,18})",
+    **dict.fromkeys(("z", "Ez"), _OFFSET),
+    "Z": r"([a-z0-9_/+:-]+)",
+    **dict.fromkeys("nt", _SPACES),
+    "%": "%",
+}
+
+# Elements that are others under another letter.
+_SAME_AS: Final = {"e": "d", "k": "H", "l": "I", "B": "b", "h": "b", "A": "a", "P": "p", "E4Y": "Y", "Ez": "z"}
+_LONG: Final = {"D": "%m/%d/%y", "x": "%m/%d/%y", "F": "%Y-%m-%d", "T": "%H:%M:%S", "X": "%H:%M:%S", "R": "%H:%M"}
+_LONGER: Final = {**_LONG, "c": "%a %b %e %H:%M:%S %Y"}
+
+_ELEMENT: Final = re.compile(r"%(E[Ccx XyY]|O[a-zA-Z]|E\*S|E\d+S|E4Y|Ez|-?[A-Za-z%])|(\s+)|(.)", re.DOTALL)
+_SECONDS: Final = re.compile(r"E(\d+|\*)S")
+
+_NOT_FOR: Final = {
+    Kind.DATE: frozenset("HIMSpszZ"),
+    Kind.TIME: frozenset("YmdybjCGUVWaszZuwQ"),
+    Kind.DATETIME: frozenset("zZ"),
+}
+
+
+@dataclass(slots=True)
+class Reading:
+    """The expression, the number of its groups, and the one that each element was read in last, counted from 1."""
+
+    pattern: str = ""
+    groups: int = 0
+    last: dict[str, int] = field(default_factory=dict)
+    unknown: str | None = None
+
+    def foreign(self, kind: Kind) -> str | None:
+        """The first element that this kind of time does not have."""
+        return next((element for element in self.last if element in _NOT_FOR.get(kind, ())), None)
+
+    def take(self, element: str, pattern: str) -> None:
+        self.pattern += pattern
+        if "(" in pattern.replace("(?:", ""):
+            self.groups += 1
+            self.last[_SAME_AS.get(element, element)] = self.groups
+
+
+def read_by(shape: str) -> Reading:
+    """Up to the first element that is `unknown`."""
+    reading = Reading()
+    for element, plain in _elements(shape):
+        if element is None:
+            reading.pattern += plain
+        elif seconds := _SECONDS.fullmatch(element):
+            reading.take("S", _fraction(seconds[1]))
+        elif element in _PATTERNS:
+            reading.take(element, _PATTERNS[element])
+        else:
+            reading.unknown = element
+            break
+    return reading
+
+
+def _elements(shape: str) -> Iterator[tuple[str | None, str]]:
+    """Elements, and patterns of what stands between them."""
+    # Sqlglot hands formats over in Python's words.
+    shape = shape.split("\0", 1)[0].replace("%S.%f", "%E6S").replace("%-d", "%e")
+    for match in _ELEMENT.finditer(_spelled_out(shape)):
+        element, space, plain = match.groups()
+        yield element, _SPACES if space is not None else re.escape(plain or "")
+
+
+def _spelled_out(shape: str) -> str:
+    """Elements that stand for several."""
+    return re.sub("%([" + "".join(_LONGER) + "])", lambda match: _LONGER[match[1]], without_modifiers(shape))
+
+
+def _fraction(digits: str) -> str:
+    """Seconds with at most so many digits after the point."""
+    if digits == "0":
+        return _NUMBER
+    fraction = r"\d*" if digits == "*" else rf"\d{{0,{digits}}}"
+    return rf"(\d{{1,2}}(?:\.{fraction})?)"
