@@ -34,15 +34,16 @@ def _shaped_wrongly(node: exp.Expr) -> str | None:
 
 def _aggregated(node: exp.Expr) -> str | None:
     """Rows are grouped after WHERE has chosen them, and windows laid after HAVING has."""
-    is_window = isinstance(node, exp.Window) or _is_windowed(node)
-    clauses = _BEFORE_WINDOWS if is_window else _BEFORE_GROUPS
-    for around in _around(node):
-        if type(around) in clauses:
-            what = "Analytic function" if is_window else f"Aggregate function {_name_in_words(node)}"
-            return f"{what} not allowed in {clauses[type(around)]}"
-        if not is_window and isinstance(around, exp.AggFunc) and not _is_windowed(around):
-            return "Aggregations of aggregations are not allowed"
-    return None
+    if isinstance(node, exp.Window) or _is_windowed(node):
+        return _within(node, _BEFORE_WINDOWS, "Analytic function")
+    if any(isinstance(around, exp.AggFunc) and not _is_windowed(around) for around in _around(node)):
+        return "Aggregations of aggregations are not allowed"
+    return _within(node, _BEFORE_GROUPS, f"Aggregate function {_name_in_words(node)}")
+
+
+def _within(node: exp.Expr, clauses: Mapping[type[exp.Expr], str], what: str) -> str | None:
+    clause = next((clauses[type(around)] for around in _around(node) if type(around) in clauses), None)
+    return f"{what} not allowed in {clause}" if clause else None
 
 
 def _around(node: exp.Expr) -> Iterator[exp.Expr]:
