@@ -21,19 +21,22 @@ from cordwood.sql.stages import Question, Statement
 
 _BATCH_ROWS = 1000
 _REMEMBERED = 2000
+# What was read of a text is much larger than the text.
+_READ = 200
 
 Types = tuple[DuckDBPyType, ...]
 _Ways = tuple[str | None, str | None]
 
 
 class Answering:
-    """Remembers what types a statement's columns have, so that asking again costs one round, not two."""
+    """Remembers what types a statement's columns have, and what its text says: asking again costs one round, and no reading."""
 
     def __init__(self, storage: Storage, hiding: Hiding) -> None:
         self._storage = storage
         self._hiding = hiding
         self._watch = Watch()
         self._known: dict[str, Types] = {}
+        self._read: dict[str, duckdb.Statement] = {}
         # Statements that had something to redact the last time.
         self._hides: set[str] = set()
 
@@ -76,10 +79,12 @@ class Answering:
             cancel.on_pull(run.pull)
             with run.stoppable():
                 types = self._types(cursor, question)
-                sql = (ways[1] if at_rest else None) or ways[0] or question.statement.sql
+                way = (ways[1] if at_rest else None) or ways[0] or question.statement.sql
+                sql = _rendering(way, types, limits.max_rows + 1)
                 if question.statement.seeks:
-                    sql = _narrowed(sql, question, cursor, at_rest=at_rest)
-                cursor.execute(_rendering(sql, types, limits.max_rows + 1), dict(question.values))
+                    cursor.execute(_narrowed(sql, question, cursor, at_rest=at_rest), dict(question.values))
+                else:
+                    cursor.execute(self._parsed(cursor, sql), dict(question.values))
             rows = Rows(_columns(question.statement, types), ())
             batches = run.batches(types, rows)
             first = next(batches, [])
@@ -103,6 +108,15 @@ class Answering:
                 self._known.clear()
             self._known[sql] = types
         return types
+
+    def _parsed(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
+        found = self._read.get(sql)
+        if found is None:
+            (found,) = cursor.extract_statements(sql)
+            if len(self._read) >= _READ:
+                self._read.clear()
+            self._read[sql] = found
+        return found
 
 
 class _Run:

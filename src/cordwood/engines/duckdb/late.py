@@ -1,9 +1,8 @@
 """Reads the first few rows of one table of events, and of no more events than those are made of.
 
-DuckDB does so by itself where the table is filtered, ordered and cut, and nothing else. Where the query joins what is
-in its events, or asks sub-queries of them, DuckDB reads all of them whole: there a copy of the query that tells only
-where its events lie runs first, and the query reads no other events. It filters, orders and cuts again, and what was
-among the first few of all is among the first few of these.
+A copy of the query that tells only where its events lie runs first, and the query reads no other events. It filters,
+orders and cuts again, and what was among the first few of all is among the first few of these. That is done where it
+pays: for what is wide and comes through as it is, not for what the copy would have to read too.
 """
 
 from collections.abc import Sequence
@@ -12,17 +11,19 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from cordwood.engines.duckdb.reach import Source
-from cordwood.engines.duckdb.tables import COLUMNS, quoted
+from cordwood.engines.duckdb.tables import COLUMNS, StreamTables, quoted
 from cordwood.engines.duckdb.way import only_reading, reader
 
 # Of more rows than this, every part of the file is likely to hold one.
-MOST_ROWS = 2000
+_MOST_ROWS = 2000
 
 # No column and no sub-query can be called so: such names are not admitted.
 _PLACE = "place of the event"
 _NEWEST = "newest events"
 
 _WIDE = frozenset(name for name, kind in COLUMNS.items() if kind == "VARIANT")
+# Dearer to read than what is short, and cheap beside what is wide.
+_LONG = "event_message"
 
 # A row of a query with one of these depends on other events, too, or is not the same twice.
 _BEYOND_ROWS = (
@@ -52,21 +53,37 @@ class _Step:
 
 def is_few(tree: exp.Select, source: Source) -> bool:
     """Whether the first few rows are wanted in an order, and each is made of its event alone."""
-    if tree.args.get("order") is None or not 0 < rows_wanted(tree) <= MOST_ROWS or _is_beyond_rows(tree):
+    if tree.args.get("order") is None or not 0 < rows_wanted(tree) <= _MOST_ROWS or _is_beyond_rows(tree):
         return False
     return _hands_on(_way(tree, source.table), frozenset(COLUMNS))
 
 
 def first_of(tree: exp.Select, source: Source, table: str) -> exp.Select:
     """The tree, of which `is_few` is true, over one table."""
-    way = _way(tree, source.table)
-    if _is_one_scan(tree, way) or not _hands_on(way, _WIDE):
+    if not _pays(tree, source, table):
         source.read(source.events(table))
         return tree
     places = exp.select(_column(_PLACE, "found")).from_(_finding(tree, source, table).subquery("found"))
     source.read(source.events(table, only=f"rowid IN (SELECT {quoted(_PLACE)} FROM {quoted(_NEWEST)})"))  # noqa: S608
     _put_first(tree, places)
     return tree
+
+
+def _pays(tree: exp.Select, source: Source, table: str) -> bool:
+    way = _way(tree, source.table)
+    if _is_one_scan(tree, way) and table != StreamTables(source.table.name).sealed:
+        return False
+    return _hands_on(way, _WIDE) or (_hands_on(way, frozenset([_LONG])) and not _finds_few(tree, source))
+
+
+def _finds_few(tree: exp.Select, source: Source) -> bool:
+    """Whether messages are looked at to find the events, or those of one project alone, which lie together."""
+    filters = list(tree.find_all(exp.Where))
+    looks = any(column.name == _LONG for one in filters for column in one.find_all(exp.Column))
+    compared = {
+        column.name for one in filters for equal in one.find_all(exp.EQ) for column in equal.find_all(exp.Column)
+    }
+    return bool(source.matches) or looks or "project" in compared
 
 
 def rows_wanted(tree: exp.Select) -> int:

@@ -11,7 +11,6 @@ import duckdb
 
 from cordwood.engines.duckdb.faults import MEND_EVENTS, out_of_disk
 from cordwood.engines.duckdb.held import Opened
-from cordwood.engines.duckdb.late import MOST_ROWS
 from cordwood.engines.duckdb.rows import first_row
 from cordwood.engines.duckdb.tables import quoted
 from cordwood.engines.duckdb.traffic import Traffic
@@ -118,7 +117,8 @@ class Session:
             "max_temp_directory_size": _SPILL_BYTES,
             "wal_autocheckpoint": _NEVER,
             "variant_minimum_shredding_size": 1024,
-            "late_materialization_max_rows": MOST_ROWS,
+            # `late.py` knows better where it pays.
+            "late_materialization_max_rows": 0,
             "TimeZone": "UTC",
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,

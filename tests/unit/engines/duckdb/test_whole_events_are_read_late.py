@@ -147,19 +147,35 @@ def test_at_rest_the_rows_are_the_same(engine: DuckDBEngine, at_rest: DuckDBEngi
 def test_each_table_is_cut_before_the_rows_of_both_are(engine: DuckDBEngine) -> None:
     sql = printed(engine, "select id, metadata from `s` order by timestamp desc limit 7 offset 3")
     in_file, _, in_memory = sql.partition(" UNION ALL ")
-    assert (in_file.count("LIMIT 10"), in_memory.count("LIMIT 10")) == (1, 1)
+    # In the file, where its places are found and where they are read.
+    assert (in_file.count("LIMIT 10"), in_memory.count("LIMIT 10")) == (2, 1)
     assert "store.main" not in in_memory
     assert in_memory.endswith("LIMIT 7 OFFSET 3")
 
 
-def test_at_rest_one_table_is_left_to_the_engine_which_reads_it_late(at_rest: DuckDBEngine) -> None:
+def test_at_rest_the_engine_reads_no_other_events_whole(at_rest: DuckDBEngine) -> None:
     statement = compiled(at_rest, "select id, metadata from `s` order by timestamp desc limit 700")
-    assert statement.at_rest is not None
-    assert LATE_MARK not in statement.at_rest
+    assert LATE_MARK in str(statement.at_rest)
     with at_rest._storage.shown(("s",)) as (cursor, is_at_rest):
         assert is_at_rest
         ((_, plan),) = cursor.execute(f"explain {statement.at_rest}").fetchall()
     assert "SEMI" in plan
+
+
+@pytest.mark.parametrize(
+    ("sql", "is_late"),
+    [
+        ("select id, event_message from `s` order by timestamp desc limit 7", True),
+        ("select id, event_message from `s` where project = 'p1' order by timestamp desc limit 7", False),
+        ("select id, event_message from `s` where event_message like '%9' order by timestamp desc limit 7", False),
+        ("select id, event_message from `s` where regexp_contains(event_message, '9$') order by id limit 7", False),
+        ("select id, metadata from `s` where regexp_contains(event_message, '9$') order by id limit 7", True),
+        ("select id, timestamp from `s` order by timestamp desc limit 7", False),
+    ],
+)
+def test_messages_are_read_late_unless_few_are_or_all_must_be(at_rest: DuckDBEngine, sql: str, is_late: bool) -> None:
+    assert (LATE_MARK in str(compiled(at_rest, sql).at_rest)) is is_late
+    assert rows(at_rest, sql)
 
 
 def test_at_rest_whole_events_beside_what_they_are_joined_with_are_read_late(at_rest: DuckDBEngine) -> None:
