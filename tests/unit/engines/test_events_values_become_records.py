@@ -1,0 +1,41 @@
+"""Every object of an event but an array's element is answered in an array of one, however its texts look."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cordwood.engines.records import as_records
+
+# What looks like structure where it is none.
+_TEXTS = st.lists(st.sampled_from(['"', ":", "{", "}", "[", ",", "\\", '":{', "a", " ", "NaN"]), max_size=4).map(
+    "".join
+)
+_VALUES = st.recursive(
+    st.one_of(_TEXTS, st.integers(-5, 5), st.booleans(), st.none()),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXTS, inner, max_size=3),
+    max_leaves=12,
+)
+
+
+def wrapped(value: Any, *, is_element: bool = False) -> Any:
+    if isinstance(value, dict):
+        record = {key: wrapped(one) for key, one in value.items()}
+        return record if is_element else [record]
+    return [wrapped(one, is_element=True) for one in value] if isinstance(value, list) else value
+
+
+@given(_VALUES, st.booleans())
+def test_whatever_the_texts_hold(value: Any, is_spaced: bool) -> None:
+    text = json.dumps(value) if is_spaced else msgspec.json.encode(value).decode()
+    assert msgspec.json.decode(as_records(text)) == wrapped(value)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a":":{b}"}', '{"a,":{"b":"}"}}', '{"a":{":{b":1}}', '":{}"', '{"a":"x{","b":{"c":"}"}}']
+)
+def test_braces_in_texts_are_letters(text: str) -> None:
+    assert msgspec.json.decode(as_records(text)) == wrapped(msgspec.json.decode(text))
