@@ -1,6 +1,6 @@
 """Which events may be stored, by their size, their time and what the sender's key is pinned to."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -25,8 +25,10 @@ class Scrutiny:
     received_us: int
     max_event_bytes: int
 
-    def passed(self, events: Iterable[Event], reading: Reading) -> list[Event]:
+    def passed(self, events: list[Event], reading: Reading) -> list[Event]:
         """The events that may be stored; the others are set aside in the reading."""
+        if not _asks_more_than_size(self.stream, self.pins) and all(size_of(event) <= self.max_event_bytes for event in events):
+            return events
         kept = []
         for place, event in enumerate(events):
             reading.beyond.update(self._beyond(event))
@@ -99,12 +101,16 @@ def _with_extra(event: Event, name: str, value: str) -> Event:
 
 def size_of(event: Event) -> int:
     """In characters, which is at most the bytes that were sent."""
-    return sum(len(text) for text in (event.id, event.event_message, event.metadata, event.extras) if text)
+    message, metadata, extras = event.event_message, event.metadata, event.extras
+    return len(event.id) + len(message or "") + len(metadata or "") + len(extras or "")
 
 
 def needs_scrutiny(stream: Stream, pins: Mapping[str, str], body_bytes: int, max_event_bytes: int) -> bool:
-    has_bounds = stream.late_seconds is not None or stream.future_seconds is not None
-    return bool(pins) or has_bounds or body_bytes > max_event_bytes
+    return body_bytes > max_event_bytes or _asks_more_than_size(stream, pins)
+
+
+def _asks_more_than_size(stream: Stream, pins: Mapping[str, str]) -> bool:
+    return bool(pins) or stream.late_seconds is not None or stream.future_seconds is not None
 
 
 def _by_policy(event: Event, policy: ClockPolicy, bound_us: int, what: str) -> Event | str:

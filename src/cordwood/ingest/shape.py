@@ -18,6 +18,8 @@ MAX_PATHS = 5_000
 MAX_NEW_OF_ONE_EVENT = 500
 MAX_STEPS_BELOW = 1_000
 _REBUILD_SECONDS = 1.0
+# After so many events of one batch that did not fit, the rest of it is held against what those have taught.
+_LEARN_MIDWAY_AT = frozenset({16, 128, 1024})
 
 _decode = msgspec.json.Decoder().decode
 
@@ -41,6 +43,7 @@ class ShapeReader:
         fitting = self._fitting(stream, shape, filling.paths)
         found: Found = {}
         looked_at = []
+        unfit = 0
         for posted in events:
             event, paths = posted, fitting.object_paths(posted, as_it_is=False)
             if paths is None and filling.paths:
@@ -48,10 +51,19 @@ class ShapeReader:
                 paths = fitting.object_paths(event)
             if paths is None:
                 looked_at.append(_looked_at(event, found, shape.kinds))
+                unfit += 1
+                if unfit in _LEARN_MIDWAY_AT:
+                    fitting = self._fitting_with(found, stream, shape, fitting)
             else:
                 looked_at.append(msgspec.structs.replace(event, object_paths=paths))
         self._note_nulls(stream, found)
         return looked_at, _new(found, shape.kinds)
+
+    def _fitting_with(self, found: Found, stream: str, shape: Shape, before: Fitting) -> Fitting:
+        """For this batch alone: others learn what is in it when it is stored."""
+        nulls = self._nulls.get(stream, set()) | {path for path, kinds in found.items() if not kinds}
+        learnt = shape.with_learnt(_new(found, shape.kinds))
+        return Fitting(learnt, before.built, nulls, before.needed, is_full=len(learnt.kinds) >= MAX_PATHS)
 
     def _note_nulls(self, stream: str, found: Found) -> None:
         nulls = self._nulls.setdefault(stream, set())

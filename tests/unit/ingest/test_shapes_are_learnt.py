@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from cordwood.ingest import shape
 from cordwood.ingest.fitting import Fitting
 from cordwood.ingest.shape import MAX_NEW_OF_ONE_EVENT, MAX_PATHS, MAX_STEPS_BELOW, ShapeReader
 from cordwood.model.event import Event, written_paths
@@ -162,3 +163,24 @@ def test_the_paths_of_objects_are_told_whether_the_event_is_new_or_known() -> No
     shape = shape.with_learnt(reader.learn("s", sent)[1])
     fitting = Fitting(shape, 0.0, [("metadata", "e")], is_full=False)
     assert [fitting.object_paths(one) for one in sent] == expected
+
+
+def test_what_a_batch_has_taught_is_known_for_the_rest_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[Event] = []
+    look = shape._looked_at
+
+    def noted(event: Event, found: shape.Found, known: Kinds) -> Event:
+        looked_at.append(event)
+        return look(event, found, known)
+
+    monkeypatch.setattr(shape, "_looked_at", noted)
+    alike = [event({"a": {"b": number}, "c": None}) for number in range(3000)]
+    late = event({"a": {"b": "text"}, "d": True})
+    learnt = Stream().learn(*alike, late, *alike)
+    assert len(looked_at) == 17
+    assert learnt == {
+        ("metadata",): OBJECT,
+        ("metadata", "a"): OBJECT,
+        ("metadata", "a", "b"): NUMBER | TEXT,
+        ("metadata", "d"): BOOL,
+    }
