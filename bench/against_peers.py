@@ -86,7 +86,7 @@ def _by_hand(data: Path, bulk: Path) -> Iterator[ByHand]:
     """Over a copy of the very file, or over a plain one where the service's engine is another."""
     files = list(data.glob("*.duckdb"))
     if not files:
-        with by_hand(bulk, "events") as here:
+        with by_hand(bulk) as here:
             yield here
         return
     copy = bulk.with_name("copy.duckdb")

@@ -27,11 +27,11 @@ class ByHand:
 
 
 @contextmanager
-def by_hand(file: Path, table: str = STREAM) -> Iterator[ByHand]:
+def by_hand(file: Path) -> Iterator[ByHand]:
     """`file` is that of a service that has stopped, all its events in it, or one of `bulk_insert_seconds`."""
     with duckdb.connect() as connection:
         connection.execute(f"attach '{file}' as stored (read_only)")
-        connection.execute(f'create view events as from stored."{table}"')
+        connection.execute("use stored")
         connection.execute("set timezone = 'UTC'")
         yield ByHand(connection)
 
@@ -41,7 +41,7 @@ def bulk_insert_seconds(events: Path, file: Path) -> float:
     with duckdb.connect(str(file)) as connection:
         began = time.perf_counter()
         connection.execute(
-            "create table events as select id, timestamp::timestamptz as timestamp, project, event_message,"
+            f'create table "{STREAM}" as select id, timestamp::timestamptz as timestamp, project, event_message,'
             " metadata::variant as metadata from read_json(?, columns = {id: 'VARCHAR', timestamp: 'TIMESTAMPTZ',"
             " project: 'VARCHAR', event_message: 'VARCHAR', metadata: 'JSON'})",
             [str(events)],
