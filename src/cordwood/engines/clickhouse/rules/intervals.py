@@ -5,11 +5,10 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.arithmetic import checked, operands
-from cordwood.engines.clickhouse.rules.times import DAYS, MICROSECONDS, MOMENTS, MONTHS, moved, span, unit_of
-from cordwood.engines.clickhouse.rules.words import (
-    cast,
-)
+from cordwood.engines.clickhouse.rules.times import DAYS, MONTHS, moved, span
+from cordwood.engines.clickhouse.rules.words import cast
 from cordwood.model.datatype import Kind
+from cordwood.sql.bigquery.units import MICROSECONDS, MOMENTS, interval_parts, unit_of
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, unsupported
 from cordwood.sql.typing import kind_of
@@ -24,19 +23,10 @@ def _interval(node: exp.Expr) -> exp.Expr:
     return span(node.this, unit_of(unit), node)
 
 
-_ORDER: Final = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
-
-
 def _interval_of_parts(node: exp.Expr, unit: exp.Expr) -> exp.Expr:
-    """`'1-2 3' YEAR TO DAY`: the numbers in order, each with its unit."""
-    first, last = (_ORDER.index(unit_of(unit.args[key])) for key in ("this", "expression"))
-    spelled = str(node.this.meta_get("constant") or node.this.name)
-    numbers = _numbers(spelled)
-    if len(numbers) != last - first + 1:
-        unsupported(node, f"The interval '{spelled}'")
     totals = [0, 0, 0.0]
-    for at, value in enumerate(numbers):
-        _count_in(totals, _ORDER[first + at], float(value))
+    for part, value in interval_parts(node, unit):
+        _count_in(totals, part, float(value))
     return fragment(f"tuple(toInt64({int(totals[0])}), toInt64({int(totals[1])}), toInt64({round(totals[2])}))")
 
 
@@ -47,15 +37,6 @@ def _count_in(totals: list[float], unit: str, value: float) -> None:
         totals[1] += value
     else:
         totals[2] += value * MICROSECONDS[unit]
-
-
-def _numbers(spelled: str) -> list[str]:
-    """A sign belongs to the numbers of its group: years and months, days, or the clock."""
-    numbers: list[str] = []
-    for group in spelled.split():
-        negative, digits = group.startswith("-"), group.lstrip("+-")
-        numbers += [f"-{number}" if negative else number for number in digits.replace("-", ":").split(":")]
-    return numbers
 
 
 def _make_interval(node: exp.Expr) -> exp.Expr:

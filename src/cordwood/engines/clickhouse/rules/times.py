@@ -8,29 +8,15 @@ from cordwood.engines.clickhouse.rules.reading import clock, read_as
 from cordwood.engines.clickhouse.rules.words import cast, naive, once
 from cordwood.engines.clickhouse.rules.zones import moment_in, wall_in
 from cordwood.model.datatype import Kind
-from cordwood.sql.constants import constant, constant_text
+from cordwood.sql.bigquery.units import MICROSECONDS, part_of, unit_of, week_start
+from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
 from cordwood.sql.typing import kind_of, typed_as
 from cordwood.sql.typing.datatypes import INTERVAL
 
-MICROSECONDS: Final = {
-    "MICROSECOND": 1,
-    "MILLISECOND": 1_000,
-    "SECOND": 1_000_000,
-    "MINUTE": 60_000_000,
-    "HOUR": 3_600_000_000,
-    "DAY": 86_400_000_000,
-}
 DAYS: Final = {"DAY": 1, "WEEK": 7, "ISOWEEK": 7}
 MONTHS: Final = {"MONTH": 1, "QUARTER": 3, "YEAR": 12, "ISOYEAR": 12}
-MOMENTS: Final = (Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME)
-
-
-def unit_of(node: exp.Expr | None, fallback: str = "DAY") -> str:
-    if isinstance(node, exp.WeekStart):
-        return f"WEEK({node.this.name.upper()})"
-    return (constant_text(node) or node.name).upper() if node is not None else fallback
 
 
 def span(count: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
@@ -105,18 +91,6 @@ def moved(value: exp.Expr, sign: str, interval: exp.Expr, kind: Kind) -> exp.Exp
         return _turned(value, f"{sign} @b.3", interval)
     value = naive(value) if kind is Kind.DATE else value
     return once(f"addMicroseconds(addDays(addMonths(@a, {minus}@b.1), {minus}@b.2), {minus}@b.3)", value, interval)
-
-
-_WEEKDAYS: Final = ("MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY", "SUNDAY")
-
-
-def week_start(unit: str) -> int | None:
-    """How many days after Monday a week of this unit begins; None when it is no week."""
-    if unit in ("ISOWEEK", "WEEK(MONDAY)"):
-        return 0
-    if unit == "WEEK":
-        return 6
-    return _WEEKDAYS.index(unit[5:-1]) if unit.startswith("WEEK(") and unit[5:-1] in _WEEKDAYS else None
 
 
 def cut(unit: str, node: exp.Expr, name: str = "@a") -> str:
@@ -251,7 +225,7 @@ _INTERVAL_PARTS: Final = {
 
 
 def _extract(node: exp.Expr) -> exp.Expr:
-    part, value = _part_name(node.this), node.expression
+    part, value = part_of(node.this), node.expression
     if kind_of(value) is Kind.INTERVAL:
         return fragment(f"toInt64({_INTERVAL_PARTS[part]})", value)
     wall = _wall_of(value)
@@ -271,10 +245,6 @@ def _wall_of(value: exp.Expr) -> exp.Expr:
     if isinstance(value, exp.AtTimeZone):
         return wall_in(read_as(value.this, Kind.TIMESTAMP), value.args["zone"])
     return cast(value, Kind.DATETIME) if kind_of(value) is Kind.TIME else clock(value)
-
-
-def _part_name(node: exp.Expr) -> str:
-    return unit_of(node) if isinstance(node, exp.WeekStart) else node.sql("bigquery").upper().replace(" ", "")
 
 
 MEANING = Meaning(

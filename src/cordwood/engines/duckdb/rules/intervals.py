@@ -1,15 +1,14 @@
 """INTERVAL values, and `+` and `-` with times."""
 
-from typing import Final
-
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.reading import read_as
-from cordwood.engines.duckdb.rules.times import span, unit_of
+from cordwood.engines.duckdb.rules.times import span
 from cordwood.engines.duckdb.rules.words import in_calendar, instant, naive, once
 from cordwood.model.datatype import Kind
+from cordwood.sql.bigquery.units import MOMENTS, interval_parts, unit_of
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, unsupported
+from cordwood.sql.lowering import Meaning
 from cordwood.sql.typing import kind_of
 
 
@@ -22,27 +21,8 @@ def _interval(node: exp.Expr) -> exp.Expr:
     return span(node.this, unit_of(unit), node)
 
 
-_ORDER: Final = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
-
-
 def _interval_of_parts(node: exp.Expr, unit: exp.Expr) -> exp.Expr:
-    """`'1-2 3' YEAR TO DAY`: the numbers in order, each with its unit."""
-    first, last = (_ORDER.index(unit_of(unit.args[key])) for key in ("this", "expression"))
-    spelled = str(node.this.name)
-    numbers = _numbers(spelled)
-    if len(numbers) != last - first + 1:
-        unsupported(node, f"The interval '{spelled}'")
-    pieces = [f"INTERVAL '{value}' {_ORDER[first + at]}" for at, value in enumerate(numbers)]
-    return fragment(" + ".join(pieces))
-
-
-def _numbers(spelled: str) -> list[str]:
-    """A sign belongs to the numbers of its group: years and months, days, or the clock."""
-    numbers: list[str] = []
-    for group in spelled.split():
-        negative, digits = group.startswith("-"), group.lstrip("+-")
-        numbers += [f"-{number}" if negative else number for number in digits.replace("-", ":").split(":")]
-    return numbers
+    return fragment(" + ".join(f"INTERVAL '{value}' {part}" for part, value in interval_parts(node, unit)))
 
 
 def _make_interval(node: exp.Expr) -> exp.Expr:
@@ -60,7 +40,7 @@ def _sum(node: exp.Expr) -> exp.Expr:
     if Kind.INTERVAL in kinds:
         moved = _moved(node, sign, kinds)
         return instant(moved) if Kind.TIMESTAMP in kinds else moved
-    if kinds[0] == kinds[1] and kinds[0] in _MOMENTS:
+    if kinds[0] == kinds[1] and kinds[0] in MOMENTS:
         return _gap(left, right, kinds[0])
     if set(kinds) == {Kind.DATE, Kind.INT64}:
         return once(in_calendar(node, f"@a {sign} @b", Kind.DATE), *map(_day_or_days, (left, right)))
@@ -87,9 +67,6 @@ def _gap(left: exp.Expr, right: exp.Expr, kind: Kind | None) -> exp.Expr:
     if kind is Kind.DATE:
         return fragment("to_days(CAST({0} - {1} AS INT))", left, right)
     return fragment("to_microseconds(epoch_us({0}) - epoch_us({1}))", left, right)
-
-
-_MOMENTS: Final = (Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME)
 
 
 def _movable(side: exp.Expr) -> exp.Expr:

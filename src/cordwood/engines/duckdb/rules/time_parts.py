@@ -5,10 +5,10 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.reading import clock, read_as
-from cordwood.engines.duckdb.rules.times import unit_of, week_start
 from cordwood.engines.duckdb.rules.words import attempt, in_calendar, once
 from cordwood.engines.duckdb.rules.zones import moment_in, wall_in
 from cordwood.model.datatype import Kind
+from cordwood.sql.bigquery.units import part_of, week_start
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
@@ -32,7 +32,7 @@ _PARTS: Final = {
 
 
 def _extract(node: exp.Expr) -> exp.Expr:
-    part, value = _part_name(node.this), node.expression
+    part, value = part_of(node.this), node.expression
     if kind_of(value) is Kind.INTERVAL:
         return fragment(_PARTS.get(part, f"date_part('{part.lower()}', {{0}})"), value)
     if isinstance(value, exp.AtTimeZone):
@@ -48,10 +48,6 @@ def _extract(node: exp.Expr) -> exp.Expr:
     if part not in _PARTS:
         unsupported(node, f"The part {part}")
     return fragment(_PARTS[part], value)
-
-
-def _part_name(node: exp.Expr) -> str:
-    return unit_of(node) if isinstance(node, exp.WeekStart) else node.sql("bigquery").upper().replace(" ", "")
 
 
 def _timestamp(node: exp.Expr) -> exp.Expr:

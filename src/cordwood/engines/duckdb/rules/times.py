@@ -8,6 +8,7 @@ from cordwood.engines.duckdb.rules.reading import clock, read_as
 from cordwood.engines.duckdb.rules.words import NAMES, attempt, fail, in_calendar, instant, naive, once
 from cordwood.engines.duckdb.rules.zones import moment_in, wall_in
 from cordwood.model.datatype import Kind
+from cordwood.sql.bigquery.units import MICROSECONDS, unit_of, week_start
 from cordwood.sql.constants import constant, is_null
 from cordwood.sql.fragment import fragment, is_fragment, template_of
 from cordwood.sql.lowering import Meaning, Rule, unsupported
@@ -15,14 +16,6 @@ from cordwood.sql.nodes import NOW
 from cordwood.sql.typing import inherit, kind_of, typed_as
 from cordwood.sql.typing.datatypes import INTERVAL
 
-MICROSECONDS: Final = {
-    "MICROSECOND": 1,
-    "MILLISECOND": 1_000,
-    "SECOND": 1_000_000,
-    "MINUTE": 60_000_000,
-    "HOUR": 3_600_000_000,
-    "DAY": 86_400_000_000,
-}
 _MAKERS: Final = {
     "MICROSECOND": "to_microseconds({0})",
     "MILLISECOND": "to_milliseconds({0})",
@@ -35,12 +28,6 @@ _MAKERS: Final = {
     "QUARTER": "to_quarters({0}::INT)",
     "YEAR": "to_years({0}::INT)",
 }
-
-
-def unit_of(node: exp.Expr | None, fallback: str = "DAY") -> str:
-    if isinstance(node, exp.WeekStart):
-        return f"WEEK({node.this.name.upper()})"
-    return node.name.upper() if node is not None else fallback
 
 
 def span(count: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
@@ -99,18 +86,6 @@ def _is_now(value: exp.Expr) -> bool:
 
 # Of days, minutes and so on from now: fewer digits lead to no year beyond 9999.
 _MANY_DIGITS: Final = 4
-
-
-_WEEKDAYS: Final = ("MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY", "SUNDAY")
-
-
-def week_start(unit: str) -> int | None:
-    """How many days after Monday a week of this unit begins; None when it is no week."""
-    if unit in ("ISOWEEK", "WEEK(MONDAY)"):
-        return 0
-    if unit == "WEEK":
-        return 6
-    return _WEEKDAYS.index(unit[5:-1]) if unit.startswith("WEEK(") and unit[5:-1] in _WEEKDAYS else None
 
 
 def cut(unit: str, node: exp.Expr) -> str:

@@ -1,0 +1,63 @@
+"""Units and parts of times: what they are called, how long they are, and where weeks begin."""
+
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.model.datatype import Kind
+from cordwood.sql.constants import constant_text
+from cordwood.sql.lowering import unsupported
+
+MOMENTS: Final = (Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME)
+
+# The units that are always of one length.
+MICROSECONDS: Final = {
+    "MICROSECOND": 1,
+    "MILLISECOND": 1_000,
+    "SECOND": 1_000_000,
+    "MINUTE": 60_000_000,
+    "HOUR": 3_600_000_000,
+    "DAY": 86_400_000_000,
+}
+
+_WEEKDAYS: Final = ("MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY", "SUNDAY")
+_OF_INTERVALS: Final = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
+
+
+def unit_of(node: exp.Expr | None, fallback: str = "DAY") -> str:
+    if isinstance(node, exp.WeekStart):
+        return f"WEEK({node.this.name.upper()})"
+    return (constant_text(node) or node.name).upper() if node is not None else fallback
+
+
+def part_of(node: exp.Expr) -> str:
+    """What EXTRACT takes out."""
+    return unit_of(node) if isinstance(node, exp.WeekStart) else node.sql("bigquery").upper().replace(" ", "")
+
+
+def week_start(unit: str) -> int | None:
+    """How many days after Monday a week of this unit begins; None when it is no week."""
+    if unit in ("ISOWEEK", "WEEK(MONDAY)"):
+        return 0
+    if unit == "WEEK":
+        return 6
+    return _WEEKDAYS.index(unit[5:-1]) if unit.startswith("WEEK(") and unit[5:-1] in _WEEKDAYS else None
+
+
+def interval_parts(node: exp.Expr, span: exp.Expr) -> list[tuple[str, str]]:
+    """`'1-2 3' YEAR TO DAY`: the numbers in order, each with its unit before it."""
+    first, last = (_OF_INTERVALS.index(unit_of(span.args[key])) for key in ("this", "expression"))
+    spelled = constant_text(node.this) or node.this.name
+    numbers = _numbers(spelled)
+    if len(numbers) != last - first + 1:
+        unsupported(node, f"The interval '{spelled}'")
+    return list(zip(_OF_INTERVALS[first : last + 1], numbers, strict=True))
+
+
+def _numbers(spelled: str) -> list[str]:
+    """A sign belongs to the numbers of its group: years and months, days, or the clock."""
+    numbers: list[str] = []
+    for group in spelled.split():
+        negative, digits = group.startswith("-"), group.lstrip("+-")
+        numbers += [f"-{number}" if negative else number for number in digits.replace("-", ":").split(":")]
+    return numbers
