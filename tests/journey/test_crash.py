@@ -4,6 +4,7 @@ import os
 import random
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -11,12 +12,15 @@ import httpx
 import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits
+from cordwood.model.event import Batch, Event
 from tests.contract.engine_asking import rows, stream
-from tests.journey.conftest import PUBLIC, Service, Start
+from tests.journey.conftest import PRIVATE, PUBLIC, Service, Start
 
 ROUNDS = 40 if os.environ.get("TORTURE") == "full" else 3
+EVENTS = 2_000_000 if os.environ.get("TORTURE") == "full" else 5 * ROW_GROUP_ROWS
 WRITERS = 8
 EDGE = "cloudflare.logs.prod"
 ALL = AnswerLimits(max_rows=10_000_000, seconds=300.0)
@@ -72,6 +76,12 @@ retention = "2d"
 RESTLESS = (str(Path(__file__).with_name("restless_service.py")),)
 
 
+def until_sealed(data_dir: Path) -> None:
+    deadline = time.monotonic() + 300
+    while any((data_dir / "journal").glob("*.log")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
 def stored_ids(data_dir: Path) -> list[str]:
     engine = DuckDBEngine(data_dir, DuckDBTarget())
     engine.prepare([stream(EDGE)])
@@ -97,12 +107,68 @@ def test_no_acknowledged_event_is_lost_or_doubled_when_the_process_is_killed(sta
     assert acknowledged
 
 
+def stored(data_dir: Path, count: int) -> None:
+    """So many events in the file, with texts that do not compress; none waits in the journal."""
+    dice = random.Random(count)
+    engine = DuckDBEngine(data_dir, DuckDBTarget())
+    engine.prepare([stream(EDGE)])
+    now_us = time.time_ns() // 1000
+    for first in range(0, count, ROW_GROUP_ROWS):
+        texts = [f"{dice.getrandbits(1600):x}" for _ in range(min(ROW_GROUP_ROWS, count - first))]
+        events = [Event(f"e{first + place}", now_us, text, project="p") for place, text in enumerate(texts)]
+        engine.append([Batch(EDGE, events, now_us)])
+    until_sealed(data_dir)
+    engine.close()
+
+
+def cpu_seconds(service: Service) -> float:
+    """What the process has worked so far, whoever else works on this machine."""
+    fields = Path(f"/proc/{service.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def work_to_start_after_a_crash(start: Start, data_dir: Path) -> float:
+    """The lesser of two, each after a kill under load."""
+    found = []
+    for seed in range(2):
+        load_and_kill(start(data_dir=data_dir), 0.4, seed)
+        service = start(data_dir=data_dir)
+        found.append(cpu_seconds(service))
+        service.kill()
+    return min(found)
+
+
 @pytest.mark.torture
-def test_what_a_killed_process_left_behind_is_swept(start: Start, tmp_path: Path) -> None:
-    start().kill()
+def test_a_start_after_a_crash_takes_no_longer_when_more_is_stored(start: Start, tmp_path: Path) -> None:
+    stored(tmp_path / "many", EVENTS)
+    with_many = work_to_start_after_a_crash(start, tmp_path / "many")
+    with_few = work_to_start_after_a_crash(start, tmp_path / "few")
+    assert with_many < min(2.0, 1.4 * with_few)
+
+
+def spills(service: Service) -> None:
+    """Sort more than the engine may hold, until somebody ends it."""
+    sql = f"select max(n) as n from (select row_number() over (order by event_message) as n, id from `{EDGE}`)"
+    with suppress(httpx.HTTPError):
+        httpx.post(f"{service.url}/api/query", params={"sql": sql}, headers={"X-API-KEY": PRIVATE}, timeout=60)
+
+
+@pytest.mark.torture
+def test_what_a_killed_process_spilled_is_swept_at_the_start(start: Start, tmp_path: Path) -> None:
+    stored(tmp_path / "data", 3 * ROW_GROUP_ROWS)
     spill = tmp_path / "data" / "spill"
-    spill.mkdir(exist_ok=True)
-    (spill / "duckdb_temp_storage.tmp").write_bytes(b"left behind")
+    service = start(env={"CORDWOOD_DUCKDB_MEMORY": "32MB", "CORDWOOD_DUCKDB_THREADS": "1"})
+    asking = threading.Thread(target=spills, args=(service,))
+    asking.start()
+    deadline = time.monotonic() + 60
+    while not (spill.exists() and any(spill.iterdir())) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    service.kill()
+    asking.join()
+    assert any(spill.iterdir()), "nothing was spilled"
     service = start()
-    assert not (spill / "duckdb_temp_storage.tmp").exists()
+    assert not spill.exists() or not any(spill.iterdir())
+    assert service.rows("logs.all", project="p", sql="select count(*) as n from edge_logs") == [
+        {"n": 3 * ROW_GROUP_ROWS}
+    ]
     assert service.stop() == 0
