@@ -347,6 +347,19 @@ def test_a_key_that_says_nothing_is_public(service: Service) -> None:
 
 
 @pytest.mark.parametrize(
+    ("wrong", "right"), [("pin", "pins"), ("scope", "scopes"), ("expires", "expires_in"), ("redacted", "redact")]
+)
+def test_a_misspelt_term_makes_no_key_without_it(service: Service, wrong: str, right: str) -> None:
+    before = listed(service)
+    answer = service.client.post("/api/access-tokens", json={"scopes": "query", wrong: "x"})
+    assert (answer.status_code, answer.json()["errors"]) == (422, {wrong: ["is no term of a key"]})
+    assert answer.json()["error"]["hint"] == f"Did you mean {right}?"
+    assert listed(service) == before
+    ignored = {"scopes": "query", "token": "mine", "id": 7, "inserted_at": "2026-01-01", "team": 1}
+    assert service.client.post("/api/access-tokens", json=ignored).status_code == 201
+
+
+@pytest.mark.parametrize(
     ("body", "errors"),
     [
         ({"scopes": "admin"}, {"scopes": ["contains unrecognized scope"]}),

@@ -10,7 +10,7 @@ import msgspec
 
 from cordwood.catalog.keys import NewKey
 from cordwood.catalog.terms import WrittenTerms, read_grace, read_terms, warnings
-from cordwood.errors import BadBody, BadTerms, Forbidden, UnknownKey
+from cordwood.errors import BadBody, BadTerms, Forbidden, UnknownKey, did_you_mean
 from cordwood.model.broken_json import why_no_json
 from cordwood.model.key import Key
 from cordwood.observe.observer import Observer
@@ -33,7 +33,7 @@ _REDACT = {None: False, False: False, "false": False, True: True, "true": True, 
 
 
 class Asked(msgspec.Struct):
-    """What a body may say of a new key; anything else in it is ignored, a token of the asker's choice above all."""
+    """What a body may say of a new key; what is meant for something else is ignored, a token of the asker's above all."""
 
     scopes: str | list[str] = "public"
     description: str | None = None
@@ -51,6 +51,9 @@ class Asked(msgspec.Struct):
         return WrittenTerms(scopes, self.description or "", self.pins, expires_in, self.rate, redact_always=redact)
 
 
+_TERMS = frozenset(Asked.__struct_fields__)
+
+
 class AskedRotation(msgspec.Struct):
     """How long the old key goes on."""
 
@@ -64,7 +67,9 @@ async def list_keys(request: Request, rooms: Rooms) -> Response:
 
 async def create_key(request: Request, rooms: Rooms, options: WebOptions, observer: Observer) -> Response:
     _require_private(request, rooms)
-    asked = _read(await read_body(request, options), Asked)
+    body = await read_body(request, options)
+    asked = _read(body, Asked)
+    _check_spelling(body)
     terms = read_terms(asked.written(), rooms.catalog, time.time())
     new = await asyncio.to_thread(rooms.access.keys.create, terms)
     audit_key_change(observer, request, "created", new.key.id, terms)
@@ -105,6 +110,14 @@ def _read(body: bytes, kind: type[T]) -> T:
         return msgspec.json.decode(body.decode() or "{}", type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise BadBody(f"The body cannot be read: {why_no_json(problem, body)}.") from problem
+
+
+def _check_spelling(body: bytes) -> None:
+    """A term that is all but spelt right was meant to hold: without `pins` a key reads every project."""
+    for name in _read(body, dict[str, msgspec.Raw]).keys() - _TERMS:
+        meant = did_you_mean(name, _TERMS)
+        if meant is not None:
+            raise BadTerms(name, "is no term of a key", hint=meant)
 
 
 def _unknown() -> UnknownKey:
