@@ -5,11 +5,11 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.strings import as_text
-from cordwood.engines.clickhouse.rules.words import guarded, once, quoted
+from cordwood.engines.clickhouse.rules.words import VALUE_ERROR, guarded, once, quoted
 from cordwood.errors import QueryValue
 from cordwood.sql.constants import CONSTANT, constant_text
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, is_safe, place_of, unsupported
+from cordwood.sql.lowering import Meaning, is_safe, place_of
 
 
 def count_groups(pattern: str) -> int:
@@ -45,29 +45,67 @@ def _matches(node: exp.Expr) -> exp.Expr:
     return fragment("match({0}, {1})", as_text(node.this), _pattern(node.expression))
 
 
-def _found(value: str, pattern: str) -> str:
-    """Every match, or its first group where there is one: an array of texts."""
-    return f"extractAll(assumeNotNull({value}), assumeNotNull({pattern}))"
+# The engine finds all matches of a constant pattern alone. Of any other it marks them: no text has these marks of its own.
+_OPEN, _CLOSE = "\x01", "\x02"
+_MARKED: Final = f"{_OPEN}([^{_CLOSE}]*){_CLOSE}"
+# How often a pattern captures that is not known beforehand: its brackets, but for escaped ones and those in classes.
+_BARE: Final = r"replaceRegexpAll({0}, '\\\\.|\\[\\^?\\]?[^\\]]*\\]', '')"
+_GROUPS: Final = "(countSubstrings({0}, '(') - countSubstrings({0}, '(?') + countSubstrings({0}, '(?P<'))"
+
+
+def _groups_of(pattern: exp.Expr, name: str) -> str:
+    """A number, or how to come by it."""
+    spelled = constant_text(pattern)
+    if spelled is not None:
+        return str(count_groups(spelled))
+    return _GROUPS.format(_BARE.format(f"assumeNotNull({name})"))
+
+
+def _all(value: str, pattern: str, shown: str) -> str:
+    """Every match of a pattern of any kind, or the group of it that is shown."""
+    bare = f"replaceRegexpAll(assumeNotNull({value}), '[{_OPEN}{_CLOSE}]', '')"
+    marked = f"replaceRegexpAll({bare}, assumeNotNull({pattern}), '{_OPEN}\\\\{shown}{_CLOSE}')"
+    return f"extractAll({marked}, '{_MARKED}')"
+
+
+def _whole(pattern: exp.Expr, value: str, name: str) -> str:
+    """Every match: an array of texts."""
+    if constant_text(pattern) is None:
+        return _all(value, name, "0")
+    return f"arrayMap(_g -> _g[1], extractAllGroupsVertical({value}, concat('(', {name}, ')')))"
+
+
+def _found(pattern: exp.Expr, value: str, name: str) -> str:
+    """Every match, or its first group where there is one."""
+    if constant_text(pattern) is not None:
+        return f"extractAll(assumeNotNull({value}), assumeNotNull({name}))"
+    groups = _groups_of(pattern, name)
+    several = f"throwIf({groups} > 1, {quoted(VALUE_ERROR + _ONE_GROUP)})"
+    return f"if({several} = 0 AND {groups} = 1, {_all(value, name, '1')}, {_all(value, name, '0')})"
+
+
+_ONE_GROUP: Final = "A regular expression that extracts has at most one group."
 
 
 def _extract(node: exp.Expr) -> exp.Expr:
     """Without a match NULL."""
     value, pattern = as_text(node.this), _pattern(node.expression)
-    if node.args.get("position") is not None or node.args.get("occurrence") is not None:
-        return _nth(node, value, pattern)
-    if constant_text(pattern) is None:
-        unsupported(node, "REGEXP_EXTRACT with a pattern that is no literal")
-    if count_groups(constant_text(pattern) or "") > 1:
+    spelled = constant_text(pattern)
+    if spelled is not None and count_groups(spelled) > 1:
         if is_safe(node):
             return exp.Null()
-        raise QueryValue("A regular expression that extracts has at most one group.", span=place_of(node))
-    return once(f"if(match(@a, @b), {_found('@a', '@b')}[1], NULL)", value, pattern)
+        raise QueryValue(_ONE_GROUP, span=place_of(node))
+    if node.args.get("position") is not None or node.args.get("occurrence") is not None:
+        return _nth(node, value, pattern)
+    return once(
+        f"if(isNull(@a) OR isNull(@b), NULL, if(match(@a, @b), {_found(pattern, '@a', '@b')}[1], NULL))", value, pattern
+    )
 
 
 def _nth(node: exp.Expr, value: exp.Expr, pattern: exp.Expr) -> exp.Expr:
     position = node.args.get("position") or fragment("toInt64(1)")
     occurrence = node.args.get("occurrence") or fragment("toInt64(1)")
-    found = _found("substringUTF8(@a, greatest(@c, 1))", "@b")
+    found = _found(pattern, "substringUTF8(@a, greatest(@c, 1))", "@b")
     missing = "isNull(@a) OR isNull(@b) OR isNull(@c) OR isNull(@d) OR @c > toInt64(lengthUTF8(@a)) + 1"
     body = f"if({missing} OR toInt64(length({found})) < @d, NULL, {found}[assumeNotNull(greatest(@d, 1))])"
     return once(guarded(node, "(@c < 1 OR @d < 1)", _POSITIVE, body), value, pattern, position, occurrence)
@@ -77,9 +115,8 @@ _POSITIVE: Final = "The position and occurrence arguments must be positive"
 
 
 def _extract_all(node: exp.Expr) -> exp.Expr:
-    return once(
-        f"if(isNull(@a) OR isNull(@b), [], {_found('@a', '@b')})", as_text(node.this), _pattern(node.expression)
-    )
+    pattern = _pattern(node.expression)
+    return once(f"if(isNull(@a) OR isNull(@b), [], {_found(pattern, '@a', '@b')})", as_text(node.this), pattern)
 
 
 def _replace(node: exp.Expr) -> exp.Expr:
@@ -94,23 +131,20 @@ def _place(node: exp.Expr) -> exp.Expr:
     position = node.args.get("position") or fragment("toInt64(1)")
     occurrence = node.args.get("occurrence") or fragment("toInt64(1)")
     option = node.args.get("option") or fragment("toInt64(0)")
-    spelled = constant_text(pattern)
-    if spelled is None:
-        unsupported(node, "REGEXP_INSTR with a pattern that is no literal")
     start, count = "greatest(@c, 1)", "greatest(@d, 1)"
     rest = f"assumeNotNull(substringUTF8(@a, {start}))"
-    whole = f"arrayMap(_g -> _g[1], extractAllGroupsVertical({rest}, concat('(', @b, ')')))"
+    whole, groups = _whole(pattern, rest, "@b"), _groups_of(pattern, "@b")
     nth = f"{whole}[assumeNotNull({count})]"
     folded = (
         f"arrayFold((_s, _m) -> tuple(toInt64(_s.1 + positionUTF8(substringUTF8({rest}, assumeNotNull(_s.1 + 1)), _m) - 1 + lengthUTF8(_m)),"
         f" toInt64(_s.1 + positionUTF8(substringUTF8({rest}, assumeNotNull(_s.1 + 1)), _m) - 1)),"
         f" arraySlice({whole}, 1, assumeNotNull({count})), tuple(toInt64(0), toInt64(0)))"
     )
-    inner = f"extractAll({rest}, assumeNotNull(@b))[assumeNotNull({count})]" if count_groups(spelled) else nth
-    lead = f"({folded}).2" + (f" + positionUTF8({nth}, {inner}) - 1" if count_groups(spelled) else "")
+    inner = f"if({groups} > 0, {_found(pattern, rest, '@b')}[assumeNotNull({count})], {nth})" if groups != "0" else nth
+    lead = f"({folded}).2" + (f" + positionUTF8({nth}, {inner}) - 1" if groups != "0" else "")
     end = f"if(@e = 1, lengthUTF8({inner}), 0)"
     body = (
-        "if(isNull(@a) OR isNull(@c) OR isNull(@d) OR isNull(@e), NULL,"
+        "if(isNull(@a) OR isNull(@b) OR isNull(@c) OR isNull(@d) OR isNull(@e), NULL,"
         f" if({start} > toInt64(lengthUTF8(@a)) OR length({whole}) < {count} OR @b = '', 0, toInt64(@c + {lead} + {end})))"
     )
     guard = "(@c < 1 OR @d < 1 OR @e NOT IN (0, 1))"

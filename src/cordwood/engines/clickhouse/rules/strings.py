@@ -57,7 +57,8 @@ def _substring(node: exp.Expr) -> exp.Expr:
 def _end(side: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         value, count = as_text(node.this), node.expression
-        body = f"{_name(value, side)}(@a, greatest(@b, 0))"
+        # The greatest of nothing and something is something.
+        body = f"if(isNull(@b), NULL, {_name(value, side)}(@a, greatest(@b, 0)))"
         message = f"Second argument in {side.upper()}() cannot be negative"
         return once(guarded(node, "@b < 0", message, body) if (constant_int(count) or -1) < 0 else body, value, count)
 
@@ -96,7 +97,7 @@ def _pad(node: exp.Expr) -> exp.Expr:
     room = f"toInt64(@b) - toInt64({_name(value, 'length')}(@a))"
     filling = f"{_name(value, 'substring')}(repeat(@c, greatest({room}, 0)), 1, greatest({room}, 0))"
     joined = f"concat({filling}, @a)" if name == "leftPad" else f"concat(@a, {filling})"
-    padded = f"if(@b <= toInt64({_name(value, 'length')}(@a)), {shorter}, {joined})"
+    padded = f"if(isNull(@b), NULL, if(@b <= toInt64({_name(value, 'length')}(@a)), {shorter}, {joined}))"
     message = "LPAD and RPAD need a size that is not negative and a pattern that is not empty"
     return once(guarded(node, "(@b < 0 OR @c = '')", message, padded), value, length, fill)
 
