@@ -1,65 +1,19 @@
 """Aggregates: NULL for nothing, their modifiers (DISTINCT, ORDER BY, LIMIT, IGNORE NULLS, HAVING MAX), the approximate ones."""
 
-from dataclasses import dataclass
-
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import NAMES, quoted
 from cordwood.model.datatype import Kind
+from cordwood.sql.bigquery.aggregates import Argument, argument_of, demanded, has_window
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, Rule, name_of, unsupported
+from cordwood.sql.lowering import Meaning, Rule
 from cordwood.sql.typing import inherit, kind_of
 from cordwood.sql.typing.datatypes import STRING
 from cordwood.sql.windowed import by_several
 
 _EXACT = (Kind.NUMERIC, Kind.BIGNUMERIC)
-
-
-@dataclass(slots=True)
-class Argument:
-    """What an aggregate is told beside its value."""
-
-    value: exp.Expr
-    distinct: bool = False
-    order: exp.Expr | None = None
-    limit: exp.Expr | None = None
-    ignore_nulls: bool | None = None
-    having: exp.Expr | None = None
-
-
-def argument_of(node: exp.Expr) -> Argument:
-    argument = Argument(node.this)
-    inner = node.this
-    while isinstance(inner, (exp.Limit, exp.Order, exp.IgnoreNulls, exp.RespectNulls, exp.HavingMax, exp.Distinct)):
-        inner = _peel(inner, argument)
-    argument.value = inner
-    # sqlglot puts IGNORE NULLS around the aggregate.
-    if isinstance(node.parent, (exp.IgnoreNulls, exp.RespectNulls)):
-        argument.ignore_nulls = isinstance(node.parent, exp.IgnoreNulls)
-    if argument.having is not None and not isinstance(node, exp.AnyValue):
-        unsupported(node, f"{name_of(node)} with HAVING MAX or MIN")
-    return argument
-
-
-def _peel(inner: exp.Expr, argument: Argument) -> exp.Expr:
-    if isinstance(inner, exp.Limit):
-        argument.limit = inner.expression
-    elif isinstance(inner, exp.Order):
-        argument.order = inner
-    elif isinstance(inner, exp.HavingMax):
-        argument.having = inner
-    elif isinstance(inner, exp.Distinct):
-        argument.distinct = True
-        return first(inner.expressions)
-    else:
-        argument.ignore_nulls = isinstance(inner, exp.IgnoreNulls)
-    return first([inner.this])
-
-
-def first(nodes: list[exp.Expr]) -> exp.Expr:
-    return nodes[0]
 
 
 def gathered(argument: Argument, *, skip_nulls: bool) -> tuple[exp.Expr, str, list[exp.Expr]]:
@@ -135,33 +89,17 @@ def settled(node: exp.Expr, called: exp.Expr, cast: str | None) -> exp.Expr:
 
 def wrapped(node: exp.Expr, called: exp.Expr, template: str, *parts: exp.Expr) -> exp.Expr:
     """What is made of an aggregate's result, `{0}`: with an OVER around it, of that."""
-    if isinstance(_around(node), (exp.Window, exp.Filter)):
+    if has_window(node):
         called.meta["wrap"] = template, parts
         return called
     return fragment(template, called, *parts)
 
 
-def _around(node: exp.Expr) -> exp.Expr | None:
-    parent = node.parent
-    while isinstance(parent, (exp.IgnoreNulls, exp.RespectNulls)):
-        parent = parent.parent
-    return parent
-
-
 def _value(argument: Argument, node: exp.Expr) -> exp.Expr:
-    kind = _DEMANDED.get(type(node))
+    kind = demanded(node)
     if kind_of(argument.value) is Kind.VARIANT and kind is not None:
         return read_as(argument.value, kind)
     return argument.value
-
-
-_DEMANDED: dict[type[exp.Expr], Kind] = {
-    exp.LogicalAnd: Kind.BOOL,
-    exp.LogicalOr: Kind.BOOL,
-    exp.CountIf: Kind.BOOL,
-    **dict.fromkeys((exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop), Kind.FLOAT64),
-    **dict.fromkeys((exp.Sum, exp.Avg), Kind.FLOAT64),
-}
 
 
 def _typed_result(name: str) -> Rule:
@@ -276,7 +214,8 @@ def plain(value: exp.Expr) -> exp.Expr:
 
 def _nulls(node: exp.Expr) -> exp.Expr:
     """What stands inside has already seen to it."""
-    return inherit(first([node.this]), node)
+    inner: exp.Expr = node.this
+    return inherit(inner, node)
 
 
 def _grouping(node: exp.Expr) -> exp.Expr:

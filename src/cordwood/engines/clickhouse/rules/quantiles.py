@@ -2,10 +2,11 @@
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.aggregates import Argument, argument_of, first, gathered, plain, wrapped
+from cordwood.engines.clickhouse.rules.aggregates import gathered, plain, wrapped
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import MAY_BE_NONE, quoted, type_text
 from cordwood.model.datatype import Kind
+from cordwood.sql.bigquery.aggregates import Argument, argument_of
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
@@ -36,7 +37,7 @@ def _number_of_parts(node: exp.Expr) -> exp.Expr | None:
     """In `APPROX_QUANTILES(DISTINCT x, n)` the parser takes n for one more distinct value."""
     parts: exp.Expr | None = node.args.get("expression")
     if parts is None and isinstance(node.this, exp.Distinct) and len(node.this.expressions) > 1:
-        return first(node.this.expressions[1:])
+        parts = node.this.expressions[1]
     return parts
 
 

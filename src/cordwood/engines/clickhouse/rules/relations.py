@@ -5,11 +5,12 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.aggregates import Argument, listed
+from cordwood.engines.clickhouse.rules.aggregates import listed
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.stored import group_by_texts
 from cordwood.engines.clickhouse.rules.words import null_of, quoted, type_text
 from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.bigquery.aggregates import Argument
 from cordwood.sql.constants import constant_int, constant_text, is_null
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, unsupported

@@ -4,8 +4,9 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.aggregates import argument_of, settled
+from cordwood.engines.clickhouse.rules.aggregates import settled
 from cordwood.model.datatype import Kind
+from cordwood.sql.bigquery.aggregates import argument_of
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule

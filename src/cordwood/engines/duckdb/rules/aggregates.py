@@ -1,6 +1,5 @@
 """Aggregates: their modifiers (DISTINCT, ORDER BY, LIMIT, IGNORE NULLS, HAVING MAX), their types, the approximate ones."""
 
-from dataclasses import dataclass
 from typing import Final
 
 from sqlglot import exp
@@ -8,9 +7,10 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.casts import cast_to, event_text
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.model.datatype import Kind
+from cordwood.sql.bigquery.aggregates import Argument, argument_of, demanded, has_window
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, Rule, name_of, unsupported
+from cordwood.sql.lowering import Meaning, Rule, unsupported
 from cordwood.sql.typing import inherit, kind_of
 from cordwood.sql.typing.datatypes import STRING
 from cordwood.sql.windowed import by_several
@@ -19,53 +19,7 @@ from cordwood.sql.windowed import by_several
 EVENT_NUMBER: Final = "event_number"
 
 
-@dataclass(slots=True)
-class _Argument:
-    """What an aggregate is told beside its value."""
-
-    value: exp.Expr
-    distinct: bool = False
-    order: exp.Expr | None = None
-    limit: exp.Expr | None = None
-    ignore_nulls: bool | None = None
-    having: exp.Expr | None = None
-
-
-def argument_of(node: exp.Expr) -> _Argument:
-    argument = _Argument(node.this)
-    inner = node.this
-    while isinstance(inner, (exp.Limit, exp.Order, exp.IgnoreNulls, exp.RespectNulls, exp.HavingMax, exp.Distinct)):
-        inner = _peel(inner, argument)
-    argument.value = inner
-    _outer_nulls(node, argument)
-    if argument.having is not None and not isinstance(node, exp.AnyValue):
-        unsupported(node, f"{name_of(node)} with HAVING MAX or MIN")
-    return argument
-
-
-def _peel(inner: exp.Expr, argument: _Argument) -> exp.Expr:
-    below: exp.Expr = inner.this
-    if isinstance(inner, exp.Limit):
-        argument.limit = inner.expression
-    elif isinstance(inner, exp.Order):
-        argument.order = inner
-    elif isinstance(inner, exp.HavingMax):
-        argument.having = inner
-    elif isinstance(inner, exp.Distinct):
-        argument.distinct = True
-        below = inner.expressions[0]
-    else:
-        argument.ignore_nulls = isinstance(inner, exp.IgnoreNulls)
-    return below
-
-
-def _outer_nulls(node: exp.Expr, argument: _Argument) -> None:
-    """The parser puts IGNORE NULLS around the aggregate."""
-    if isinstance(node.parent, (exp.IgnoreNulls, exp.RespectNulls)):
-        argument.ignore_nulls = isinstance(node.parent, exp.IgnoreNulls)
-
-
-def _listed(argument: _Argument, *, skip_nulls: bool, value: str = "{0}") -> exp.Expr:
+def _listed(argument: Argument, *, skip_nulls: bool, value: str = "{0}") -> exp.Expr:
     """array_agg with all that it is told."""
     if constant_int(argument.limit) == 0:
         return fragment("CASE WHEN count({0}) < 0 THEN array_agg({0}) END", argument.value)
@@ -109,7 +63,7 @@ def _ordered(count: int) -> str:
     return " ORDER BY " + ", ".join(f"{{{at + 2}}}" for at in range(count)) if count else ""
 
 
-def _order_by_what_is_told_apart(argument: _Argument, value: exp.Expr) -> None:
+def _order_by_what_is_told_apart(argument: Argument, value: exp.Expr) -> None:
     """With DISTINCT the engine orders by the very text that it tells apart."""
     if not argument.distinct or argument.order is None:
         return
@@ -138,20 +92,11 @@ def _simple(name: str, template: str = "{0}") -> Rule:
     return rule
 
 
-def _value(argument: _Argument, node: exp.Expr) -> exp.Expr:
-    kind = _DEMANDED.get(type(node))
+def _value(argument: Argument, node: exp.Expr) -> exp.Expr:
+    kind = demanded(node)
     if kind_of(argument.value) is Kind.VARIANT and kind is not None:
         return read_as(argument.value, kind)
     return argument.value
-
-
-_DEMANDED: Final[dict[type[exp.Expr], Kind]] = {
-    exp.LogicalAnd: Kind.BOOL,
-    exp.LogicalOr: Kind.BOOL,
-    exp.CountIf: Kind.BOOL,
-    **dict.fromkeys((exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop), Kind.FLOAT64),
-    **dict.fromkeys((exp.Sum, exp.Avg), Kind.FLOAT64),
-}
 
 
 def _typed_result(name: str) -> Rule:
@@ -179,17 +124,10 @@ def in_window_or(node: exp.Expr, called: exp.Expr, cast: str | None) -> exp.Expr
     """A cast cannot stand between an aggregate and its OVER: there the window's rule sets it."""
     if cast is None:
         return called
-    if isinstance(_around(node), (exp.Window, exp.Filter)):
+    if has_window(node):
         called.meta["cast"] = cast
         return called
     return fragment(f"{{0}}::{cast}", called)
-
-
-def _around(node: exp.Expr) -> exp.Expr | None:
-    parent = node.parent
-    while isinstance(parent, (exp.IgnoreNulls, exp.RespectNulls)):
-        parent = parent.parent
-    return parent
 
 
 def _count(node: exp.Expr) -> exp.Expr:

@@ -4,10 +4,10 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.aggregates import argument_of
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.words import once
 from cordwood.model.datatype import Kind
+from cordwood.sql.bigquery.aggregates import argument_of
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported

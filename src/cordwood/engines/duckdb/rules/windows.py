@@ -2,7 +2,7 @@
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.aggregates import argument_of
+from cordwood.sql.bigquery.aggregates import argument_of
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule
 from cordwood.sql.windowed import spread

@@ -1,0 +1,72 @@
+"""What aggregates are told beside their values, and what they take events' values for."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.model.datatype import Kind
+from cordwood.sql.lowering import name_of, unsupported
+
+_MODIFIERS: Final = (exp.Limit, exp.Order, exp.IgnoreNulls, exp.RespectNulls, exp.HavingMax, exp.Distinct)
+
+_DEMANDED: Final[dict[type[exp.Expr], Kind]] = {
+    **dict.fromkeys((exp.LogicalAnd, exp.LogicalOr, exp.CountIf), Kind.BOOL),
+    **dict.fromkeys((exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop), Kind.FLOAT64),
+    **dict.fromkeys((exp.Sum, exp.Avg), Kind.FLOAT64),
+}
+
+
+@dataclass(slots=True)
+class Argument:
+    """A value with DISTINCT, ORDER BY, LIMIT, IGNORE NULLS, HAVING MAX."""
+
+    value: exp.Expr
+    distinct: bool = False
+    order: exp.Expr | None = None
+    limit: exp.Expr | None = None
+    ignore_nulls: bool | None = None
+    having: exp.Expr | None = None
+
+
+def argument_of(node: exp.Expr) -> Argument:
+    argument = Argument(node.this)
+    inner = node.this
+    while isinstance(inner, _MODIFIERS):
+        inner = _peel(inner, argument)
+    argument.value = inner
+    # Sqlglot puts IGNORE NULLS around the aggregate.
+    if isinstance(node.parent, (exp.IgnoreNulls, exp.RespectNulls)):
+        argument.ignore_nulls = isinstance(node.parent, exp.IgnoreNulls)
+    if argument.having is not None and not isinstance(node, exp.AnyValue):
+        unsupported(node, f"{name_of(node)} with HAVING MAX or MIN")
+    return argument
+
+
+def _peel(inner: exp.Expr, argument: Argument) -> exp.Expr:
+    below: exp.Expr = inner.this
+    if isinstance(inner, exp.Limit):
+        argument.limit = inner.expression
+    elif isinstance(inner, exp.Order):
+        argument.order = inner
+    elif isinstance(inner, exp.HavingMax):
+        argument.having = inner
+    elif isinstance(inner, exp.Distinct):
+        argument.distinct = True
+        below = inner.expressions[0]
+    else:
+        argument.ignore_nulls = isinstance(inner, exp.IgnoreNulls)
+    return below
+
+
+def demanded(node: exp.Expr) -> Kind | None:
+    """What an aggregate takes an event's value for; None for those that take any."""
+    return _DEMANDED.get(type(node))
+
+
+def has_window(node: exp.Expr) -> bool:
+    """Whether an OVER or a FILTER stands around the aggregate: then nothing may come between the two."""
+    parent = node.parent
+    while isinstance(parent, (exp.IgnoreNulls, exp.RespectNulls)):
+        parent = parent.parent
+    return isinstance(parent, (exp.Window, exp.Filter))
