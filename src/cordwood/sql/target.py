@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from sqlglot import exp
 
@@ -17,6 +17,23 @@ class StreamTable:
     table: str
     columns: Mapping[str, Kind]
     extras: str
+
+
+# What a query sees of every event by name; whatever else stands at its top lies in `extras`.
+_COLUMNS: Final = {
+    "id": Kind.STRING,
+    "timestamp": Kind.TIMESTAMP,
+    "event_message": Kind.STRING,
+    "project": Kind.STRING,
+    "metadata": Kind.VARIANT,
+    "ingested_at": Kind.TIMESTAMP,
+    "timestamp_inferred": Kind.BOOL,
+}
+
+
+def table_of_its_name(stream: str) -> StreamTable:
+    """The stream's events under its own name, bare: to be quoted by whoever prints it."""
+    return StreamTable(table=stream, columns=_COLUMNS, extras="extras")
 
 
 class Target(Protocol):

@@ -5,9 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cordwood.engines.engine import STORED
-from cordwood.model.datatype import Kind
 from cordwood.model.stream import Stream
-from cordwood.sql.target import StreamTable
 
 # Events are written under these names; `metadata` and `extras` are the text that was sent.
 INSERTED: Final = {
@@ -20,16 +18,6 @@ INSERTED: Final = {
     "ingested_at": "DateTime64(6, 'UTC')",
     "timestamp_inferred": "Bool",
     "object_paths": "LowCardinality(String)",
-}
-
-_KINDS: Final = {
-    "id": Kind.STRING,
-    "timestamp": Kind.TIMESTAMP,
-    "event_message": Kind.STRING,
-    "project": Kind.STRING,
-    "metadata": Kind.VARIANT,
-    "ingested_at": Kind.TIMESTAMP,
-    "timestamp_inferred": Kind.BOOL,
 }
 
 # Beside each text its paths as columns, for reading one value without the rest. The text stays what is answered:
@@ -47,11 +35,6 @@ _CODECS: Final = {
     "metadata": "CODEC(ZSTD(3))",
     "extras": "CODEC(ZSTD(3))",
 }
-
-
-def stream_table(stream: str) -> StreamTable:
-    """`table` is a bare name, to be quoted by whoever prints it."""
-    return StreamTable(table=stream, columns=_KINDS, extras="extras")
 
 
 @dataclass(frozen=True, slots=True)

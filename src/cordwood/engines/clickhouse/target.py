@@ -9,12 +9,11 @@ from cordwood.engines.clickhouse.beginning import begin_with_select
 from cordwood.engines.clickhouse.reach import reach
 from cordwood.engines.clickhouse.redaction import KEY, functions, with_functions
 from cordwood.engines.clickhouse.rules import RULES
-from cordwood.engines.clickhouse.tables import stream_table
 from cordwood.errors import QueryUnsupported
 from cordwood.model.redaction import SHIPPED_RULES, RedactionRules, RedactMode
 from cordwood.sql.fragment import print_tree
 from cordwood.sql.stages import Lowered, Resolved
-from cordwood.sql.target import StreamTable
+from cordwood.sql.target import StreamTable, table_of_its_name
 from cordwood.sql.typing import annotate
 
 # How a query must be run to mean what it says. They stand in the query itself: it means the same on any connection.
@@ -46,7 +45,7 @@ class ClickHouseTarget:
         self._functions: dict[RedactMode, dict[str, str]] = {}
 
     def stream_table(self, stream: str) -> StreamTable:
-        return stream_table(stream)
+        return table_of_its_name(stream)
 
     def lower(self, resolved: Resolved) -> Lowered:
         tree = resolved.tree

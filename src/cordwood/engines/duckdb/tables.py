@@ -2,9 +2,6 @@
 
 from collections.abc import Sequence
 
-from cordwood.model.datatype import Kind
-from cordwood.sql.target import StreamTable
-
 COLUMNS = {
     "id": "VARCHAR",
     "timestamp": "TIMESTAMPTZ",
@@ -20,21 +17,6 @@ COLUMNS = {
 
 # How a column is kept where that is not left to the engine. Long texts of all kinds: half the size, and written faster.
 _KEPT = {"event_message": " USING COMPRESSION zstd"}
-
-_KINDS = {
-    "id": Kind.STRING,
-    "timestamp": Kind.TIMESTAMP,
-    "event_message": Kind.STRING,
-    "project": Kind.STRING,
-    "metadata": Kind.VARIANT,
-    "ingested_at": Kind.TIMESTAMP,
-    "timestamp_inferred": Kind.BOOL,
-}
-
-
-def stream_table(stream: str) -> StreamTable:
-    """`table` is a bare name, to be quoted by whoever prints it: the view that `StreamTables` keeps."""
-    return StreamTable(table=stream, columns=_KINDS, extras="extras")
 
 
 class StreamTables:

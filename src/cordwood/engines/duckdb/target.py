@@ -10,11 +10,10 @@ from cordwood.engines.duckdb.reach import reach, tables_of
 from cordwood.engines.duckdb.rules import RULES
 from cordwood.engines.duckdb.seeking import seeking
 from cordwood.engines.duckdb.sparing import spare
-from cordwood.engines.duckdb.tables import stream_table
 from cordwood.engines.duckdb.trusting import trusting
 from cordwood.sql.fragment import print_tree
 from cordwood.sql.stages import Lowered, Resolved
-from cordwood.sql.target import StreamTable
+from cordwood.sql.target import StreamTable, table_of_its_name
 from cordwood.sql.typing import annotate
 
 
@@ -27,7 +26,7 @@ class DuckDBTarget:
         self._printer = Dialect.get_or_raise("duckdb").generator
 
     def stream_table(self, stream: str) -> StreamTable:
-        return stream_table(stream)
+        return table_of_its_name(stream)
 
     def lower(self, resolved: Resolved) -> Lowered:
         tree = resolved.tree

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from cordwood.model.datatype import Kind
 from cordwood.model.shape import Shape
 from cordwood.sql.program import Program
 from cordwood.sql.records import Records
@@ -14,7 +13,7 @@ from cordwood.sql.resolve.queries import read_cte, resolve_query
 from cordwood.sql.resolve.tables import as_table
 from cordwood.sql.resolve.work import Cte, Names, Work
 from cordwood.sql.stages import Admitted, Lowered, Resolved
-from cordwood.sql.target import StreamTable, Target
+from cordwood.sql.target import StreamTable, Target, table_of_its_name
 
 
 @dataclass(slots=True)
@@ -126,21 +125,10 @@ class _Outline:
     name = "outline"
 
     def stream_table(self, stream: str) -> StreamTable:
-        return StreamTable(stream, _COLUMNS, "extras")
+        return table_of_its_name(stream)
 
     def lower(self, resolved: Resolved) -> Lowered:
         return Lowered(resolved.tree, resolved)
 
     def print(self, tree: exp.Expr) -> str:
         return tree.sql("bigquery")
-
-
-_COLUMNS = {
-    "id": Kind.STRING,
-    "timestamp": Kind.TIMESTAMP,
-    "event_message": Kind.STRING,
-    "project": Kind.STRING,
-    "metadata": Kind.VARIANT,
-    "ingested_at": Kind.TIMESTAMP,
-    "timestamp_inferred": Kind.BOOL,
-}
