@@ -50,3 +50,14 @@ def constant_int(node: exp.Expr | None) -> int | None:
 
 def is_null(node: exp.Expr | None) -> bool:
     return isinstance(node, exp.Null)
+
+
+def constant_bytes(node: exp.Expr | None) -> bytes | None:
+    """The bytes of a literal of bytes, or of a text's in UTF-8."""
+    if isinstance(node, exp.ByteString):
+        # The parser hands them over as a text of so many characters, escapes undone.
+        return str(node.this).encode("latin-1")
+    if isinstance(node, exp.RawString):
+        return str(node.this).encode()
+    told = constant_text(node)
+    return told.encode() if told is not None else None

@@ -13,6 +13,7 @@ from cordwood.sql.foreign import check_foreign, clear_words
 from cordwood.sql.forms import clear_forms
 from cordwood.sql.places import span_at
 from cordwood.sql.stages import Parsed
+from cordwood.sql.with_expressions import as_structs, spell_out
 
 MAX_CHARACTERS: Final = 256 * 1024
 MAX_TOKENS: Final = 40_000
@@ -202,14 +203,15 @@ def _too_deep(span: Span | None) -> QueryRefused:
 
 def _one_statement(found: list[Token], text: str) -> exp.Expr:
     has_dotted = _hide_dots(found, text)
-    trees = _trees(clear_forms(found), text)
+    trees = _trees(clear_forms(as_structs(found)), text)
     if not trees:
         raise QuerySyntax("The query is empty.", hint="Send one SELECT.", span=Span(1, 1))
     if len(trees) > 1:
         raise _second_statement(found, text)
+    tree = spell_out(trees[0])
     if has_dotted:
-        _show_dots(trees[0])
-    return trees[0]
+        _show_dots(tree)
+    return tree
 
 
 def _trees(found: list[Token], text: str) -> list[exp.Expr]:
@@ -246,7 +248,6 @@ def _second_statement(found: list[Token], text: str) -> QueryFault:
 
 # Forms of BigQuery's own that the parser cannot read: what it complains of, at which word, and what they are.
 _FORMS: Final = (
-    ("", re.compile(r"WITH\s*\(", re.IGNORECASE), "The WITH expression"),
     ("Expecting )", re.compile(r"(WHERE|HAVING|GROUP|WITH)\b", re.IGNORECASE), "A clause within a function call"),
     ("Expected TYPE after CAST", re.compile(r"\w"), "This type"),
     (

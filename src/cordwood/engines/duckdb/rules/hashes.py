@@ -1,14 +1,19 @@
 """Digests and encodings of bytes."""
 
+from base64 import b32encode
+from collections.abc import Callable
+from hashlib import sha512
+
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.words import attempt, fail, once
 from cordwood.model.datatype import Kind
-from cordwood.sql.constants import constant_int
+from cordwood.sql.bigquery.fingerprints import farm_fingerprint
+from cordwood.sql.constants import constant_bytes, constant_int, is_null
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
-from cordwood.sql.typing import kind_of
+from cordwood.sql.typing import datatype_of, kind_of, typed_as
 
 
 def _input(node: exp.Expr) -> exp.Expr:
@@ -54,6 +59,34 @@ def _no(name: str) -> Rule:
     return lambda node: unsupported(node, name)
 
 
+Known = Callable[[bytes], bytes | str | int]
+
+
+def _known(function: Known) -> Rule:
+    """What the engine cannot work out may yet be known before it runs: that of a literal."""
+
+    def rule(node: exp.Expr) -> exp.Expr:
+        argument = node.this or node.expressions[0]
+        if is_null(argument.this if isinstance(argument, exp.Cast) else argument):
+            return typed_as(fragment("NULL"), datatype_of(node))
+        told = constant_bytes(argument)
+        if told is None:
+            return node
+        return typed_as(_literal(function(told)), datatype_of(node))
+
+    return rule
+
+
+def _literal(value: bytes | str | int) -> exp.Expr:
+    if isinstance(value, bytes):
+        return fragment("'" + "".join(f"\\x{byte:02X}" for byte in value) + "'::BLOB")
+    return exp.Literal.string(value) if isinstance(value, str) else fragment(f"({value})::BIGINT")
+
+
+def _sha512(node: exp.Expr) -> exp.Expr:
+    return _known(lambda data: sha512(data).digest())(node) if constant_int(node.args.get("length")) == 512 else node
+
+
 MEANING = Meaning(
     nodes={
         exp.MD5Digest: _digest("md5"),
@@ -68,5 +101,10 @@ MEANING = Meaning(
         exp.ToBase32: _no("TO_BASE32"),
         exp.FromBase32: _no("FROM_BASE32"),
         exp.FarmFingerprint: _no("FARM_FINGERPRINT"),
-    }
+    },
+    first={
+        exp.SHA2Digest: _sha512,
+        exp.FarmFingerprint: _known(farm_fingerprint),
+        exp.ToBase32: _known(lambda data: b32encode(data).decode()),
+    },
 )

@@ -1,0 +1,44 @@
+"""WITH(name AS value, …, result) is its result, with the values where their names stood."""
+
+import pytest
+
+from cordwood.errors import QueryFault, QueryRefused, QuerySyntax
+from cordwood.sql.admit import admit
+from cordwood.sql.parse import parse
+
+
+@pytest.mark.parametrize(
+    ("text", "means"),
+    [
+        ("with(a as 1, a + 2)", "((1) + 2)"),
+        ("with(a as x, b as a + 1, a * b)", "((x) * ((x) + 1))"),
+        ("with(a as sum(x), b as count(x), a / b)", "((sum(x)) / (count(x)))"),
+        ("with(s as t.row, s.a.b)", "((t.row).a.b)"),
+        ("with(a as 'x', b as with(a as 'y', a), a || b)", "(('x') || ((('y'))))"),
+    ],
+)
+def test_names_are_the_values_before_them(text: str, means: str) -> None:
+    tree = admit(parse(f"select {text} from t")).tree
+    assert tree.expressions[0].sql("bigquery") == means
+
+
+@pytest.mark.parametrize("text", ["with(a as 1)", "with(1, 2)", "with()", "with(a 1, a)"])
+def test_what_is_no_with_expression_is_a_syntax_error(text: str) -> None:
+    with pytest.raises(QueryFault) as told:
+        parse(f"select {text} from t")
+    assert told.value.span is not None
+
+
+def test_a_sub_query_in_with_is_none() -> None:
+    assert admit(parse("with a as (select 1 as x) select x from a")).tree is not None
+
+
+def test_values_that_double_again_and_again_are_refused_soon() -> None:
+    doubling = ", ".join(f"a{n + 1} as a{n} + a{n}" for n in range(40))
+    with pytest.raises(QueryRefused, match="repeated too often"):
+        parse(f"select with(a0 as x, {doubling}, a40) from t")
+
+
+def test_a_result_without_its_comma_is_a_syntax_error() -> None:
+    with pytest.raises(QuerySyntax):
+        parse("select with(a as 1 a) from t")
