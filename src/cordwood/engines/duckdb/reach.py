@@ -6,7 +6,6 @@ that is read of a sub-query's column becomes a column of that sub-query, down to
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -16,6 +15,7 @@ from cordwood.engines.duckdb.rules.events import RECORD_TEMPLATE
 from cordwood.engines.duckdb.tables import COLUMNS, StreamTables, quoted
 from cordwood.engines.duckdb.way import cte_of
 from cordwood.model.event import written_path
+from cordwood.sql.bigquery.grouping import grouping_keys, selected
 from cordwood.sql.fragment import AT_SIGN, OPEN_BRACE, fragment, is_fragment, template_of
 
 _PATH = re.compile(r'\{0\}((?:\."(?:[^"]|"")*")+)')
@@ -173,8 +173,8 @@ def tables_of(tree: exp.Expr, streams: frozenset[str]) -> list[exp.Table]:
 def _grouped(tree: exp.Expr) -> frozenset[tuple[int, _Place | None]]:
     """The paths that each query groups by as they are, whether they are said there or by their number."""
     groups = [(group.parent, group) for group in tree.find_all(exp.Group)]
-    keys = [(select, key) for select, group in groups if isinstance(select, exp.Select) for key in _keys(group)]
-    return frozenset((id(select), _place_of(_selected(select, key))) for select, key in keys)
+    keys = [(select, key) for select, group in groups if isinstance(select, exp.Select) for key in grouping_keys(group)]
+    return frozenset((id(select), _place_of(selected(select, key))) for select, key in keys)
 
 
 def _ungrouped_texts(tree: exp.Expr) -> None:
@@ -182,8 +182,8 @@ def _ungrouped_texts(tree: exp.Expr) -> None:
     for group in tree.find_all(exp.Group):
         select = group.parent
         if isinstance(select, exp.Select):
-            for key in _keys(group):
-                _ungroup_text(select, _selected(select, key))
+            for key in grouping_keys(group):
+                _ungroup_text(select, selected(select, key))
 
 
 def _ungroup_text(select: exp.Select, text: exp.Expr) -> None:
@@ -194,23 +194,6 @@ def _ungroup_text(select: exp.Select, text: exp.Expr) -> None:
         if other is not path and _place_of(other) == _place_of(path) and not _is_read_as_text(other):
             text.replace(path)
             return
-
-
-def _keys(node: exp.Expr) -> Iterator[exp.Expr]:
-    """What a GROUP BY names, also within its grouping sets."""
-    for key in node.iter_expressions():
-        if isinstance(key, (exp.Tuple, exp.Paren, exp.Rollup, exp.Cube, exp.GroupingSets)):
-            yield from _keys(key)
-        else:
-            yield key
-
-
-def _selected(select: exp.Select, key: exp.Expr) -> exp.Expr:
-    """The selected value that a number in GROUP BY stands for."""
-    if not isinstance(key, exp.Literal) or key.is_string or not 0 < int(key.this) <= len(select.expressions):
-        return key
-    selected: exp.Expr = select.expressions[int(key.this) - 1]
-    return selected.unalias()
 
 
 def _place_of(node: exp.Expr) -> _Place | None:

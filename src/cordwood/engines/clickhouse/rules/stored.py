@@ -1,6 +1,5 @@
 """Paths of events that have columns of their own: how they are read there, and made an event's value again."""
 
-from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final
 
@@ -11,7 +10,8 @@ from cordwood.engines.clickhouse.rules.words import quoted
 from cordwood.engines.clickhouse.tables import OBJECT_PATHS, PATHS
 from cordwood.model.datatype import Kind
 from cordwood.model.event import written_path
-from cordwood.sql.constants import constant_int, constant_text
+from cordwood.sql.bigquery.grouping import grouping_keys, selected
+from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment, literal_name
 from cordwood.sql.lowering import Meaning
 from cordwood.sql.typing import inherit, kind_of
@@ -80,28 +80,10 @@ def _event_of(node: exp.Expr) -> exp.Expr:
 def group_by_texts(select: exp.Expr) -> None:
     """Group by the texts that events' values were made of: then the query may read the one and the other."""
     group = select.args.get("group")
-    for key in list(_keys(group)) if group is not None else ():
-        text = text_at_hand(_selected(select, key))
+    for key in list(grouping_keys(group)) if group is not None else ():
+        text = text_at_hand(selected(select, key))
         if text is not None:
             key.replace(text)
-
-
-def _keys(node: exp.Expr) -> Iterator[exp.Expr]:
-    """What a GROUP BY names, also within its grouping sets."""
-    for key in node.iter_expressions():
-        if isinstance(key, (exp.Tuple, exp.Paren, exp.Rollup, exp.Cube, exp.GroupingSets)):
-            yield from _keys(key)
-        else:
-            yield key
-
-
-def _selected(select: exp.Expr, key: exp.Expr) -> exp.Expr:
-    """The selected value that a number in GROUP BY stands for."""
-    place = constant_int(key)
-    if place is None or not 0 < place <= len(select.expressions):
-        return key
-    selected: exp.Expr = select.expressions[place - 1]
-    return selected.unalias()
 
 
 MEANING = Meaning(named={STORED.upper(): _stored, EVENT_OF.upper(): _event_of})

@@ -1,0 +1,28 @@
+"""What a GROUP BY groups by."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.sql.constants import constant_int
+
+_SETS: Final = (exp.Tuple, exp.Paren, exp.Rollup, exp.Cube, exp.GroupingSets)
+
+
+def grouping_keys(group: exp.Expr) -> Iterator[exp.Expr]:
+    """Also those within grouping sets."""
+    for key in group.iter_expressions():
+        if isinstance(key, _SETS):
+            yield from grouping_keys(key)
+        else:
+            yield key
+
+
+def selected(select: exp.Expr, key: exp.Expr) -> exp.Expr:
+    """The selected value that a number in GROUP BY stands for; any other key itself."""
+    place = constant_int(key)
+    if place is None or not 0 < place <= len(select.expressions):
+        return key
+    value: exp.Expr = select.expressions[place - 1]
+    return value.unalias()
