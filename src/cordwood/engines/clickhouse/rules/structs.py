@@ -6,6 +6,7 @@ from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.relations import gather, is_gatherable
 from cordwood.engines.clickhouse.rules.words import holes, null_of, quoted, type_text
 from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.bigquery.structs import field_values, is_list
 from cordwood.sql.constants import is_null
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning
@@ -14,12 +15,7 @@ from cordwood.sql.typing import datatype_of, kind_of
 
 def _struct(node: exp.Expr) -> exp.Expr:
     datatype = datatype_of(node) or Datatype(Kind.STRUCT)
-    values = [item.expression if isinstance(item, exp.PropertyEQ) else _bare(item) for item in node.expressions]
-    return packed(datatype, values)
-
-
-def _bare(item: exp.Expr) -> exp.Expr:
-    return item.this if isinstance(item, exp.Alias) else item
+    return packed(datatype, field_values(node))
 
 
 def packed(datatype: Datatype, values: list[exp.Expr]) -> exp.Expr:
@@ -31,8 +27,7 @@ def packed(datatype: Datatype, values: list[exp.Expr]) -> exp.Expr:
 
 
 def _tuple(node: exp.Expr) -> exp.Expr:
-    """A bracketed list is a struct, unless it is the list of IN, of a pivot or of a grouping."""
-    if isinstance(node.parent, (exp.Any, exp.All, exp.GroupingSets, exp.Cube, exp.Rollup, exp.Pivot, exp.Group)):
+    if is_list(node):
         return node
     return packed(datatype_of(node) or Datatype(Kind.STRUCT), node.expressions)
 

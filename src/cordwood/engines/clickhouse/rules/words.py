@@ -5,6 +5,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.bigquery.structs import field_name
 from cordwood.sql.constants import CONSTANT
 from cordwood.sql.fragment import fragment, is_fragment, literal_text
 from cordwood.sql.lowering import is_safe
@@ -53,17 +54,12 @@ def _struct_text(datatype: Datatype) -> str | None:
     parts = [type_text(field) if field else None for _, field in datatype.fields]
     if not parts or any(part is None for part in parts):
         return None
-    named = ", ".join(f"`{field_name(datatype, at)}` {part}" for at, part in enumerate(parts))
+    named = ", ".join(f"`{_field_name(datatype, at)}` {part}" for at, part in enumerate(parts))
     return f"Nullable(Tuple({named}))"
 
 
-def field_name(datatype: Datatype, at: int) -> str:
-    """Fields without a name, and those whose name is taken, are named by their place."""
-    names = [name.lower() for name, _ in datatype.fields]
-    name = datatype.fields[at][0]
-    if not name or name.lower() in names[:at]:
-        return f"_field_{at + 1}"
-    return name.replace("\\", "\\\\").replace("`", "\\`")
+def _field_name(datatype: Datatype, at: int) -> str:
+    return field_name(datatype, at).replace("\\", "\\\\").replace("`", "\\`")
 
 
 def cast(node: exp.Expr, kind: Kind) -> exp.Expr:

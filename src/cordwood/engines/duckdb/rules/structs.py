@@ -4,8 +4,9 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.comparison import positional
 from cordwood.engines.duckdb.rules.reading import read_as
-from cordwood.engines.duckdb.rules.words import field_name
+from cordwood.engines.duckdb.rules.words import quoted_field
 from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.bigquery.structs import field_values, is_list
 from cordwood.sql.fragment import fragment, literal_text
 from cordwood.sql.lowering import Meaning, unsupported
 from cordwood.sql.typing import datatype_of, kind_of
@@ -14,23 +15,17 @@ from cordwood.sql.typing.scopes import field_of
 
 def _struct(node: exp.Expr) -> exp.Expr:
     datatype = datatype_of(node) or Datatype(Kind.STRUCT)
-    values = [item.expression if isinstance(item, exp.PropertyEQ) else _bare(item) for item in node.expressions]
-    return packed(datatype, values)
-
-
-def _bare(item: exp.Expr) -> exp.Expr:
-    return item.this if isinstance(item, exp.Alias) else item
+    return packed(datatype, field_values(node))
 
 
 def packed(datatype: Datatype, values: list[exp.Expr]) -> exp.Expr:
-    names = [field_name(datatype, at) for at in range(len(values))]
-    fields = ", ".join(f'"{name}" := {{{at}}}' for at, name in enumerate(names))
+    names = [quoted_field(datatype, at) for at in range(len(values))]
+    fields = ", ".join(f"{name} := {{{at}}}" for at, name in enumerate(names))
     return fragment(f"struct_pack({fields})", *values)
 
 
 def _tuple(node: exp.Expr) -> exp.Expr:
-    """A bracketed list is a struct, unless it is the list of IN, of a pivot or of a grouping."""
-    if isinstance(node.parent, (exp.Any, exp.All, exp.GroupingSets, exp.Cube, exp.Rollup, exp.Pivot, exp.Group)):
+    if is_list(node):
         return node
     return packed(datatype_of(node) or Datatype(Kind.STRUCT), node.expressions)
 

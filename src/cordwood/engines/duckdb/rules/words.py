@@ -7,6 +7,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.bigquery.structs import field_name
 from cordwood.sql.fragment import fragment, is_fragment, literal_text, template_of
 from cordwood.sql.lowering import is_safe
 
@@ -98,20 +99,15 @@ def type_text(datatype: Datatype | None) -> str | None:
 
 
 def _struct_text(datatype: Datatype) -> str | None:
-    parts = [(field_name(datatype, at), type_text(field)) for at, (_, field) in enumerate(datatype.fields)]
+    parts = [(quoted_field(datatype, at), type_text(field)) for at, (_, field) in enumerate(datatype.fields)]
     if not parts or any(part is None for _, part in parts):
         return None
-    inner = ", ".join(f'"{name}" {part}' for name, part in parts)
+    inner = ", ".join(f"{name} {part}" for name, part in parts)
     return f"STRUCT({inner})"
 
 
-def field_name(datatype: Datatype, at: int) -> str:
-    """Fields without a name, and those whose name is taken, are named by their place."""
-    names = [name.lower() for name, _ in datatype.fields]
-    name = datatype.fields[at][0]
-    if not name or name.lower() in names[:at]:
-        return f"_field_{at + 1}"
-    return name.replace('"', '""')
+def quoted_field(datatype: Datatype, at: int) -> str:
+    return '"' + field_name(datatype, at).replace('"', '""') + '"'
 
 
 _FIRST_AND_LAST: Final = {
