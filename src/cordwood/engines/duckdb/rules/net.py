@@ -6,22 +6,9 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.strings import as_text
 from cordwood.engines.duckdb.rules.words import attempt, fail, once
+from cordwood.sql.bigquery.net import named, without_list
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, Rule, unsupported
-from cordwood.sql.typing import inherit
-
-
-def _named(node: exp.Expr) -> exp.Expr:
-    """NET.X(…) under one name, whatever sqlglot made of it."""
-    inner = node.this
-    if isinstance(inner, exp.Anonymous):
-        return inherit(exp.Anonymous(this=f"NET.{str(inner.this).upper()}", expressions=inner.expressions), node)
-    names = {exp.Host: "HOST", exp.RegDomain: "REG_DOMAIN"}
-    name = names.get(type(inner))
-    if name is None:
-        unsupported(node, "This NET function")
-    return inherit(exp.Anonymous(this=f"NET.{name}", expressions=[inner.this]), inner)
-
+from cordwood.sql.lowering import Meaning, Rule
 
 _V4: Final = r"regexp_full_match(@a, '(25[0-5]|2[0-4]\d|1?\d?\d)(\.(25[0-5]|2[0-4]\d|1?\d?\d)){3}')"
 _V4_HEX: Final = (
@@ -114,12 +101,8 @@ def _host(node: exp.Expr) -> exp.Expr:
     return attempt(node, body.replace("''()", "''()"), as_text(node.expressions[0]))
 
 
-def _no_list(node: exp.Expr) -> exp.Expr:
-    return unsupported(node, f"{node.this}, which needs the list of public suffixes,")
-
-
 MEANING = Meaning(
-    first={exp.NetFunc: _named},
+    first={exp.NetFunc: named},
     named={
         "NET.IP_FROM_STRING": _from_string(safe=False),
         "NET.SAFE_IP_FROM_STRING": _from_string(safe=True),
@@ -129,7 +112,7 @@ MEANING = Meaning(
         "NET.IPV4_FROM_INT64": _v4_from_int,
         "NET.IPV4_TO_INT64": _v4_to_int,
         "NET.HOST": _host,
-        "NET.REG_DOMAIN": _no_list,
-        "NET.PUBLIC_SUFFIX": _no_list,
+        "NET.REG_DOMAIN": without_list,
+        "NET.PUBLIC_SUFFIX": without_list,
     },
 )

@@ -1,0 +1,26 @@
+"""NET functions under names of their own, whatever sqlglot makes of them."""
+
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.sql.lowering import unsupported
+from cordwood.sql.typing import inherit
+
+_NAMES: Final[dict[type[exp.Expr], str]] = {exp.Host: "HOST", exp.RegDomain: "REG_DOMAIN"}
+
+
+def named(node: exp.Expr) -> exp.Expr:
+    """NET.X(…) as a call of `NET.X`."""
+    inner = node.this
+    if isinstance(inner, exp.Anonymous):
+        return inherit(exp.Anonymous(this=f"NET.{str(inner.this).upper()}", expressions=inner.expressions), node)
+    name = _NAMES.get(type(inner))
+    if name is None:
+        unsupported(node, "This NET function")
+    return inherit(exp.Anonymous(this=f"NET.{name}", expressions=[inner.this]), inner)
+
+
+def without_list(node: exp.Expr) -> exp.Expr:
+    """Public suffixes are told apart by a list that changes every week."""
+    return unsupported(node, f"{node.this}, which needs the list of public suffixes,")
