@@ -9,7 +9,7 @@ from cordwood.engines.clickhouse.session import Session
 from cordwood.engines.clickhouse.tables import INSERTED, SHAPES, Tables, literal, quoted
 from cordwood.engines.engine import Appended, StreamFacts
 from cordwood.engines.object_paths import object_paths
-from cordwood.errors import UnknownStream
+from cordwood.errors import BadSetting, UnknownStream
 from cordwood.model.event import Batch, Event
 from cordwood.model.shape import Kinds, Path, Shape, ValueKind
 from cordwood.model.stream import Stream
@@ -17,6 +17,9 @@ from cordwood.model.stream import Stream
 # An id is known again for this long, and among this many events of its stream: the longer of the two.
 WINDOW_US: Final = 600 * 1_000_000
 WINDOW_EVENTS: Final = 100_000
+
+# The oldest release that is fit.
+_OLDEST: Final = (26, 8)
 
 _LONGEST_VALUE: Final = 60 << 10
 
@@ -54,6 +57,7 @@ class Storage:
         if not self._unmade:
             return
         with self._making:
+            check_version(str(self._session.rows("SELECT version()")[0][0]))
             unmade = dict(self._unmade)
             for statement in self._tables.create_all(list(unmade.values())):
                 self._session.command(statement)
@@ -167,6 +171,13 @@ class Storage:
         if gone:
             self._session.command(self._tables.delete_before(stream.name), before)
         return gone
+
+
+def check_version(told: str) -> None:
+    """Before it, tables whose keys descend lose rows, which nobody would see."""
+    if tuple(int(part) for part in told.split(".")[:2]) < _OLDEST:
+        needed = ".".join(map(str, _OLDEST))
+        raise BadSetting(f"engine: ClickHouse {told} is too old: {needed} or later is needed.", hint="Upgrade it.")
 
 
 class Window:

@@ -9,7 +9,9 @@ import pytest
 
 from cordwood.cli.commands import run
 from cordwood.engines.clickhouse.session import Session
+from cordwood.engines.clickhouse.storage import check_version
 from cordwood.engines.clickhouse.tables import Tables, quoted
+from cordwood.errors import BadSetting
 from cordwood.model.stream import Stream
 
 STREAMS = [
@@ -40,7 +42,25 @@ def test_one_server_has_one_table_a_stream() -> None:
     made = "\n".join(Tables().create_all(STREAMS[:1]))
     assert "CLUSTER" not in made
     assert "Distributed" not in made
-    assert "PARTITION BY toYYYYMMDD(timestamp)\nORDER BY (project, timestamp)" in made
+    assert "PARTITION BY toYYYYMMDD(timestamp)\nORDER BY (project, timestamp DESC)" in made
+
+
+@pytest.mark.parametrize("version", ["26.7.2.15", "25.12.1", "24.8"])
+def test_a_server_that_would_lose_rows_is_refused(version: str) -> None:
+    with pytest.raises(BadSetting, match=f"ClickHouse {version} is too old: 26.8 or later"):
+        check_version(version)
+
+
+@pytest.mark.parametrize("version", ["26.8.1.1", "26.10.3", "27.1.1.1-altinity"])
+def test_a_later_server_is_taken(version: str) -> None:
+    check_version(version)
+
+
+def test_the_newest_events_lie_first_and_their_blocks_are_told_by_their_times() -> None:
+    """Which is what spares a query for the newest the others; see decision 0075."""
+    made = "\n".join(Tables().create_all(STREAMS[:1]))
+    assert "ORDER BY (project, timestamp DESC)" in made
+    assert "INDEX by_time timestamp TYPE minmax GRANULARITY 1" in made
 
 
 def test_what_is_prepared_may_be_prepared_again(address: str) -> None:
