@@ -9,69 +9,11 @@ from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.time_text import cast_text
 from cordwood.engines.clickhouse.rules.words import guarded, null_of, once, quoted
 from cordwood.model.datatype import Kind
+from cordwood.sql.bigquery.json_paths import Steps, steps_of
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, Rule, unsupported
+from cordwood.sql.lowering import Meaning, Rule
 from cordwood.sql.typing import datatype_of, kind_of
-
-Steps = list[str | int]
-
-
-def steps_of(node: exp.Expr | None, where: exp.Expr) -> Steps:
-    """A path as keys and places."""
-    if node is None:
-        return []
-    if isinstance(node, exp.JSONPath):
-        return [_step(step, where) for step in node.expressions[1:]]
-    spelled = constant_text(node)
-    if spelled is None:
-        unsupported(where, "A JSON path that is no literal")
-    return _parsed(spelled, where)
-
-
-def _step(step: exp.Expr, where: exp.Expr) -> str | int:
-    if isinstance(step, exp.JSONPathKey) and isinstance(step.this, str):
-        return step.this
-    if isinstance(step, exp.JSONPathSubscript) and isinstance(step.this, (int, str)):
-        return int(step.this) if str(step.this).isdigit() else str(step.this)
-    return unsupported(where, "This JSON path")
-
-
-def _parsed(spelled: str, where: exp.Expr) -> Steps:
-    """Paths that sqlglot leaves as they are: `$[a]`, `$['a.b']`, and bare keys with dashes."""
-    spelled = spelled.strip()
-    if not spelled.startswith("$"):
-        unsupported(where, f"The JSON path '{spelled}'")
-    steps: Steps = []
-    rest = spelled[1:]
-    while rest:
-        step, rest = _next_step(rest, where)
-        steps.append(step)
-    return steps
-
-
-def _next_step(rest: str, where: exp.Expr) -> tuple[str | int, str]:
-    if rest.startswith("["):
-        return _bracketed(rest, where)
-    if rest.startswith('."'):
-        end = rest.find('"', 2)
-        if end > 0:
-            return rest[2:end], rest[end + 1 :]
-    if rest.startswith("."):
-        name = rest[1:].split(".", 1)[0].split("[", 1)[0]
-        if name:
-            return name, rest[1 + len(name) :]
-    return unsupported(where, "This JSON path")
-
-
-def _bracketed(rest: str, where: exp.Expr) -> tuple[str | int, str]:
-    inside, closed, after = rest[1:].partition("]")
-    if closed and inside[:1] in ("'", '"'):
-        end = rest.find(inside[0] + "]", 2)
-        return (rest[2:end], rest[end + 2 :]) if end > 0 else unsupported(where, "This JSON path")
-    if closed and inside:
-        return (int(inside) if inside.isdigit() else inside), after
-    return unsupported(where, "This JSON path")
 
 
 def arguments(steps: Steps) -> str:

@@ -1,6 +1,5 @@
 """JSON functions: paths, scalars or parts, typed readings of JSON, and making it."""
 
-import re
 from typing import Final
 
 from sqlglot import exp
@@ -10,67 +9,22 @@ from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.time_text import cast_text
 from cordwood.engines.duckdb.rules.words import attempt, fail, is_simple, once
 from cordwood.model.datatype import Kind
+from cordwood.sql.bigquery.json_paths import Steps, steps_of
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import OPEN_BRACE, fragment
 from cordwood.sql.lowering import Meaning, Rule, is_safe, unsupported
 from cordwood.sql.typing import datatype_of, kind_of
 
 
-def path_text(node: exp.Expr | None, where: exp.Expr) -> exp.Expr:
-    """A path in the engine's spelling: every key in quotes."""
-    if node is None:
-        return exp.Literal.string("$")
-    if isinstance(node, exp.JSONPath):
-        return exp.Literal.string(_joined([_step(step, where) for step in node.expressions[1:]]))
-    spelled = constant_text(node)
-    if spelled is None:
-        unsupported(where, "A JSON path that is no literal")
-    return exp.Literal.string(_joined(_parsed(spelled, where)))
-
-
-def _joined(steps: list[str]) -> str:
-    """An empty key can only be said as a JSON pointer."""
-    if '.""' not in steps:
-        return "$" + "".join(steps)
-    names = [step[1:-1] if step.startswith("[") else step[2:-1] for step in steps]
-    return "".join("/" + name.replace("~", "~0").replace("/", "~1") for name in names)
-
-
-def _step(step: exp.Expr, where: exp.Expr) -> str:
-    if isinstance(step, exp.JSONPathKey) and isinstance(step.this, str):
-        return _key(step.this)
-    if isinstance(step, exp.JSONPathSubscript) and isinstance(step.this, (int, str)):
-        return f"[{step.this}]" if str(step.this).isdigit() else _key(str(step.this))
-    return unsupported(where, "This JSON path")
+def _path_text(steps: Steps) -> str:
+    """A path in the engine's spelling: every key in quotes; an empty one can only be said as a JSON pointer."""
+    if "" in steps:
+        return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in steps)
+    return "$" + "".join(f"[{step}]" if isinstance(step, int) else _key(step) for step in steps)
 
 
 def _key(name: str) -> str:
     return '."' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _parsed(spelled: str, where: exp.Expr) -> list[str]:
-    """Paths that sqlglot leaves as they are: `$[a]`, `$['a.b']`, and bare keys with dashes."""
-    spelled = spelled.strip()
-    if not spelled.startswith("$"):
-        unsupported(where, f"The JSON path '{spelled}'")
-    steps, rest = [], spelled[1:]
-    while rest:
-        step, rest = _next_step(rest, where)
-        steps.append(step)
-    return steps
-
-
-def _next_step(rest: str, where: exp.Expr) -> tuple[str, str]:
-    match = _STEP.match(rest)
-    if match is None:
-        unsupported(where, "This JSON path")
-    place, *names = match.groups()
-    step = f"[{place}]" if place is not None else _key(next(name for name in names if name is not None))
-    return step, rest[match.end() :]
-
-
-# `[0]`, `['key']`, `["key"]`, `[key]`, `."key"` or `.key`.
-_STEP: Final = re.compile(r"""\[(\d+)\]|\['(.*?)'\]|\["(.*?)"\]|\[([^\]'"]+)\]|\."([^"]*)"|\.([^."\[]+)""")
 
 
 def _document(value: exp.Expr) -> exp.Expr:
@@ -84,7 +38,9 @@ def _document(value: exp.Expr) -> exp.Expr:
 
 
 def _path_or_none(node: exp.Expr) -> exp.Expr | None:
-    return path_text(node.expression, node) if not isinstance(node.expression, exp.Null) else None
+    if isinstance(node.expression, exp.Null):
+        return None
+    return exp.Literal.string(_path_text(steps_of(node.expression, node)))
 
 
 def _query(node: exp.Expr) -> exp.Expr:
