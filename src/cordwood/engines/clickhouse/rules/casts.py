@@ -10,6 +10,7 @@ from cordwood.engines.clickhouse.rules.reading import event_text, read_as, text_
 from cordwood.engines.clickhouse.rules.time_text import cast_text, parts_text
 from cordwood.engines.clickhouse.rules.words import NAMES, guarded, null_of, once, quoted, type_text
 from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.bigquery.leap_seconds import without_leap_second
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, is_safe, mark_safe, unsupported
@@ -25,7 +26,7 @@ def _cast(node: exp.Expr) -> exp.Expr:
         unsupported(node, f"The type {node.args['to'].sql('bigquery')}")
     if node.args.get("format"):
         return _formatted(node, to)
-    return cast_to(node, node.this, to)
+    return cast_to(node, without_leap_second(node.this, to.kind), to)
 
 
 def _safe_cast(node: exp.Expr) -> exp.Expr:

@@ -10,6 +10,7 @@ from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.time_text import cast_text, strftime_parts
 from cordwood.engines.duckdb.rules.words import NAMES, attempt, fail, once, type_text
 from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.bigquery.leap_seconds import without_leap_second
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import OPEN_BRACE, fragment
 from cordwood.sql.lowering import Meaning, is_safe, mark_safe, unsupported
@@ -25,6 +26,7 @@ def _cast(node: exp.Expr) -> exp.Expr:
         unsupported(node, f"The type {node.args['to'].sql('bigquery')}")
     if node.args.get("format"):
         return _formatted(node, to)
+    node.set("this", without_leap_second(node.this, to.kind))
     return _sized(node, to) if node.args["to"].expressions and to.kind in NAMES else cast_to(node, node.this, to)
 
 

@@ -151,14 +151,10 @@ def _place(node: exp.Expr) -> exp.Expr:
     option = node.args.get("option") or exp.Literal.number(0)
     start, count = _checked(node, position, "@c", "position"), _checked(node, occurrence, "@d", "occurrence")
     rest = f"substring(@a, {start})"
-    spelled = constant_text(pattern)
-    if spelled is None:
-        unsupported(node, "REGEXP_INSTR with a pattern that is no literal")
     whole = f"regexp_extract_all({rest}, @b, 0)"
     nth = f"list_extract({whole}, {count})"
-    before = _text_before(rest, whole, count)
-    inner = f"list_extract(regexp_extract_all({rest}, @b, 1), {count})" if has_group(spelled) else nth
-    lead = f"{before} + instr({nth}, {inner}) - 1" if has_group(spelled) else before
+    inner = f"list_extract({_by_group('regexp_extract_all', rest, pattern)}, {count})"
+    lead = f"{_text_before(rest, whole, count)} + instr({nth}, {inner}) - 1"
     end = f"CASE WHEN @e = 1 THEN length({inner}) ELSE 0 END"
     body = (
         "CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL OR @d IS NULL OR @e IS NULL THEN NULL"

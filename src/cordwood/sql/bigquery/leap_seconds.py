@@ -1,0 +1,33 @@
+"""A second 60 is the first of the next minute: no engine reads one, BigQuery does."""
+
+import re
+from datetime import datetime, timedelta
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.model.datatype import Kind
+from cordwood.sql.constants import constant_text
+from cordwood.sql.typing import inherit, kind_of
+
+_KINDS: Final = (Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP)
+_CLOCK: Final = re.compile(r"(?:(\d{4})-(\d{1,2})-(\d{1,2})([ Tt]))?(\d{1,2}):(\d{1,2}):60(?:\.\d*)?(?!\d)")
+
+
+def without_leap_second(value: exp.Expr, to: Kind) -> exp.Expr:
+    """What is cast: the text of a time with its second 60 spelt as the next minute, anything else as it is."""
+    spelled = constant_text(value)
+    if spelled is None or ":60" not in spelled or to not in _KINDS or kind_of(value) is not Kind.STRING:
+        return value
+    return inherit(exp.Literal.string(_CLOCK.sub(_next_minute, spelled, count=1)), value)
+
+
+def _next_minute(match: re.Match[str]) -> str:
+    year, month, day, between, hour, minute = match.groups()
+    try:
+        begun = datetime(int(year or 2000), int(month or 1), int(day or 1), int(hour), int(minute))  # noqa: DTZ001 - a wall clock
+        moment = begun + timedelta(minutes=1)
+    except (ValueError, OverflowError):
+        return match[0]
+    clock = moment.strftime("%H:%M:%S")
+    return f"{moment.year:04d}-{moment:%m-%d}{between}{clock}" if year else clock
