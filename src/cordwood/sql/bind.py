@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from typing import Final
 
 from cordwood.errors import BadParameter
@@ -19,6 +20,10 @@ _BOOLS: Final = {"true": True, "false": False}
 _WHOLE: Final = re.compile(r"\s*[+-]?[0-9]{1,40}\s*", re.ASCII)
 _NUMBER: Final = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*", re.ASCII)
 _NO_NUMBERS: Final = frozenset({f"{sign}{word}" for sign in ("", "+", "-") for word in ("nan", "inf", "infinity")})
+# BigQuery's; what is smaller than either type's last digit is nothing.
+_NUMERIC_DIGITS: Final = 29
+_BIGNUMERIC_DIGITS: Final = 39
+_LEAST_EXPONENT: Final = -40
 
 IsRegex = Callable[[str], str | None]
 
@@ -94,10 +99,16 @@ def _read_float(text: str) -> float:
     return value
 
 
-def _read_decimal(text: str) -> Decimal:
+def _read_decimal(text: str, most_digits: int) -> Decimal:
+    """With so many digits before the point at most. An engine would write out every zero of an exponent."""
     if not _NUMBER.fullmatch(text):
         raise ValueError(text)
-    return Decimal(text.strip())
+    value = Decimal(text.strip())
+    if not value or value.adjusted() <= _LEAST_EXPONENT:
+        return Decimal(0)
+    if value.adjusted() >= most_digits:
+        raise OverflowError(text)
+    return value
 
 
 def _read_timestamp(text: str) -> datetime:
@@ -125,8 +136,8 @@ def _read_bool(text: str) -> bool:
 _READERS: Final[Mapping[Kind, Callable[[str], object]]] = {
     Kind.INT64: _read_int,
     Kind.FLOAT64: _read_float,
-    Kind.NUMERIC: _read_decimal,
-    Kind.BIGNUMERIC: _read_decimal,
+    Kind.NUMERIC: partial(_read_decimal, most_digits=_NUMERIC_DIGITS),
+    Kind.BIGNUMERIC: partial(_read_decimal, most_digits=_BIGNUMERIC_DIGITS),
     Kind.BOOL: _read_bool,
     Kind.TIMESTAMP: _read_timestamp,
     Kind.DATETIME: lambda text: _read_timestamp(text).replace(tzinfo=None),
@@ -138,8 +149,8 @@ _READERS: Final[Mapping[Kind, Callable[[str], object]]] = {
 _FORMS: Final[Mapping[Kind, str]] = {
     Kind.INT64: "a whole number of 64 bits",
     Kind.FLOAT64: "a number",
-    Kind.NUMERIC: "a number",
-    Kind.BIGNUMERIC: "a number",
+    Kind.NUMERIC: f"a number of at most {_NUMERIC_DIGITS} digits before the point",
+    Kind.BIGNUMERIC: f"a number of at most {_BIGNUMERIC_DIGITS} digits before the point",
     Kind.BOOL: "true or false",
     Kind.TIMESTAMP: "an ISO 8601 time, such as 2026-01-31T09:00:00Z",
     Kind.DATETIME: "an ISO 8601 time, such as 2026-01-31T09:00:00",
