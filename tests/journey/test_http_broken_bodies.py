@@ -53,6 +53,16 @@ def test_a_line_that_was_cut_off_is_set_aside_with_its_end(service: Service) -> 
     assert answer.json()["reasons"] == [{"index": 1, "reason": reason}]
 
 
+@pytest.mark.parametrize(
+    ("media", "told_of"), [("", "A body needs a Content-Type."), ("a/b", "'a/b' is not read here")]
+)
+def test_a_body_of_no_known_type_is_told_with_those_that_are(service: Service, media: str, told_of: str) -> None:
+    answer = service.client.post(QUERIES, content=b'{"sql": "select 1"}', headers={"Content-Type": media})
+    error = told(answer, 415, "request.unsupported-media")
+    assert told_of in str(error["message"])
+    assert "application/json" in str(error["hint"])
+
+
 def test_stored_events_that_are_no_letters_are_refused(service: Service) -> None:
     body = b'{"id": "\xff", "timestamp": 1, "ingested_at": 1}'
     assert "it is not UTF-8 (byte 8)" in refused(service, STORED, body)

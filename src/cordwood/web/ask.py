@@ -80,7 +80,7 @@ def _texts(body: bytes, media_type: str, meant: Collection[str] | None) -> Mappi
     if media_type == "application/x-www-form-urlencoded":
         return {name: text for name, text in pairs(body, "form").items() if meant is None or name in meant}
     raise UnsupportedMedia(
-        f"A body of the type {media_type or 'unknown'!r} is not read here.",
+        f"A body of the type {media_type!r} is not read here." if media_type else "A body needs a Content-Type.",
         hint="Send application/json or application/x-www-form-urlencoded.",
     )
 
