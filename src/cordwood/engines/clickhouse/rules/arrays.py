@@ -9,7 +9,7 @@ from cordwood.model.datatype import Kind
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, is_safe, mark_safe, unsupported
-from cordwood.sql.typing import datatype_of, kind_of
+from cordwood.sql.typing import datatype_of, kind_of, typed_as
 from cordwood.sql.typing.datatypes import INT64, STRING, array_of
 
 
@@ -94,8 +94,7 @@ def _to_text(node: exp.Expr) -> exp.Expr:
     datatype = datatype_of(value)
     element = datatype.element if datatype else None
     if element and element.kind not in (Kind.STRING, Kind.BYTES):
-        item = fragment("_e")
-        item.meta["datatype"] = element
+        item = typed_as(fragment("_e"), element)
         value = fragment("arrayMap(_e -> {1}, {0})", value, cast_to(item, item, STRING))
     if null is not None:
         value = once("arrayMap(_e -> ifNull(_e, @b), @a)", value, null)

@@ -8,7 +8,7 @@ from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning
-from cordwood.sql.typing import datatype_of, kind_of
+from cordwood.sql.typing import datatype_of, kind_of, typed_as
 
 _TIMES = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME)
 _EXACT = {Kind.NUMERIC, Kind.BIGNUMERIC}
@@ -111,8 +111,7 @@ def in_array(value: exp.Expr, array: exp.Expr) -> exp.Expr:
     element = datatype.element if datatype else None
     if element is not None and element.kind is Kind.VARIANT:
         kind = _number_kind(kind_of(value) or Kind.STRING)
-        item = fragment("_e")
-        item.meta["datatype"] = element
+        item = typed_as(fragment("_e"), element)
         array = fragment("arrayMap(_e -> {1}, {0})", array, read_as(item, kind))
         value = read_as(value, kind)
     elif element is not None:
@@ -134,15 +133,12 @@ def _in_query(node: exp.Expr) -> exp.Expr:
 
 def _in_collected(value: exp.Expr, query: exp.Expr) -> exp.Expr:
     """Three-valued: the engine's own IN knows two."""
-    inner = query.this if isinstance(query, exp.Subquery) else query
     found = fragment("arrayMap(_t -> _t.1, (SELECT groupArray(tuple(_c)) FROM (SELECT * FROM {0}) AS _q(_c)))", query)
-    del inner
     return in_array(value, found)
 
 
 def _in_events(node: exp.Expr, kind: Kind) -> exp.Expr:
-    column = fragment("_c")
-    column.meta["datatype"] = Datatype(Kind.VARIANT)
+    column = typed_as(fragment("_c"), Datatype(Kind.VARIANT))
     return fragment(
         "{0} IN (SELECT {1} FROM {2} AS _q(_c))", read_as(node.this, kind), read_as(column, kind), node.args["query"]
     )

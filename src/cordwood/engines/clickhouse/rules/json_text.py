@@ -10,7 +10,7 @@ from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, unsupported
-from cordwood.sql.typing import datatype_of, kind_of
+from cordwood.sql.typing import datatype_of, kind_of, typed_as
 
 _SHORT: Final = (
     "replaceRegexpOne(replaceRegexpOne(toString(@a), 'e(\\\\d)', 'e+\\\\1'), 'e([+-])(\\\\d)$', 'e\\\\10\\\\2')"
@@ -49,8 +49,8 @@ def _written(node: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr:
     if datatype.kind is Kind.STRUCT:
         return _object(node, datatype, depth)
     if datatype.kind in _TIMES:
-        node.meta.setdefault("datatype", datatype)
-        whole = written(node, datatype.kind, _TIMES[datatype.kind], None)
+        known = node if datatype_of(node) else typed_as(node, datatype)
+        whole = written(known, datatype.kind, _TIMES[datatype.kind], None)
         end = "Z" if datatype.kind is Kind.TIMESTAMP else ""
         return fragment(
             f"concat('\"', {{0}}, {{1}}, '{end}\"')", whole, once(SUBSECOND, cast(node.copy(), Kind.DATETIME))

@@ -7,7 +7,7 @@ from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import MAY_BE_NONE, quoted, type_text
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.aggregates import Argument, argument_of
-from cordwood.sql.constants import constant_int
+from cordwood.sql.constants import constant, constant_int
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
 from cordwood.sql.typing import datatype_of, kind_of
@@ -101,7 +101,8 @@ def _picked(node: exp.Expr, argument: Argument) -> exp.Expr:
 
 def _bare(node: exp.Expr) -> exp.Expr:
     """A parameter of an aggregate is a literal."""
-    return exp.Var(this=str(float(node.meta["constant"]))) if node.meta_get("constant") is not None else node
+    value = constant(node)
+    return exp.Var(this=str(float(value))) if value is not None else node
 
 
 MEANING = Meaning(

@@ -235,7 +235,7 @@ def _branches(node: exp.Expr) -> exp.Expr:
 
 def _become(item: exp.Expr, datatype: Datatype | None) -> None:
     if datatype is not None and datatype_of(item) != datatype:
-        item.meta["becomes"] = item.meta["datatype"] = datatype
+        typed_as(item, datatype).meta["becomes"] = datatype
 
 
 def _projections(query: exp.Expr) -> list[exp.Expr]:

@@ -7,7 +7,7 @@ from cordwood.engines.duckdb.rules.words import type_text
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning
-from cordwood.sql.typing import datatype_of, kind_of
+from cordwood.sql.typing import datatype_of, kind_of, typed_as
 from cordwood.sql.typing.datatypes import common
 
 _TIMES = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME)
@@ -115,8 +115,7 @@ def in_array(value: exp.Expr, array: exp.Expr) -> exp.Expr:
     element = datatype.element if datatype else None
     if element is not None and element.kind is Kind.VARIANT:
         kind = _number_kind(kind_of(value) or Kind.STRING)
-        read = fragment("_e")
-        read.meta["datatype"] = element
+        read = typed_as(fragment("_e"), element)
         array = fragment("list_transform({0}, lambda _e: {1})", array, read_as(read, kind))
         value = read_as(value, kind)
     else:
@@ -146,8 +145,7 @@ def _in_query(node: exp.Expr) -> exp.Expr:
 
 
 def _in_events(node: exp.Expr, kind: Kind) -> exp.Expr:
-    column = fragment("_c")
-    column.meta["datatype"] = Datatype(Kind.VARIANT)
+    column = typed_as(fragment("_c"), Datatype(Kind.VARIANT))
     return fragment(
         "{0} IN (SELECT {1} FROM {2} AS _q(_c))", read_as(node.this, kind), read_as(column, kind), node.args["query"]
     )
