@@ -11,7 +11,7 @@ import duckdb
 from cordwood.engines.duckdb.answers import Answering
 from cordwood.engines.duckdb.faults import duckdb_faults, opening
 from cordwood.engines.duckdb.hiding import Hiding
-from cordwood.engines.duckdb.session import FILE, Session
+from cordwood.engines.duckdb.session import FILE, ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.storage import Storage
 from cordwood.engines.duckdb.sweeping import Sweeping
 from cordwood.engines.duckdb.tables import StreamTables
@@ -46,9 +46,11 @@ class Options:
     store_bytes: int | None = None
 
 
-def _sealers(options: Options) -> int:
-    """A row group takes about 50 MB while it is made."""
-    return 2 if options.threads > 1 and options.memory_bytes >= _ENOUGH_FOR_TWO else 1
+def _sealing(options: Options) -> tuple[int, int]:
+    """How many row groups are made at a time, and of how many events: a whole one takes 50 to 100 MB."""
+    if options.memory_bytes < _ENOUGH_FOR_TWO:
+        return 1, ROW_GROUP_ROWS * 2 // 5
+    return 2 if options.threads > 1 else 1, ROW_GROUP_ROWS
 
 
 class DuckDBEngine:
@@ -71,7 +73,8 @@ class DuckDBEngine:
             self._storage = Storage(self._session, folder, clock_us, options.tell)
             undone.pop_all()
         self._storage.sweeping = Sweeping(self._session, options.store_bytes)
-        self._storage.start(_sealers(options), options.held_bytes)
+        workers, rows_at_once = _sealing(options)
+        self._storage.start(workers, options.held_bytes, rows_at_once)
         self._answering = Answering(self._storage, Hiding(self._session.cursor, options.redacting))
 
     def prepare(self, streams: Sequence[Stream]) -> None:

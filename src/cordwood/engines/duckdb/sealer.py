@@ -8,7 +8,7 @@ import duckdb
 
 from cordwood.engines.duckdb.chunk import Chunk, is_about_a_value
 from cordwood.engines.duckdb.memory import let_go_of_memory
-from cordwood.engines.duckdb.session import Session
+from cordwood.engines.duckdb.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.stream_store import OutOfTurnError, StreamStore
 from cordwood.engines.duckdb.traffic import Passing
 from cordwood.observe.observer import Tell
@@ -36,6 +36,7 @@ class Sealer:
         clock_us: Callable[[], int],
     ) -> None:
         self.max_held_bytes = 0
+        self.rows_at_once = ROW_GROUP_ROWS
         self._session = session
         self._stores = stores
         self._after = after
@@ -89,7 +90,8 @@ class Sealer:
         stores = sorted(self._stores(), key=lambda store: store.held_bytes, reverse=True)
         is_tight = sum(store.held_bytes for store in stores) > self.max_held_bytes // 2
         for store in stores:
-            chunk = store.take_chunk(whole_groups_only=not (is_tight or self._is_due(store)))
+            whole = not (is_tight or self._is_due(store))
+            chunk = store.take_chunk(whole_groups_only=whole, rows=self.rows_at_once)
             if chunk is not None:
                 return self._seal(store, chunk, cursor)
         return False

@@ -59,9 +59,10 @@ class Storage:
         self._settling = Settling(session, self._known_stores, self._is_busy, tell)
         self._sealer = Sealer(session, self._known_stores, self._after_seal, tell, clock_us)
 
-    def start(self, workers: int, held_bytes: int) -> None:
+    def start(self, workers: int, held_bytes: int, rows_at_once: int = ROW_GROUP_ROWS) -> None:
         """Seal in the background from now on; appends wait while more is held: until it is sealed, it is held as text."""
         self._sealer.max_held_bytes = held_bytes
+        self._sealer.rows_at_once = rows_at_once
         self._sealer.start(workers)
         self._settling.start()
 

@@ -175,20 +175,19 @@ class StreamStore:
 
     # Sealing
 
-    def take_chunk(self, *, whole_groups_only: bool) -> Chunk | None:
-        """The oldest waiting events, at most a row group; with `whole_groups_only` none when there are fewer."""
+    def take_chunk(self, *, whole_groups_only: bool, rows: int = ROW_GROUP_ROWS) -> Chunk | None:
+        """The oldest waiting events, at most so many; with `whole_groups_only` none when there are fewer."""
         with self.turn:
-            if not self._waiting or (whole_groups_only and self.waiting_rows < ROW_GROUP_ROWS):
+            if not self._waiting or (whole_groups_only and self.waiting_rows < rows):
                 return None
             chunk = Chunk(self._waiting[0].first)
-            while self._waiting and self._waiting[0].first == chunk.end and len(chunk.events) < ROW_GROUP_ROWS:
-                self._move_into(chunk)
+            while self._waiting and self._waiting[0].first == chunk.end and len(chunk.events) < rows:
+                self._move_into(chunk, rows - len(chunk.events))
             self._in_flight.append(chunk)
             return chunk
 
-    def _move_into(self, chunk: Chunk) -> None:
+    def _move_into(self, chunk: Chunk, room: int) -> None:
         record = self._waiting.popleft()
-        room = ROW_GROUP_ROWS - len(chunk.events)
         chunk.take(record, room)
         if len(record.events) > room:
             self._waiting.appendleft(_cut(record, room))

@@ -1,11 +1,12 @@
 """Sealed events lie by project, then time, within each row group: a question about one project reads a part of each."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.sealer import Sealer
 from cordwood.engines.duckdb.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.target import DuckDBTarget
@@ -67,3 +68,19 @@ def test_events_keep_what_is_theirs(engine: DuckDBEngine) -> None:
         (f"e{number:06}", event(number).project, NOW_US - 5 if number < 500 else NOW_US, number)
         for number in range(900)
     ]
+
+
+@pytest.mark.parametrize(("memory_bytes", "rows_a_group"), [(96 * 10**6, 8_192), (256 * 10**6, ROW_GROUP_ROWS)])
+def test_with_little_memory_row_groups_are_sealed_smaller(tmp_path: Path, memory_bytes: int, rows_a_group: int) -> None:
+    options = Options(memory_bytes=memory_bytes)
+    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), options, clock_us=lambda: NOW_US)
+    engine.prepare([stream("s")])
+    engine.append([batch(*map(event, range(2 * ROW_GROUP_ROWS)))])
+    store = engine._storage.store_of("s")
+    deadline = time.monotonic() + 30
+    while store.sealed_to < 2 * rows_a_group and time.monotonic() < deadline:
+        time.sleep(0.01)
+    with engine._session.cursor() as cursor:
+        counts = cursor.execute("SELECT count(*) FROM store.main.s GROUP BY block ORDER BY block").fetchall()
+    assert counts[:2] == [(rows_a_group,)] * 2
+    engine.close()
