@@ -65,7 +65,9 @@ class StreamTables:
     def size(self) -> str:
         """The bytes of the file's blocks that `$table` is in, and how many of its rows are in none."""
         return (
-            "SELECT 262144 * count(DISTINCT block_id) FILTER (persistent AND block_id >= 0),"
+            "SELECT coalesce((SELECT block_size FROM pragma_database_size() WHERE database_name = 'store')"
+            " * len(list_distinct(list_concat("
+            "list(block_id) FILTER (persistent AND block_id >= 0), flatten(list(additional_block_ids))))), 0),"
             " coalesce(sum(count) FILTER (NOT persistent AND column_id = 0 AND segment_type <> 'VALIDITY'), 0)"
             " FROM pragma_storage_info($table)"
         )

@@ -136,6 +136,21 @@ def test_the_oldest_of_all_streams_go_when_the_store_is_too_large(tmp_path: Path
     engine.close()
 
 
+def test_what_a_stream_takes_is_what_it_takes_of_the_file(tmp_path: Path) -> None:
+    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=Clock())
+    engine.prepare([stream("s"), stream("t")])
+    for number in range(3):
+        engine.append([batch(*events(number * ROW_GROUP_ROWS, ROW_GROUP_ROWS, NOW_US - DAY_US, NOW_US), to="s")])
+        until_sealed(tmp_path / "data")
+    cursor = engine._session.cursor()
+    engine._session.checkpoint(cursor)
+    used = engine._session.used_bytes(cursor)
+    sizes = engine.sizes()
+    engine.close()
+    assert 0.8 * used < sizes["s"] <= used
+    assert sizes["t"] == 0
+
+
 def test_a_sweep_ends_although_old_events_go_on_arriving(tmp_path: Path) -> None:
     clock, is_over = Clock(), threading.Event()
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=clock)
