@@ -42,9 +42,13 @@ _CODE = re.compile(r"Code: (\d+)")
 
 @dataclass
 class Mood:
-    """How the server behaves: `seen` are the statements it was sent, each with its settings."""
+    """How the server behaves: `seen` are the statements it was sent, each with its settings.
+
+    With `loses_answers` it does what an INSERT asks and hangs up.
+    """
 
     seconds_late: float = 0.0
+    loses_answers: bool = False
     seen: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
     def tarry(self) -> None:
@@ -78,7 +82,12 @@ class Handler(BaseHTTPRequestHandler):
             kind = self.headers.get("Content-Type", "")
             if kind.startswith("multipart/form-data"):
                 said, body = {**said, **_fields(kind, body)}, b""
-            return self._send(200, self._run(said, body))
+            answer = self._run(said, body)
+            if self.mood.loses_answers and self.mood.seen[-1][0].startswith("INSERT"):
+                self.close_connection = True
+                self.connection.shutdown(socket.SHUT_RDWR)
+                return None
+            return self._send(200, answer)
         except Exception as problem:  # noqa: BLE001 - whatever chDB says goes over the wire
             return self._fail(str(problem))
 

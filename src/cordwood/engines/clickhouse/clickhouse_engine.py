@@ -17,12 +17,12 @@ from cordwood.engines.clickhouse.hiding import Hiding
 from cordwood.engines.clickhouse.pending import Pending
 from cordwood.engines.clickhouse.redaction import KEY
 from cordwood.engines.clickhouse.session import Query, Selected, Session
-from cordwood.engines.clickhouse.standby import Standby
+from cordwood.engines.clickhouse.standby import NOBODY, Standby, Waits
 from cordwood.engines.clickhouse.storage import Storage
 from cordwood.engines.clickhouse.tables import Tables, stored
 from cordwood.engines.clickhouse.target import ClickHouseTarget
 from cordwood.engines.engine import AnswerLimits, Appended, Cancel, HeldFile, StreamFacts
-from cordwood.errors import EngineUnreachable, NothingToBackUp, QueryValue
+from cordwood.errors import NothingToBackUp, QueryValue
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.event import Batch
 from cordwood.model.redaction import UNKEYED, Redacting, RedactMode
@@ -74,7 +74,8 @@ class ClickHouse:
             self._session, Tables(options.cluster, options.drops_by_itself), wait_for_async=options.async_inserts
         )
         pending = Pending(options.pending_folder, options.pending_bytes) if options.pending_folder else None
-        self._standby = Standby(self._storage, pending, options.retry_seconds, options.tell)
+        waits = Waits(options.retry_seconds, options.patience_seconds)
+        self._standby = Standby(self._storage, pending, waits, options.tell)
 
     def prepare(self, streams: Sequence[Stream]) -> None:
         """Where events can be kept meanwhile, a server that is not there yet is waited for."""
@@ -82,7 +83,7 @@ class ClickHouse:
         try:
             self._storage.make()
             self._standby.reached()
-        except EngineUnreachable as fault:
+        except NOBODY as fault:
             if self._options.pending_folder is None or not is_silent(fault):
                 raise
             self._standby.missed(fault)
@@ -118,7 +119,7 @@ class ClickHouse:
         """While the server is away, what was known last."""
         try:
             return self._storage.facts(anew=not self._standby.is_away)
-        except EngineUnreachable as fault:
+        except NOBODY as fault:
             self._standby.missed(fault)
             return self._storage.facts(anew=False)
 
@@ -140,7 +141,7 @@ class ClickHouse:
             self._session.rows("SELECT match('', {pattern:String})", {"pattern": pattern})
         except QueryValue as problem:
             return problem.message
-        except EngineUnreachable:
+        except NOBODY:
             return _is_regex_here(pattern)
         return None
 

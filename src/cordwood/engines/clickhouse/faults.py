@@ -123,7 +123,7 @@ def _unanswered(text: str) -> Fault:
     return EngineUnreachable("ClickHouse cannot be reached.", hint=_CHECK_ADDRESS, retry_after=5)
 
 
-def is_silent(fault: EngineUnreachable) -> bool:
+def is_silent(fault: Fault) -> bool:
     """Whether nobody is there: a server that lets nobody in, has no such database, or is not to be trusted, is."""
     cause = fault.__cause__
     return getattr(cause, "code", None) not in _ENTRY and _NO_TLS not in str(cause)

@@ -3,22 +3,35 @@
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from cordwood.engines.clickhouse.pending import Pending
 from cordwood.engines.clickhouse.storage import Storage
 from cordwood.engines.engine import Appended
-from cordwood.errors import EngineUnreachable, Fault
+from cordwood.errors import EngineUnreachable, Fault, OutOfTime
 from cordwood.model.event import Batch
 from cordwood.observe.observer import Tell
 
+# Nobody was there, or nobody said anything.
+NOBODY: Final = (EngineUnreachable, OutOfTime)
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """How often the server is looked for; and how long one that was there, and said nothing, is asked nothing more."""
+
+    retry_seconds: float
+    patience_seconds: float
+
 
 class Standby:
-    """Appends in order, to the server or to the disk; `retry_seconds` is how often the server is looked for."""
+    """Appends in order, to the server or to the disk."""
 
-    def __init__(self, storage: Storage, pending: Pending | None, retry_seconds: float, tell: Tell) -> None:
+    def __init__(self, storage: Storage, pending: Pending | None, waits: Waits, tell: Tell) -> None:
         self._storage = storage
         self._pending = pending
-        self._retry_seconds = retry_seconds
+        self._waits = waits
         self._tell = tell
         self._is_away = False
         self._retry_at = 0.0
@@ -52,7 +65,7 @@ class Standby:
             return self._keep(batches)
         try:
             return self._storage.append(batches)
-        except EngineUnreachable as fault:
+        except NOBODY as fault:
             self.missed(fault)
             if self._pending is None:
                 raise
@@ -63,13 +76,14 @@ class Standby:
         if self._pending and not self.is_away:
             try:
                 self._pending.drain(self._storage.append)
-            except EngineUnreachable as fault:
+            except NOBODY as fault:
                 self.missed(fault)
         return not self._pending
 
-    def missed(self, fault: EngineUnreachable) -> None:
+    def missed(self, fault: Fault) -> None:
         """Nobody answered."""
-        self._retry_at = time.monotonic() + self._retry_seconds
+        is_there = isinstance(fault, OutOfTime)
+        self._retry_at = time.monotonic() + (self._waits.patience_seconds if is_there else self._waits.retry_seconds)
         if not self._is_away:
             self._tell(
                 f"{fault.message}{' Events are kept on disk until it can be.' if self._pending is not None else ''}"
@@ -88,10 +102,10 @@ class Standby:
         return [Appended(len(batch.events), 0) for batch in batches]
 
     def _watch(self) -> None:
-        while not self._closed.wait(self._retry_seconds):
+        while not self._closed.wait(self._waits.retry_seconds):
             try:
                 self._storage.catch_up()
-            except EngineUnreachable as fault:
+            except NOBODY as fault:
                 self.missed(fault)
             except Fault as fault:
                 self._tell(fault.message)

@@ -83,8 +83,9 @@ def test_a_value_that_no_server_takes_is_told(remote: ClickHouse) -> None:
 
 
 def test_limits_reach_the_server_as_settings(remote: ClickHouse) -> None:
-    sql = "SELECT getSetting('readonly'), getSetting('max_execution_time'), getSetting('max_result_rows')"
-    assert answered(remote, sql) == [(2, 10, 1001)]
+    names = ("readonly", "max_execution_time", "max_result_rows", "max_memory_usage")
+    sql = f"SELECT {', '.join(f'getSetting({name!r})' for name in names)}"
+    assert answered(remote, sql) == [(2, 10, 1001, 1 << 30)]
 
 
 def test_a_wrong_password_is_the_operators(server: ClickHouseServer) -> None:
@@ -169,6 +170,31 @@ def test_events_wait_on_disk_while_the_server_is_away_and_are_stored_once_when_i
     server.come()
     remote.append(batch("3", "4"))
     assert eventually(lambda: stored(remote), ["1", "2", "3", "4"])
+
+
+def test_an_insert_whose_answer_was_lost_is_sent_again_and_stored_once(
+    remote: ClickHouse, server: ClickHouseServer
+) -> None:
+    server.mood.loses_answers = True
+    assert [told.accepted for told in remote.append(batch("1", "2"))] == [2]
+    assert sum(sql.startswith("INSERT") for sql, _ in server.mood.seen) > 0
+    server.mood.loses_answers = False
+    assert eventually(lambda: remote.is_waiting, expected=False)
+    assert stored(remote) == ["1", "2"]
+
+
+def test_events_wait_on_disk_while_the_server_says_nothing(server: ClickHouseServer, tmp_path: Path) -> None:
+    options = Options(pending_folder=tmp_path / "pending", retry_seconds=RETRY_SECONDS, patience_seconds=1)
+    engine = ClickHouse(server.address(), options)
+    engine.prepare([EDGE])
+    server.mood.seconds_late = 30.0
+    assert [told.accepted for told in engine.append(batch("1"))] == [1]
+    asked = sum(sql.startswith(("INSERT", "SELECT DISTINCT id")) for sql, _ in server.mood.seen)
+    assert [told.accepted for told in engine.append(batch("2"))] == [1]
+    assert sum(sql.startswith(("INSERT", "SELECT DISTINCT id")) for sql, _ in server.mood.seen) == asked
+    server.mood.seconds_late = 0.0
+    assert eventually(lambda: stored(engine), ["1", "2"])
+    engine.close()
 
 
 def test_a_server_that_is_away_at_the_start_is_waited_for(server: ClickHouseServer, tmp_path: Path) -> None:
