@@ -1,6 +1,6 @@
-"""The variables of Logflare, whose place a cordwood takes: five keep their meaning, the rest are left alone."""
+"""The variables of Logflare, whose place a cordwood takes: six keep their meaning, the rest are left alone."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 _TAKEN = {
     "LOGFLARE_API_KEY": "keys.public",
@@ -8,10 +8,18 @@ _TAKEN = {
     "LOGFLARE_PRIVATE_ACCESS_TOKEN": "keys.private",
     "PHX_HTTP_PORT": "web.port",
     "PHX_HTTP_IP": "web.host",
+    "LOGFLARE_LOG_LEVEL": "web.log_level",
+}
+# Its levels are Elixir's: eight, two more words, and older spellings.
+_LEVELS = {
+    **dict.fromkeys(("emergency", "alert", "critical", "error", "none"), "error"),
+    **dict.fromkeys(("warning", "warn"), "warning"),
+    **dict.fromkeys(("notice", "info"), "info"),
+    **dict.fromkeys(("debug", "all"), "debug"),
 }
 _CERTAIN = ("LOGFLARE_", "PHX_", "POSTGRES_BACKEND_")
 # Others use such names too, so alone they are no sign of a Logflare's environment.
-_LIKELY = ("DB_", "GOOGLE_PROJECT_", "GOOGLE_DATASET_")
+_LIKELY = ("DB_", "GOOGLE_PROJECT_", "GOOGLE_DATASET_", "RELEASE_COOKIE")
 
 
 def taken(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
@@ -19,8 +27,9 @@ def taken(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     found: dict[str, tuple[str, str]] = {}
     for variable, setting in _TAKEN.items():
         value = environment.get(variable, "").strip()
-        if value:
-            found[setting] = (variable, _address(value) if setting == "web.host" else value)
+        meant = _READERS.get(setting, str)(value)
+        if meant:
+            found[setting] = (variable, meant)
     return found
 
 
@@ -42,3 +51,11 @@ def _address(text: str) -> str:
     if len(parts) == 8 and all(part.isdigit() for part in parts):
         return ":".join(f"{int(part):x}" for part in parts)
     return bare
+
+
+def _level(text: str) -> str:
+    """Nothing for a word that is no level: the variables of another service are no reason not to start."""
+    return _LEVELS.get(text.lower(), "")
+
+
+_READERS: Mapping[str, Callable[[str], str]] = {"web.host": _address, "web.log_level": _level}

@@ -28,8 +28,9 @@ query_time = "10s"
 ```
 
 Where cordwood takes the place of a Logflare, these variables keep their meaning: `LOGFLARE_PRIVATE_ACCESS_TOKEN` (`keys.private`),
-`LOGFLARE_PUBLIC_ACCESS_TOKEN` and its older name `LOGFLARE_API_KEY` (`keys.public`), `PHX_HTTP_PORT` (`web.port`) and `PHX_HTTP_IP`
-(`web.host`). Variables of our own overrule them. The rest of Logflare's variables is ignored, with one notice.
+`LOGFLARE_PUBLIC_ACCESS_TOKEN` and its older name `LOGFLARE_API_KEY` (`keys.public`), `PHX_HTTP_PORT` (`web.port`), `PHX_HTTP_IP`
+(`web.host`) and `LOGFLARE_LOG_LEVEL` (`web.log_level`). Variables of our own overrule them. The rest of Logflare's variables is
+ignored, with one notice.
 
 This page is made from the settings: `make docs` writes it.
 """

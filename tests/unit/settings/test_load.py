@@ -182,6 +182,21 @@ def test_the_address_of_logflare_is_taken_in_all_its_spellings(text: str, host: 
     assert load(environment={"PHX_HTTP_IP": text}).settings.web.host == host
 
 
+@pytest.mark.parametrize(
+    ("text", "level"),
+    [
+        ("error", "error"),
+        ("WARN", "warning"),
+        ("critical", "error"),
+        ("notice", "info"),
+        ("all", "debug"),
+        ("loud", "info"),
+    ],
+)
+def test_the_levels_of_logflare_are_the_nearest_of_ours_and_no_reason_not_to_start(text: str, level: str) -> None:
+    assert load(environment={"LOGFLARE_LOG_LEVEL": text}).settings.web.log_level == level
+
+
 def test_our_own_variables_overrule_those_of_logflare() -> None:
     environment = {"PHX_HTTP_PORT": "1", "CORDWOOD_WEB_PORT": "2"}
     assert load(environment=environment).settings.web.port == 2
@@ -189,6 +204,7 @@ def test_our_own_variables_overrule_those_of_logflare() -> None:
 
 def test_the_rest_of_logflares_variables_is_ignored_with_one_notice() -> None:
     environment = {"LOGFLARE_SINGLE_TENANT": "true", "DB_HOSTNAME": "db", "POSTGRES_BACKEND_URL": "x", "PHX_URL": "y"}
+    environment["RELEASE_COOKIE"] = "z"
     (notice,) = load(environment=environment).notices
     assert all(name in notice for name in environment)
 
