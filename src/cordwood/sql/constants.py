@@ -22,6 +22,8 @@ def constant(node: exp.Expr | None) -> str | int | float | bool | None:
 
 def _literal_value(node: exp.Expr) -> str | int | float | None:
     kept: str | int | float | None = node.meta_get(CONSTANT)
+    if isinstance(node, exp.RawString):
+        return str(node.this)
     if kept is not None or not isinstance(node, exp.Literal):
         return kept
     if node.is_string:
@@ -57,7 +59,5 @@ def constant_bytes(node: exp.Expr | None) -> bytes | None:
     if isinstance(node, exp.ByteString):
         # The parser hands them over as a text of so many characters, escapes undone.
         return str(node.this).encode("latin-1")
-    if isinstance(node, exp.RawString):
-        return str(node.this).encode()
     told = constant_text(node)
     return told.encode() if told is not None else None

@@ -13,11 +13,39 @@ _ROOT: Final = "$"
 
 
 def clear_forms(found: list[Token]) -> list[Token]:
-    """`JSON '…'.a` and `SAFE.F(…)[0]` get brackets around their value, JSON_QUERY(x) its path."""
+    """`JSON '…'.a` and `SAFE.F(…)[0]` get brackets around their value, JSON_QUERY(x) its path; paths are left alone."""
+    _keep_paths(found)
     inserted = dict(_insertions(found))
     if not inserted:
         return found
     return [part for at, token in enumerate(found) for part in (*inserted.get(at, ()), token)]
+
+
+def _keep_paths(found: list[Token]) -> None:
+    """The parser reads a path of JSON in its own way, and loses an empty key; raw text it leaves as it is."""
+    openers: list[str] = []
+    for before, token in pairwise(found):
+        if token.token_type == TokenType.L_PAREN:
+            openers.append(before.text.lower())
+        elif token.token_type == TokenType.R_PAREN:
+            del openers[-1:]
+        elif token.token_type == TokenType.STRING and openers[-1:] and openers[-1] in _OF_PATHS:
+            is_path = before.token_type == TokenType.COMMA
+            token.token_type = TokenType.RAW_STRING if is_path else TokenType.STRING
+
+
+_OF_PATHS: Final = frozenset(
+    [
+        "json_extract",
+        "json_extract_array",
+        "json_extract_scalar",
+        "json_extract_string_array",
+        "json_query",
+        "json_query_array",
+        "json_value",
+        "json_value_array",
+    ]
+)
 
 
 def _insertions(found: list[Token]) -> Iterator[tuple[int, tuple[Token, ...]]]:

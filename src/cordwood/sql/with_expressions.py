@@ -47,6 +47,12 @@ def _end(found: list[Token], at: int) -> int | None:
 
 def _parts(inside: list[Token]) -> list[list[Token]] | None:
     """What stands between commas; None where it is not names with their values, and a result."""
+    parts = _between_commas(inside)
+    named = all(len(part) > 2 and part[1].token_type == TokenType.ALIAS for part in parts[:-1])
+    return parts if named and len(parts) > 1 and parts[-1] else None
+
+
+def _between_commas(inside: list[Token]) -> list[list[Token]]:
     parts: list[list[Token]] = [[]]
     depth = 0
     for token in inside:
@@ -55,8 +61,7 @@ def _parts(inside: list[Token]) -> list[list[Token]] | None:
             parts.append([])
         else:
             parts[-1].append(token)
-    named = all(len(part) > 2 and part[1].token_type == TokenType.ALIAS for part in parts[:-1])
-    return parts if named and len(parts) > 1 and parts[-1] else None
+    return parts
 
 
 def _struct(first: Token, parts: list[list[Token]], last: Token) -> list[Token]:

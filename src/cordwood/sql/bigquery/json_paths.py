@@ -12,8 +12,8 @@ from cordwood.sql.lowering import unsupported
 # A key, or the place of an element, counted from zero.
 Steps = list[str | int]
 
-# `[0]`, `['key']`, `["key"]`, `[key]`, `."key"` or `.key`.
-_STEP: Final = re.compile(r"""\[(\d+)\]|\['(.*?)'\]|\["(.*?)"\]|\[([^\]'"]+)\]|\."([^"]*)"|\.([^."\[]+)""")
+# `[0]`, `['key']`, `["key"]`, `[key]`, `."key"` or `.key`; none that picks several places, or one from the end.
+_STEP: Final = re.compile(r"""\[(\d+)\]|\['(.*?)'\]|\["(.*?)"\]|\[([^\]'"*-][^\]'"*]*)\]|\."([^"]*)"|\.([^."\[*]+)""")
 
 
 def steps_of(node: exp.Expr | None, where: exp.Expr) -> Steps:

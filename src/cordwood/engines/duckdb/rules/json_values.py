@@ -184,6 +184,14 @@ def _array(node: exp.Expr) -> exp.Expr:
     return fragment(f"json_array({', '.join(f'{{{at}}}' for at in range(len(items)))})", *items)
 
 
+def _set(node: exp.Expr) -> exp.Expr:
+    """The engine reads a text that is set as JSON; it is a text."""
+    parts = [as_json(part) if at % 2 else part for at, part in enumerate(node.expressions)]
+    if any(isinstance(part, exp.Kwarg) for part in node.expressions) or len(parts) % 2:
+        unsupported(node, "JSON_SET with these arguments")
+    return fragment(f"json_set({', '.join(f'{{{at}}}' for at in range(len(parts) + 1))})", node.this, *parts)
+
+
 def _object(node: exp.Expr) -> exp.Expr:
     """Pairs of key and value; of a key that is given twice the first counts."""
     if not node.expressions:  # the parser also loses pairs whose key is a column named `key`
@@ -232,6 +240,7 @@ MEANING = Meaning(
         exp.LaxString: _lax(_LAX_STRING),
         exp.JSONArray: _array,
         exp.JSONObject: _object,
+        exp.JSONSet: _set,
     },
     named={"LAX_STRING": _lax(_LAX_STRING)},
 )
