@@ -3,8 +3,6 @@
 import time
 from collections.abc import Mapping
 
-import msgspec
-
 from cordwood.errors import BadParameter, Forbidden
 from cordwood.ingest.quarantine import QUARANTINE
 from cordwood.model.caller import Caller
@@ -15,8 +13,8 @@ from cordwood.web.connection import while_connected
 from cordwood.web.credentials import private_caller
 from cordwood.web.deliver import delivered
 from cordwood.web.options import WebOptions
-from cordwood.web.problems import JSON
 from cordwood.web.standing import Rooms
+from cordwood.web.unkept import unkept_json
 
 # What clients of the incumbent call the text: `sql` in the dialect of the backend, `bq_sql` in BigQuery's.
 TEXT_NAMES = ("sql", "bq_sql")
@@ -35,8 +33,7 @@ async def parse_ad_hoc(request: Request, rooms: Rooms, options: WebOptions) -> R
     """The incumbent expands queries within queries; here a text reads streams, and is its own expansion."""
     _, endpoint, _ = await _read(request, rooms, options)
     names = [parameter.name for parameter in endpoint.parameters]
-    told = {"result": {"parameters": names, "expanded_query": endpoint.sql}}
-    return Response(200, [(b"content-type", JSON), (b"cache-control", b"no-store")], msgspec.json.encode(told))
+    return unkept_json({"result": {"parameters": names, "expanded_query": endpoint.sql}})
 
 
 async def _read(request: Request, rooms: Rooms, options: WebOptions) -> tuple[Caller, Endpoint, Mapping[str, str]]:

@@ -4,24 +4,21 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, Generator
 
-from cordwood.access import require_management
 from cordwood.errors import Forbidden
 from cordwood.observe.observer import Observer
 from cordwood.web.asgi import Request, Response
 from cordwood.web.audit import audit_backup
-from cordwood.web.credentials import presented
+from cordwood.web.credentials import uncounted_caller
 from cordwood.web.standing import Rooms
-from cordwood.web.texts import pairs
+from cordwood.web.unkept import NO_STORE
 
 
 async def back_up(request: Request, rooms: Rooms, observer: Observer) -> Response:
-    caller = rooms.access.who(presented(request, pairs(request.query_string, "query string")))
-    request.facts["key"] = caller.key_id
-    require_management(caller)
+    caller, _ = uncounted_caller(request, rooms)
     if caller.pins or caller.redact_always:
         raise Forbidden("This key does not see everything, and a backup holds everything.")
     rooms.answers.admit(caller)
-    headers = [(b"content-type", b"application/x-tar"), (b"cache-control", b"no-store")]
+    headers = [(b"content-type", b"application/x-tar"), NO_STORE]
     pieces = _Pieces(rooms.backups.archive())
     first = await asyncio.to_thread(pieces.next)
     audit_backup(observer, request)

@@ -23,9 +23,15 @@ def presented(request: Request, query: Mapping[str, str]) -> str | None:
 
 def private_caller(request: Request, rooms: Rooms) -> tuple[Caller, Mapping[str, str]]:
     """Who asks with a private key, counted against its rate, and the query string; Forbidden for other keys."""
+    caller, query = uncounted_caller(request, rooms)
+    rooms.answers.admit(caller)
+    return caller, query
+
+
+def uncounted_caller(request: Request, rooms: Rooms) -> tuple[Caller, Mapping[str, str]]:
+    """The same for whom more is asked of the key before the request counts."""
     query = pairs(request.query_string, "query string")
     caller = rooms.access.who(presented(request, query))
     request.facts["key"] = caller.key_id
     require_management(caller)
-    rooms.answers.admit(caller)
     return caller, query

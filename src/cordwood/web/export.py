@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from uuid import UUID
 
-from cordwood.access import pinned, require_management
+from cordwood.access import pinned
 from cordwood.errors import BadParameter, Forbidden
 from cordwood.ingest.timestamps import read_timestamp
 from cordwood.model.endpoint import Endpoint
@@ -13,12 +13,11 @@ from cordwood.model.parameter import Parameter
 from cordwood.serve.ask import Ask, Format
 from cordwood.serve.export import Range
 from cordwood.web.asgi import Request, Response
-from cordwood.web.credentials import presented
+from cordwood.web.credentials import uncounted_caller
 from cordwood.web.deliver import delivered
 from cordwood.web.encode import parquet
 from cordwood.web.named import existing_stream
 from cordwood.web.standing import Rooms
-from cordwood.web.texts import pairs
 
 EVENTS_ADDRESS = re.compile(rb"/api/streams/([^/]+)/events")
 
@@ -36,10 +35,7 @@ _EARLIEST_US, _LATEST_US = -(10**16), 10**17
 
 async def export_events(request: Request, rooms: Rooms, name: str) -> Response:
     began = time.perf_counter()
-    query = pairs(request.query_string, "query string")
-    caller = rooms.access.who(presented(request, query))
-    request.facts["key"] = caller.key_id
-    require_management(caller)
+    caller, query = uncounted_caller(request, rooms)
     if caller.redact_always:
         raise Forbidden("This key is answered redacted, and an export holds events as they are stored.")
     stream = existing_stream(rooms, name)

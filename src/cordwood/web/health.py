@@ -1,13 +1,11 @@
 """Whether the service lives, and whether it takes requests: cheap, and without a key."""
 
-import msgspec
-
 from cordwood.observe import metrics as prometheus
 from cordwood.observe.metrics import Metrics
-from cordwood.web.asgi import Header, Response
+from cordwood.web.asgi import Response
 from cordwood.web.standing import Phase, Standing
+from cordwood.web.unkept import NO_STORE, unkept_json
 
-NO_STORE: Header = (b"cache-control", b"no-store")
 STATUSES = {Phase.STARTING: "coming_up", Phase.READY: "ok", Phase.DRAINING: "draining"}
 
 
@@ -35,7 +33,4 @@ def _told(standing: Standing, status: str) -> Response:
             "endpoints": len(standing.rooms.catalog.endpoints()),
             "streams": len(standing.rooms.catalog.streams()),
         }
-    headers = [(b"content-type", b"application/json; charset=utf-8"), NO_STORE]
-    if standing.phase is Phase.READY:
-        return Response(200, headers, msgspec.json.encode(body))
-    return Response(503, [*headers, (b"retry-after", b"1")], msgspec.json.encode(body))
+    return unkept_json(body) if standing.phase is Phase.READY else unkept_json(body, 503, (b"retry-after", b"1"))

@@ -15,9 +15,9 @@ from cordwood.web.credentials import presented
 from cordwood.web.named import existing_stream
 from cordwood.web.options import WebOptions
 from cordwood.web.otlp import exported
-from cordwood.web.problems import JSON
 from cordwood.web.standing import Rooms
 from cordwood.web.texts import pairs
+from cordwood.web.unkept import JSON
 
 # By name before by UUID, the address before headers; any of them may hold either.
 NAMED_IN_QUERY = ("source_name", "collection_name", "source", "collection")

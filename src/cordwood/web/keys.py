@@ -20,8 +20,8 @@ from cordwood.web.audit import audit_key_change
 from cordwood.web.body import read_body
 from cordwood.web.credentials import private_caller
 from cordwood.web.options import WebOptions
-from cordwood.web.problems import JSON
 from cordwood.web.standing import Rooms
+from cordwood.web.unkept import unkept_json
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class AskedRotation(msgspec.Struct):
 
 async def list_keys(request: Request, rooms: Rooms) -> Response:
     _require_private(request, rooms)
-    return _json(200, [_told(key) for key in rooms.access.keys.in_force()])
+    return unkept_json([_told(key) for key in rooms.access.keys.in_force()])
 
 
 async def create_key(request: Request, rooms: Rooms, options: WebOptions, observer: Observer) -> Response:
@@ -126,7 +126,7 @@ def _unknown() -> UnknownKey:
 
 def _shown_once(new: NewKey, rooms: Rooms) -> Response:
     told = _told(new.key) | {"token": new.secret, "warnings": list(warnings(new.key.terms, rooms.catalog))}
-    return _json(201, told)
+    return unkept_json(told, 201)
 
 
 def _told(key: Key) -> dict[str, object]:
@@ -149,8 +149,3 @@ def _time(seconds: float | None) -> str | None:
     if seconds is None:
         return None
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def _json(status: int, told: object) -> Response:
-    # The answer that makes a key is the only place where it stands: nobody on the way may keep it.
-    return Response(status, [(b"content-type", JSON), (b"cache-control", b"no-store")], msgspec.json.encode(told))

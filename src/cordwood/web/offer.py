@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import msgspec
-
 from cordwood.access import require_query
 from cordwood.errors import BadParameter
 from cordwood.lql.offered import OfferedColumn, SubQuery
@@ -12,16 +10,16 @@ from cordwood.model.endpoint import Endpoint
 from cordwood.web.asgi import Request, Response
 from cordwood.web.credentials import presented
 from cordwood.web.named import existing_endpoint
-from cordwood.web.problems import JSON
 from cordwood.web.standing import Rooms
 from cordwood.web.texts import pairs
+from cordwood.web.unkept import unkept_json
 
 
 async def show_scope(request: Request, rooms: Rooms, address: str) -> Response:
     """A key that is pinned is told the columns alone: what events hold is learnt from everybody's."""
     endpoint, caller, _ = _asked(request, rooms, address)
     sub_queries = await rooms.answers.sub_queries(endpoint, caller)
-    return _json({"endpoint": endpoint.name, "sub_queries": [_sub_query(one) for one in sub_queries]})
+    return unkept_json({"endpoint": endpoint.name, "sub_queries": [_sub_query(one) for one in sub_queries]})
 
 
 async def show_sql(request: Request, rooms: Rooms, address: str) -> Response:
@@ -30,7 +28,7 @@ async def show_sql(request: Request, rooms: Rooms, address: str) -> Response:
     lql = query.get("lql", "").strip()
     if not lql:
         raise BadParameter("The parameter lql is missing.", hint="It is the query whose SQL is wanted.")
-    return _json({"sql": await rooms.answers.sql_of(endpoint, caller, query["lql"])})
+    return unkept_json({"sql": await rooms.answers.sql_of(endpoint, caller, query["lql"])})
 
 
 def _asked(request: Request, rooms: Rooms, address: str) -> tuple[Endpoint, Caller, dict[str, str]]:
@@ -53,7 +51,3 @@ def _sub_query(one: SubQuery) -> dict[str, Any]:
 def _column(one: OfferedColumn) -> dict[str, Any]:
     fields = [{"path": list(path), "kinds": sorted(kinds)} for path, kinds in one.fields.items() if path]
     return {"name": one.name, "type": one.kind, "fields": fields}
-
-
-def _json(told: object) -> Response:
-    return Response(200, [(b"content-type", JSON), (b"cache-control", b"no-store")], msgspec.json.encode(told))

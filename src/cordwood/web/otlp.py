@@ -7,6 +7,7 @@ from cordwood.ingest.accept import Accepted
 from cordwood.ingest.formats.otlp_protobuf import response, status
 from cordwood.web.asgi import Header, Request, Response
 from cordwood.web.problems import CHALLENGE, status_of, when_to_retry
+from cordwood.web.unkept import NO_STORE
 
 PROTOBUF, JSON = b"application/x-protobuf", b"application/json"
 _BAD_REQUEST = "type.googleapis.com/google.rpc.BadRequest"
@@ -33,7 +34,7 @@ def exported(accepted: Accepted, request: Request) -> Response:
 def failed(fault: Fault, request: Request) -> Response:
     http_status = _AS_RETRYABLE.get(status_of(fault), status_of(fault))
     code, message = _CODES.get(http_status, _INTERNAL), fault.told()[:_MOST_TOLD]
-    headers: list[Header] = [(b"cache-control", b"no-store"), *when_to_retry(fault, http_status)]
+    headers: list[Header] = [NO_STORE, *when_to_retry(fault, http_status)]
     if http_status == 401:
         headers.append(CHALLENGE)
     violation = message if http_status == 400 else ""

@@ -9,6 +9,7 @@ import msgspec
 from cordwood import errors
 from cordwood.errors import Fault
 from cordwood.web.asgi import Header, Response
+from cordwood.web.unkept import JSON, NO_STORE
 
 # The nearest class in a fault's family tree decides.
 STATUSES: Mapping[type[Fault], int] = {
@@ -71,7 +72,6 @@ TITLES: Mapping[int, str] = {
 # A client that is told to come back needs a moment, also where the fault does not name one.
 DEFAULT_RETRY_SECONDS = 1.0
 CHALLENGE: Header = (b"www-authenticate", b'Bearer realm="cordwood"')
-JSON = b"application/json; charset=utf-8"
 
 
 def status_of(fault: Fault) -> int:
@@ -103,7 +103,7 @@ def refusal(fault: Fault, request_id: str) -> Response:
     status = status_of(fault)
     headers: list[Header] = [
         (b"content-type", b"application/problem+json"),
-        (b"cache-control", b"no-store"),
+        NO_STORE,
     ]
     if status == 401:
         headers.append(CHALLENGE)
@@ -127,6 +127,6 @@ def masked(fault: Fault, failed: int = 200) -> Response | None:
     if isinstance(fault, errors.RequestFault | errors.ServiceFault) and not isinstance(fault, errors.BadParameter):
         return None
     status = status_of(fault)
-    headers = [(b"content-type", JSON), (b"cache-control", b"no-store"), *when_to_retry(fault, status)]
+    headers = [(b"content-type", JSON), NO_STORE, *when_to_retry(fault, status)]
     told = status if isinstance(fault, errors.RateExceeded | errors.Busy) else failed
     return Response(told, headers, msgspec.json.encode({"error": fault.message}))

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from cordwood.access import pinned, require_management
+from cordwood.access import pinned
 from cordwood.errors import NotReplayable, UnknownItem, UnknownStream
 from cordwood.ingest.accept import Form, Kept
 from cordwood.model.caller import Caller
@@ -17,11 +17,11 @@ from cordwood.observe.observer import Observer
 from cordwood.serve.ask import Ask
 from cordwood.web.asgi import Request, Response
 from cordwood.web.audit import audit_replay
-from cordwood.web.credentials import presented
+from cordwood.web.credentials import private_caller
 from cordwood.web.negotiate import JSON as JSON_ROWS
-from cordwood.web.problems import JSON
 from cordwood.web.standing import Rooms
-from cordwood.web.texts import asked_count, pairs
+from cordwood.web.texts import asked_count
+from cordwood.web.unkept import unkept_json
 
 ITEM_ADDRESS = re.compile(rb"/api/quarantine/([^/]+)")
 REPLAY_ADDRESS = re.compile(rb"/api/quarantine/([^/]+)/replay")
@@ -70,39 +70,30 @@ _SHOW = Endpoint(
 
 
 async def list_quarantine(request: Request, rooms: Rooms) -> Response:
-    caller, query = _private(request, rooms)
+    caller, query = private_caller(request, rooms)
     most = asked_count(query.get("limit"), _LISTED_BY_DEFAULT, _MOST_LISTED)
     given = {"stream": query["stream"]} if query.get("stream") else {}
     found = await _rows(rooms, caller, _LIST, given)
-    return _json([_told(item) for item in found[:most]])
+    return unkept_json([_told(item) for item in found[:most]])
 
 
 async def show_quarantine(request: Request, rooms: Rooms, item_id: str) -> Response:
-    caller, _ = _private(request, rooms)
-    return _json(_told(await _item(rooms, caller, item_id)))
+    caller, _ = private_caller(request, rooms)
+    return unkept_json(_told(await _item(rooms, caller, item_id)))
 
 
 async def replay_quarantine(request: Request, rooms: Rooms, observer: Observer, item_id: str) -> Response:
-    caller, _ = _private(request, rooms)
+    caller, _ = private_caller(request, rooms)
     item = await _item(rooms, caller, item_id)
     kept = _whole(item)
     stream = rooms.catalog.stream(kept.stream)
     if stream is None:
         raise UnknownStream(f"There is no stream {kept.stream!r} any more.", hint="Name it in the streams file again.")
     if item["replayed_at"] is not None:
-        return _json({"message": "Was replayed before.", "accepted": 0, "duplicates": 1})
+        return unkept_json({"message": "Was replayed before.", "accepted": 0, "duplicates": 1})
     accepted = await rooms.intake.replay(stream, kept, caller.pins or None)
     audit_replay(observer, request, item_id, stream.name)
-    return _json({"message": "Replayed.", "accepted": accepted.accepted, "duplicates": accepted.duplicates})
-
-
-def _private(request: Request, rooms: Rooms) -> tuple[Caller, Mapping[str, str]]:
-    query = pairs(request.query_string, "query string")
-    caller = rooms.access.who(presented(request, query))
-    request.facts["key"] = caller.key_id
-    require_management(caller)
-    rooms.answers.admit(caller)
-    return caller, query
+    return unkept_json({"message": "Replayed.", "accepted": accepted.accepted, "duplicates": accepted.duplicates})
 
 
 async def _rows(rooms: Rooms, caller: Caller, endpoint: Endpoint, given: Mapping[str, str]) -> list[Item]:
@@ -144,7 +135,3 @@ def _time(micros: object) -> str | None:
     if micros is None:
         return None
     return (_EPOCH + timedelta(microseconds=int(str(micros)))).isoformat().replace("+00:00", "Z")
-
-
-def _json(told: object) -> Response:
-    return Response(200, [(b"content-type", JSON), (b"cache-control", b"no-store")], msgspec.json.encode(told))

@@ -17,9 +17,9 @@ from cordwood.web.connection import while_connected
 from cordwood.web.credentials import private_caller
 from cordwood.web.named import existing_stream
 from cordwood.web.negotiate import JSON as JSON_ROWS
-from cordwood.web.problems import JSON
 from cordwood.web.standing import Rooms
 from cordwood.web.texts import asked_count
+from cordwood.web.unkept import unkept_json
 
 _MOST = 100
 _ID = UUID("5d1a4e0f-6c6d-5b0c-8f5e-0c5d3f1b7a05")
@@ -35,8 +35,7 @@ async def recent_events(request: Request, rooms: Rooms, address: str) -> Respons
     ask = Ask(endpoint, caller, JSON_ROWS, pinned(caller, {}, endpoint), redact=redact, is_ad_hoc=True)
     answer = await while_connected(request, rooms.answers.answer(ask))
     rows = msgspec.json.decode(answer.finished.body)["result"]
-    told = msgspec.json.encode([_event(row) for row in rows])
-    return Response(200, [(b"content-type", JSON), (b"cache-control", b"no-store")], told)
+    return unkept_json([_event(row) for row in rows])
 
 
 def _endpoint(stream: Stream, most: int) -> Endpoint:

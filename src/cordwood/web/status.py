@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 import cordwood
 from cordwood.engines.engine import StreamFacts
 from cordwood.model.caller import Caller
@@ -12,8 +10,8 @@ from cordwood.observe.metrics import Metrics
 from cordwood.serve.doing import Load, Run
 from cordwood.web.asgi import Request, Response
 from cordwood.web.credentials import private_caller
-from cordwood.web.problems import JSON
 from cordwood.web.standing import Rooms
+from cordwood.web.unkept import unkept_json
 
 
 async def show_status(request: Request, rooms: Rooms, metrics: Metrics) -> Response:
@@ -38,8 +36,7 @@ async def show_status(request: Request, rooms: Rooms, metrics: Metrics) -> Respo
         "queries": _queries(load, caller),
         "streams": streams,
     }
-    # What is told to one key is not for whoever comes next by the same way.
-    return Response(200, [(b"content-type", JSON), (b"cache-control", b"no-store")], msgspec.json.encode(told))
+    return unkept_json(told)
 
 
 def _queries(load: Load, caller: Caller) -> dict[str, Any]:

@@ -1,24 +1,20 @@
 """Take back what an export holds, for who has a private key: events as they were stored, times of receipt too."""
 
-from cordwood.access import require_management
 from cordwood.errors import Forbidden
 from cordwood.model.caller import Caller
 from cordwood.observe.observation import Ingested
 from cordwood.observe.observer import Observer
 from cordwood.web.asgi import Request, Response
 from cordwood.web.body import read_body
-from cordwood.web.credentials import presented
+from cordwood.web.credentials import uncounted_caller
 from cordwood.web.ingest import logged
 from cordwood.web.named import existing_stream
 from cordwood.web.options import WebOptions
 from cordwood.web.standing import Rooms
-from cordwood.web.texts import pairs
 
 
 async def take_back(request: Request, rooms: Rooms, options: WebOptions, observer: Observer, name: str) -> Response:
-    caller = rooms.access.who(presented(request, pairs(request.query_string, "query string")))
-    request.facts["key"] = caller.key_id
-    require_management(caller)
+    caller, _ = uncounted_caller(request, rooms)
     stream = existing_stream(rooms, name)
     request.facts["stream"] = stream.name
     rooms.answers.admit(caller)

@@ -4,8 +4,6 @@ import asyncio
 from typing import Any
 from uuid import UUID
 
-import msgspec
-
 from cordwood.engines.engine import StreamFacts
 from cordwood.errors import BadParameter
 from cordwood.model.endpoint import Endpoint
@@ -18,15 +16,15 @@ from cordwood.web.describe.openapi import Described, document
 from cordwood.web.describe.page import page, page_policy
 from cordwood.web.describe.schemas import flat_schema, stream_schema
 from cordwood.web.named import existing_endpoint, existing_stream
-from cordwood.web.problems import JSON
 from cordwood.web.standing import Rooms
+from cordwood.web.unkept import unkept_json
 
 _DAY_SECONDS = 86_400
 
 
 async def api_document(_: Request, rooms: Rooms) -> Response:
     """For everybody: what it takes to call an endpoint is no secret, and its query does not stand there."""
-    return _json(await _document(rooms))
+    return unkept_json(await _document(rooms))
 
 
 async def api_page(_: Request, rooms: Rooms) -> Response:
@@ -50,25 +48,25 @@ async def _document(rooms: Rooms) -> dict[str, Any]:
 
 async def list_endpoints(request: Request, rooms: Rooms) -> Response:
     private_caller(request, rooms)
-    return _json([_endpoint(one) for one in rooms.catalog.endpoints()])
+    return unkept_json([_endpoint(one) for one in rooms.catalog.endpoints()])
 
 
 async def show_endpoint(request: Request, rooms: Rooms, address: str) -> Response:
     private_caller(request, rooms)
-    return _json(_endpoint(existing_endpoint(rooms, address)))
+    return unkept_json(_endpoint(existing_endpoint(rooms, address)))
 
 
 async def list_sources(request: Request, rooms: Rooms) -> Response:
     private_caller(request, rooms)
     facts = await rooms.answers.facts()
-    return _json([_source(one, facts.get(one.name)) for one in rooms.catalog.streams()])
+    return unkept_json([_source(one, facts.get(one.name)) for one in rooms.catalog.streams()])
 
 
 async def show_source(request: Request, rooms: Rooms, address: str) -> Response:
     private_caller(request, rooms)
     stream = existing_stream(rooms, address)
     facts = await rooms.answers.facts()
-    return _json(_source(stream, facts.get(stream.name)))
+    return unkept_json(_source(stream, facts.get(stream.name)))
 
 
 async def show_schema(request: Request, rooms: Rooms, address: str) -> Response:
@@ -82,8 +80,8 @@ async def show_schema(request: Request, rooms: Rooms, address: str) -> Response:
             f"There is no variant {variant!r} of a schema.", hint="There is dot; without one: JSON Schema."
         )
     if variant == "dot":
-        return _json(flat_schema(shape))
-    return _json(stream_schema(stream, shape, f"/api/sources/{stream.id}/schema"))
+        return unkept_json(flat_schema(shape))
+    return unkept_json(stream_schema(stream, shape, f"/api/sources/{stream.id}/schema"))
 
 
 def _endpoint(one: Endpoint) -> dict[str, Any]:
@@ -146,8 +144,3 @@ def _source(one: Stream, facts: StreamFacts | None) -> dict[str, Any]:
         "oldest": facts.oldest_us if facts else None,
         "newest": facts.newest_us if facts else None,
     }
-
-
-def _json(told: object) -> Response:
-    # What is told to one key is not for whoever comes next by the same way.
-    return Response(200, [(b"content-type", JSON), (b"cache-control", b"no-store")], msgspec.json.encode(told))
