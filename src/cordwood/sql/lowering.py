@@ -12,6 +12,9 @@ from cordwood.sql.typing import inherit
 Rule = Callable[[exp.Expr], exp.Expr]
 Key = TypeVar("Key", str, type[exp.Expr])
 
+# What a lowered query raises of itself begins with this: so the engine's faults can be told from the query's.
+RAISED: Final = "cordwood: "
+
 # How a node is marked whose failure the author wants as NULL.
 _SAFE: Final = "safe"
 

@@ -22,9 +22,7 @@ from cordwood.errors import (
     QueryValue,
     TooManyRows,
 )
-
-# A `throwIf(…)` that the compiler put into a statement says this before our own sentence.
-RAISED: Final = "cordwood: "
+from cordwood.sql.lowering import RAISED
 
 _TIME: Final = frozenset({159, 160, 209})
 _CANCELLED: Final = 394

@@ -19,9 +19,7 @@ from cordwood.errors import (
     QueryUnsupported,
     QueryValue,
 )
-
-# An `error('…')` that the compiler put into a statement: what follows is our own sentence.
-RAISED = "cordwood: "
+from cordwood.sql.lowering import RAISED
 
 _VALUE = (
     duckdb.ConversionException,

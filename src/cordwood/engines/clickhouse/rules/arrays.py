@@ -4,11 +4,11 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.words import MAY_BE_NONE, VALUE_ERROR, guarded, null_of, once, quoted
+from cordwood.engines.clickhouse.rules.words import MAY_BE_NONE, guarded, null_of, once, quoted
 from cordwood.model.datatype import Kind
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, Rule, is_safe, mark_safe, unsupported
+from cordwood.sql.lowering import RAISED, Meaning, Rule, is_safe, mark_safe, unsupported
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
 from cordwood.sql.typing.datatypes import INT64, STRING, array_of
 
@@ -115,7 +115,7 @@ def _series(node: exp.Expr) -> exp.Expr:
     items = f"arrayMap(_i -> CAST(@a + _i * @c, {quoted(_NAMES.get(kind, 'Nullable(Int64)'))}), range({count}))"
     body = f"if(isNull(@a) OR isNull(@b) OR isNull(@c) OR @c = 0, @d, {items})"
     if not is_safe(node):
-        check = f"throwIf(ifNull(@c = 0, false), {quoted(VALUE_ERROR + 'Sequence step cannot be 0.')})"
+        check = f"throwIf(ifNull(@c = 0, false), {quoted(RAISED + 'Sequence step cannot be 0.')})"
         body = f"if({check} = 1, @d, {body})"
     return once(body, *parts, null_of(datatype))
 

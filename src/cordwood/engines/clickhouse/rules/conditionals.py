@@ -4,11 +4,11 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.comparison import meeting_kind
 from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.words import VALUE_ERROR, null_of, quoted, type_text
+from cordwood.engines.clickhouse.rules.words import null_of, quoted, type_text
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.constants import is_null
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, is_safe
+from cordwood.sql.lowering import RAISED, Meaning, is_safe
 from cordwood.sql.typing import datatype_of, kind_of
 
 _CONVERTED = (Kind.STRUCT, Kind.ARRAY, Kind.NUMERIC, Kind.BIGNUMERIC)
@@ -80,7 +80,7 @@ def _nullif(node: exp.Expr) -> exp.Expr:
 def _error(node: exp.Expr) -> exp.Expr:
     if is_safe(node):
         return exp.Null()
-    template = f"throwIf(isNotNull({{0}}) OR isNull({{0}}), concat({quoted(VALUE_ERROR)}, {{0}}))"
+    template = f"throwIf(isNotNull({{0}}) OR isNull({{0}}), concat({quoted(RAISED)}, {{0}}))"
     return fragment(template, node.expressions[0])
 
 

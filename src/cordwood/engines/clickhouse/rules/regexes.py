@@ -5,11 +5,11 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.strings import as_text
-from cordwood.engines.clickhouse.rules.words import VALUE_ERROR, guarded, once, quoted
+from cordwood.engines.clickhouse.rules.words import guarded, once, quoted
 from cordwood.errors import QueryValue
 from cordwood.sql.constants import CONSTANT, constant_text
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, is_safe, place_of
+from cordwood.sql.lowering import RAISED, Meaning, is_safe, place_of
 
 
 def count_groups(pattern: str) -> int:
@@ -80,7 +80,7 @@ def _found(pattern: exp.Expr, value: str, name: str) -> str:
     if constant_text(pattern) is not None:
         return f"extractAll(assumeNotNull({value}), assumeNotNull({name}))"
     groups = _groups_of(pattern, name)
-    several = f"throwIf({groups} > 1, {quoted(VALUE_ERROR + _ONE_GROUP)})"
+    several = f"throwIf({groups} > 1, {quoted(RAISED + _ONE_GROUP)})"
     return f"if({several} = 0 AND {groups} = 1, {_all(value, name, '1')}, {_all(value, name, '0')})"
 
 

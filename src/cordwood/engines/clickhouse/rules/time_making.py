@@ -8,7 +8,6 @@ from cordwood.engines.clickhouse.rules.reading import clock, read_as, text_to_ti
 from cordwood.engines.clickhouse.rules.times import back
 from cordwood.engines.clickhouse.rules.words import (
     NAMES,
-    VALUE_ERROR,
     cast,
     guarded,
     naive,
@@ -18,7 +17,7 @@ from cordwood.engines.clickhouse.rules.words import (
 from cordwood.engines.clickhouse.rules.zones import moment_in, wall_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, Rule, is_safe, unsupported
+from cordwood.sql.lowering import RAISED, Meaning, Rule, is_safe, unsupported
 from cordwood.sql.typing import inherit, kind_of
 
 
@@ -167,7 +166,7 @@ def _series(kind: Kind) -> Rule:
         kept = f"if({_STEP} > 0, _x <= @b, _x >= @b)"
         series = f"arrayFilter(_x -> {kept}, arrayMap(_i -> {moved_by}, range({_STEPS})))"
         none = f"CAST([], {quoted(f'Array(Nullable({NAMES[kind]}))')})"
-        check = f"throwIf({_STEP} = 0, {quoted(VALUE_ERROR + 'Sequence step cannot be 0')}) = 1"
+        check = f"throwIf({_STEP} = 0, {quoted(RAISED + 'Sequence step cannot be 0')}) = 1"
         return once(f"if(isNull(@a) OR isNull(@b) OR {check}, {none}, {series})", start, end, step)
 
     return rule

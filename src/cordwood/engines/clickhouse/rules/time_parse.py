@@ -5,13 +5,13 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.words import VALUE_ERROR, quoted
+from cordwood.engines.clickhouse.rules.words import quoted
 from cordwood.engines.clickhouse.rules.zones import moment_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.time_patterns import DAYS, MONTHS, Reading, read_by
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, Rule, is_safe, unsupported
+from cordwood.sql.lowering import RAISED, Meaning, Rule, is_safe, unsupported
 
 
 def _parse(kind: Kind) -> Rule:
@@ -42,7 +42,7 @@ def _assembled(node: exp.Expr, reading: Reading, kind: Kind) -> exp.Expr:
     if is_safe(node):
         body = f"if({wrong}, NULL, {moment})"
     else:
-        message = quoted(f"{VALUE_ERROR}Failed to parse input string as {kind}")
+        message = quoted(f"{RAISED}Failed to parse input string as {kind}")
         body = f"if(throwIf({wrong}, {message}) = 1, NULL, {moment})"
     groups = f"arrayMap(_p -> {body}, [extractGroups(ifNull({{0}}, ''), {pattern})])[1]"
     wall = fragment(f"if(isNull({{0}}), NULL, {groups})", value)

@@ -8,10 +8,7 @@ from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.structs import field_name
 from cordwood.sql.constants import CONSTANT
 from cordwood.sql.fragment import fragment, is_fragment, literal_text
-from cordwood.sql.lowering import is_safe
-
-# Raised texts begin with this, so that the engine's faults can be told from the query's.
-VALUE_ERROR: Final = "cordwood: "
+from cordwood.sql.lowering import RAISED, is_safe
 
 # An array that stands for NULL where it is empty: no place in it is out of bounds.
 MAY_BE_NONE: Final = "may_be_none"
@@ -88,7 +85,7 @@ def holes(count: int, first: int = 0) -> str:
 
 def fail(node: exp.Expr, message: str) -> str:
     """Template text that raises a value error when it is worked out, or is NULL where the author wrote SAFE."""
-    return "NULL" if is_safe(node) else f"throwIf(true, {quoted(VALUE_ERROR + message)})"
+    return "NULL" if is_safe(node) else f"throwIf(true, {quoted(RAISED + message)})"
 
 
 def guarded(node: exp.Expr, wrong: str, message: str, value: str) -> str:
@@ -96,7 +93,7 @@ def guarded(node: exp.Expr, wrong: str, message: str, value: str) -> str:
     return (
         f"if({wrong}, NULL, {value})"
         if is_safe(node)
-        else f"if(throwIf({wrong}, {quoted(VALUE_ERROR + message)}) = 1, NULL, {value})"
+        else f"if(throwIf({wrong}, {quoted(RAISED + message)}) = 1, NULL, {value})"
     )
 
 

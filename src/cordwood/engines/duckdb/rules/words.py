@@ -9,10 +9,7 @@ from sqlglot import exp
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.structs import field_name
 from cordwood.sql.fragment import fragment, is_fragment, literal_text, template_of
-from cordwood.sql.lowering import is_safe
-
-# Raised texts begin with this, so that the engine's faults can be told from the query's.
-VALUE_ERROR: Final = "cordwood: "
+from cordwood.sql.lowering import RAISED, is_safe
 
 NAMES: Final = {
     Kind.STRING: "VARCHAR",
@@ -46,7 +43,7 @@ def null() -> exp.Expr:
 
 def fail(node: exp.Expr, message: str) -> str:
     """Template text that raises a value error, or is NULL where the author wrote SAFE."""
-    return "NULL" if is_safe(node) or _may_not_count(node) else f"error({literal_text(VALUE_ERROR + message)})"
+    return "NULL" if is_safe(node) or _may_not_count(node) else f"error({literal_text(RAISED + message)})"
 
 
 def _may_not_count(node: exp.Expr) -> bool:
