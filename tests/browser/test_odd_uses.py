@@ -123,6 +123,12 @@ def test_a_page_that_was_opened_in_a_hidden_tab_is_there_when_somebody_looks(tab
     expect(page.locator(f".page.{place}")).to_contain_text(shown)
 
 
+def test_what_means_nothing_in_an_address_is_as_good_as_not_there(tab: Tab) -> None:
+    page = tab.open("explore?sub=gone&range=7d&limit=many&lang=cobol&cols=%7C%7C&utc=x")
+    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.get_by_label("Sub-query", exact=True)).to_have_value("edge_logs")
+
+
 def test_live_goes_on_when_a_service_that_was_away_is_back(tab: Tab) -> None:
     tab.expected.append("net::ERR_FAILED")
     page = tab.open("explore?range=15m&live=1")

@@ -50,7 +50,7 @@ export function viewOf(values, endpoint, subQueries) {
     utc: values.utc === "1",
     isLive: values.live === "1",
     series: values.by ?? "",
-    chosen: values.cols ? values.cols.split("|") : [],
+    chosen: (values.cols ?? "").split("|").filter(Boolean),
     limit: Math.min(MOST_ROWS, Number(values.limit) || USUAL_LIMIT),
   };
 }
