@@ -59,7 +59,9 @@ class Draft:
     def path(self, text: str, at: int) -> Path:
         """The whole text as a path."""
         inner = Scanner(text)
-        if not text or inner.match_path() != text:
+        if not text:
+            raise self.scanner.fault("A path is missing here.", "Write it as in m.status.", at)
+        if inner.match_path() != text:
             raise self.scanner.fault(f"A path cannot be read here: {text[:60]}", "Write it as in m.status.", at)
         return read_path(text, at)
 
