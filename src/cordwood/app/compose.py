@@ -15,7 +15,6 @@ from cordwood.app.checking import check
 from cordwood.app.first_keys import MadeKeys, first_keys, fixed_keys
 from cordwood.app.redaction import checked_rules, redaction_key, redaction_rules
 from cordwood.app.signed_keys import signed_keys
-from cordwood.app.upkeep import now_us
 from cordwood.cache.memory import MemoryCache
 from cordwood.catalog.contents import Contents, Sources
 from cordwood.catalog.files import FileCatalog, read_contents
@@ -26,6 +25,7 @@ from cordwood.engines.engine import Engine
 from cordwood.errors import BadSetting
 from cordwood.folder import DataFolder
 from cordwood.ingest.accept import Intake, IntakeLimits
+from cordwood.model.moments import now_us
 from cordwood.model.redaction import Redacting
 from cordwood.observe.observation import Noted
 from cordwood.observe.observer import Observer

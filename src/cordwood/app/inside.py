@@ -11,10 +11,10 @@ import msgspec
 
 from cordwood.app.compose import House, build, web_options
 from cordwood.app.first_keys import fixed_key
-from cordwood.app.upkeep import now_us
 from cordwood.app.watch import Watch
 from cordwood.catalog.keys import make_secret
 from cordwood.folder import DataFolder
+from cordwood.model.moments import now_us
 from cordwood.settings.settings import Settings
 from cordwood.web.asgi import Application, Message, Scope
 from cordwood.web.routes import application

@@ -16,10 +16,11 @@ from cordwood.app.compose import House, build, web_options
 from cordwood.app.first_keys import MadeKeys, fixed_key
 from cordwood.app.heap import keep_heap_small, let_go_of_code
 from cordwood.app.listener import Server, listen, server, url_of
-from cordwood.app.upkeep import SWEEP_SECONDS, WRITE_USES_SECONDS, every, now_us, settled
+from cordwood.app.upkeep import SWEEP_SECONDS, WRITE_USES_SECONDS, every, settled
 from cordwood.app.watch import FLUSH_SECONDS, LOOK_SECONDS, Watch
 from cordwood.errors import Fault
 from cordwood.folder import DataFolder, Outcome, Owner
+from cordwood.model.moments import now_us
 from cordwood.observe.observation import Noted
 from cordwood.settings.settings import Settings
 from cordwood.web.routes import application

@@ -1,7 +1,6 @@
 """What is done again and again beside serving: sweep old events, write down when keys were used."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 
 from cordwood.errors import Fault
@@ -20,10 +19,6 @@ async def every(seconds: float, work: Callable[[], object], observer: Observer) 
             await asyncio.to_thread(work)
         except Fault as fault:
             observer.note(Noted(message=fault.told(), level="warning"))
-
-
-def now_us() -> int:
-    return time.time_ns() // 1000
 
 
 async def settled(tasks: list[asyncio.Task[None]]) -> None:

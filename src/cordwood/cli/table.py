@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+
+from cordwood.model.moments import moment_of
 
 _WIDEST = 80
 # TIMESTAMP comes as microseconds since 1970: these are the years 2000 to 2100.
 _MICROSECONDS = range(946_684_800_000_000, 4_102_444_800_000_000)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def table(rows: Sequence[Mapping[str, object]]) -> str:
@@ -34,7 +34,7 @@ def _shown(name: str, value: object) -> str:
     if value is None:
         return ""
     if _is_time(name, value):
-        return (_EPOCH + timedelta(microseconds=int(str(value)))).isoformat(timespec="microseconds")[:26] + "Z"
+        return moment_of(int(str(value))).isoformat(timespec="microseconds")[:26] + "Z"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     line = "".join(character if character.isprintable() else " " for character in text)
     return line if len(line) <= _WIDEST else line[: _WIDEST - 1] + "…"

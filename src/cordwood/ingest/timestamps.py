@@ -5,12 +5,13 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from math import isfinite
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from cordwood.model.moments import EPOCH
+
 _MICROSECOND = timedelta(microseconds=1)
 
 # The years 1 to 9999: what lies beyond, a zone may move a written time to, and no format can tell of it.
-_FIRST_US = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
-_LAST_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+_FIRST_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
+_LAST_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 
 # A number's size tells its unit: seconds until the year 5138, then milli-, micro- and nanoseconds.
 _SECONDS_BELOW = 10**11
@@ -69,7 +70,7 @@ def _microseconds(moment: datetime) -> int:
     """A time without zone is UTC."""
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    found = (moment - _EPOCH) // _MICROSECOND
+    found = (moment - EPOCH) // _MICROSECOND
     if not _FIRST_US <= found <= _LAST_US:
         raise ValueError
     return found

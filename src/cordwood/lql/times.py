@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Final
 
 from cordwood.lql.query import Moment, Period, Relative, Shorthand, Unit
+from cordwood.model.moments import moment_of
 
 Fault = Callable[[str, str | None], Exception]
 
@@ -19,7 +20,6 @@ _UNIX: Final = re.compile(r"\d{10}|\d{13}|\d{16}|\d{19}", re.ASCII)
 _BRACE: Final = re.compile(r"\{(\d+)\.\.(\d+)\}", re.ASCII)
 _LAST: Final = re.compile(r"last@(\d{0,6})([a-z]+)", re.ASCII)
 _THIS: Final = re.compile(r"this@([a-z]+)", re.ASCII)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _UNITS: Final = {
     spelling: unit
@@ -58,7 +58,7 @@ def read_moment(text: str) -> Moment | None:
     """A day, a time or a Unix time; None when the text is none, or names a day that no calendar has."""
     if _UNIX.fullmatch(text):
         digits = text.ljust(16, "0") if len(text) < 16 else text[:16]
-        return Moment(_EPOCH + timedelta(microseconds=int(digits)), None)
+        return Moment(moment_of(int(digits)), None)
     found = ISO.fullmatch(text)
     if found is None:
         return None

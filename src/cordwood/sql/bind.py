@@ -3,18 +3,18 @@
 import math
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from decimal import Decimal, InvalidOperation
 from functools import partial
 from typing import Final
 
 from cordwood.errors import BadParameter
 from cordwood.model.datatype import Kind
+from cordwood.model.moments import moment_of
 from cordwood.model.parameter import Parameter, TextKind
 from cordwood.sql.nodes import NOW
 from cordwood.sql.stages import Question, Slot, Statement
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _INT64: Final = range(-(2**63), 2**63)
 _BOOLS: Final = {"true": True, "false": False}
 _WHOLE: Final = re.compile(r"\s*[+-]?[0-9]{1,40}\s*", re.ASCII)
@@ -36,7 +36,7 @@ def bind(statement: Statement, raw: Mapping[str, str], now_us: int, is_regex: Is
 
 def _value(slot: Slot, raw: Mapping[str, str], now_us: int, is_regex: IsRegex) -> object:
     if slot.parameter is None:
-        return _EPOCH + timedelta(microseconds=now_us)
+        return moment_of(now_us)
     return value_of(slot.parameter, raw.get(slot.name), is_regex)
 
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import msgspec
@@ -12,6 +11,7 @@ from cordwood.errors import NotReplayable, UnknownItem, UnknownStream
 from cordwood.ingest.accept import Form, Kept
 from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
+from cordwood.model.moments import moment_of
 from cordwood.model.parameter import Parameter
 from cordwood.observe.observer import Observer
 from cordwood.serve.ask import Ask
@@ -30,7 +30,6 @@ Item = dict[str, object]
 
 _MOST_LISTED = 1000
 _LISTED_BY_DEFAULT = 100
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _ITEMS = """
 with items as (
@@ -134,4 +133,4 @@ def _told(item: Item) -> Item:
 def _time(micros: object) -> str | None:
     if micros is None:
         return None
-    return (_EPOCH + timedelta(microseconds=int(str(micros)))).isoformat().replace("+00:00", "Z")
+    return moment_of(int(str(micros))).isoformat().replace("+00:00", "Z")

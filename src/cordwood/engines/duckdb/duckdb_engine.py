@@ -1,6 +1,5 @@
 """The embedded engine as the port asks for it: one folder, one process."""
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from cordwood.engines.duckdb.sweeping import Sweeping
 from cordwood.engines.duckdb.tables import StreamTables
 from cordwood.engines.engine import AnswerLimits, Appended, Cancel, HeldFile, StreamFacts
 from cordwood.model.event import Batch
+from cordwood.model.moments import now_us
 from cordwood.model.redaction import UNKEYED, Redacting
 from cordwood.model.rows import Rows
 from cordwood.model.shape import Shape
@@ -24,11 +24,6 @@ from cordwood.model.stream import Stream
 from cordwood.observe.observer import Tell, tell_nobody
 from cordwood.sql.stages import Question
 from cordwood.sql.target import Target
-
-
-def now_us() -> int:
-    return time.time_ns() // 1000
-
 
 _ENOUGH_FOR_TWO = 192 * 10**6
 

@@ -11,11 +11,11 @@ import msgspec
 
 from cordwood.errors import QueryValue
 from cordwood.model.datatype import Kind
+from cordwood.model.moments import EPOCH
 from cordwood.model.rows import Cell, Column
 
 Value = int | float | bytes | None
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _INT64 = range(-(2**63), 2**63)
 # NUMERIC has 38 digits, nine of them behind the point.
@@ -96,7 +96,7 @@ def _datetime(cell: Cell) -> int:
 
 
 def _microseconds(moment: datetime) -> int:
-    passed = moment - _EPOCH
+    passed = moment - EPOCH
     return (passed.days * 86_400 + passed.seconds) * 1_000_000 + passed.microseconds
 
 
