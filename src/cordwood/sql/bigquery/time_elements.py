@@ -23,7 +23,7 @@ WRITTEN_AS: Final[dict[type[exp.Expr], Kind]] = {
 _ELEMENT: Final = re.compile(r"%(E[z*]S?|E\d+S|E4Y|-?[A-Za-z%])|([^%]+)|(%)")
 
 # Elements that a type does not have stand as they are written.
-_CLOCK: Final = frozenset(("H", "I", "k", "l", "M", "p", "P", "R", "S", "s", "T", "X", "E*S"))
+_CLOCK: Final = frozenset(("H", "I", "k", "l", "M", "p", "P", "R", "r", "S", "s", "T", "X", "E*S"))
 _ZONE: Final = frozenset(("Z", "z", "Ez"))
 _DAY: Final = frozenset("AaBbhCcDdeFGgjmQUuVWwxYyJs") | {"E4Y"}
 

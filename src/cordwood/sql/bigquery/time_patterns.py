@@ -46,7 +46,7 @@ _PATTERNS: Final = {
 # Elements that are others under another letter.
 _SAME_AS: Final = {"e": "d", "k": "H", "l": "I", "B": "b", "h": "b", "A": "a", "P": "p", "E4Y": "Y", "Ez": "z"}
 _LONG: Final = {"D": "%m/%d/%y", "x": "%m/%d/%y", "F": "%Y-%m-%d", "T": "%H:%M:%S", "X": "%H:%M:%S", "R": "%H:%M"}
-_LONGER: Final = {**_LONG, "c": "%a %b %e %H:%M:%S %Y"}
+_LONGER: Final = {**_LONG, "c": "%a %b %e %H:%M:%S %Y", "r": "%I:%M:%S %p"}
 
 _ELEMENT: Final = re.compile(r"%(E[Ccx XyY]|O[a-zA-Z]|E\*S|E\d+S|E4Y|Ez|-?[A-Za-z%])|(\s+)|(.)", re.DOTALL)
 _SECONDS: Final = re.compile(r"E(\d+|\*)S")

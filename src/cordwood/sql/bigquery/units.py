@@ -1,12 +1,15 @@
 """Units and parts of times: what they are called, how long they are, and where weeks begin."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from sqlglot import exp
 
+from cordwood.errors import QuerySyntax
 from cordwood.model.datatype import Kind
 from cordwood.sql.constants import constant_text
-from cordwood.sql.lowering import unsupported
+from cordwood.sql.lowering import Rule, name_of, place_of, unsupported
+from cordwood.sql.typing import kind_of
 
 MOMENTS: Final = (Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME)
 
@@ -61,3 +64,45 @@ def _numbers(spelled: str) -> list[str]:
         negative, digits = group.startswith("-"), group.lstrip("+-")
         numbers += [f"-{number}" if negative else number for number in digits.replace("-", ":").split(":")]
     return numbers
+
+
+_CLOCK: Final = frozenset(MICROSECONDS) - {"DAY"}
+_ADDED: Final = frozenset(("DAY", "WEEK", "MONTH", "QUARTER", "YEAR"))
+_CUT: Final = _ADDED | {"ISOWEEK", "ISOYEAR", *(f"WEEK({day})" for day in _WEEKDAYS)}
+# Which units a time of a kind can be moved by, be cut to, and be counted in; of kinds not here, in any.
+_MOVED_BY: Final = {Kind.DATE: _ADDED, Kind.TIMESTAMP: frozenset(MICROSECONDS), Kind.TIME: _CLOCK}
+_CUT_TO: Final = {Kind.DATE: _CUT, Kind.TIME: _CLOCK}
+_COUNTED_IN: Final = {Kind.DATE: _CUT, Kind.TIMESTAMP: frozenset(MICROSECONDS), Kind.TIME: _CLOCK}
+_UNITS: Final[Mapping[type[exp.Expr], Mapping[Kind, frozenset[str]]]] = {
+    **dict.fromkeys((exp.DateAdd, exp.DateSub, exp.DatetimeAdd, exp.DatetimeSub), _MOVED_BY),
+    **dict.fromkeys((exp.TimestampAdd, exp.TimestampSub, exp.TimeAdd, exp.TimeSub), _MOVED_BY),
+    **dict.fromkeys((exp.DateTrunc, exp.DatetimeTrunc, exp.TimestampTrunc, exp.TimeTrunc), _CUT_TO),
+    **dict.fromkeys((exp.DateDiff, exp.TimestampDiff, exp.TimeDiff), _COUNTED_IN),
+}
+_COUNTED: Final[Mapping[type[exp.Expr], Kind]] = {
+    exp.DateDiff: Kind.DATE,
+    exp.TimestampDiff: Kind.TIMESTAMP,
+    exp.TimeDiff: Kind.TIME,
+}
+
+
+def with_known_unit(rule: Rule) -> Rule:
+    """The rule, for units that the function has: QuerySyntax for a DATE moved by hours, which no engine minds."""
+
+    def checked(node: exp.Expr) -> exp.Expr:
+        own = kind_of(node.this)
+        kind = kind_of(node) if type(node) not in _COUNTED else own if own in MOMENTS else _COUNTED[type(node)]
+        unit = unit_of(node.args.get("unit"))
+        units = _UNITS[type(node)].get(kind) if kind else None
+        if units is not None and unit not in units and not isinstance(node.expression, exp.Interval):
+            raise QuerySyntax(
+                f"{name_of(node)} does not support the {unit} date part when the argument is {kind} type.",
+                hint=f"It has: {', '.join(sorted(units - _WEEKS))}.",
+                span=place_of(node),
+            )
+        return rule(node)
+
+    return checked
+
+
+_WEEKS: Final = frozenset(unit for unit in _CUT if "(" in unit)

@@ -60,6 +60,7 @@ _PARTS: Final = {
     "n": "'\\n'",
     "P": "lower(formatDateTime(@a, '%p'))",
     "Q": "toString(toQuarter(@a))",
+    "r": "formatDateTime(@a, '%I:%i:%S %p')",
     "s": f"toString(intDiv(toUnixTimestamp64Micro(@b) - positiveModulo({_MICROS}, 1000000), 1000000))",
     "t": "'\\t'",
     "U": _SUNDAYS,

@@ -8,7 +8,7 @@ from cordwood.engines.clickhouse.rules.reading import clock, read_as
 from cordwood.engines.clickhouse.rules.words import cast, naive, once
 from cordwood.engines.clickhouse.rules.zones import moment_in, wall_in
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.units import MICROSECONDS, part_of, unit_of, week_start
+from cordwood.sql.bigquery.units import MICROSECONDS, part_of, unit_of, week_start, with_known_unit
 from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
@@ -249,11 +249,14 @@ def _wall_of(value: exp.Expr) -> exp.Expr:
 
 MEANING = Meaning(
     nodes={
-        **dict.fromkeys((exp.TimestampAdd, exp.DatetimeAdd, exp.DateAdd, exp.TimeAdd), _shift_by("+")),
-        **dict.fromkeys((exp.TimestampSub, exp.DatetimeSub, exp.DateSub, exp.TimeSub), _shift_by("-")),
-        **dict.fromkeys((exp.TimestampTrunc, exp.DatetimeTrunc, exp.DateTrunc, exp.TimeTrunc), _truncate),
-        **dict.fromkeys((exp.DateDiff, exp.DatetimeDiff, exp.TimeDiff), _difference),
-        exp.TimestampDiff: _timestamp_difference,
+        **dict.fromkeys((exp.TimestampAdd, exp.DatetimeAdd, exp.DateAdd, exp.TimeAdd), with_known_unit(_shift_by("+"))),
+        **dict.fromkeys((exp.TimestampSub, exp.DatetimeSub, exp.DateSub, exp.TimeSub), with_known_unit(_shift_by("-"))),
+        **dict.fromkeys(
+            (exp.TimestampTrunc, exp.DatetimeTrunc, exp.DateTrunc, exp.TimeTrunc), with_known_unit(_truncate)
+        ),
+        **dict.fromkeys((exp.DateDiff, exp.TimeDiff), with_known_unit(_difference)),
+        exp.DatetimeDiff: _difference,
+        exp.TimestampDiff: with_known_unit(_timestamp_difference),
         exp.LastDay: _last_day,
         exp.Extract: _extract,
     }

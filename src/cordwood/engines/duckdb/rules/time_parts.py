@@ -127,7 +127,8 @@ def _to_epoch(size: int) -> Rule:
         if size == 1:
             return fragment("epoch_us({0})", value)
         # Whole units before the moment, also before 1970.
-        return fragment(f"CAST(floor(epoch_us({{0}}) / {size}) AS BIGINT)", value)
+        micros = f"(epoch_us(@a) - (epoch_us(@a) % {size} + {size}) % {size})"
+        return once(f"{micros} // {size}", value)
 
     return rule
 

@@ -46,6 +46,7 @@ _PARTS: Final = {
     "P": "lower(strftime(@a, '%p'))",
     "Q": "quarter(@a)::VARCHAR",
     "R": "strftime(@a, '%H:%M')",
+    "r": "strftime(@a, '%I:%M:%S %p')",
     "s": "(epoch_us(@b) // 1000000)::VARCHAR",
     "T": "strftime(@a, '%H:%M:%S')",
     "t": "chr(9)",

@@ -8,7 +8,7 @@ from cordwood.engines.duckdb.rules.reading import clock, read_as
 from cordwood.engines.duckdb.rules.words import NAMES, attempt, fail, in_calendar, instant, naive, once
 from cordwood.engines.duckdb.rules.zones import moment_in, wall_in
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.units import MICROSECONDS, unit_of, week_start
+from cordwood.sql.bigquery.units import MICROSECONDS, unit_of, week_start, with_known_unit
 from cordwood.sql.constants import constant, is_null
 from cordwood.sql.fragment import fragment, is_fragment, template_of
 from cordwood.sql.lowering import Meaning, Rule, unsupported
@@ -218,11 +218,14 @@ def _series(node: exp.Expr, start: exp.Expr, end: exp.Expr, step: exp.Expr, mome
 
 MEANING = Meaning(
     nodes={
-        **dict.fromkeys((exp.TimestampAdd, exp.DatetimeAdd, exp.DateAdd, exp.TimeAdd), _shift("+")),
-        **dict.fromkeys((exp.TimestampSub, exp.DatetimeSub, exp.DateSub, exp.TimeSub), _shift("-")),
-        **dict.fromkeys((exp.TimestampTrunc, exp.DatetimeTrunc, exp.DateTrunc, exp.TimeTrunc), _truncate),
-        **dict.fromkeys((exp.DateDiff, exp.DatetimeDiff, exp.TimeDiff), _difference),
-        exp.TimestampDiff: _timestamp_difference,
+        **dict.fromkeys((exp.TimestampAdd, exp.DatetimeAdd, exp.DateAdd, exp.TimeAdd), with_known_unit(_shift("+"))),
+        **dict.fromkeys((exp.TimestampSub, exp.DatetimeSub, exp.DateSub, exp.TimeSub), with_known_unit(_shift("-"))),
+        **dict.fromkeys(
+            (exp.TimestampTrunc, exp.DatetimeTrunc, exp.DateTrunc, exp.TimeTrunc), with_known_unit(_truncate)
+        ),
+        **dict.fromkeys((exp.DateDiff, exp.TimeDiff), with_known_unit(_difference)),
+        exp.DatetimeDiff: _difference,
+        exp.TimestampDiff: with_known_unit(_timestamp_difference),
         exp.LastDay: _last_day,
         exp.GenerateDateArray: _dates,
         exp.GenerateTimestampArray: _timestamps,
