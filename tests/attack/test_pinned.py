@@ -51,9 +51,12 @@ def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield inside
 
 
-def settings(folder: Path, *, endpoints: Path | None = None, engine: str = "duckdb") -> Settings:
+def settings(
+    folder: Path, *, endpoints: Path | None = None, streams: Path | None = None, engine: str = "duckdb"
+) -> Settings:
     defaults = Settings()
-    serve = msgspec.structs.replace(defaults.serve, data_dir=str(folder), endpoints=str(endpoints or ""))
+    files = {"endpoints": str(endpoints or ""), "streams": str(streams or "")}
+    serve = msgspec.structs.replace(defaults.serve, data_dir=str(folder), **files)
     quiet = msgspec.structs.replace(defaults.web, log_level="error")
     return msgspec.structs.replace(defaults, engine=engine, serve=serve, web=quiet)
 

@@ -1,6 +1,7 @@
 """Endpoints and streams from files: read whole, compiled whole, and replaced whole or not at all."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -110,7 +111,8 @@ def _with(endpoints: Sequence[Endpoint], key: str, sought: Endpoint) -> Endpoint
 def _streams(sources: Sources) -> tuple[Stream, ...]:
     shipped = _shipped_streams() if sources.shipped else ()
     own = _own_streams(sources.streams) if sources.streams else ()
-    by_name = {stream.name: stream for stream in shipped} | {stream.name: stream for stream in own}
+    by_name = {stream.name: stream for stream in shipped}
+    by_name |= {stream.name: _held_as(by_name.get(stream.name), stream) for stream in own}
     ids: dict[UUID, str] = {}
     names: dict[str, str] = {}
     for stream in by_name.values():
@@ -121,6 +123,11 @@ def _streams(sources: Sources) -> tuple[Stream, ...]:
             raise BadStreamFile(f"The id {stream.id} of {stream.name} is also that of {ids[stream.id]}.")
         ids[stream.id] = stream.name
     return tuple(by_name.values())
+
+
+def _held_as(shipped: Stream | None, own: Stream) -> Stream:
+    """The shipped endpoints look for projects where they did: who shortens a retention lets no sender out."""
+    return replace(own, project_at=own.project_at or shipped.project_at) if shipped else own
 
 
 def _shipped_streams() -> tuple[Stream, ...]:

@@ -14,7 +14,7 @@ from cordwood.settings.units import read_duration, read_rate
 NAMESPACE = UUID("c02d0000-0000-5000-8000-000000000573")
 
 _HOLE = re.compile(r"\{\w+\}")
-_SETTINGS = ("name", "id", "retention", "derive", "late", "future", "rate")
+_SETTINGS = ("name", "id", "retention", "derive", "late", "future", "rate", "project")
 _POLICY_SETTINGS = ("after", "policy")
 # It stands in SQL between backquotes.
 _NAME = re.compile(r"[^\s`](?:[^`]{0,198}[^\s`])?")
@@ -50,6 +50,7 @@ def _stream(document: Document, path: Path, table: object) -> Stream:
         future=future,
         future_seconds=future_seconds,
         events_per_second=_per_second(document, (*path, "rate"), table.get("rate")),
+        project_at=_project_at(document, (*path, "project"), table.get("project")),
     )
 
 
@@ -109,11 +110,20 @@ def _derive(document: Document, path: Path, table: Mapping[str, object]) -> Mapp
 
 def _check_derived(document: Document, path: Path, name: str, template: str) -> None:
     """Only fields inside metadata are filled, and only whole names in braces are filled in."""
-    first, *steps = name.split(".")
-    if first != "metadata" or not steps or not all(steps):
-        raise document.wrong(f"{name!r} is no path inside metadata.", path, 'Write: "metadata.request.url"')
+    _steps(document, path, name, 'Write: "metadata.request.url"')
     if set("{}") & set(_HOLE.sub("", template)):
         raise document.wrong("The template has a brace that holds no name.", path, 'Write: "https://{project}"')
+
+
+def _project_at(document: Document, path: Path, given: object) -> tuple[str, ...]:
+    return () if given is None else _steps(document, path, str(given), 'Write: "metadata.project_ref"')
+
+
+def _steps(document: Document, path: Path, name: str, hint: str) -> tuple[str, ...]:
+    first, *steps = name.split(".")
+    if first != "metadata" or not steps or not all(steps):
+        raise document.wrong(f"{name!r} is no path inside metadata.", path, hint)
+    return tuple(steps)
 
 
 def _policy(document: Document, path: Path, table: Mapping[str, object], key: str) -> tuple[ClockPolicy, float | None]:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from cordwood.ingest.claim import ForeignClaim, claimed_for
 from cordwood.ingest.items import text_of
 from cordwood.ingest.posted import Reading
 from cordwood.model.event import Event
@@ -27,7 +28,9 @@ class Scrutiny:
 
     def passed(self, events: list[Event], reading: Reading) -> list[Event]:
         """The events that may be stored; the others are set aside in the reading."""
-        if not _asks_more_than_size(self.stream, self.pins) and all(size_of(event) <= self.max_event_bytes for event in events):
+        if not _asks_more_than_size(self.stream, self.pins) and all(
+            size_of(event) <= self.max_event_bytes for event in events
+        ):
             return events
         kept = []
         for place, event in enumerate(events):
@@ -52,7 +55,17 @@ class Scrutiny:
             if not isinstance(outcome, Event):
                 return outcome
             event = outcome
-        return event
+        return self._held_within(event)
+
+    def _held_within(self, event: Event) -> Event | str:
+        project = self.pins.get("project")
+        if project is None or not self.stream.project_at:
+            return event
+        try:
+            return claimed_for(event, self.stream.project_at, project)
+        except ForeignClaim as foreign:
+            field = ".".join(("metadata", *self.stream.project_at))
+            return f"The key is held to project {project!r}, the event's {field} is {foreign.claimed!r}."
 
     def _beyond(self, event: Event) -> tuple[str, ...]:
         """Which of the stream's bounds the event's time lies beyond: at most one."""

@@ -1,11 +1,13 @@
 """Events that were stored before, here or elsewhere, as an export holds them: taken back as they were."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from cordwood.errors import BadBody, Forbidden
+from cordwood.ingest.claim import ForeignClaim, claimed_for
 from cordwood.model.broken_json import why_no_json
 from cordwood.model.event import Event
 
@@ -29,7 +31,7 @@ class Stored(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 _decode_lines = msgspec.json.Decoder(Stored).decode_lines
 
 
-def read_stored(body: bytes, pinned_project: str | None) -> list[Event]:
+def read_stored(body: bytes, pinned_project: str | None, project_at: Sequence[str] = ()) -> list[Event]:
     """Nothing is filled in, derived, judged by its time or set aside: one line that cannot be read, and none is taken."""
     try:
         lines = _decode_lines(body)
@@ -38,9 +40,19 @@ def read_stored(body: bytes, pinned_project: str | None) -> list[Event]:
             f"The body cannot be read: {why_no_json(problem, body)}.",
             hint="It is what `cordwood import` makes of an export, a line an event.",
         ) from problem
-    if pinned_project is not None and any(line.project != pinned_project for line in lines):
-        raise Forbidden(f"This key is held to project {pinned_project!r}, and some of the events are of another.")
-    return [_event(line) for line in lines]
+    events = [_event(line) for line in lines]
+    return events if pinned_project is None else _held(events, pinned_project, project_at)
+
+
+def _held(events: list[Event], project: str, project_at: Sequence[str]) -> list[Event]:
+    """As they were, but that each says where its readers look that it is the project's."""
+    try:
+        held = [claimed_for(event, project_at, project) for event in events] if project_at else events
+    except ForeignClaim:
+        held = []
+    if len(held) < len(events) or any(event.project != project for event in held):
+        raise Forbidden(f"This key is held to project {project!r}, and some of the events are of another.")
+    return held
 
 
 def _event(line: Stored) -> Event:

@@ -16,7 +16,10 @@ class ClockPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """`derive` maps a dotted path to a template that fills it where the event lacks it."""
+    """`derive` maps a dotted path to a template that fills it where the event lacks it.
+
+    `project_at` are the steps inside metadata to where its readers look for an event's project, if they look there.
+    """
 
     name: str
     id: UUID
@@ -28,3 +31,4 @@ class Stream:
     future_seconds: float | None = None
     max_events: int | None = None
     events_per_second: float | None = None
+    project_at: tuple[str, ...] = ()

@@ -22,6 +22,7 @@ def test_every_setting_of_a_stream_is_read() -> None:
         late = {after = "7d", policy = "quarantine"}
         future = {after = "5m", policy = "clamp"}
         rate = "600/m"
+        project = "metadata.owner.ref"
         """
     )
     assert stream.name == "my.stream"
@@ -31,6 +32,7 @@ def test_every_setting_of_a_stream_is_read() -> None:
     assert (stream.late, stream.late_seconds) == (ClockPolicy.QUARANTINE, 7 * 86_400)
     assert (stream.future, stream.future_seconds) == (ClockPolicy.CLAMP, 300)
     assert stream.events_per_second == 10
+    assert stream.project_at == ("owner", "ref")
 
 
 def test_a_stream_with_a_name_alone_keeps_everything() -> None:
@@ -65,6 +67,7 @@ def test_an_id_that_is_not_stated_comes_from_the_name() -> None:
         ('[[stream]]\nname = "a"\nderive = {"request.url" = "https://{project}"}', 3, "no path inside metadata"),
         ('[[stream]]\nname = "a"\nderive = {"metadata.url" = "https://{project"}', 3, "holds no name"),
         ('[[stream]]\nname = "a"\nderive = {"metadata.url" = "https://{a.b}"}', 3, "holds no name"),
+        ('[[stream]]\nname = "a"\nproject = "project_ref"', 3, "no path inside metadata"),
         ('[[stream]]\nname = "a"\nlate = "drop"', 3, "must be a table"),
         ('[[stream]]\nname = "a"\nlate = {policy = "drop"}', 3, "is not a valid"),
         ('[[stream]]\nname = "a"\nlate = {befor = "3d"}', 3, "befor is no setting"),
