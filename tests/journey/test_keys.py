@@ -123,6 +123,14 @@ def test_keys_are_made_without_a_service_and_hold_when_there_is_one(start: Start
     assert asks(start(), alone.stdout.strip(), project="x").status_code == 200
 
 
+@pytest.mark.parametrize("action", [("list",), ("revoke", "1"), ("rotate", "1")])
+def test_a_slip_in_the_name_of_a_folder_is_no_empty_one(tmp_path: Path, action: tuple[str, ...]) -> None:
+    said = keys(*action, "--data-dir", str(tmp_path / "slip"))
+    assert said.returncode == 1
+    assert "there is no such data folder" in said.stderr
+    assert not (tmp_path / "slip").exists()
+
+
 def test_who_names_a_service_needs_a_private_key(service: Service) -> None:
     with_private = keys("create", "--scope", "query", "--url", service.url, "--key", PRIVATE)
     assert asks(service, with_private.stdout.strip(), project="x").status_code == 200

@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     act = {"create": _create, "list": _list, "revoke": _revoke, "rotate": _rotate}[arguments.action]
-    with target(arguments, may_make=True) as service:
+    with target(arguments, may_make=arguments.action == "create") as service:
         act(service, arguments)
     return 0
 
