@@ -12,7 +12,6 @@ examples:
 """
 
 import argparse
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,41 +19,37 @@ from pathlib import Path
 from urllib.parse import quote
 
 from cordwood.app.event_files import EventFile
+from cordwood.cli.sending import Outcome, Patience, end_progress, sent_events, show_progress
 from cordwood.cli.target import add_target, target
-from cordwood.cli.terminal import note, say
-from cordwood.cli.wire import Answer, Counterpart
+from cordwood.cli.terminal import note
 
 _BATCH_BYTES = 4 * 2**20
 _BATCH_EVENTS = 5000
-_MOST_WAITS = 30
+_PATIENCE = Patience(30, most_seconds=30.0)
 _BAR_WIDTH = 24
 
 
 @dataclass(slots=True)
 class Progress:
-    """What was sent so far, told on a line that is written over and over where somebody looks."""
+    """What was sent so far."""
 
     events: int = 0
-    sums: dict[str, int] = field(default_factory=lambda: {"accepted": 0, "duplicates": 0, "quarantined": 0})
-    reasons: list[str] = field(default_factory=list)
+    outcome: Outcome = field(default_factory=Outcome)
     began: float = field(default_factory=time.monotonic)
 
-    def add(self, first: int, told: dict[str, object]) -> None:
-        for name in self.sums:
-            self.sums[name] += int(str(told.get(name, 0)))
-        reasons = told.get("reasons")
-        for reason in reasons if isinstance(reasons, list) else []:
-            self.reasons.append(f"event {first + int(reason['index']) + 1}: {reason['reason']}")
+    def add(self, batch: int, told: dict[str, object]) -> None:
+        first = self.events
+        self.outcome.add(told, lambda reason: f"event {first + int(reason['index']) + 1}")
+        self.events += batch
 
     def show(self, share: float) -> None:
-        if sys.stderr.isatty():
-            full = round(share * _BAR_WIDTH)
-            bar = "█" * full + "░" * (_BAR_WIDTH - full)
-            print(f"\r{bar} {share:4.0%}  {self.line()}\x1b[K", end="", file=sys.stderr, flush=True)
+        full = round(share * _BAR_WIDTH)
+        show_progress(f"{'█' * full + '░' * (_BAR_WIDTH - full)} {share:4.0%}  {self.line()}")
 
     def line(self) -> str:
         a_second = self.events / max(time.monotonic() - self.began, 1e-9)
-        sums = ", ".join(f"{count:,} {name}" for name, count in self.sums.items() if count or name == "accepted")
+        counts = self.outcome.sums.items()
+        sums = ", ".join(f"{count:,} {name}" for name, count in counts if count or name == "accepted")
         return f"{self.events:,} events ({a_second:,.0f}/s): {sums}"
 
 
@@ -75,37 +70,18 @@ def run(arguments: argparse.Namespace) -> int:
     as_stored = file.is_export and not arguments.as_new
     with target(arguments, may_make=True) as service:
         for batch in _batches(file.stored() if as_stored else file.events()):
-            answer = _sent(service, _path(arguments.stream, as_stored=as_stored), b"\n".join(batch))
+            answer = sent_events(service, _path(arguments.stream, as_stored=as_stored), b"\n".join(batch), _PATIENCE)
             if as_stored and answer.status == 403:
                 note("These events would come back as they were stored. With --as-new they arrive as new ones.")
-            progress.add(progress.events, answer.checked().json())
-            progress.events += len(batch)
+            progress.add(len(batch), answer.checked().json())
             progress.show(file.share)
-    return _finished(progress)
+    end_progress()
+    return progress.outcome.tell(progress.line())
 
 
 def _path(stream: str, *, as_stored: bool) -> str:
     name = quote(stream, safe="")
     return f"/api/streams/{name}/events" if as_stored else f"/api/logs?source_name={name}"
-
-
-def _finished(progress: Progress) -> int:
-    if sys.stderr.isatty():
-        note("")
-    for reason in progress.reasons[:10]:
-        note(f"Set aside, {reason}")
-    say(progress.line())
-    return 1 if progress.sums["quarantined"] else 0
-
-
-def _sent(service: Counterpart, path: str, body: bytes) -> Answer:
-    """The answer to a batch; a service that is busy for now is waited for."""
-    for _ in range(_MOST_WAITS):
-        answer = service.send("POST", path, body, {"Content-Type": "application/x-ndjson"})
-        if answer.status not in (429, 503):
-            return answer
-        time.sleep(min(30.0, float(answer.headers.get("retry-after", "1"))))
-    return answer
 
 
 def _batches(events: Iterator[bytes]) -> Iterator[list[bytes]]:

@@ -21,12 +21,14 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from cordwood.cli.migration_state import MigrationState
+from cordwood.cli.sending import Outcome, Patience, end_progress, sent_events, show_progress
 from cordwood.cli.target import add_target, target
 from cordwood.cli.terminal import note, say
-from cordwood.cli.wire import Answer, Counterpart, named
+from cordwood.cli.wire import Counterpart, named
 from cordwood.errors import Refused, did_you_mean
 
-_MOST_WAITS = 100
+# A full disk is waited for too, until there is room.
+_PATIENCE = Patience(100, (429, 503, 507))
 _TELL_SECONDS = 5.0
 
 
@@ -40,18 +42,13 @@ class Copy:
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the events so far."""
+    """What became of the events so far, and when that was told last."""
 
-    sums: dict[str, int] = field(default_factory=lambda: {"accepted": 0, "duplicates": 0, "quarantined": 0})
-    reasons: list[str] = field(default_factory=list)
+    outcome: Outcome = field(default_factory=Outcome)
     told_at: float = field(default_factory=time.monotonic)
 
-    def add(self, stream: str, told: dict[str, Any]) -> None:
-        self.sums = {name: count + int(told.get(name, 0)) for name, count in self.sums.items()}
-        self.reasons += [f"{stream}: {reason['reason']}" for reason in told.get("reasons", [])]
-
     def line(self) -> str:
-        stored, there, aside = self.sums.values()
+        stored, there, aside = self.outcome.sums.values()
         return f"{stored:,} events stored, {there:,} were there already, {aside:,} set aside"
 
 
@@ -169,43 +166,30 @@ def _copied(copies: list[Copy], theirs: Any, ours: Counterpart, state: Migration
     tally = Tally()
     for copy in copies:
         _copy(copy, theirs, ours, state, tally)
-    for reason in tally.reasons[:10]:
-        note(f"Set aside, {reason}")
-    say(tally.line())
-    return 1 if tally.sums["quarantined"] else 0
+    return tally.outcome.tell(tally.line())
 
 
 def _copy(copy: Copy, theirs: Any, ours: Counterpart, state: MigrationState, tally: Tally) -> None:
+    path = f"/api/logs?source_name={quote(copy.stream, safe='')}"
     after = state.after(copy.table.told)
     whole, done, began = theirs.count(copy.table, after), 0, time.monotonic()
     note(f"{copy.stream}: {whole:,} events to copy{', going on' if after else ''}")
     for rows in theirs.events(copy.table, after):
-        tally.add(copy.stream, _sent(ours, copy.stream, b"\n".join(rows.lines)).checked().json())
+        answer = sent_events(ours, path, b"\n".join(rows.lines), _PATIENCE)
+        tally.outcome.add(answer.checked().json(), lambda _: copy.stream)
         state.note(copy.table.told, rows.last)
         done += len(rows.lines)
         _tell(tally, f"{copy.stream}: {done:,} of {whole:,} ({done / (time.monotonic() - began):,.0f}/s)")
-    if sys.stderr.isatty() and done:
-        note("")
+    if done:
+        end_progress()
 
 
 def _tell(tally: Tally, line: str) -> None:
     """On a terminal a line that is written over and over, elsewhere one now and then."""
-    if sys.stderr.isatty():
-        print(f"\r{line}\x1b[K", end="", file=sys.stderr, flush=True)
-    elif time.monotonic() - tally.told_at > _TELL_SECONDS:
+    show_progress(line)
+    if not sys.stderr.isatty() and time.monotonic() - tally.told_at > _TELL_SECONDS:
         tally.told_at = time.monotonic()
         note(line)
-
-
-def _sent(ours: Counterpart, stream: str, body: bytes) -> Answer:
-    """The answer to a batch; a service that is busy for now is waited for."""
-    for _ in range(_MOST_WAITS):
-        path = f"/api/logs?source_name={quote(stream, safe='')}"
-        answer = ours.send("POST", path, body, {"Content-Type": "application/x-ndjson"})
-        if answer.status not in (429, 503, 507):
-            return answer
-        time.sleep(float(answer.headers.get("retry-after", "1")))
-    return answer
 
 
 def _route(arguments: argparse.Namespace) -> str:
