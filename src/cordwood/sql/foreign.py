@@ -50,6 +50,8 @@ _LIKELY: Final = {
     **dict.fromkeys(["BLOB", "BINARY", "BYTEA", "VARBINARY"], "BYTES"),
     "JSONB": "JSON",
 }
+# With a minus before it, the smallest INT64.
+_LARGEST: Final = 2**63
 _TEXTS: Final = (TokenType.STRING, TokenType.RAW_STRING)
 # Within these a text after AS is a value.
 _NAMED_BY_TEXT: Final = frozenset(["UNPIVOT", "WITH"])
@@ -118,6 +120,8 @@ def _check_sign(token: Token, text: str) -> None:
     spelled = _source(token, text)
     if token.token_type == TokenType.NATIONAL_STRING:
         raise _wrong(token, text, "n'…' is no string of BigQuery's")
+    if token.token_type == TokenType.NUMBER and spelled.isdigit() and int(spelled) > _LARGEST:
+        raise _wrong(token, text, f"{spelled[:40]} is no INT64", f"Write NUMERIC '{spelled[:40]}'.")
     if spelled.upper() == "EXCLUDE":
         raise _wrong(token, text, "EXCLUDE is reserved", "Write EXCEPT (…).")
     if spelled not in _SIGNS and _is_sign(spelled):

@@ -28,6 +28,7 @@ def refusal(text: str) -> QueryFault:
         ("select n'a'", 8),
         ("select 0b101", 9),
         ("select 1_000", 9),
+        ("select 9223372036854775809", 8),
         ("select 1 as 'x'", 13),
         ("select 1 as r'x'", 13),
         ("select * exclude (a) from t", 10),

@@ -108,10 +108,19 @@ def _set_operation(work: Work, node: exp.Expr, names: Names, parent: Scope | Non
     outputs = resolve_query(work, spine[-1].this, names, parent)
     for operation in reversed(spine):
         right = resolve_query(work, operation.expression, names, parent)
+        _name_alike(operation.expression, outputs)
         if operation is not node:
             _inner_modifiers(work, operation, outputs, names, parent)
         outputs = combined(work, operation, outputs, right)
     return outputs
+
+
+def _name_alike(query: exp.Expr, outputs: list[Output]) -> None:
+    """Structs of both sides are paired by the places of their fields; engines pair them by name."""
+    if query.args.get("kind") == "STRUCT" and len(query.expressions) == len(outputs):
+        for item, output in zip(query.expressions, outputs, strict=True):
+            if isinstance(item, exp.Alias) and output.name:
+                item.set("alias", exp.to_identifier(output.name, quoted=True))
 
 
 def _inner_modifiers(work: Work, node: exp.Expr, outputs: list[Output], names: Names, parent: Scope | None) -> None:
