@@ -48,7 +48,7 @@ class Tally:
     told_at: float = field(default_factory=time.monotonic)
 
     def line(self) -> str:
-        stored, there, aside = self.outcome.sums.values()
+        stored, there, aside = (self.outcome.sums[name] for name in ("accepted", "duplicates", "quarantined"))
         return f"{stored:,} events stored, {there:,} were there already, {aside:,} set aside"
 
 
