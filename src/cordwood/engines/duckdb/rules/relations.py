@@ -5,7 +5,7 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.words import type_text
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.fragment import fragment
+from cordwood.sql.fragment import fragment, literal_name
 from cordwood.sql.lowering import Meaning
 from cordwood.sql.typing import datatype_of, typed_as
 
@@ -84,12 +84,36 @@ def _join(node: exp.Expr) -> exp.Expr:
     return node
 
 
+def _own_aggregates(select: exp.Expr) -> exp.Expr:
+    """An aggregate over columns of the query around is the inner one's in BigQuery; the engine takes it for the outer's."""
+    own = _relations(select) if select.find_ancestor(exp.Select) is not None else []
+    for aggregate in select.find_all(exp.AggFunc) if own else []:
+        columns = list(aggregate.find_all(exp.Column))
+        is_foreign = columns and not any(column.table in own for column in columns)
+        if is_foreign and aggregate.find_ancestor(exp.Select) is select:
+            _say_with(columns[0], own[0])
+    return select
+
+
+def _relations(select: exp.Expr) -> list[str]:
+    begun = select.args.get("from_")
+    joined = [join.this.alias_or_name for join in select.args.get("joins") or []]
+    return [begun.this.alias_or_name, *joined] if begun is not None else []
+
+
+def _say_with(column: exp.Expr, relation: str) -> None:
+    """The column as it is, said with one of the query's own."""
+    said = f"CASE WHEN {literal_name(relation)} IS NULL OR true THEN {{0}} END"
+    column.replace(typed_as(fragment(said, column.copy()), datatype_of(column)))
+
+
 MEANING = Meaning(
+    first={exp.Select: _own_aggregates},
     nodes={
         exp.Unnest: _unnest,
         exp.Join: _join,
         exp.Union: _set_operation,
         exp.Except: _set_operation,
         exp.Intersect: _set_operation,
-    }
+    },
 )
