@@ -2,11 +2,7 @@
 
 import os
 import re
-import signal
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,18 +11,12 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.debian import need
+from tests.demo import Demo, demo_in
 
-START_SECONDS = 60
 PATIENCE_MS = 15_000
 WIDE, NARROW = 1280, 360
 HEIGHTS = {WIDE: 860, NARROW: 740}
 PICTURES = Path(__file__).parents[2] / ".pictures"
-
-
-@dataclass(frozen=True)
-class Demo:
-    url: str
-    key: str
 
 
 @dataclass
@@ -63,30 +53,8 @@ class Tab:
 
 @pytest.fixture(scope="session")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    folder = tmp_path_factory.mktemp("explorer")
-    log = folder / "log"
-    with log.open("w") as out:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "cordwood", "serve", "--demo", "--port", "0"],
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "TMPDIR": str(folder)},
-        )
-    try:
-        yield started(process, log)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(START_SECONDS)
-
-
-def started(process: "subprocess.Popen[bytes]", log: Path) -> Demo:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        url, key = re.search(r"listens on (\S+),", log.read_text()), re.search(r"cw_\S+", log.read_text())
-        if url and key:
-            return Demo(url[1], key[0])
-        time.sleep(0.05)
-    raise AssertionError(log.read_text())
+    with demo_in(tmp_path_factory.mktemp("explorer")) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

@@ -1,15 +1,13 @@
 """Makes the README's pictures of the explorer from a demo: python -m tests.browser.readme_picture."""
 
 import struct
-import subprocess
-import sys
 import tempfile
 import zlib
 from pathlib import Path
 
 from playwright.sync_api import Page, expect, sync_playwright
 
-from tests.browser.conftest import Demo, started
+from tests.demo import Demo, demo_in
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 SIZE = {"width": 1200, "height": 660}
@@ -21,15 +19,8 @@ SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "log"
-        with log.open("w") as out:
-            process = subprocess.Popen([sys.executable, "-m", "cordwood", "serve", "--demo", "--port", "0"], stdout=out)
-        try:
-            take(started(process, log))
-        finally:
-            process.terminate()
-            process.wait(30)
+    with tempfile.TemporaryDirectory() as folder, demo_in(Path(folder)) as demo:
+        take(demo)
 
 
 def take(demo: Demo) -> None:

@@ -1,70 +1,30 @@
 """`cordwood serve --demo`: what a first look sees."""
 
-import os
-import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
 
-
-@dataclass
-class Demo:
-    """A demo under way, and all that it said so far."""
-
-    process: "subprocess.Popen[str]"
-    told: str
-    temporary: Path
-
-    def calls(self) -> list[str]:
-        """The lines to paste."""
-        return [line for line in self.told.splitlines() if line.startswith("curl ")]
-
-    @property
-    def url(self) -> str:
-        found = re.search(r"listens on (\S+),", self.told)
-        assert found
-        return found[1]
-
-    @property
-    def key(self) -> str:
-        found = re.search(r"cw_\S+", self.told)
-        assert found
-        return found[0]
-
-    def rows(self, endpoint: str, **parameters: str) -> list[dict[str, object]]:
-        address = f"{self.url}/api/endpoints/query/{endpoint}"
-        answer = httpx.get(address, params=parameters, headers={"X-API-KEY": self.key})
-        assert answer.status_code == 200, answer.text
-        rows: list[dict[str, object]] = answer.json()["result"]
-        return rows
+from tests.demo import Demo, demo_in
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    temporary = tmp_path_factory.mktemp("demo")
-    output = temporary / "told.log"
-    with output.open("w") as out:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "cordwood", "serve", "--demo", "--port", "0"],
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**os.environ, "TMPDIR": str(temporary)},
-        )
-    deadline = time.monotonic() + 30
-    while output.read_text().count("curl ") < 3 and time.monotonic() < deadline and process.poll() is None:
-        time.sleep(0.05)
-    yield Demo(process, output.read_text(), temporary)
-    if process.poll() is None:
-        process.kill()
-        process.wait(30)
+    with demo_in(tmp_path_factory.mktemp("demo")) as running:
+        yield running
+
+
+def rows(demo: Demo, endpoint: str, **parameters: str) -> list[dict[str, object]]:
+    address = f"{demo.url}/api/endpoints/query/{endpoint}"
+    answer = httpx.get(address, params=parameters, headers={"X-API-KEY": demo.key})
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, object]] = answer.json()["result"]
+    return found
 
 
 def test_three_lines_to_paste_give_rows_at_once(demo: Demo) -> None:
@@ -75,9 +35,9 @@ def test_three_lines_to_paste_give_rows_at_once(demo: Demo) -> None:
 
 
 def test_every_day_of_the_week_has_requests_of_every_kind(demo: Demo) -> None:
-    rows = demo.rows("usage.api-counts", interval="daily", project="default")
-    assert 7 <= len(rows) <= 8
-    whole_days = rows[1:-1]
+    found = rows(demo, "usage.api-counts", interval="daily", project="default")
+    assert 7 <= len(found) <= 8
+    whole_days = found[1:-1]
     for row in whole_days:
         assert all(isinstance(count, int) and count > 0 for name, count in row.items() if name != "timestamp")
 
@@ -98,14 +58,14 @@ def test_every_day_of_the_week_has_requests_of_every_kind(demo: Demo) -> None:
 )
 def test_every_stream_has_events_of_two_projects(demo: Demo, logs: str) -> None:
     for project in ("default", "acme"):
-        rows = demo.rows("logs.all", project=project, sql=f"select count(*) as n from {logs}")
-        assert isinstance(rows[0]["n"], int)
-        assert rows[0]["n"] > 5
+        found = rows(demo, "logs.all", project=project, sql=f"select count(*) as n from {logs}")
+        assert isinstance(found[0]["n"], int)
+        assert found[0]["n"] > 5
 
 
 def test_events_are_still_arriving(demo: Demo) -> None:
     def newest() -> object:
-        return demo.rows("logs.all", project="default", sql="select max(timestamp) as at from edge_logs")[0]["at"]
+        return rows(demo, "logs.all", project="default", sql="select max(timestamp) as at from edge_logs")[0]["at"]
 
     before, deadline = newest(), time.monotonic() + 30
     while newest() == before and time.monotonic() < deadline:

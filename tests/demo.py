@@ -1,0 +1,71 @@
+"""A demo under way: `cordwood serve --demo` as a process of its own, and what it says at its start."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+START_SECONDS = 60
+# Lines to paste: with the last of them it has said all.
+_CALLS = 3
+
+
+@dataclass(frozen=True)
+class Demo:
+    """All that it said so far, and the folder that it makes its own folder in."""
+
+    process: "subprocess.Popen[str]"
+    told: str
+    temporary: Path
+
+    @property
+    def url(self) -> str:
+        return self._found(r"listens on (\S+),")
+
+    @property
+    def key(self) -> str:
+        return self._found(r"(cw_\S+)")
+
+    def calls(self) -> list[str]:
+        """The lines to paste."""
+        return [line for line in self.told.splitlines() if line.startswith("curl ")]
+
+    def _found(self, pattern: str) -> str:
+        found = re.search(pattern, self.told)
+        assert found, self.told
+        return found[1]
+
+
+@contextmanager
+def demo_in(temporary: Path) -> Iterator[Demo]:
+    log = temporary / "told.log"
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "cordwood", "serve", "--demo", "--port", "0"],
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "TMPDIR": str(temporary)},
+        )
+    try:
+        yield Demo(process, _told(process, log), temporary)
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        process.wait(START_SECONDS)
+
+
+def _told(process: "subprocess.Popen[str]", log: Path) -> str:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        told = log.read_text()
+        if told.count("curl ") >= _CALLS:
+            return told
+        time.sleep(0.05)
+    raise AssertionError(log.read_text())
