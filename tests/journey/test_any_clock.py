@@ -21,6 +21,13 @@ future = {after = "1h", policy = "clamp"}
 name = "refuses"
 late = {after = "1h", policy = "quarantine"}
 future = {after = "1h", policy = "quarantine"}
+[[stream]]
+name = "keeps"
+retention = "1h"
+[[stream]]
+name = "keeps.less"
+retention = "1h"
+late = {after = "3h", policy = "quarantine"}
 """
 HOUR_US = 3600 * 10**6
 
@@ -46,6 +53,7 @@ def test_a_stream_s_policies_decide_beyond_its_bounds(
     events = [{"id": name, "timestamp": now_us + away * HOUR_US} for name, away in (("late", -2), ("future", 2))]
     told = service.send(stream, [*events, {"id": "within", "timestamp": now_us}]).json()
     assert (told["accepted"], told["quarantined"]) == (3 - quarantined, quarantined)
+    assert (told["late"], told["future"]) == (1, 1)
     sql = f"select id, timestamp_diff(timestamp, ingested_at, minute) / 60 as hours, timestamp_inferred from {stream}"
     rows = service.client.get("/api/query", params={"sql": sql}).json()["result"]
     found = {row["id"]: (round(row["hours"]), row["timestamp_inferred"]) for row in rows}
@@ -53,3 +61,31 @@ def test_a_stream_s_policies_decide_beyond_its_bounds(
     metrics = httpx.get(f"{service.url}/metrics").text
     for clock in ("late", "future"):
         assert f'cordwood_ingest_beyond_bounds_total{{stream="{stream}",clock="{clock}"}} 1' in metrics
+
+
+def hours_ago(hours: int) -> int:
+    return time.time_ns() // 1000 - hours * HOUR_US
+
+
+def test_events_older_than_their_stream_keeps_are_told_as_late_however_they_come(service: Service) -> None:
+    within = service.send("keeps", {"id": "within", "timestamp": hours_ago(0)}).json()
+    assert within == {"message": "Logged!", "accepted": 1, "duplicates": 0, "quarantined": 0, "reasons": []}
+    sent = service.send("keeps", [{"id": "old", "timestamp": hours_ago(2)}, {"id": "new"}]).json()
+    assert (sent["accepted"], sent["quarantined"], sent["late"]) == (2, 0, 1)
+    line = {"id": "exported", "timestamp": hours_ago(9), "ingested_at": hours_ago(9)}
+    taken_back = service.client.post("/api/streams/keeps/events", json=line).json()
+    assert (taken_back["accepted"], taken_back["late"]) == (1, 1)
+    terms = {"scopes": "ingest", "pins": {"project": "acme"}}
+    key = service.client.post("/api/access-tokens", json=terms).json()["token"]
+    foreign = {"id": "foreign", "timestamp": hours_ago(2), "project": "other"}
+    httpx.post(f"{service.url}/logs?source_name=keeps", headers={"X-API-KEY": key}, json=foreign)
+    (item,) = service.client.get("/api/quarantine").json()
+    replayed = service.client.post(f"/api/quarantine/{item['id']}/replay").json()
+    assert replayed == {"message": "Replayed.", "accepted": 1, "duplicates": 0, "late": 1}
+    metrics = httpx.get(f"{service.url}/metrics").text
+    assert 'cordwood_ingest_beyond_bounds_total{stream="keeps",clock="late"} 3' in metrics
+
+
+def test_a_bound_beyond_what_the_stream_keeps_is_what_it_keeps(service: Service) -> None:
+    told = service.send("keeps.less", [{"id": "old", "timestamp": hours_ago(2)}, {"id": "new"}]).json()
+    assert (told["accepted"], told["quarantined"], told["late"]) == (1, 1, 1)

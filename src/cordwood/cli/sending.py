@@ -36,7 +36,7 @@ def sent_events(service: Counterpart, path: str, body: bytes, patience: Patience
 class Outcome:
     """What became of the events so far, by the answers to their batches."""
 
-    sums: dict[str, int] = field(default_factory=lambda: {"accepted": 0, "duplicates": 0, "quarantined": 0})
+    sums: dict[str, int] = field(default_factory=lambda: {"accepted": 0, "duplicates": 0, "quarantined": 0, "late": 0})
     reasons: list[str] = field(default_factory=list)
 
     def add(self, told: Mapping[str, Any], named: Callable[[Mapping[str, Any]], str]) -> None:

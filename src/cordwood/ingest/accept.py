@@ -16,7 +16,7 @@ from cordwood.ingest.pace import Pace
 from cordwood.ingest.posted import Body
 from cordwood.ingest.quarantine import QUARANTINE, Shelf, quarantined, replay_mark
 from cordwood.ingest.replay import Kept, read_again
-from cordwood.ingest.scrutiny import Scrutiny, needs_scrutiny, reasons
+from cordwood.ingest.scrutiny import Scrutiny, needs_scrutiny, outlived, reasons
 from cordwood.ingest.shape import ShapeReader
 from cordwood.ingest.stamp import stamped
 from cordwood.ingest.stored import read_stored
@@ -34,7 +34,7 @@ _REASONS_TOLD = 10
 class Accepted:
     """What became of a body's events; `reasons` are those of the first ten that were set aside, by their place.
 
-    `late` and `future` count those whose time lay beyond the stream's bounds, whatever became of them.
+    `late` and `future` count those whose time lay beyond the stream's bounds, its retention too, whatever became of them.
     """
 
     accepted: int
@@ -114,20 +114,21 @@ class Intake:
         """Store what was set aside, once, and mark it; NotReplayable when it would be set aside again."""
         batches = await asyncio.to_thread(self._read_again, stream, item, pins or {})
         events, _ = await self._flusher.append(batches)
-        return Accepted(events.accepted, events.duplicates, 0)
+        late = outlived(stream, batches[0].events, self._clock_us())
+        return Accepted(events.accepted, events.duplicates, 0, late=late)
 
     async def take_back(self, stream: Stream, body: bytes, pinned_project: str | None = None) -> Accepted:
         """Store what an export holds as it was, its time of receipt too; what is here already is counted and left."""
         batch = await asyncio.to_thread(self._read_stored, stream, body, pinned_project)
         (told,) = await self._flusher.append([batch])
-        return Accepted(told.accepted, told.duplicates, 0)
+        return Accepted(told.accepted, told.duplicates, 0, late=outlived(stream, batch.events, self._clock_us()))
 
     def close(self) -> None:
         """Store what waits, then stop."""
         self._flusher.close()
 
     def _read_stored(self, stream: Stream, body: bytes, pinned_project: str | None) -> Batch:
-        return self._batch(stream, read_stored(body, pinned_project), self._clock_us())
+        return self._batch(stream, read_stored(body, pinned_project, stream.project_at), self._clock_us())
 
     def _read(self, stream: Stream, form: Form, body: Body, pins: Mapping[str, str]) -> tuple[list[Batch], Accepted]:
         """What is to be stored, and what is told of the rest."""

@@ -1,5 +1,6 @@
 """Which events may be stored, by their size, their time and what the sender's key is pinned to."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -28,7 +29,7 @@ class Scrutiny:
 
     def passed(self, events: list[Event], reading: Reading) -> list[Event]:
         """The events that may be stored; the others are set aside in the reading."""
-        if not _asks_more_than_size(self.stream, self.pins) and all(
+        if not (self.pins or self._some_beyond(events)) and all(
             size_of(event) <= self.max_event_bytes for event in events
         ):
             return events
@@ -67,23 +68,42 @@ class Scrutiny:
             field = ".".join(("metadata", *self.stream.project_at))
             return f"The key is held to project {project!r}, the event's {field} is {foreign.claimed!r}."
 
+    def _some_beyond(self, events: list[Event]) -> bool:
+        times = [event.timestamp_us for event in events]
+        return bool(times) and (min(times) < self._late_us or max(times) > self._future_us)
+
     def _beyond(self, event: Event) -> tuple[str, ...]:
         """Which of the stream's bounds the event's time lies beyond: at most one."""
-        late, future = self.stream.late_seconds, self.stream.future_seconds
-        if late is not None and event.timestamp_us < self.received_us - late * 1e6:
+        if event.timestamp_us < self._late_us:
             return ("late",)
-        return ("future",) if future is not None and event.timestamp_us > self.received_us + future * 1e6 else ()
+        return ("future",) if event.timestamp_us > self._future_us else ()
+
+    @property
+    def _late_us(self) -> float:
+        late = self.stream.late_after_seconds
+        return -math.inf if late is None else self.received_us - late * 1e6
+
+    @property
+    def _future_us(self) -> float:
+        future = self.stream.future_seconds
+        return math.inf if future is None else self.received_us + future * 1e6
 
     def _clocked(self, event: Event) -> Event | str:
         match self._beyond(event):
             case ("late",):
-                bound_us = round(self.received_us - (self.stream.late_seconds or 0) * 1e6)
-                return _by_policy(event, self.stream.late, bound_us, "late")
+                return _by_policy(event, self.stream.late, round(self._late_us), "late")
             case ("future",):
-                bound_us = round(self.received_us + (self.stream.future_seconds or 0) * 1e6)
-                return _by_policy(event, self.stream.future, bound_us, "from the future")
+                return _by_policy(event, self.stream.future, round(self._future_us), "from the future")
             case _:
                 return event
+
+
+def outlived(stream: Stream, events: Sequence[Event], now_us: int) -> int:
+    """How many of the events are older than the stream keeps: they are stored, and the next sweep drops them."""
+    if stream.retention_seconds is None:
+        return 0
+    oldest_us = now_us - stream.retention_seconds * 1e6
+    return sum(event.timestamp_us < oldest_us for event in events)
 
 
 def _stamped(event: Event, name: str, value: str) -> Event | str:
@@ -119,11 +139,8 @@ def size_of(event: Event) -> int:
 
 
 def needs_scrutiny(stream: Stream, pins: Mapping[str, str], body_bytes: int, max_event_bytes: int) -> bool:
-    return body_bytes > max_event_bytes or _asks_more_than_size(stream, pins)
-
-
-def _asks_more_than_size(stream: Stream, pins: Mapping[str, str]) -> bool:
-    return bool(pins) or stream.late_seconds is not None or stream.future_seconds is not None
+    has_bounds = stream.late_after_seconds is not None or stream.future_seconds is not None
+    return bool(pins) or has_bounds or body_bytes > max_event_bytes
 
 
 def _by_policy(event: Event, policy: ClockPolicy, bound_us: int, what: str) -> Event | str:

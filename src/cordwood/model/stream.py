@@ -32,3 +32,9 @@ class Stream:
     max_events: int | None = None
     events_per_second: float | None = None
     project_at: tuple[str, ...] = ()
+
+    @property
+    def late_after_seconds(self) -> float | None:
+        """How old an event may arrive: what is older than the stream keeps is late, whatever is stated."""
+        bounds = (self.late_seconds, self.retention_seconds)
+        return min((bound for bound in bounds if bound is not None), default=None)

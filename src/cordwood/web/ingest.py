@@ -56,12 +56,14 @@ async def ingest(request: Request, rooms: Rooms, options: WebOptions, observer: 
 
 
 def logged(accepted: Accepted) -> Response:
+    beyond = {"late": accepted.late, "future": accepted.future}
     told = {
         "message": "Logged!",
         "accepted": accepted.accepted,
         "duplicates": accepted.duplicates,
         "quarantined": accepted.quarantined,
         "reasons": [{"index": index, "reason": reason} for index, reason in accepted.reasons],
+        **{clock: count for clock, count in beyond.items() if count},
     }
     return Response(200, [(b"content-type", JSON)], msgspec.json.encode(told))
 

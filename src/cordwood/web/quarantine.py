@@ -92,7 +92,10 @@ async def replay_quarantine(request: Request, rooms: Rooms, observer: Observer, 
         return unkept_json({"message": "Was replayed before.", "accepted": 0, "duplicates": 1})
     accepted = await rooms.intake.replay(stream, kept, caller.pins or None)
     audit_replay(observer, request, item_id, stream.name)
-    return unkept_json({"message": "Replayed.", "accepted": accepted.accepted, "duplicates": accepted.duplicates})
+    late = {"late": accepted.late} if accepted.late else {}
+    return unkept_json(
+        {"message": "Replayed.", "accepted": accepted.accepted, "duplicates": accepted.duplicates, **late}
+    )
 
 
 async def _rows(rooms: Rooms, caller: Caller, endpoint: Endpoint, given: Mapping[str, str]) -> list[Item]:

@@ -21,7 +21,9 @@ async def take_back(request: Request, rooms: Rooms, options: WebOptions, observe
     with rooms.intake.holding.share() as share:
         body = await read_body(request, options, share.take)
         accepted = await rooms.intake.take_back(stream, body, _project(caller))
-    observer.note(Ingested(stream=stream.name, accepted=accepted.accepted, duplicates=accepted.duplicates))
+    observer.note(
+        Ingested(stream=stream.name, accepted=accepted.accepted, duplicates=accepted.duplicates, late=accepted.late)
+    )
     return logged(accepted)
 
 
