@@ -9,16 +9,19 @@ from typing import Final
 
 from cordwood.engines.clickhouse.tables import literal
 from cordwood.model.redaction import RedactionRules, RedactMode
+from cordwood.sql.lowering import RAISED
 from cordwood.sql.redaction.hiding import (
     APART,
     BEFORE_DIGIT,
     CUT,
+    FOUND,
     HIDING_EVENT,
     HIDING_JSON,
     HIDING_TEXT,
     JSON_PIECES,
     OPEN,
     SET_APART,
+    TRUSTING_TEXT,
     Hiding,
 )
 from cordwood.sql.redaction.look import Look
@@ -46,7 +49,7 @@ def functions(rules: RedactionRules, mode: RedactMode) -> dict[str, str]:
     hiding = Hiding(_Words(), mode)
     text, json = _text(rules, hiding), _json(rules, hiding)
     event = f"if(match({_TEXT}, {literal(_NUMBER)}), {_TEXT}, {json})"
-    bodies = ((HIDING_TEXT, text), (HIDING_JSON, json), (HIDING_EVENT, event))
+    bodies = ((HIDING_TEXT, text), (HIDING_JSON, json), (HIDING_EVENT, event), (TRUSTING_TEXT, _trusted(rules)))
     return {f"{name}_{mode}": f"({_VALUE} -> {_in_turn(body)}) AS {name}_{mode}" for name, body in bodies}
 
 
@@ -67,6 +70,11 @@ def _text(rules: RedactionRules, hiding: Hiding) -> str:
     look = Look(rules)
     hidden = hiding.shipped(hiding.own(_KNOWN, look.own), look.stages)
     return f"if(match({_TEXT}, {literal(look.hint)}), {hidden}, {_TEXT})"
+
+
+def _trusted(rules: RedactionRules) -> str:
+    failure = f"throwIf(match({_TEXT}, {literal(Look(rules).hint)}), {literal(RAISED + FOUND)})"
+    return f"if(assumeNotNull({failure}) = 1, '', {_TEXT})"
 
 
 def _json(rules: RedactionRules, hiding: Hiding) -> str:

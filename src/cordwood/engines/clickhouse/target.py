@@ -12,6 +12,7 @@ from cordwood.engines.clickhouse.rules import RULES
 from cordwood.errors import QueryUnsupported
 from cordwood.model.redaction import SHIPPED_RULES, RedactionRules, RedactMode
 from cordwood.sql.fragment import print_tree
+from cordwood.sql.redaction.trusting import trusting
 from cordwood.sql.stages import Lowered, Resolved
 from cordwood.sql.target import StreamTable, table_of_its_name
 from cordwood.sql.typing import annotate
@@ -56,7 +57,7 @@ class ClickHouseTarget:
         reach(tree, frozenset(resolved.streams))
         lowered = begin_with_select(RULES.lower(tree))
         lowered.meta[_HIDING] = mode
-        return Lowered(lowered, resolved)
+        return Lowered(lowered, resolved, trusting=trusting(lowered))
 
     def print(self, tree: exp.Expr) -> str:
         generator = self._printer(identify=False)

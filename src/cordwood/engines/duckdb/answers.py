@@ -10,13 +10,13 @@ from duckdb.sqltypes import DuckDBPyType
 from cordwood.engines.duckdb.datatypes import cell_reader, datatype_of, rendered
 from cordwood.engines.duckdb.faults import duckdb_faults
 from cordwood.engines.duckdb.hiding import HiddenColumns, Hiding
-from cordwood.engines.duckdb.redaction import FOUND
 from cordwood.engines.duckdb.seeking import narrowed
 from cordwood.engines.duckdb.storage import Storage
 from cordwood.engines.duckdb.watch import Watch
 from cordwood.engines.engine import AnswerLimits, Cancel
 from cordwood.errors import Cancelled, OutOfTime, QueryValue
 from cordwood.model.rows import Column, Row, Rows
+from cordwood.sql.redaction.hiding import FOUND
 from cordwood.sql.stages import Question, Statement
 
 _BATCH_ROWS = 1000

@@ -7,26 +7,23 @@ ones matter more than how long they look.
 
 from typing import Final
 
-from cordwood.engines.duckdb.faults import RAISED
 from cordwood.model.redaction import RedactionRules, RedactMode
+from cordwood.sql.lowering import RAISED
 from cordwood.sql.redaction.hiding import (
     APART,
     BEFORE_DIGIT,
     CUT,
+    FOUND,
     HIDING_EVENT,
     HIDING_JSON,
     HIDING_TEXT,
     JSON_PIECES,
     OPEN,
     SET_APART,
+    TRUSTING_TEXT,
     Hiding,
 )
 from cordwood.sql.redaction.look import Look
-
-# Takes a text for one in which nothing is to be found, and fails where that is not so.
-TRUSTING_TEXT: Final = "trusted_text"
-
-FOUND: Final = "A text may hold something to redact."
 
 # A long number that stands in an array; in an object, the passes tell it by its key.
 _BARE_NUMBER: Final = r"[\[,]-?[0-9]{13}"

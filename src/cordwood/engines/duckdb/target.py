@@ -10,8 +10,8 @@ from cordwood.engines.duckdb.reach import reach, tables_of
 from cordwood.engines.duckdb.rules import RULES
 from cordwood.engines.duckdb.seeking import seeking
 from cordwood.engines.duckdb.sparing import spare
-from cordwood.engines.duckdb.trusting import trusting
 from cordwood.sql.fragment import print_tree
+from cordwood.sql.redaction.trusting import trusting
 from cordwood.sql.stages import Lowered, Resolved
 from cordwood.sql.target import StreamTable, table_of_its_name
 from cordwood.sql.typing import annotate

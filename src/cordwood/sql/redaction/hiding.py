@@ -13,6 +13,10 @@ HIDING_TEXT: Final = "redacted_text"
 HIDING_JSON: Final = "redacted_json"
 HIDING_EVENT: Final = "redacted_event"
 
+# Takes a text for one in which nothing is to be found, and fails with that sentence where it is not so.
+TRUSTING_TEXT: Final = "trusted_text"
+FOUND: Final = "A text may hold something to redact."
+
 HIDDEN: Final = "REDACTED"
 
 # Marks around finds. They are taken out of every text before it is looked through, so no text can bring its own.

@@ -6,7 +6,7 @@ from cordwood.engines.clickhouse.rules.comparison import meeting_kind
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import null_of, quoted, type_text
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.constants import is_null
+from cordwood.sql.constants import constant_text, is_null
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import RAISED, Meaning, is_safe
 from cordwood.sql.typing import datatype_of, kind_of
@@ -78,10 +78,15 @@ def _nullif(node: exp.Expr) -> exp.Expr:
 
 
 def _error(node: exp.Expr) -> exp.Expr:
+    """The engine raises constants alone: of a sentence that is worked out it tells that there was one."""
     if is_safe(node):
         return exp.Null()
-    template = f"throwIf(isNotNull({{0}}) OR isNull({{0}}), concat({quoted(RAISED)}, {{0}}))"
-    return fragment(template, node.expressions[0])
+    sentence = node.expressions[0]
+    told = "{0}" if constant_text(sentence) is not None else quoted(_UNTOLD)
+    return fragment(f"throwIf(isNotNull({{0}}) OR isNull({{0}}), concat({quoted(RAISED)}, {told}))", sentence)
+
+
+_UNTOLD = "ERROR, with a sentence that ClickHouse cannot tell"
 
 
 MEANING = Meaning(

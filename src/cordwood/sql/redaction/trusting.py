@@ -6,9 +6,8 @@ hidden, paths and methods and countries, that is all it pays; else it is run aga
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.redaction import TRUSTING_TEXT
 from cordwood.sql.fragment import is_fragment, template_of
-from cordwood.sql.redaction.hiding import HIDING_TEXT
+from cordwood.sql.redaction.hiding import HIDING_TEXT, TRUSTING_TEXT
 
 
 def trusting(tree: exp.Expr) -> exp.Expr | None:

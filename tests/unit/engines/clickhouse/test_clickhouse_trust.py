@@ -1,0 +1,95 @@
+"""A redacted statement is first tried as if there were nothing to redact; what it answers is the same as ever."""
+
+import json
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, Options
+from cordwood.engines.engine import AnswerLimits
+from cordwood.errors import QueryValue
+from cordwood.ingest.shape import ShapeReader
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.event import Batch, Event
+from cordwood.model.redaction import RedactMode
+from cordwood.model.rows import Row
+from cordwood.sql.bind import bind
+from cordwood.sql.compile import compile_saved, read_endpoint
+from cordwood.sql.redaction.hiding import HIDING_TEXT
+from cordwood.sql.redaction.redaction import Redaction
+from tests.clickhouse_server import ClickHouseServer, serving
+from tests.unit.engines.clickhouse.asking import EDGE, NOW_US, Pull
+
+BY_PATH = "select cast(m.path as string) as path, count(*) as n from `edge.logs` cross join unnest(metadata) as m group by 1 order by 1"
+EVERY = "select concat(m.path, '!') as path from `edge.logs` as t cross join unnest(t.metadata) as m order by t.id"
+SAFELY = "select safe.substr(m.path, 1, 99) as path from `edge.logs` cross join unnest(metadata) as m order by 1"
+FAILS = "select error(concat('no ', m.path)) as x from `edge.logs` cross join unnest(metadata) as m"
+
+
+class Store:
+    """An engine that can be given events, and the server that remembers what it was asked."""
+
+    def __init__(self, server: ClickHouseServer) -> None:
+        self.engine = ClickHouse(server.address(), Options())
+        self.engine.prepare([EDGE])
+        self._server = server
+        self._count = 0
+
+    def add(self, *paths: str) -> None:
+        events = [
+            Event(f"{self._count + at:06}", NOW_US + at, "", "p", json.dumps({"path": path}), "{}")
+            for at, path in enumerate(paths)
+        ]
+        self._count += len(events)
+        looked_at, learnt = ShapeReader(self.engine.shapes).learn("edge.logs", events)
+        self.engine.append([Batch("edge.logs", looked_at, NOW_US, learnt)])
+
+    def ask(self, sql: str) -> list[Row]:
+        program = read_endpoint(Endpoint("e", uuid.UUID(int=3), sql, "s", max_rows=5000))
+        redaction = Redaction(RedactMode.REPLACE)
+        statement = compile_saved(program, self.engine.target, self.engine.shapes(), redaction)
+        assert statement.trusting is not None
+        rows = self.engine.answer(bind(statement, {}, 0, self.engine.is_regex), AnswerLimits(5000, 30.0), Pull())
+        return [tuple(row) for batch in rows.batches for row in batch]
+
+    def hidings(self) -> list[bool]:
+        """Of each query, whether it was run as one that redacts."""
+        asked = [sql for sql, _ in self._server.mood.seen if "metadata" in sql and sql.startswith("WITH")]
+        return [f"{HIDING_TEXT}_" in sql for sql in asked]
+
+
+@pytest.fixture
+def store(address: str) -> Iterator[Store]:
+    with serving(address) as server:
+        made = Store(server)
+        made.add("/rest", "/auth", "/rest")
+        yield made
+        made.engine.close()
+
+
+def test_where_nothing_is_to_be_redacted_nothing_is_made_ready_to(store: Store) -> None:
+    assert store.ask(BY_PATH) == store.ask(BY_PATH) == [("/auth", 1), ("/rest", 2)]
+    assert store.hidings() == [False, False]
+
+
+def test_what_is_found_is_redacted_and_the_statement_is_not_trusted_again(store: Store) -> None:
+    store.ask(BY_PATH)
+    store.add("/user/203.0.113.7")
+    assert store.ask(BY_PATH) == store.ask(BY_PATH) == [("/auth", 1), ("/rest", 2), ("/user/REDACTED", 1)]
+    assert store.hidings() == [False, False, True, True]
+
+
+def test_an_answer_that_comes_in_pieces_is_never_trusted(store: Store) -> None:
+    store.add(*["/rest"] * 1500, "/user/203.0.113.7")
+    assert store.ask(EVERY)[-2:] == [("/rest!",), ("/user/REDACTED!",)]
+
+
+def test_what_is_found_is_no_null_in_a_safe_function(store: Store) -> None:
+    store.add("/user/203.0.113.7")
+    assert store.ask(SAFELY)[-1] == ("/user/REDACTED",)
+
+
+def test_a_querys_own_failure_is_still_its_own(store: Store) -> None:
+    with pytest.raises(QueryValue, match="ERROR"):
+        store.ask(FAILS)
