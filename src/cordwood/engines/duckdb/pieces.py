@@ -2,6 +2,7 @@
 
 A block is what was written at once, a row group at most. A piece is six letters or digits that follow each other; each
 is a bit, by its hash, of as many bits as the block has pieces, about. A text whose pieces are not all there is not.
+A block that is sealed in a hurry is only listed: it has to be looked into until its pieces are known.
 """
 
 import re
@@ -36,6 +37,25 @@ def pieces_of(texts: Sequence[str]) -> tuple[str, ...]:
 def new_block(cursor: duckdb.DuckDBPyConnection) -> int:
     ((block,),) = cursor.execute("SELECT nextval('store.cordwood.blocks')").fetchall()
     return int(block)
+
+
+def list_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: int) -> None:
+    """As one whose pieces are not known yet."""
+    values = {"stream": tables.stream, "block": block}
+    cursor.execute("INSERT INTO store.cordwood.pieces VALUES ($stream, $block, '', NULL)", values)
+
+
+def a_block_without_pieces(cursor: duckdb.DuckDBPyConnection, tables: StreamTables) -> int | None:
+    """The newest that is only listed, or was made by another version of the engine."""
+    sql = "SELECT max(block) FROM store.cordwood.pieces WHERE stream = $stream AND engine <> version()"
+    ((block,),) = cursor.execute(sql, {"stream": tables.stream}).fetchall()
+    return None if block is None else int(block)
+
+
+def add_pieces(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: int) -> None:
+    """Of a block that is listed; in a transaction."""
+    cursor.execute("DELETE FROM store.cordwood.pieces WHERE block = $block", {"block": block})
+    keep_pieces(cursor, tables, block)
 
 
 def keep_pieces(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: int) -> None:

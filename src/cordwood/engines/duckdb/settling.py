@@ -3,6 +3,7 @@
 A row group is sealed with what came together, so each holds a little of every project, and some are short. A slice
 that is settled has whole row groups of a few projects each: a question about one project reads a tenth of them.
 It is one transaction, so that a query sees the slice as it was or as it is, and a crash leaves it as it was.
+Before that, what is sealed gets the pieces by which texts are found: nobody had to wait for them.
 """
 
 import threading
@@ -13,7 +14,13 @@ from contextlib import suppress
 import duckdb
 
 from cordwood.engines.duckdb.memory import let_go_of_memory
-from cordwood.engines.duckdb.pieces import forget_pieces, keep_pieces, new_block
+from cordwood.engines.duckdb.pieces import (
+    a_block_without_pieces,
+    add_pieces,
+    forget_pieces,
+    keep_pieces,
+    new_block,
+)
 from cordwood.engines.duckdb.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.stream_store import StreamStore
 from cordwood.engines.duckdb.tables import StreamTables
@@ -62,20 +69,36 @@ class Settling:
 
     def settle(self, store: StreamStore) -> bool:
         """Lay the oldest slice that is as it came; False when there is none, or something else has to be done first."""
+        settled = self._at_once(self._rewrite, store.tables)
+        if settled:
+            self._session.checkpoint(self._cursor)
+            let_go_of_memory()
+        return settled
+
+    def find_pieces(self, store: StreamStore) -> bool:
+        """Of the newest block that lacks them; False when there is none."""
+        return self._at_once(self._find_pieces, store.tables)
+
+    def _at_once(self, change: Callable[[StreamTables], bool], tables: StreamTables) -> bool:
+        """In one transaction, which leaves no trace where nothing is changed."""
         cursor = self._cursor
         with self.turn:
             cursor.execute("BEGIN")
             try:
-                settled = self._rewrite(store.tables)
-                cursor.execute("COMMIT" if settled else "ROLLBACK")
+                is_changed = change(tables)
+                cursor.execute("COMMIT" if is_changed else "ROLLBACK")
             except BaseException:
                 with suppress(duckdb.Error):
                     cursor.execute("ROLLBACK")
                 raise
-        if settled:
-            self._session.checkpoint(cursor)
-            let_go_of_memory()
-        return settled
+        return is_changed
+
+    def _find_pieces(self, tables: StreamTables) -> bool:
+        block = a_block_without_pieces(self._cursor, tables)
+        if block is None:
+            return False
+        add_pieces(self._cursor, tables, block)
+        return True
 
     def _rewrite(self, tables: StreamTables) -> bool:
         last = self._last_of_slice(tables)
@@ -114,10 +137,11 @@ class Settling:
                 self._stopping.wait(_AFTER_FAILURE_SECONDS)
 
     def _settle_all(self) -> None:
-        for store in self._stores():
-            while self._may_begin() and self.settle(store):
-                # Who waits for the turn gets it: a lock goes to whoever asks next, and that would be this thread.
-                self._stopping.wait(_PAUSE_SECONDS)
+        for work in (self.find_pieces, self.settle):
+            for store in self._stores():
+                while self._may_begin() and work(store):
+                    # Who waits for the turn gets it: a lock goes to whoever asks next, and that would be this thread.
+                    self._stopping.wait(_PAUSE_SECONDS)
 
     def _may_begin(self) -> bool:
         is_quiet = time.monotonic() - self._last_seal > _QUIET_SECONDS

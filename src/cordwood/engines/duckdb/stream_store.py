@@ -10,7 +10,7 @@ import duckdb
 from cordwood.engines.duckdb.chunk import Chunk, is_about_a_value, pieces, text_bytes
 from cordwood.engines.duckdb.hot import Hot
 from cordwood.engines.duckdb.journal import Record
-from cordwood.engines.duckdb.pieces import keep_pieces, new_block
+from cordwood.engines.duckdb.pieces import list_block, new_block
 from cordwood.engines.duckdb.rows import first_row
 from cordwood.engines.duckdb.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.tables import StreamTables
@@ -206,7 +206,7 @@ class StreamStore:
         try:
             block = new_block(cursor)
             chunk.clustered().insert(cursor, self.tables, self.tables.sealed, block)
-            keep_pieces(cursor, self.tables, block)
+            list_block(cursor, self.tables, block)
             cursor.execute(
                 "INSERT INTO store.cordwood.sealed VALUES ($stream, $first, $last)",
                 {"stream": self.name, "first": chunk.first, "last": chunk.end},

@@ -42,6 +42,8 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
                 engine.append([batch(*(event(number) for number in range(block * EACH, (block + 1) * EACH)))])
                 while chunk := store.take_chunk(whole_groups_only=False):
                     store.seal(chunk, cursor)
+        while engine._storage._settling.find_pieces(store):
+            """Nothing but this does so here."""
         engine.append([batch(*(event(number) for number in range(BLOCKS * EACH, BLOCKS * EACH + 10)))])
         yield engine
         engine.close()
@@ -221,3 +223,24 @@ def test_texts_that_a_pattern_requires(pattern: str, texts: list[str]) -> None:
 )
 def test_pieces_are_six_letters_or_digits(texts: list[str], pieces: tuple[str, ...]) -> None:
     assert pieces_of(texts) == pieces
+
+
+def test_a_block_just_sealed_is_looked_into_until_its_pieces_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Sealer, "start", lambda *_: None)
+    monkeypatch.setattr(Settling, "start", lambda *_: None)
+    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
+    engine.prepare([stream("s")])
+    engine.append([batch(*map(event, range(EACH)))])
+    store = engine._storage.store_of("s")
+    chunk = store.take_chunk(whole_groups_only=False)
+    assert chunk is not None
+    with engine._session.cursor() as cursor:
+        store.seal(chunk, cursor)
+    assert rows(engine, f"select id from `s` where event_message like '%{word(31)}%'") == [("e0031",)]
+    assert blocks(engine, "deadbeefdeadbeef") is None
+    assert engine._storage._settling.find_pieces(store)
+    assert blocks(engine, "deadbeefdeadbeef") == [0]
+    assert not engine._storage._settling.find_pieces(store)
+    engine.close()
