@@ -36,6 +36,18 @@ def events(first: int, count: int) -> list[Event]:
     return [Event(f"e{number}", NOW_US, metadata=f'{{"n":{number}}}') for number in range(first, first + count)]
 
 
+def two_chunks(storage: Storage) -> tuple[StreamStore, Chunk, Chunk]:
+    """Ten events each, one after the other."""
+    store = storage.store_of("s")
+    storage.append([batch(*events(0, 10))])
+    first = store.take_chunk(whole_groups_only=False)
+    storage.append([batch(*events(10, 10))])
+    second = store.take_chunk(whole_groups_only=False)
+    assert first is not None
+    assert second is not None
+    return store, first, second
+
+
 def seen(storage: Storage) -> list[str]:
     with storage.shown(["s"]) as shown:
         return sorted(str(row[0]) for row in shown.cursor.execute('SELECT id FROM "s"').fetchall())
@@ -80,13 +92,7 @@ def test_a_query_that_has_begun_sees_what_was_there_then(storage: Storage, sessi
 
 
 def test_chunks_are_committed_in_the_order_of_their_events(storage: Storage, session: Session) -> None:
-    store = storage.store_of("s")
-    storage.append([batch(*events(0, 10))])
-    first = store.take_chunk(whole_groups_only=False)
-    storage.append([batch(*events(10, 10))])
-    second = store.take_chunk(whole_groups_only=False)
-    assert first is not None
-    assert second is not None
+    store, first, second = two_chunks(storage)
     later = threading.Thread(target=store.seal, args=(second, session.cursor()))
     later.start()
     later.join(0.2)
@@ -97,13 +103,7 @@ def test_chunks_are_committed_in_the_order_of_their_events(storage: Storage, ses
 
 
 def test_a_chunk_whose_forerunner_failed_is_given_back_too(storage: Storage, session: Session) -> None:
-    store = storage.store_of("s")
-    storage.append([batch(*events(0, 10))])
-    first = store.take_chunk(whole_groups_only=False)
-    storage.append([batch(*events(10, 10))])
-    second = store.take_chunk(whole_groups_only=False)
-    assert first is not None
-    assert second is not None
+    store, first, second = two_chunks(storage)
     store.give_back(first)
     with pytest.raises(OutOfTurnError):
         store.seal(second, session.cursor())

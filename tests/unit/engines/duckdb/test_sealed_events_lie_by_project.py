@@ -12,6 +12,7 @@ from cordwood.engines.duckdb.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, rows, stream
+from tests.unit.engines.duckdb.sealing import seal
 
 
 @pytest.fixture
@@ -27,13 +28,6 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEn
 def event(number: int) -> Event:
     project = None if number % 7 == 0 else f"p{number * 7919 % 5}"
     return Event(f"e{number:06}", NOW_US + number * 31 % 1000, project=project, metadata=f'{{"n":{number}}}')
-
-
-def seal(engine: DuckDBEngine) -> None:
-    store = engine._storage.store_of("s")
-    with engine._session.cursor() as cursor:
-        while chunk := store.take_chunk(whole_groups_only=False):
-            store.seal(chunk, cursor)
 
 
 def lying(engine: DuckDBEngine) -> list[tuple[str, int]]:

@@ -16,6 +16,7 @@ from cordwood.model.shape import Kinds, ValueKind
 from cordwood.sql.compile import compile_saved, read_endpoint
 from cordwood.sql.stages import Statement
 from tests.contract.engine_asking import NOW_US, rows, stream
+from tests.unit.engines.duckdb.sealing import seal
 
 OBJECT, NUMBER = (frozenset({kind}) for kind in (ValueKind.OBJECT, ValueKind.NUMBER))
 LEARNT: Kinds = {
@@ -58,13 +59,6 @@ def opened(folder: Path) -> Iterator[DuckDBEngine]:
     engine.append([Batch("s", [event(number) for number in range(300)], NOW_US, LEARNT)])
     yield engine
     engine.close()
-
-
-def seal(engine: DuckDBEngine) -> None:
-    store = engine._storage.store_of("s")
-    with engine._session.cursor() as cursor:
-        while chunk := store.take_chunk(whole_groups_only=False):
-            store.seal(chunk, cursor)
 
 
 def compiled(engine: DuckDBEngine, sql: str) -> Statement:

@@ -1,0 +1,10 @@
+"""Sealing at once what an engine still holds in memory, for tests that look at what lies in the file."""
+
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+
+
+def seal(engine: DuckDBEngine) -> None:
+    store = engine._storage.store_of("s")
+    with engine._session.cursor() as cursor:
+        while chunk := store.take_chunk(whole_groups_only=False):
+            store.seal(chunk, cursor)
