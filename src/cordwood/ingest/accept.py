@@ -2,9 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from cordwood.engines.engine import Appended, Engine
 from cordwood.errors import BadBody, NotReplayable
@@ -28,6 +29,8 @@ __all__ = ["Accepted", "Form", "Intake", "IntakeLimits", "Kept", "Sent"]
 # A body up to this size is read where it arrived; reading a larger one would hold up other requests.
 _READ_AT_ONCE_BYTES = 32 * 1024
 _REASONS_TOLD = 10
+# Reading keeps the interpreter to itself: more threads would only take it from each other, and hold more bodies at once.
+_READERS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,9 @@ class IntakeLimits:
 AS_SHIPPED = IntakeLimits()
 
 
+_T = TypeVar("_T")
+
+
 class Intake:
     """`clock_us` gives microseconds since 1970 and is the only clock the journey reads.
 
@@ -82,6 +88,7 @@ class Intake:
         self._shelf = Shelf(limits.event_bytes, clock_us)
         engine.prepare([QUARANTINE])
         self._flusher = Flusher(engine)
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="read")
         self._shapes = ShapeReader(engine.shapes)
 
     def admit(self, stream: Stream) -> None:
@@ -103,7 +110,7 @@ class Intake:
         if len(arrived.data) <= _READ_AT_ONCE_BYTES:
             batches, aside = self._read(stream, form, arrived, pins)
         else:
-            batches, aside = await asyncio.to_thread(self._read, stream, form, arrived, pins)
+            batches, aside = await self._in_a_thread(self._read, stream, form, arrived, pins)
         # Its events have been copied out of it, and may wait for long.
         del arrived
         self._pace.charge(stream, sum(len(batch.events) for batch in batches))
@@ -112,20 +119,24 @@ class Intake:
 
     async def replay(self, stream: Stream, item: Kept, pins: Mapping[str, str] | None = None) -> Accepted:
         """Store what was set aside, once, and mark it; NotReplayable when it would be set aside again."""
-        batches = await asyncio.to_thread(self._read_again, stream, item, pins or {})
+        batches = await self._in_a_thread(self._read_again, stream, item, pins or {})
         events, _ = await self._flusher.append(batches)
         late = outlived(stream, batches[0].events, self._clock_us())
         return Accepted(events.accepted, events.duplicates, 0, late=late)
 
     async def take_back(self, stream: Stream, body: bytes, pinned_project: str | None = None) -> Accepted:
         """Store what an export holds as it was, its time of receipt too; what is here already is counted and left."""
-        batch = await asyncio.to_thread(self._read_stored, stream, body, pinned_project)
+        batch = await self._in_a_thread(self._read_stored, stream, body, pinned_project)
         (told,) = await self._flusher.append([batch])
         return Accepted(told.accepted, told.duplicates, 0, late=outlived(stream, batch.events, self._clock_us()))
 
     def close(self) -> None:
         """Store what waits, then stop."""
+        self._readers.shutdown()
         self._flusher.close()
+
+    def _in_a_thread(self, read: Callable[..., _T], *about: object) -> Awaitable[_T]:
+        return asyncio.get_running_loop().run_in_executor(self._readers, read, *about)
 
     def _read_stored(self, stream: Stream, body: bytes, pinned_project: str | None) -> Batch:
         return self._batch(stream, read_stored(body, pinned_project, stream.project_at), self._clock_us())
