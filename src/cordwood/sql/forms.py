@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
+from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 _OPENING: Final = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET})
@@ -60,10 +61,30 @@ def _insertions_at(
     word = token.text.lower()
     if token.token_type == TokenType.JSON and following.token_type == TokenType.STRING:
         yield from _in_brackets(found, at, at + 1)
-    elif word == "safe" and following.token_type == TokenType.DOT and _is_call(found, at + 2):
+    elif word == "safe" and _is_safe_call(found, at):
         yield from _in_brackets(found, at, _closing(found, at + 3))
     elif word == "json_query" and _is_call(found, at):
         yield from _with_path(found, at + 1)
+    elif word == "all":
+        yield from _of_array(found, at + 1, following)
+
+
+def _is_safe_call(found: list[Token], at: int) -> bool:
+    return found[at + 1].token_type == TokenType.DOT and _is_call(found, at + 2)
+
+
+def _of_array(found: list[Token], at: int, token: Token) -> Iterator[tuple[int, tuple[Token, ...]]]:
+    """The parser reads `ALL UNNEST(…)` in brackets only."""
+    if token.token_type == TokenType.UNNEST and _is_call(found, at):
+        yield at, (_like(token, TokenType.L_PAREN, "("),)
+        yield _closing(found, at + 1) + 1, (_like(token, TokenType.R_PAREN, ")"),)
+
+
+def clear_quantifiers(tree: exp.Expr) -> None:
+    """`LIKE ALL UNNEST(…)` without the brackets that it was given to be read."""
+    for quantifier in tree.find_all(exp.Any, exp.All):
+        if isinstance(quantifier.this, exp.Paren) and isinstance(quantifier.this.this, exp.Unnest):
+            quantifier.set("this", quantifier.this.this)
 
 
 def _is_call(found: list[Token], at: int) -> bool:

@@ -10,7 +10,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from cordwood.errors import QueryFault, QueryRefused, QuerySyntax, QueryUnsupported, Span
 from cordwood.sql.foreign import check_foreign, clear_words
-from cordwood.sql.forms import clear_forms
+from cordwood.sql.forms import clear_forms, clear_quantifiers
 from cordwood.sql.places import span_at
 from cordwood.sql.stages import Parsed
 from cordwood.sql.with_expressions import as_structs, spell_out
@@ -209,6 +209,7 @@ def _one_statement(found: list[Token], text: str) -> exp.Expr:
     if len(trees) > 1:
         raise _second_statement(found, text)
     tree = spell_out(trees[0])
+    clear_quantifiers(tree)
     if has_dotted:
         _show_dots(tree)
     return tree
