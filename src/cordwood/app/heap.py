@@ -6,20 +6,24 @@ from contextlib import suppress
 from pathlib import Path
 
 # Numbers of mallopt(3).
-_MMAP_THRESHOLD, _ARENA_MAX = -3, -8
-# A body, a column, a record of the journal: each is mapped by itself, and unmapped when it goes.
-_LARGE_BYTES = 1024 * 1024
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
+# Where there is little memory, a body, a column, a record of the journal is mapped by itself, and unmapped when it goes.
+# Where there is enough, its pages are used again: to be given new ones costs a load seven per cent of its processor time.
+_LARGE_SHARE = 256
+_LEAST_LARGE, _MOST_LARGE = 2**20, 32 * 2**20
 _ARENAS = 2
 
 
-def keep_heap_small() -> None:
+def keep_heap_small(ceiling: int) -> None:
     """To be called before there are threads; where the C library is another one, nothing happens."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):
         return
+    large = min(max(_LEAST_LARGE, ceiling // _LARGE_SHARE), _MOST_LARGE)
     mallopt(_ARENA_MAX, _ARENAS)
-    mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
+    mallopt(_MMAP_THRESHOLD, large)
+    mallopt(_TRIM_THRESHOLD, 4 * large)
 
 
 _MAPS = Path("/proc/self/maps")

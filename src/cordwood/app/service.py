@@ -60,7 +60,7 @@ def serve(settings: Settings, hooks: Hooks, began: float) -> None:
 
     `began` is when the process did, by the monotonic clock.
     """
-    keep_heap_small()
+    keep_heap_small(settings.limits.ceiling)
     folder = DataFolder(Path(settings.serve.data_dir))
     with folder.owned() as ownership:
         listener = listen(settings.web.host, settings.web.port)
