@@ -33,9 +33,9 @@ from cordwood.lql.template import all_of, any_of, fill, literal, number
 from cordwood.lql.times import read_when
 from cordwood.lql.values import LEVELS, NUMBER
 from cordwood.lql.windows import condition, window
-from cordwood.model.datatype import Kind
+from cordwood.model.datatype import NUMBERS, Kind
 
-NUMERIC: Final = frozenset({Kind.INT64, Kind.FLOAT64, Kind.NUMERIC, Kind.BIGNUMERIC})
+NUMERIC: Final = frozenset(NUMBERS)
 TEMPORAL: Final = frozenset({Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE})
 TYPELESS: Final = frozenset({Kind.VARIANT, Kind.JSON})
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 
 class Kind(StrEnum):
@@ -23,6 +24,13 @@ class Kind(StrEnum):
     ARRAY = "ARRAY"
     STRUCT = "STRUCT"
     VARIANT = "VARIANT"
+
+
+# Those that a decimal fraction is kept in.
+EXACT: Final = (Kind.NUMERIC, Kind.BIGNUMERIC)
+NUMBERS: Final = (Kind.INT64, Kind.FLOAT64, *EXACT)
+# The first of two is what both are compared as.
+MOMENTS: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME)
 
 
 @dataclass(frozen=True, slots=True)

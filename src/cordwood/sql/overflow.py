@@ -6,7 +6,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.model.datatype import Kind
+from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.constants import constant
 from cordwood.sql.typing import inherit, kind_of
 
@@ -94,7 +94,7 @@ def _size_of_leaf(node: exp.Expr) -> float:
     if isinstance(node, (exp.Cast, exp.TryCast)) and kind_of(node) is Kind.FLOAT64:
         return _size_of_leaf(node.this)
     kind = kind_of(node)
-    return _WHOLE if kind is Kind.INT64 else _EXACT if kind in (Kind.NUMERIC, Kind.BIGNUMERIC) else _ANY
+    return _WHOLE if kind is Kind.INT64 else _EXACT if kind in EXACT else _ANY
 
 
 def _least(node: exp.Expr) -> float:

@@ -6,12 +6,10 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.errors import QuerySyntax
-from cordwood.model.datatype import Kind
+from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.constants import constant_text
 from cordwood.sql.lowering import Rule, name_of, place_of, unsupported
 from cordwood.sql.typing import kind_of
-
-MOMENTS: Final = (Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME)
 
 # The units that are always of one length.
 MICROSECONDS: Final = {

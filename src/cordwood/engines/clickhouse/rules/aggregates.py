@@ -5,15 +5,13 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import NAMES, quoted
-from cordwood.model.datatype import Kind
+from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.bigquery.aggregates import Argument, argument_of, demanded, has_window
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule
 from cordwood.sql.typing import inherit, kind_of
 from cordwood.sql.typing.datatypes import STRING
 from cordwood.sql.windowed import by_several
-
-_EXACT = (Kind.NUMERIC, Kind.BIGNUMERIC)
 
 
 def gathered(argument: Argument, *, skip_nulls: bool) -> tuple[exp.Expr, str, list[exp.Expr]]:
@@ -110,10 +108,10 @@ def _typed_result(name: str) -> Rule:
         kind = kind_of(node)
         suffix = "Distinct" if argument.distinct else ""
         value = _value(argument, node)
-        if kind in _EXACT and name == "avg":
+        if kind in EXACT and name == "avg":
             value = fragment("toFloat64({0})", value)
         called = fragment(f"{name}OrNull{suffix}({{0}})", value)
-        return settled(node, called, f"Nullable({NAMES[kind]})" if kind in (Kind.INT64, *_EXACT) and kind else None)
+        return settled(node, called, f"Nullable({NAMES[kind]})" if kind in (Kind.INT64, *EXACT) and kind else None)
 
     return rule
 

@@ -4,14 +4,12 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import NAMES, guarded, once
-from cordwood.model.datatype import Kind
+from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, mark_safe
 from cordwood.sql.overflow import CHECKED, check_overflow, may_overflow
 from cordwood.sql.typing import kind_of
-
-_EXACT = (Kind.NUMERIC, Kind.BIGNUMERIC)
 
 
 def operands(node: exp.Expr) -> tuple[exp.Expr, exp.Expr]:
@@ -35,7 +33,7 @@ def _division(node: exp.Expr) -> exp.Expr:
 
 
 def _quotient(node: exp.Expr, left: exp.Expr, right: exp.Expr) -> exp.Expr:
-    if kind_of(node) in _EXACT:
+    if kind_of(node) in EXACT:
         # The engine keeps the dividend's digits: widened they are enough for the quotient's.
         quotient = f"CAST(CAST(@a, 'Nullable(Decimal(76, 18))') / nullIf(CAST(@b, 'Nullable(Decimal(38, 9))'), 0), 'Nullable({_exact(node)})')"
     else:
@@ -60,7 +58,7 @@ def _ieee_division(node: exp.Expr) -> exp.Expr:
 
 def _whole_division(node: exp.Expr) -> exp.Expr:
     left, right = operands(node)
-    if kind_of(left) in _EXACT or kind_of(right) in _EXACT:
+    if kind_of(left) in EXACT or kind_of(right) in EXACT:
         return once(
             guarded(
                 node,
@@ -85,7 +83,7 @@ def _remainder(node: exp.Expr) -> exp.Expr:
 
 def _product(node: exp.Expr) -> exp.Expr:
     left, right = operands(node)
-    if kind_of(node) in _EXACT:
+    if kind_of(node) in EXACT:
         product = f"CAST(CAST({{0}}, 'Nullable(Decimal(76, 18))') * CAST({{1}}, 'Nullable(Decimal(38, 9))'), 'Nullable({_exact(node)})')"
         return fragment(product, left, right)
     return checked(node, "*", left, right)
@@ -120,7 +118,7 @@ def _safe(sign: str) -> Rule:
                 right,
             )
         wide = f"(toInt256(@a) {sign} toInt256(@b))"
-        if kind_of(node) in _EXACT:
+        if kind_of(node) in EXACT:
             return fragment(f"({{0}} {sign} {{1}})", left, right)
         return once(f"accurateCastOrNull({wide}, 'Int64')", left, right)
 

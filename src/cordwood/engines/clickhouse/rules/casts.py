@@ -9,7 +9,7 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.reading import event_text, read_as, text_to_time
 from cordwood.engines.clickhouse.rules.time_text import cast_text, parts_text
 from cordwood.engines.clickhouse.rules.words import NAMES, guarded, null_of, once, quoted, type_text
-from cordwood.model.datatype import Datatype, Kind
+from cordwood.model.datatype import MOMENTS, Datatype, Kind
 from cordwood.sql.bigquery.leap_seconds import without_leap_second
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
@@ -231,7 +231,7 @@ def _formatted(node: exp.Expr, to: Datatype) -> exp.Expr:
     if shape is None:
         unsupported(node, "CAST with a format that is no literal")
     own = kind_of(node.this)
-    if to == STRING and own in (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME):
+    if to == STRING and own in MOMENTS:
         return parts_text(node, node.this, shape)
     if to == STRING and own is Kind.BYTES:
         return _by_shape(
@@ -259,7 +259,7 @@ _CASTERS: Final[dict[tuple[Kind, Kind], Caster]] = {
     (Kind.STRING, Kind.INTERVAL): _text_to_interval,
     (Kind.BYTES, Kind.BYTES): _same,
     (Kind.JSON, Kind.JSON): _same,
-    **{(Kind.STRING, kind): _text_to(kind) for kind in (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME)},
+    **{(Kind.STRING, kind): _text_to(kind) for kind in MOMENTS},
     (Kind.FLOAT64, Kind.INT64): _float_to_int,
     (Kind.NUMERIC, Kind.INT64): _exact_to_int,
     (Kind.BIGNUMERIC, Kind.INT64): _exact_to_int,

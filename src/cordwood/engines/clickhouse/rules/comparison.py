@@ -4,15 +4,11 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.reading import event_text, read_as
 from cordwood.engines.clickhouse.rules.words import holes
-from cordwood.model.datatype import Datatype, Kind
+from cordwood.model.datatype import EXACT, MOMENTS, NUMBERS, Datatype, Kind
 from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
-
-_TIMES = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME)
-_EXACT = {Kind.NUMERIC, Kind.BIGNUMERIC}
-_NUMBERS = (Kind.INT64, Kind.FLOAT64, Kind.NUMERIC, Kind.BIGNUMERIC)
 
 
 def meeting_kind(kinds: list[Kind | None]) -> Kind | None:
@@ -23,15 +19,15 @@ def meeting_kind(kinds: list[Kind | None]) -> Kind | None:
         return _number_kind(known[0]) if known else Kind.STRING
     if len(known) < 2:
         return None
-    return next((kind for kind in _TIMES if kind in known), None) or _inexact(set(known))
+    return next((kind for kind in MOMENTS if kind in known), None) or _inexact(set(known))
 
 
 def _inexact(known: set[Kind]) -> Kind | None:
-    return Kind.FLOAT64 if Kind.FLOAT64 in known and known & _EXACT else None
+    return Kind.FLOAT64 if Kind.FLOAT64 in known and not known.isdisjoint(EXACT) else None
 
 
 def _number_kind(kind: Kind) -> Kind:
-    return Kind.FLOAT64 if kind in _NUMBERS else kind
+    return Kind.FLOAT64 if kind in NUMBERS else kind
 
 
 def _compared(node: exp.Expr) -> exp.Expr:

@@ -5,13 +5,13 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.comparison import meeting_kind
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import null_of, quoted, type_text
-from cordwood.model.datatype import Datatype, Kind
+from cordwood.model.datatype import EXACT, Datatype, Kind
 from cordwood.sql.constants import constant_text, is_null
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import RAISED, Meaning, is_safe
 from cordwood.sql.typing import datatype_of, kind_of
 
-_CONVERTED = (Kind.STRUCT, Kind.ARRAY, Kind.NUMERIC, Kind.BIGNUMERIC)
+_CONVERTED = (Kind.STRUCT, Kind.ARRAY, *EXACT)
 
 
 def branch(value: exp.Expr | None, whole: exp.Expr) -> exp.Expr:

@@ -9,7 +9,7 @@ from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.json_text import json_text
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import once, quoted
-from cordwood.model.datatype import Datatype, Kind
+from cordwood.model.datatype import EXACT, Datatype, Kind
 from cordwood.sql.bigquery.formats import Specifier, pieces
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
@@ -203,7 +203,7 @@ def _literal(value: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr
 
 def _named_literal(told: exp.Expr, kind: Kind) -> exp.Expr:
     if kind in _NAMED:
-        mark = "'" if kind in (Kind.NUMERIC, Kind.BIGNUMERIC) else '"'
+        mark = "'" if kind in EXACT else '"'
         return fragment(f"concat({quoted(f'{_NAMED[kind]} {mark}')}, {{0}}, {quoted(mark)})", told)
     return told
 

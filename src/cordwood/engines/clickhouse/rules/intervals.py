@@ -7,8 +7,8 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.arithmetic import checked, operands
 from cordwood.engines.clickhouse.rules.times import DAYS, MONTHS, moved, span
 from cordwood.engines.clickhouse.rules.words import cast
-from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.units import MICROSECONDS, MOMENTS, interval_parts, unit_of
+from cordwood.model.datatype import MOMENTS, Kind
+from cordwood.sql.bigquery.units import MICROSECONDS, interval_parts, unit_of
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, unsupported
 from cordwood.sql.typing import kind_of

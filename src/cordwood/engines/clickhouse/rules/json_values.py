@@ -8,7 +8,7 @@ from cordwood.engines.clickhouse.rules.json_text import json_text
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.time_text import cast_text
 from cordwood.engines.clickhouse.rules.words import guarded, null_of, once, quoted
-from cordwood.model.datatype import Kind
+from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.bigquery.json_paths import Steps, steps_of
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
@@ -121,7 +121,7 @@ def _whole_number(node: exp.Expr) -> exp.Expr:
 def _string(node: exp.Expr) -> exp.Expr:
     """STRING(json); of a TIMESTAMP it is that moment's text."""
     value = _argument(node)
-    if kind_of(value) in (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME):
+    if kind_of(value) in MOMENTS:
         zone = node.args.get("zone") or (node.expressions[1] if len(node.expressions) > 1 else None)
         return cast_text(value, zone)
     return _strictly("('String')", "JSONExtract(@a, 'Nullable(String)')", "a string")(node)

@@ -4,13 +4,11 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import NAMES, guarded, once
-from cordwood.model.datatype import Kind
+from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule
 from cordwood.sql.typing import kind_of
-
-_EXACT = (Kind.NUMERIC, Kind.BIGNUMERIC)
 
 
 def _float(node: exp.Expr) -> exp.Expr:
@@ -24,7 +22,7 @@ def _number(node: exp.Expr) -> exp.Expr:
 
 def _exact(node: exp.Expr, result: exp.Expr) -> exp.Expr:
     kind = kind_of(node)
-    return fragment(f"CAST({{0}}, 'Nullable({NAMES[kind]})')", result) if kind in _EXACT and kind else result
+    return fragment(f"CAST({{0}}, 'Nullable({NAMES[kind]})')", result) if kind in EXACT and kind else result
 
 
 def _finite(template: str, name: str) -> Rule:
@@ -75,7 +73,7 @@ def _round(node: exp.Expr) -> exp.Expr:
     value, digits = node.this, node.args.get("decimals")
     if node.args.get("truncate") is not None and node.args["truncate"].name.upper() == "ROUND_HALF_EVEN":
         return fragment("roundBankers({0}, {1})", value, digits or fragment("0"))
-    if kind_of(value) in _EXACT:
+    if kind_of(value) in EXACT:
         return _exact(
             node,
             fragment("round({0})", value) if digits is None else fragment("round({0}, {1})", value, _small(digits)),
@@ -97,7 +95,7 @@ def _small(digits: exp.Expr) -> exp.Expr:
 
 def _truncate(node: exp.Expr) -> exp.Expr:
     value, digits = node.this, node.args.get("decimals")
-    value = value if kind_of(value) in _EXACT else _float(value)
+    value = value if kind_of(value) in EXACT else _float(value)
     if digits is None:
         return _exact(node, fragment("trunc({0})", value))
     return _exact(node, fragment("trunc({0}, {1})", value, _small(digits)))
@@ -105,7 +103,7 @@ def _truncate(node: exp.Expr) -> exp.Expr:
 
 def _whole(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
-        value = node.this if kind_of(node.this) in _EXACT else _float(node.this)
+        value = node.this if kind_of(node.this) in EXACT else _float(node.this)
         return _exact(node, fragment(f"{name}({{0}})", value))
 
     return rule

@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.words import NAMES, cast, instant, naive, quoted
 from cordwood.engines.clickhouse.rules.zones import moment_in
-from cordwood.model.datatype import Datatype, Kind
+from cordwood.model.datatype import MOMENTS, NUMBERS, Datatype, Kind
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.typing import inherit, kind_of, typed_as
@@ -113,12 +113,6 @@ _READERS: Final[dict[tuple[Kind, Kind], Reader]] = {
     (Kind.VARIANT, Kind.STRING): event_text,
     (Kind.VARIANT, Kind.BYTES): event_text,
     (Kind.VARIANT, Kind.JSON): lambda node: node,
-    **{
-        (Kind.VARIANT, kind): _try_cast(Kind.FLOAT64)
-        for kind in (Kind.INT64, Kind.FLOAT64, Kind.NUMERIC, Kind.BIGNUMERIC)
-    },
-    **{
-        (Kind.VARIANT, kind): _try_cast(kind)
-        for kind in (Kind.BOOL, Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME)
-    },
+    **{(Kind.VARIANT, kind): _try_cast(Kind.FLOAT64) for kind in NUMBERS},
+    **{(Kind.VARIANT, kind): _try_cast(kind) for kind in (Kind.BOOL, *MOMENTS)},
 }

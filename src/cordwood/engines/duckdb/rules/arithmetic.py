@@ -4,14 +4,12 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.words import attempt, fail, once
-from cordwood.model.datatype import Kind
+from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.constants import constant, is_null
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule
 from cordwood.sql.overflow import CHECKED, check_overflow, may_overflow
 from cordwood.sql.typing import kind_of
-
-_EXACT = (Kind.NUMERIC, Kind.BIGNUMERIC)
 
 
 def _operands(node: exp.Expr) -> tuple[exp.Expr, exp.Expr]:
@@ -20,8 +18,8 @@ def _operands(node: exp.Expr) -> tuple[exp.Expr, exp.Expr]:
 
 
 def _as_number(node: exp.Expr, other: exp.Expr) -> exp.Expr:
-    if kind_of(node) in (Kind.VARIANT, Kind.STRING) and kind_of(other) is not Kind.INTERVAL:
-        return read_as(node, Kind.FLOAT64) if kind_of(node) is Kind.VARIANT else node
+    if kind_of(node) is Kind.VARIANT and kind_of(other) is not Kind.INTERVAL:
+        return read_as(node, Kind.FLOAT64)
     return node
 
 
@@ -29,7 +27,7 @@ def _division(node: exp.Expr) -> exp.Expr:
     left, right = _operands(node)
     if kind_of(node) is Kind.INTERVAL:
         return fragment("{0} / {1}", left, right)
-    quotient = f"CAST(@a / @b AS {_exact_name(node)})" if kind_of(node) in _EXACT else "@a / @b"
+    quotient = f"CAST(@a / @b AS {_exact_name(node)})" if kind_of(node) in EXACT else "@a / @b"
     divisor = _divisor(node.expression)
     if divisor:
         return once(quotient, left, right)
@@ -52,7 +50,7 @@ def _divisor(node: exp.Expr) -> bool:
 
 def _safe_division(node: exp.Expr) -> exp.Expr:
     left, right = _operands(node)
-    if kind_of(node) in _EXACT:
+    if kind_of(node) in EXACT:
         return once(f"CAST(@a / nullif(@b, 0) AS {_exact_name(node)})", left, right)
     if may_overflow(node):
         quotient = "@a / nullif(@b, 0)"
@@ -67,7 +65,7 @@ def _ieee_division(node: exp.Expr) -> exp.Expr:
 
 def _whole_division(node: exp.Expr) -> exp.Expr:
     left, right = _operands(node)
-    if kind_of(node.this) in _EXACT or kind_of(node.expression) in _EXACT:
+    if kind_of(node.this) in EXACT or kind_of(node.expression) in EXACT:
         return attempt(node, "CAST(trunc(@a / @b) AS DECIMAL(38, 9))", left, right)
     return attempt(node, "@a // @b", left, right)
 
@@ -79,7 +77,7 @@ def _remainder(node: exp.Expr) -> exp.Expr:
 
 def _product(node: exp.Expr) -> exp.Expr:
     left, right = _operands(node)
-    if kind_of(node) in _EXACT:
+    if kind_of(node) in EXACT:
         left, right = read_as(left, Kind.NUMERIC), read_as(right, Kind.NUMERIC)
         digits = "DECIMAL(38, 9)" if kind_of(node) is Kind.NUMERIC else "DECIMAL(38, 18)"
         return fragment(f"CAST({{0}} * {{1}} AS {digits})", left, right)

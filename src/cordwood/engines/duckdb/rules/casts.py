@@ -9,7 +9,7 @@ from cordwood.engines.duckdb.rules.comparison import positional
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.time_text import cast_text, strftime_parts
 from cordwood.engines.duckdb.rules.words import NAMES, attempt, fail, once, type_text
-from cordwood.model.datatype import Datatype, Kind
+from cordwood.model.datatype import EXACT, MOMENTS, Datatype, Kind
 from cordwood.sql.bigquery.leap_seconds import without_leap_second
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import OPEN_BRACE, fragment
@@ -32,7 +32,7 @@ def _cast(node: exp.Expr) -> exp.Expr:
 
 def _sized(node: exp.Expr, to: Datatype) -> exp.Expr:
     """A type with parameters: digits of a NUMERIC; lengths of texts are not supported."""
-    if to.kind not in (Kind.NUMERIC, Kind.BIGNUMERIC):
+    if to.kind not in EXACT:
         unsupported(node, f"A {to.kind} of limited length")
     digits = [constant_int(size.this) for size in node.args["to"].expressions]
     precision, scale = [*digits, 0][:2]
@@ -219,7 +219,7 @@ def _formatted(node: exp.Expr, to: Datatype) -> exp.Expr:
     if shape is None:
         unsupported(node, "CAST with a format that is no literal")
     own = kind_of(node.this)
-    if to == STRING and own in (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME):
+    if to == STRING and own in MOMENTS:
         return strftime_parts(node, node.this, shape)
     if to == STRING and own is Kind.BYTES:
         return _bytes_as(node, shape.upper())

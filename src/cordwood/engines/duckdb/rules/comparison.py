@@ -4,14 +4,11 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.words import type_text
-from cordwood.model.datatype import Datatype, Kind
+from cordwood.model.datatype import MOMENTS, NUMBERS, Datatype, Kind
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
 from cordwood.sql.typing.datatypes import common
-
-_TIMES = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME)
-_NUMBERS = (Kind.INT64, Kind.FLOAT64, Kind.NUMERIC, Kind.BIGNUMERIC)
 
 
 def meeting_kind(kinds: list[Kind | None]) -> Kind | None:
@@ -22,11 +19,11 @@ def meeting_kind(kinds: list[Kind | None]) -> Kind | None:
         return _number_kind(others[0]) if others else Kind.STRING
     if len(set(known)) < 2:
         return None
-    return next((kind for kind in (*_TIMES, Kind.BYTES) if kind in known), None)
+    return next((kind for kind in (*MOMENTS, Kind.BYTES) if kind in known), None)
 
 
 def _number_kind(kind: Kind) -> Kind:
-    return Kind.FLOAT64 if kind in _NUMBERS else kind
+    return Kind.FLOAT64 if kind in NUMBERS else kind
 
 
 def _compared(node: exp.Expr) -> exp.Expr:
@@ -58,7 +55,7 @@ def _fields_equal(left: str, right: str, both: Datatype) -> str:
 
 
 def _meet(side: exp.Expr, kind: Kind) -> exp.Expr:
-    return side if kind is Kind.FLOAT64 and kind_of(side) in _NUMBERS else read_as(side, kind)
+    return side if kind is Kind.FLOAT64 and kind_of(side) in NUMBERS else read_as(side, kind)
 
 
 def _alike(side: exp.Expr, other: exp.Expr) -> exp.Expr:

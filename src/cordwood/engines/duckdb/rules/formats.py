@@ -9,7 +9,7 @@ from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.json_text import json_text
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.words import fail, once
-from cordwood.model.datatype import Datatype, Kind
+from cordwood.model.datatype import EXACT, MOMENTS, Datatype, Kind
 from cordwood.sql.bigquery.formats import WIDEST, Specifier, pieces
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment, literal_text
@@ -178,8 +178,8 @@ _LITERALS: Final = {
     Kind.JSON: "'JSON ''' || @a::VARCHAR || ''''",
 }
 _NAMED: Final = {
-    **{kind: f"'{kind} \"' || {{0}} || '\"'" for kind in (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME)},
-    **{kind: f"'{kind} ''' || {{0}} || ''''" for kind in (Kind.NUMERIC, Kind.BIGNUMERIC)},
+    **{kind: f"'{kind} \"' || {{0}} || '\"'" for kind in MOMENTS},
+    **{kind: f"'{kind} ''' || {{0}} || ''''" for kind in EXACT},
 }
 
 

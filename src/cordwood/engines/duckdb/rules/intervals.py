@@ -5,8 +5,8 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.times import span
 from cordwood.engines.duckdb.rules.words import in_calendar, instant, naive, once
-from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.units import MOMENTS, interval_parts, unit_of
+from cordwood.model.datatype import MOMENTS, Kind
+from cordwood.sql.bigquery.units import interval_parts, unit_of
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning
 from cordwood.sql.typing import kind_of

@@ -8,7 +8,7 @@ from cordwood.engines.duckdb.rules.json_text import as_json, json_text
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.time_text import cast_text
 from cordwood.engines.duckdb.rules.words import attempt, fail, is_simple, once
-from cordwood.model.datatype import Kind
+from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.bigquery.json_paths import Steps, steps_of
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import OPEN_BRACE, fragment
@@ -132,7 +132,7 @@ def _string(node: exp.Expr) -> exp.Expr:
     """STRING(json); of a TIMESTAMP it is that moment's text."""
     value = node.this if isinstance(node.this, exp.Expr) else node.expressions[0]
     kind = kind_of(value)
-    if kind in (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME):
+    if kind in MOMENTS:
         zone = node.args.get("zone") or (node.expressions[1] if len(node.expressions) > 1 else None)
         return cast_text(value, zone)
     return _strictly("json_type(@a) = 'VARCHAR'", "json_extract_string(@a, '$')", "a string")(node)

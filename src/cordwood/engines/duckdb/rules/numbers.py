@@ -4,13 +4,11 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.words import attempt, fail, once
-from cordwood.model.datatype import Kind
+from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule
 from cordwood.sql.typing import kind_of
-
-_EXACT = (Kind.NUMERIC, Kind.BIGNUMERIC)
 
 
 def _float(node: exp.Expr) -> exp.Expr:
@@ -34,7 +32,7 @@ def _finite(template: str, name: str) -> Rule:
 
 
 def _exact(node: exp.Expr, result: exp.Expr) -> exp.Expr:
-    return fragment("{0}::DECIMAL(38, 9)", result) if kind_of(node) in _EXACT else result
+    return fragment("{0}::DECIMAL(38, 9)", result) if kind_of(node) in EXACT else result
 
 
 def _domain(name: str, outside: str) -> Rule:
@@ -72,10 +70,10 @@ def _round(node: exp.Expr) -> exp.Expr:
     value, digits = node.this, node.args.get("decimals")
     if node.args.get("truncate") is not None:
         return _round_half_even(node)
-    value = value if kind_of(value) in _EXACT else _float(value)
+    value = value if kind_of(value) in EXACT else _float(value)
     if digits is None:
         return _exact(node, fragment("round({0})", value))
-    if kind_of(value) not in _EXACT and (constant_int(digits) or 0) > 0:
+    if kind_of(value) not in EXACT and (constant_int(digits) or 0) > 0:
         # Scaling a number beyond its own digits would change it.
         return once("CASE WHEN abs(@a) < 1e15 THEN round(@a, @b::INT) ELSE @a END", value, digits)
     return _exact(node, fragment("round({0}, {1}::INT)", value, digits))
@@ -90,17 +88,17 @@ def _round_half_even(node: exp.Expr) -> exp.Expr:
 
 def _truncate(node: exp.Expr) -> exp.Expr:
     value, digits = node.this, node.args.get("decimals")
-    value = value if kind_of(value) in _EXACT else _float(value)
+    value = value if kind_of(value) in EXACT else _float(value)
     if digits is None:
         return _exact(node, fragment("trunc({0})", value))
-    if kind_of(value) in _EXACT:
+    if kind_of(value) in EXACT:
         return once("CAST(trunc(@a * power(10, @b)) / power(10, @b) AS DECIMAL(38, 9))", value, digits)
     return once("trunc(@a * power(10, @b)) / power(10, @b)", value, digits)
 
 
 def _whole(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
-        value = node.this if kind_of(node.this) in _EXACT else _float(node.this)
+        value = node.this if kind_of(node.this) in EXACT else _float(node.this)
         return _exact(node, fragment(f"{name}({{0}})", value))
 
     return rule
