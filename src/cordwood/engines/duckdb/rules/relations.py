@@ -90,7 +90,7 @@ def _own_aggregates(select: exp.Expr) -> exp.Expr:
     for aggregate in select.find_all(exp.AggFunc) if own else []:
         columns = list(aggregate.find_all(exp.Column))
         is_foreign = columns and not any(column.table in own for column in columns)
-        if is_foreign and aggregate.find_ancestor(exp.Select) is select:
+        if is_foreign and aggregate.find_ancestor(exp.Select, exp.From, exp.Join) is select:
             _say_with(columns[0], own[0])
     return select
 
