@@ -1,30 +1,21 @@
 """A value read as the type that its place demands: texts as times, whole numbers as floats, event values as any."""
 
 import re
-from collections.abc import Callable
 from typing import Final
 
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.words import NAMES, cast, instant, naive, quoted
 from cordwood.engines.clickhouse.rules.zones import moment_in
-from cordwood.model.datatype import MOMENTS, NUMBERS, Datatype, Kind
+from cordwood.model.datatype import MOMENTS, NUMBERS, Kind
+from cordwood.sql.bigquery.reading import Reader, Readers, read_by
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
-from cordwood.sql.typing import inherit, kind_of, typed_as
-
-Reader = Callable[[exp.Expr], exp.Expr]
+from cordwood.sql.typing import kind_of
 
 
 def read_as(node: exp.Expr, kind: Kind) -> exp.Expr:
-    """The node with that kind of value; as it is when it has it, or when nothing is known of it."""
-    own = kind_of(node)
-    if own is None or own is kind or isinstance(node, exp.Null):
-        return node
-    reader = _READERS.get((own, kind))
-    if reader is None:
-        return node
-    return typed_as(inherit(reader(node), node), Datatype(kind))
+    return read_by(_READERS, node, kind)
 
 
 def clock(node: exp.Expr) -> exp.Expr:
@@ -93,7 +84,7 @@ def text_to_time(value: exp.Expr, kind: Kind, *, safe: bool = False) -> exp.Expr
     return fragment(f"parseDateTime64BestEffort{reader}({{0}}, 6{zone})", value)
 
 
-_READERS: Final[dict[tuple[Kind, Kind], Reader]] = {
+_READERS: Final[Readers] = {
     (Kind.STRING, Kind.TIMESTAMP): _cast(Kind.TIMESTAMP),
     (Kind.STRING, Kind.DATETIME): _cast(Kind.DATETIME),
     (Kind.STRING, Kind.DATE): _cast(Kind.DATE),

@@ -1,28 +1,19 @@
 """A value read as the type that its place demands: texts as times, whole numbers as floats, event values as any."""
 
 import re
-from collections.abc import Callable
 from typing import Final
 
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.words import NAMES, instant, naive
-from cordwood.model.datatype import Datatype, Kind
+from cordwood.model.datatype import Kind
+from cordwood.sql.bigquery.reading import Reader, Readers, read_by
 from cordwood.sql.fragment import fragment
-from cordwood.sql.typing import inherit, kind_of, typed_as
-
-Reader = Callable[[exp.Expr], exp.Expr]
+from cordwood.sql.typing import kind_of
 
 
 def read_as(node: exp.Expr, kind: Kind) -> exp.Expr:
-    """The node with that kind of value; as it is when it has it, or when nothing is known of it."""
-    own = kind_of(node)
-    if own is None or own is kind or isinstance(node, exp.Null):
-        return node
-    reader = _READERS.get((own, kind))
-    if reader is None:
-        return node
-    return typed_as(inherit(reader(node), node), Datatype(kind))
+    return read_by(_READERS, node, kind)
 
 
 def clock(node: exp.Expr) -> exp.Expr:
@@ -64,7 +55,7 @@ def _day(node: exp.Expr) -> exp.Expr:
     return fragment("{0}::DATE", naive(node))
 
 
-_READERS: Final[dict[tuple[Kind, Kind], Reader]] = {
+_READERS: Final[Readers] = {
     (Kind.STRING, Kind.TIMESTAMP): _text_as_timestamp,
     (Kind.STRING, Kind.DATETIME): _cast(Kind.DATETIME),
     (Kind.STRING, Kind.DATE): _cast(Kind.DATE),

@@ -1,0 +1,20 @@
+"""Reading a value as the kind that its place demands, by an engine's table of what it can read as what."""
+
+from collections.abc import Callable, Mapping
+
+from sqlglot import exp
+
+from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.typing import inherit, kind_of, typed_as
+
+Reader = Callable[[exp.Expr], exp.Expr]
+Readers = Mapping[tuple[Kind, Kind], Reader]
+
+
+def read_by(readers: Readers, node: exp.Expr, kind: Kind) -> exp.Expr:
+    """The node with that kind of value; as it is when it has it, or when nothing is known of it."""
+    own = kind_of(node)
+    if own is None or own is kind or isinstance(node, exp.Null):
+        return node
+    reader = readers.get((own, kind))
+    return node if reader is None else typed_as(inherit(reader(node), node), Datatype(kind))
