@@ -21,6 +21,7 @@ import json
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
+from cordwood.cli.name_value import name_value
 from cordwood.cli.table import table
 from cordwood.cli.target import add_target, target
 from cordwood.cli.terminal import note, say
@@ -43,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     create.add_argument(
         "--pin",
-        type=_pin,
+        type=name_value,
         action="append",
         default=[],
         metavar="NAME=VALUE",
@@ -155,10 +156,3 @@ def _cell(value: object) -> object:
     if isinstance(value, Mapping):
         return ", ".join(f"{name}={pin}" for name, pin in value.items())
     return {True: "always", False: ""}.get(value, value) if isinstance(value, bool) else value
-
-
-def _pin(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    return name, value

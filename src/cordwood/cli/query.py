@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
+from cordwood.cli.name_value import name_value
 from cordwood.cli.table import table
 from cordwood.cli.target import add_target, target
 from cordwood.cli.terminal import note
@@ -34,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-p",
         "--parameter",
-        type=_pair,
+        type=name_value,
         action="append",
         default=[],
         metavar="NAME=VALUE",
@@ -80,13 +81,6 @@ def _tell(headers: Mapping[str, str]) -> None:
         note(f"There were more rows: cut at {headers['cordwood-truncated']}.")
     if "cordwood-notice" in headers:
         note(headers["cordwood-notice"])
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    return name, value
 
 
 def _text(text: str) -> str:

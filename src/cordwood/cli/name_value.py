@@ -1,0 +1,10 @@
+"""Arguments written NAME=VALUE: parameters of an endpoint, and those that a key is held to."""
+
+import argparse
+
+
+def name_value(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
