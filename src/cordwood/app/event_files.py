@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from cordwood.engines.duckdb.parquet import count_parquet, is_export, read_parquet, read_stored
+from cordwood.engines.duckdb.parquet import AGAIN, count_parquet, is_export, read_parquet, read_stored
 from cordwood.errors import BadBody
 
 _GZIP = b"\x1f\x8b"
@@ -33,6 +33,8 @@ class EventFile:
             self._whole, self._read = max(1, file.stat().st_size), 0
         except OSError as problem:
             raise BadBody(f"{file} cannot be read: {problem.strerror}.") from problem
+        if not self._magic and file.suffix == ".parquet":
+            raise BadBody(f"{file} is empty, and so no Parquet file.", hint=AGAIN)
 
     @property
     def share(self) -> float:
@@ -62,7 +64,7 @@ class EventFile:
             with self._file.open("rb") as raw:
                 yield from filter(None, map(bytes.strip, self._unpacked(raw)))
         except (OSError, EOFError) as problem:
-            raise BadBody(f"{self._file} cannot be read: {problem}.") from problem
+            raise BadBody(f"{self._file} cannot be read: {str(problem).rstrip('.')}.", hint=AGAIN) from problem
 
     def _unpacked(self, raw: BinaryIO) -> Iterator[bytes]:
         for line in gzip.GzipFile(fileobj=raw) if self._magic.startswith(_GZIP) else raw:

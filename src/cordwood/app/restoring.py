@@ -41,6 +41,8 @@ def restore(backup: Path, settings: Settings, progress: Progress) -> Restored:
     folder = DataFolder(Path(settings.serve.data_dir))
     draft = folder.path / _DRAFT
     with folder.owned():
+        # A restore that was cut off left it.
+        shutil.rmtree(draft, ignore_errors=True)
         _require_empty(folder)
         try:
             for file in manifest.files:

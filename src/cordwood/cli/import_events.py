@@ -14,6 +14,7 @@ examples:
 import argparse
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
@@ -21,7 +22,8 @@ from urllib.parse import quote
 from cordwood.app.event_files import EventFile
 from cordwood.cli.sending import Outcome, Patience, end_progress, sent_events, show_progress
 from cordwood.cli.target import add_target, target
-from cordwood.cli.terminal import note
+from cordwood.cli.terminal import note, say
+from cordwood.errors import Fault
 
 _BATCH_BYTES = 4 * 2**20
 _BATCH_EVENTS = 5000
@@ -68,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     progress = Progress()
     file = EventFile(arguments.file)
     as_stored = file.is_export and not arguments.as_new
-    with target(arguments, may_make=True) as service:
+    with target(arguments, may_make=True) as service, _told_so_far(progress):
         for batch in _batches(file.stored() if as_stored else file.events()):
             answer = sent_events(service, _path(arguments.stream, as_stored=as_stored), b"\n".join(batch), _PATIENCE)
             if as_stored and answer.status == 403:
@@ -77,6 +79,18 @@ def run(arguments: argparse.Namespace) -> int:
             progress.show(file.share)
     end_progress()
     return progress.outcome.tell(progress.line())
+
+
+@contextmanager
+def _told_so_far(progress: Progress) -> Iterator[None]:
+    """Whatever ends an import before its file does, what was sent until then stays."""
+    try:
+        yield
+    except Fault:
+        end_progress()
+        if progress.events:
+            say(progress.line())
+        raise
 
 
 def _path(stream: str, *, as_stored: bool) -> str:

@@ -11,6 +11,7 @@ from cordwood.engines.engine import STORED
 from cordwood.errors import BadBody
 from cordwood.model.datatype import Kind
 
+AGAIN = "It was cut off or is damaged: have it made again. What is stored of it is not stored twice."
 _BATCH_ROWS = 2048
 
 _STORED = {column.name for column in STORED}
@@ -61,7 +62,9 @@ def _reading(file: Path, query: str) -> Iterator[duckdb.DuckDBPyConnection]:
             reader.execute("SET TimeZone = 'UTC'")
             yield reader.execute(query, {"file": str(file)})
     except duckdb.Error as problem:
-        raise BadBody(f"{file} cannot be read as Parquet: {str(problem).partition(chr(10))[0]}") from problem
+        said = str(problem).partition("\n")[0]
+        cause = (said.partition("Error: ")[2] or said).rstrip(".:!")
+        raise BadBody(f"{file} cannot be read as Parquet: {cause}.", hint=AGAIN) from problem
 
 
 def _rows(reader: duckdb.DuckDBPyConnection) -> Iterator[tuple[str]]:

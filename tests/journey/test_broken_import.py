@@ -1,0 +1,76 @@
+"""A file of events that is cut off or damaged is told, with its place; what was read of it before is stored, and told too."""
+
+import gzip
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.journey.test_cli_clients import cordwood, ndjson
+
+STREAM = "postgres.logs"
+EVENTS = 20_000
+Harm = Callable[[bytes], bytes]
+
+
+@pytest.fixture(scope="module")
+def export(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    place = tmp_path_factory.mktemp("exported")
+    dice = random.Random(7)
+    events = ndjson(
+        place / "e.ndjson", *({"id": f"{n}", "event_message": f"{dice.getrandbits(256):x}"} for n in range(EVENTS))
+    )
+    folder = ("--stream", STREAM, "--data-dir", str(place / "data"))
+    assert cordwood("import", str(events), *folder).returncode == 0
+    assert cordwood("export", str(place / "e.parquet"), *folder).returncode == 0
+    return (place / "e.parquet").read_bytes()
+
+
+def damaged(at: float) -> Harm:
+    def harm(data: bytes) -> bytes:
+        place = int(len(data) * at)
+        return data[:place] + bytes(byte ^ 0x5A for byte in data[place : place + 400]) + data[place + 400 :]
+
+    return harm
+
+
+@pytest.mark.parametrize(
+    ("harm", "cause"),
+    [
+        (lambda data: data[:0], "is empty"),
+        (lambda data: data[:4], "too small"),
+        (lambda data: data[: len(data) // 2], "No magic bytes found at end"),
+        (lambda data: data[:-200] + b"\0" * 192 + data[-8:], "cannot be read as Parquet"),
+        (damaged(0.05), "cannot be read as Parquet"),
+        (damaged(0.9), "cannot be read as Parquet"),
+    ],
+    ids=["empty", "its beginning", "half of it", "its index", "near its beginning", "near its end"],
+)
+def test_a_broken_export_is_refused_with_its_name_and_what_to_do(
+    export: bytes, tmp_path: Path, harm: Harm, cause: str
+) -> None:
+    file = tmp_path / "broken.parquet"
+    file.write_bytes(harm(export))
+    refused = cordwood("import", str(file), "--stream", STREAM, "--data-dir", str(tmp_path / "data"))
+    assert refused.returncode == 1
+    told = refused.stderr.strip()
+    assert told.startswith(f"cordwood import: {file} ")
+    assert "\n" not in told
+    assert cause in told
+    assert told.endswith("have it made again. What is stored of it is not stored twice.")
+
+
+def test_what_was_read_before_the_damage_is_told_and_not_stored_twice(tmp_path: Path) -> None:
+    lines = "".join(f'{{"id": "{number}"}}\n' for number in range(EVENTS)).encode()
+    packed, file = gzip.compress(lines), tmp_path / "e.ndjson.gz"
+    folder = ("--stream", STREAM, "--data-dir", str(tmp_path / "data"))
+    file.write_bytes(packed[:-20])
+    cut = cordwood("import", str(file), *folder)
+    assert (cut.returncode, "end-of-stream marker" in cut.stderr) == (1, True)
+    stored = int(cut.stdout.partition(" events")[0].replace(",", ""))
+    assert 0 < stored < EVENTS
+    file.write_bytes(packed)
+    whole = cordwood("import", str(file), *folder)
+    assert whole.returncode == 0
+    assert f"{EVENTS - stored:,} accepted, {stored:,} duplicates" in whole.stdout
