@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import TypeVar
-from uuid import UUID, uuid5
+from uuid import UUID
 from zoneinfo import available_timezones
 
+from cordwood.catalog.ids import is_uuid, stated_id
 from cordwood.catalog.parameter_table import read_parameters
 from cordwood.catalog.toml import Document
 from cordwood.errors import BadEndpointFile, Span
@@ -25,7 +26,6 @@ _SETTINGS = (
 )  # fmt: skip
 _COMMENT = re.compile(r"/\*(.*?)\*/", re.DOTALL)
 _BEFORE = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|\#[^\n]*(?:\n|$))*")
-_UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 
 Value = TypeVar("Value", str, int, bool)
 
@@ -36,10 +36,11 @@ def read_endpoint_file(file: str, text: str) -> Endpoint:
     document, body, body_line = _split(file, text)
     document.check_names(document.tables, _SETTINGS)
     name = _name(document)
+    given_id = _value(document, "id", "") if "id" in document.tables else None
     cache, warm = _cache_and_warm(document)
     return Endpoint(
         name=name,
-        id=_id(document, name),
+        id=stated_id(document, ("id",), given_id, NAMESPACE, name),
         sql=body,
         revision=hashlib.sha256(text.encode()).hexdigest(),
         file=file,
@@ -91,18 +92,9 @@ def _name(document: Document) -> str:
         raise document.wrong("The endpoint has no name.", hint='Write: name = "my.endpoint"')
     if not name.isprintable() or "/" in name or name != name.strip() or len(name) > 200:
         raise document.wrong(f"{name!r} cannot be a name: it stands in an address.", ("name",))
-    if _UUID.fullmatch(name):
+    if is_uuid(name):
         raise document.wrong("A name that looks like a UUID can never be called by name.", ("name",))
     return name
-
-
-def _id(document: Document, name: str) -> UUID:
-    text = _value(document, "id", "")
-    if "id" not in document.tables:
-        return uuid5(NAMESPACE, name)
-    if not _UUID.fullmatch(text):
-        raise document.wrong(f"{text!r} is no UUID.", ("id",), "Leave id out, and one is made from the name.")
-    return UUID(text)
 
 
 def _max_rows(document: Document) -> int:

@@ -3,8 +3,9 @@
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from uuid import UUID, uuid5
+from uuid import UUID
 
+from cordwood.catalog.ids import is_uuid, stated_id
 from cordwood.catalog.toml import Document, Path
 from cordwood.errors import BadStreamFile
 from cordwood.model.stream import ClockPolicy, Stream
@@ -18,7 +19,6 @@ _SETTINGS = ("name", "id", "retention", "derive", "late", "future", "rate", "pro
 _POLICY_SETTINGS = ("after", "policy")
 # It stands in SQL between backquotes.
 _NAME = re.compile(r"[^\s`](?:[^`]{0,198}[^\s`])?")
-_UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 
 
 def read_stream_file(file: str, text: str) -> tuple[Stream, ...]:
@@ -42,7 +42,7 @@ def _stream(document: Document, path: Path, table: object) -> Stream:
     future, future_seconds = _policy(document, path, table, "future")
     return Stream(
         name=name,
-        id=_id(document, path, table, name),
+        id=stated_id(document, (*path, "id"), table.get("id"), NAMESPACE, name),
         retention_seconds=_seconds(document, (*path, "retention"), table.get("retention")),
         derive=_derive(document, path, table),
         late=late,
@@ -58,20 +58,11 @@ def _name(document: Document, path: Path, table: Mapping[str, object]) -> str:
     name = table.get("name")
     if not isinstance(name, str) or not name:
         raise document.wrong("The stream has no name.", path, 'Write: name = "my.stream"')
-    if not _NAME.fullmatch(name) or not name.isprintable() or _UUID.fullmatch(name):
+    if not _NAME.fullmatch(name) or not name.isprintable() or is_uuid(name):
         raise document.wrong(f"{name!r} cannot be a stream's name.", (*path, "name"))
     if name.startswith("_"):
         raise document.wrong("Names that begin with _ are the service's own.", (*path, "name"))
     return name
-
-
-def _id(document: Document, path: Path, table: Mapping[str, object], name: str) -> UUID:
-    given = table.get("id")
-    if given is None:
-        return uuid5(NAMESPACE, name)
-    if not isinstance(given, str) or not _UUID.fullmatch(given):
-        raise document.wrong(f"{given!r} is no UUID.", (*path, "id"), "Leave id out, and one is made from the name.")
-    return UUID(given)
 
 
 def _seconds(document: Document, path: Path, given: object) -> float | None:

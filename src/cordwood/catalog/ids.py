@@ -1,0 +1,20 @@
+"""The UUIDs of what files state: written there, or made from the name."""
+
+import re
+from uuid import UUID, uuid5
+
+from cordwood.catalog.toml import Document, Path
+
+_UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
+
+
+def is_uuid(text: str) -> bool:
+    return _UUID.fullmatch(text) is not None
+
+
+def stated_id(document: Document, path: Path, given: object, namespace: UUID, name: str) -> UUID:
+    if given is None:
+        return uuid5(namespace, name)
+    if not isinstance(given, str) or not is_uuid(given):
+        raise document.wrong(f"{given!r} is no UUID.", path, "Leave id out, and one is made from the name.")
+    return UUID(given)
