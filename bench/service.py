@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
+from urllib.parse import urlsplit
 from urllib.parse import urlencode
 
 import httpx
@@ -30,9 +31,11 @@ _IDLE_SHARE = 0.05
 class Service:
     """`client` speaks to it with a key for everything; what is timed goes over a connection with less around it."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", url: str, data: Path) -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]", url: str, data: Path, engine: Path | None = None) -> None:
+        """`engine` is the folder of an engine inside the process that keeps its own."""
         self.process = process
         self.data = data
+        self._folders = [data, *([engine] if engine else [])]
         self.client = httpx.Client(base_url=url, headers={"X-API-KEY": KEY}, timeout=600)
         self._connection = http.client.HTTPConnection(self.client.base_url.host, self.client.base_url.port, timeout=600)
 
@@ -49,7 +52,8 @@ class Service:
 
     @property
     def disk_mb(self) -> float:
-        return sum(path.stat().st_size for path in self.data.rglob("*") if path.is_file()) / 1e6
+        files = (path for folder in self._folders for path in folder.rglob("*") if path.is_file())
+        return sum(path.stat().st_size for path in files) / 1e6
 
     def close(self) -> None:
         self.client.close()
@@ -115,13 +119,17 @@ def service(folder: Path, *more: str) -> Iterator[Service]:
         )
     started = None
     try:
-        started = Service(process, _address(process, log), folder / "data")
+        started = Service(process, _address(process, log), folder / "data", _engine_folder(more))
         yield started
     finally:
         if started is not None:
             started.close()
         process.terminate()
         process.wait(120)
+
+
+def _engine_folder(arguments: tuple[str, ...]) -> Path | None:
+    return next((Path(urlsplit(one).path) for one in arguments if one.startswith("chdb:///")), None)
 
 
 def _address(process: "subprocess.Popen[bytes]", log: Path) -> str:

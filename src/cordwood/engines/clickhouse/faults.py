@@ -153,6 +153,7 @@ def sentence(text: str) -> str:
         ": while converting",
         " (version ",
         " (for url ",
+        " in JOIN ON expression",
         ". Look at https",
         "\n",
     ):

@@ -65,4 +65,8 @@ def test_a_folder_that_the_engine_inside_cannot_open_is_not_waited_for() -> None
 def test_neither_the_query_nor_the_version_nor_the_place_is_told() -> None:
     text = "Code: 6. DB::Exception: Cannot parse 'x' as Int64: In scope SELECT secret. (CANNOT_PARSE_TEXT) (version 26.9) (for url http://inside:8123)"
     assert fault_of(DatabaseError(text, code=6)).message == "Cannot parse 'x' as Int64"
+    join = (
+        "Code: 403. DB::Exception: Cannot determine join keys in JOIN ON expression equals(secret, 6). (INVALID_JOIN)"
+    )
+    assert fault_of(DatabaseError(join, code=403)).message == "Cannot determine join keys"
     assert fault_of(DatabaseError("Code: 1. DB::Exception: No. (for url http://a)", code=1)).message == "No."
