@@ -123,6 +123,16 @@ def test_keys_are_made_without_a_service_and_hold_when_there_is_one(start: Start
     assert asks(start(), alone.stdout.strip(), project="x").status_code == 200
 
 
+def test_a_start_without_a_private_key_in_force_says_so(start: Start, tmp_path: Path) -> None:
+    hint = "No private key is in force"
+    without = start(env={"CORDWOOD_KEYS_PRIVATE": ""}, data_dir=tmp_path / "without")
+    assert hint in without.output.read_text()
+    assert keys("create", "--scope", "private", "--data-dir", str(without.data_dir)).returncode == 0
+    without.stop()
+    assert hint not in start(env={"CORDWOOD_KEYS_PRIVATE": ""}, data_dir=without.data_dir).stop_and_read()
+    assert hint not in start(data_dir=tmp_path / "with").stop_and_read()
+
+
 @pytest.mark.parametrize("action", [("list",), ("revoke", "1"), ("rotate", "1")])
 def test_a_slip_in_the_name_of_a_folder_is_no_empty_one(tmp_path: Path, action: tuple[str, ...]) -> None:
     said = keys(*action, "--data-dir", str(tmp_path / "slip"))

@@ -68,6 +68,16 @@ class House:
         """One key of each kind, when settings give none and none was ever made."""
         return None if fixed_keys(self.settings.keys) else first_keys(self.keys)
 
+    def has_private_key(self) -> bool:
+        """Whether anybody may query and manage all, beside the commands of this machine."""
+        if self.rooms.access.signed is not None:
+            return True
+        stored = [key.terms.scopes for key in self.keys.in_force()]
+        return any("private" in scopes for scopes in (*stored, *self._scopes_given()))
+
+    def _scopes_given(self) -> list[frozenset[str]]:
+        return [key.caller.scopes for key in fixed_keys(self.settings.keys)]
+
     def close(self) -> None:
         """Store what waits, then let go of everything; called after the last request."""
         self.rooms.intake.close()

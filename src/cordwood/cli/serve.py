@@ -90,6 +90,8 @@ def _told_ready(ready: Ready) -> None:
         say("Two keys were made for this data folder. They are shown this once and kept only as digests.")
         say(f"  private  {made.private}  queries, ingest, management")
         say(f"  public   {made.public}  ingest only")
+    elif not ready.house.has_private_key():
+        note("No private key is in force. Make one: cordwood keys create --scope private")
     say(_ready_line(ready))
 
 
