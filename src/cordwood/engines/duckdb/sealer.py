@@ -21,7 +21,6 @@ _LOOK_SECONDS = 0.5
 _TELL_SECONDS = 60.0
 # Freed memory is used again by the next chunk; now and then, and when there is no next one, the machine gets it back.
 _TRIM_SECONDS = 1.0
-_REST_SECONDS = 5.0
 
 
 class Sealer:
@@ -48,7 +47,6 @@ class Sealer:
         self._told = -_TELL_SECONDS
         self._trimmed = self._last_append
         self._is_trimmed = True
-        self._is_rested = False
         self._threads: list[threading.Thread] = []
 
     def start(self, workers: int) -> None:
@@ -74,7 +72,6 @@ class Sealer:
             is_idle = not self._tried(cursor)
             self._trim_now_and_then()
             if is_idle:
-                self._rest_when_quiet()
                 self._wake.acquire(timeout=_LOOK_SECONDS)
         cursor.close()
 
@@ -117,14 +114,6 @@ class Sealer:
     def _trim_now_and_then(self) -> None:
         if not self._is_trimmed and time.monotonic() - self._trimmed > _TRIM_SECONDS:
             self._is_trimmed, self._trimmed = True, time.monotonic()
-            let_go_of_memory()
-
-    def _rest_when_quiet(self) -> None:
-        """What queries took is given back too, once in each time of quiet."""
-        if self._session.traffic.quiet_seconds < _REST_SECONDS:
-            self._is_rested = False
-        elif not self._is_rested:
-            self._is_rested = True
             let_go_of_memory()
 
     def _tell_now_and_then(self, sentence: str) -> None:

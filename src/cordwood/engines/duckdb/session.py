@@ -25,6 +25,8 @@ _BLOCK_BYTES = 65_536
 _LOG_BYTES = 64 * 10**6
 _NEVER = "1TB"
 _SPILL_BYTES = "4GB"
+# What the engine may keep of the file while nobody asks: enough to go on with, should somebody.
+_KEPT_BYTES = 32 * 10**6
 
 
 class Session:
@@ -37,6 +39,7 @@ class Session:
         self._still = threading.Lock()
         self._holders = 0
         self.traffic = Traffic()
+        self._memory_bytes = memory_bytes
         self._spill = folder / "spill"
         shutil.rmtree(self._spill, ignore_errors=True)
         self._root = duckdb.connect(":memory:")
@@ -57,6 +60,13 @@ class Session:
         if self._log_bytes() > _LOG_BYTES:
             with suppress(duckdb.IOException):
                 self.checkpoint(cursor)
+
+    def let_go(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Give back what the engine keeps of the file: the machine keeps it, too. To be called when nobody passes."""
+        for most in (min(_KEPT_BYTES, self._memory_bytes), self._memory_bytes):
+            # Events in memory may need more than that; what can go has gone then.
+            with suppress(duckdb.OutOfMemoryException):
+                cursor.execute("SET GLOBAL memory_limit = $value", {"value": f"{most}B"})
 
     def used_bytes(self, cursor: duckdb.DuckDBPyConnection) -> int:
         """What is taken of the file, free blocks left out: it does not shrink, they are used again."""
@@ -123,6 +133,8 @@ class Session:
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
             "enable_external_access": False,
+            # `let_go` needs it; no statement that is admitted can set anything.
+            "allowed_configs": ["memory_limit"],
             "lock_configuration": True,
         }
         self._root.execute("CREATE SCHEMA memory.hot; CREATE SCHEMA memory.parts")

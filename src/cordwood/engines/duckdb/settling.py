@@ -24,6 +24,7 @@ from cordwood.engines.duckdb.pieces import (
 from cordwood.engines.duckdb.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.stream_store import StreamStore
 from cordwood.engines.duckdb.tables import StreamTables
+from cordwood.engines.duckdb.traffic import Haste
 from cordwood.observe.observer import Tell
 
 SLICE_GROUPS = 10
@@ -34,6 +35,10 @@ _AFTER_FAILURE_SECONDS = 60.0
 _PAUSE_SECONDS = 0.05
 # While row groups are sealed one after the other, they have the processors to themselves.
 _QUIET_SECONDS = 5.0
+# Longer than between two looks, so that none who came between them is missed.
+_REST_SECONDS = 6.0
+# Nobody who is waited for.
+_NOW = Haste(0.0, 0.0, 0.0)
 
 
 class Settling:
@@ -48,6 +53,7 @@ class Settling:
         self._is_busy = is_busy
         self._tell = tell
         self._last_seal = time.monotonic()
+        self._is_rested = False
         self._stopping = threading.Event()
         self._cursor = session.cursor()
         self._thread = threading.Thread(target=self._work, name="settle", daemon=True)
@@ -71,6 +77,7 @@ class Settling:
         """Lay the oldest slice that is as it came; False when there is none, or something else has to be done first."""
         settled = self._at_once(self._rewrite, store.tables)
         if settled:
+            self._is_rested = False
             self._session.checkpoint(self._cursor)
             let_go_of_memory()
         return settled
@@ -130,6 +137,7 @@ class Settling:
         while not self._stopping.wait(_LOOK_SECONDS):
             try:
                 self._settle_all()
+                self.rest_when_quiet()
             except duckdb.Error as problem:
                 if self._stopping.is_set():
                     return
@@ -142,6 +150,18 @@ class Settling:
                 while self._may_begin() and work(store):
                     # Who waits for the turn gets it: a lock goes to whoever asks next, and that would be this thread.
                     self._stopping.wait(_PAUSE_SECONDS)
+
+    def rest_when_quiet(self) -> None:
+        """What queries and settling took is given back, and what the engine keeps of the file, once in each time of quiet."""
+        traffic = self._session.traffic
+        if traffic.quiet_seconds < _REST_SECONDS:
+            self._is_rested = False
+        elif not self._is_rested:
+            with traffic.alone(_NOW) as is_alone:
+                if is_alone:
+                    self._session.let_go(self._cursor)
+                    self._is_rested = True
+            let_go_of_memory()
 
     def _may_begin(self) -> bool:
         is_quiet = time.monotonic() - self._last_seal > _QUIET_SECONDS

@@ -1,0 +1,76 @@
+"""What the engine keeps of the file is given back once nobody asks, and its bound is what it was."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from cordwood.engines.duckdb import session, settling
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
+from cordwood.engines.duckdb.settling import Settling
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.engines.duckdb.traffic import Passing
+from cordwood.model.event import Event
+from tests.contract.engine_asking import NOW_US, batch, rows, stream
+
+MEMORY = 100 * 10**6
+KEPT = 200_000
+EVENTS = 20_000
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
+    """A file of some megabytes, sealed; nobody works behind its back, and quiet is at once."""
+    monkeypatch.setattr(session, "_KEPT_BYTES", KEPT)
+    monkeypatch.setattr(settling, "_REST_SECONDS", 0.0)
+    monkeypatch.setattr(Settling, "start", lambda *_: None)
+    options = Options(memory_bytes=MEMORY)
+    first = DuckDBEngine(tmp_path / "data", DuckDBTarget(), options, clock_us=lambda: NOW_US)
+    first.prepare([stream("s")])
+    first.append([batch(*(Event(f"{number * 7919**3:x}" * 8, NOW_US, "m") for number in range(EVENTS)))])
+    first.sweep(NOW_US)
+    first.close()
+    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), options, clock_us=lambda: NOW_US)
+    engine.prepare([stream("s")])
+    yield engine
+    engine.close()
+
+
+def kept(engine: DuckDBEngine) -> int:
+    with engine._session.cursor() as cursor:
+        ((found,),) = cursor.execute(
+            "SELECT sum(memory_usage_bytes) FROM duckdb_memory() WHERE tag = 'BASE_TABLE'"
+        ).fetchall()
+    return int(found)
+
+
+def bound(engine: DuckDBEngine) -> object:
+    with engine._session.cursor() as cursor:
+        return cursor.execute("SELECT current_setting('memory_limit')").fetchall()[0][0]
+
+
+def test_what_is_kept_of_the_file_goes_when_nobody_asks(engine: DuckDBEngine) -> None:
+    before = bound(engine)
+    assert rows(engine, "select count(distinct id) from `s`") == [(EVENTS,)]
+    assert kept(engine) > KEPT
+    engine._storage._settling.rest_when_quiet()
+    assert kept(engine) <= KEPT
+    assert bound(engine) == before
+    assert rows(engine, "select count(distinct id) from `s`") == [(EVENTS,)]
+
+
+def test_not_while_somebody_asks(engine: DuckDBEngine) -> None:
+    rows(engine, "select count(distinct id) from `s`")
+    before = kept(engine)
+    with engine._session.traffic.passing(Passing.QUERY):
+        engine._storage._settling.rest_when_quiet()
+        assert kept(engine) == before
+    engine._storage._settling.rest_when_quiet()
+    assert kept(engine) < before
+
+
+@pytest.mark.parametrize("statement", ["SET GLOBAL threads = 1", "SET GLOBAL enable_external_access = true"])
+def test_nothing_else_can_be_set(engine: DuckDBEngine, statement: str) -> None:
+    with engine._session.cursor() as cursor, pytest.raises(duckdb.InvalidInputException, match="Cannot change"):
+        cursor.execute(statement)
