@@ -78,7 +78,7 @@ def _provided(select: exp.Select, alias: str, read: _Read, streams: frozenset[st
         return _of_stream(select, relation, read) if relation.name in streams else None
     if not _widened(query, read, streams, depth):
         return None
-    return exp.column(exp.to_identifier(read.name, quoted=True), table=exp.to_identifier(alias, quoted=True))
+    return exp.column(read.name, alias, quoted=True)
 
 
 def _query(relation: exp.Table | exp.Subquery) -> exp.Expr | None:

@@ -63,7 +63,7 @@ def first_of(tree: exp.Select, source: Source, table: str) -> exp.Select:
     if not _pays(tree, source, table):
         source.read(source.events(table))
         return tree
-    places = exp.select(_column(_PLACE, "found")).from_(_finding(tree, source, table).subquery("found"))
+    places = exp.select(exp.column(_PLACE, "found", quoted=True)).from_(_finding(tree, source, table).subquery("found"))
     source.read(source.events(table, only=f"rowid IN (SELECT {quoted(_PLACE)} FROM {quoted(_NEWEST)})"))  # noqa: S608
     _put_first(tree, places)
     return tree
@@ -99,7 +99,7 @@ def _finding(tree: exp.Select, source: Source, table: str) -> exp.Select:
     finding = tree.copy()
     twin = source.twin(finding)
     for step in _way(finding, twin.table):
-        step.select.append("expressions", exp.alias_(_column(_PLACE, step.alias), _PLACE, quoted=True))
+        step.select.append("expressions", exp.alias_(exp.column(_PLACE, step.alias, quoted=True), _PLACE, quoted=True))
     finding.set("limit", exp.Limit(expression=exp.Literal.number(rows_wanted(tree))))
     finding.set("offset", None)
     twin.read(twin.events(table, f"rowid AS {quoted(_PLACE)}"))
@@ -148,7 +148,3 @@ def _hands_on(way: list[_Step], names: frozenset[str]) -> bool:
 
 def _is_of(value: exp.Expr, alias: str, names: frozenset[str]) -> bool:
     return isinstance(value, exp.Column) and value.table == alias and value.name in names
-
-
-def _column(name: str, table: str) -> exp.Column:
-    return exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(table, quoted=True))

@@ -72,7 +72,7 @@ def _handed_on(place: int, item: exp.Expr) -> exp.Expr:
 
 
 def _column(place: int) -> exp.Column:
-    return exp.column(_identifier(f"c{place}"), table=_identifier(_BOTH))
+    return exp.column(f"c{place}", _BOTH, quoted=True)
 
 
 def _identifier(name: str) -> exp.Identifier:

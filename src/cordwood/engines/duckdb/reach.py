@@ -12,7 +12,7 @@ from enum import Enum
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.events import RECORD_TEMPLATE
-from cordwood.engines.duckdb.tables import COLUMNS, StreamTables, quoted
+from cordwood.engines.duckdb.tables import COLUMNS, StreamTables, literal, quoted
 from cordwood.engines.duckdb.way import cte_of
 from cordwood.model.event import written_path
 from cordwood.sql.bigquery.grouping import grouping_keys, selected
@@ -142,7 +142,7 @@ class _Reach:
         column, path = found
         name = self._provide_within(query, column.table, read.below(column.name, path), depth)
         if name is not None:
-            query.append("expressions", exp.alias_(_column(name, column.table), read.name, quoted=True))
+            query.append("expressions", exp.alias_(exp.column(name, column.table, quoted=True), read.name, quoted=True))
         return name and read.name
 
     def _provide_within(self, query: exp.Select, alias: str, read: _Read, depth: int) -> str | None:
@@ -220,7 +220,7 @@ def _move(node: exp.Expr, value: exp.Expr, manner: _Manner, work: _Reach) -> boo
     relation = _relation(select, column.table)
     name = None if relation is None else work.provide(relation, _Read(column.name, path, manner))
     if name is not None:
-        node.replace(_column(name, column.table))
+        node.replace(exp.column(name, column.table, quoted=True))
     return name is not None
 
 
@@ -261,14 +261,6 @@ def _relation(select: exp.Select, alias: str) -> Relation | None:
     return None
 
 
-def literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
 def _may_widen(query: exp.Select) -> bool:
     """Whether one column more leaves the query's rows as they are."""
     return not (query.args.get("distinct") or query.args.get("group") or query.args.get("kind"))
-
-
-def _column(name: str, table: str) -> exp.Column:
-    return exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(table, quoted=True))

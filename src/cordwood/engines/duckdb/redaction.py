@@ -7,6 +7,7 @@ ones matter more than how long they look.
 
 from typing import Final
 
+from cordwood.engines.duckdb.tables import literal
 from cordwood.model.redaction import RedactionRules, RedactMode
 from cordwood.sql.lowering import RAISED
 from cordwood.sql.redaction.hiding import (
@@ -134,7 +135,3 @@ class _Words:
 def _joined(pieces: str) -> str:
     """Not array_to_string: the engine writes its argument out twice, and all that it stands on with it."""
     return f"list_aggregate({pieces}, 'string_agg', '')"
-
-
-def literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

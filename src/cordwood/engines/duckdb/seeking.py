@@ -10,8 +10,8 @@ import duckdb
 from sqlglot import exp
 
 from cordwood.engines.duckdb.pieces import blocks_with, pieces_of
-from cordwood.engines.duckdb.reach import Source, literal
-from cordwood.engines.duckdb.tables import quoted
+from cordwood.engines.duckdb.reach import Source
+from cordwood.engines.duckdb.tables import literal, quoted
 from cordwood.engines.duckdb.way import only_reading, reader
 from cordwood.sql.fragment import is_fragment, template_of
 from cordwood.sql.stages import Seek

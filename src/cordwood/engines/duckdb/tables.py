@@ -154,4 +154,8 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
 _NAMES = ", ".join(map(quoted, COLUMNS))

@@ -36,7 +36,7 @@ class Manner(StrEnum):
 def stored(table: str, column: str, steps: tuple[str, ...], manner: Manner) -> exp.Expr:
     """The path beside the table itself."""
     name = OBJECT_PATHS if manner is Manner.RECORD else PATHS[column]
-    read = exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(table, quoted=True))
+    read = exp.column(name, table, quoted=True)
     path = steps if manner is not Manner.RECORD or column == "extras" else (column, *steps)
     return exp.Anonymous(this=STORED, expressions=[read, *map(exp.Literal.string, (manner, *path))])
 
