@@ -281,7 +281,8 @@ class StreamStore:
             bounds.append(now_us - round(self.stream.retention_seconds * 1e6))
         most = self.stream.max_events
         if most is not None and self.facts.events > most:
-            row = first_row(cursor, self.tables.time_of_newest(), {"rank": most})
+            # What waits to be sealed is the newest, and counts too.
+            row = first_row(cursor, self.tables.time_of_newest(), {"rank": max(1, most - self.waiting_rows)})
             bounds += row or []
         return max(bounds, default=None)
 

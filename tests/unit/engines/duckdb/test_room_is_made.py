@@ -151,6 +151,21 @@ def test_what_a_stream_takes_is_what_it_takes_of_the_file(tmp_path: Path) -> Non
     assert sizes["t"] == 0
 
 
+def test_a_stream_of_so_many_events_keeps_the_newest(tmp_path: Path) -> None:
+    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=Clock())
+    most, sent = 30_000, 50_000
+    engine.prepare([stream("s", max_events=most)])
+    for first in range(0, sent, 5000):
+        engine.append([batch(*events(first, 5000, NOW_US + first * 1000, NOW_US + (first + 5000) * 1000))])
+    deadline = time.monotonic() + 60
+    while engine._storage.store_of("s").sealed_to < 2 * ROW_GROUP_ROWS and time.monotonic() < deadline:
+        time.sleep(0.02)
+    engine.sweep(NOW_US + DAY_US)
+    kept = rows(engine, "select count(*), min(id), max(id) from `s`")
+    engine.close()
+    assert kept == [(most, f"e{sent - most}", f"e{sent - 1}")]
+
+
 def test_a_sweep_ends_although_old_events_go_on_arriving(tmp_path: Path) -> None:
     clock, is_over = Clock(), threading.Event()
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=clock)
