@@ -23,23 +23,12 @@ class Demo:
     process: "subprocess.Popen[str]"
     told: str
     temporary: Path
-
-    @property
-    def url(self) -> str:
-        return self._found(r"listens on (\S+),")
-
-    @property
-    def key(self) -> str:
-        return self._found(r"(cw_\S+)")
+    url: str
+    key: str
 
     def calls(self) -> list[str]:
         """The lines to paste."""
         return [line for line in self.told.splitlines() if line.startswith("curl ")]
-
-    def _found(self, pattern: str) -> str:
-        found = re.search(pattern, self.told)
-        assert found, self.told
-        return found[1]
 
 
 @contextmanager
@@ -54,7 +43,8 @@ def demo_in(temporary: Path) -> Iterator[Demo]:
             env={**os.environ, "TMPDIR": str(temporary)},
         )
     try:
-        yield Demo(process, _told(process, log), temporary)
+        told = _told(process, log)
+        yield Demo(process, told, temporary, _found(r"listens on (\S+),", told), _found(r"(cw_\S+)", told))
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
@@ -69,3 +59,9 @@ def _told(process: "subprocess.Popen[str]", log: Path) -> str:
             return told
         time.sleep(0.05)
     raise AssertionError(log.read_text())
+
+
+def _found(pattern: str, told: str) -> str:
+    found = re.search(pattern, told)
+    assert found, told
+    return found[1]
