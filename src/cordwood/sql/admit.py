@@ -22,8 +22,9 @@ def admit(parsed: Parsed) -> Admitted:
         raise _refused(parsed.tree, parsed.text, f"{kind} is refused: only a query can be sent.", "Send one SELECT.")
     for node in parsed.tree.walk():
         _check(node, parsed.text)
-        _check_clauses(node, parsed.text)
         node.comments = None
+    for node in parsed.tree.walk():
+        _check_clauses(node, parsed.text)
     return Admitted(parsed.tree, parsed.text)
 
 

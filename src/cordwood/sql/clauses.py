@@ -111,10 +111,6 @@ def _count_of_rows(node: exp.Expr) -> str | None:
     return None if is_count else f"{type(node).__name__.upper()} expects a whole number that is not negative"
 
 
-def _quantifier(node: exp.Expr) -> str | None:
-    return None if isinstance(node.parent, exp.Like) else f"{type(node).__name__.upper()} stands after LIKE only"
-
-
 def _unnest(node: exp.Expr) -> str | None:
     return "WITH ORDINALITY is no clause of BigQuery's: write WITH OFFSET" if node.args.get("offset") is True else None
 
@@ -130,8 +126,6 @@ _CHECKS: Final[Mapping[type[exp.Expr], Check]] = {
     exp.Join: _join,
     exp.Limit: _count_of_rows,
     exp.Offset: _count_of_rows,
-    exp.Any: _quantifier,
-    exp.All: _quantifier,
     exp.Unnest: _unnest,
     exp.TableAlias: _table_alias,
 }
