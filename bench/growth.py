@@ -55,7 +55,7 @@ class Growth:
 def measure(scratch: Path, sizes: tuple[int, ...] = SIZES) -> Growth:
     events = scratch / f"growth-{sizes[-1]}.parquet"
     if not events.exists():
-        make(sizes[-1], events, days=sizes[-1] / _A_DAY)
+        make(sizes[-1], events, days=round(sizes[-1] / _A_DAY, 6))
     folder = scratch / "growing"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
