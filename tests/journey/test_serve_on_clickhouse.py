@@ -92,6 +92,10 @@ def test_who_looks_around_while_the_server_is_slow_holds_up_nobody(
     start: Start, server: ClickHouseServer, address: str
 ) -> None:
     service = start(env=before(server))
+    # Its tables are there by now: what is asked next is what somebody looks for.
+    assert service.send(EDGE, events("1")).status_code == 200
+    eventually(lambda: ids(service), ["1"])
+    server.mood.seen.clear()
     server.mood.seconds_late = 30.0
     with ThreadPoolExecutor() as pool:
         looking = pool.submit(service.client.get, address)
