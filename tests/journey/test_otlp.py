@@ -88,8 +88,12 @@ def metadata(row: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_sdk_waits_for_as_long_as_it_is_told_and_loses_nothing(
-    service: Service, caplog: pytest.LogCaptureFixture
+    service: Service, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Whatever others have set of it, and what it said lately, it is heard here.
+    exporters = logging.getLogger(OTLPLogExporter.__module__)
+    for name, value in {"disabled": False, "propagate": False, "filters": [], "handlers": [caplog.handler]}.items():
+        monkeypatch.setattr(exporters, name, value)
     began = time.monotonic()
     provider = LoggerProvider(resource=Resource.create({"project": "patient"}), shutdown_on_exit=False)
     exporter = exporting(service, "otel.slow", Compression.Gzip)
@@ -98,7 +102,7 @@ def test_the_sdk_waits_for_as_long_as_it_is_told_and_loses_nothing(
     logger = logging.getLogger("test.hasty")
     handler = LoggingHandler(logger_provider=provider)
     logger.addHandler(handler)
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO), caplog.at_level(logging.INFO, exporters.name):
         for number in range(75):
             logger.info("line %d", number)
         logger.removeHandler(handler)
