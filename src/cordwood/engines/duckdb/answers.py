@@ -14,7 +14,7 @@ from cordwood.engines.duckdb.seeking import narrowed
 from cordwood.engines.duckdb.storage import Storage
 from cordwood.engines.duckdb.watch import Watch
 from cordwood.engines.engine import AnswerLimits, Cancel
-from cordwood.errors import Cancelled, OutOfTime, QueryValue
+from cordwood.errors import Cancelled, OutOfTime, QueryRefused, QueryValue
 from cordwood.model.rows import Column, Row, Rows
 from cordwood.sql.redaction.hiding import FOUND
 from cordwood.sql.stages import Question, Statement
@@ -82,7 +82,8 @@ class Answering:
                 way = (ways[1] if at_rest else None) or ways[0] or question.statement.sql
                 sql = _rendering(way, types, limits.max_rows + 1)
                 if question.statement.seeks:
-                    cursor.execute(_narrowed(sql, question, cursor, at_rest=at_rest), dict(question.values))
+                    found = _one_statement(cursor, _narrowed(sql, question, cursor, at_rest=at_rest))
+                    cursor.execute(found, dict(question.values))
                 else:
                     cursor.execute(self._parsed(cursor, sql), dict(question.values))
             rows = Rows(_columns(question.statement, types), ())
@@ -112,7 +113,7 @@ class Answering:
     def _parsed(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
         found = self._read.get(sql)
         if found is None:
-            (found,) = cursor.extract_statements(sql)
+            found = _one_statement(cursor, sql)
             if len(self._read) >= _READ:
                 self._read.clear()
             self._read[sql] = found
@@ -200,6 +201,14 @@ def _columns(statement: Statement, types: Types) -> tuple[Column, ...]:
     return tuple(
         Column(name, known or datatype_of(found)) for name, known, found in zip(names, stated, types, strict=True)
     )
+
+
+def _one_statement(cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
+    """Whatever was compiled, nothing follows it that could set or write."""
+    found, *more = cursor.extract_statements(sql)
+    if more or found.type is not duckdb.StatementType.SELECT:
+        raise QueryRefused("More than one SELECT would be run.")
+    return found
 
 
 def _narrowed(sql: str, question: Question, cursor: duckdb.DuckDBPyConnection, *, at_rest: bool) -> str:

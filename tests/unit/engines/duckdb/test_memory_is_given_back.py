@@ -7,10 +7,12 @@ import duckdb
 import pytest
 
 from cordwood.engines.duckdb import session, settling
+from cordwood.engines.duckdb.answers import _one_statement
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.settling import Settling
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.duckdb.traffic import Passing
+from cordwood.errors import QueryRefused
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, rows, stream
 
@@ -74,3 +76,9 @@ def test_not_while_somebody_asks(engine: DuckDBEngine) -> None:
 def test_nothing_else_can_be_set(engine: DuckDBEngine, statement: str) -> None:
     with engine._session.cursor() as cursor, pytest.raises(duckdb.InvalidInputException, match="Cannot change"):
         cursor.execute(statement)
+
+
+@pytest.mark.parametrize("sql", ["SELECT 1; SET memory_limit = '1TB'", "SET threads = 1"])
+def test_an_answer_runs_one_select_whatever_was_compiled(engine: DuckDBEngine, sql: str) -> None:
+    with engine._session.cursor() as cursor, pytest.raises(QueryRefused):
+        _one_statement(cursor, sql)

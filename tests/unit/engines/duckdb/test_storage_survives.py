@@ -197,7 +197,8 @@ def test_a_store_of_a_newer_version_is_refused(reopen: Open, folder: Path) -> No
         "ATTACH 'other.db'",
         "INSTALL httpfs",
         "SET enable_external_access = true",
-        "SET memory_limit = '100GB'",
+        "SET threads = 64",
+        "SET temp_directory = '/tmp'",
     ],
 )
 def test_the_session_is_locked_down(folder: Path, statement: str) -> None:
