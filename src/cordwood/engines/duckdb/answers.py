@@ -82,10 +82,10 @@ class Answering:
                 way = (ways[1] if at_rest else None) or ways[0] or question.statement.sql
                 sql = _rendering(way, types, limits.max_rows + 1)
                 if question.statement.seeks:
-                    found = _one_statement(cursor, _narrowed(sql, question, cursor, at_rest=at_rest))
-                    cursor.execute(found, dict(question.values))
+                    parsed = _one_statement(cursor, _narrowed(sql, question, cursor, at_rest=at_rest))
                 else:
-                    cursor.execute(self._parsed(cursor, sql), dict(question.values))
+                    parsed = self._parsed(cursor, sql)
+                cursor.execute(parsed, dict(question.values))
             rows = Rows(_columns(question.statement, types), ())
             batches = run.batches(types, rows)
             first = next(batches, [])
@@ -103,7 +103,7 @@ class Answering:
         sql = question.statement.sql
         types = self._known.get(sql)
         if types is None:
-            cursor.execute(f"FROM ({sql}) LIMIT 0", dict(question.values))
+            cursor.execute(_one_statement(cursor, f"FROM ({sql}) LIMIT 0"), dict(question.values))
             types = tuple(column[1] for column in cursor.description or [])
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()

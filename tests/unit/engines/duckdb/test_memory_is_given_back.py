@@ -12,9 +12,10 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.settling import Settling
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.duckdb.traffic import Passing
-from cordwood.errors import QueryRefused
+from cordwood.errors import Fault, QueryRefused
 from cordwood.model.event import Event
-from tests.contract.engine_asking import NOW_US, batch, rows, stream
+from cordwood.sql.stages import Question, Seek, Statement
+from tests.contract.engine_asking import LIMITS, NOBODY, NOW_US, batch, rows, stream
 
 MEMORY = 100 * 10**6
 KEPT = 200_000
@@ -78,7 +79,25 @@ def test_nothing_else_can_be_set(engine: DuckDBEngine, statement: str) -> None:
         cursor.execute(statement)
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 1) LIMIT 0; SET GLOBAL memory_limit = '1TB'; FROM (SELECT 1",
+        "SELECT 1) AS answer(c0) LIMIT 1; SET GLOBAL memory_limit = '1TB'; FROM (SELECT 1",
+    ],
+)
+@pytest.mark.parametrize("seeks", [(), (Seek("/* nothing */", "s", ("abcdef",)),)])
+def test_an_answer_runs_one_select_whatever_was_compiled(
+    engine: DuckDBEngine, sql: str, seeks: tuple[Seek, ...]
+) -> None:
+    before = bound(engine)
+    statement = Statement(sql, (), (), ("s",), column_names=("a",), seeks=seeks)
+    with pytest.raises(Fault):
+        engine.answer(Question(statement), LIMITS, NOBODY)
+    assert bound(engine) == before
+
+
 @pytest.mark.parametrize("sql", ["SELECT 1; SET memory_limit = '1TB'", "SET threads = 1"])
-def test_an_answer_runs_one_select_whatever_was_compiled(engine: DuckDBEngine, sql: str) -> None:
+def test_nothing_but_one_select_is_a_statement(engine: DuckDBEngine, sql: str) -> None:
     with engine._session.cursor() as cursor, pytest.raises(QueryRefused):
         _one_statement(cursor, sql)
