@@ -157,7 +157,8 @@ class Settling:
         if traffic.quiet_seconds < _REST_SECONDS:
             self._is_rested = False
         elif not self._is_rested:
-            with traffic.alone(_NOW) as is_alone:
+            # A sweep may be alone: whoever ends first lets everybody pass.
+            with self.turn, traffic.alone(_NOW) as is_alone:
                 if is_alone:
                     self._session.let_go(self._cursor)
                     self._is_rested = True
