@@ -24,16 +24,23 @@ def _folder() -> str:
     return folder
 
 
+@cache
+def _keeper() -> Any:
+    """Open for as long as the process lives: with its last connection the engine goes, leaving ten threads each time.
+
+    It would come again with every table of every test before.
+    """
+    opened = importlib.import_module("chdb").connect(_folder())
+    atexit.register(opened.close)
+    return opened
+
+
 def fresh_database() -> str:
     """The address of a database that is empty and nobody else's; skips the test where chDB is missing."""
     if not IS_THERE:
         pytest.skip(REASON)
-    from clickhouse_connect import get_client  # noqa: PLC0415 - it may not be there
-
     name = f"test_{next(_numbers)}"
-    client = get_client(dsn=f"chdb://{_folder()}")
-    client.command(f"CREATE DATABASE {name}")
-    client.close()
+    _keeper().query(f"CREATE DATABASE {name}")
     return f"chdb://{_folder()}?database={name}"
 
 
