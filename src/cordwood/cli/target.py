@@ -1,29 +1,16 @@
 """Which service a command means: a named one, the owner of the data folder, or the folder itself, opened here."""
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+import importlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from cordwood.app.inside import Inside, opened
 from cordwood.cli.sources import add_config, add_data_dir, add_files, loaded_settings
-from cordwood.cli.wire import Answer, Counterpart, add_service, local, named
+from cordwood.cli.wire import Counterpart, add_service, local, named
 from cordwood.errors import Unreachable
 from cordwood.folder import DataFolder
-
-
-@dataclass(frozen=True, slots=True)
-class Here:
-    """The service inside this process."""
-
-    inside: Inside
-
-    def send(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer:
-        return Answer(*self.inside.send(method, path, body, headers or {}))
-
-    def save(self, path: str, take: Callable[[bytes], object]) -> Answer:
-        return Answer(*self.inside.send("GET", path, b"", {}, take))
+from cordwood.settings.settings import Settings
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
@@ -55,5 +42,11 @@ def target(arguments: argparse.Namespace, *, may_make: bool = False) -> Iterator
             f"No service runs on {folder.path}, and there is no such data folder.",
             hint="Start one with `cordwood serve`, or say where it is: --url, or --data-dir.",
         )
-    with opened(settings) as inside:
-        yield Here(inside)
+    with _here(settings) as counterpart:
+        yield counterpart
+
+
+def _here(settings: Settings) -> AbstractContextManager[Counterpart]:
+    """Loaded when it is needed: who asks a running service need not wait half a second for a service of his own."""
+    opened: AbstractContextManager[Counterpart] = importlib.import_module("cordwood.cli.here").here(settings)
+    return opened

@@ -80,7 +80,15 @@ def test_a_fault_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None
     assert "cordwood query: 'ftp://x' is no address" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["healthcheck", "--help"], ["settings"], ["reload", "--help"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["healthcheck", "--help"],
+        ["settings"],
+        *([name, "--help"] for name in ("reload", "query", "keys", "quarantine", "migrate")),
+    ],
+)
 def test_small_commands_load_neither_an_engine_nor_a_compiler(arguments: list[str]) -> None:
     script = (
         f"import sys; from cordwood.cli import commands\ntry: commands.run({arguments!r})\nexcept SystemExit: pass\n"

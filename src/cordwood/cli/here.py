@@ -1,0 +1,28 @@
+"""The service inside this process, on a data folder that nobody owns. It brings the whole service with it."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from cordwood.app.inside import Inside, opened
+from cordwood.cli.wire import Answer, Counterpart
+from cordwood.settings.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """Takes what a service would be sent."""
+
+    inside: Inside
+
+    def send(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer:
+        return Answer(*self.inside.send(method, path, body, headers or {}))
+
+    def save(self, path: str, take: Callable[[bytes], object]) -> Answer:
+        return Answer(*self.inside.send("GET", path, b"", {}, take))
+
+
+@contextmanager
+def here(settings: Settings) -> Iterator[Counterpart]:
+    with opened(settings) as inside:
+        yield Here(inside)
