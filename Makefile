@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --require-hashes
 PYTEST := $(BIN)/python -m pytest
+TESTERS ?= 2
 
 .PHONY: help setup serve test check lint types fix bless bench bench-check torture docs pictures lock clean
 
@@ -28,8 +29,9 @@ setup: $(VENV)/run.stamp
 serve: $(VENV)/run.stamp
 	$(BIN)/cordwood serve --demo
 
+# By two at once, each test file as a whole: what a file starts, it starts once.
 test: $(VENV)/dev.stamp
-	$(PYTEST)
+	$(PYTEST) --numprocesses $(TESTERS) --dist loadfile --no-loadscope-reorder
 
 # All of it, whatever fails on the way: one run tells everything that is wrong.
 check:

@@ -1,8 +1,12 @@
 """Programs of Debian packages that a test drives: installed where CI runs as root, otherwise the test is skipped."""
 
+import fcntl
 import os
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -13,10 +17,23 @@ _INSTALL_SECONDS = 900
 
 def need(command: str, package: str) -> str:
     """The path of the command."""
-    found = _find(command) or (_find(command) if _may_install() and _installed(package) else None)
+    found = _found_or_installed(command, package) if _may_install() else _find(command)
     if found is None:
         pytest.skip(f"{command} is not there: apt-get install {package}")
     return found
+
+
+def _found_or_installed(command: str, package: str) -> str | None:
+    with _alone():
+        return _find(command) or (_find(command) if _installed(package) else None)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Of several test processes one installs; the others find what is there when it has been set up, not before."""
+    with Path(tempfile.gettempdir(), "cordwood-tests-installing").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        yield
 
 
 def _find(command: str) -> str | None:

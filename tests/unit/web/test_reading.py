@@ -131,7 +131,9 @@ def test_a_body_may_inflate_to_its_bound_and_not_beyond(compress: Callable[[byte
         inflate(compress(bytes(MEBIBYTE + 1)), coding, MEBIBYTE)
 
 
-@pytest.mark.parametrize("body", [b"plain", gzip.compress(b"x" * 100, mtime=0)[:-4], gzip.compress(b"x", mtime=0) + b"rest"])
+@pytest.mark.parametrize(
+    "body", [b"plain", gzip.compress(b"x" * 100, mtime=0)[:-4], gzip.compress(b"x", mtime=0) + b"rest"]
+)
 def test_broken_compression_is_the_callers_mistake(body: bytes) -> None:
     with pytest.raises(BadBody):
         inflate(body, "gzip", MEBIBYTE)
