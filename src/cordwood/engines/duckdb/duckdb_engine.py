@@ -10,6 +10,7 @@ import duckdb
 from cordwood.engines.duckdb.answers import Answering
 from cordwood.engines.duckdb.faults import duckdb_faults, opening
 from cordwood.engines.duckdb.hiding import Hiding
+from cordwood.engines.duckdb.sealer import Means
 from cordwood.engines.duckdb.session import FILE, ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.storage import Storage
 from cordwood.engines.duckdb.sweeping import Sweeping
@@ -26,6 +27,7 @@ from cordwood.sql.stages import Question
 from cordwood.sql.target import Target
 
 _ENOUGH_FOR_TWO = 192 * 10**6
+_ENOUGH_TO_KEEP = 600 * 10**6
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +43,12 @@ class Options:
     store_bytes: int | None = None
 
 
-def _sealing(options: Options) -> tuple[int, int]:
-    """How many row groups are made at a time, and of how many events: a whole one takes 50 to 100 MB."""
+def _means(options: Options) -> Means:
+    """A row group takes 50 to 100 MB while it is made, and what is freed of that and kept some 200 MB."""
     if options.memory_bytes < _ENOUGH_FOR_TWO:
-        return 1, ROW_GROUP_ROWS * 2 // 5
-    return 2 if options.threads > 1 else 1, ROW_GROUP_ROWS
+        return Means(1, options.held_bytes, ROW_GROUP_ROWS * 2 // 5)
+    workers = 2 if options.threads > 1 else 1
+    return Means(workers, options.held_bytes, kept_seconds=10.0 if options.memory_bytes > _ENOUGH_TO_KEEP else 1.0)
 
 
 class DuckDBEngine:
@@ -68,8 +71,7 @@ class DuckDBEngine:
             self._storage = Storage(self._session, folder, clock_us, options.tell)
             undone.pop_all()
         self._storage.sweeping = Sweeping(self._session, options.store_bytes)
-        workers, rows_at_once = _sealing(options)
-        self._storage.start(workers, options.held_bytes, rows_at_once)
+        self._storage.start(_means(options))
         self._answering = Answering(self._storage, Hiding(self._session.cursor, options.redacting))
 
     def prepare(self, streams: Sequence[Stream]) -> None:

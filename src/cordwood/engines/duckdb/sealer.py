@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 import duckdb
 
@@ -19,12 +20,24 @@ _QUIET_ROWS = 1024
 _WAIT_SECONDS = 300.0
 _LOOK_SECONDS = 0.5
 _TELL_SECONDS = 60.0
-# Freed memory is used again by the next chunk; now and then, and when there is no next one, the machine gets it back.
-_TRIM_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What sealing may take: threads, text that waits for it, events that become a row group at once.
+
+    Freed memory is used again by the next chunk. The machine gets it back when there is no next one, and now and then:
+    pages that are given back and asked for again cost a fifth of a load's speed, pages that are kept are memory.
+    """
+
+    workers: int
+    held_bytes: int
+    rows_at_once: int = ROW_GROUP_ROWS
+    kept_seconds: float = 1.0
 
 
 class Sealer:
-    """`after` is called after each chunk that went to the file."""
+    """`after` is called after each chunk that went to the file. Nothing may be held before it is given its means."""
 
     def __init__(
         self,
@@ -34,8 +47,7 @@ class Sealer:
         tell: Tell,
         clock_us: Callable[[], int],
     ) -> None:
-        self.max_held_bytes = 0
-        self.rows_at_once = ROW_GROUP_ROWS
+        self.means = Means(0, 0)
         self._session = session
         self._stores = stores
         self._after = after
@@ -49,8 +61,8 @@ class Sealer:
         self._is_trimmed = True
         self._threads: list[threading.Thread] = []
 
-    def start(self, workers: int) -> None:
-        for number in range(workers):
+    def start(self) -> None:
+        for number in range(self.means.workers):
             thread = threading.Thread(target=self._work, name=f"seal-{number}", daemon=True)
             self._threads.append(thread)
             thread.start()
@@ -85,13 +97,18 @@ class Sealer:
 
     def _seal_one(self, cursor: duckdb.DuckDBPyConnection) -> bool:
         stores = sorted(self._stores(), key=lambda store: store.held_bytes, reverse=True)
-        is_tight = sum(store.held_bytes for store in stores) > self.max_held_bytes // 2
+        is_tight = self._is_tight(stores)
         for store in stores:
             whole = not (is_tight or self._is_due(store))
-            chunk = store.take_chunk(whole_groups_only=whole, rows=self.rows_at_once)
+            chunk = store.take_chunk(whole_groups_only=whole, rows=self.means.rows_at_once)
             if chunk is not None:
                 return self._seal(store, chunk, cursor)
         return False
+
+    def _is_tight(self, stores: Collection[StreamStore]) -> bool:
+        """Much is held, and nothing is under way that makes room: less than a row group is written twice, into the log too."""
+        is_much = sum(store.held_bytes for store in stores) > self.means.held_bytes * 3 // 4
+        return is_much and not any(store.is_being_sealed for store in stores)
 
     def _seal(self, store: StreamStore, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> bool:
         try:
@@ -112,8 +129,10 @@ class Sealer:
         return True
 
     def _trim_now_and_then(self) -> None:
-        if not self._is_trimmed and time.monotonic() - self._trimmed > _TRIM_SECONDS:
-            self._is_trimmed, self._trimmed = True, time.monotonic()
+        now = time.monotonic()
+        is_kept = now - self._trimmed < self.means.kept_seconds and now - self._last_append < _QUIET_SECONDS
+        if not self._is_trimmed and not is_kept:
+            self._is_trimmed, self._trimmed = True, now
             let_go_of_memory()
 
     def _tell_now_and_then(self, sentence: str) -> None:

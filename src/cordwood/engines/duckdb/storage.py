@@ -14,7 +14,7 @@ from cordwood.engines.duckdb.held import Opened, held_files
 from cordwood.engines.duckdb.journal import Journal, Record
 from cordwood.engines.duckdb.recent import WINDOW_EVENTS, WINDOW_US, Recall, RecentIds
 from cordwood.engines.duckdb.rows import first_row
-from cordwood.engines.duckdb.sealer import Sealer
+from cordwood.engines.duckdb.sealer import Means, Sealer
 from cordwood.engines.duckdb.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.settling import Settling
 from cordwood.engines.duckdb.stream_store import StreamStore
@@ -59,11 +59,10 @@ class Storage:
         self._settling = Settling(session, self._known_stores, self._is_busy, tell)
         self._sealer = Sealer(session, self._known_stores, self._after_seal, tell, clock_us)
 
-    def start(self, workers: int, held_bytes: int, rows_at_once: int = ROW_GROUP_ROWS) -> None:
+    def start(self, means: Means) -> None:
         """Seal in the background from now on; appends wait while more is held: until it is sealed, it is held as text."""
-        self._sealer.max_held_bytes = held_bytes
-        self._sealer.rows_at_once = rows_at_once
-        self._sealer.start(workers)
+        self._sealer.means = means
+        self._sealer.start()
         self._settling.start()
 
     def prepare(self, streams: Iterable[Stream]) -> None:
@@ -189,7 +188,7 @@ class Storage:
                 raise Backlog("More events arrive than can be stored.", retry_after=5)
 
     def _has_room(self) -> bool:
-        return sum(store.held_bytes for store in self._stores.values()) < self._sealer.max_held_bytes
+        return sum(store.held_bytes for store in self._stores.values()) < self._sealer.means.held_bytes
 
     def _screened(self, batches: Sequence[Batch]) -> list[tuple[Record, int]]:
         """The records to store and how many events of each batch were stored before, in an earlier batch too."""

@@ -56,6 +56,11 @@ class StreamStore:
             return sum(len(record.events) for record in self._waiting)
 
     @property
+    def is_being_sealed(self) -> bool:
+        with self.turn:
+            return bool(self._in_flight)
+
+    @property
     def sealed_to(self) -> int:
         """Every event below this number is sealed."""
         with self.turn:

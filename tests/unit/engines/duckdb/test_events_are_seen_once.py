@@ -8,6 +8,7 @@ import duckdb
 import pytest
 
 from cordwood.engines.duckdb.chunk import Chunk
+from cordwood.engines.duckdb.sealer import Means
 from cordwood.engines.duckdb.session import Session
 from cordwood.engines.duckdb.storage import Storage
 from cordwood.engines.duckdb.stream_store import OutOfTurnError, StreamStore
@@ -26,7 +27,7 @@ def session(tmp_path: Path) -> Iterator[Session]:
 def storage(session: Session, tmp_path: Path) -> Iterator[Storage]:
     """Nothing is sealed but by the tests."""
     storage = Storage(session, tmp_path, lambda: NOW_US, lambda _: None)
-    storage.start(0, 2**30)
+    storage.start(Means(0, 2**30))
     storage.prepare([stream("s")])
     yield storage
     storage.close()
@@ -157,7 +158,7 @@ def test_a_failure_that_nobody_thought_of_does_not_end_the_sealing(
     monkeypatch.setattr(StreamStore, "seal", failing_twice)
     monkeypatch.setattr("cordwood.engines.duckdb.sealer._QUIET_SECONDS", 0.0)
     monkeypatch.setattr("cordwood.engines.duckdb.sealer._QUIET_ROWS", 1)
-    storage.start(1, 2**30)
+    storage.start(Means(1, 2**30))
     storage.prepare([stream("s")])
     storage.append([batch(*events(0, 700))])
 

@@ -1,0 +1,73 @@
+"""A load is sealed by whole row groups, and has its freed memory again, for as long as it goes on."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cordwood.engines.duckdb.sealer import Means
+from cordwood.engines.duckdb.session import ROW_GROUP_ROWS, Session
+from cordwood.engines.duckdb.storage import Storage
+from cordwood.model.event import Event
+from tests.contract.engine_asking import NOW_US, batch, stream
+
+BATCH = 1_024
+# What a row group of these events is held as, about.
+GROUP_BYTES = ROW_GROUP_ROWS * 320
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Iterator[Storage]:
+    session = Session(tmp_path, memory_bytes=256 * 10**6, threads=2)
+    storage = Storage(session, tmp_path, lambda: NOW_US, lambda _: None)
+    storage.prepare([stream("s")])
+    yield storage
+    storage.close()
+    session.close()
+
+
+def load(storage: Storage, count: int) -> None:
+    for first in range(0, count, BATCH):
+        storage.append([batch(*(Event(f"e{number}", NOW_US) for number in range(first, first + BATCH)))])
+
+
+def sealed(storage: Storage) -> list[int]:
+    """How many events were sealed at a time."""
+    with storage.shown([]) as shown:
+        return [
+            int(row[0]) for row in shown.cursor.execute("SELECT last - first FROM store.cordwood.sealed").fetchall()
+        ]
+
+
+def until(is_so: Callable[[], bool], seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not is_so() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert is_so()
+
+
+def test_while_a_row_group_is_under_way_the_next_one_is_waited_for(storage: Storage) -> None:
+    storage.start(Means(2, 2 * GROUP_BYTES))
+    load(storage, 6 * ROW_GROUP_ROWS)
+    until(lambda: len(sealed(storage)) == 6)
+    assert set(sealed(storage)) == {ROW_GROUP_ROWS}
+
+
+def test_what_can_never_be_a_row_group_is_sealed_before_that(storage: Storage) -> None:
+    storage.start(Means(2, GROUP_BYTES // 2))
+    load(storage, 2 * ROW_GROUP_ROWS)
+    assert max(sealed(storage)) < ROW_GROUP_ROWS
+
+
+@pytest.mark.parametrize(("kept_seconds", "is_given_back"), [(3600.0, False), (0.0, True)])
+def test_memory_is_kept_for_so_long_while_events_come_and_given_back_after(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, kept_seconds: float, is_given_back: object
+) -> None:
+    given_back = threading.Event()
+    monkeypatch.setattr("cordwood.engines.duckdb.sealer.let_go_of_memory", given_back.set)
+    storage.start(Means(2, 4 * GROUP_BYTES, kept_seconds=kept_seconds))
+    load(storage, 3 * ROW_GROUP_ROWS)
+    assert given_back.is_set() is is_given_back
+    assert given_back.wait(30)
