@@ -6,7 +6,7 @@ pays: for what is wide and comes through as it is, not for what the copy would h
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
@@ -64,9 +64,20 @@ def first_of(tree: exp.Select, source: Source, table: str) -> exp.Select:
         source.read(source.events(table))
         return tree
     places = exp.select(exp.column(_PLACE, "found", quoted=True)).from_(_finding(tree, source, table).subquery("found"))
+    source = _found_by_now(tree, source)
     source.read(source.events(table, only=f"rowid IN (SELECT {quoted(_PLACE)} FROM {quoted(_NEWEST)})"))  # noqa: S608
     _put_first(tree, places)
     return tree
+
+
+def _found_by_now(tree: exp.Select, source: Source) -> Source:
+    """Where an event makes one row at most, those that were found pass every filter: to ask again costs a third of the time."""
+    way = _way(tree, source.table)
+    if not _is_one_scan(tree, way):
+        return source
+    for step in way:
+        step.select.set("where", None)
+    return replace(source, matches="", narrowing="")
 
 
 def _pays(tree: exp.Select, source: Source, table: str) -> bool:

@@ -180,6 +180,23 @@ def test_not_where_few_are_read_or_all_must_be(at_rest: DuckDBEngine, sql: str) 
     assert LATE_MARK not in str(compiled(at_rest, sql).at_rest)
 
 
+def test_events_that_were_found_are_not_asked_again_where_each_makes_one_row(at_rest: DuckDBEngine) -> None:
+    sql = f"{THROUGH} select id, metadata from e where regexp_contains(event_message, '9$') order by timestamp desc limit 7"
+    finding, _, reading = str(compiled(at_rest, sql).at_rest).partition(" AS found)")
+    assert ("'p1'" in finding, "'9$'" in finding) == (True, True)
+    assert ("'p1'" in reading, "'9$'" in reading) == (False, False)
+
+
+def test_rows_that_an_event_makes_with_others_are_asked_again(at_rest: DuckDBEngine) -> None:
+    sql = (
+        f"{THROUGH} select e.id, e.metadata, tag from e cross join unnest(e.metadata.tags) as tag"
+        " where tag like 'b%' order by e.id limit 9"
+    )
+    finding, _, reading = str(compiled(at_rest, sql).at_rest).partition(" AS found)")
+    assert ("'b%'" in finding, "'b%'" in reading) == (True, True)
+    assert len(rows(at_rest, sql)) == 9
+
+
 def test_at_rest_whole_events_beside_what_they_are_joined_with_are_read_late(at_rest: DuckDBEngine) -> None:
     sql = "select t.id, t.metadata, tag from `s` as t cross join unnest(t.metadata.tags) as tag order by t.id limit 9"
     assert LATE_MARK in str(compiled(at_rest, sql).at_rest)
