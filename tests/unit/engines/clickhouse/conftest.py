@@ -11,6 +11,7 @@ if not IS_THERE:
     pytest.skip(REASON, allow_module_level=True)
 
 from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, Options
+from tests.clickhouse_server import ClickHouseServer, serving
 
 
 @pytest.fixture
@@ -23,3 +24,10 @@ def engine(address: str, tmp_path: Path) -> Iterator[ClickHouse]:
     engine = ClickHouse(address, Options(pending_folder=tmp_path / "pending"))
     yield engine
     engine.close()
+
+
+@pytest.fixture
+def server(address: str) -> Iterator[ClickHouseServer]:
+    """ClickHouse's own interface on loopback, in front of the test's database."""
+    with serving(address) as server:
+        yield server

@@ -13,16 +13,10 @@ from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.event import Batch, Event
 from cordwood.model.redaction import Redacting, RedactMode
 from cordwood.sql.stages import Question, Statement
-from tests.clickhouse_server import ClickHouseServer, serving
+from tests.clickhouse_server import ClickHouseServer
 from tests.unit.engines.clickhouse.asking import EDGE, LIMITS, NOW_US, Pull
 
 SQL = "SELECT id, event_message, metadata FROM `edge.logs` ORDER BY id"
-
-
-@pytest.fixture
-def server(address: str) -> Iterator[ClickHouseServer]:
-    with serving(address) as server:
-        yield server
 
 
 @pytest.fixture

@@ -15,16 +15,10 @@ from cordwood.engines.engine import AnswerLimits
 from cordwood.errors import Backlog, Cancelled, EngineUnreachable, OutOfTime, QueryValue
 from cordwood.model.event import Batch, Event
 from cordwood.model.shape import Kinds, ValueKind
-from tests.clickhouse_server import ClickHouseServer, serving
+from tests.clickhouse_server import ClickHouseServer
 from tests.unit.engines.clickhouse.asking import EDGE, NOW_US, Pull, answered, event, question
 
 RETRY_SECONDS = 0.05
-
-
-@pytest.fixture
-def server(address: str) -> Iterator[ClickHouseServer]:
-    with serving(address) as server:
-        yield server
 
 
 @pytest.fixture
