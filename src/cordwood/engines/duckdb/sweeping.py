@@ -22,6 +22,8 @@ class Sweeping:
     def __init__(self, session: Session, most_bytes: int | None) -> None:
         self._session = session
         self._most_bytes = most_bytes
+        # Events that are dropped and whose space was not freed by the last try: it is shared with some that stay.
+        self._stuck = 0
 
     def sweep(self, stores: Collection[StreamStore], now_us: int, cursor: duckdb.DuckDBPyConnection) -> int:
         """How many events went."""
@@ -38,12 +40,18 @@ class Sweeping:
         there is nothing to write, so it is given something. What is not freed now is tried again by the next sweep.
         """
         live, dropped = self._counts(stores, cursor)
-        if dropped < max(ROW_GROUP_ROWS, live * _WORTH_IT):
+        is_worth_it = dropped >= max(ROW_GROUP_ROWS, live * _WORTH_IT)
+        if not is_worth_it and not (dropped > self._stuck and self._is_too_large(cursor)):
             return
         with self._session.traffic.alone(self._pressing(live, dropped)) as is_alone:
             if is_alone:
                 cursor.execute("UPDATE store.cordwood.stamp SET version = version")
                 self._session.checkpoint(cursor)
+                self._stuck = self._counts(stores, cursor)[1]
+
+    def _is_too_large(self, cursor: duckdb.DuckDBPyConnection) -> bool:
+        """Then every block counts: few events may be all that keeps the store above its bound."""
+        return self._most_bytes is not None and self._session.used_bytes(cursor) > self._most_bytes
 
     def _make_room(self, most_bytes: int, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection) -> int:
         """The oldest events go, whatever their stream, until what is left fits. What waits to be sealed stays."""
