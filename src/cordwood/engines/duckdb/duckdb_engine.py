@@ -45,12 +45,10 @@ class Options:
 
 def _means(options: Options) -> Means:
     """A row group takes 50 to 100 MB while it is made, and what is freed of that and kept some 200 MB."""
-    waits = options.store_bytes is None
     if options.memory_bytes < _ENOUGH_FOR_TWO:
-        return Means(1, options.held_bytes, ROW_GROUP_ROWS * 2 // 5, waits_for_whole=waits)
+        return Means(1, options.held_bytes, ROW_GROUP_ROWS * 2 // 5)
     workers = 2 if options.threads > 1 else 1
-    kept_seconds = 10.0 if options.memory_bytes > _ENOUGH_TO_KEEP else 1.0
-    return Means(workers, options.held_bytes, kept_seconds=kept_seconds, waits_for_whole=waits)
+    return Means(workers, options.held_bytes, kept_seconds=10.0 if options.memory_bytes > _ENOUGH_TO_KEEP else 1.0)
 
 
 class DuckDBEngine:

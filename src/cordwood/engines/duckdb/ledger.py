@@ -8,6 +8,7 @@ import duckdb
 from cordwood.engines.duckdb.faults import MEND_EVENTS
 from cordwood.engines.duckdb.pieces import MAKE_PIECES
 from cordwood.engines.duckdb.rows import first_row
+from cordwood.engines.duckdb.transaction import transaction
 from cordwood.errors import DataFolderUnusable
 from cordwood.model.shape import Kinds, Path, ValueKind
 
@@ -96,10 +97,13 @@ def _extend(ranges: Ranges, first: int, last: int) -> None:
 
 def _rewrite(cursor: duckdb.DuckDBPyConnection, by_stream: Mapping[str, Ranges]) -> None:
     rows = [(stream, first, last) for stream, ranges in by_stream.items() for first, last in ranges]
-    cursor.execute("BEGIN")
-    cursor.execute("DELETE FROM store.cordwood.sealed")
-    cursor.execute(
-        "INSERT INTO store.cordwood.sealed SELECT unnest($streams), unnest($firsts), unnest($lasts)",
-        {"streams": [row[0] for row in rows], "firsts": [row[1] for row in rows], "lasts": [row[2] for row in rows]},
-    )
-    cursor.execute("COMMIT")
+    listed = {
+        "streams": [row[0] for row in rows],
+        "firsts": [row[1] for row in rows],
+        "lasts": [row[2] for row in rows],
+    }
+    with transaction(cursor):
+        cursor.execute("DELETE FROM store.cordwood.sealed")
+        cursor.execute(
+            "INSERT INTO store.cordwood.sealed SELECT unnest($streams), unnest($firsts), unnest($lasts)", listed
+        )

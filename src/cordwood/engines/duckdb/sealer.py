@@ -28,15 +28,12 @@ class Means:
 
     Freed memory is used again by the next chunk. The machine gets it back when there is no next one, and now and then:
     pages that are given back and asked for again cost a fifth of a load's speed, pages that are kept are memory.
-    Row groups that are waited for are written once; in a store of bounded size parts go sooner, for the space of what is
-    dropped is free when its whole row group goes, or becomes a part that fits beside another.
     """
 
     workers: int
     held_bytes: int
     rows_at_once: int = ROW_GROUP_ROWS
     kept_seconds: float = 1.0
-    waits_for_whole: bool = True
 
 
 class Sealer:
@@ -110,10 +107,8 @@ class Sealer:
 
     def _is_tight(self, stores: Collection[StreamStore]) -> bool:
         """Much is held, and nothing is under way that makes room: less than a row group is written twice, into the log too."""
-        held = sum(store.held_bytes for store in stores)
-        if not self.means.waits_for_whole:
-            return held > self.means.held_bytes // 2
-        return held > self.means.held_bytes * 3 // 4 and not any(store.is_being_sealed for store in stores)
+        is_much = sum(store.held_bytes for store in stores) > self.means.held_bytes * 3 // 4
+        return is_much and not any(store.is_being_sealed for store in stores)
 
     def _seal(self, store: StreamStore, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> bool:
         try:

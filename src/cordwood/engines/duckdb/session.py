@@ -69,11 +69,11 @@ class Session:
                 cursor.execute("SET GLOBAL memory_limit = $value", {"value": f"{most}B"})
 
     def used_bytes(self, cursor: duckdb.DuckDBPyConnection) -> int:
-        """What is taken of the file, free blocks left out: it does not shrink, they are used again."""
+        """What is taken of the file, free blocks left out, and of the log that goes into it: the file does not shrink."""
         row = first_row(
             cursor, "SELECT block_size * used_blocks FROM pragma_database_size() WHERE database_name = 'store'"
         )
-        return int(row[0]) if row else 0
+        return (int(row[0]) if row else 0) + self._log_bytes()
 
     @contextmanager
     def held(self) -> Iterator[None]:

@@ -9,7 +9,6 @@ Before that, what is sealed gets the pieces by which texts are found: nobody had
 import threading
 import time
 from collections.abc import Callable, Collection
-from contextlib import suppress
 
 import duckdb
 
@@ -25,6 +24,7 @@ from cordwood.engines.duckdb.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.stream_store import StreamStore
 from cordwood.engines.duckdb.tables import StreamTables
 from cordwood.engines.duckdb.traffic import Haste
+from cordwood.engines.duckdb.transaction import roll_back
 from cordwood.observe.observer import Tell
 
 SLICE_GROUPS = 10
@@ -95,8 +95,7 @@ class Settling:
                 is_changed = change(tables)
                 cursor.execute("COMMIT" if is_changed else "ROLLBACK")
             except BaseException:
-                with suppress(duckdb.Error):
-                    cursor.execute("ROLLBACK")
+                roll_back(cursor)
                 raise
         return is_changed
 

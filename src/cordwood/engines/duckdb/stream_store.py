@@ -14,6 +14,7 @@ from cordwood.engines.duckdb.pieces import list_block, new_block
 from cordwood.engines.duckdb.rows import first_row
 from cordwood.engines.duckdb.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.tables import StreamTables
+from cordwood.engines.duckdb.transaction import roll_back
 from cordwood.engines.engine import StreamFacts
 from cordwood.model.event import Event
 from cordwood.model.shape import Kinds, Path, Shape, ValueKind
@@ -222,7 +223,7 @@ class StreamStore:
                 cursor.execute("COMMIT")
                 self._forget(chunk)
         except BaseException:
-            _roll_back(cursor)
+            roll_back(cursor)
             self.learn(unsaved)
             raise
         self._let_go(cursor)
@@ -308,10 +309,3 @@ class StreamStore:
 def _cut(record: Record, count: int) -> Record:
     """The record without its first events."""
     return Record(record.stream, record.first + count, record.received_us, record.events[count:])
-
-
-def _roll_back(cursor: duckdb.DuckDBPyConnection) -> None:
-    try:
-        cursor.execute("ROLLBACK")
-    except duckdb.Error:
-        return

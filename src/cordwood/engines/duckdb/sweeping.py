@@ -7,13 +7,17 @@ import duckdb
 from cordwood.engines.duckdb.rows import first_row
 from cordwood.engines.duckdb.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.stream_store import StreamStore
+from cordwood.engines.duckdb.tables import StreamTables
 from cordwood.engines.duckdb.traffic import AT_LEISURE, PRESSING, Haste
+from cordwood.engines.duckdb.transaction import transaction
 
 # Room for the next minutes too: who makes room for each event makes it for ever.
 _AIM = 0.95
 # This share of all events must be dropped before their blocks are freed: others wait while they are.
 _WORTH_IT = 0.02
 _TOO_MUCH = 0.2
+# So many events of a stream are written again by one sweep: ten row groups, some seconds' work.
+_MOVED_AT_ONCE = 204_800
 
 
 class Sweeping:
@@ -22,8 +26,6 @@ class Sweeping:
     def __init__(self, session: Session, most_bytes: int | None) -> None:
         self._session = session
         self._most_bytes = most_bytes
-        # Events that are dropped and whose space was not freed by the last try: it is shared with some that stay.
-        self._stuck = 0
 
     def sweep(self, stores: Collection[StreamStore], now_us: int, cursor: duckdb.DuckDBPyConnection) -> int:
         """How many events went."""
@@ -31,6 +33,12 @@ class Sweeping:
         if self._most_bytes is not None:
             gone += self._make_room(self._most_bytes, stores, cursor)
         self._free(stores, cursor)
+        if self._is_too_large(cursor):
+            # Dropped events lie beside some that stay: once those are elsewhere, all of it is freed.
+            for store in stores:
+                if self._counts([store], cursor)[1]:
+                    _move_what_is_left(store.tables, cursor)
+            self._free(stores, cursor)
         return gone
 
     def _free(self, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection) -> None:
@@ -40,21 +48,22 @@ class Sweeping:
         there is nothing to write, so it is given something. What is not freed now is tried again by the next sweep.
         """
         live, dropped = self._counts(stores, cursor)
-        is_worth_it = dropped >= max(ROW_GROUP_ROWS, live * _WORTH_IT)
-        if not is_worth_it and not (dropped > self._stuck and self._is_too_large(cursor)):
+        is_worth_it = dropped >= max(ROW_GROUP_ROWS, live * _WORTH_IT) or (dropped > 0 and self._is_too_large(cursor))
+        if not is_worth_it:
             return
         with self._session.traffic.alone(self._pressing(live, dropped)) as is_alone:
             if is_alone:
                 cursor.execute("UPDATE store.cordwood.stamp SET version = version")
                 self._session.checkpoint(cursor)
-                self._stuck = self._counts(stores, cursor)[1]
 
     def _is_too_large(self, cursor: duckdb.DuckDBPyConnection) -> bool:
-        """Then every block counts: few events may be all that keeps the store above its bound."""
         return self._most_bytes is not None and self._session.used_bytes(cursor) > self._most_bytes
 
     def _make_room(self, most_bytes: int, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection) -> int:
         """The oldest events go, whatever their stream, until what is left fits. What waits to be sealed stays."""
+        if self._session.used_bytes(cursor) > most_bytes * _AIM:
+            # What the log holds is known exactly once it is in the file.
+            self._session.checkpoint(cursor)
         used_bytes = self._session.used_bytes(cursor)
         if used_bytes <= most_bytes:
             return 0
@@ -84,3 +93,15 @@ def _older_than_share(share: float, stores: Collection[StreamStore], cursor: duc
     share = min(1.0, max(0.0, share))
     row = first_row(cursor, f"SELECT approx_quantile(t, {share:.6f}) FROM ({times}) AS times(t)")  # noqa: S608 - our own names
     return None if row is None or row[0] is None else int(row[0]) + 1
+
+
+def _move_what_is_left(tables: StreamTables, cursor: duckdb.DuckDBPyConnection) -> None:
+    """Write the oldest rows again, so that the row groups in which some are dropped are empty: by those blocks are freed.
+
+    Of a stream of no more rows, all are moved; of a larger one the last row group may be in two parts then.
+    """
+    with transaction(cursor):
+        (end,) = first_row(cursor, tables.end_of_oldest(), {"rows": _MOVED_AT_ONCE}) or (None,)
+        if end is not None:
+            cursor.execute(tables.copy_rows_before(), {"end": end})
+            cursor.execute(tables.delete_rows_before(), {"end": end})

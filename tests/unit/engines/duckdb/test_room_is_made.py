@@ -126,8 +126,7 @@ def test_the_oldest_of_all_streams_go_when_the_store_is_too_large(tmp_path: Path
         until_sealed(tmp_path / "data")
         engine.sweep(clock.now_us)
     used = engine._session.used_bytes(engine._session.cursor())
-    # A row group of which some events stay keeps its space: one of each stream, and the last one of all.
-    assert used <= most + 3 * 330_000
+    assert used <= most
     oldest = [facts.oldest_us or 0 for name, facts in sorted(engine.facts().items())]
     newest = [facts.newest_us or 0 for name, facts in sorted(engine.facts().items())]
     assert newest[1] > clock.now_us - DAY_US
