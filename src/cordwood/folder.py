@@ -65,6 +65,19 @@ class DataFolder:
     def engine_folder(self) -> Path:
         return self.path
 
+    @property
+    def draft(self) -> Path:
+        """Where a restore puts its files, until it moves all of them to their places."""
+        return self.path / "restoring"
+
+    def require_whole(self) -> None:
+        """What a restore brought in part looks like a used folder, and is none."""
+        if any(self.draft.glob("*")):
+            raise DataFolderUnusable(
+                f"A restore into {self.path} was cut off: some of its events are not there.",
+                hint="Restore into a new folder: cordwood restore BACKUP --data-dir. Or, to begin without them, delete this one.",
+            )
+
     def is_used(self) -> bool:
         """Whether a service was ever here."""
         return self.keys_file.exists()

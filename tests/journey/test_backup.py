@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -218,13 +219,45 @@ def test_nothing_is_written_over(start: Start, whole: Path, tmp_path: Path) -> N
     assert (nothing.returncode, "no such data folder" in nothing.stderr) == (1, True)
 
 
-def test_what_a_restore_left_that_was_cut_off_is_swept_by_the_next(whole: Path, tmp_path: Path) -> None:
-    left = tmp_path / "into" / "restoring"
-    left.mkdir(parents=True)
-    (left / "events.duckdb").write_bytes(b"half")
-    assert restore(whole, tmp_path / "into").returncode == 0
-    assert not left.exists()
-    assert len(rows_of(tmp_path, "--data-dir", str(tmp_path / "into"))) == 1
+@pytest.fixture
+def cut_off_into(whole: Path, tmp_path: Path) -> Path:
+    """A folder whose restore was killed when some files were copied: it waited for the next, which never came."""
+    stalled, into = tmp_path / "stalled", tmp_path / "into"
+    shutil.copytree(whole, stalled)
+    (stalled / "redaction.key").unlink()
+    os.mkfifo(stalled / "redaction.key")
+    copied = into / "restoring" / "events.duckdb"
+    process = subprocess.Popen([sys.executable, *PROGRAM, "restore", str(stalled), "--data-dir", str(into)])
+    end = time.monotonic() + 20
+    while not (copied.exists() and copied.stat().st_size == (whole / "events.duckdb").stat().st_size):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    return into
+
+
+def test_what_a_restore_brought_before_it_was_cut_off_is_not_served(
+    cut_off_into: Path, whole: Path, tmp_path: Path
+) -> None:
+    for command in (["serve", "--port", "0"], ["export", str(tmp_path / "out.parquet"), "--stream", STREAM]):
+        refused = cordwood(*command, "--data-dir", str(cut_off_into))
+        assert (refused.returncode, f"A restore into {cut_off_into} was cut off" in refused.stderr) == (1, True)
+        assert "cordwood restore" in refused.stderr
+    assert restore(whole, cut_off_into).returncode == 0
+    assert not (cut_off_into / "restoring").exists()
+    assert len(rows_of(tmp_path, "--data-dir", str(cut_off_into))) == 1
+
+
+def test_a_restore_that_was_cut_off_while_files_went_to_their_places_needs_a_new_folder(
+    cut_off_into: Path, whole: Path
+) -> None:
+    (cut_off_into / "restoring" / "events.duckdb").rename(cut_off_into / "events.duckdb")
+    (cut_off_into / "restoring" / "keys.db").write_bytes(b"")
+    again = restore(whole, cut_off_into)
+    assert (again.returncode, "is not empty: it holds events.duckdb" in again.stderr) == (1, True)
+    served = cordwood("serve", "--port", "0", "--data-dir", str(cut_off_into))
+    assert (served.returncode, "was cut off" in served.stderr) == (1, True)
 
 
 def test_only_a_key_that_sees_everything_may(start: Start) -> None:

@@ -93,6 +93,7 @@ def build(
     clock_us: Callable[[], int] = now_us,
 ) -> House:
     """Open everything that the settings ask for, in a folder that is owned; `clock_us` is what time it is in there."""
+    folder.require_whole()
     contents = checked_contents(sources_of(settings), target_for(settings))
     catalog = FileCatalog(contents)
     given, signed = fixed_keys(settings.keys), signed_keys(settings.keys)

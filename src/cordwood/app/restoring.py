@@ -19,7 +19,6 @@ from cordwood.serve.archive import Listed, new_file, place_below
 from cordwood.serve.backup import read_manifest
 from cordwood.settings.settings import Settings
 
-_DRAFT = "restoring"
 _PIECE_BYTES = 1024 * 1024
 
 Progress = Callable[[int], None]
@@ -39,11 +38,11 @@ def restore(backup: Path, settings: Settings, progress: Progress) -> Restored:
     manifest = read_manifest(backup)
     streams = [*checked_contents(sources_of(settings)).streams, QUARANTINE]
     folder = DataFolder(Path(settings.serve.data_dir))
-    draft = folder.path / _DRAFT
+    draft = folder.draft
     with folder.owned():
+        _require_empty(folder)
         # A restore that was cut off left it.
         shutil.rmtree(draft, ignore_errors=True)
-        _require_empty(folder)
         try:
             for file in manifest.files:
                 _copy(backup, draft, file, progress)
@@ -67,7 +66,7 @@ def _counts(folder: Path, streams: Sequence[Stream]) -> list[int]:
 
 
 def _require_empty(folder: DataFolder) -> None:
-    there = folder.contents()
+    there = [name for name in folder.contents() if name != folder.draft.name]
     if there:
         raise DataFolderUnusable(
             f"The data folder {folder.path} is not empty: it holds {', '.join(there[:3])}.",
