@@ -45,6 +45,7 @@ class Storage:
         self.sweeping = Sweeping(session, None)
         self._is_closed = False
         self._clock_us = clock_us
+        self._tell = tell
         self._stores: dict[str, StreamStore] = {}
         self._recent: dict[str, RecentIds] = {}
         self._appending = threading.Lock()
@@ -171,6 +172,8 @@ class Storage:
         store.tail = max((last for _, last in self._sealed.get(name, [])), default=0)
         self._recent[name] = self._recent_of(store)
         for record in self._unclaimed.pop(name, []):
+            if record.first > store.tail:
+                self._tell(_told_of_gap(name, record.first - store.tail))
             store.add(record)
             self._recent[name].take((event.id for event in record.events), record.received_us)
         return store
@@ -276,6 +279,13 @@ class Storage:
         self._journal.drop_sealed({name: store.sealed_to for name, store in self._stores.items()})
         with self._room:
             self._room.notify_all()
+
+
+def _told_of_gap(stream: str, events: int) -> str:
+    return (
+        f"{events:,} events of {stream} that were stored are neither in events.duckdb nor in the journal: they are lost."
+        " Was events.duckdb or its .wal exchanged or removed, or is the disk failing?"
+    )
 
 
 def _outside(record: Record, ranges: ledger.Ranges) -> list[Record]:

@@ -16,6 +16,7 @@ from cordwood.errors import DataFolderInUse, DataFolderUnusable, OutOfDisk
 from cordwood.model.event import Batch, Event
 from cordwood.model.shape import Kinds, ValueKind
 from tests.contract.engine_asking import NOW_US, batch, ids, rows, stream
+from tests.waiting import until_sealed
 
 Open = Callable[[], DuckDBEngine]
 
@@ -121,6 +122,24 @@ def test_damage_within_the_journal_is_told_and_costs_no_event_beyond_it(reopen: 
     assert found == ["e0", "e1", "e3", "e4"]
     assert [sentence for sentence in told if "cannot be read" in sentence and ".damaged" in sentence]
     assert list((folder / "journal").glob("*.damaged"))
+
+
+def test_events_that_are_gone_from_file_and_journal_are_counted(reopen: Open, folder: Path) -> None:
+    """As after somebody removed the engine's file or its log: what was sealed is in nothing else."""
+    engine = reopen()
+    engine.append([batch(*events(0, ROW_GROUP_ROWS))])
+    until_sealed(folder)
+    engine.append([batch(*events(ROW_GROUP_ROWS, 2))])
+    (segment,) = (folder / "journal").glob("*.log")
+    whole = segment.read_bytes()
+    engine.close()
+    (folder / "events.duckdb").unlink()
+    segment.write_bytes(whole)
+
+    found, told = reopened(folder)
+
+    assert found == [f"e{ROW_GROUP_ROWS}", f"e{ROW_GROUP_ROWS + 1}"]
+    assert [one for one in told if one.startswith(f"{ROW_GROUP_ROWS:,} events of s that were stored are neither in")]
 
 
 @pytest.mark.parametrize("tail", [b"\0" * 64, b"\x05\0\0\0torn"], ids=["zeros", "torn"])
