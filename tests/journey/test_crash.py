@@ -18,6 +18,7 @@ from cordwood.engines.engine import AnswerLimits
 from cordwood.model.event import Batch, Event
 from tests.contract.engine_asking import rows, stream
 from tests.journey.conftest import PRIVATE, PUBLIC, Service, Start
+from tests.waiting import until_sealed
 
 ROUNDS = 40 if os.environ.get("TORTURE") == "full" else 3
 EVENTS = 2_000_000 if os.environ.get("TORTURE") == "full" else 5 * ROW_GROUP_ROWS
@@ -74,12 +75,6 @@ name = "{EDGE}"
 retention = "2d"
 """
 RESTLESS = (str(Path(__file__).with_name("restless_service.py")),)
-
-
-def until_sealed(data_dir: Path) -> None:
-    deadline = time.monotonic() + 300
-    while any((data_dir / "journal").glob("*.log")) and time.monotonic() < deadline:
-        time.sleep(0.02)
 
 
 def stored_ids(data_dir: Path) -> list[str]:

@@ -2,12 +2,12 @@
 
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.journey.conftest import Service, Start
+from tests.waiting import until
 
 ENDPOINT = """/*
 name = "{name}"
@@ -34,13 +34,6 @@ def runs(service: Service, endpoint: str) -> int:
     line = f'cordwood_engine_queries_total{{endpoint="{endpoint}",engine="duckdb",outcome="ok"}} '
     told = service.client.get("/metrics").text.splitlines()
     return next((int(one.rpartition(" ")[2]) for one in told if one.startswith(line)), 0)
-
-
-def until(condition: Callable[[], bool], seconds: float = 15) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_what_is_asked_for_stays_young_and_what_is_not_is_let_go(start: Start, folder: Path) -> None:

@@ -15,6 +15,7 @@ from cordwood.engines.engine import HeldFile
 from cordwood.errors import DataFolderInUse
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, ids, rows, stream
+from tests.waiting import until_sealed
 
 COUNT = "select count(*), count(distinct id) from `s`"
 
@@ -36,12 +37,6 @@ def write(file: HeldFile, folder: Path) -> None:
     place = folder / file.name
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(b"".join(file.pieces()))
-
-
-def until_sealed(folder: Path) -> None:
-    deadline = time.monotonic() + 30
-    while any((folder / "journal").glob("*.log")) and time.monotonic() < deadline:
-        time.sleep(0.05)
 
 
 def test_what_is_stored_after_the_moment_is_not_in_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

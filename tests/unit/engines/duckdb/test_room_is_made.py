@@ -15,6 +15,7 @@ from cordwood.engines.duckdb.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, rows, stream
+from tests.waiting import until_sealed
 
 IS_FULL = os.environ.get("TORTURE") == "full"
 QUESTION = (
@@ -45,12 +46,6 @@ def events(first: int, count: int, from_us: int, until_us: int) -> list[Event]:
         )
         for place in range(count)
     ]
-
-
-def until_sealed(folder: Path) -> None:
-    deadline = time.monotonic() + 60
-    while any((folder / "journal").glob("*.log")) and time.monotonic() < deadline:
-        time.sleep(0.02)
 
 
 class Asking(threading.Thread):

@@ -1,8 +1,7 @@
 """A load is sealed by whole row groups, and has its freed memory again, for as long as it goes on."""
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from cordwood.engines.duckdb.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.storage import Storage
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, stream
+from tests.waiting import until
 
 BATCH = 1_024
 # What a row group of these events is held as, about.
@@ -39,13 +39,6 @@ def sealed(storage: Storage) -> list[int]:
         return [
             int(row[0]) for row in shown.cursor.execute("SELECT last - first FROM store.cordwood.sealed").fetchall()
         ]
-
-
-def until(is_so: Callable[[], bool], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not is_so() and time.monotonic() < end:
-        time.sleep(0.01)
-    assert is_so()
 
 
 def test_while_a_row_group_is_under_way_the_next_one_is_waited_for(storage: Storage) -> None:
