@@ -15,13 +15,17 @@ from cordwood.sql.typing import datatype_of
 
 def cap(tree: exp.Expr, max_rows: int) -> None:
     """One row more than may be handed out is asked for, so that a cut can be told; a smaller LIMIT stays."""
-    limit = tree.args.get("limit")
     wanted = max_rows + 1
-    if limit is not None:
-        rows = limit.expression
-        if not (isinstance(rows, exp.Literal) and rows.is_int and int(rows.this) > wanted):
-            return
-    tree.set("limit", exp.Limit(expression=exp.Literal.number(wanted)))
+    rows = _most_rows(tree)
+    if tree.args.get("limit") is None or (rows is not None and rows > wanted):
+        tree.set("limit", exp.Limit(expression=exp.Literal.number(wanted)))
+
+
+def _most_rows(tree: exp.Expr) -> int | None:
+    """None where there is no limit, or a value says it."""
+    limit = tree.args.get("limit")
+    rows = None if limit is None else limit.expression
+    return int(rows.this) if isinstance(rows, exp.Literal) and rows.is_int else None
 
 
 def check_columns(resolved: Resolved) -> None:
@@ -36,6 +40,7 @@ def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]
     """What is told of the tree is read before each step that changes it."""
     names = tuple(item.alias_or_name for item in outermost_select(resolved.tree).expressions)
     slots = _slots(resolved.tree, parameters)
+    most_rows = _most_rows(resolved.tree)
     lowered = target.lower(resolved)
     types = tuple(datatype_of(item) for item in outermost_select(lowered.tree).expressions)
     return Statement(
@@ -53,6 +58,7 @@ def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]
         trusting=_printed(lowered.trusting, target),
         trusting_at_rest=_printed(lowered.trusting_at_rest, target),
         seeks=lowered.seeks,
+        most_rows=most_rows,
     )
 
 

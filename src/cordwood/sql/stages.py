@@ -96,7 +96,7 @@ class Statement:
     `column_types` are BigQuery's: an engine whose own types say less (text for BYTES and JSON) renders by them.
     `notices` are for the receipt: what the reader of the answer should know of it. `at_rest` is the same SQL for an
     engine that holds no newest events apart, where it has one. `trusting` fails where a text may have to be redacted,
-    and answers like the rest where none has.
+    and answers like the rest where none has. `most_rows` is how many rows there can be, where the SQL says so itself.
     """
 
     sql: str
@@ -114,6 +114,7 @@ class Statement:
     trusting: str | None = None
     trusting_at_rest: str | None = None
     seeks: tuple[Seek, ...] = ()
+    most_rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

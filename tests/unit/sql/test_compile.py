@@ -14,16 +14,21 @@ def sandbox(program: Program, text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("limit", "expected"),
+    ("limit", "expected", "most_rows"),
     [
-        ("", "LIMIT 1001"),
-        ("limit 5", "LIMIT 5"),
-        ("limit 5000", "LIMIT 1001"),
-        ("limit 5 offset 7", "LIMIT 5 OFFSET 7"),
+        ("", "LIMIT 1001", 1001),
+        ("limit 5", "LIMIT 5", 5),
+        ("limit 5000", "LIMIT 1001", 1001),
+        ("limit 5 offset 7", "LIMIT 5 OFFSET 7", 5),
+        ("limit @project", "LIMIT $project", None),
     ],
 )
-def test_one_row_more_than_may_be_handed_out_is_asked_for(program: Program, limit: str, expected: str) -> None:
-    assert sandbox(program, f"select id from edge_logs {limit}").endswith(expected)
+def test_one_row_more_than_may_be_handed_out_is_asked_for_and_how_many_can_come_is_told(
+    program: Program, limit: str, expected: str, most_rows: int | None
+) -> None:
+    made = compile_sandbox(program, f"select id from edge_logs {limit}", PlainTarget(), SHAPES)
+    assert made.sql.endswith(expected)
+    assert made.most_rows == most_rows
 
 
 def test_set_operations_are_capped_as_a_whole(program: Program) -> None:
@@ -100,6 +105,7 @@ def test_sql_by_itself_binds_nothing_and_is_not_capped() -> None:
     statement = compile_alone("select current_timestamp() as t", PlainTarget())
     assert statement.slots == ()
     assert "LIMIT" not in statement.sql
+    assert statement.most_rows is None
     with pytest.raises(UnknownName):
         compile_alone("select @x", PlainTarget())
 

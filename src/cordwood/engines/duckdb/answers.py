@@ -80,7 +80,7 @@ class Answering:
             with run.stoppable():
                 types = self._types(cursor, question)
                 way = (ways[1] if at_rest else None) or ways[0] or question.statement.sql
-                sql = _rendering(way, types, limits.max_rows + 1)
+                sql = _rendering(way, types) + _bounded(question.statement, limits.max_rows + 1)
                 if question.statement.seeks:
                     parsed = _one_statement(cursor, _narrowed(sql, question, cursor, at_rest=at_rest))
                 else:
@@ -218,11 +218,16 @@ def _narrowed(sql: str, question: Question, cursor: duckdb.DuckDBPyConnection, *
     return narrowed(sql, question.statement.seeks, question.values, cursor)
 
 
-def _rendering(sql: str, types: Types, limit: int) -> str:
+def _rendering(sql: str, types: Types) -> str:
     names = [f"c{place}" for place in range(len(types))]
     cells = [rendered(name, found) for name, found in zip(names, types, strict=True)]
     source = f"({sql}) AS answer({', '.join(names)})"
-    return f"SELECT {', '.join(cells)} FROM {source} LIMIT {limit}"  # noqa: S608 - a compiled statement
+    return f"SELECT {', '.join(cells)} FROM {source}"  # noqa: S608 - a compiled statement
+
+
+def _bounded(statement: Statement, rows: int) -> str:
+    """Whole events are copied once more for a limit: there is none where the statement's own is enough."""
+    return "" if statement.most_rows is not None and statement.most_rows <= rows else f" LIMIT {rows}"
 
 
 def _cells(fetched: Sequence[tuple[object, ...]], types: Types) -> list[Row]:
