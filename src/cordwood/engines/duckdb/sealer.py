@@ -107,8 +107,10 @@ class Sealer:
 
     def _is_tight(self, stores: Collection[StreamStore]) -> bool:
         """Much is held, and nothing is under way that makes room: less than a row group is written twice, into the log too."""
-        is_much = sum(store.held_bytes for store in stores) > self.means.held_bytes * 3 // 4
-        return is_much and not any(store.is_being_sealed for store in stores)
+        # In this order: what is sealed meanwhile is not counted any more.
+        if any(store.is_being_sealed for store in stores):
+            return False
+        return sum(store.held_bytes for store in stores) > self.means.held_bytes * 3 // 4
 
     def _seal(self, store: StreamStore, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> bool:
         try:
