@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -129,11 +129,8 @@ class Storage:
         return {name: store.facts for name, store in self._stores.items()}
 
     def sizes(self) -> Mapping[str, int]:
-        cursor = self._session.cursor()
-        try:
+        with self._session.traffic.passing(Passing.QUERY), closing(self._session.cursor()) as cursor:
             return {name: store.size(cursor) for name, store in self._stores.items()}
-        finally:
-            cursor.close()
 
     def store_of(self, name: str) -> StreamStore:
         try:

@@ -26,6 +26,8 @@ class Sweeping:
     def __init__(self, session: Session, most_bytes: int | None) -> None:
         self._session = session
         self._most_bytes = most_bytes
+        # By stream, how many events took space in vain when some had been moved.
+        self._moved: dict[str, int] = {}
 
     def sweep(self, stores: Collection[StreamStore], now_us: int, cursor: duckdb.DuckDBPyConnection) -> int:
         """How many events went."""
@@ -36,25 +38,33 @@ class Sweeping:
         if self._is_too_large(cursor):
             # Dropped events lie beside some that stay: once those are elsewhere, all of it is freed.
             for store in stores:
-                if self._counts([store], cursor)[1]:
-                    _move_what_is_left(store.tables, cursor)
+                self._move(store, cursor)
             self._free(stores, cursor)
         return gone
 
     def _free(self, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection) -> None:
         """Have the blocks of dropped events used again, once they are enough to be worth the moment.
 
-        A checkpoint frees them only when it finds no transaction under way, of whatever table; and it does nothing when
-        there is nothing to write, so it is given something. What is not freed now is tried again by the next sweep.
+        A checkpoint frees them only when it finds no transaction under way, of whatever table; and it passes over tables
+        that are as it wrote them last, so they are changed a little. What is not freed now is tried again by the next sweep.
         """
         live, dropped = self._counts(stores, cursor)
         is_worth_it = dropped >= max(ROW_GROUP_ROWS, live * _WORTH_IT) or (dropped > 0 and self._is_too_large(cursor))
         if not is_worth_it:
             return
+        for store in stores:
+            if self._counts([store], cursor)[1]:
+                _write_oldest_again(store.tables, 1, cursor)
         with self._session.traffic.alone(self._pressing(live, dropped)) as is_alone:
             if is_alone:
-                cursor.execute("UPDATE store.cordwood.stamp SET version = version")
                 self._session.checkpoint(cursor)
+
+    def _move(self, store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Not again before what was moved is free: with somebody always under way, each sweep would leave one more copy."""
+        dropped = self._counts([store], cursor)[1]
+        if 0 < dropped < self._moved.get(store.name, dropped + 1):
+            _write_oldest_again(store.tables, _MOVED_AT_ONCE, cursor)
+            self._moved[store.name] = self._counts([store], cursor)[1]
 
     def _is_too_large(self, cursor: duckdb.DuckDBPyConnection) -> bool:
         return self._most_bytes is not None and self._session.used_bytes(cursor) > self._most_bytes
@@ -95,13 +105,10 @@ def _older_than_share(share: float, stores: Collection[StreamStore], cursor: duc
     return None if row is None or row[0] is None else int(row[0]) + 1
 
 
-def _move_what_is_left(tables: StreamTables, cursor: duckdb.DuckDBPyConnection) -> None:
-    """Write the oldest rows again, so that the row groups in which some are dropped are empty: by those blocks are freed.
-
-    Of a stream of no more rows, all are moved; of a larger one the last row group may be in two parts then.
-    """
+def _write_oldest_again(tables: StreamTables, rows: int, cursor: duckdb.DuckDBPyConnection) -> None:
+    """By that the row groups in which some are dropped are empty, and their blocks are free after a checkpoint."""
     with transaction(cursor):
-        (end,) = first_row(cursor, tables.end_of_oldest(), {"rows": _MOVED_AT_ONCE}) or (None,)
-        if end is not None:
-            cursor.execute(tables.copy_rows_before(), {"end": end})
-            cursor.execute(tables.delete_rows_before(), {"end": end})
+        first, last = first_row(cursor, tables.oldest(), {"rows": rows}) or (None, None)
+        if first is not None:
+            cursor.execute(tables.copy_rows(), {"first": first, "last": last})
+            cursor.execute(tables.delete_rows(), {"first": first, "last": last})

@@ -75,15 +75,15 @@ class StreamTables:
     def delete_before(self) -> str:
         return f"DELETE FROM {self.sealed} WHERE timestamp < make_timestamptz($before)"  # noqa: S608
 
-    def end_of_oldest(self) -> str:
-        """The row after the oldest `$rows`."""
-        return f"SELECT max(rowid) + 1 FROM (SELECT rowid FROM {self.sealed} ORDER BY rowid LIMIT $rows)"  # noqa: S608
+    def oldest(self) -> str:
+        """The first and the last row of the oldest `$rows`."""
+        return f"SELECT min(rowid), max(rowid) FROM (SELECT rowid FROM {self.sealed} ORDER BY rowid LIMIT $rows)"  # noqa: S608
 
-    def copy_rows_before(self) -> str:
-        return f"INSERT INTO {self.sealed} SELECT * FROM {self.sealed} WHERE rowid < $end"  # noqa: S608 - our own names
+    def copy_rows(self) -> str:
+        return f"INSERT INTO {self.sealed} SELECT * FROM {self.sealed} WHERE rowid BETWEEN $first AND $last"  # noqa: S608
 
-    def delete_rows_before(self) -> str:
-        return f"DELETE FROM {self.sealed} WHERE rowid < $end"  # noqa: S608 - our own names
+    def delete_rows(self) -> str:
+        return f"DELETE FROM {self.sealed} WHERE rowid BETWEEN $first AND $last"  # noqa: S608 - our own names
 
     def times(self) -> str:
         return f"SELECT epoch_us(timestamp) FROM {self.sealed}"  # noqa: S608

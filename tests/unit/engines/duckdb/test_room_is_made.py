@@ -130,6 +130,31 @@ def test_the_oldest_of_all_streams_go_when_the_store_is_too_large(tmp_path: Path
     engine.close()
 
 
+def test_while_somebody_always_reads_what_is_left_is_moved_once_and_freed_when_they_have_gone(tmp_path: Path) -> None:
+    """Moved by each sweep, it would leave one more copy each time."""
+    most = 1_500_000
+    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), Options(store_bytes=most), clock_us=Clock())
+    engine.prepare([stream("s")])
+    engine.append([batch(*events(0, 6 * ROW_GROUP_ROWS, NOW_US, NOW_US + DAY_US))])
+    until_sealed(tmp_path / "data")
+    reading, looking = engine._session.cursor(), engine._session.cursor()
+    reading.execute("BEGIN")
+    reading.execute("SELECT count(*) FROM store.main.s").fetchall()
+    used = [engine._session.used_bytes(looking)]
+    for _ in range(6):
+        engine.sweep(NOW_US)
+        used.append(engine._session.used_bytes(looking))
+    a_copy = used[1] - used[0]
+    assert a_copy > 1_000_000
+    assert used[-1] - used[1] < a_copy
+    reading.execute("COMMIT")
+    for _ in range(2):
+        engine.sweep(NOW_US)
+    assert engine._session.used_bytes(looking) <= most
+    assert rows(engine, "select count(*) - count(distinct id) from `s`") == [(0,)]
+    engine.close()
+
+
 def test_what_a_stream_takes_is_what_it_takes_of_the_file(tmp_path: Path) -> None:
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=Clock())
     engine.prepare([stream("s"), stream("t")])
