@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import httpx
 import pytest
 
 from tests.journey.conftest import Service, Start, start_service
+from tests.waiting import until
 
 
 def cordwood(*arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
@@ -242,6 +244,26 @@ def test_a_terminal_that_is_closed_stops_what_was_started_in_it(tmp_path: Path) 
     _, status = os.waitpid(pid, 0)
     watch.cancel()
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_a_service_goes_on_where_nobody_can_read_what_it_says(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    command = [sys.executable, "-m", "cordwood", "serve", "--port", "0", "--data-dir", str(data_dir)]
+    with Path("/dev/full").open("wb") as full:
+        process = subprocess.Popen(command, stdout=full, stderr=subprocess.DEVNULL)
+    owner: list[dict[str, str]] = []
+
+    def is_ready() -> bool:
+        with suppress(OSError, ValueError, httpx.TransportError):
+            owner[:] = [json.loads((data_dir / "cordwood.lock").read_text())]
+            return httpx.get(f"{owner[0]['url']}/readyz").status_code == 200
+        return False
+
+    until(is_ready)
+    time.sleep(0.3)
+    assert is_ready()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0
 
 
 def test_a_broken_change_keeps_the_old_version_serving_and_says_so(start: Start, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from cordwood.app.showcase import arrive, calls, fill
 from cordwood.app.watch import Watch
 from cordwood.cli import commands
 from cordwood.cli.sources import add_config, add_data_dir, add_files, loaded_settings
-from cordwood.cli.terminal import note, say
+from cordwood.cli.terminal import note, tell
 from cordwood.errors import BadSetting
 from cordwood.settings.settings import Settings
 
@@ -87,21 +87,21 @@ def _throw_away(folder: Path) -> None:
 def _told_ready(ready: Ready) -> None:
     made = ready.made_keys
     if made is not None:
-        say("Two keys were made for this data folder. They are shown this once and kept only as digests.")
-        say(f"  private  {made.private}  queries, ingest, management")
-        say(f"  public   {made.public}  ingest only")
+        tell("Two keys were made for this data folder. They are shown this once and kept only as digests.")
+        tell(f"  private  {made.private}  queries, ingest, management")
+        tell(f"  public   {made.public}  ingest only")
     elif not ready.house.has_private_key():
         note("No private key is in force. Make one: cordwood keys create --scope private")
-    say(_ready_line(ready))
+    tell(_ready_line(ready))
 
 
 def _told_demo(ready: Ready) -> None:
     made = ready.made_keys
     key = made.private if made else ready.owner.key
-    say(_ready_line(ready))
-    say(f"\nThe key of this demo: {key}\n\nOpen {ready.owner.url} in a browser, or paste any of these:\n")
+    tell(_ready_line(ready))
+    tell(f"\nThe key of this demo: {key}\n\nOpen {ready.owner.url} in a browser, or paste any of these:\n")
     for call in calls(ready.owner.url, key):
-        say(f"{call}\n")
+        tell(f"{call}\n")
 
 
 def _ready_line(ready: Ready) -> str:
