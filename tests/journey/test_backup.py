@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import pytest
 from tests.journey.conftest import PRIVATE, PROGRAM, PUBLIC, Service, Start
 from tests.journey.test_cli_clients import Result, cordwood
 from tests.journey.test_crash import RESTLESS, STREAMS, Writer
+from tests.waiting import until
 
 STREAM, EDGE = "postgres.logs", "cloudflare.logs.prod"
 EVENTS = [
@@ -228,10 +228,7 @@ def cut_off_into(whole: Path, tmp_path: Path) -> Path:
     os.mkfifo(stalled / "redaction.key")
     copied = into / "restoring" / "events.duckdb"
     process = subprocess.Popen([sys.executable, *PROGRAM, "restore", str(stalled), "--data-dir", str(into)])
-    end = time.monotonic() + 20
-    while not (copied.exists() and copied.stat().st_size == (whole / "events.duckdb").stat().st_size):
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    until(lambda: copied.exists() and copied.stat().st_size == (whole / "events.duckdb").stat().st_size)
     process.kill()
     process.wait()
     return into

@@ -15,7 +15,7 @@ from cordwood.engines.duckdb.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, rows, stream
-from tests.waiting import until_sealed
+from tests.waiting import until, until_sealed
 
 IS_FULL = os.environ.get("TORTURE") == "full"
 QUESTION = (
@@ -176,9 +176,7 @@ def test_a_stream_of_so_many_events_keeps_the_newest(tmp_path: Path) -> None:
     engine.prepare([stream("s", max_events=most)])
     for first in range(0, sent, 5000):
         engine.append([batch(*events(first, 5000, NOW_US + first * 1000, NOW_US + (first + 5000) * 1000))])
-    deadline = time.monotonic() + 60
-    while engine._storage.store_of("s").sealed_to < 2 * ROW_GROUP_ROWS and time.monotonic() < deadline:
-        time.sleep(0.02)
+    until(lambda: engine._storage.store_of("s").sealed_to >= 2 * ROW_GROUP_ROWS, 60)
     engine.sweep(NOW_US + DAY_US)
     kept = rows(engine, "select count(*), min(id), max(id) from `s`")
     engine.close()
