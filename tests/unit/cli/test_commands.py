@@ -1,5 +1,6 @@
 """Commands are found in a table, loaded when called for, and teach whoever asks."""
 
+import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +49,14 @@ def test_every_command_teaches_by_example(name: str, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize("name", NAMES)
 def test_every_option_says_what_it_does(name: str) -> None:
     assert all(action.help for action in commands.parser(name)._actions if action.dest != "action")
+
+
+def test_what_a_command_is_made_of_is_not_searched_for_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But at the end, where something that is left would be complained of."""
+    monkeypatch.setattr(commands, "_parser", lambda *_: sys.exit(gc.get_freeze_count()))
+    assert run("serve") > 100_000
+    assert gc.get_freeze_count() == 0
+    assert gc.isenabled()
 
 
 def test_an_unknown_command_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
