@@ -95,3 +95,8 @@ def test_a_node_that_stands_for_another_takes_its_type_and_its_place() -> None:
     new = inherit(sqlglot.exp.Literal.number(2), old)
     assert datatype_of(new) == INT64
     assert new.meta["line"] == 3
+
+
+def test_copies_of_a_node_share_its_type() -> None:
+    node = typed_as(sqlglot.exp.Literal.number(1), array_of(INT64))
+    assert datatype_of(node.copy()) is datatype_of(node)
