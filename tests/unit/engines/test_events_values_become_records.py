@@ -39,3 +39,10 @@ def test_whatever_the_texts_hold(value: Any) -> None:
 )
 def test_braces_in_texts_are_letters(text: str) -> None:
     assert msgspec.json.decode(as_records(text)) == wrapped(msgspec.json.decode(text))
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+def test_numbers_that_json_does_not_know_become_texts(number: str) -> None:
+    """Also beside a record that could be wrapped at once, and in an array."""
+    text = f'{{"a":{{"b":{number}}},"c":[{number},1]}}'
+    assert msgspec.json.decode(as_records(text)) == [{"a": [{"b": number}], "c": [number, 1]}]
