@@ -1,0 +1,78 @@
+"""What a start asks of a long history is read from its first and its last row groups."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.session import FILE, ROW_GROUP_ROWS
+from cordwood.engines.duckdb.tables import StreamTables
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.model.event import Event
+from tests.contract.engine_asking import NOW_US, batch, stream
+from tests.unit.engines.duckdb.sealing import seal
+
+GROUPS = 6
+EVENTS = GROUPS * ROW_GROUP_ROWS
+DROPPED = 10
+SECOND_US = 1_000_000
+
+
+def opened(folder: Path) -> DuckDBEngine:
+    engine = DuckDBEngine(folder, DuckDBTarget(), clock_us=lambda: NOW_US)
+    engine.prepare([stream("s")])
+    return engine
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Whole row groups, a second from event to event; some are dropped: then no statistics tell how old the others are."""
+    folder = tmp_path_factory.mktemp("start") / "data"
+    engine = opened(folder)
+    for first in range(0, EVENTS, ROW_GROUP_ROWS):
+        numbers = range(first, first + ROW_GROUP_ROWS)
+        engine.append([batch(*(Event(f"e{number}", NOW_US + number * SECOND_US) for number in numbers))])
+        seal(engine)
+    with engine._session.cursor() as cursor:
+        assert engine._storage.store_of("s").drop_before(NOW_US + DROPPED * SECOND_US, cursor) == DROPPED
+    engine.close()
+    return folder
+
+
+def read_of(folder: Path, statement: str) -> list[tuple[int, int]]:
+    """Of each scan that reads a column, how many row groups it reads of how many."""
+    told = folder / "profile.json"
+    with duckdb.connect() as connection:
+        connection.execute(f"attach '{folder / FILE}' as store (read_only)")
+        connection.execute(f"set enable_profiling = 'json'; set profiling_output = '{told}'")
+        connection.execute(statement).fetchall()
+    scans = [scan for plan in json.loads(told.read_text())["operator"] for scan in scans_of(plan)]
+    return [(scan["row_groups_scanned"], scan["total_row_groups_to_scan"]) for scan in scans if columns_of(scan)]
+
+
+def scans_of(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if plan["type"] == "TABLE_SCAN":
+        yield plan
+    for child in plan.get("children", ()):
+        yield from scans_of(child)
+
+
+def columns_of(scan: dict[str, Any]) -> object:
+    return scan["extra_info"].get("Projections")
+
+
+def test_how_old_the_events_are_is_read_from_two_row_groups(folder: Path) -> None:
+    assert read_of(folder, StreamTables("s").count_sealed()) == [(1, GROUPS), (1, GROUPS)]
+
+
+def test_and_told_right(folder: Path) -> None:
+    engine = opened(folder)
+    facts = engine.facts()["s"]
+    engine.close()
+    assert facts.events == EVENTS - DROPPED
+    assert facts.oldest_us == NOW_US + DROPPED * SECOND_US
+    assert facts.newest_us == NOW_US + (EVENTS - 1) * SECOND_US
