@@ -9,7 +9,7 @@ import msgspec
 
 from cordwood.engines.duckdb import arrow
 from cordwood.engines.duckdb.journal import Record
-from cordwood.engines.duckdb.tables import LISTED, StreamTables
+from cordwood.engines.duckdb.tables import LISTED, OF_ANY_EVENT, StreamTables
 from cordwood.engines.object_paths import object_paths
 from cordwood.model.event import Event
 
@@ -123,7 +123,8 @@ def pieces(records: Iterable[Record], until: int) -> list[Chunk]:
 def text_bytes(events: Sequence[Event]) -> int:
     """About what the events take in memory."""
     return sum(
-        300 + len(event.event_message or "") + len(event.metadata or "") + len(event.extras or "") for event in events
+        OF_ANY_EVENT + len(event.event_message or "") + len(event.metadata or "") + len(event.extras or "")
+        for event in events
     )
 
 

@@ -3,7 +3,7 @@
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -74,6 +74,11 @@ class Session:
             cursor, "SELECT block_size * used_blocks FROM pragma_database_size() WHERE database_name = 'store'"
         )
         return (int(row[0]) if row else 0) + self._log_bytes()
+
+    def taken_rows(self, cursor: duckdb.DuckDBPyConnection) -> Mapping[str, int]:
+        """How many events take space in the file, by stream: those that are dropped too, until it is freed."""
+        tables = "SELECT table_name, estimated_size FROM duckdb_tables() WHERE database_name = 'store' AND schema_name = 'main'"
+        return {name: int(rows) for name, rows in cursor.execute(tables).fetchall()}
 
     @contextmanager
     def held(self) -> Iterator[None]:

@@ -41,6 +41,7 @@ class StreamStore:
         # About what the texts of events that are not yet sealed take.
         self.held_bytes = 0
         self._taken_bytes = self._taken_events = 0
+        self._stored_bytes: float | None = None
         self.turn = threading.Condition(threading.RLock())
         self._waiting: deque[Record] = deque()
         self._in_flight: list[Chunk] = []
@@ -96,14 +97,14 @@ class StreamStore:
             for record in self._waiting:
                 self._count(record.events)
 
-    def size(self, cursor: duckdb.DuckDBPyConnection) -> int:
-        """The blocks of the file that hold its events, those shared with other streams whole, and what waits.
-
-        What is sealed and not yet in blocks of the file is taken to be as large as events were of late.
-        """
-        in_blocks, rows = first_row(cursor, self.tables.size(), {"table": self.tables.sealed}) or (0, 0)
-        in_log = int(rows) * self._taken_bytes // max(1, self._taken_events)
-        return int(in_blocks) + in_log + self.held_bytes
+    def text_bytes(self, cursor: duckdb.DuckDBPyConnection) -> float:
+        """About what the texts of an event take: of those that came of late, or of some that are stored."""
+        if self._taken_events:
+            return self._taken_bytes / self._taken_events
+        if self._stored_bytes is None:
+            row = first_row(cursor, self.tables.text_bytes())
+            self._stored_bytes = float(row[0] or 0) if row else 0.0
+        return self._stored_bytes
 
     def _count(self, events: Sequence[Event]) -> None:
         times = [event.timestamp_us for event in events]

@@ -90,9 +90,8 @@ class Sweeping:
 
     def _counts(self, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection) -> tuple[int, int]:
         """Events that are there, and those that are dropped and take their space still."""
-        names = {store.name for store in stores}
-        tables = "SELECT table_name, estimated_size FROM duckdb_tables() WHERE database_name = 'store' AND schema_name = 'main'"
-        taken = sum(int(size) for name, size in cursor.execute(tables).fetchall() if name in names)
+        rows = self._session.taken_rows(cursor)
+        taken = sum(rows.get(store.name, 0) for store in stores)
         live = sum(store.sealed_events(cursor) for store in stores)
         return live, taken - live
 

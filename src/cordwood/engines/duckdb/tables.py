@@ -15,6 +15,9 @@ COLUMNS = {
     "object_paths": "VARCHAR",
 }
 
+# What an event takes in memory beside its texts, near enough.
+OF_ANY_EVENT = 300
+
 # How a column is kept where that is not left to the engine. Long texts of all kinds: half the size, and written faster.
 _KEPT = {"event_message": " USING COMPRESSION zstd"}
 
@@ -64,15 +67,11 @@ class StreamTables:
         first = f"(SELECT epoch_us(timestamp) FROM {self.sealed} ORDER BY timestamp"  # noqa: S608
         return f"SELECT (SELECT count(*) FROM {self.sealed}), {first} DESC LIMIT 1), {first} LIMIT 1)"  # noqa: S608
 
-    def size(self) -> str:
-        """The bytes of the file's blocks that `$table` is in, and how many of its rows are in none."""
-        return (
-            "SELECT coalesce((SELECT block_size FROM pragma_database_size() WHERE database_name = 'store')"
-            " * len(list_distinct(list_concat("
-            "list(block_id) FILTER (persistent AND block_id >= 0), flatten(list(additional_block_ids))))), 0),"
-            " coalesce(sum(count) FILTER (NOT persistent AND column_id = 0 AND segment_type <> 'VALIDITY'), 0)"
-            " FROM pragma_storage_info($table)"
-        )
+    def text_bytes(self) -> str:
+        """About what the texts of an event take, as `chunk.text_bytes` counts them: told by a few."""
+        texts = ("event_message", "metadata::JSON::VARCHAR", "extras::JSON::VARCHAR")
+        told = " + ".join(f"coalesce(strlen({text}), 0)" for text in texts)
+        return f"SELECT avg({OF_ANY_EVENT} + {told}) FROM (SELECT * FROM {self.sealed} LIMIT 100)"  # noqa: S608 - our own names
 
     def delete_before(self) -> str:
         return f"DELETE FROM {self.sealed} WHERE timestamp < make_timestamptz($before)"  # noqa: S608

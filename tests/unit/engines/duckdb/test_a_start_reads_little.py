@@ -1,4 +1,4 @@
-"""What a start asks of a long history is read from its first and its last row groups."""
+"""What a start and a status ask of a long history is read from a row group or two."""
 
 import json
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     engine = opened(folder)
     for first in range(0, EVENTS, ROW_GROUP_ROWS):
         numbers = range(first, first + ROW_GROUP_ROWS)
-        engine.append([batch(*(Event(f"e{number}", NOW_US + number * SECOND_US) for number in numbers))])
+        engine.append([batch(*(Event(f"e{number}", NOW_US + number * SECOND_US, f"m{number}") for number in numbers))])
         seal(engine)
     with engine._session.cursor() as cursor:
         assert engine._storage.store_of("s").drop_before(NOW_US + DROPPED * SECOND_US, cursor) == DROPPED
@@ -69,7 +69,11 @@ def test_how_old_the_events_are_is_read_from_two_row_groups(folder: Path) -> Non
     assert read_of(folder, StreamTables("s").count_sealed()) == [(1, GROUPS), (1, GROUPS)]
 
 
-def test_and_told_right(folder: Path) -> None:
+def test_how_long_their_texts_are_is_read_from_one(folder: Path) -> None:
+    assert read_of(folder, StreamTables("s").text_bytes()) == [(1, GROUPS)]
+
+
+def test_how_many_and_how_old_they_are_is_told_right(folder: Path) -> None:
     engine = opened(folder)
     facts = engine.facts()["s"]
     engine.close()

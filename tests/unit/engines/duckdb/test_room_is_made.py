@@ -170,6 +170,27 @@ def test_what_a_stream_takes_is_what_it_takes_of_the_file(tmp_path: Path) -> Non
     assert sizes["t"] == 0
 
 
+def test_streams_share_the_file_by_how_much_they_have(tmp_path: Path) -> None:
+    """Also when none of their events came since the start."""
+    long, count = "x" * 10_000, ROW_GROUP_ROWS
+    for is_new in (True, False):
+        engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=Clock())
+        engine.prepare([stream("s"), stream("t"), stream("none")])
+        if is_new:
+            engine.append([batch(*(Event(f"{n}", NOW_US, long[: n * 7919 % 2000]) for n in range(count)), to="s")])
+            engine.append([batch(*(Event(f"{n}", NOW_US, "x") for n in range(count)), to="t")])
+            until_sealed(tmp_path / "data")
+            waiting = engine.sizes()["none"]
+            engine.append([batch(Event("waits", NOW_US, long), to="none")])
+            assert waiting == 0 < len(long) <= engine.sizes()["none"]
+        sizes = engine.sizes()
+        with engine._session.cursor() as cursor:
+            used = engine._session.used_bytes(cursor)
+        engine.close()
+        assert used * 0.99 < sizes["s"] + sizes["t"] <= used
+        assert 3 < sizes["s"] / sizes["t"] < 5
+
+
 def test_a_stream_of_so_many_events_keeps_the_newest(tmp_path: Path) -> None:
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=Clock())
     most, sent = 30_000, 50_000
