@@ -53,6 +53,8 @@ class Settling:
         self._is_busy = is_busy
         self._tell = tell
         self._last_seal = time.monotonic()
+        # The seal after which nothing is left to do.
+        self._done_since: float | None = None
         self._is_rested = False
         self._stopping = threading.Event()
         self._cursor = session.cursor()
@@ -72,6 +74,19 @@ class Settling:
         if self._thread.ident is not None:
             self._thread.join()
         self._cursor.close()
+
+    def settle_all(self) -> None:
+        """Once nothing is left to do, there is nothing before the next seal: to look for it is not free."""
+        last_seal = self._last_seal
+        if self._done_since == last_seal:
+            return
+        for work in (self.find_pieces, self.settle):
+            for store in self._stores():
+                while self._may_begin() and work(store):
+                    # Who waits for the turn gets it: a lock goes to whoever asks next, and that would be this thread.
+                    self._stopping.wait(_PAUSE_SECONDS)
+        if self._may_begin():
+            self._done_since = last_seal
 
     def settle(self, store: StreamStore) -> bool:
         """Lay the oldest slice that is as it came; False when there is none, or something else has to be done first."""
@@ -135,20 +150,13 @@ class Settling:
     def _work(self) -> None:
         while not self._stopping.wait(_LOOK_SECONDS):
             try:
-                self._settle_all()
+                self.settle_all()
                 self.rest_when_quiet()
             except duckdb.Error as problem:
                 if self._stopping.is_set():
                     return
                 self._tell(f"Events could not be laid in order yet: {problem}".splitlines()[0])
                 self._stopping.wait(_AFTER_FAILURE_SECONDS)
-
-    def _settle_all(self) -> None:
-        for work in (self.find_pieces, self.settle):
-            for store in self._stores():
-                while self._may_begin() and work(store):
-                    # Who waits for the turn gets it: a lock goes to whoever asks next, and that would be this thread.
-                    self._stopping.wait(_PAUSE_SECONDS)
 
     def rest_when_quiet(self) -> None:
         """What queries and settling took is given back, and what the engine keeps of the file, once in each time of quiet."""

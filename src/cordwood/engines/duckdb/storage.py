@@ -72,6 +72,8 @@ class Storage:
             if known is None:
                 self._refuse_same_spelling(stream.name)
                 self._stores[stream.name] = self._open_store(stream)
+                # What it has was sealed before, and may wait to be settled.
+                self._settling.sealed()
             else:
                 known.stream = stream
 

@@ -14,6 +14,7 @@ from cordwood.engines.duckdb import session, settling
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.sealer import Sealer
 from cordwood.engines.duckdb.settling import Settling
+from cordwood.engines.duckdb.stream_store import StreamStore
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, rows, stream
@@ -86,6 +87,39 @@ def test_the_newest_stay_as_they_came(engine: DuckDBEngine) -> None:
     filled(engine, 1, first=4 * ROWS)
     assert settle(engine)
     assert not settle(engine)
+    assert len(groups(engine)) == 3
+
+
+def test_once_all_is_settled_nobody_looks_before_the_next_seal(
+    engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settling, "_QUIET_SECONDS", -1.0)
+    work, looked = engine._storage._settling, 0
+
+    def settled(store: StreamStore) -> bool:
+        nonlocal looked
+        looked += 1
+        return Settling.settle(work, store)
+
+    monkeypatch.setattr(work, "settle", settled)
+    for round_ in (1, 2):
+        filled(engine, 5 if round_ == 1 else 3, first=0 if round_ == 1 else 5 * ROWS)
+        work.sealed()
+        for _ in range(3):
+            work.settle_all()
+        assert len(groups(engine)) == 3 * round_
+        assert looked == 2 * round_
+
+
+def test_what_was_put_off_is_done_later(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settling, "_QUIET_SECONDS", -1.0)
+    work = engine._storage._settling
+    filled(engine, 5)
+    monkeypatch.setattr(work, "_is_busy", lambda: True)
+    work.settle_all()
+    assert groups(engine) == []
+    monkeypatch.setattr(work, "_is_busy", lambda: False)
+    work.settle_all()
     assert len(groups(engine)) == 3
 
 
