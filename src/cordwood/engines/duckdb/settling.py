@@ -29,7 +29,7 @@ from cordwood.observe.observer import Tell
 
 SLICE_GROUPS = 10
 # The newest stay as they came: who looks at the newest of all projects reads the last row group, not a slice.
-FRESH_GROUPS = 8
+FRESH_GROUPS = 4
 _LOOK_SECONDS = 5.0
 _AFTER_FAILURE_SECONDS = 60.0
 _PAUSE_SECONDS = 0.05
