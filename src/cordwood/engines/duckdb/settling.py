@@ -80,12 +80,14 @@ class Settling:
         last_seal = self._last_seal
         if self._done_since == last_seal:
             return
+        is_done = True
         for work in (self.find_pieces, self.settle):
             for store in self._stores():
                 while self._may_begin() and work(store):
+                    is_done = False
                     # Who waits for the turn gets it: a lock goes to whoever asks next, and that would be this thread.
                     self._stopping.wait(_PAUSE_SECONDS)
-        if self._may_begin():
+        if is_done and self._may_begin():
             self._done_since = last_seal
 
     def settle(self, store: StreamStore) -> bool:
