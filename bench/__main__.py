@@ -2,7 +2,7 @@
 
 python -m bench [questions] [loading] [growth]     those named; all without a name
   --check             fail when a ratio is worse than bench/baseline.json beyond noise, or a growth gate is broken
-  --update            write bench/baseline.json, the tables of docs/performance.md and its picture
+  --update            write bench/baseline.json, the tables of docs/performance.md and its pictures
   --events N          for `questions`, 2,000,000 unless told
   --engine ENGINE     `questions` on another engine: chdb:///… or clickhouse://…
   --scratch DIR       keeps the made-up events for the next run
@@ -18,13 +18,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench import against_peers, growth, loading
-from bench.pictures import growth_picture
+from bench.pictures import growth_picture, questions_picture
 from bench.timing import Baseline, Ratio
 
 _HERE = Path(__file__).parent
 _BASELINE = _HERE / "baseline.json"
 _PAGE = _HERE.parent / "docs" / "performance.md"
-_PICTURE = _HERE.parent / "docs" / "pictures" / "growth.svg"
+_PICTURES = _HERE.parent / "docs" / "pictures"
 _SUBJECTS = ("questions", "loading", "growth")
 
 
@@ -75,6 +75,8 @@ Measured = tuple[str, dict[str, Ratio], list[str]]
 
 def _questions(scratch: Path, asked: argparse.Namespace) -> Measured:
     report = against_peers.measure(scratch, asked.events, with_postgres=asked.postgres, engine=asked.engine)
+    if asked.update and not asked.engine:
+        _draw("questions", questions_picture(report.questions, report.goals))
     return report.markdown(), report.ratios(), []
 
 
@@ -86,12 +88,16 @@ def _loading(scratch: Path, asked: argparse.Namespace) -> Measured:
 def _growth(scratch: Path, asked: argparse.Namespace) -> Measured:
     grown = growth.measure(scratch)
     if asked.update:
-        _PICTURE.parent.mkdir(exist_ok=True)
-        _PICTURE.write_text(growth_picture(grown))
+        _draw("growth", growth_picture(grown))
     return grown.markdown(), {}, grown.too_much()
 
 
 _MEASURES = {"questions": _questions, "loading": _loading, "growth": _growth}
+
+
+def _draw(name: str, picture: str) -> None:
+    _PICTURES.mkdir(exist_ok=True)
+    (_PICTURES / f"{name}.svg").write_text(picture)
 
 
 def _write_table(section: str, table: str) -> None:

@@ -1,12 +1,17 @@
-"""A picture of how times grow: lines over a logarithmic axis of events stored, as SVG, drawn by hand."""
+"""Pictures of what was measured, as SVG, drawn by hand: how times grow, and how ours stand beside the peers'."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from html import escape
+from math import floor, log10
 
 from bench.growth import Growth
+from bench.timing import Times
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _RIGHT, _BOTTOM = 720, 340, 60, 20, 210, 50
 _COLOURS = ("#0b6bcb", "#b3541e", "#2f7d4f", "#7a4fb5")
 _INK = "#777"
+# Of the questions: a bar for each who answered, and a mark where the goal is.
+_QUESTION_WIDTH, _NAMES_WIDTH, _BAR, _HEAD, _FOOT = 820, 330, 12, 34, 34
 
 
 def growth_picture(growth: Growth) -> str:
@@ -23,10 +28,48 @@ def growth_picture(growth: Growth) -> str:
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
         end = down(times[-1].median)
         parts.append(_text(across[-1] + 8, end + 4, f"{name}: {times[-1].median:.1f} ms", colour, "start"))
+    return _picture("Milliseconds by events stored", _WIDTH, _HEIGHT, parts)
+
+
+def questions_picture(questions: Mapping[str, Mapping[str, Times]], goals: Mapping[str, float]) -> str:
+    """Milliseconds from one to a power of ten, each ten times as many as far from the last: a second beside a few."""
+    peers = list(dict.fromkeys(peer for times in questions.values() for peer in times))
+    powers = floor(log10(max(each.median for times in questions.values() for each in times.values()))) + 1
+    each_height = _BAR * (len(peers) + 1)
+    height = _HEAD + each_height * len(questions) + _FOOT
+
+    def across(value: float) -> float:
+        return _NAMES_WIDTH + (_QUESTION_WIDTH - _NAMES_WIDTH - 50) * log10(max(value, 1.0)) / powers
+
+    parts = [_text(_NAMES_WIDTH + 150 * place, 16, peer, _COLOURS[place], "start") for place, peer in enumerate(peers)]
+    parts.append(_text(_QUESTION_WIDTH - 10, 16, "| goal", _INK, "end"))
+    for power in range(powers + 1):
+        x = across(10**power)
+        parts.append(f'<path d="M{x:.1f} {_HEAD - 6}V{height - _FOOT}" stroke="{_INK}" stroke-opacity="0.3"/>')
+        parts.append(_text(x, height - _FOOT + 16, f"{10**power:,} ms", _INK, "middle"))
+    for place, (name, times) in enumerate(questions.items()):
+        y = _HEAD + each_height * place
+        parts.append(_text(_NAMES_WIDTH - 10, y + each_height / 2, name, _INK, "end"))
+        for line, peer in enumerate(peers):
+            if peer in times:
+                parts += _bar(y + _BAR * line, across(times[peer].median), times[peer].median, _COLOURS[line])
+        goal = across(goals[name])
+        parts.append(f'<path d="M{goal:.1f} {y - 2}v{_BAR + 2}" stroke="{_INK}" stroke-width="2"/>')
+    return _picture("Milliseconds by question", _QUESTION_WIDTH, height, parts)
+
+
+def _bar(y: float, end: float, value: float, colour: str) -> list[str]:
+    drawn = (
+        f'<rect x="{_NAMES_WIDTH}" y="{y:.1f}" width="{end - _NAMES_WIDTH:.1f}" height="{_BAR - 2}" fill="{colour}"/>'
+    )
+    return [drawn, _text(end + 6, y + _BAR - 2, f"{value:,.0f}" if value >= 100 else f"{value:.1f}", colour, "start")]
+
+
+def _picture(label: str, width: int, height: int, parts: Sequence[str]) -> str:
     body = "\n".join(parts)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif"'
-        f' font-size="12" role="img" aria-label="Milliseconds by events stored">\n{body}\n</svg>\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif"'
+        f' font-size="12" role="img" aria-label="{label}">\n{body}\n</svg>\n'
     )
 
 
@@ -43,4 +86,4 @@ def _axes(across: Sequence[float], sizes: Sequence[int], top: float) -> list[str
 
 
 def _text(x: float, y: float, text: str, colour: str, anchor: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}" text-anchor="{anchor}">{text}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}" text-anchor="{anchor}">{escape(text)}</text>'
