@@ -83,11 +83,12 @@ class Settling:
         is_done = True
         for work in (self.find_pieces, self.settle):
             for store in self._stores():
-                while self._may_begin() and work(store):
+                while (may_begin := self._may_begin()) and work(store):
                     is_done = False
                     # Who waits for the turn gets it: a lock goes to whoever asks next, and that would be this thread.
                     self._stopping.wait(_PAUSE_SECONDS)
-        if is_done and self._may_begin():
+                is_done &= may_begin
+        if is_done:
             self._done_since = last_seal
 
     def settle(self, store: StreamStore) -> bool:
