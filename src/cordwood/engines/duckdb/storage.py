@@ -136,11 +136,11 @@ class Storage:
         To count the blocks of each takes time and memory for every row group that is stored.
         """
         with self._session.traffic.passing(Passing.QUERY), closing(self._session.cursor()) as cursor:
-            rows = self._session.taken_rows(cursor)
-            shares = {name: rows.get(name, 0) * store.text_bytes(cursor) for name, store in self._stores.items()}
+            stores, rows = self._known_stores(), self._session.taken_rows(cursor)
+            shares = {store.name: rows.get(store.name, 0) * store.text_bytes(cursor) for store in stores}
             used_bytes = self._session.used_bytes(cursor)
         whole = max(1.0, sum(shares.values()))
-        return {name: int(used_bytes * shares[name] / whole) + store.held_bytes for name, store in self._stores.items()}
+        return {store.name: int(used_bytes * shares[store.name] / whole) + store.held_bytes for store in stores}
 
     def store_of(self, name: str) -> StreamStore:
         try:
