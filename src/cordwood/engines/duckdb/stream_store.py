@@ -85,7 +85,7 @@ class StreamStore:
             return self._facts
 
     def sealed_events(self, cursor: duckdb.DuckDBPyConnection) -> int:
-        row = first_row(cursor, self.tables.count_sealed())
+        row = first_row(cursor, self.tables.rows())
         return int(row[0]) if row else 0
 
     def count_sealed(self, cursor: duckdb.DuckDBPyConnection) -> None:

@@ -48,12 +48,13 @@ class Sweeping:
         A checkpoint frees them only when it finds no transaction under way, of whatever table; and it passes over tables
         that are as it wrote them last, so they are changed a little. What is not freed now is tried again by the next sweep.
         """
-        live, dropped = self._counts(stores, cursor)
+        live, by_stream = self._counts(stores, cursor)
+        dropped = sum(by_stream.values())
         is_worth_it = dropped >= max(ROW_GROUP_ROWS, live * _WORTH_IT) or (dropped > 0 and self._is_too_large(cursor))
         if not is_worth_it:
             return
         for store in stores:
-            if self._counts([store], cursor)[1]:
+            if by_stream[store.name]:
                 _write_oldest_again(store.tables, 1, cursor)
         with self._session.traffic.alone(self._pressing(live, dropped)) as is_alone:
             if is_alone:
@@ -61,10 +62,10 @@ class Sweeping:
 
     def _move(self, store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> None:
         """Not again before what was moved is free: with somebody always under way, each sweep would leave one more copy."""
-        dropped = self._counts([store], cursor)[1]
+        dropped = self._dropped(store, cursor)
         if 0 < dropped < self._moved.get(store.name, dropped + 1):
             _write_oldest_again(store.tables, _MOVED_AT_ONCE, cursor)
-            self._moved[store.name] = self._counts([store], cursor)[1]
+            self._moved[store.name] = self._dropped(store, cursor)
 
     def _is_too_large(self, cursor: duckdb.DuckDBPyConnection) -> bool:
         return self._most_bytes is not None and self._session.used_bytes(cursor) > self._most_bytes
@@ -77,8 +78,8 @@ class Sweeping:
         used_bytes = self._session.used_bytes(cursor)
         if used_bytes <= most_bytes:
             return 0
-        live, dropped = self._counts(stores, cursor)
-        used_bytes = used_bytes * live // max(1, live + dropped)
+        live, by_stream = self._counts(stores, cursor)
+        used_bytes = used_bytes * live // max(1, live + sum(by_stream.values()))
         before_us = _older_than_share(1 - most_bytes * _AIM / max(1, used_bytes), stores, cursor)
         if used_bytes <= most_bytes or before_us is None:
             return 0
@@ -88,12 +89,14 @@ class Sweeping:
         """So much is dropped that no moment came in which it could be freed: others wait longer, this once."""
         return PRESSING if dropped > max(ROW_GROUP_ROWS, live * _TOO_MUCH) else AT_LEISURE
 
-    def _counts(self, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection) -> tuple[int, int]:
-        """Events that are there, and those that are dropped and take their space still."""
+    def _dropped(self, store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> int:
+        return self._counts([store], cursor)[1][store.name]
+
+    def _counts(self, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection) -> tuple[int, dict[str, int]]:
+        """Events that are there, and by stream those that are dropped and take their space still."""
         rows = self._session.taken_rows(cursor)
-        taken = sum(rows.get(store.name, 0) for store in stores)
-        live = sum(store.sealed_events(cursor) for store in stores)
-        return live, taken - live
+        live = {store.name: store.sealed_events(cursor) for store in stores}
+        return sum(live.values()), {name: rows.get(name, 0) - events for name, events in live.items()}
 
 
 def _older_than_share(share: float, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection) -> int | None:

@@ -62,10 +62,13 @@ class StreamTables:
         union = f" UNION ALL SELECT * EXCLUDE (rowid) FROM {self.hot}" if with_hot else ""  # noqa: S608 - our own names
         return f"CREATE OR REPLACE VIEW memory.main.{self.view} AS SELECT {_NAMES} FROM {self.sealed}{union}"  # noqa: S608
 
+    def rows(self) -> str:
+        return f"SELECT count(*) FROM {self.sealed}"  # noqa: S608 - our own names
+
     def count_sealed(self) -> str:
         """And the newest and the oldest time: asked for by an order, they are read from the row groups that can have them."""
         first = f"(SELECT epoch_us(timestamp) FROM {self.sealed} ORDER BY timestamp"  # noqa: S608
-        return f"SELECT (SELECT count(*) FROM {self.sealed}), {first} DESC LIMIT 1), {first} LIMIT 1)"  # noqa: S608
+        return f"SELECT ({self.rows()}), {first} DESC LIMIT 1), {first} LIMIT 1)"
 
     def text_bytes(self) -> str:
         """About what the texts of an event take, as `chunk.text_bytes` counts them: told by a few."""
