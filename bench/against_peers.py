@@ -157,7 +157,7 @@ def _ask_postgres(report: Report, events: Path, answers: dict[str, list[Row]]) -
         report.figures["load, events a second"][Postgres.name] = report.count / there.load(events)
         report.figures["disk after the load, MB"][Postgres.name] = there.disk_mb
         for question in QUESTIONS:
-            answer = [row[: len(question.columns) or None] for row in there.rows(question.postgres)]
+            answer = _cut(question, there.rows(question.postgres))
             assert answers[question.name] == answer, f"{question.name}: not what PostgreSQL answers"
             ask = partial(there.milliseconds, question.postgres)
             report.questions[question.name] |= in_turns(_ROUNDS_OF_POSTGRES, {Postgres.name: ask})
@@ -168,10 +168,14 @@ def _compared(question: Question, ours: Service) -> list[Row]:
     return [tuple(row[column] for column in question.columns or row) for row in rows]
 
 
+def _cut(question: Question, rows: list[Row]) -> list[Row]:
+    """To the columns that are compared."""
+    return [row[: len(question.columns) or None] for row in rows]
+
+
 def _asked(question: Question, answer: list[Row], ours: Service, here: ByHand) -> dict[str, Times]:
-    width = len(question.columns) or None
     assert answer, f"{question.name}: no rows"
-    assert answer == [row[:width] for row in here.rows(question.duckdb)], f"{question.name}: not what DuckDB answers"
+    assert answer == _cut(question, here.rows(question.duckdb)), f"{question.name}: not what DuckDB answers"
     acts = {
         "cordwood": lambda: elapsed_ms(lambda: ours.ask(question.endpoint, question.parameters)),
         ByHand.name: lambda: here.milliseconds(question.duckdb),
