@@ -5,14 +5,14 @@ orders and cuts again, and what was among the first few of all is among the firs
 pays: for what is wide and comes through as it is, not for what the copy would have to read too.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sqlglot import exp
 
 from cordwood.engines.duckdb.reach import Source
 from cordwood.engines.duckdb.tables import COLUMNS, StreamTables, quoted
-from cordwood.engines.duckdb.way import only_reading, reader
+from cordwood.engines.duckdb.way import Step, is_one_scan, way_of
+from cordwood.sql.bigquery.grouping import selected
 
 # Of more rows than this, every part of the file is likely to hold one.
 _MOST_ROWS = 2000
@@ -43,37 +43,44 @@ _BEYOND_ROWS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """A SELECT between the events and the answer, and its name for the relation that the events come from."""
-
-    select: exp.Select
-    alias: str
-
-
 def is_few(tree: exp.Select, source: Source) -> bool:
     """Whether the first few rows are wanted in an order, and each is made of its event alone."""
     if tree.args.get("order") is None or not 0 < rows_wanted(tree) <= _MOST_ROWS or _is_beyond_rows(tree):
         return False
-    return _hands_on(_way(tree, source.table), frozenset(COLUMNS))
+    return _hands_on(way_of(tree, source.table), frozenset(COLUMNS))
 
 
-def first_of(tree: exp.Select, source: Source, table: str) -> exp.Select:
-    """The tree, of which `is_few` is true, over one table."""
+def first_of(tree: exp.Select, source: Source, table: str, *, alone: bool = False) -> exp.Select:
+    """The tree, of which `is_few` is true, over one table; `alone`, where its rows need not be of another's types."""
     if not _pays(tree, source, table):
         source.read(source.events(table))
         return tree
-    places = exp.select(exp.column(_PLACE, "found", quoted=True)).from_(_finding(tree, source, table).subquery("found"))
+    places = _finding(tree, source, table)
     source = _found_by_now(tree, source)
-    source.read(source.events(table, only=f"rowid IN (SELECT {quoted(_PLACE)} FROM {quoted(_NEWEST)})"))  # noqa: S608
+    found = f"rowid IN (SELECT {quoted(_PLACE)} FROM {quoted(_NEWEST)})"  # noqa: S608 - our own names
+    source.read(source.events(table, only=found, as_json=_only_told(tree, source) if alone else frozenset()))
     _put_first(tree, places)
     return tree
 
 
+def _only_told(tree: exp.Select, source: Source) -> frozenset[str]:
+    """The wide columns that are answered as they are, and looked at by nobody: to say them as text before they are put in
+    order spares a copy of each.
+    """
+    if not is_one_scan(tree, way_of(tree, source.table)[:1]):
+        return frozenset()
+    looked_at = {column.name for column in tree.find_all(exp.Column) if not _is_answered(column, tree)}
+    return _WIDE - looked_at
+
+
+def _is_answered(column: exp.Column, tree: exp.Select) -> bool:
+    return isinstance(column.parent, exp.Alias) and column.parent.parent is tree
+
+
 def _found_by_now(tree: exp.Select, source: Source) -> Source:
     """Where an event makes one row at most, those that were found pass every filter: to ask again costs a third of the time."""
-    way = _way(tree, source.table)
-    if not _is_one_scan(tree, way):
+    way = way_of(tree, source.table)
+    if not is_one_scan(tree, way):
         return source
     for step in way:
         step.select.set("where", None)
@@ -81,8 +88,8 @@ def _found_by_now(tree: exp.Select, source: Source) -> Source:
 
 
 def _pays(tree: exp.Select, source: Source, table: str) -> bool:
-    way = _way(tree, source.table)
-    if _is_one_scan(tree, way) and table != StreamTables(source.table.name).sealed:
+    way = way_of(tree, source.table)
+    if is_one_scan(tree, way) and table != StreamTables(source.table.name).sealed:
         return False
     return _hands_on(way, _WIDE) or (_hands_on(way, frozenset([_LONG])) and not _finds_few(tree, source))
 
@@ -109,12 +116,32 @@ def _finding(tree: exp.Select, source: Source, table: str) -> exp.Select:
     """The query, telling where its first few rows come from."""
     finding = tree.copy()
     twin = source.twin(finding)
-    for step in _way(finding, twin.table):
-        step.select.append("expressions", exp.alias_(exp.column(_PLACE, step.alias, quoted=True), _PLACE, quoted=True))
     finding.set("limit", exp.Limit(expression=exp.Literal.number(rows_wanted(tree))))
     finding.set("offset", None)
+    way = way_of(finding, twin.table)
+    order = _order_by_values(finding) if len(way) == 1 else None
+    if order is not None:
+        finding.set("order", order)
+        finding.set("expressions", [])
+    for step in way:
+        step.select.append("expressions", exp.alias_(exp.column(_PLACE, step.alias, quoted=True), _PLACE, quoted=True))
     twin.read(twin.events(table, f"rowid AS {quoted(_PLACE)}"))
-    return finding
+    if order is not None:
+        return finding
+    return exp.select(exp.column(_PLACE, "found", quoted=True)).from_(finding.subquery("found"))
+
+
+def _order_by_values(tree: exp.Select) -> exp.Order | None:
+    """The tree's order, for when nothing is selected that it could name; None where a name could be two things."""
+    keys = []
+    for key in tree.args["order"].expressions:
+        value = selected(tree, key.this)
+        columns = list(value.find_all(exp.Column))
+        if not columns or not all(column.table for column in columns):
+            return None
+        keys.append(key.copy())
+        keys[-1].set("this", value.copy())
+    return exp.Order(expressions=keys)
 
 
 def _put_first(tree: exp.Select, places: exp.Query) -> None:
@@ -124,31 +151,12 @@ def _put_first(tree: exp.Select, places: exp.Query) -> None:
     tree.set("with_", exp.With(expressions=[newest, *(with_.expressions if with_ else ())]))
 
 
-def _is_one_scan(tree: exp.Select, way: Sequence[_Step]) -> bool:
-    return tree.find(exp.Join) is None and len(list(tree.find_all(exp.Select))) == len(way)
-
-
 def _is_beyond_rows(tree: exp.Select) -> bool:
     own = (tree.args.get("limit"), tree.args.get("offset"))
     return any(all(found is not one for one in own) for found in tree.find_all(*_BEYOND_ROWS))
 
 
-def _way(tree: exp.Select, table: exp.Table) -> list[_Step]:
-    """From the events to the answer, where each SELECT on the way is read once and by the next; else nothing."""
-    steps: list[_Step] = []
-    relation: exp.Expr | None = table
-    while relation is not None:
-        select = reader(relation)
-        if select is None:
-            return []
-        steps.append(_Step(select, relation.alias_or_name))
-        if select is tree:
-            return steps
-        relation = only_reading(tree, select)
-    return []
-
-
-def _hands_on(way: list[_Step], names: frozenset[str]) -> bool:
+def _hands_on(way: list[Step], names: frozenset[str]) -> bool:
     """Whether one of the columns comes through as it is; where it does, no SELECT on the way can be an aggregate."""
     if not way:
         return False

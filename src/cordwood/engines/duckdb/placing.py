@@ -22,7 +22,11 @@ def place_events(tree: exp.Expr, sources: Sequence[Source], *, at_rest: bool = F
     """Uses up the tree. At rest, no event waits in memory."""
     if len(sources) == 1 and isinstance(tree, exp.Select) and is_few(tree, sources[0]):
         tables = StreamTables(sources[0].table.name)
-        return first_of(tree, sources[0], tables.sealed) if at_rest else _first_of_both(tree, sources[0], tables)
+        return (
+            first_of(tree, sources[0], tables.sealed, alone=True)
+            if at_rest
+            else _first_of_both(tree, sources[0], tables)
+        )
     for source in sources:
         tables = StreamTables(source.table.name)
         source.read(*(source.events(table) for table in (tables.sealed, tables.hot)[: 1 if at_rest else 2]))

@@ -78,12 +78,22 @@ class Source:
     matches: str = ""
     narrowing: str = ""
 
-    def events(self, table: str, *more: str, only: str = "") -> str:
-        """What is read of one of the stream's tables."""
+    def events(self, table: str, *more: str, only: str = "", as_json: frozenset[str] = frozenset()) -> str:
+        """What is read of one of the stream's tables; columns that nobody looks into may be said as JSON here."""
         narrowing = self.narrowing if table == StreamTables(self.table.name).sealed else ""
         conditions = " AND ".join(filter(None, (self.matches, narrowing, only)))
-        columns = ", ".join([*map(quoted, COLUMNS), *self.columns, *more])
+        own = [
+            f"{quoted(name)}::JSON AS {quoted(name)}" if name in as_json else quoted(name) for name in self._wanted()
+        ]
+        columns = ", ".join([*own, *self.columns, *more]) or "NULL"
         return f"SELECT {columns} FROM {table}{' WHERE ' if conditions else ''}{conditions}"  # noqa: S608 - our own names
+
+    def _wanted(self) -> list[str]:
+        """Of the stream's own columns those that its reader reads: to plan the others takes time, too."""
+        select, name = self.table.find_ancestor(exp.Select), self.table.alias_or_name
+        found = list(select.find_all(exp.Column)) if select else []
+        read = {column.name for column in found if column.table in (name, "")}
+        return [column for column in COLUMNS if column in read]
 
     def read(self, *events: str) -> None:
         """Put all these in the place where the stream is read."""

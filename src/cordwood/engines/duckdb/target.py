@@ -5,6 +5,7 @@ from dataclasses import replace
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
+from cordwood.engines.duckdb.flattening import flatten
 from cordwood.engines.duckdb.placing import place_events
 from cordwood.engines.duckdb.reach import reach, tables_of
 from cordwood.engines.duckdb.rules import RULES
@@ -36,6 +37,8 @@ class DuckDBTarget:
             spare(lowered)
         streams = frozenset(resolved.streams)
         sources, seeks = seeking(lowered, reach(lowered, streams))
+        if len(sources) == 1:
+            flatten(lowered, sources[0].table)
         at_rest = lowered.copy()
         twins = [replace(one, table=table) for table, one in zip(tables_of(at_rest, streams), sources, strict=True)]
         placed = place_events(lowered, sources)

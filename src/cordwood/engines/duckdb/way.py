@@ -1,6 +1,37 @@
 """From where events are read to what reads that: the steps between a stream and an answer."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from sqlglot import exp
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A SELECT between the events and the answer, and its name for the relation that the events come from."""
+
+    select: exp.Select
+    alias: str
+
+
+def way_of(tree: exp.Expr, table: exp.Table) -> list[Step]:
+    """From the events to the answer, where each SELECT on the way is read once and by the next; else nothing."""
+    steps: list[Step] = []
+    relation: exp.Expr | None = table
+    while relation is not None:
+        select = reader(relation)
+        if select is None:
+            return []
+        steps.append(Step(select, relation.alias_or_name))
+        if select is tree:
+            return steps
+        relation = only_reading(tree, select)
+    return []
+
+
+def is_one_scan(tree: exp.Expr, steps: Sequence[Step]) -> bool:
+    """Whether nothing but these steps is in the tree."""
+    return bool(steps) and tree.find(exp.Join) is None and len(list(tree.find_all(exp.Select))) == len(steps)
 
 
 def reader(relation: exp.Expr) -> exp.Select | None:

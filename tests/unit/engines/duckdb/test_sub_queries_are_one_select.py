@@ -1,0 +1,93 @@
+"""Sub-queries that only pick columns and filter are one SELECT with their reader; the rows are those of the sub-queries."""
+
+from collections.abc import Iterator
+from uuid import UUID
+
+import pytest
+
+from cordwood.engines.duckdb import target
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.event import Batch, Event
+from cordwood.model.shape import Kinds, ValueKind
+from cordwood.sql.compile import compile_saved, read_endpoint
+from tests.contract.engine_asking import NOW_US, rows, stream
+
+LEARNT: Kinds = {
+    ("metadata",): frozenset({ValueKind.OBJECT}),
+    ("metadata", "status"): frozenset({ValueKind.NUMBER}),
+    ("metadata", "tags"): frozenset({ValueKind.ARRAY}),
+}
+SUB_QUERY = (
+    "with e as (select id as name, timestamp, project as event_message, metadata from `s` where project like 'p%')"
+)
+
+ONE = [
+    f"{SUB_QUERY} select name, event_message from e where e.event_message = 'p1' order by name",
+    f"{SUB_QUERY} select event_message as name, count(*) as n from e group by name order by name",
+    f"{SUB_QUERY} select e.metadata.status as project, count(*) as n from e group by project order by n desc, project",
+    f"{SUB_QUERY} select upper(name) as id from e order by id desc limit 4",
+    f"{SUB_QUERY} select name, row_number() over (order by name) as n from e order by n",
+    f"{SUB_QUERY} select distinct event_message from e order by 1",
+    f"{SUB_QUERY} select count(*) as n from e where name > 'e010' or e.metadata.status = 200",
+    f"{SUB_QUERY}, f as (select name as id, event_message as name from e where name > 'e010') select id, name from f order by id",
+    "select t.i from (select id as i from `s` where project = 'p0' or project = 'p2') as t where t.i > 'e005' order by t.i",
+    "select t.id from (select t.id, t.project from `s` as t) as t where t.project = 'p1' order by t.id",
+]
+
+SEVERAL = [
+    f"{SUB_QUERY} select a.name from e as a join e as b on a.name = b.name order by a.name",
+    f"{SUB_QUERY} select name from e where name in (select max(name) from e) order by name",
+    f"{SUB_QUERY} select name, tag from e cross join unnest(e.metadata.tags) as tag order by name",
+    "with e as (select upper(id) as name from `s`) select name from e where name > 'E010' order by name",
+    "with e as (select distinct project from `s`) select project from e order by project",
+    "with e as (select id from `s` order by id limit 5) select id from e order by id desc",
+    "with e as (select project, count(*) as n from `s` group by project) select n from e where project = 'p1'",
+    "with e as (select id from `s` union all select id from `s`) select count(*) as n from e",
+]
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
+    engine = DuckDBEngine(tmp_path_factory.mktemp("flat") / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
+    engine.prepare([stream("s")])
+    engine.append([Batch("s", [event(number) for number in range(30)], NOW_US, LEARNT)])
+    yield engine
+    engine.close()
+
+
+def event(number: int) -> Event:
+    metadata = f'{{"status":{200 + number % 3 * 100},"tags":["a","b"]}}' if number % 5 else None
+    return Event(f"e{number:03}", NOW_US + number, f"m{number}", f"p{number % 3}", metadata)
+
+
+def selects(engine: DuckDBEngine, sql: str) -> int:
+    """How many there are above the one that stands for the stream."""
+    program = read_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=100))
+    at_rest = compile_saved(program, engine.target, engine.shapes()).at_rest
+    return str(at_rest).count("SELECT") - 1
+
+
+@pytest.mark.parametrize("sql", [*ONE, *SEVERAL])
+def test_the_rows_are_those_of_the_sub_queries(engine: DuckDBEngine, sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = rows(engine, sql)
+    monkeypatch.setattr(target, "flatten", lambda *_: None)
+    assert rows(engine, sql) == found
+    assert found
+
+
+@pytest.mark.parametrize("sql", ONE)
+def test_what_only_picks_and_filters_is_one_select(engine: DuckDBEngine, sql: str) -> None:
+    assert selects(engine, sql) == 1
+
+
+@pytest.mark.parametrize("sql", SEVERAL)
+def test_what_does_more_or_is_read_otherwise_is_left(engine: DuckDBEngine, sql: str) -> None:
+    assert selects(engine, sql) > 1
+
+
+def test_of_a_stream_only_the_columns_that_are_read_are_named(engine: DuckDBEngine) -> None:
+    program = read_endpoint(Endpoint("test", UUID(int=1), "select count(*) as n from `s` where project = 'p1'", "1"))
+    at_rest = str(compile_saved(program, engine.target, engine.shapes()).at_rest)
+    assert '(SELECT "project" FROM' in at_rest
