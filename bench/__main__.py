@@ -76,7 +76,7 @@ Measured = tuple[str, dict[str, Ratio], list[str]]
 def _questions(scratch: Path, asked: argparse.Namespace) -> Measured:
     report = against_peers.measure(scratch, asked.events, with_postgres=asked.postgres, engine=asked.engine)
     if asked.update and not asked.engine:
-        _draw("questions", questions_picture(report.questions, report.goals))
+        _draw("questions", questions_picture(report.questions, report.aims_here()))
     return report.markdown(), report.ratios(), []
 
 

@@ -14,19 +14,31 @@ Row = tuple[object, ...]
 
 
 @dataclass(frozen=True)
-class Question:
-    """`columns` are those that are compared; `duckdb` and `postgres` give them in that order, times in microseconds.
+class Aim:
+    """How many milliseconds a question may take, and how many it took the peers where and when that was written down."""
 
-    `goal_ms` is what the question may take at most, on the machine for which it was written.
-    """
+    ms: float
+    duckdb: float
+    postgres: float
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a caller asks of an endpoint."""
 
     name: str
     endpoint: str
     parameters: Mapping[str, str]
-    columns: tuple[str, ...] = ()
-    duckdb: str = ""
-    postgres: str = ""
-    goal_ms: float = 0
+
+
+@dataclass(frozen=True)
+class Question(Asked):
+    """`columns` are those that are compared; `duckdb` and `postgres` give them in that order, times in microseconds."""
+
+    columns: tuple[str, ...]
+    duckdb: str
+    postgres: str
+    aim: Aim
 
 
 def _before_end(**before: float) -> str:
@@ -42,7 +54,7 @@ _ANY = r"(POST|PATCH) \| 500"
 _TOKEN = "c4ca4238a0b92382"
 
 
-def _counts(name: str, start: str, by: str, value: str, goal_ms: float) -> Question:
+def _counts(name: str, start: str, by: str, value: str, aim: Aim) -> Question:
     here = {"url": "regexp_matches(url, '{}')", "project": "project = '{}'"}[by]
     there = {"url": "body->'metadata'->'request'->>'url' ~ '{}'", "project": "body->>'project' = '{}'"}[by]
     duckdb_counts = ", ".join(f"count(*) filter (path like '%/{area}%') as {area}" for area in _AREAS)
@@ -59,11 +71,11 @@ def _counts(name: str, start: str, by: str, value: str, goal_ms: float) -> Quest
         f" where timestamp >= '{start}' and {here.format(value)} group by 1 order by 1",
         f"select (extract(epoch from date_trunc('hour', timestamp)) * 1000000)::bigint as hour, {postgres_counts}"
         f" from log_events where timestamp >= '{start}' and {there.format(value)} group by 1 order by 1",
-        goal_ms,
+        aim,
     )
 
 
-def _newest(name: str, start: str, goal_ms: float) -> Question:
+def _newest(name: str, start: str, aim: Aim) -> Question:
     more = {} if start == _WEEK else {"iso_timestamp_start": start}
     return Question(
         name,
@@ -74,13 +86,11 @@ def _newest(name: str, start: str, goal_ms: float) -> Question:
         f" where project = '{PROJECT}' and timestamp > '{start}' order by timestamp desc limit 100",
         "select id, event_message, timestamp, body from log_events"
         f" where body->>'project' = '{PROJECT}' and timestamp > '{start}' order by timestamp desc limit 100",
-        goal_ms,
+        aim,
     )
 
 
-def _messages(
-    name: str, endpoint: str, parameters: Mapping[str, str], wheres: tuple[str, str], goal_ms: float
-) -> Question:
+def _messages(name: str, endpoint: str, parameters: Mapping[str, str], wheres: tuple[str, str], aim: Aim) -> Question:
     tail = "order by timestamp desc limit 100"
     return Question(
         name,
@@ -89,7 +99,7 @@ def _messages(
         ("id", "event_message"),
         f"select id, event_message, epoch_us(timestamp) from {EVENTS} where {wheres[0]} {tail}",
         f"select id, event_message, timestamp from log_events where {wheres[1]} {tail}",
-        goal_ms,
+        aim,
     )
 
 
@@ -104,11 +114,11 @@ _COUNTRIES = (
 _RARE_IN_SQL = f"select id, event_message from edge_logs where regexp_contains(event_message, r'{_RARE}') order by timestamp desc limit 100"
 
 QUESTIONS = (
-    _counts("counts, 7 days by hour, project by regex on url", _WEEK, "url", _URL, 30),
-    _counts("counts, 7 days by hour, project by equality", _WEEK, "project", PROJECT, 8),
-    _counts("counts, last day by hour, project by regex on url", _DAY, "url", _URL, 9),
-    _newest("newest 100 whole events of a project, 7 days", _WEEK, 12),
-    _newest("newest 100 whole events of a project, last hour", _HOUR, 5),
+    _counts("counts, 7 days by hour, project by regex on url", _WEEK, "url", _URL, Aim(30, 25, 1466)),
+    _counts("counts, 7 days by hour, project by equality", _WEEK, "project", PROJECT, Aim(8, 13, 866)),
+    _counts("counts, last day by hour, project by regex on url", _DAY, "url", _URL, Aim(9, 6.5, 1165)),
+    _newest("newest 100 whole events of a project, 7 days", _WEEK, Aim(12, 19, 724)),
+    _newest("newest 100 whole events of a project, last hour", _HOUR, Aim(5, 6, 775)),
     _messages(
         "newest 100 with status >= 500 of a project",
         "logs.all",
@@ -117,7 +127,7 @@ QUESTIONS = (
             f"project = '{PROJECT}' and metadata.response.status_code::bigint >= 500",
             f"body->>'project' = '{PROJECT}' and (body->'metadata'->'response'->>'status_code')::bigint >= 500",
         ),
-        4,
+        Aim(4, 1.2, 739),
     ),
     Question(
         "top countries of a project",
@@ -128,7 +138,7 @@ QUESTIONS = (
         f" where project = '{PROJECT}' group by 1 order by n desc, 1 limit 10",
         "select body->'metadata'->'request'->'cf'->>'country' as country, count(*) as n from log_events"
         f" where body->>'project' = '{PROJECT}' group by 1 order by n desc, 1 limit 10",
-        4,
+        Aim(4, 4.3, 1035),
     ),
     _messages(
         "rare regex on the messages of a project",
@@ -138,20 +148,20 @@ QUESTIONS = (
             f"project = '{PROJECT}' and regexp_matches(event_message, '{_RARE}')",
             f"body->>'project' = '{PROJECT}' and event_message ~ '{_RARE}'",
         ),
-        12,
+        Aim(12, 46, 728),
     ),
     _messages(
         "one token in the messages of all projects",
         "bench.messages-with",
         {"text": _TOKEN},
         (f"contains(event_message, '{_TOKEN}')", f"event_message like '%{_TOKEN}%'"),
-        30,
+        Aim(30, 76, 1744),
     ),
     _messages(
         "regex on the messages of all projects",
         "bench.messages-like",
         {"pattern": _ANY},
         (f"regexp_matches(event_message, '{_ANY}')", f"event_message ~ '{_ANY}'"),
-        15,
+        Aim(15, 11, 1432),
     ),
 )

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from bench.events import PROJECTS, STREAM, batches
-from bench.questions import Question
+from bench.questions import Asked
 from cordwood.app.inside import Inside, opened
 from cordwood.settings.settings import Serve, Settings
 
@@ -26,13 +26,13 @@ _PROJECT = os.environ.get("PROJECT", PROJECTS[3])
 _JSON = {"content-type": "application/json"}
 
 
-def _sql(name: str, sql: str) -> Question:
-    return Question(name, "logs.all", {"project": _PROJECT, "sql": sql})
+def _sql(name: str, sql: str) -> Asked:
+    return Asked(name, "logs.all", {"project": _PROJECT, "sql": sql})
 
 
 QUESTIONS = (
-    Question("newest 100 whole events", "logs.all", {"project": _PROJECT}),
-    Question("counts by day", "usage.api-counts", {"interval": "daily", "project": _PROJECT}),
+    Asked("newest 100 whole events", "logs.all", {"project": _PROJECT}),
+    Asked("counts by day", "usage.api-counts", {"interval": "daily", "project": _PROJECT}),
     _sql("newest 100 messages", "select id, timestamp, event_message from edge_logs order by timestamp desc limit 100"),
     _sql("counts by minute", "select timestamp_trunc(timestamp, minute) t, count(*) n from edge_logs group by 1"),
     _sql(
@@ -63,7 +63,7 @@ def main() -> int:
     return 0
 
 
-def least(house: Inside, question: Question) -> tuple[float, float]:
+def least(house: Inside, question: Asked) -> tuple[float, float]:
     taken: dict[str, list[float]] = {"false": [], "true": []}
     for value in taken:
         _ask(house, question, value)
@@ -98,7 +98,7 @@ def _processor_ms() -> float:
     return (used.ru_utime + used.ru_stime) * 1000
 
 
-def _ask(house: Inside, question: Question, redact: str) -> None:
+def _ask(house: Inside, question: Asked, redact: str) -> None:
     path = f"/api/endpoints/query/{question.endpoint}?{urlencode(dict(question.parameters))}"
     status, _, told = house.send("GET", path, b"", {HEADER: redact, "cache-control": "no-cache"})
     if status != 200:

@@ -10,10 +10,12 @@ import duckdb
 from bench.events import STREAM
 from bench.questions import Row
 
+# Over the file that our service stored, and over a plain table that was filled at once.
+BY_HAND = "DuckDB by hand"
+PLAIN = "the same, plain table"
+
 
 class ByHand:
-    name = "DuckDB by hand"
-
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
 

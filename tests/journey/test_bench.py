@@ -6,8 +6,11 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from bench import against_peers
+from bench.peers.duckdb_by_hand import BY_HAND, PLAIN
+from bench.peers.postgres import Postgres
 from bench.pictures import questions_picture
 from bench.questions import QUESTIONS
+from bench.report import LOAD, OURS, Report
 from bench.timing import Times
 
 MAKER = Path(__file__).resolve().parents[3] / "shared" / "bench" / "make_events.py"
@@ -20,7 +23,23 @@ def test_every_question_of_the_benchmark_is_answered_as_by_hand(tmp_path: Path) 
     report = against_peers.measure(tmp_path, 100_000, with_postgres=False)
 
     assert set(report.questions) == {question.name for question in QUESTIONS}
-    assert "| ratio to DuckDB |" in report.markdown()
+    assert all(len(times) == 3 for times in report.questions.values())
+    assert "| to by hand | aim | aim here |" in report.markdown()
+
+
+def test_an_aim_is_as_far_away_as_the_peers_are_slow() -> None:
+    """Twice as long as when the aims were written down, and three times in one question of three: twice, in the median."""
+    one, two, three = QUESTIONS[:3]
+    took = {one.name: 2 * one.aim.duckdb, two.name: 3 * two.aim.duckdb, three.name: 2 * three.aim.duckdb}
+    report = Report(
+        1, {name: {OURS: Times([1.0]), BY_HAND: Times([1.0]), PLAIN: Times([ms])} for name, ms in took.items()}
+    )
+    report.figures[LOAD] = {OURS: 35_000, BY_HAND: 50_000, Postgres.name: 18_000, "aim": 40_000}
+
+    assert report.aims_here()[two.name] == 2 * two.aim.ms
+    assert report.markdown().endswith(
+        "| load, events a second | 35,000 | 50,000 | – | 18,000 | – | 40,000 | 20,000 |\n"
+    )
 
 
 def test_the_picture_has_a_bar_for_each_who_answered() -> None:

@@ -1,0 +1,73 @@
+"""What was measured, as a table, as ratios to keep, and beside what was aimed at."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import median
+
+from bench.peers.duckdb_by_hand import BY_HAND, PLAIN
+from bench.peers.postgres import Postgres
+from bench.questions import QUESTIONS
+from bench.timing import Ratio, Times, ratio
+
+OURS = "cordwood"
+LOAD = "load, events a second"
+LOAD_AIM = 40_000
+# What COPY took where and when that was written down.
+_COPIED_THEN = 36_000
+_COLUMNS = (OURS, BY_HAND, PLAIN, Postgres.name)
+_AIMS = {question.name: question.aim for question in QUESTIONS}
+
+
+@dataclass
+class Report:
+    """Questions by name and who answered, and single figures in the order in which they were taken."""
+
+    count: int
+    questions: dict[str, dict[str, Times]] = field(default_factory=dict)
+    figures: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def ratios(self) -> dict[str, Ratio]:
+        asked = {name: ratio(times[OURS], times[BY_HAND]) for name, times in self.questions.items()}
+        load = self.figures[LOAD]
+        slower = Ratio(round(load[BY_HAND] / load[OURS], 3), 0.2)
+        return {**asked, "load, as a multiple of the bare engine's time": slower}
+
+    def slower(self) -> float:
+        """How many times as long the peers take here and now as where and when the aims were written down, in the median."""
+        found = [ratio for name, times in self.questions.items() for ratio in _slower(name, times)]
+        return median(found) if found else 1.0
+
+    def aims_here(self) -> dict[str, float]:
+        """What a question may take at most, where its peers take so much longer."""
+        slower = self.slower()
+        return {name: _AIMS[name].ms * slower for name in self.questions}
+
+    def markdown(self) -> str:
+        lines = [f"| | {' | '.join(_COLUMNS)} | to by hand | aim | aim here |", "|---|" + "--:|" * (len(_COLUMNS) + 3)]
+        here = self.aims_here()
+        for name, times in self.questions.items():
+            cells = [str(times[peer]) if peer in times else "–" for peer in _COLUMNS]
+            times_over = ratio(times[OURS], times[BY_HAND]).value
+            told = f"{times_over:.2f} | {_AIMS[name].ms:g} | {here[name]:.1f}"
+            lines.append(f"| {name}, ms | {' | '.join(cells)} | {told} |")
+        for name, values in self.figures.items():
+            cells = [_figure(values.get(peer)) for peer in (*_COLUMNS, "aim")]
+            lines.append(f"| {name} | {' | '.join([*cells[:-1], '–', cells[-1], self._figure_here(name, values)])} |")
+        return "\n".join(lines) + "\n"
+
+    def _figure_here(self, name: str, values: Mapping[str, float]) -> str:
+        if name != LOAD or Postgres.name not in values:
+            return "–"
+        return _figure(LOAD_AIM * values[Postgres.name] / _COPIED_THEN)
+
+
+def _slower(name: str, times: Mapping[str, Times]) -> list[float]:
+    aim = _AIMS[name]
+    then = {PLAIN: aim.duckdb, Postgres.name: aim.postgres}
+    return [times[peer].median / then[peer] for peer in then if peer in times]
+
+
+def _figure(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value >= 10 else f"{value:g}" if value == int(value) else f"{value:.2f}"
