@@ -96,3 +96,17 @@ def test_whether_a_record_is_there_is_asked_of_the_objects_paths(engine: Engine)
     )
     assert "variant_typeof" not in sql
     assert sql.count('contains("object_paths"') == 4
+
+
+def test_as_text_what_was_never_an_object_is_read_in_place_until_it_is_one(engine: Engine) -> None:
+    engine.prepare([stream("s"), stream("texts")])
+    number: Kinds = {("metadata",): OBJECT, ("metadata", "code"): NUMBER}
+    engine.append([Batch("texts", [Event("a", NOW_US, metadata='{"code":7}')], NOW_US, number)])
+    sql = "select cast(t.metadata.code as string) as code from `texts` as t order by t.id"
+    assert "variant_typeof" not in printed(engine, sql)
+    assert rows(engine, sql) == [("7",)]
+
+    object_: Kinds = {("metadata", "code"): OBJECT | NUMBER, ("metadata", "code", "of"): TEXT}
+    engine.append([Batch("texts", [Event("b", NOW_US, metadata='{"code":{"of":"x"}}')], NOW_US, object_)])
+    assert "variant_typeof" in printed(engine, sql)
+    assert rows(engine, sql) == [("7",), ('{"of":"x"}',)]
