@@ -6,6 +6,7 @@ that is read of a sub-query's column becomes a column of that sub-query, down to
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -99,7 +100,8 @@ class Source:
         """Put all these in the place where the stream is read."""
         sql = " UNION ALL ".join(events).replace("{", OPEN_BRACE).replace("@", AT_SIGN)
         alias = exp.TableAlias(this=exp.to_identifier(self.table.alias_or_name, quoted=True))
-        self.table.replace(exp.Subquery(this=fragment(sql), alias=alias))
+        # In parentheses, a table's joins hang on the table.
+        self.table.replace(exp.Subquery(this=fragment(sql), alias=alias, joins=self.table.args.get("joins")))
 
     def twin(self, copy: exp.Expr) -> "Source":
         """The same place in a copy of a tree where it is the only one."""
@@ -265,10 +267,22 @@ def _relation(select: exp.Select, alias: str) -> Relation | None:
     """What the alias stands for in this query's own FROM; sources that repeat rows cannot be widened."""
     from_ = select.args.get("from_")
     joined = [join.this for join in select.args.get("joins") or ()]
-    for relation in ([from_.this] if isinstance(from_, exp.From) else []) + joined:
-        if isinstance(relation, exp.Table | exp.Subquery) and relation.alias_or_name == alias:
-            return relation
+    for named in ([from_.this] if isinstance(from_, exp.From) else []) + joined:
+        for relation in _in_parentheses(named):
+            if isinstance(relation, exp.Table | exp.Subquery) and relation.alias_or_name == alias:
+                return relation
     return None
+
+
+def _in_parentheses(relation: exp.Expr) -> Iterator[exp.Expr]:
+    """What a relation in parentheses consists of; any other is itself."""
+    inner = relation.this if isinstance(relation, exp.Subquery) and not relation.alias else None
+    if not isinstance(inner, exp.Table | exp.Subquery):
+        yield relation
+        return
+    yield from _in_parentheses(inner)
+    for join in [*(relation.args.get("joins") or ()), *(inner.args.get("joins") or ())]:
+        yield from _in_parentheses(join.this)
 
 
 def _may_widen(query: exp.Select) -> bool:

@@ -147,11 +147,7 @@ def _read_subquery(reader: Reader, source: exp.Expr) -> None:
     """A SELECT in brackets is a table; tables in brackets are a join of their own."""
     inner = source.this
     if isinstance(inner, (exp.Table, exp.Subquery)) and not source.alias and not _is_query(inner):
-        group = replace(reader, scope=Scope(parent=reader.scope))
-        _read_item(group, inner)
-        _read_inner_joins(group, source, source.args.get("joins") or [])
-        reader.scope.relations.extend(group.scope.relations)
-        reader.scope.merged.update(group.scope.merged)
+        _read_bracket(reader, source, inner)
         return
     joins = source.args.get("joins") or []
     source.set("joins", None)
@@ -159,6 +155,17 @@ def _read_subquery(reader: Reader, source: exp.Expr) -> None:
     if joins:
         source.set("joins", joins)
         _read_inner_joins(reader, source, joins)
+
+
+def _read_bracket(reader: Reader, source: exp.Expr, inner: exp.Expr) -> None:
+    group = replace(reader, scope=Scope(parent=reader.scope))
+    _read_item(group, inner)
+    _read_inner_joins(group, source, source.args.get("joins") or [])
+    reader.scope.relations.extend(group.scope.relations)
+    reader.scope.merged.update(group.scope.merged)
+    if not source.args.get("joins") and not source.this.args.get("joins"):
+        # Nothing is joined in it, or nothing is any more.
+        source.replace(source.this)
 
 
 def _is_query(node: exp.Expr) -> bool:

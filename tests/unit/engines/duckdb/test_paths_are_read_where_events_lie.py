@@ -98,6 +98,36 @@ def test_whether_a_record_is_there_is_asked_of_the_objects_paths(engine: Engine)
     assert sql.count('contains("object_paths"') == 4
 
 
+IN_PARENTHESES = (
+    "with e as (select id, metadata from `s`) select o.id, cast(r.path as string) as path, o.id = e.id as same"
+    " from e left join (`s` as o cross join unnest(o.metadata) as m cross join unnest(m.request) as r) on o.id = e.id"
+    " order by e.id"
+)
+
+
+def test_a_joined_relation_in_parentheses_is_that_relation(engine: Engine) -> None:
+    """As the unified log page joins requests to what they logged."""
+    assert [row[:2] for row in rows(engine, IN_PARENTHESES)] == [
+        ("a", "/a"),
+        (None, None),
+        (None, None),
+        (None, None),
+        ("e", None),
+    ]
+    sql = printed(engine, IN_PARENTHESES)
+    assert "variant_typeof" not in sql
+    assert sql.count('"metadata"."request"."path"::VARCHAR') == 2
+
+
+def test_of_joins_in_parentheses_within_others_too(engine: Engine) -> None:
+    sql = (
+        "select a.id, cast(c.metadata.request.path as string) as path from `s` as a"
+        " join ((`s` as b join (`s` as c join `s` as d on d.id = c.id) on c.id = b.id)) on b.id = a.id order by a.id limit 1"
+    )
+    assert rows(engine, sql) == [("a", "/a")]
+    assert printed(engine, sql).count('"metadata"."request"."path"::VARCHAR') == 2
+
+
 def test_as_text_what_was_never_an_object_is_read_in_place_until_it_is_one(engine: Engine) -> None:
     engine.prepare([stream("s"), stream("texts")])
     number: Kinds = {("metadata",): OBJECT, ("metadata", "code"): NUMBER}

@@ -278,15 +278,24 @@ def _brackets(select: exp.Expr) -> Iterator[exp.Expr]:
 
 def _open_up(select: exp.Expr, bracket: exp.Expr) -> None:
     inner = bracket.this
+    relations = set(_names_in(bracket))
     joins = inner.args.get("joins") or []
     inner.set("joins", None)
-    parts = [inner, *(join.this for join in joins)]
-    relations = {part.alias_or_name for part in parts}
     inside = {id(column) for part in (inner, *joins) for column in part.find_all(exp.Column)}
     outside = [column for column in select.find_all(exp.Column) if id(column) not in inside]
     items = _columns_of(relations, outside) or [exp.Alias(this=exp.Literal.number(1), alias=_quoted("_one"))]
     query = exp.Select(expressions=items, from_=exp.From(this=inner), joins=joins)
     bracket.replace(exp.Subquery(this=query, alias=exp.TableAlias(this=_quoted(fresh("_joined", relations)))))
+
+
+def _names_in(relation: exp.Expr) -> Iterator[str]:
+    """Of a bracket in a bracket the relations are read from outside, too."""
+    inner = relation.this
+    if not isinstance(relation, exp.Subquery) or relation.alias or not isinstance(inner, exp.Expr):
+        yield relation.alias_or_name
+        return
+    for part in (inner, *(join.this for join in inner.args.get("joins") or [])):
+        yield from _names_in(part)
 
 
 def _columns_of(relations: set[str], read: list[exp.Column]) -> list[exp.Expr]:
