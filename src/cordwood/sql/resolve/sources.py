@@ -169,9 +169,10 @@ def _read_bracket(reader: Reader, source: exp.Expr, inner: exp.Expr) -> None:
 
 
 def _is_query(node: exp.Expr) -> bool:
-    while isinstance(node, exp.Subquery):
+    """A SELECT, however many brackets stand around it; not where one is a table that others are joined with."""
+    while isinstance(node, exp.Subquery) and not node.alias and not node.args.get("joins"):
         node = node.this
-    return isinstance(node, exp.Query) and not isinstance(node, exp.Table)
+    return isinstance(node, exp.Query) and not isinstance(node, exp.Table | exp.Subquery)
 
 
 def _as_unnest(reader: Reader, source: exp.Expr) -> tuple[exp.Expr, exp.Expr | None]:

@@ -30,6 +30,12 @@ def read_table(work: Work, names: Names, scope: Scope, table: exp.Expr) -> None:
         return
     if not work.may_read_streams or not _is_stream(work, written):
         raise outside(work, names, table, written)
+    if table.args.get("pivots"):
+        raise work.refuse(
+            table,
+            "PIVOT and UNPIVOT cannot stand right after a stream.",
+            "Pick the columns first: (SELECT … FROM stream) PIVOT(…). Those that are left over are what it groups by.",
+        )
     _read_stream(work, scope, table, written)
 
 
