@@ -1,0 +1,107 @@
+"""However relations and sub-queries are put together, the rows are those that the bare engine finds in a plain table."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import duckdb
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.model.event import Batch, Event
+from tests.contract.engine_asking import NOW_US, rows, stream
+from tests.unit.engines.duckdb.sealing import seal
+
+EVENTS = [Event(letter, NOW_US + place, f"m{place % 2}", f"p{place % 3}") for place, letter in enumerate("fghij")]
+# A relation's text, and the names that can be read of it.
+Relation = tuple[str, tuple[str, ...]]
+
+COLUMNS = ("id", "project", "event_message")
+columns = st.sampled_from(COLUMNS)
+values = st.sampled_from(["'g'", "'i'", "'p1'", "'m0'"])
+comparisons = st.tuples(columns, st.sampled_from(["=", "<>", "<", ">"]), values).map(" ".join)
+filters = st.one_of(comparisons, st.tuples(comparisons, st.sampled_from([" and ", " or "]), comparisons).map("".join))
+
+
+@pytest.fixture(scope="module", params=["in memory", "sealed"])
+def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
+    engine = DuckDBEngine(tmp_path_factory.mktemp("plain") / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
+    engine.prepare([stream("s")])
+    engine.append([Batch("s", EVENTS, NOW_US)])
+    if request.param == "sealed":
+        seal(engine)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect() as connection:
+        connection.execute('create table "s" (id varchar, project varchar, event_message varchar)')
+        lines = [(event.id, event.project, event.event_message) for event in EVENTS]
+        connection.executemany('insert into "s" values (?, ?, ?)', lines)
+        yield connection
+
+
+@st.composite
+def named(draw: st.DrawFn, names: Iterator[int]) -> Relation:
+    name = f"t{next(names)}"
+    grouped = "(select project as id, project, max(event_message) as event_message from `s` group by project)"
+    filtered = f"(select id, project, event_message from `s` where {draw(filters)})"
+    return f"{draw(st.sampled_from(['`s`', '`s`', filtered, grouped]))} as {name}", (name,)
+
+
+@st.composite
+def joined(draw: st.DrawFn, names: Iterator[int], depth: int) -> Relation:
+    """With brackets where they must stand, and where they may."""
+    if depth == 0 or draw(st.integers(0, 3)) == 0:
+        text, found = draw(named(names))
+        return (f"({text})" if draw(st.integers(0, 4)) == 0 else text), found
+    (left, of_left), (right, of_right) = (draw(joined(names, depth - 1)) for _ in range(2))
+    if " join " in right:
+        right = f"({right})"
+    kind = draw(st.sampled_from(["join", "left join", "right join", "full join", "cross join"]))
+    on = f" on {draw(st.sampled_from(of_left))}.id = {draw(st.sampled_from(of_right))}.id"
+    text = f"{left} {kind} {right}{'' if kind == 'cross join' else on}"
+    return (f"({text})" if draw(st.booleans()) else text), of_left + of_right
+
+
+@st.composite
+def queries_over_joins(draw: st.DrawFn) -> str:
+    text, names = draw(joined(iter(range(100)), 3))
+    items = [f"{name}.{draw(columns)} as k{place}" for place, name in enumerate(names)]
+    return f"select {', '.join(items)} from {text}"
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> str:
+    """Sub-queries of sub-queries; each picks the three columns under each other's names, filters, and maybe does more."""
+    source = "`s`"
+    for _ in range(draw(st.integers(1, 4))):
+        read = draw(st.permutations(COLUMNS))
+        made = [draw(st.sampled_from(["{}", "{}", "{}", "concat({}, 'x')"])).format(f"t.{name}") for name in read]
+        items = ", ".join(f"{value} as {name}" for value, name in zip(made, COLUMNS, strict=True))
+        where = f" where {draw(filters)}" if draw(st.booleans()) else ""
+        source = f"(select {draw(st.sampled_from(['', '', '', 'distinct ']))}{items} from {source} as t{where})"
+    ends = [
+        "select id, project, event_message from {} as u",
+        "select u.id, u.project from {} as u order by 1, 2 limit 3",
+        "select u.project as id, count(*) as n from {} as u group by id",
+        "select id, row_number() over (order by id, project, event_message) as n from {} as u",
+    ]
+    return draw(st.sampled_from(ends)).format(source)
+
+
+@given(st.one_of(queries_over_joins(), chains()))
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_rows_are_those_of_the_plain_table(
+    engine: DuckDBEngine, plain: duckdb.DuckDBPyConnection, sql: str
+) -> None:
+    expected: list[Any] = []
+    with suppress(duckdb.BinderException):
+        expected = plain.execute(sql.replace("`", '"')).fetchall()
+    assume(0 < len(expected) < 500)
+    assert sorted(map(repr, map(tuple, rows(engine, sql)))) == sorted(map(repr, expected))
