@@ -31,7 +31,7 @@ def batch(*events: Event, to: str = "s", received_us: int = NOW_US) -> Batch:
 
 
 def ask(engine: Engine, sql: str, limits: AnswerLimits = LIMITS, cancel: Cancel = NOBODY) -> Rows:
-    program = read_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=1_000_000))
+    program = read_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=limits.max_rows))
     statement = compile_saved(program, engine.target, engine.shapes())
     return engine.answer(bind(statement, {}, NOW_US, engine.is_regex), limits, cancel)
 

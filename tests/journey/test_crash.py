@@ -81,7 +81,9 @@ def stored_ids(data_dir: Path) -> list[str]:
     engine = DuckDBEngine(data_dir, DuckDBTarget())
     engine.prepare([stream(EDGE)])
     found = [str(row[0]) for row in rows(engine, f"select id from `{EDGE}`", limits=ALL)]
+    ((count,),) = rows(engine, f"select count(*) as n from `{EDGE}`")
     engine.close()
+    assert len(found) == count, "not all were asked for"
     return found
 
 
