@@ -56,7 +56,7 @@ def _ours(report: Report, folder: Path, more: list[str], here: ByHand, plain: By
         for question in QUESTIONS:
             answers[question.name] = _compared(question, ours)
             report.questions[question.name] = times = _asked(question, answers[question.name], ours, here)
-            _agrees(question, answers, plain.rows(question.duckdb), PLAIN)
+            _agrees(question, answers[question.name], plain.rows(question.duckdb), PLAIN)
             times |= in_turns(_ROUNDS, {PLAIN: partial(plain.milliseconds, question.duckdb)})
             print(question.name, {name: str(each) for name, each in times.items()}, flush=True)
         report.figures["resident after the questions, MB"] = {OURS: ours.resident_mb, "aim": 350}
@@ -121,7 +121,7 @@ def _ask_postgres(report: Report, events: Path, answers: dict[str, list[Row]]) -
         report.figures[LOAD][Postgres.name] = report.count / there.load(events)
         report.figures["disk after the load, MB"][Postgres.name] = there.disk_mb
         for question in QUESTIONS:
-            _agrees(question, answers, there.rows(question.postgres), Postgres.name)
+            _agrees(question, answers[question.name], there.rows(question.postgres), Postgres.name)
             ask = partial(there.milliseconds, question.postgres)
             report.questions[question.name] |= in_turns(_ROUNDS_OF_POSTGRES, {Postgres.name: ask})
 
@@ -131,18 +131,15 @@ def _compared(question: Question, ours: Service) -> list[Row]:
     return [tuple(row[column] for column in question.columns or row) for row in rows]
 
 
-def _agrees(question: Question, answers: dict[str, list[Row]], rows: list[Row], peer: str) -> None:
-    assert answers[question.name] == _cut(question, rows), f"{question.name}: not what {peer} answers"
-
-
-def _cut(question: Question, rows: list[Row]) -> list[Row]:
-    """To the columns that are compared."""
-    return [row[: len(question.columns) or None] for row in rows]
+def _agrees(question: Question, answer: list[Row], rows: list[Row], peer: str) -> None:
+    """In the columns that are compared."""
+    compared = [row[: len(question.columns) or None] for row in rows]
+    assert answer == compared, f"{question.name}: not what {peer} answers"
 
 
 def _asked(question: Question, answer: list[Row], ours: Service, here: ByHand) -> dict[str, Times]:
     assert answer, f"{question.name}: no rows"
-    assert answer == _cut(question, here.rows(question.duckdb)), f"{question.name}: not what DuckDB answers"
+    _agrees(question, answer, here.rows(question.duckdb), BY_HAND)
     acts = {
         OURS: lambda: elapsed_ms(lambda: ours.ask(question.endpoint, question.parameters)),
         BY_HAND: lambda: here.milliseconds(question.duckdb),

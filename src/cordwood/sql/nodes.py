@@ -50,6 +50,7 @@ Places: identifiers and function nodes keep sqlglot's `meta` `start` and `end` (
 text); a node made by us copies the `meta` of what it replaces.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 from sqlglot import exp
@@ -63,6 +64,8 @@ EVENT_ARRAY_ELEMENTS: Final = "$event_array_elements"
 IS_RECORD: Final = "$is_record"
 ONLY_OBJECTS: Final = "only_objects"
 KINDS: Final = "kinds"
+
+_RELATIONS: Final = (exp.Table, exp.Subquery, exp.Unnest)
 REDACTED_TEXT: Final = "$redacted_text"
 REDACTED_EVENT: Final = "$redacted_event"
 REDACTED_SECRET: Final = "$redacted_secret"  # noqa: S105 - the name of a node
@@ -105,3 +108,13 @@ def path_value(node: exp.Expr) -> exp.Expr:
 
 def path_steps(node: exp.Expr) -> tuple[str, ...]:
     return tuple(step.this for step in node.expressions[1:])
+
+
+def in_brackets(relation: exp.Expr) -> Iterator[exp.Expr]:
+    """The relations that are joined in these brackets, and in brackets within; any other relation is itself."""
+    inner = relation.this
+    if not isinstance(relation, exp.Subquery) or relation.alias or not isinstance(inner, _RELATIONS):
+        yield relation
+        return
+    for part in (inner, *(join.this for join in inner.args.get("joins") or ())):
+        yield from in_brackets(part)

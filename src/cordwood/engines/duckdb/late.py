@@ -64,10 +64,9 @@ def first_of(tree: exp.Select, source: Source, table: str, *, alone: bool = Fals
 
 
 def _only_told(tree: exp.Select, source: Source) -> frozenset[str]:
-    """The wide columns that are answered as they are, and looked at by nobody: to say them as text before they are put in
-    order spares a copy of each.
-    """
-    if not is_one_scan(tree, way_of(tree, source.table)[:1]):
+    """The wide columns that are answered as they are and looked at by nobody: put in order as text, each is copied once less."""
+    way = way_of(tree, source.table)
+    if len(way) > 1 or not is_one_scan(tree, way):
         return frozenset()
     looked_at = {column.name for column in tree.find_all(exp.Column) if not _is_answered(column, tree)}
     return _WIDE - looked_at

@@ -6,7 +6,6 @@ that is read of a sub-query's column becomes a column of that sub-query, down to
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -18,6 +17,7 @@ from cordwood.engines.duckdb.way import cte_of
 from cordwood.model.event import written_path
 from cordwood.sql.bigquery.grouping import grouping_keys, selected
 from cordwood.sql.fragment import AT_SIGN, OPEN_BRACE, fragment, is_fragment, template_of
+from cordwood.sql.nodes import in_brackets
 
 _PATH = re.compile(r'\{0\}((?:\."(?:[^"]|"")*")+)')
 _STEP = re.compile(r'\."((?:[^"]|"")*)"')
@@ -268,21 +268,10 @@ def _relation(select: exp.Select, alias: str) -> Relation | None:
     from_ = select.args.get("from_")
     joined = [join.this for join in select.args.get("joins") or ()]
     for named in ([from_.this] if isinstance(from_, exp.From) else []) + joined:
-        for relation in _in_parentheses(named):
+        for relation in in_brackets(named):
             if isinstance(relation, exp.Table | exp.Subquery) and relation.alias_or_name == alias:
                 return relation
     return None
-
-
-def _in_parentheses(relation: exp.Expr) -> Iterator[exp.Expr]:
-    """What a relation in parentheses consists of; any other is itself."""
-    inner = relation.this if isinstance(relation, exp.Subquery) and not relation.alias else None
-    if not isinstance(inner, exp.Table | exp.Subquery):
-        yield relation
-        return
-    yield from _in_parentheses(inner)
-    for join in [*(relation.args.get("joins") or ()), *(inner.args.get("joins") or ())]:
-        yield from _in_parentheses(join.this)
 
 
 def _may_widen(query: exp.Select) -> bool:

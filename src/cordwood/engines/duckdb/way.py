@@ -35,7 +35,9 @@ def is_one_scan(tree: exp.Expr, steps: Sequence[Step]) -> bool:
 
 
 def reader(relation: exp.Expr) -> exp.Select | None:
-    """The SELECT that reads it in its FROM or joins it; not one that keeps rows which find no partner."""
+    """The SELECT that reads it in its FROM or joins it; not one that keeps rows which find no partner, or pivots them."""
+    if relation.args.get("pivots"):
+        return None
     place = relation.parent
     select = place.parent if place is not None else None
     if not isinstance(place, exp.From | exp.Join) or not isinstance(select, exp.Select):

@@ -44,6 +44,7 @@ SEVERAL = [
     "with e as (select distinct project from `s`) select project from e order by project",
     "with e as (select id from `s` order by id limit 5) select id from e order by id desc",
     "with e as (select project, count(*) as n from `s` group by project) select n from e where project = 'p1'",
+    "select id, a from (select id, project from `s`) pivot(count(*) for project in ('p1' as a)) order by id",
     "with e as (select id from `s` union all select id from `s`) select count(*) as n from e",
 ]
 

@@ -14,6 +14,7 @@ from cordwood.sql.bigquery.aggregates import Argument
 from cordwood.sql.constants import constant_int, constant_text, is_null
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, unsupported
+from cordwood.sql.nodes import in_brackets
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
 from cordwood.sql.typing.datatypes import common
 
@@ -278,7 +279,7 @@ def _brackets(select: exp.Expr) -> Iterator[exp.Expr]:
 
 def _open_up(select: exp.Expr, bracket: exp.Expr) -> None:
     inner = bracket.this
-    relations = set(_names_in(bracket))
+    relations = {relation.alias_or_name for relation in in_brackets(bracket)}
     joins = inner.args.get("joins") or []
     inner.set("joins", None)
     inside = {id(column) for part in (inner, *joins) for column in part.find_all(exp.Column)}
@@ -286,16 +287,6 @@ def _open_up(select: exp.Expr, bracket: exp.Expr) -> None:
     items = _columns_of(relations, outside) or [exp.Alias(this=exp.Literal.number(1), alias=_quoted("_one"))]
     query = exp.Select(expressions=items, from_=exp.From(this=inner), joins=joins)
     bracket.replace(exp.Subquery(this=query, alias=exp.TableAlias(this=_quoted(fresh("_joined", relations)))))
-
-
-def _names_in(relation: exp.Expr) -> Iterator[str]:
-    """Of a bracket in a bracket the relations are read from outside, too."""
-    inner = relation.this
-    if not isinstance(relation, exp.Subquery) or relation.alias or not isinstance(inner, exp.Expr):
-        yield relation.alias_or_name
-        return
-    for part in (inner, *(join.this for join in inner.args.get("joins") or [])):
-        yield from _names_in(part)
 
 
 def _columns_of(relations: set[str], read: list[exp.Column]) -> list[exp.Expr]:
