@@ -142,10 +142,8 @@ _CHECK_TLS: Final = "Take the port of its TLS, often 8443, or secure=0, in the s
 
 def sentence(text: str) -> str:
     """What the server said, without its numbers, its drawing of the query, and its version."""
-    if RAISED in text:
-        text = text[text.index(RAISED) + len(RAISED) :]
-    else:
-        text = text.rpartition("DB::Exception: ")[2].strip()
+    # What was raised stands first; in the drawing of the query there may be what others of its parts would raise.
+    text = text.rpartition("DB::Exception: ")[2].strip().removeprefix(RAISED)
     for end in (
         ": while executing",
         ": In scope",

@@ -105,6 +105,6 @@ _KIND = re.compile(r"^[A-Z][A-Za-z ]* (?:Error|Exception): ")
 
 def _sentence(text: str) -> str:
     """The driver's first line, without its name for the kind of error and without its drawing of the SQL."""
-    if RAISED in text:
-        return text[text.index(RAISED) + len(RAISED) :].split("\n", 1)[0].strip()
-    return reworded(_KIND.sub("", text).split("\n", 1)[0].strip())
+    said = _KIND.sub("", text).split("\n", 1)[0].strip()
+    # Not in the drawing: there may be what another part of the query would raise.
+    return said.partition(RAISED)[2] if RAISED in said else reworded(said)

@@ -70,3 +70,11 @@ def test_neither_the_query_nor_the_version_nor_the_place_is_told() -> None:
     )
     assert fault_of(DatabaseError(join, code=403)).message == "Cannot determine join keys"
     assert fault_of(DatabaseError("Code: 1. DB::Exception: No. (for url http://a)", code=1)).message == "No."
+
+
+def test_what_another_part_of_the_query_would_raise_is_not_what_was_wrong() -> None:
+    drawn = "In scope SELECT if(throwIf(b = 0, 'cordwood: division by zero') = 1, NULL, a / b), json_keys(c)"
+    text = f"Code: 46. DB::Exception: Function with name `json_keys` does not exist. {drawn}. (UNKNOWN_FUNCTION)"
+    assert fault_of(DatabaseError(text, code=46)).message == "Function with name `json_keys` does not exist"
+    raised = "Code: 395. DB::Exception: cordwood: division by zero: while executing 'FUNCTION throwIf(…)'. (…)"
+    assert fault_of(DatabaseError(raised, code=395)).message == "division by zero"

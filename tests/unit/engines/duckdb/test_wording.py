@@ -43,3 +43,11 @@ def test_a_value_that_fails_is_told_without_the_engines_advice(sql: str, told: s
     with duckdb.connect(config={"threads": 1}) as connection, pytest.raises(duckdb.Error) as raised:
         connection.execute(sql).fetchall()
     assert fault_of(raised.value).message == told
+
+
+def test_what_another_part_of_the_query_would_raise_is_not_what_was_wrong() -> None:
+    """The engine draws the line that it could not read, and in it stands what it would have said elsewhere."""
+    sql = "SELECT CASE WHEN x = 0 THEN error('cordwood: division by zero') END, 'abc'::INTEGER FROM (VALUES (1)) t(x)"
+    with duckdb.connect(config={"threads": 1}) as connection, pytest.raises(duckdb.Error) as raised:
+        connection.execute(sql).fetchall()
+    assert fault_of(raised.value).message == "Could not convert string 'abc' to INT32"
