@@ -49,9 +49,9 @@ def _check_clauses(node: exp.Expr, text: str) -> None:
 
 
 def _is_listed(node: exp.Expr) -> bool:
-    """`MAKE_INTERVAL(day => 1)` is the one function whose arguments may be named."""
+    """Only these functions' arguments may be named: `MAKE_INTERVAL(day => 1)`."""
     if isinstance(node, exp.Kwarg):
-        return isinstance(node.parent, exp.MakeInterval)
+        return isinstance(node.parent, exp.MakeInterval | exp.JSONSet | exp.JSONStripNulls)
     return type(node).__name__ in NODES
 
 

@@ -14,7 +14,7 @@ _ROOT: Final = "$"
 
 
 def clear_forms(found: list[Token]) -> list[Token]:
-    """`JSON '…'.a` and `SAFE.F(…)[0]` get brackets around their value, JSON_QUERY(x) its path; paths are left alone."""
+    """`JSON '…'.a` and `SAFE.F(…)[0]` get brackets around their value, JSON_QUERY(x) its path, JSON_OBJECT(key, value) its names."""
     _keep_paths(found)
     inserted = dict(_insertions(found))
     if not inserted:
@@ -63,8 +63,8 @@ def _insertions_at(
         yield from _in_brackets(found, at, at + 1)
     elif word == "safe" and _is_safe_call(found, at):
         yield from _in_brackets(found, at, _closing(found, at + 3))
-    elif word == "json_query" and _is_call(found, at):
-        yield from _with_path(found, at + 1)
+    elif word in _CALLS and _is_call(found, at):
+        yield from _CALLS[word](found, at + 1)
     elif word == "all":
         yield from _of_array(found, at + 1, following)
 
@@ -107,6 +107,26 @@ def _with_path(found: list[Token], opened: int) -> Iterator[tuple[int, tuple[Tok
     if opened + 1 < closed < len(found):
         end = found[closed]
         yield closed, (_like(end, TokenType.COMMA, ","), _like(end, TokenType.STRING, _ROOT))
+
+
+def _with_names(found: list[Token], opened: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
+    """Columns called `key` and `value`: the parser takes them for other dialects' words, and loses them."""
+    depth = 0
+    for at in range(opened, _closing(found, opened)):
+        token = found[at]
+        depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
+        stands_alone = found[at - 1].token_type in _BETWEEN and found[at + 1].token_type in _BETWEEN
+        if depth == 1 and stands_alone and token.text.lower() in _LOST and token.token_type != TokenType.STRING:
+            yield at, (_like(token, TokenType.L_PAREN, "("),)
+            yield at + 1, (_like(token, TokenType.R_PAREN, ")"),)
+
+
+_LOST: Final = frozenset(["key", "value"])
+_BETWEEN: Final = frozenset({TokenType.L_PAREN, TokenType.COMMA, TokenType.R_PAREN})
+
+
+# Calls whose arguments the parser needs help with, and what is put into them.
+_CALLS: Final = {"json_query": _with_path, "json_object": _with_names}
 
 
 def _closing(found: list[Token], opened: int) -> int:

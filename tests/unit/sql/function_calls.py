@@ -55,7 +55,7 @@ CALLS: Final[dict[str, str]] = {
     "JSON_EXTRACT_STRING_ARRAY": "json_extract_string_array('[\"a\"]')",
     "JSON_OBJECT": "json_object('a', 1)", "JSON_QUERY": "json_query('{\"a\": [1]}', '$.a')",
     "JSON_QUERY_ARRAY": "json_query_array('[1, 2]')", "JSON_REMOVE": "json_remove(json '{\"a\": 1}', '$.a')",
-    "JSON_SET": "json_set(json '{\"a\": 1}', '$.a', 2)", "JSON_STRIP_NULLS": "json_strip_nulls(json '{\"a\": null}')",
+    "JSON_SET": "json_set(json '{\"a\": 1}', '$.a', 2)", "JSON_STRIP_NULLS": "json_strip_nulls(json '{\"a\": null}', include_arrays => false)",
     "JSON_TYPE": "json_type(json '1')", "JSON_VALUE": "json_value('{\"a\": 1}', '$.a')",
     "JSON_VALUE_ARRAY": "json_value_array('[\"a\"]')",
 

@@ -5,10 +5,13 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
+from cordwood.engines.clickhouse.target import ClickHouseTarget
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import QueryUnsupported
+from cordwood.model.redaction import RedactionRules
 from cordwood.sql.compile import compile_alone
 from cordwood.sql.permitted import FUNCTIONS, UNSUPPORTED
+from tests.spec_runner.world import ENGINES, World
 from tests.unit.sql.function_calls import CALLS, query_of
 from tests.unit.sql.functions_page import PAGE, page
 
@@ -33,6 +36,24 @@ def test_a_call_runs_or_is_not_supported(engine: duckdb.DuckDBPyConnection, name
         assert "not supported" in fault.message
         return
     engine.execute(f"create or replace temp table answer as {statement.sql}")
+
+
+@pytest.fixture(scope="module")
+def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    kind = next(kind for kind in ENGINES if kind.name == "clickhouse")
+    world = World(kind, tmp_path_factory.mktemp("functions"), [], 0, RedactionRules())
+    yield world
+    world.close()
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_a_call_runs_on_clickhouse_or_is_not_supported(clickhouse: World, name: str) -> None:
+    try:
+        statement = compile_alone(query_of(name), ClickHouseTarget())
+    except QueryUnsupported as fault:
+        assert "not supported" in fault.message
+        return
+    list(clickhouse.ask(statement, {}).batches)
 
 
 def test_the_page_says_what_is_so() -> None:

@@ -12,7 +12,7 @@ from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.bigquery.json_paths import Steps, steps_of
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, Rule
+from cordwood.sql.lowering import Meaning, Rule, unsupported
 from cordwood.sql.typing import datatype_of, kind_of
 
 
@@ -191,8 +191,15 @@ def _object_of_arrays(keys: exp.Expr, values: exp.Expr) -> exp.Expr:
     return fragment(f"concat({quoted('{')}, arrayStringConcat({pairs}, ','), {quoted('}')})", keys, values, item)
 
 
+def _no(name: str) -> Rule:
+    return lambda node: unsupported(node, name)
+
+
 MEANING = Meaning(
     nodes={
+        exp.JSONSet: _no("JSON_SET"),
+        exp.JSONRemove: _no("JSON_REMOVE"),
+        exp.JSONStripNulls: _no("JSON_STRIP_NULLS"),
         exp.JSONExtract: _query,
         exp.JSONExtractScalar: _value,
         exp.JSONExtractArray: _list,

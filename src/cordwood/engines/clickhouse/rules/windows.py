@@ -85,5 +85,6 @@ MEANING = Meaning(
         exp.Rank: _rank("rank"),
         exp.DenseRank: _rank("dense_rank"),
         exp.Ntile: _rank("ntile"),
+        exp.CumeDist: lambda _: fragment("cume_dist()"),
     }
 )

@@ -12,11 +12,11 @@ from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.bigquery.json_paths import Steps, steps_of
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import OPEN_BRACE, fragment
-from cordwood.sql.lowering import Meaning, Rule, is_safe, unsupported
+from cordwood.sql.lowering import Meaning, Rule, is_safe
 from cordwood.sql.typing import datatype_of, kind_of
 
 
-def _path_text(steps: Steps) -> str:
+def path_text(steps: Steps) -> str:
     """A path in the engine's spelling: every key in quotes; an empty one can only be said as a JSON pointer."""
     if "" in steps:
         return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in steps)
@@ -40,7 +40,7 @@ def _document(value: exp.Expr) -> exp.Expr:
 def _path_or_none(node: exp.Expr) -> exp.Expr | None:
     if isinstance(node.expression, exp.Null):
         return None
-    return exp.Literal.string(_path_text(steps_of(node.expression, node)))
+    return exp.Literal.string(path_text(steps_of(node.expression, node)))
 
 
 def _query(node: exp.Expr) -> exp.Expr:
@@ -184,18 +184,10 @@ def _array(node: exp.Expr) -> exp.Expr:
     return fragment(f"json_array({', '.join(f'{{{at}}}' for at in range(len(items)))})", *items)
 
 
-def _set(node: exp.Expr) -> exp.Expr:
-    """The engine reads a text that is set as JSON; it is a text."""
-    parts = [as_json(part) if at % 2 else part for at, part in enumerate(node.expressions)]
-    if any(isinstance(part, exp.Kwarg) for part in node.expressions) or len(parts) % 2:
-        unsupported(node, "JSON_SET with these arguments")
-    return fragment(f"json_set({', '.join(f'{{{at}}}' for at in range(len(parts) + 1))})", node.this, *parts)
-
-
 def _object(node: exp.Expr) -> exp.Expr:
     """Pairs of key and value; of a key that is given twice the first counts."""
-    if not node.expressions:  # the parser also loses pairs whose key is a column named `key`
-        unsupported(node, "JSON_OBJECT without pairs, or with a column named key,")
+    if not node.expressions:
+        return fragment(f"'{OPEN_BRACE}}}'::JSON")
     parts: list[exp.Expr] = []
     seen: set[str] = set()
     for pair in node.expressions:
@@ -240,7 +232,6 @@ MEANING = Meaning(
         exp.LaxString: _lax(_LAX_STRING),
         exp.JSONArray: _array,
         exp.JSONObject: _object,
-        exp.JSONSet: _set,
     },
     named={"LAX_STRING": _lax(_LAX_STRING)},
 )

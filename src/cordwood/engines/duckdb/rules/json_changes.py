@@ -1,0 +1,76 @@
+"""JSON_SET, JSON_REMOVE and JSON_STRIP_NULLS: a document with some of it changed."""
+
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.duckdb.rules.json_text import as_json
+from cordwood.engines.duckdb.rules.json_values import path_text
+from cordwood.engines.duckdb.rules.words import fail, once
+from cordwood.sql.bigquery.json_paths import Steps, steps_of
+from cordwood.sql.constants import constant
+from cordwood.sql.fragment import literal_text
+from cordwood.sql.lowering import Meaning, unsupported
+
+_CREATES: Final = "create_if_missing"
+
+
+def _set(node: exp.Expr) -> exp.Expr:
+    """Pair after pair, each upon what the former made."""
+    pairs = [part for part in node.expressions if not isinstance(part, exp.Kwarg)]
+    options = {part.name.lower(): constant(part.expression) for part in node.expressions if isinstance(part, exp.Kwarg)}
+    creates = options.pop(_CREATES, True)
+    if options or not isinstance(creates, bool) or len(pairs) % 2:
+        unsupported(node, "JSON_SET with these arguments")
+    document: exp.Expr = node.this
+    for path, value in zip(pairs[::2], pairs[1::2], strict=True):
+        document = _with(document, steps_of(path, node), value, node, creates=creates)
+    return document
+
+
+def _with(document: exp.Expr, steps: Steps, value: exp.Expr, node: exp.Expr, *, creates: bool) -> exp.Expr:
+    """What is not there is made; the engine makes neither what a JSON null stands for nor elements before the one that is set."""
+    where = literal_text(path_text(steps))
+    if not creates:
+        return once(f"json_replace(@a, {where}, @b)", document, as_json(value))
+    wrong = " OR ".join(_unmade(steps)) or "false"
+    bad = fail(node, "JSON_SET below a JSON null, or beyond the end of an array, is not supported")
+    return once(f"CASE WHEN {wrong} THEN {bad} ELSE json_set(@a, {where}, @b) END", document, as_json(value))
+
+
+def _unmade(steps: Steps) -> list[str]:
+    """When the engine would leave the document as it is, and BigQuery would not."""
+    above = [literal_text(path_text(steps[:depth])) for depth in range(len(steps))]
+    nulls = [f"json_type(@a, {path}) = 'NULL'" for path in above]
+    beyond = [
+        f"(coalesce(json_type(@a, {path}), 'ARRAY') = 'ARRAY' AND coalesce(json_array_length(@a, {path}), 0) < {step})"
+        for path, step in zip(above, steps, strict=True)
+        if isinstance(step, int) and step
+    ]
+    return [*nulls, *(f"(@a IS NOT NULL AND {one})" for one in beyond)]
+
+
+def _remove(node: exp.Expr) -> exp.Expr:
+    """Path after path: the second is looked for in what the first left."""
+    document: exp.Expr = node.this
+    for path in node.expressions:
+        steps = steps_of(path, node)
+        if not steps:
+            unsupported(node, "JSON_REMOVE of the whole")
+        document = once(f"json_remove(@a, {literal_text(path_text(steps))})", document)
+    return document
+
+
+def _strip_nulls(node: exp.Expr) -> exp.Expr:
+    """The engine takes nulls out of objects alone."""
+    in_arrays, empty = (node.args.get(key) for key in ("include_arrays", "remove_empty"))
+    if node.expression or _said(in_arrays) is not False or (empty is not None and _said(empty) is not False):
+        unsupported(node, "JSON_STRIP_NULLS other than of a whole document with include_arrays => FALSE")
+    return once("json_strip_nulls(@a)", node.this)
+
+
+def _said(option: exp.Expr | None) -> object:
+    return None if option is None else constant(option.expression if isinstance(option, exp.Kwarg) else option)
+
+
+MEANING = Meaning(nodes={exp.JSONSet: _set, exp.JSONRemove: _remove, exp.JSONStripNulls: _strip_nulls})
