@@ -86,6 +86,7 @@ _HELD: Final = frozenset(
         (Kind.INT64, Kind.FLOAT64),
         (Kind.INT64, Kind.NUMERIC),
         (Kind.NUMERIC, Kind.BIGNUMERIC),
+        (Kind.STRUCT, Kind.INTERVAL),
     }
 )
 
@@ -228,6 +229,19 @@ def _time(value: object) -> Cell:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
+def _interval(value: object) -> Cell:
+    """Months, days and microseconds as `Y-M D H:M:S`, each group with its own sign."""
+    if isinstance(value, str):
+        return value
+    months, days, micros = map(int, value.values() if isinstance(value, Mapping) else _listed(value))
+    seconds, fraction = divmod(abs(micros), 1_000_000)
+    clock = f"{seconds // 3600}:{seconds // 60 % 60}:{seconds % 60}"
+    if fraction:
+        clock += f".{fraction // 1000:03d}" if fraction % 1000 == 0 else f".{fraction:06d}"
+    years = f"{abs(months) // 12}-{abs(months) % 12}"
+    return f"{'-' * (months < 0)}{years} {days} {'-' * (micros < 0)}{clock}"
+
+
 def _bytes(value: object) -> Cell:
     raw = value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
     return base64.b64encode(raw).decode("ascii")
@@ -241,6 +255,7 @@ _SCALARS: Final[Mapping[Kind, Render]] = {
     Kind.DATETIME: _datetime,
     Kind.DATE: _date,
     Kind.TIME: _time,
+    Kind.INTERVAL: _interval,
     Kind.BYTES: _bytes,
 }
 

@@ -6,6 +6,7 @@ from math import inf, isfinite
 import msgspec
 from duckdb.sqltypes import DuckDBPyType
 
+from cordwood.engines.duckdb.rules.intervals import INTERVAL_TEXT
 from cordwood.engines.duckdb.tables import quoted
 from cordwood.engines.records import as_records, as_structured
 from cordwood.model.datatype import Datatype, Kind
@@ -87,7 +88,7 @@ _RENDERED = {
     "blob": "base64({0})",
     "decimal": "{0}::VARCHAR",
     "bignum": "{0}::VARCHAR",
-    "interval": "{0}::VARCHAR",
+    "interval": INTERVAL_TEXT.replace("@a", "{0}"),
     "uuid": "{0}::VARCHAR",
     "enum": "{0}::VARCHAR",
     "json": "{0}::VARCHAR",

@@ -201,7 +201,16 @@ def _literal(value: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr
     return _named_literal(_pointed(cast_to(value, value, STRING), datatype), kind)
 
 
+# What has no literal of its own is cast to be one.
+_FLOAT: Final = "if(@a IN ('nan', 'inf', '-inf'), concat('CAST(\"', @a, '\" AS FLOAT64)'), @a)"
+_INTERVAL: Final = "concat('INTERVAL \"', {0}, '\" YEAR TO SECOND')"
+
+
 def _named_literal(told: exp.Expr, kind: Kind) -> exp.Expr:
+    if kind is Kind.FLOAT64:
+        return once(_FLOAT, told)
+    if kind is Kind.INTERVAL:
+        return fragment(_INTERVAL, told)
     if kind in _NAMED:
         mark = "'" if kind in EXACT else '"'
         return fragment(f"concat({quoted(f'{_NAMED[kind]} {mark}')}, {{0}}, {quoted(mark)})", told)

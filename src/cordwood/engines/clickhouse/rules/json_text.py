@@ -48,6 +48,8 @@ def _written(node: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr:
         return _array(node, datatype, depth)
     if datatype.kind is Kind.STRUCT:
         return _object(node, datatype, depth)
+    if datatype.kind is Kind.INTERVAL:
+        unsupported(node, "An INTERVAL as JSON")
     if datatype.kind in _TIMES:
         known = node if datatype_of(node) else typed_as(node, datatype)
         whole = written(known, datatype.kind, _TIMES[datatype.kind], None)

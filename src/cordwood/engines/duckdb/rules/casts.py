@@ -6,6 +6,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.comparison import positional
+from cordwood.engines.duckdb.rules.intervals import INTERVAL_TEXT
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.time_text import cast_text, strftime_parts
 from cordwood.engines.duckdb.rules.words import NAMES, attempt, fail, once, type_text
@@ -182,14 +183,7 @@ def _event_to(kind: Kind) -> Caster:
 
 
 def _interval_to_text(_: exp.Expr, value: exp.Expr) -> exp.Expr:
-    months = "CASE WHEN @m < 0 THEN '-' ELSE '' END || (abs(@m) // 12) || '-' || (abs(@m) % 12)"
-    months = months.replace("@m", "(date_part('year', @a) * 12 + date_part('month', @a))")
-    seconds = "(date_part('hour', @a) * 3600000000 + date_part('minute', @a) * 60000000 + date_part('microsecond', @a))"
-    clock = "CASE WHEN @s < 0 THEN '-' ELSE '' END || (abs(@s) // 3600000000) || ':' || (abs(@s) // 60000000 % 60)"
-    clock += " || ':' || (abs(@s) // 1000000 % 60) || CASE WHEN @s % 1000000 = 0 THEN ''"
-    clock += " WHEN @s % 1000 = 0 THEN printf('.%03d', abs(@s) // 1000 % 1000)"
-    clock += " ELSE printf('.%06d', abs(@s) % 1000000) END"
-    return once(f"({months}) || ' ' || date_part('day', @a) || ' ' || ({clock.replace('@s', seconds)})", value)
+    return once(INTERVAL_TEXT, value)
 
 
 _INTERVAL_PARTS: Final = (

@@ -177,7 +177,10 @@ _LITERALS: Final = {
     Kind.STRING: "to_json(@a)::VARCHAR",
     Kind.JSON: "'JSON ''' || @a::VARCHAR || ''''",
 }
+# What has no literal of its own is cast to be one.
+_FLOAT: Final = "CASE WHEN @a IN ('nan', 'inf', '-inf') THEN 'CAST(\"' || @a || '\" AS FLOAT64)' ELSE @a END"
 _NAMED: Final = {
+    Kind.INTERVAL: "'INTERVAL \"' || {0} || '\" YEAR TO SECOND'",
     **{kind: f"'{kind} \"' || {{0}} || '\"'" for kind in MOMENTS},
     **{kind: f"'{kind} ''' || {{0}} || ''''" for kind in EXACT},
 }
@@ -192,6 +195,8 @@ def _literal(value: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr
     if datatype.kind in _LITERALS:
         return once(_LITERALS[datatype.kind], value)
     told = _pointed(cast_to(value, value, STRING), datatype)
+    if datatype.kind is Kind.FLOAT64:
+        return once(_FLOAT, told)
     return fragment(_NAMED[datatype.kind], told) if datatype.kind in _NAMED else told
 
 

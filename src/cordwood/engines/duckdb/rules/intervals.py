@@ -1,5 +1,7 @@
 """INTERVAL values, and `+` and `-` with times."""
 
+from typing import Final
+
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.reading import read_as
@@ -10,6 +12,22 @@ from cordwood.sql.bigquery.units import interval_parts, unit_of
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning
 from cordwood.sql.typing import kind_of
+
+_MONTHS: Final = "(date_part('year', @a) * 12 + date_part('month', @a))"
+_MICROS: Final = (
+    "(date_part('hour', @a) * 3600000000 + date_part('minute', @a) * 60000000 + date_part('microsecond', @a))"
+)
+# `Y-M D H:M:S`, each group with its own sign, as BigQuery writes it.
+INTERVAL_TEXT: Final = (
+    (
+        "CASE WHEN @m < 0 THEN '-' ELSE '' END || (abs(@m) // 12) || '-' || (abs(@m) % 12) || ' ' || date_part('day', @a)"
+        " || ' ' || CASE WHEN @s < 0 THEN '-' ELSE '' END || (abs(@s) // 3600000000) || ':' || (abs(@s) // 60000000 % 60)"
+        " || ':' || (abs(@s) // 1000000 % 60) || CASE WHEN @s % 1000000 = 0 THEN ''"
+        " WHEN @s % 1000 = 0 THEN printf('.%03d', abs(@s) // 1000 % 1000) ELSE printf('.%06d', abs(@s) % 1000000) END"
+    )
+    .replace("@m", _MONTHS)
+    .replace("@s", _MICROS)
+)
 
 
 def _interval(node: exp.Expr) -> exp.Expr:

@@ -54,6 +54,8 @@ def _written(node: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr:
         return _array(node, datatype, depth)
     if datatype.kind is Kind.STRUCT:
         return _object(node, datatype, depth)
+    if datatype.kind is Kind.INTERVAL:
+        unsupported(node, "An INTERVAL as JSON")
     if datatype.kind in (Kind.TIMESTAMP, Kind.DATETIME, Kind.TIME):
         return fragment("'\"' || {0} || '\"'", time_text(node, datatype.kind))
     template = _SCALARS.get(datatype.kind, "to_json({0}::VARCHAR)::VARCHAR")
