@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.reach import Source
+from cordwood.engines.duckdb.source import Source
 from cordwood.engines.duckdb.tables import COLUMNS, StreamTables, quoted
 from cordwood.engines.duckdb.way import Step, is_one_scan, way_of
 from cordwood.sql.bigquery.grouping import selected
@@ -47,7 +47,7 @@ def is_few(tree: exp.Select, source: Source) -> bool:
     """Whether the first few rows are wanted in an order, and each is made of its event alone."""
     if tree.args.get("order") is None or not 0 < rows_wanted(tree) <= _MOST_ROWS or _is_beyond_rows(tree):
         return False
-    return _hands_on(way_of(tree, source.table), frozenset(COLUMNS))
+    return _hands_on(way_of(tree, source.table), frozenset(COLUMNS) | source.wide)
 
 
 def first_of(tree: exp.Select, source: Source, table: str, *, alone: bool = False) -> exp.Select:
@@ -58,7 +58,7 @@ def first_of(tree: exp.Select, source: Source, table: str, *, alone: bool = Fals
     places = _finding(tree, source, table)
     source = _found_by_now(tree, source)
     found = f"rowid IN (SELECT {quoted(_PLACE)} FROM {quoted(_NEWEST)})"  # noqa: S608 - our own names
-    source.read(source.events(table, only=found, as_json=_only_told(tree, source) if alone else frozenset()))
+    source.read(source.few_events(table, found, _only_told(tree, source) if alone else frozenset()))
     _put_first(tree, places)
     return tree
 
@@ -90,7 +90,7 @@ def _pays(tree: exp.Select, source: Source, table: str) -> bool:
     way = way_of(tree, source.table)
     if is_one_scan(tree, way) and table != StreamTables(source.table.name).sealed:
         return False
-    return _hands_on(way, _WIDE) or (_hands_on(way, frozenset([_LONG])) and not _finds_few(tree, source))
+    return _hands_on(way, _WIDE | source.wide) or (_hands_on(way, frozenset([_LONG])) and not _finds_few(tree, source))
 
 
 def _finds_few(tree: exp.Select, source: Source) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from cordwood.engines.duckdb.late import first_of, is_few, rows_wanted
-from cordwood.engines.duckdb.reach import Source
+from cordwood.engines.duckdb.source import Source
 from cordwood.engines.duckdb.tables import StreamTables
 from cordwood.sql.typing import inherit
 

@@ -6,21 +6,19 @@ that is read of a sub-query's column becomes a column of that sub-query, down to
 """
 
 import re
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.events import RECORD_TEMPLATE
-from cordwood.engines.duckdb.tables import COLUMNS, StreamTables, literal, quoted
+from cordwood.engines.duckdb.rules.events import HAS_PARTS, RECORD_TEMPLATE
+from cordwood.engines.duckdb.source import Manner, Read, Source, tables_of
+from cordwood.engines.duckdb.tables import COLUMNS
 from cordwood.engines.duckdb.way import cte_of
-from cordwood.model.event import written_path
 from cordwood.sql.bigquery.grouping import grouping_keys, selected
-from cordwood.sql.fragment import AT_SIGN, OPEN_BRACE, fragment, is_fragment, template_of
+from cordwood.sql.fragment import is_fragment, template_of
 from cordwood.sql.nodes import in_brackets
 
 _PATH = re.compile(r'\{0\}((?:\."(?:[^"]|"")*")+)')
-_STEP = re.compile(r'\."((?:[^"]|"")*)"')
 _AS_TEXT = "{0}::VARCHAR"
 
 Relation = exp.Expr
@@ -28,100 +26,19 @@ Relation = exp.Expr
 _Place = tuple[str, str, str]
 
 
-class _Manner(Enum):
-    """How a path is read: as it is, as text, or only as to whether it holds an object."""
-
-    VALUE = "value"
-    TEXT = "text"
-    RECORD = "record"
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """A path below a column, as SQL: `."request"."path"`."""
-
-    column: str
-    path: str
-    manner: _Manner
-
-    @property
-    def name(self) -> str:
-        """DuckDB's names know no case and keys do: where the capitals stand is part of the name."""
-        capitals = ",".join(str(place) for place, letter in enumerate(self.path) if letter.isupper())
-        return f"{self.column}{self.path} {self.manner.value}{capitals and ' ' + capitals}"
-
-    def below(self, column: str, path: str) -> "_Read":
-        return _Read(column, path + self.path, self.manner)
-
-    def printed(self) -> str:
-        return f"{self._value()} AS {quoted(self.name)}"
-
-    def _value(self) -> str:
-        value = f"{quoted(self.column)}{self.path}"
-        if self.manner is _Manner.RECORD:
-            return f'contains("object_paths", {literal(written_path(self._steps()))})'
-        return f"{value}::VARCHAR" if self.manner is _Manner.TEXT else value
-
-    def _steps(self) -> list[str]:
-        steps = [step.replace('""', '"') for step in _STEP.findall(self.path)]
-        return steps if self.column == "extras" else [self.column, *steps]
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A place where a stream is read, what is read beside its own columns, and of which events, as SQL.
-
-    `matches` is asked of all events, `narrowing` of the sealed ones alone.
-    """
-
-    table: exp.Table
-    columns: tuple[str, ...]
-    matches: str = ""
-    narrowing: str = ""
-
-    def events(self, table: str, *more: str, only: str = "", as_json: frozenset[str] = frozenset()) -> str:
-        """What is read of one of the stream's tables; columns that nobody looks into may be said as JSON here."""
-        narrowing = self.narrowing if table == StreamTables(self.table.name).sealed else ""
-        conditions = " AND ".join(filter(None, (self.matches, narrowing, only)))
-        own = [
-            f"{quoted(name)}::JSON AS {quoted(name)}" if name in as_json else quoted(name) for name in self._wanted()
-        ]
-        columns = ", ".join([*own, *self.columns, *more]) or "NULL"
-        return f"SELECT {columns} FROM {table}{' WHERE ' if conditions else ''}{conditions}"  # noqa: S608 - our own names
-
-    def _wanted(self) -> list[str]:
-        """Of the stream's own columns those that its reader reads: to plan the others takes time, too."""
-        select, name = self.table.find_ancestor(exp.Select), self.table.alias_or_name
-        found = list(select.find_all(exp.Column)) if select else []
-        read = {column.name for column in found if column.table in (name, "")}
-        return [column for column in COLUMNS if column in read]
-
-    def read(self, *events: str) -> None:
-        """Put all these in the place where the stream is read."""
-        sql = " UNION ALL ".join(events).replace("{", OPEN_BRACE).replace("@", AT_SIGN)
-        alias = exp.TableAlias(this=exp.to_identifier(self.table.alias_or_name, quoted=True))
-        # In parentheses, a table's joins hang on the table.
-        self.table.replace(exp.Subquery(this=fragment(sql), alias=alias, joins=self.table.args.get("joins")))
-
-    def twin(self, copy: exp.Expr) -> "Source":
-        """The same place in a copy of a tree where it is the only one."""
-        (table,) = tables_of(copy, frozenset([self.table.name]))
-        return replace(self, table=table)
-
-
 @dataclass(slots=True)
 class _Reach:
     """`streams` are the names of streams; reads of each of their tables are kept by the table's node."""
 
     streams: frozenset[str]
-    tables: dict[int, list[_Read]] = field(default_factory=dict)
+    tables: dict[int, list[Read]] = field(default_factory=dict)
     grouped: frozenset[tuple[int, _Place | None]] = frozenset()
 
     def is_grouped(self, node: exp.Expr) -> bool:
         """Whether its query groups by just this path: then it is one column, however the query reads it."""
         return (id(node.find_ancestor(exp.Select)), _place_of(node)) in self.grouped
 
-    def provide(self, relation: Relation, read: _Read, depth: int = 0) -> str | None:
+    def provide(self, relation: Relation, read: Read, depth: int = 0) -> str | None:
         """Make the relation have a column that is the read, and name it; None where it cannot."""
         if depth > 50:
             return None
@@ -134,7 +51,7 @@ class _Reach:
         cte = cte_of(relation)
         return None if cte is None else self._provide_in(cte.this, read, depth)
 
-    def _provide_of_stream(self, table: exp.Table, read: _Read) -> str | None:
+    def _provide_of_stream(self, table: exp.Table, read: Read) -> str | None:
         if COLUMNS.get(read.column) != "VARIANT":
             return None
         reads = self.tables.setdefault(id(table), [])
@@ -142,7 +59,7 @@ class _Reach:
             reads.append(read)
         return read.name
 
-    def _provide_in(self, query: exp.Expr, read: _Read, depth: int) -> str | None:
+    def _provide_in(self, query: exp.Expr, read: Read, depth: int) -> str | None:
         if not isinstance(query, exp.Select) or not _may_widen(query):
             return None
         projections = {item.alias: item.this for item in query.expressions}
@@ -157,7 +74,7 @@ class _Reach:
             query.append("expressions", exp.alias_(exp.column(name, column.table, quoted=True), read.name, quoted=True))
         return name and read.name
 
-    def _provide_within(self, query: exp.Select, alias: str, read: _Read, depth: int) -> str | None:
+    def _provide_within(self, query: exp.Select, alias: str, read: Read, depth: int) -> str | None:
         relation = _relation(query, alias)
         return None if relation is None else self.provide(relation, read, depth + 1)
 
@@ -168,18 +85,10 @@ def reach(tree: exp.Expr, streams: frozenset[str]) -> list[Source]:
     work = _Reach(streams, grouped=_grouped(tree))
     fragments = [node for node in tree.find_all(exp.Anonymous) if is_fragment(node)]
     for node in filter(_asks_for_record, fragments):
-        _move(node, node.expressions[1], _Manner.RECORD, work)
+        _move(node, node.expressions[1], Manner.RECORD, work)
     for node in filter(_path_of, fragments):
         _move_path(node, work)
-    return [
-        Source(table, tuple(read.printed() for read in work.tables.get(id(table), ())))
-        for table in tables_of(tree, streams)
-    ]
-
-
-def tables_of(tree: exp.Expr, streams: frozenset[str]) -> list[exp.Table]:
-    """Where streams are read, in the tree's order."""
-    return [table for table in tree.find_all(exp.Table) if table.name in streams and cte_of(table) is None]
+    return [Source(table, tuple(work.tables.get(id(table), ()))) for table in tables_of(tree, streams)]
 
 
 def _grouped(tree: exp.Expr) -> frozenset[tuple[int, _Place | None]]:
@@ -216,13 +125,13 @@ def _place_of(node: exp.Expr) -> _Place | None:
 def _move_path(node: exp.Expr, work: _Reach) -> None:
     reader = node.parent
     if reader is not None and _is_read_as_text(node) and not work.is_grouped(node):
-        if _move(node, node, _Manner.TEXT, work):
+        if _move(node, node, Manner.TEXT, work):
             reader.expressions[0].replace(exp.Literal.string(template_of(reader).replace(_AS_TEXT, "{0}")))
     else:
-        _move(node, node, _Manner.VALUE, work)
+        _move(node, node, Manner.VALUE, work)
 
 
-def _move(node: exp.Expr, value: exp.Expr, manner: _Manner, work: _Reach) -> bool:
+def _move(node: exp.Expr, value: exp.Expr, manner: Manner, work: _Reach) -> bool:
     """Put a column of the value's relation in the node's place; whether there can be one."""
     found = _path_of(value)
     select = node.find_ancestor(exp.Select)
@@ -230,7 +139,8 @@ def _move(node: exp.Expr, value: exp.Expr, manner: _Manner, work: _Reach) -> boo
         return False
     column, path = found
     relation = _relation(select, column.table)
-    name = None if relation is None else work.provide(relation, _Read(column.name, path, manner))
+    is_wide = manner is Manner.VALUE and bool(value.meta_get(HAS_PARTS))
+    name = None if relation is None else work.provide(relation, Read(column.name, path, manner, is_wide))
     if name is not None:
         node.replace(exp.column(name, column.table, quoted=True))
     return name is not None

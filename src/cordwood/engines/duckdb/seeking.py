@@ -10,7 +10,7 @@ import duckdb
 from sqlglot import exp
 
 from cordwood.engines.duckdb.pieces import blocks_with, pieces_of
-from cordwood.engines.duckdb.reach import Source
+from cordwood.engines.duckdb.source import Source
 from cordwood.engines.duckdb.tables import literal, quoted
 from cordwood.engines.duckdb.way import only_reading, reader
 from cordwood.sql.fragment import is_fragment, template_of

@@ -7,9 +7,10 @@ from sqlglot.dialects.dialect import Dialect
 
 from cordwood.engines.duckdb.flattening import flatten
 from cordwood.engines.duckdb.placing import place_events
-from cordwood.engines.duckdb.reach import reach, tables_of
+from cordwood.engines.duckdb.reach import reach
 from cordwood.engines.duckdb.rules import RULES
 from cordwood.engines.duckdb.seeking import seeking
+from cordwood.engines.duckdb.source import tables_of
 from cordwood.engines.duckdb.sparing import spare
 from cordwood.sql.fragment import print_tree
 from cordwood.sql.redaction.trusting import trusting

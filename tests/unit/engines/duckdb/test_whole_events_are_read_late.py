@@ -23,13 +23,19 @@ LEARNT: Kinds = {
     ("metadata",): OBJECT,
     ("metadata", "status"): NUMBER,
     ("metadata", "tags"): frozenset({ValueKind.ARRAY}),
+    ("metadata", "user"): OBJECT,
+    ("metadata", "user", "Name"): frozenset({ValueKind.TEXT}),
 }
 OF_EACH = '"first of each"'
 LATE_MARK = '"newest events" AS MATERIALIZED'
 
 
 def event(number: int) -> Event:
-    metadata = f'{{"status":{200 + number % 7 * 50},"tags":["a{number}","b"]}}' if number % 11 else None
+    metadata = (
+        f'{{"status":{200 + number % 7 * 50},"tags":["a{number}","b"],"user":{{"Name":"n{number}"}}}}'
+        if number % 11
+        else None
+    )
     message = None if number % 5 == 0 else f"m{number * 7919 % 100}"
     return Event(f"e{number:03}", NOW_US + number // 3, message, f"p{number % 3}", metadata)
 
@@ -92,6 +98,11 @@ LATE = [
     "select id, metadata from `s` order by upper(event_message) desc, id limit 9",
     "select id, metadata from `s` order by length(event_message) nulls last, timestamp desc, id limit 9 offset 2",
     "select id, id as twice, metadata from `s` order by twice desc limit 4",
+    "select id, t.metadata.tags from `s` as t order by timestamp desc, id limit 10",
+    "select t.metadata.user, t.metadata from `s` as t where t.metadata.status >= 400 order by timestamp, id limit 20",
+    f"{THROUGH} select e.metadata.user, e.metadata.tags, e.metadata.user.Name from e order by id desc limit 20",
+    "select m.user from `s` as t cross join unnest(t.metadata) as m order by t.id limit 30",
+    "select t.metadata.user, u.Name from `s` as t cross join unnest(t.metadata.user) as u order by t.id limit 30",
     "select id, metadata, case when id = 'e399' then 'last' end as place from `s` order by id desc limit 3",
 ]
 
@@ -208,6 +219,28 @@ def test_finding_them_names_no_column_that_is_only_answered(at_rest: DuckDBEngin
     assert LATE_MARK in finding
     assert '"timestamp"' in finding
     assert '"metadata"' not in finding
+
+
+@pytest.mark.parametrize(
+    ("sql", "dear"),
+    [
+        ("select id, t.metadata.user from `s` as t order by timestamp desc limit 7", '"metadata"."user"'),
+        ("select t.metadata.tags from `s` as t where t.metadata.status > 0 order by id limit 7", '"metadata"."tags"'),
+    ],
+)
+def test_a_part_that_has_parts_is_taken_out_of_the_events_that_were_found(
+    at_rest: DuckDBEngine, sql: str, dear: str
+) -> None:
+    """Beside the table the engine would put it together for all events that it passes by."""
+    finding, _, reading = str(compiled(at_rest, sql).at_rest).partition("LIMIT 7")
+    assert LATE_MARK in finding
+    assert dear not in finding
+    assert reading.index(dear) < reading.index("SELECT", reading.index(dear))
+
+
+def test_a_part_without_parts_is_read_beside_the_table(at_rest: DuckDBEngine) -> None:
+    sql = "select id, t.metadata.status from `s` as t where t.project = 'p1' order by timestamp desc limit 7"
+    assert LATE_MARK not in str(compiled(at_rest, sql).at_rest)
 
 
 def test_whole_events_are_said_as_text_before_they_are_put_in_order(at_rest: DuckDBEngine) -> None:

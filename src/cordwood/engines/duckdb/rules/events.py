@@ -7,17 +7,32 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.aggregates import EVENT_NUMBER, event_number
 from cordwood.engines.duckdb.rules.words import NAMES
 from cordwood.model.datatype import Kind
+from cordwood.model.shape import ValueKind
 from cordwood.sql.fragment import fragment, literal_name
 from cordwood.sql.lowering import Meaning
-from cordwood.sql.nodes import EVENT_ARRAY_ELEMENTS, EVENT_ELEMENTS, EVENT_PATH, IS_RECORD, path_steps, path_value
+from cordwood.sql.nodes import (
+    EVENT_ARRAY_ELEMENTS,
+    EVENT_ELEMENTS,
+    EVENT_PATH,
+    IS_RECORD,
+    KINDS,
+    path_steps,
+    path_value,
+)
 from cordwood.sql.typing import kind_of, typed_as
 from cordwood.sql.typing.datatypes import STRING, VARIANT
+
+# In the meta of a path: whether objects or arrays were seen there.
+HAS_PARTS: Final = "has_parts"
+_WITH_PARTS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 
 
 def _path(node: exp.Expr) -> exp.Expr:
     """Reading a path as text straight away is what the engine's shredded columns make fast."""
     template = "{0}" + "".join(f".{literal_name(step)}" for step in path_steps(node))
-    return fragment(f"{template}::VARCHAR" if kind_of(node) is Kind.STRING else template, path_value(node))
+    path = fragment(f"{template}::VARCHAR" if kind_of(node) is Kind.STRING else template, path_value(node))
+    path.meta[HAS_PARTS] = bool((node.meta_get(KINDS) or frozenset()) & _WITH_PARTS)
+    return path
 
 
 def _projected(node: exp.Expr) -> exp.Expr:
