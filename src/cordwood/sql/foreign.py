@@ -122,8 +122,6 @@ def _check_sign(token: Token, text: str) -> None:
         raise _wrong(token, text, "n'…' is no string of BigQuery's")
     if token.token_type == TokenType.NUMBER and spelled.isdigit() and int(spelled) > _LARGEST:
         raise _wrong(token, text, f"{spelled[:40]} is no INT64", f"Write NUMERIC '{spelled[:40]}'.")
-    if spelled.upper() == "EXCLUDE":
-        raise _wrong(token, text, "EXCLUDE is reserved", "Write EXCEPT (…).")
     if spelled not in _SIGNS and _is_sign(spelled):
         raise _wrong(token, text, f'"{spelled[:40]}" is no operator of BigQuery\'s', _HINTS.get(spelled))
 
@@ -144,8 +142,15 @@ def _check_pair(before: Token, token: Token, openers: list[str], text: str) -> N
         raise _wrong(token, text, "a blank is missing between the number and what follows")
     if kind == TokenType.INTERVAL and token.token_type == TokenType.STRING and _LETTERS.search(token.text):
         raise _wrong(token, text, "the unit of an INTERVAL stands outside of quotes", "Write INTERVAL 1 DAY.")
+    _check_excluded(before, token, text)
     if kind == TokenType.ALIAS:
         _check_after_as(token, openers, text)
+
+
+def _check_excluded(before: Token, token: Token, text: str) -> None:
+    """UNPIVOT may leave out missing values; no star leaves out columns by that word."""
+    if _source(before, text).upper() == "EXCLUDE" and token.text.upper() != "NULLS":
+        raise _wrong(before, text, "EXCLUDE is reserved", "Write EXCEPT (…).")
 
 
 def _check_after_as(token: Token, openers: list[str], text: str) -> None:

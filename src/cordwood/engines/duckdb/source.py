@@ -83,14 +83,11 @@ class Source:
         What is dear is taken out of the few, not out of all that the engine passes by to find them.
         """
         read = self._read_by_reader()
-        dear = [path for path in self.reads if path.name in read and path.is_wide]
+        paths = [path for path in self.reads if path.name in read]
+        dear = [path for path in paths if path.is_wide]
         whole = frozenset(path.column for path in dear)
-        own = [
-            f"{quoted(name)}::JSON AS {quoted(name)}" if name in as_json - whole else quoted(name)
-            for name in _own(read | whole)
-        ]
-        paths = [path.printed() for path in self.reads if path.name in read and not path.is_wide]
-        events = self._select(table, [*own, *paths], only)
+        own = [_said(name, as_json=name in as_json - whole) for name in _own(read | whole)]
+        events = self._select(table, [*own, *(path.printed() for path in paths if path not in dear)], only)
         return f"SELECT *, {', '.join(path.printed() for path in dear)} FROM ({events})" if dear else events  # noqa: S608
 
     def _select(self, table: str, columns: list[str], only: str = "") -> str:
@@ -116,6 +113,10 @@ class Source:
         """The same place in a copy of a tree where it is the only one."""
         (table,) = tables_of(copy, frozenset([self.table.name]))
         return replace(self, table=table)
+
+
+def _said(column: str, *, as_json: bool) -> str:
+    return f"{quoted(column)}::JSON AS {quoted(column)}" if as_json else quoted(column)
 
 
 def _own(read: frozenset[str]) -> list[str]:

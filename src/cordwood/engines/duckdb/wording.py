@@ -65,6 +65,7 @@ _SENTENCES: Final[tuple[tuple[re.Pattern[str], Reworder], ...]] = tuple(
         (r"Failure in decode: .*", _plain("The bytes are no valid UTF-8")),
         (r'invalid timestamp field format: "(.*)", expected format.*', _plain(r'Invalid timestamp: "\1"')),
         (r'timestamp field value out of range: "(.*)".*', _plain(r'Invalid timestamp: "\1"')),
+        (r'Values list ".*" does not have a column named "(.*)".*', _plain(r'"\1" is unknown here.')),
         (f"({_PATTERN})", _plain(r"Cannot parse regular expression: \1")),
     )
 )

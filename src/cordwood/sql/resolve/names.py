@@ -125,17 +125,30 @@ def _possible(work: Work, parts: Parts, scope: Scope) -> exp.Expr | None:
     """What nothing has been seen of: a key of a record never seen, of a stream's events, of a PIVOT."""
     for relation in reversed(scope.relations):
         if relation.is_open:
-            return access(work, _open_column(relation, parts[0]), parts[1:])
-        blank = relation.record is not None and relation.record.nature.is_event
-        if blank and relation.record is not None and work.records.is_blank(relation.record.nature):
-            return access(work, relation.record.expression(), parts)
-        if relation.extras is not None:
-            return access(work, relation.extras.expression(), parts)
+            return _of_open(work, parts, [one for one in scope.relations if one.is_open])
+        keys = _unseen_keys(work, relation)
+        if keys is not None:
+            return access(work, keys.expression(), parts)
     return None
 
 
-def _open_column(relation: Relation, name: exp.Identifier) -> exp.Expr:
-    return exp.Column(this=name.copy(), table=exp.to_identifier(relation.name, quoted=True))
+def _of_open(work: Work, parts: Parts, unseen: list[Relation]) -> exp.Expr:
+    """A column of the one that is named, or of the only one; whose of several it is, the engine finds out."""
+    named = [relation for relation in unseen if relation.name.lower() == parts[0].name.lower()]
+    if named and len(parts) > 1:
+        return access(work, _open_column(parts[1], named[0]), parts[2:])
+    return access(work, _open_column(parts[0], unseen[0] if len(unseen) == 1 else None), parts[1:])
+
+
+def _unseen_keys(work: Work, relation: Relation) -> Field | None:
+    record = relation.record
+    if record is not None and record.nature.is_event and work.records.is_blank(record.nature):
+        return record
+    return relation.extras
+
+
+def _open_column(name: exp.Identifier, relation: Relation | None = None) -> exp.Expr:
+    return exp.Column(this=name.copy(), table=relation and exp.to_identifier(relation.name, quoted=True))
 
 
 def access(work: Work, value: exp.Expr, parts: Parts) -> exp.Expr:

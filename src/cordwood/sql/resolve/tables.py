@@ -78,7 +78,7 @@ def constant_columns(work: Work, names: Names, source: exp.Expr) -> dict[str, ex
 
 
 def _read_cte(scope: Scope, table: exp.Expr, cte: Cte) -> None:
-    alias = table.alias or table.name
+    alias = _pivots_alias(table) or table.alias or table.name
     table.set("this", exp.to_identifier(cte.name, quoted=True))
     name_source(table, alias)
     is_open = cte.is_open or bool(table.args.get("pivots"))
@@ -90,10 +90,19 @@ def read_derived(work: Work, names: Names, scope: Scope, source: exp.Expr) -> No
     pivots = source.args.get("pivots")
     is_value = as_table(source.this)
     outputs = told_apart(source.this, work.query(work, source.this, names, scope.parent))
-    alias = source.alias or work.unique("_derived")
+    alias = _pivots_alias(source) or source.alias or work.unique("_derived")
     name_source(source, alias)
     is_open = bool(pivots) or any(not output.name for output in outputs)
     scope.relations.append(_relation(alias, outputs, is_open=is_open, is_value=is_value))
+
+
+def _pivots_alias(source: exp.Expr) -> str:
+    """What stands behind PIVOT names what comes of it; from here on it is the source's own."""
+    found = ""
+    for pivot in source.args.get("pivots") or []:
+        found = pivot.alias or found
+        pivot.set("alias", None)
+    return found
 
 
 def name_source(source: exp.Expr, alias: str) -> None:

@@ -2,6 +2,7 @@
 
 from sqlglot import exp
 
+from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment, literal_name
 from cordwood.sql.lowering import Meaning, unsupported
 
@@ -14,8 +15,7 @@ def _pivoted(node: exp.Expr) -> exp.Expr:
     if len(pivots) > 1:
         unsupported(node, "A pivot of a pivot")
     pivot = pivots[0]
-    alias = pivot.alias or node.alias
-    pivot.set("alias", None)
+    alias = node.alias
     columns = _values_first(pivot) if pivot.args.get("unpivot") else _aggregates_first(pivot)
     whole = fragment(f"(SELECT {columns} FROM {{0}})", node.copy())  # noqa: S608 - a template of ours
     return exp.Alias(this=whole, alias=exp.to_identifier(alias, quoted=True)) if alias else whole
@@ -44,10 +44,48 @@ def _values(pivot: exp.Expr) -> list[exp.Expr]:
 
 
 def _name_as_identifier(item: exp.Expr) -> None:
-    label = item.args["alias"]
-    if isinstance(label, exp.Literal) and not label.is_string:
-        unsupported(item, "A number as the label of UNPIVOT")
-    item.set("alias", exp.to_identifier(label.name, quoted=True))
+    item.set("alias", exp.to_identifier(item.args["alias"].name, quoted=True))
 
 
-MEANING = Meaning(nodes={exp.Subquery: _pivoted, exp.Table: _pivoted})
+def _labelled(pivot: exp.Expr) -> exp.Expr:
+    """Asked while labels and values are as they were written."""
+    for value in pivot.args["fields"][0].expressions:
+        if pivot.args.get("unpivot"):
+            _check_column(pivot, value)
+        elif not isinstance(value, exp.PivotAlias):
+            _label(value)
+    return pivot
+
+
+def _check_column(pivot: exp.Expr, column: exp.Expr) -> None:
+    label = column.args.get("alias")
+    if len(_values(pivot)) > 1 or isinstance(column.unalias(), exp.Tuple):
+        unsupported(pivot, "UNPIVOT into several columns")
+    if label is not None and not isinstance(label, exp.Identifier) and not label.is_string:
+        unsupported(column, "A label of UNPIVOT that is no text")
+
+
+def _label(value: exp.Expr) -> None:
+    """BigQuery's names of the columns; the engine's are the values as they are written."""
+    name = _name_of(value)
+    if name is None:
+        unsupported(
+            value, "A value of PIVOT that is neither a text, a whole number, a truth nor a date, without a name,"
+        )
+    named = exp.PivotAlias(this=value.copy(), alias=exp.to_identifier(name, quoted=True))
+    value.replace(named)
+
+
+def _name_of(value: exp.Expr) -> str | None:
+    if isinstance(value, exp.Boolean):
+        return "TRUE" if value.this else "FALSE"
+    if isinstance(value, exp.Cast) and value.is_type(exp.DType.DATE):
+        text = constant_text(value.this)
+        return text and f"_{text.replace('-', '_')}"
+    number = constant_int(value)
+    if number is not None:
+        return f"_minus_{-number}" if number < 0 else f"_{number}"
+    return constant_text(value)
+
+
+MEANING = Meaning(nodes={exp.Subquery: _pivoted, exp.Table: _pivoted}, first={exp.Pivot: _labelled})
