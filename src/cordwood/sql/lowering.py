@@ -102,7 +102,10 @@ def place_of(node: exp.Expr) -> Span | None:
 
 def name_of(node: exp.Expr) -> str:
     """The function's name as the author's dialect has it."""
-    return str(node.meta_get("bigquery_name") or getattr(node, "name", "")).upper()
+    written = node.meta_get("bigquery_name")
+    # Of other functions' nodes `name` is that of their argument.
+    known = node.sql_name() if isinstance(node, exp.Func) and not isinstance(node, exp.Anonymous) else node.name
+    return str(written or known).upper()
 
 
 def mark_safe(node: exp.Expr) -> exp.Expr:

@@ -5,8 +5,10 @@ from typing import Final
 
 from sqlglot import exp
 
+from cordwood.errors import QuerySyntax
 from cordwood.model.datatype import Kind
-from cordwood.sql.lowering import name_of, unsupported
+from cordwood.sql.constants import constant_int
+from cordwood.sql.lowering import name_of, place_of, unsupported
 
 _MODIFIERS: Final = (exp.Limit, exp.Order, exp.IgnoreNulls, exp.RespectNulls, exp.HavingMax, exp.Distinct)
 
@@ -41,6 +43,32 @@ def argument_of(node: exp.Expr) -> Argument:
     if argument.having is not None and not isinstance(node, exp.AnyValue):
         unsupported(node, f"{name_of(node)} with HAVING MAX or MIN")
     return argument
+
+
+_MOST_QUANTILES: Final = 10_000
+
+
+def quantiles_of(node: exp.Expr) -> tuple[Argument, int]:
+    """What APPROX_QUANTILES is asked of, and in how many parts."""
+    argument, parts = argument_of(node), _number_of_parts(node)
+    if isinstance(parts, exp.IgnoreNulls | exp.RespectNulls):
+        argument.ignore_nulls, parts = isinstance(parts, exp.IgnoreNulls), parts.this
+    count = constant_int(parts)
+    if count is None:
+        unsupported(node, "APPROX_QUANTILES with a number of quantiles that is no literal")
+    if count > _MOST_QUANTILES:
+        unsupported(node, f"APPROX_QUANTILES of more than {_MOST_QUANTILES} parts")
+    if count < 1:
+        raise QuerySyntax("APPROX_QUANTILES needs at least one part.", span=place_of(node))
+    return argument, count
+
+
+def _number_of_parts(node: exp.Expr) -> exp.Expr | None:
+    """In `APPROX_QUANTILES(DISTINCT x, n)` the parser takes n for one more distinct value."""
+    parts: exp.Expr | None = node.args.get("expression")
+    if parts is None and isinstance(node.this, exp.Distinct) and len(node.this.expressions) == 2:
+        parts = node.this.expressions[1]
+    return parts
 
 
 def _peel(inner: exp.Expr, argument: Argument) -> exp.Expr:

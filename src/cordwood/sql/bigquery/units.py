@@ -36,6 +36,19 @@ def part_of(node: exp.Expr) -> str:
     return unit_of(node) if isinstance(node, exp.WeekStart) else node.sql("bigquery").upper().replace(" ", "")
 
 
+def extracted_part(node: exp.Expr) -> str:
+    """What an EXTRACT takes out; QuerySyntax for the hour of a DATE, which the engines take for midnight."""
+    part, kind = part_of(node.this), kind_of(node.expression)
+    parts = _TAKEN_FROM.get(kind) if kind else None
+    if parts is not None and part not in parts:
+        raise QuerySyntax(
+            f"EXTRACT from {kind} does not support the {part} date part.",
+            hint=f"It has: {', '.join(sorted(parts - _WEEKS))}.",
+            span=place_of(node),
+        )
+    return part
+
+
 def week_start(unit: str) -> int | None:
     """How many days after Monday a week of this unit begins; None when it is no week."""
     if unit in ("ISOWEEK", "WEEK(MONDAY)"):
@@ -104,3 +117,4 @@ def with_known_unit(rule: Rule) -> Rule:
 
 
 _WEEKS: Final = frozenset(unit for unit in _CUT if "(" in unit)
+_TAKEN_FROM: Final = {Kind.DATE: _CUT | {"DAYOFWEEK", "DAYOFYEAR"}, Kind.TIME: _CLOCK}

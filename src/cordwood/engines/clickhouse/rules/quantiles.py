@@ -6,20 +6,15 @@ from cordwood.engines.clickhouse.rules.aggregates import gathered, plain, wrappe
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import MAY_BE_NONE, quoted, type_text
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.aggregates import Argument, argument_of
-from cordwood.sql.constants import constant, constant_int
+from cordwood.sql.bigquery.aggregates import Argument, argument_of, quantiles_of
+from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
 from cordwood.sql.typing import datatype_of, kind_of
 
 
 def _quantiles(node: exp.Expr) -> exp.Expr:
-    argument, parts = argument_of(node), _number_of_parts(node)
-    if isinstance(parts, (exp.IgnoreNulls, exp.RespectNulls)):
-        argument.ignore_nulls, parts = isinstance(parts, exp.IgnoreNulls), parts.this
-    count = constant_int(parts)
-    if count is None:
-        unsupported(node, "APPROX_QUANTILES with a number of quantiles that is no literal")
+    argument, count = quantiles_of(node)
     value = read_as(argument.value, Kind.FLOAT64) if kind_of(argument.value) is Kind.VARIANT else argument.value
     argument.value = value
     called, listing, rest = gathered(argument, skip_nulls=argument.ignore_nulls is not False)
@@ -31,14 +26,6 @@ def _quantiles(node: exp.Expr) -> exp.Expr:
     # Of nothing there are no quantiles, and none at any place.
     result.meta[MAY_BE_NONE] = True
     return result
-
-
-def _number_of_parts(node: exp.Expr) -> exp.Expr | None:
-    """In `APPROX_QUANTILES(DISTINCT x, n)` the parser takes n for one more distinct value."""
-    parts: exp.Expr | None = node.args.get("expression")
-    if parts is None and isinstance(node.this, exp.Distinct) and len(node.this.expressions) > 1:
-        parts = node.this.expressions[1]
-    return parts
 
 
 def _top_count(node: exp.Expr) -> exp.Expr:

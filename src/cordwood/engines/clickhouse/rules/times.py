@@ -8,7 +8,7 @@ from cordwood.engines.clickhouse.rules.reading import clock, read_as
 from cordwood.engines.clickhouse.rules.words import cast, naive, once
 from cordwood.engines.clickhouse.rules.zones import moment_in, wall_in
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.units import MICROSECONDS, part_of, unit_of, week_start, with_known_unit
+from cordwood.sql.bigquery.units import MICROSECONDS, extracted_part, unit_of, week_start, with_known_unit
 from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
@@ -225,7 +225,7 @@ _INTERVAL_PARTS: Final = {
 
 
 def _extract(node: exp.Expr) -> exp.Expr:
-    part, value = part_of(node.this), node.expression
+    part, value = extracted_part(node), node.expression
     if kind_of(value) is Kind.INTERVAL:
         return fragment(f"toInt64({_INTERVAL_PARTS[part]})", value)
     wall = _wall_of(value)

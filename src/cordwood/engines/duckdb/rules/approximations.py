@@ -1,14 +1,11 @@
 """The approximate aggregates and the percentiles: exact here, which they are allowed to be."""
 
-from typing import Final
-
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.words import once
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.aggregates import argument_of
-from cordwood.sql.constants import constant_int
+from cordwood.sql.bigquery.aggregates import argument_of, quantiles_of
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
 from cordwood.sql.typing import kind_of
@@ -20,18 +17,8 @@ def _distinct_count(node: exp.Expr) -> exp.Expr:
     return fragment("count(DISTINCT {0})", read_as(value, Kind.STRING) if kind_of(value) is Kind.VARIANT else value)
 
 
-_MOST_QUANTILES: Final = 10_000
-
-
 def _quantiles(node: exp.Expr) -> exp.Expr:
-    argument, parts = argument_of(node), _number_of_parts(node)
-    if isinstance(parts, (exp.IgnoreNulls, exp.RespectNulls)):
-        argument.ignore_nulls, parts = isinstance(parts, exp.IgnoreNulls), parts.this
-    count = constant_int(parts)
-    if count is None:
-        unsupported(node, "APPROX_QUANTILES with a number of quantiles that is no literal")
-    if count > _MOST_QUANTILES:
-        unsupported(node, f"APPROX_QUANTILES of more than {_MOST_QUANTILES} parts")
+    argument, count = quantiles_of(node)
     value = _number(argument.value)
     if argument.ignore_nulls is False:
         return _quantiles_with_nulls(value, count, distinct=argument.distinct)
@@ -42,14 +29,6 @@ def _quantiles(node: exp.Expr) -> exp.Expr:
         result.meta["quantiles"] = count
         result.meta["quantiles_filter"] = ""
     return result
-
-
-def _number_of_parts(node: exp.Expr) -> exp.Expr | None:
-    """In `APPROX_QUANTILES(DISTINCT x, n)` the parser takes n for one more distinct value."""
-    parts: exp.Expr | None = node.args.get("expression")
-    if parts is None and isinstance(node.this, exp.Distinct) and len(node.this.expressions) == 2:
-        parts = node.this.expressions[1]
-    return parts
 
 
 def _number(value: exp.Expr) -> exp.Expr:

@@ -8,7 +8,7 @@ from cordwood.engines.duckdb.rules.reading import clock, read_as
 from cordwood.engines.duckdb.rules.words import attempt, in_calendar, once
 from cordwood.engines.duckdb.rules.zones import moment_in, wall_in
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.units import part_of, week_start
+from cordwood.sql.bigquery.units import extracted_part, week_start
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
@@ -32,7 +32,7 @@ _PARTS: Final = {
 
 
 def _extract(node: exp.Expr) -> exp.Expr:
-    part, value = part_of(node.this), node.expression
+    part, value = extracted_part(node), node.expression
     if kind_of(value) is Kind.INTERVAL:
         return fragment(_PARTS.get(part, f"date_part('{part.lower()}', {{0}})"), value)
     if isinstance(value, exp.AtTimeZone):
