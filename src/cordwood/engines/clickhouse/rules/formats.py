@@ -8,13 +8,14 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.json_text import json_text
 from cordwood.engines.clickhouse.rules.reading import read_as
+from cordwood.engines.clickhouse.rules.spelling import literal_of, readable
 from cordwood.engines.clickhouse.rules.words import once, quoted
-from cordwood.model.datatype import EXACT, Datatype, Kind
+from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.formats import Specifier, pieces
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, is_safe, unsupported
-from cordwood.sql.typing import datatype_of, kind_of, typed_as
+from cordwood.sql.typing import datatype_of, kind_of
 from cordwood.sql.typing.datatypes import STRING
 
 
@@ -148,96 +149,8 @@ def _as_text(node: exp.Expr, letter: str, value: exp.Expr) -> exp.Expr:
     if letter in "pP":
         written = json_text(value, datatype_of(value))
         return written if letter == "p" else unsupported(node, "%P")
-    told = _literal(value, datatype_of(value), depth=0) if letter == "T" else _plain(node, value)
+    told = literal_of(value) if letter == "T" else readable(value)
     return fragment("ifNull({0}, 'NULL')", told)
-
-
-def _plain(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    """%t: as CAST writes it; arrays and structs in brackets."""
-    datatype = datatype_of(value)
-    if datatype is not None and datatype.kind in (Kind.ARRAY, Kind.STRUCT):
-        return _nested(value, datatype, 0, typed=False)
-    return _pointed(cast_to(node, value, STRING), datatype) if datatype != STRING else value
-
-
-def _pointed(told: exp.Expr, datatype: Datatype | None) -> exp.Expr:
-    """A whole FLOAT64 shows that it is none of the whole numbers."""
-    if datatype is None or datatype.kind is not Kind.FLOAT64:
-        return told
-    return once("if(match(@a, '^-?[0-9]+$'), concat(@a, '.0'), @a)", told)
-
-
-_BYTES: Final = (
-    "concat('b\"', arrayStringConcat(arrayMap(_h -> if(match(_h, '^[ !#-[^-~\\\\]]$'), _h, concat('\\\\x', lower(hex(_h)))),"
-    " arrayMap(_i -> substring(assumeNotNull({0}), _i, 1), range(1, length(assumeNotNull({0})) + 1)))), '\"')"
-)
-_NAMED: Final = {
-    Kind.TIMESTAMP: "TIMESTAMP",
-    Kind.DATETIME: "DATETIME",
-    Kind.DATE: "DATE",
-    Kind.TIME: "TIME",
-    Kind.NUMERIC: "NUMERIC",
-    Kind.BIGNUMERIC: "BIGNUMERIC",
-}
-
-
-_JSON: Final = "concat('JSON ''', {0}, '''')"
-_LITERALS: Final = {
-    Kind.BYTES: _BYTES,
-    Kind.STRING: "toJSONString({0})",
-    Kind.JSON: _JSON,
-}
-
-
-def _literal(value: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr:
-    """%T: as a literal of the same type."""
-    if datatype is None or isinstance(value, exp.Null):
-        return fragment("toString({0})", value)
-    kind = datatype.kind
-    if kind in (Kind.ARRAY, Kind.STRUCT):
-        return _nested(value, datatype, depth, typed=True)
-    if kind in _LITERALS:
-        return fragment(_LITERALS[kind], value)
-    return _named_literal(_pointed(cast_to(value, value, STRING), datatype), kind)
-
-
-# What has no literal of its own is cast to be one.
-_FLOAT: Final = "if(@a IN ('nan', 'inf', '-inf'), concat('CAST(\"', @a, '\" AS FLOAT64)'), @a)"
-_INTERVAL: Final = "concat('INTERVAL \"', {0}, '\" YEAR TO SECOND')"
-
-
-def _named_literal(told: exp.Expr, kind: Kind) -> exp.Expr:
-    if kind is Kind.FLOAT64:
-        return once(_FLOAT, told)
-    if kind is Kind.INTERVAL:
-        return fragment(_INTERVAL, told)
-    if kind in _NAMED:
-        mark = "'" if kind in EXACT else '"'
-        return fragment(f"concat({quoted(f'{_NAMED[kind]} {mark}')}, {{0}}, {quoted(mark)})", told)
-    return told
-
-
-def _nested(value: exp.Expr, datatype: Datatype, depth: int, *, typed: bool) -> exp.Expr:
-    name = f"_f{depth}"
-    if datatype.kind is Kind.ARRAY:
-        item = typed_as(fragment(name), datatype.element)
-        inner = _nested_item(item, datatype.element, depth + 1, typed=typed)
-        listed = f"arrayStringConcat(arrayMap({name} -> ifNull({{1}}, 'NULL'), {{0}}), ', ')"
-        return fragment(f"concat('[', {listed}, ']')", value, inner)
-    parts: list[exp.Expr] = []
-    for at, (_, field) in enumerate(datatype.fields):
-        item = typed_as(fragment(f"tupleElement({name}, {at + 1})"), field)
-        parts.append(_nested_item(item, field, depth + 1, typed=typed))
-    body = ", ', ', ".join(f"ifNull({{{at + 1}}}, 'NULL')" for at in range(len(parts)))
-    opened = "'STRUCT('" if typed and len(parts) == 1 else "'('"
-    template = f"arrayMap({name} -> if(isNull({name}), NULL, concat({opened}, {body}, ')')), [{{0}}])[1]"
-    return fragment(template, value, *parts)
-
-
-def _nested_item(item: exp.Expr, datatype: Datatype | None, depth: int, *, typed: bool) -> exp.Expr:
-    if datatype is not None and datatype.kind in (Kind.ARRAY, Kind.STRUCT):
-        return _nested(item, datatype, depth, typed=typed)
-    return _literal(item, datatype, depth) if typed else _pointed(cast_to(item, item, STRING), datatype)
 
 
 MEANING = Meaning(nodes={exp.Format: _format})

@@ -8,13 +8,14 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.json_text import json_text
 from cordwood.engines.duckdb.rules.reading import read_as
+from cordwood.engines.duckdb.rules.spelling import literal_of, readable
 from cordwood.engines.duckdb.rules.words import fail, once
-from cordwood.model.datatype import EXACT, MOMENTS, Datatype, Kind
+from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.formats import WIDEST, Specifier, pieces
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment, literal_text
 from cordwood.sql.lowering import Meaning, is_safe, unsupported
-from cordwood.sql.typing import datatype_of, kind_of, typed_as
+from cordwood.sql.typing import datatype_of, kind_of
 from cordwood.sql.typing.datatypes import STRING
 
 
@@ -148,81 +149,8 @@ def _as_text(node: exp.Expr, letter: str, value: exp.Expr) -> exp.Expr:
     if letter in "pP":
         written = json_text(value, datatype_of(value))
         return written if letter == "p" else fragment("json_pretty({0}::JSON)", written)
-    told = _literal(value, datatype_of(value), depth=0) if letter == "T" else _plain(node, value)
+    told = literal_of(value) if letter == "T" else readable(value)
     return fragment("coalesce({0}, 'NULL')", told)
-
-
-def _plain(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    """%t: as CAST writes it; arrays and structs in brackets."""
-    datatype = datatype_of(value)
-    if datatype is not None and datatype.kind in (Kind.ARRAY, Kind.STRUCT):
-        return _nested(value, datatype, 0, typed=False)
-    return _pointed(cast_to(node, value, STRING), datatype) if datatype != STRING else value
-
-
-def _pointed(told: exp.Expr, datatype: Datatype | None) -> exp.Expr:
-    """A whole FLOAT64 shows that it is none of the whole numbers."""
-    if datatype is None or datatype.kind is not Kind.FLOAT64:
-        return told
-    return once("CASE WHEN regexp_full_match(@a, '-?[0-9]+') THEN @a || '.0' ELSE @a END", told)
-
-
-_BYTES: Final = (
-    "CASE WHEN @a IS NULL THEN NULL ELSE 'b\"' || coalesce(array_to_string(list_transform(regexp_extract_all(hex(@a), '..'), lambda _h: CASE"
-    " WHEN _h BETWEEN '20' AND '7E' AND _h NOT IN ('22', '5C') THEN chr(CAST('0x' || _h AS INT))"
-    " ELSE '\\x' || lower(_h) END), ''), '') || '\"' END"
-)
-_LITERALS: Final = {
-    Kind.BYTES: _BYTES,
-    Kind.STRING: "to_json(@a)::VARCHAR",
-    Kind.JSON: "'JSON ''' || @a::VARCHAR || ''''",
-}
-# What has no literal of its own is cast to be one.
-_FLOAT: Final = "CASE WHEN @a IN ('nan', 'inf', '-inf') THEN 'CAST(\"' || @a || '\" AS FLOAT64)' ELSE @a END"
-_NAMED: Final = {
-    Kind.INTERVAL: "'INTERVAL \"' || {0} || '\" YEAR TO SECOND'",
-    **{kind: f"'{kind} \"' || {{0}} || '\"'" for kind in MOMENTS},
-    **{kind: f"'{kind} ''' || {{0}} || ''''" for kind in EXACT},
-}
-
-
-def _literal(value: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr:
-    """%T: as a literal of the same type."""
-    if datatype is None or isinstance(value, exp.Null):
-        return fragment("CAST({0} AS VARCHAR)", value)
-    if datatype.kind in (Kind.ARRAY, Kind.STRUCT):
-        return _nested(value, datatype, depth, typed=True)
-    if datatype.kind in _LITERALS:
-        return once(_LITERALS[datatype.kind], value)
-    told = _pointed(cast_to(value, value, STRING), datatype)
-    if datatype.kind is Kind.FLOAT64:
-        return once(_FLOAT, told)
-    return fragment(_NAMED[datatype.kind], told) if datatype.kind in _NAMED else told
-
-
-def _nested(value: exp.Expr, datatype: Datatype, depth: int, *, typed: bool) -> exp.Expr:
-    name = f"_f{depth}"
-    if datatype.kind is Kind.ARRAY:
-        item = typed_as(fragment(name), datatype.element)
-        inner = _nested_item(item, datatype.element, depth + 1, typed=typed)
-        listed = fragment(f"list_transform({{0}}, lambda {name}: coalesce({{1}}, 'NULL'))", value, inner)
-        return once("CASE WHEN @a IS NOT NULL THEN '[' || coalesce(array_to_string(@a, ', '), '') || ']' END", listed)
-    parts: list[exp.Expr] = []
-    for at, (_, field) in enumerate(datatype.fields):
-        item = typed_as(fragment(f"struct_extract_at({name}, {at + 1})"), field)
-        parts.append(_nested_item(item, field, depth + 1, typed=typed))
-    body = " || ', ' || ".join(f"coalesce({{{at + 1}}}, 'NULL')" for at in range(len(parts)))
-    opened = "'STRUCT(' || " if typed and len(parts) == 1 else "'(' || "
-    template = (
-        f"list_transform([{{0}}], lambda {name}: CASE WHEN {name} IS NULL THEN NULL ELSE {opened}{body} || ')' END)[1]"
-    )
-    return fragment(template, value, *parts)
-
-
-def _nested_item(item: exp.Expr, datatype: Datatype | None, depth: int, *, typed: bool) -> exp.Expr:
-    if datatype is not None and datatype.kind in (Kind.ARRAY, Kind.STRUCT):
-        return _nested(item, datatype, depth, typed=typed)
-    return _literal(item, datatype, depth) if typed else _pointed(cast_to(item, item, STRING), datatype)
 
 
 MEANING = Meaning(nodes={exp.Format: _format})
