@@ -25,11 +25,13 @@ def _unhex(node: exp.Expr) -> exp.Expr:
     return once(guarded(node, wrong, "Failed to decode invalid hexadecimal string", "unhex(@a)"), as_text(node.this))
 
 
-def _from_base64(node: exp.Expr) -> exp.Expr:
-    wrong = "(@a != '' AND tryBase64Decode(@a) = '')"
-    return once(
-        guarded(node, wrong, "Failed to decode invalid base64 string", "tryBase64Decode(@a)"), as_text(node.this)
-    )
+def _decoded(base: int) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        told = f"tryBase{base}Decode(@a)"
+        wrong = f"(@a != '' AND {told} = '')"
+        return once(guarded(node, wrong, f"Failed to decode invalid base{base} string", told), as_text(node.this))
+
+    return rule
 
 
 def _fingerprint(node: exp.Expr) -> exp.Expr:
@@ -53,9 +55,9 @@ MEANING = Meaning(
         exp.Hex: _plain("hex({0})"),
         exp.Unhex: _unhex,
         exp.ToBase64: _plain("base64Encode({0})"),
-        exp.FromBase64: _from_base64,
+        exp.FromBase64: _decoded(64),
         exp.ToBase32: _plain("base32Encode({0})"),
-        exp.FromBase32: _plain("base32Decode({0})"),
+        exp.FromBase32: _decoded(32),
         exp.FarmFingerprint: _fingerprint,
         exp.Uuid: _uuid,
     }

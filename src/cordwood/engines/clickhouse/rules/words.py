@@ -89,12 +89,13 @@ def fail(node: exp.Expr, message: str) -> str:
 
 
 def guarded(node: exp.Expr, wrong: str, message: str, value: str) -> str:
-    """Template text of a value that cannot be where something is wrong."""
-    return (
-        f"if({wrong}, NULL, {value})"
-        if is_safe(node)
-        else f"if(throwIf({wrong}, {quoted(RAISED + message)}) = 1, NULL, {value})"
-    )
+    """Template text of a value that cannot be where something is wrong; where that is not known, nothing is.
+
+    The engine's `throwIf` looks at what lies below a NULL, too.
+    """
+    if is_safe(node):
+        return f"if({wrong}, NULL, {value})"
+    return f"if(throwIf(ifNull({wrong}, false), {quoted(RAISED + message)}) = 1, NULL, {value})"
 
 
 def is_simple(node: exp.Expr) -> bool:

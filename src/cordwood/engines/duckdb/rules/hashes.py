@@ -1,8 +1,8 @@
 """Digests and encodings of bytes."""
 
-from base64 import b32encode
 from collections.abc import Callable
 from hashlib import sha512
+from typing import Final
 
 from sqlglot import exp
 
@@ -55,6 +55,26 @@ def _from_base64(node: exp.Expr) -> exp.Expr:
     return attempt(node, "from_base64(@a)", _input(node))
 
 
+_BASE32: Final = "'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567'"
+
+
+def _to_base32(node: exp.Expr) -> exp.Expr:
+    """Five bits a letter, filled up to eight letters."""
+    fives = "regexp_extract_all(rpad(nullif(@a::BLOB, ''::BLOB)::BIT::VARCHAR, ((octet_length(@a::BLOB) * 8 + 4) // 5 * 5)::INT, '0'), '.....')"
+    letters = f"array_to_string(list_transform({fives}, lambda _g: {_BASE32}[('0b' || _g)::INT + 1]), '')"
+    filled = f"rpad({letters}, ((octet_length(@a::BLOB) + 4) // 5 * 8)::INT, '=')"
+    return once(f"CASE WHEN octet_length(@a::BLOB) = 0 THEN '' ELSE {filled} END", read_as(node.this, Kind.BYTES))
+
+
+def _from_base32(node: exp.Expr) -> exp.Expr:
+    bad = fail(node, "Failed to decode invalid base32 string")
+    valid = "regexp_full_match(@a, '[A-Z2-7]*=*') AND length(@a) % 8 = 0"
+    fives = f"list_transform(string_split(rtrim(@a, '='), ''), lambda _g: right(bin(strpos({_BASE32}, _g) + 31), 5))"
+    eights = "unbin(left(array_to_string(@f, ''), (length(rtrim(@a, '=')) * 5 // 8 * 8)::INT))".replace("@f", fives)
+    told = f"CASE WHEN @a = '' THEN ''::BLOB WHEN {valid} THEN {eights} WHEN @a IS NOT NULL THEN {bad} END"
+    return once(told, _input(node))
+
+
 def _no(name: str) -> Rule:
     return lambda node: unsupported(node, name)
 
@@ -98,13 +118,12 @@ MEANING = Meaning(
         exp.Unhex: _unhex,
         exp.ToBase64: _to_base64,
         exp.FromBase64: _from_base64,
-        exp.ToBase32: _no("TO_BASE32"),
-        exp.FromBase32: _no("FROM_BASE32"),
+        exp.ToBase32: _to_base32,
+        exp.FromBase32: _from_base32,
         exp.FarmFingerprint: _no("FARM_FINGERPRINT"),
     },
     first={
         exp.SHA2Digest: _sha512,
         exp.FarmFingerprint: _known(farm_fingerprint),
-        exp.ToBase32: _known(lambda data: b32encode(data).decode()),
     },
 )
