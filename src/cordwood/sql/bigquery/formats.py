@@ -1,15 +1,36 @@
-"""What stands in a format of FORMAT(): plain text, and specifiers with their flags, widths and precisions."""
+"""What stands in a format of FORMAT(): plain text, and specifiers with their flags, widths, precisions and arguments."""
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, NoReturn
+
+from sqlglot import exp
+
+from cordwood.errors import QueryValue
+from cordwood.model.datatype import EXACT, NUMBERS, Kind
+from cordwood.sql.constants import constant_int, is_null
+from cordwood.sql.lowering import place_of
+from cordwood.sql.typing import kind_of
 
 _SPECIFIER: Final = re.compile(r"%([-+ #0']*)(\d+|\*)?(?:\.(\d+|\*)?)?([a-zA-Z%])|%|([^%]+)")
 _HAS_PRECISION: Final = re.compile(r"%[-+ #0']*(?:\d+|\*)?\.")
 
 # Characters: a field of more is refused.
 WIDEST: Final = 10_000
+
+WHOLE: Final = "diuxXo"
+HEXADECIMAL: Final = "xXo"
+FRACTIONS: Final = "fFeEgG"
+TEXTS: Final = "stTpP"
+
+_TAKEN: Final = {
+    **dict.fromkeys(WHOLE, (Kind.INT64,)),
+    **dict.fromkeys(FRACTIONS, NUMBERS),
+    **dict.fromkeys("pP", (Kind.JSON,)),
+    "s": (Kind.STRING,),
+    "*": (Kind.INT64,),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +43,6 @@ class Specifier:
     letter: str
 
     @property
-    def stars(self) -> int:
-        return (self.width, self.precision).count("*")
-
-    @property
     def is_too_wide(self) -> bool:
         return any(part and part.isdigit() and int(part) > WIDEST for part in (self.width, self.precision))
 
@@ -34,27 +51,22 @@ class Specifier:
         return f"%{self.flags.replace(chr(39), '')}{self.width or ''}{self._cut}{letter}"
 
     @property
-    def bare(self) -> str:
-        """As printf has it, for a field that is as wide as what it holds."""
-        return Specifier(self.flags.replace("-", "").replace("0", ""), None, None, self.letter).text(self.letter)
-
-    @property
-    def unfilled(self) -> str:
-        """As printf has it, with no zeros before the number."""
-        return Specifier(self.flags.replace("0", ""), self.width, self.precision, self.letter).text(self.letter)
+    def unfilled(self) -> "Specifier":
+        """With no zeros before the number."""
+        return replace(self, flags=self.flags.replace("0", ""))
 
     @property
     def fraction(self) -> str:
         """As printf has it, with nothing before or after the number."""
-        return f"%{self._cut}{self.letter}"
+        return f"%{'#' if self.has_all else ''}{self._cut}{self.letter}"
 
     @property
     def padding(self) -> str | None:
         """As printf has it for what is a text already; None where that stays as it is."""
-        cut = self._cut if self.letter in "stTpP" else ""
+        cut = self._cut if self.letter in TEXTS else ""
         if self.width is None and not cut:
             return None
-        return f"%{'-' if '-' in self.flags else ''}{self.width or ''}{cut}s"
+        return f"%{'-' if self.is_left else ''}{self.width or ''}{cut}s"
 
     @property
     def plus(self) -> str:
@@ -62,19 +74,118 @@ class Specifier:
         return "+" if "+" in self.flags else " " if " " in self.flags else ""
 
     @property
-    def zeros(self) -> int | None:
-        """How many characters zeros fill; None where they fill none."""
-        if "0" not in self.flags or "-" in self.flags:
-            return None
-        return int(self.width) if self.width and self.width.isdigit() else 0
+    def is_left(self) -> bool:
+        return "-" in self.flags
+
+    @property
+    def is_grouped(self) -> bool:
+        return "'" in self.flags
+
+    @property
+    def has_all(self) -> bool:
+        """A point also where no digits follow, zeros at the end, 0x before hexadecimal digits."""
+        return "#" in self.flags
+
+    @property
+    def has_zeros(self) -> bool:
+        return "0" in self.flags
 
     @property
     def _cut(self) -> str:
         return f".{self.precision}" if self.precision is not None else ""
 
 
-def pieces(shape: str) -> Iterator[str | Specifier | None]:
-    """None for what is no specifier."""
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A specifier with its argument, and with those that stand for its stars; literals are put in already."""
+
+    spec: Specifier
+    value: exp.Expr
+    width: exp.Expr | None
+    precision: exp.Expr | None
+
+    @property
+    def counts(self) -> list[exp.Expr]:
+        return [count for count in (self.width, self.precision) if count is not None]
+
+    @property
+    def exact(self) -> Kind | None:
+        """The type of a value that has its digits told as they are."""
+        kind = kind_of(self.value)
+        return kind if kind in EXACT and self.spec.letter in "fF" else None
+
+
+def unwrapped_null(node: exp.Expr) -> exp.Expr:
+    """FORMAT of a NULL that is cast, as that of a plain one."""
+    if isinstance(node.this, (exp.Cast, exp.TryCast)) and is_null(node.this.this):
+        node.set("this", exp.Null())
+    return node
+
+
+def filled(node: exp.Expr, shape: str) -> Iterator[str | Field | None]:
+    """The parts of a format, each specifier with its arguments; None for what is no specifier."""
+    arguments = iter(node.expressions)
+    for piece in _pieces(shape):
+        if piece is None:
+            yield None
+            return
+        yield piece if isinstance(piece, str) else _field(node, piece, arguments)
+    if next(arguments, None) is not None:
+        _refuse(node, "FORMAT has more arguments than there are specifiers in its format.")
+
+
+def _refuse(node: exp.Expr, message: str, hint: str | None = None) -> NoReturn:
+    raise QueryValue(message, hint=hint, span=place_of(node))
+
+
+def _field(node: exp.Expr, spec: Specifier, arguments: Iterator[exp.Expr]) -> Field:
+    width = _taken(node, "*", arguments) if spec.width == "*" else None
+    precision = _taken(node, "*", arguments) if spec.precision == "*" else None
+    value = _taken(node, spec.letter, arguments)
+    known_width, known_precision = constant_int(width), constant_int(precision)
+    if known_width is not None:
+        flags = spec.flags + "-" if known_width < 0 else spec.flags
+        spec, width = replace(spec, flags=flags, width=str(abs(known_width))), None
+    if known_precision is not None:
+        spec = replace(spec, precision=str(known_precision) if known_precision >= 0 else None)
+        precision = None
+    return Field(_plainer(spec), value, width, precision)
+
+
+def _taken(node: exp.Expr, letter: str, arguments: Iterator[exp.Expr]) -> exp.Expr:
+    """The next argument, which is of a type that the specifier takes."""
+    argument = next(arguments, None)
+    if argument is None:
+        _refuse(node, f"FORMAT has too few arguments: there is none for %{letter}.")
+    kinds, own = _TAKEN.get(letter), kind_of(argument)
+    if kinds and own not in (None, Kind.VARIANT, *kinds):
+        hint = "Write %t for a value of any type." if letter == "s" else None
+        _refuse(node, f"%{letter} of FORMAT takes {_listed(kinds)}, but its argument is {own}.", hint)
+    return argument
+
+
+def _listed(kinds: tuple[Kind, ...]) -> str:
+    return " or ".join((", ".join(kinds[:-1]), kinds[-1])) if len(kinds) > 1 else kinds[0]
+
+
+def _plainer(spec: Specifier) -> Specifier:
+    """Without the flags that say nothing beside what else is said; %g tells one digit at least."""
+    idle = _idle(spec)
+    flags = "".join(flag for flag in dict.fromkeys(spec.flags) if flag not in idle)
+    precision = "1" if spec.letter in "gG" and spec.precision == "0" else spec.precision
+    return replace(spec, flags=flags, precision=precision)
+
+
+def _idle(spec: Specifier) -> str:
+    if spec.letter in HEXADECIMAL:
+        idle = "+ "
+    else:
+        idle = " " if "+" in spec.flags else ""
+    has_all_digits = spec.letter in WHOLE and spec.precision is not None
+    return idle + "0" if spec.is_left or has_all_digits else idle
+
+
+def _pieces(shape: str) -> Iterator[str | Specifier | None]:
     for match in _SPECIFIER.finditer(shape):
         if match[5] is not None:
             yield match[5]

@@ -9,12 +9,22 @@ from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.json_text import json_text
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.spelling import literal_of, readable
-from cordwood.engines.clickhouse.rules.words import once, quoted
+from cordwood.engines.clickhouse.rules.words import cast, guarded, once, quoted
+from cordwood.errors import QueryValue
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.formats import Specifier, pieces
+from cordwood.sql.bigquery.formats import (
+    FRACTIONS,
+    HEXADECIMAL,
+    TEXTS,
+    WHOLE,
+    Field,
+    Specifier,
+    filled,
+    unwrapped_null,
+)
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, is_safe, unsupported
+from cordwood.sql.lowering import Meaning, is_safe, place_of, unsupported
 from cordwood.sql.typing import datatype_of, kind_of
 from cordwood.sql.typing.datatypes import STRING
 
@@ -25,132 +35,172 @@ def _format(node: exp.Expr) -> exp.Expr:
         return exp.Null()
     if shape is None:
         unsupported(node, "FORMAT with a format that is no literal")
-    parts = list(_pieces(node, shape, iter(node.expressions)))
+    parts = list(_pieces(node, shape))
     if not parts:
         return fragment("''")
     return fragment(f"concat({', '.join(f'{{{at}}}' for at in range(len(parts)))}, '')", *parts)
 
 
-def _pieces(node: exp.Expr, shape: str, arguments: Iterator[exp.Expr]) -> Iterator[exp.Expr]:
-    for piece in pieces(shape):
+def _pieces(node: exp.Expr, shape: str) -> Iterator[exp.Expr]:
+    for piece in filled(node, shape):
         if piece is None:
-            yield _wrong(node, "The format string is not valid")
+            yield _wrong(node, "The format of FORMAT is not valid: a percent sign is written %%.")
         elif isinstance(piece, str):
             yield fragment(quoted(piece))
         else:
-            yield _one(node, piece, arguments)
+            yield _one(node, piece)
 
 
-def _wrong(node: exp.Expr, what: str) -> exp.Expr:
+_NOTHING: Final = "CAST(NULL, 'Nullable(String)')"
+
+
+def _wrong(node: exp.Expr, message: str) -> exp.Expr:
     if is_safe(node):
-        return fragment("CAST(NULL, 'Nullable(String)')")
-    return unsupported(node, what)
+        return fragment(_NOTHING)
+    raise QueryValue(message, span=place_of(node))
 
 
-def _one(node: exp.Expr, spec: Specifier, arguments: Iterator[exp.Expr]) -> exp.Expr:
-    *counts, value = (
-        next(arguments, None) or unsupported(node, "FORMAT with too few arguments") for _ in range(spec.stars + 1)
-    )
-    if spec.is_too_wide:
-        return _wrong(node, "So wide a field in FORMAT")
-    if spec.letter in "di":
-        return _whole(node, spec, value, counts)
-    return _other(node, spec, value, counts)
+def _one(node: exp.Expr, field: Field) -> exp.Expr:
+    letter = field.spec.letter
+    if field.spec.is_too_wide:
+        return fragment(_NOTHING) if is_safe(node) else unsupported(node, "So wide a field in FORMAT")
+    if letter in WHOLE:
+        return _whole(node, field)
+    if letter in FRACTIONS:
+        return _exact(node, field, field.exact) if field.exact else _fraction(node, field)
+    if letter in TEXTS:
+        return _padded(field, _as_text(node, letter, field.value))
+    return _wrong(node, f"FORMAT has no specifier %{letter}.")
 
 
-def _other(node: exp.Expr, spec: Specifier, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
-    if spec.letter in "uoxX":
-        return _unsigned(spec, value, counts)
-    if spec.letter in "fFeEgG":
-        return _fraction(spec, value, counts)
-    if spec.letter in "stTpP":
-        return _padded(spec, _as_text(node, spec.letter, value), counts)
-    return _wrong(node, f"The specifier %{spec.letter}")
-
-
-def _printf(spec: str, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
+def _printf(node: exp.Expr, field: Field, letter: str, value: exp.Expr) -> exp.Expr:
     """The engine's printf takes no star: what is to be padded by one is padded after."""
-    if not counts:
-        return fragment(f"printf({quoted(spec)}, {{0}})", value)
-    written = fragment(f"printf({quoted(spec.replace('*', '', 1))}, {{0}})", value)
-    if "*" in spec.replace("*", "", 1) or ".*" in spec:
-        unsupported(value, "A precision in FORMAT that is no literal")
-    sides = "if(@b < 0 OR {0}, rightPadUTF8(@a, toUInt64(abs(@b))), leftPadUTF8(@a, toUInt64(abs(@b))))"
-    return once(sides.replace("{0}", "true" if "-" in spec else "false"), written, counts[0])
+    if field.precision is not None:
+        unsupported(node, "A precision in FORMAT that is no literal")
+    if field.width is not None and field.spec.has_zeros:
+        unsupported(node, _ZEROS)
+    return _filled_by_star(field, fragment(f"printf({quoted(field.spec.text(letter).replace('*', ''))}, {{0}})", value))
 
 
-def _whole(node: exp.Expr, spec: Specifier, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
-    if kind_of(value) in (Kind.NUMERIC, Kind.FLOAT64):
-        unsupported(node, f"%{spec.letter} of {kind_of(value)}")
-    value = fragment("toInt64({0})", read_as(value, Kind.INT64))
-    if "'" in spec.flags:
-        return _grouped(spec, value, "toString(abs(@a))")
-    if spec.precision == "*" or (spec.precision or "0").startswith("-"):
-        return _with_precision_star(spec, value, counts)
-    if spec.precision is not None:
-        digits = f"concat(if(@a < 0, '-', ''), leftPad(toString(abs(@a)), greatest({spec.precision}, length(toString(abs(@a)))), '0'))"
-        return _padded(spec, once(digits, value), counts)
-    return _printf(spec.text("d"), value, counts)
+_ZEROS: Final = "A field in FORMAT that zeros fill, whose width is no literal,"
 
 
-def _with_precision_star(spec: Specifier, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
-    """A precision below zero is none."""
-    digits = "concat(if(@a < 0, '-', ''), leftPad(toString(abs(@a)), toUInt64(greatest(@b, toInt64(length(toString(abs(@a)))))), '0'))"
-    return _padded(spec, once(digits, value, counts[-1]), counts[:-1])
+def _whole(node: exp.Expr, field: Field) -> exp.Expr:
+    spec, value = field.spec, fragment("toInt64({0})", read_as(field.value, Kind.INT64))
+    letter = spec.letter if spec.letter in HEXADECIMAL else "d"
+    if letter != "d":
+        value = once(guarded(node, "@a < 0", f"%{letter} of a negative number", "@a"), value)
+    if spec.precision is None and not spec.is_grouped:
+        return _printf(node, field, letter, value)
+    return _by_hand(node, field, _digits(spec, letter), value, *([field.precision] if field.precision else []))
 
 
-def _unsigned(spec: Specifier, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
-    value = fragment("toInt64({0})", read_as(value, Kind.INT64))
-    shape = quoted(spec.text("d" if spec.letter == "u" else spec.letter))
-    bare = quoted(spec.bare)
-    if counts or spec.width is None:
-        return once(f"if(@a < 0, concat('-', printf({bare}, -@a)), printf({bare}, @a))", value)
-    return once(f"if(@a < 0, concat('-', printf({bare}, -@a)), printf({shape}, @a))", value)
+def _digits(spec: Specifier, letter: str) -> str:
+    """Of @a, so many that a precision demands, in groups where they are to be."""
+    digits = "toString(abs(@a))" if letter == "d" else f"printf('%{letter}', @a)"
+    if spec.has_all and letter == "o":
+        digits = "printf('%#o', @a)"
+    if spec.precision == "*":
+        padded = f"leftPad({digits}, toUInt64(greatest(@b, toInt64(length({digits})))), '0')"
+        digits = f"multiIf(isNull(@b), NULL, @a = 0 AND @b = 0, '', {padded})"
+    elif spec.precision is not None:
+        padded = f"leftPad({digits}, greatest({spec.precision}, length({digits})), '0')"
+        digits = f"if(@a = 0, '', {padded})" if spec.precision == "0" else padded
+    if not spec.is_grouped:
+        return digits
+    size, mark = _GROUPS[letter]
+    grouped = f"reverse(replaceRegexpAll(reverse({digits}), '({'.' * size})', '\\\\1{mark}'))"
+    return f"replaceRegexpOne({grouped}, '^{mark}', '')"
 
 
-def _fraction(spec: Specifier, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
-    value = fragment("toFloat64({0})", read_as(value, Kind.FLOAT64))
-    if "'" in spec.flags:
-        return _grouped(spec, value, f"printf('{spec.fraction}', abs(@a))")
-    plain = _printf(spec.text(spec.letter), value, counts)
-    if "0" not in spec.flags:
-        return plain
-    return fragment(
-        "if(isFinite({0}), {1}, {2})",
-        value,
-        plain,
-        _printf(spec.unfilled, value.copy(), [count.copy() for count in counts]),
-    )
+_GROUPS: Final = {"d": (3, ","), "o": (4, ","), "x": (4, ":"), "X": (4, ":")}
 
 
-# Commas from the right into the digits before the point or the exponent.
-_THREES: Final = (
-    "concat(replaceRegexpOne(reverse(replaceRegexpAll(reverse(extract(@t, '^[0-9]+')), '(...)', '\\\\1,')), '^,', ''),"
-    " replaceRegexpOne(@t, '^[0-9]+', ''))"
-)
-
-
-def _grouped(spec: Specifier, value: exp.Expr, body: str) -> exp.Expr:
+def _by_hand(node: exp.Expr, field: Field, digits: str, *parts: exp.Expr) -> exp.Expr:
+    """What stands before the digits of the number @a, zeros, the digits, blanks around all."""
+    spec = field.spec
     sign = f"if(@a < 0, '-', '{spec.plus}')"
-    digits = "(" + _THREES.replace("@t", f"({body})") + ")"
-    if spec.zeros is not None:
-        filled = f"leftPad({digits}, toUInt64(greatest({spec.zeros} - toInt64(length({sign})), toInt64(length({digits})))), '0')"
-        return once(f"concat({sign}, {filled})", value)
-    return _padded(spec, once(f"concat({sign}, {digits})", value), [])
+    if spec.letter in HEXADECIMAL:
+        sign = f"if(@a = 0, '', '0{spec.letter}')" if spec.has_all and spec.letter != "o" else "''"
+    if not spec.has_zeros:
+        return _padded(field, once(f"concat({sign}, {digits})", *parts))
+    if spec.width == "*":
+        unsupported(node, _ZEROS)
+    zeros = f"repeat('0', greatest({spec.width or 0} - toInt64(length({sign})) - toInt64(length({digits})), 0))"
+    return once(f"concat({sign}, {zeros}, {digits})", *parts)
 
 
-def _padded(spec: Specifier, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
-    return value if spec.padding is None else _printf(spec.padding, value, counts)
+def _fraction(node: exp.Expr, field: Field) -> exp.Expr:
+    spec, value = field.spec, fragment("toFloat64({0})", read_as(field.value, Kind.FLOAT64))
+    if spec.is_grouped:
+        if field.precision is not None:
+            unsupported(node, "A precision in FORMAT that is no literal")
+        return _by_hand(node, field, _grouped(f"printf('{spec.fraction}', abs(@a))"), value)
+    plain = _printf(node, field, spec.letter, value)
+    if not spec.has_zeros:
+        return plain
+    unfilled = fragment(f"printf({quoted(spec.unfilled.text(spec.letter))}, {{0}})", value.copy())
+    return fragment("if(isFinite({0}), {1}, {2})", value.copy(), plain, unfilled)
+
+
+def _exact(node: exp.Expr, field: Field, kind: Kind) -> exp.Expr:
+    """Halves are rounded away from zero, and all digits are told."""
+    spec = field.spec
+    if field.precision is not None:
+        unsupported(node, f"A precision of {kind} in FORMAT that is no literal")
+    places = int(spec.precision or 6)
+    kept = min(places, _PLACES[kind])
+    digits = f"replaceOne(toDecimalString(@a, {kept}), '-', '')"
+    if places > kept:
+        digits = f"concat({digits}, repeat('0', {places - kept}))"
+    if not places and not spec.has_all:
+        digits = f"replaceOne({digits}, '.', '')"
+    value = cast(field.value, kind)
+    return _by_hand(node, field, _grouped(digits) if spec.is_grouped else digits, value)
+
+
+# The digits that the engine keeps after the point.
+_PLACES: Final = {Kind.NUMERIC: 9, Kind.BIGNUMERIC: 38}
+
+
+def _grouped(digits: str) -> str:
+    """Commas from the right into the digits before the point or the exponent."""
+    first = f"reverse(replaceRegexpAll(reverse(extract({digits}, '^[0-9]+')), '(...)', '\\\\1,'))"
+    return f"concat(replaceRegexpOne({first}, '^,', ''), replaceRegexpOne({digits}, '^[0-9]+', ''))"
+
+
+def _padded(field: Field, value: exp.Expr) -> exp.Expr:
+    """The engine's printf counts the bytes of texts."""
+    spec = field.spec
+    if spec.letter in TEXTS and field.precision is not None:
+        value = once("if(@b < 0, @a, substringUTF8(@a, 1, @b))", value, field.precision)
+    elif spec.letter in TEXTS and spec.precision is not None:
+        value = fragment(f"substringUTF8({{0}}, 1, {spec.precision})", value)
+    if spec.width is None or field.width is not None:
+        return _filled_by_star(field, value)
+    return once(f"{'right' if spec.is_left else 'left'}PadUTF8(@a, greatest({spec.width}, lengthUTF8(@a)))", value)
+
+
+def _filled_by_star(field: Field, value: exp.Expr) -> exp.Expr:
+    if field.width is None:
+        return value
+    left = "true" if field.spec.is_left else "@b < 0"
+    wide = "greatest(toUInt64(abs(@b)), lengthUTF8(@a))"
+    return once(
+        f"multiIf(isNull(@b), NULL, {left}, rightPadUTF8(@a, {wide}), leftPadUTF8(@a, {wide}))", value, field.width
+    )
 
 
 def _as_text(node: exp.Expr, letter: str, value: exp.Expr) -> exp.Expr:
     if letter == "s":
         return cast_to(node, value, STRING) if kind_of(value) is not Kind.STRING else value
-    if letter in "pP":
+    if letter == "P":
+        unsupported(node, "%P")
+    if letter == "p":
         written = json_text(value, datatype_of(value))
-        return written if letter == "p" else unsupported(node, "%P")
+        return fragment("if(isNull({0}), NULL, {1})", value.copy(), written)
     told = literal_of(value) if letter == "T" else readable(value)
     return fragment("ifNull({0}, 'NULL')", told)
 
 
-MEANING = Meaning(nodes={exp.Format: _format})
+MEANING = Meaning(nodes={exp.Format: _format}, first={exp.Format: unwrapped_null})

@@ -6,15 +6,26 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.casts import cast_to
-from cordwood.engines.duckdb.rules.json_text import json_text
+from cordwood.engines.duckdb.rules.json_text import json_text, pretty
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.spelling import literal_of, readable
-from cordwood.engines.duckdb.rules.words import fail, once
+from cordwood.engines.duckdb.rules.words import NAMES, fail, once
+from cordwood.errors import QueryValue
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.formats import WIDEST, Specifier, pieces
+from cordwood.sql.bigquery.formats import (
+    FRACTIONS,
+    HEXADECIMAL,
+    TEXTS,
+    WHOLE,
+    WIDEST,
+    Field,
+    Specifier,
+    filled,
+    unwrapped_null,
+)
 from cordwood.sql.constants import constant_text
-from cordwood.sql.fragment import fragment, literal_text
-from cordwood.sql.lowering import Meaning, is_safe, unsupported
+from cordwood.sql.fragment import OPEN_BRACE, fragment, literal_text
+from cordwood.sql.lowering import Meaning, is_safe, place_of, unsupported
 from cordwood.sql.typing import datatype_of, kind_of
 from cordwood.sql.typing.datatypes import STRING
 
@@ -25,26 +36,44 @@ def _format(node: exp.Expr) -> exp.Expr:
         return exp.Null()
     if shape is None:
         unsupported(node, "FORMAT with a format that is no literal")
-    parts = list(_pieces(node, shape, iter(node.expressions)))
+    parts = list(_pieces(node, shape))
     if not parts:
         return exp.Literal.string("")
     return fragment(" || ".join(f"{{{at}}}" for at in range(len(parts))), *parts)
 
 
-def _pieces(node: exp.Expr, shape: str, arguments: Iterator[exp.Expr]) -> Iterator[exp.Expr]:
-    for piece in pieces(shape):
+def _pieces(node: exp.Expr, shape: str) -> Iterator[exp.Expr]:
+    for piece in filled(node, shape):
         if piece is None:
-            yield _wrong(node, "The format string is not valid")
+            yield _wrong(node, "The format of FORMAT is not valid: a percent sign is written %%.")
         elif isinstance(piece, str):
             yield exp.Literal.string(piece)
         else:
-            yield _one(node, piece, arguments)
+            yield _one(node, piece)
 
 
-def _wrong(node: exp.Expr, what: str) -> exp.Expr:
+def _wrong(node: exp.Expr, message: str) -> exp.Expr:
     if is_safe(node):
         return fragment("NULL::VARCHAR")
-    return unsupported(node, what)
+    raise QueryValue(message, span=place_of(node))
+
+
+def _one(node: exp.Expr, field: Field) -> exp.Expr:
+    letter = field.spec.letter
+    if field.spec.is_too_wide:
+        return fragment("NULL::VARCHAR") if is_safe(node) else unsupported(node, "So wide a field in FORMAT")
+    if letter in WHOLE:
+        return _whole(node, field)
+    if letter in FRACTIONS:
+        return _exact(node, field, field.exact) if field.exact else _fraction(node, field)
+    if letter in TEXTS:
+        return _padded(node, field, _as_text(node, letter, field.value))
+    return _wrong(node, f"FORMAT has no specifier %{letter}.")
+
+
+def _printf(node: exp.Expr, spec: str, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
+    holes = "".join(f", {{{at}}}" for at in range(len(counts) + 1))
+    return fragment(f"printf({literal_text(spec)}{holes})", *(_count(node, count) for count in counts), value)
 
 
 def _count(node: exp.Expr, star: exp.Expr) -> exp.Expr:
@@ -52,95 +81,106 @@ def _count(node: exp.Expr, star: exp.Expr) -> exp.Expr:
     return once(f"(CASE WHEN @a > {WIDEST} THEN {wide} ELSE @a END)::INT", star)
 
 
-def _one(node: exp.Expr, spec: Specifier, arguments: Iterator[exp.Expr]) -> exp.Expr:
-    stars = [_next(node, arguments) for _ in range(spec.stars)]
-    value = _next(node, arguments)
-    if spec.is_too_wide:
-        return _wrong(node, "So wide a field in FORMAT")
-    counts = [_count(node, star) for star in stars]
-    if spec.letter in "di":
-        return _whole(node, spec, value, counts)
-    if spec.letter in "uoxX":
-        return _unsigned(spec, value, counts)
-    if spec.letter in "fFeEgG":
-        return _fraction(spec, value, counts)
-    if spec.letter in "stTpP":
-        return _padded(spec, _as_text(node, spec.letter, value), counts)
-    return _wrong(node, f"The specifier %{spec.letter}")
+def _whole(node: exp.Expr, field: Field) -> exp.Expr:
+    spec, value = field.spec, fragment("{0}::BIGINT", read_as(field.value, Kind.INT64))
+    letter = spec.letter if spec.letter in HEXADECIMAL else "d"
+    if letter != "d":
+        value = once(f"CASE WHEN @a < 0 THEN {fail(node, f'%{letter} of a negative number')} ELSE @a END", value)
+    if spec.precision is None and not spec.is_grouped:
+        return _printf(node, spec.text(letter), value, field.counts)
+    parts = [value]
+    if field.precision is not None:
+        parts.append(once("CASE WHEN @a < 0 THEN 1 ELSE @a END", _count(node, field.precision)))
+    return _by_hand(node, field, _digits(spec, letter), *parts)
 
 
-def _next(node: exp.Expr, arguments: Iterator[exp.Expr]) -> exp.Expr:
-    argument = next(arguments, None)
-    return argument if argument is not None else unsupported(node, "FORMAT with too few arguments")
+def _digits(spec: Specifier, letter: str) -> str:
+    """Of @a, so many that a precision demands, in groups where they are to be."""
+    least = "@b" if spec.precision == "*" else spec.precision or "1"
+    mark = "#" if spec.has_all and letter == "o" else ""
+    digits = f"ltrim(printf('%{mark}0*{letter}', {least} + (@a < 0)::INT, @a), '-')"
+    if least in ("@b", "0"):
+        digits = f"CASE WHEN @a = 0 AND {least} = 0 THEN '' ELSE {digits} END"
+    if not spec.is_grouped:
+        return digits
+    size, mark = _GROUPS[letter]
+    return f"ltrim(reverse(regexp_replace(reverse({digits}), '({'.' * size})', '\\1{mark}', 'g')), '{mark}')"
 
 
-def _printf(spec: str, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
-    holes = "".join(f", {{{at}}}" for at in range(len(counts) + 1))
-    return fragment(f"printf({literal_text(spec)}{holes})", *counts, value)
+_GROUPS: Final = {"d": (3, ","), "o": (4, ","), "x": (4, ":"), "X": (4, ":")}
 
 
-def _whole(node: exp.Expr, spec: Specifier, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
-    if kind_of(value) in (Kind.NUMERIC, Kind.FLOAT64):
-        unsupported(node, f"%{spec.letter} of {kind_of(value)}")
-    value = fragment("{0}::BIGINT", read_as(value, Kind.INT64))
-    if "'" in spec.flags:
-        return _grouped(spec, value, "abs(@a)::VARCHAR")
-    if spec.precision == "*" or (spec.precision or "0").startswith("-"):
-        return _with_precision_star(spec, value, counts)
-    if spec.precision is not None:
-        digits = f"CASE WHEN @a < 0 THEN '-' ELSE '' END || lpad(abs(@a)::VARCHAR, greatest({spec.precision}, length(abs(@a)::VARCHAR))::INT, '0')"
-        return _padded(spec, once(digits, value), counts)
-    return _printf(spec.text("d"), value, counts)
-
-
-def _with_precision_star(spec: Specifier, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
-    """A precision below zero is none."""
-    digits = "CASE WHEN @a < 0 THEN '-' ELSE '' END || lpad(abs(@a)::VARCHAR, greatest(@b, length(abs(@a)::VARCHAR))::INT, '0')"
-    return _padded(spec, once(digits, value, counts[-1]), counts[:-1])
-
-
-def _unsigned(spec: Specifier, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
-    value = fragment("{0}::BIGINT", read_as(value, Kind.INT64))
-    shape = literal_text(spec.text("d" if spec.letter == "u" else spec.letter))
-    bare = literal_text(spec.bare)
-    if counts or spec.width is None:
-        return once(f"CASE WHEN @a < 0 THEN '-' || printf({bare}, -@a) ELSE printf({bare}, @a) END", value)
-    return once(f"CASE WHEN @a < 0 THEN '-' || printf({bare}, -@a) ELSE printf({shape}, @a) END", value)
-
-
-def _fraction(spec: Specifier, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
-    value = fragment("{0}::DOUBLE", read_as(value, Kind.FLOAT64))
-    if "'" in spec.flags:
-        return _grouped(spec, value, f"printf('{spec.fraction}', abs(@a))")
-    plain = _printf(spec.text(spec.letter), value, counts)
-    if "0" not in spec.flags:
-        return plain
-    return fragment(
-        "CASE WHEN isfinite({0}) THEN {1} ELSE {2} END",
-        value,
-        plain,
-        _printf(spec.unfilled, value.copy(), [count.copy() for count in counts]),
-    )
-
-
-# Commas from the right into the digits before the point or the exponent.
-_THREES: Final = (
-    "ltrim(reverse(regexp_replace(reverse(regexp_extract(@t, '^[0-9]+')), '(...)', '\\1,', 'g')), ',')"
-    " || regexp_replace(@t, '^[0-9]+', '')"
-)
-
-
-def _grouped(spec: Specifier, value: exp.Expr, body: str) -> exp.Expr:
+def _by_hand(node: exp.Expr, field: Field, digits: str, *parts: exp.Expr) -> exp.Expr:
+    """What stands before the digits of the number @a, zeros, the digits, blanks around all."""
+    spec = field.spec
     sign = f"CASE WHEN @a < 0 THEN '-' ELSE '{spec.plus}' END"
-    digits = "(" + _THREES.replace("@t", f"({body})") + ")"
-    if spec.zeros is not None:
-        filled = f"lpad({digits}, greatest({spec.zeros} - length({sign}), length({digits}))::INT, '0')"
-        return once(f"{sign} || {filled}", value)
-    return _padded(spec, once(f"{sign} || {digits}", value), [])
+    if spec.letter in HEXADECIMAL:
+        sign = f"CASE WHEN @a = 0 THEN '' ELSE '0{spec.letter}' END" if spec.has_all and spec.letter != "o" else "''"
+    if not spec.has_zeros:
+        return _padded(node, field, once(f"{sign} || ({digits})", *parts))
+    if spec.width == "*":
+        unsupported(node, "A field in FORMAT that zeros fill, whose width is no literal,")
+    zeros = f"repeat('0', {spec.width or 0} - length({sign}) - length({digits}))"
+    return once(f"{sign} || {zeros} || ({digits})", *parts)
 
 
-def _padded(spec: Specifier, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
-    return value if spec.padding is None else _printf(spec.padding, value, counts)
+def _fraction(node: exp.Expr, field: Field) -> exp.Expr:
+    spec, value = field.spec, fragment("{0}::DOUBLE", read_as(field.value, Kind.FLOAT64))
+    if spec.is_grouped or (spec.has_all and spec.letter not in "fF"):
+        if field.precision is not None:
+            unsupported(node, "A precision in FORMAT that is no literal, beside such flags,")
+        digits = _with_point(spec, f"printf('{spec.fraction}', abs(@a))")
+        return _by_hand(node, field, _grouped(digits) if spec.is_grouped else digits, value)
+    plain = _printf(node, spec.text(spec.letter), value, field.counts)
+    if not spec.has_zeros:
+        return plain
+    counts = [count.copy() for count in field.counts]
+    unfilled = _printf(node, spec.unfilled.text(spec.letter), value.copy(), counts)
+    return fragment("CASE WHEN isfinite({0}) THEN {1} ELSE {2} END", value.copy(), plain, unfilled)
+
+
+def _with_point(spec: Specifier, told: str) -> str:
+    """The engine writes no point before an exponent, and a zero too many after a point at the end."""
+    if not spec.has_all or spec.letter in "fF":
+        return told
+    told = f"regexp_replace({told}, '^(.)([eE])', '\\1.\\2')"
+    if spec.letter in "eE":
+        return told
+    return f"regexp_replace({told}, '^([0-9]{OPEN_BRACE}{spec.precision or 6}}})\\.0$', '\\1.')"
+
+
+# The digits that the engine keeps after the point.
+_PLACES: Final = {Kind.NUMERIC: 9, Kind.BIGNUMERIC: 18}
+
+
+def _exact(node: exp.Expr, field: Field, kind: Kind) -> exp.Expr:
+    """Halves are rounded away from zero, and all digits are told."""
+    spec = field.spec
+    if field.precision is not None:
+        unsupported(node, f"A precision of {kind} in FORMAT that is no literal")
+    places = int(spec.precision or 6)
+    kept = min(places, _PLACES[kind])
+    digits = f"ltrim(round(@a, {kept})::VARCHAR, '-')"
+    if places > kept:
+        digits = f"({digits} || repeat('0', {places - kept}))"
+    if spec.has_all and not places:
+        digits = f"({digits} || '.')"
+    value = fragment(f"{{0}}::{NAMES[kind]}", field.value)
+    return _by_hand(node, field, _grouped(digits) if spec.is_grouped else digits, value)
+
+
+def _grouped(digits: str) -> str:
+    """Commas from the right into the digits before the point or the exponent."""
+    first = f"regexp_extract({digits}, '^[0-9]+')"
+    rest = f"regexp_replace({digits}, '^[0-9]+', '')"
+    return f"ltrim(reverse(regexp_replace(reverse({first}), '(...)', '\\1,', 'g')), ',') || {rest}"
+
+
+def _padded(node: exp.Expr, field: Field, value: exp.Expr) -> exp.Expr:
+    if field.spec.padding is None:
+        return value
+    cut = field.precision if field.spec.letter in TEXTS else None
+    return _printf(node, field.spec.padding, value, [count for count in (field.width, cut) if count is not None])
 
 
 def _as_text(node: exp.Expr, letter: str, value: exp.Expr) -> exp.Expr:
@@ -148,9 +188,10 @@ def _as_text(node: exp.Expr, letter: str, value: exp.Expr) -> exp.Expr:
         return cast_to(node, value, STRING) if kind_of(value) is not Kind.STRING else value
     if letter in "pP":
         written = json_text(value, datatype_of(value))
-        return written if letter == "p" else fragment("json_pretty({0}::JSON)", written)
+        told = written if letter == "p" else pretty(written)
+        return fragment("CASE WHEN {0} IS NOT NULL THEN {1} END", value.copy(), told)
     told = literal_of(value) if letter == "T" else readable(value)
     return fragment("coalesce({0}, 'NULL')", told)
 
 
-MEANING = Meaning(nodes={exp.Format: _format})
+MEANING = Meaning(nodes={exp.Format: _format}, first={exp.Format: unwrapped_null})

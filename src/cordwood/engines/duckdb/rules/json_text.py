@@ -97,13 +97,18 @@ def as_json(value: exp.Expr) -> exp.Expr:
     return fragment("{0}::JSON", json_text(value, datatype))
 
 
+def pretty(written: exp.Expr) -> exp.Expr:
+    """JSON text with its parts on lines of their own."""
+    return fragment(_PRETTY, written)
+
+
 def _to_json(node: exp.Expr) -> exp.Expr:
     written = json_text(node.this, datatype_of(node.this))
     if node.args.get("to_json"):
         return as_json(node.this)
     options = node.args.get("options")
     if options is not None and constant(options) is True:
-        return fragment(_PRETTY, written)
+        return pretty(written)
     if options is not None and constant(options) is None:
         unsupported(node, "TO_JSON_STRING with a pretty_print that is no literal")
     return written
