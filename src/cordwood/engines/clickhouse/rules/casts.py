@@ -112,12 +112,17 @@ def _exact_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def float_text(value: exp.Expr) -> exp.Expr:
-    """Whole numbers up to fifteen digits as such, very large and very small ones with an exponent."""
-    whole = "(abs(@a) >= 1e15 AND isFinite(@a))"
-    mantissa = "toString(@a / exp10(floor(log10(abs(@a)))))"
-    scaled = f"concat({mantissa}, 'e+', leftPad(toString(toInt64(floor(log10(abs(@a))))), 2, '0'))"
-    small = "replaceRegexpOne(toString(@a), 'e-(\\\\d)$', 'e-0\\\\1')"
-    return once(f"if({whole}, {scaled}, {small})", value)
+    """The engine's digits; where fifteen tell it and do not reach the point, or four zeros follow that, an exponent."""
+    told = "toString(@a)"
+    # From 1e21 and below 1e-6 the engine writes exponents itself.
+    large = f"replaceRegexpOne(replaceRegexpOne({told}, '^(-?[0-9])([0-9]*?)0*$', '\\\\1.\\\\2'), '[.]$', '')"
+    large = f"concat({large}, 'e+', toString(length(replaceOne({told}, '-', '')) - 1))"
+    large = f"if(position({told}, 'e') > 0, replaceOne({told}, 'e', 'e+'), {large})"
+    small = f"replaceRegexpOne({told}, '^(-?)0[.]0000(0?)([1-9])([0-9]*)$', '\\\\1\\\\3.\\\\4e-\\\\2')"
+    small = f"replaceRegexpOne(replaceRegexpOne(replaceOne({small}, '.e', 'e'), 'e-$', 'e-05'), 'e-0$', 'e-06')"
+    small = f"replaceRegexpOne({small}, 'e-([0-9])$', 'e-0\\\\1')"
+    is_large = f"abs(@a) >= 1e15 AND isFinite(@a) AND (abs(@a) >= 1e17 OR match({told}, '^-?[0-9]{{1,15}}0+$'))"
+    return once(f"multiIf({is_large}, {large}, abs(@a) < 1e-4 AND @a != 0, {small}, {told})", value)
 
 
 def _float_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
