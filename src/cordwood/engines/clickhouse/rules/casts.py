@@ -144,6 +144,12 @@ def _same(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     return value
 
 
+def _text_to_bytes(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    """The same to the engine, but no text any more."""
+    del node
+    return fragment("{0}", value)
+
+
 def _time_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     del node
     return cast_text(value, None)
@@ -259,7 +265,7 @@ _CASTERS: Final[dict[tuple[Kind, Kind], Caster]] = {
     (Kind.STRING, Kind.FLOAT64): _text_to_float,
     (Kind.STRING, Kind.NUMERIC): _text_to_exact(Kind.NUMERIC),
     (Kind.STRING, Kind.BIGNUMERIC): _text_to_exact(Kind.BIGNUMERIC),
-    (Kind.STRING, Kind.BYTES): _same,
+    (Kind.STRING, Kind.BYTES): _text_to_bytes,
     (Kind.STRING, Kind.STRING): _same,
     (Kind.STRING, Kind.INTERVAL): _text_to_interval,
     (Kind.BYTES, Kind.BYTES): _same,
