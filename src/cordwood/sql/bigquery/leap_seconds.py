@@ -7,7 +7,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.model.datatype import Kind
-from cordwood.sql.constants import constant_text
+from cordwood.sql.constants import CONSTANT, constant_text
 from cordwood.sql.typing import inherit, kind_of
 
 _KINDS: Final = (Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP)
@@ -19,7 +19,10 @@ def without_leap_second(value: exp.Expr, to: Kind) -> exp.Expr:
     spelled = constant_text(value)
     if spelled is None or ":60" not in spelled or to not in _KINDS or kind_of(value) is not Kind.STRING:
         return value
-    return inherit(exp.Literal.string(_CLOCK.sub(_next_minute, spelled, count=1)), value)
+    told = _CLOCK.sub(_next_minute, spelled, count=1)
+    made = inherit(exp.Literal.string(told), value)
+    made.meta[CONSTANT] = told
+    return made
 
 
 def _next_minute(match: re.Match[str]) -> str:

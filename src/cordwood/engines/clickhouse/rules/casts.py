@@ -156,7 +156,7 @@ def _time_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def _text_to(kind: Kind) -> Caster:
-    return lambda node, value: text_to_time(value, kind, safe=is_safe(node))
+    return lambda node, value: text_to_time(node, value, kind)
 
 
 def _event_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:

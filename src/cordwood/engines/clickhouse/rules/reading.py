@@ -5,13 +5,15 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.words import NAMES, cast, instant, naive, quoted
+from cordwood.engines.clickhouse.rules.words import NAMES, cast, guarded, instant, naive, once, quoted
 from cordwood.engines.clickhouse.rules.zones import moment_in
 from cordwood.model.datatype import MOMENTS, NUMBERS, Kind
 from cordwood.sql.bigquery.reading import Reader, Readers, read_by
+from cordwood.sql.bigquery.time_literals import CANONICAL, is_doubtful, respelt
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
-from cordwood.sql.typing import kind_of
+from cordwood.sql.lowering import is_safe
+from cordwood.sql.typing import inherit, kind_of
 
 
 def read_as(node: exp.Expr, kind: Kind) -> exp.Expr:
@@ -63,25 +65,38 @@ def event_text(node: exp.Expr) -> exp.Expr:
 
 
 # A zone's name at the end of a text; the engine itself reads offsets.
-_ZONED: Final = re.compile(r"^(.*\d)\s*([A-Za-z_]+/[A-Za-z_/+-]+[0-9]*)$")
+_ZONED: Final = re.compile(r"^(.*\d) ([A-Za-z_]+/[A-Za-z_/+-]+[0-9]*)$")
 
 
-def text_to_time(value: exp.Expr, kind: Kind, *, safe: bool = False) -> exp.Expr:
-    """A text as a TIMESTAMP, by BigQuery's own spelling of one."""
-    reader = "OrNull" if safe else ""
-    if kind is Kind.TIME:
-        moment = f"parseDateTime64BestEffort{reader}(concat('1970-01-01 ', {{0}}), 6)"
-        return fragment(f"CAST({moment}, 'Nullable(Time64(6))')", value)
-    if kind is Kind.DATE:
-        return fragment(
-            f"toDate32{reader}(replaceRegexpOne({{0}}, '^(\\\\d+)-(\\\\d)(-|$)', '\\\\1-0\\\\2\\\\3'))", value
-        )
-    named = _ZONED.match(constant_text(value) or "")
-    if named and kind is Kind.TIMESTAMP:
-        wall = fragment(f"parseDateTime64BestEffort{reader}({quoted(named[1])}, 6)")
+def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
+    """A text as a time, by BigQuery's own spelling of one; `node` tells whether a failure is NULL."""
+    if is_doubtful(value, kind):
+        return once(_looked_at(node, kind), value)
+    plain = respelt(value, kind)
+    named = _ZONED.match(plain or constant_text(value) or "") if kind is Kind.TIMESTAMP else None
+    if named:
+        wall = once(_PARSED[Kind.DATETIME].replace("#", ""), fragment(quoted(named[1])))
         return moment_in(wall, exp.Literal.string(named[2]))
-    zone = ", 'UTC'" if kind is Kind.TIMESTAMP else ""
-    return fragment(f"parseDateTime64BestEffort{reader}({{0}}, 6{zone})", value)
+    text = inherit(fragment(quoted(plain)), value) if plain is not None else value
+    return once(_PARSED[kind].replace("#", "OrNull" if is_safe(node) else ""), text)
+
+
+def _looked_at(node: exp.Expr, kind: Kind) -> str:
+    """What lies below a NULL is read, too: the reader must not be the one that fails."""
+    read = _PARSED[kind].replace("#", "OrNull")
+    is_one = f"match(@a, {quoted(f'^({CANONICAL[kind]})$')})"
+    if is_safe(node):
+        return f"if({is_one}, {read}, NULL)"
+    return guarded(node, f"(NOT {is_one} OR (@a IS NOT NULL AND {read} IS NULL))", f"Invalid {kind}", read)
+
+
+# The letters T and Z may be small. Of a date no more than its own ten characters is looked at, at most an hour too many.
+_PARSED: Final = {
+    Kind.TIMESTAMP: "parseDateTime64BestEffort#(upper(@a), 6, 'UTC')",
+    Kind.DATETIME: "parseDateTime64BestEffort#(upper(@a), 6)",
+    Kind.DATE: "toDate32(parseDateTime64BestEffort#(upper(substring(@a, 1, 10)), 0, 'UTC'))",
+    Kind.TIME: "CAST(parseDateTime64BestEffort#(concat('1970-01-01 ', @a), 6), 'Nullable(Time64(6))')",
+}
 
 
 _READERS: Final[Readers] = {

@@ -17,7 +17,7 @@ from cordwood.engines.clickhouse.rules.words import (
 from cordwood.engines.clickhouse.rules.zones import moment_in, wall_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import RAISED, Meaning, Rule, is_safe, unsupported
+from cordwood.sql.lowering import RAISED, Meaning, Rule, unsupported
 from cordwood.sql.typing import inherit, kind_of
 
 
@@ -26,8 +26,8 @@ def _timestamp(node: exp.Expr) -> exp.Expr:
     value, zone = node.this, node.args.get("zone")
     if kind_of(value) is Kind.STRING:
         if zone is None:
-            return text_to_time(value, Kind.TIMESTAMP, safe=is_safe(node))
-        return moment_in(text_to_time(value, Kind.DATETIME, safe=is_safe(node)), zone)
+            return text_to_time(node, value, Kind.TIMESTAMP)
+        return moment_in(text_to_time(node, value, Kind.DATETIME), zone)
     if zone is None:
         return read_as(value, Kind.TIMESTAMP)
     return moment_in(clock(value), zone)
@@ -37,7 +37,7 @@ def _datetime(node: exp.Expr) -> exp.Expr:
     """DATETIME(date, time), or a moment's wall clock in a zone."""
     value, other = node.this, node.args.get("expression")
     if kind_of(value) is Kind.STRING and other is None:
-        return text_to_time(value, Kind.DATETIME, safe=is_safe(node))
+        return text_to_time(node, value, Kind.DATETIME)
     if isinstance(node, exp.TsOrDsToDatetime) or other is None:
         return read_as(value, Kind.DATETIME)
     if kind_of(other) is Kind.TIME:
@@ -53,7 +53,7 @@ def _date(node: exp.Expr) -> exp.Expr:
     if node.args.get("expressions"):
         unsupported(node, "DATE with these arguments")
     if kind_of(value) is Kind.STRING:
-        return text_to_time(value, Kind.DATE, safe=is_safe(node))
+        return text_to_time(node, value, Kind.DATE)
     if zone is None:
         return read_as(value, Kind.DATE)
     return cast(wall_in(read_as(value, Kind.TIMESTAMP), zone), Kind.DATE)

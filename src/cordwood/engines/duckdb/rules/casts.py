@@ -7,7 +7,7 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.comparison import positional
 from cordwood.engines.duckdb.rules.intervals import INTERVAL_TEXT
-from cordwood.engines.duckdb.rules.reading import read_as
+from cordwood.engines.duckdb.rules.reading import read_as, text_to_time
 from cordwood.engines.duckdb.rules.time_text import cast_text, strftime_parts
 from cordwood.engines.duckdb.rules.words import NAMES, attempt, fail, once, type_text
 from cordwood.model.datatype import EXACT, MOMENTS, Datatype, Kind
@@ -138,12 +138,8 @@ def _time_to_text(_: exp.Expr, value: exp.Expr) -> exp.Expr:
     return cast_text(value, None)
 
 
-def _text_to_date(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    return attempt(node, "CAST(@a AS DATE)", value)
-
-
-def _text_to_timestamp(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    return attempt(node, "@a", read_as(value, Kind.TIMESTAMP)) if is_safe(node) else read_as(value, Kind.TIMESTAMP)
+def _text_to(kind: Kind) -> Caster:
+    return lambda node, value: text_to_time(node, value, kind)
 
 
 def _datetime_to_time(_: exp.Expr, value: exp.Expr) -> exp.Expr:
@@ -253,9 +249,8 @@ _CASTERS: Final[dict[tuple[Kind, Kind], Caster]] = {
     (Kind.STRING, Kind.BOOL): _text_to_bool,
     (Kind.STRING, Kind.FLOAT64): _text_to_float,
     (Kind.STRING, Kind.BYTES): _text_to_bytes,
-    (Kind.STRING, Kind.DATE): _text_to_date,
     (Kind.STRING, Kind.INTERVAL): _text_to_interval,
-    (Kind.STRING, Kind.TIMESTAMP): _text_to_timestamp,
+    **{(Kind.STRING, kind): _text_to(kind) for kind in MOMENTS},
     (Kind.FLOAT64, Kind.INT64): _float_to_int,
     (Kind.NUMERIC, Kind.INT64): _float_to_int,
     (Kind.BIGNUMERIC, Kind.INT64): _float_to_int,

@@ -4,7 +4,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.reading import clock, read_as
+from cordwood.engines.duckdb.rules.reading import clock, read_as, text_to_time
 from cordwood.engines.duckdb.rules.words import attempt, in_calendar, once
 from cordwood.engines.duckdb.rules.zones import moment_in, wall_in
 from cordwood.model.datatype import Kind
@@ -50,11 +50,17 @@ def _extract(node: exp.Expr) -> exp.Expr:
     return fragment(_PARTS[part], value)
 
 
+def _read(node: exp.Expr, kind: Kind) -> exp.Expr:
+    """What the function is of, as that kind of time."""
+    value = node.this
+    return text_to_time(node, value, kind) if kind_of(value) is Kind.STRING else read_as(value, kind)
+
+
 def _timestamp(node: exp.Expr) -> exp.Expr:
     """TIMESTAMP(x[, zone]): a text or a wall clock, in the zone when it names none of its own."""
     value, zone = node.this, node.args.get("zone")
     if zone is None:
-        return read_as(value, Kind.TIMESTAMP)
+        return _read(node, Kind.TIMESTAMP)
     if kind_of(value) is Kind.STRING:
         return _text_in_zone(node, value, zone)
     return moment_in(clock(value), zone)
@@ -73,7 +79,7 @@ def _datetime(node: exp.Expr) -> exp.Expr:
     """DATETIME(date, time), or a moment's wall clock in a zone."""
     value, other = node.this, node.args.get("expression")
     if isinstance(node, exp.TsOrDsToDatetime) or other is None:
-        return read_as(value, Kind.DATETIME)
+        return _read(node, Kind.DATETIME)
     if kind_of(other) is Kind.TIME:
         return fragment("({0} + {1})", read_as(value, Kind.DATE), other)
     return wall_in(read_as(value, Kind.TIMESTAMP), other)
@@ -84,7 +90,7 @@ def _date(node: exp.Expr) -> exp.Expr:
     if node.args.get("expressions"):
         unsupported(node, "DATE with these arguments")
     if zone is None:
-        return read_as(value, Kind.DATE)
+        return _read(node, Kind.DATE)
     return fragment("{0}::DATE", wall_in(read_as(value, Kind.TIMESTAMP), zone))
 
 
@@ -92,7 +98,7 @@ def _time(node: exp.Expr) -> exp.Expr:
     value, zone = node.this, node.args.get("zone")
     if zone is not None:
         return fragment("{0}::TIME", wall_in(read_as(value, Kind.TIMESTAMP), zone))
-    return read_as(value, Kind.TIME) if kind_of(value) is Kind.STRING else fragment("{0}::TIME", clock(value))
+    return _read(node, Kind.TIME) if kind_of(value) is Kind.STRING else fragment("{0}::TIME", clock(value))
 
 
 def _date_of_parts(node: exp.Expr) -> exp.Expr:

@@ -1,0 +1,72 @@
+"""Texts of times in BigQuery's canonical form: which they are, and how every engine reads the constant ones."""
+
+import re
+from datetime import date
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.model.datatype import Kind
+from cordwood.sql.constants import constant_text
+
+_DAY: Final = r"(\d{3}[1-9]|\d\d[1-9]0|\d[1-9]00|[1-9]000)-(0?[1-9]|1[0-2])-(0?[1-9]|[12]\d|3[01])"
+_CLOCK: Final = r"([01]?\d|2[0-3]):[0-5]?\d:([0-5]?\d|60)(\.\d{0,6})?"
+_OFFSET: Final = r"[Zz]|[+-](0?\d|1[0-4])(:[0-5]?\d)?"
+
+# Also of a DATE the rest of a TIMESTAMP may be there: it counts for nothing.
+_WITH_ZONE: Final = rf"{_DAY}([ Tt]{_CLOCK}({_OFFSET}| [A-Za-z][A-Za-z0-9_/+-]*)?)?"
+
+# For the engines' regular expressions, which are of the same making as BigQuery's; how many days a month has they know themselves.
+CANONICAL: Final = {
+    Kind.TIMESTAMP: _WITH_ZONE,
+    Kind.DATETIME: rf"{_DAY}([ Tt]{_CLOCK})?",
+    Kind.DATE: _WITH_ZONE,
+    Kind.TIME: _CLOCK,
+}
+
+_MOMENT: Final = re.compile(
+    rf"(?P<year>\d+)-(?P<month>\d+)-(?P<day>\d+)(?:(?P<between>[ Tt])(?P<clock>{_CLOCK}))?(?P<zone>{_OFFSET}| \D.*)?",
+    re.ASCII,
+)
+_SHORT_OFFSET: Final = re.compile(r"([+-])(\d)(?!\d)")
+
+
+def engine_text(text: str, kind: Kind) -> str | None:
+    """The text as every engine reads it; None when it is no such time."""
+    if kind is Kind.TIME:
+        return text if re.fullmatch(_CLOCK, text, re.ASCII) else None
+    found = _MOMENT.fullmatch(text)
+    if found is None or not _is_day(found) or (kind is Kind.DATETIME and found["zone"]):
+        return None
+    return text[: found.end("day")] + _clock(found) + _zone(found)
+
+
+def _clock(found: re.Match[str]) -> str:
+    if found["clock"]:
+        return f"{found['between'].upper()}{found['clock']}"
+    return " 00:00:00" if found["zone"] else ""
+
+
+def _zone(found: re.Match[str]) -> str:
+    zone = found["zone"] or ""
+    return zone if zone.startswith(" ") else _SHORT_OFFSET.sub(r"\g<1>0\2", zone.upper())
+
+
+def _is_day(found: re.Match[str]) -> bool:
+    try:
+        return len(found["year"]) == 4 and bool(date(*(int(found[part]) for part in ("year", "month", "day"))))
+    except ValueError:
+        return False
+
+
+def is_doubtful(value: exp.Expr, kind: Kind) -> bool:
+    """Whether its form must be looked at when the query runs: it differs from row to row, or is known to be none."""
+    spelled = constant_text(value)
+    return value.find(exp.Column) is not None if spelled is None else engine_text(spelled, kind) is None
+
+
+def respelt(value: exp.Expr, kind: Kind) -> str | None:
+    """How a constant text is written where the engine would not read it as it stands."""
+    spelled = constant_text(value)
+    told = engine_text(spelled, kind) if spelled is not None else None
+    return told if told != spelled else None
