@@ -96,7 +96,7 @@ def _text_to_exact(kind: Kind) -> Caster:
 
 def _float_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     """The engine rounds halves to even."""
-    away = "(sign(@a) * floor(abs(@a) + 0.5))"
+    away = "(trunc(@a) + sign(@a) * (abs(@a - trunc(@a)) >= 0.5))"
     read = f"accurateCastOrNull({away}, 'Int64')"
     return once(
         read
@@ -112,17 +112,21 @@ def _exact_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def float_text(value: exp.Expr) -> exp.Expr:
-    """The engine's digits; where fifteen tell it and do not reach the point, or four zeros follow that, an exponent."""
-    told = "toString(@a)"
-    # From 1e21 and below 1e-6 the engine writes exponents itself.
-    large = f"replaceRegexpOne(replaceRegexpOne({told}, '^(-?[0-9])([0-9]*?)0*$', '\\\\1.\\\\2'), '[.]$', '')"
-    large = f"concat({large}, 'e+', toString(length(replaceOne({told}, '-', '')) - 1))"
-    large = f"if(position({told}, 'e') > 0, replaceOne({told}, 'e', 'e+'), {large})"
-    small = f"replaceRegexpOne({told}, '^(-?)0[.]0000(0?)([1-9])([0-9]*)$', '\\\\1\\\\3.\\\\4e-\\\\2')"
-    small = f"replaceRegexpOne(replaceRegexpOne(replaceOne({small}, '.e', 'e'), 'e-$', 'e-05'), 'e-0$', 'e-06')"
-    small = f"replaceRegexpOne({small}, 'e-([0-9])$', 'e-0\\\\1')"
-    is_large = f"abs(@a) >= 1e15 AND isFinite(@a) AND (abs(@a) >= 1e17 OR match({told}, '^-?[0-9]{{1,15}}0+$'))"
-    return once(f"multiIf({is_large}, {large}, abs(@a) < 1e-4 AND @a != 0, {small}, {told})", value)
+    """The shortest digits that read back, with an exponent from 1e15 on, or from 1e17 where they are more than fifteen."""
+    told = "toString(@a + 0.)"
+    plain = "(abs(@a) >= 1e-4 AND abs(@a) < 1e15 OR @a = 0 OR NOT isFinite(@a))"
+    long = f"(abs(@a) >= 1 AND abs(@a) < 1e17 AND match({told}, '^-?\\d{{15,}}[1-9]'))"
+    with_exponent = f"replaceRegexpOne(replaceRegexpOne({told}, 'e(\\d)', 'e+\\1'), 'e-(\\d)$', 'e-0\\1')"
+    # The engine writes no exponent between 1e-7 and 1e21.
+    point = "replaceRegexpOne(replaceRegexpOne({}, {}, '\\1\\2.\\3'), '[.]$', '')".format
+    great = f"concat({point(told, _GREAT)}, 'e+', toString(length({told}) - (@a < 0) - 1))"
+    little = f"concat({point(told, _LITTLE)}, 'e-0', toString(length(extract({told}, '^-?0.(0+)')) + 1))"
+    said = f"multiIf(position({told}, 'e') > 0, {with_exponent}, abs(@a) < 1, {little}, {great})"
+    return once(f"if({plain} OR {long}, {told}, {said})", value)
+
+
+_GREAT: Final = "'^(-?)(\\d)(\\d*?)0*$'"
+_LITTLE: Final = "'^(-?)0[.]0+(\\d)(\\d*)$'"
 
 
 def _float_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
@@ -133,6 +137,12 @@ def _float_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 def _to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     del node
     return fragment("toString({0})", value)
+
+
+def _bool_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    """A comparison is a number to the engine."""
+    del node
+    return fragment("toString(CAST({0}, 'Nullable(Bool)'))", value)
 
 
 def _bytes_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
@@ -280,7 +290,7 @@ _CASTERS: Final[dict[tuple[Kind, Kind], Caster]] = {
     (Kind.NUMERIC, Kind.STRING): _to_text,
     (Kind.BIGNUMERIC, Kind.STRING): _to_text,
     (Kind.INT64, Kind.STRING): _to_text,
-    (Kind.BOOL, Kind.STRING): _to_text,
+    (Kind.BOOL, Kind.STRING): _bool_to_text,
     (Kind.DATE, Kind.STRING): _to_text,
     (Kind.BYTES, Kind.STRING): _bytes_to_text,
     (Kind.TIMESTAMP, Kind.STRING): _time_to_text,

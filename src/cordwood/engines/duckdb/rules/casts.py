@@ -99,10 +99,11 @@ def _text_to_bool(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def _text_to_float(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    """Digits of what is beyond the range are no number."""
+    """Digits of what is beyond the range are no number, nor are digits with the engine's own `_` between them."""
     bad = fail(node, "Bad double value")
     number = "try(CAST(@a AS DOUBLE))" if is_safe(node) else "CAST(@a AS DOUBLE)"
-    return once(f"CASE WHEN isinf({number}) AND regexp_matches(@a, '[0-9]') THEN {bad} ELSE {number} END", value)
+    wrong = f"contains(@a, '_') OR isinf({number}) AND regexp_matches(@a, '[0-9]')"
+    return once(f"CASE WHEN {wrong} THEN {bad} ELSE {number} END", value)
 
 
 def _float_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
@@ -112,8 +113,8 @@ def _float_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 def float_text(value: exp.Expr) -> exp.Expr:
     """The shortest of fifteen or seventeen digits that reads back as the same number."""
     return once(
-        "CASE WHEN CAST(printf('%.15g', @a) AS DOUBLE) = @a OR isnan(@a) THEN printf('%.15g', @a)"
-        " ELSE printf('%.17g', @a) END",
+        "CASE WHEN @a = 0 THEN '0' WHEN isnan(@a) THEN 'nan'"
+        " WHEN CAST(printf('%.15g', @a) AS DOUBLE) = @a THEN printf('%.15g', @a) ELSE printf('%.17g', @a) END",
         value,
     )
 
