@@ -53,8 +53,15 @@ def _plain(node: exp.Expr, value: exp.Expr, to: Kind) -> exp.Expr:
 
 
 def _composite(value: exp.Expr, to: Datatype) -> exp.Expr:
+    """Fields are taken by their place; between types with names the engine goes by those."""
     name = type_text(to)
-    return fragment(f"CAST({{0}}, {quoted(name)})", value) if name else value
+    if name is None:
+        return value
+    by_place = fragment(f"CAST({{0}}, {quoted(re.sub(_FIELD_NAME, '', name))})", value) if "`" in name else value
+    return fragment(f"CAST({{0}}, {quoted(name)})", by_place)
+
+
+_FIELD_NAME: Final = re.compile(r"`(?:[^`\\]|\\.)*` ")
 
 
 def _text_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:

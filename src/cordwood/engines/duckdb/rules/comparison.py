@@ -68,11 +68,21 @@ def positional(node: exp.Expr, to: Datatype | None) -> exp.Expr:
     own, spelled = datatype_of(node), type_text(to)
     if spelled is None or own == to:
         return node
-    return fragment(f"CAST(row({_fields(own)}) AS {spelled})", node) if own and own.fields else node
+    return fragment(f"CAST(row({_fields(own, '{0}')}) AS {spelled})", node) if own and own.fields else node
 
 
-def _fields(own: Datatype) -> str:
-    return ", ".join(f"struct_extract_at({{0}}, {at + 1})" for at in range(len(own.fields)))
+def _fields(own: Datatype, value: str) -> str:
+    parts = enumerate((field for _, field in own.fields), start=1)
+    return ", ".join(_nameless(field, f"struct_extract_at({value}, {at})") for at, field in parts)
+
+
+def _nameless(own: Datatype | None, value: str) -> str:
+    """A field that is itself a struct, or an array of them, without its names."""
+    if own is not None and own.kind is Kind.STRUCT and own.fields:
+        return f"CASE WHEN {value} IS NOT NULL THEN row({_fields(own, value)}) END"
+    if own is not None and own.kind is Kind.ARRAY and own.element and own.element.kind is Kind.STRUCT:
+        return f"list_transform({value}, lambda _f: {_nameless(own.element, '_f')})"
+    return value
 
 
 def _between(node: exp.Expr) -> exp.Expr:
