@@ -5,9 +5,10 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.casts import cast_to
+from cordwood.engines.duckdb.rules.comparison import positional
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.words import fail, once
-from cordwood.model.datatype import Kind
+from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
@@ -98,8 +99,17 @@ def _reverse(node: exp.Expr) -> exp.Expr:
 
 
 def _concat(node: exp.Expr) -> exp.Expr:
-    parts = [node.this, *node.expressions]
+    parts = [_of_type(part, datatype_of(node)) for part in (node.this, *node.expressions)]
     return fragment(" || ".join(f"{{{at}}}" for at in range(len(parts))), *parts) if len(parts) > 1 else node.this
+
+
+def _of_type(array: exp.Expr, to: Datatype | None) -> exp.Expr:
+    """Structs take the names of the whole, as their fields stand: the engine would join them by name."""
+    element, own = to.element if to else None, datatype_of(array)
+    if own is None or own == to or own.element is None or element is None or element.kind is not Kind.STRUCT:
+        return array
+    item = typed_as(fragment("_e"), own.element)
+    return fragment("list_transform({0}, lambda _e: {1})", array, positional(item, element))
 
 
 def _end(place: str) -> Rule:
