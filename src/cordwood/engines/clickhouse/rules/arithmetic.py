@@ -7,7 +7,7 @@ from cordwood.engines.clickhouse.rules.words import NAMES, guarded, once
 from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, Rule, mark_safe
+from cordwood.sql.lowering import Meaning, Rule, is_safe, mark_safe
 from cordwood.sql.overflow import CHECKED, check_overflow, may_overflow
 from cordwood.sql.typing import kind_of
 
@@ -23,8 +23,10 @@ def _as_number(node: exp.Expr, other: exp.Expr) -> exp.Expr:
     return node
 
 
-def _exact(node: exp.Expr) -> str:
-    return NAMES[kind_of(node) or Kind.NUMERIC]
+def _rounded(node: exp.Expr, value: str) -> str:
+    """The engine's own cast would cut the digits that a NUMERIC has not."""
+    kind = kind_of(node) or Kind.NUMERIC
+    return f"CAST({f'round({value}, 9)' if kind is Kind.NUMERIC else value}, 'Nullable({NAMES[kind]})')"
 
 
 def _division(node: exp.Expr) -> exp.Expr:
@@ -35,7 +37,9 @@ def _division(node: exp.Expr) -> exp.Expr:
 def _quotient(node: exp.Expr, left: exp.Expr, right: exp.Expr) -> exp.Expr:
     if kind_of(node) in EXACT:
         # The engine keeps the dividend's digits: widened they are enough for the quotient's.
-        quotient = f"CAST(CAST(@a, 'Nullable(Decimal(76, 18))') / nullIf(CAST(@b, 'Nullable(Decimal(38, 9))'), 0), 'Nullable({_exact(node)})')"
+        quotient = _rounded(
+            node, "CAST(@a, 'Nullable(Decimal(76, 18))') / nullIf(CAST(@b, 'Nullable(Decimal(38, 9))'), 0)"
+        )
     else:
         quotient = "toFloat64(@a) / toFloat64(@b)"
     if isinstance(constant(right), (int, float)) and constant(right) != 0:
@@ -69,22 +73,27 @@ def _whole_division(node: exp.Expr) -> exp.Expr:
             left,
             right,
         )
-    return once(
-        guarded(node, "(@b = 0 AND isNotNull(@a))", "division by zero", "intDiv(@a, if(@b = 0, 1, @b))"), left, right
-    )
+    wrong, message = "(@b = 0 AND isNotNull(@a))", "division by zero"
+    if is_safe(node):
+        wrong = "(@b = 0 OR @b = -1 AND @a < -9223372036854775807)"
+    return once(guarded(node, wrong, message, f"intDiv(@a, if({wrong}, 1, @b))"), left, right)
 
 
 def _remainder(node: exp.Expr) -> exp.Expr:
     left, right = operands(node)
-    return once(
-        guarded(node, "(@b = 0 AND isNotNull(@a))", "division by zero", "(@a % if(@b = 0, 1, @b))"), left, right
-    )
+    # The engine divides no smallest INT64 by -1, and of fractions it looks at the whole parts alone.
+    remainder = "(@a % if(@b IN (0, -1), 1, @b))"
+    if any(kind_of(side) in EXACT for side in (left, right)):
+        divisor = "CAST(@b, 'Nullable(Decimal(38, 9))')"
+        whole = f"trunc(CAST(@a, 'Nullable(Decimal(76, 18))') / nullIf({divisor}, 0))"
+        remainder = f"CAST(@a - {whole} * {divisor}, 'Nullable({NAMES[kind_of(node) or Kind.NUMERIC]})')"
+    return once(guarded(node, "(@b = 0 AND isNotNull(@a))", "division by zero", remainder), left, right)
 
 
 def _product(node: exp.Expr) -> exp.Expr:
     left, right = operands(node)
     if kind_of(node) in EXACT:
-        product = f"CAST(CAST({{0}}, 'Nullable(Decimal(76, 18))') * CAST({{1}}, 'Nullable(Decimal(38, 9))'), 'Nullable({_exact(node)})')"
+        product = _rounded(node, "CAST({0}, 'Nullable(Decimal(76, 18))') * CAST({1}, 'Nullable(Decimal(38, 9))')")
         return fragment(product, left, right)
     return checked(node, "*", left, right)
 

@@ -92,13 +92,20 @@ def _text_to_float(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def _text_to_exact(kind: Kind) -> Caster:
-    digits = "9" if kind is Kind.NUMERIC else "38"
-    reader = "toDecimal128OrNull" if kind is Kind.NUMERIC else "toDecimal256OrNull"
+    """The engine's readers cut the digits that the type has not."""
+    read = "toDecimal256OrNull(trimBoth(@a), 38)"
+    if kind is Kind.NUMERIC:
+        read = f"toDecimal128OrNull(toString(round({read}, 9)), 9)"
 
     def caster(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-        return once(_or_bad(node, f"{reader}(trimBoth(@a), {digits})", "Invalid NUMERIC value"), value)
+        return once(_or_bad(node, read, "Invalid NUMERIC value"), value)
 
     return caster
+
+
+def _float_to_numeric(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    """By way of its digits: the engine's own cast is off by some of the last."""
+    return _text_to_exact(Kind.NUMERIC)(node, fragment("toString({0})", value))
 
 
 def _float_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
@@ -289,6 +296,7 @@ _CASTERS: Final[dict[tuple[Kind, Kind], Caster]] = {
     (Kind.JSON, Kind.JSON): _same,
     **{(Kind.STRING, kind): _text_to(kind) for kind in MOMENTS},
     (Kind.FLOAT64, Kind.INT64): _float_to_int,
+    (Kind.FLOAT64, Kind.NUMERIC): _float_to_numeric,
     (Kind.NUMERIC, Kind.INT64): _exact_to_int,
     (Kind.BIGNUMERIC, Kind.INT64): _exact_to_int,
     (Kind.INT64, Kind.BOOL): _int_to_bool,

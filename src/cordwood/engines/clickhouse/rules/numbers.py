@@ -3,12 +3,12 @@
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.words import NAMES, guarded, once
+from cordwood.engines.clickhouse.rules.words import NAMES, guarded, null_of, once
 from cordwood.model.datatype import EXACT, Kind
-from cordwood.sql.constants import constant_int
+from cordwood.sql.constants import constant_int, is_null
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule
-from cordwood.sql.typing import kind_of
+from cordwood.sql.typing import datatype_of, kind_of
 
 
 def _float(node: exp.Expr) -> exp.Expr:
@@ -79,11 +79,13 @@ def _round(node: exp.Expr) -> exp.Expr:
             fragment("round({0})", value) if digits is None else fragment("round({0}, {1})", value, _small(digits)),
         )
     value = _float(value)
+    if is_null(digits):
+        return null_of(datatype_of(node))
     # A half lies on the float grid only where the scaled number is near one.
     if digits is None:
         return once("if(abs(@a) < 4503599627370496., sign(@a) * floor(abs(@a) + 0.5), @a)", value)
     return once(
-        "if(isFinite(@a), if(abs(@a * exp10(@b)) < 4503599627370496., sign(@a) * floor(abs(@a) * exp10(@b) + 0.5) / exp10(@b), @a), @a)",
+        "if(isFinite(@a), if(abs(@a * exp10(@b)) < 4503599627370496., sign(@a) * floor(abs(@a) * exp10(@b) + 0.5) / exp10(@b), @a), @a) + 0 * @b",
         value,
         digits,
     )

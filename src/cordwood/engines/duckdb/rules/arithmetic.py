@@ -72,6 +72,9 @@ def _whole_division(node: exp.Expr) -> exp.Expr:
 
 def _remainder(node: exp.Expr) -> exp.Expr:
     left, right = _operands(node)
+    if kind_of(node) is Kind.INT64 and constant(right) in (None, -1):
+        # The engine divides no smallest INT64 by -1.
+        return attempt(node, "@a % CASE WHEN @b = -1 THEN 1 ELSE @b END", left, right)
     return attempt(node, "@a % @b", left, right)
 
 
