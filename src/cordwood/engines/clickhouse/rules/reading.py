@@ -99,11 +99,12 @@ _PARSED: Final = {
 }
 
 
+def _text_to(kind: Kind) -> Reader:
+    return lambda node: text_to_time(node, node, kind)
+
+
 _READERS: Final[Readers] = {
-    (Kind.STRING, Kind.TIMESTAMP): _cast(Kind.TIMESTAMP),
-    (Kind.STRING, Kind.DATETIME): _cast(Kind.DATETIME),
-    (Kind.STRING, Kind.DATE): _cast(Kind.DATE),
-    (Kind.STRING, Kind.TIME): _cast(Kind.TIME),
+    **{(Kind.STRING, kind): _text_to(kind) for kind in MOMENTS},
     (Kind.STRING, Kind.BYTES): lambda node: node,
     (Kind.STRING, Kind.JSON): lambda node: fragment("toJSONString({0})", node),
     (Kind.DATE, Kind.DATETIME): _cast(Kind.DATETIME),
