@@ -1,5 +1,7 @@
 """TO_JSON and TO_JSON_STRING: every type as BigQuery writes it, built from the type."""
 
+import json
+from collections.abc import Mapping
 from typing import Final
 
 from sqlglot import exp
@@ -10,7 +12,7 @@ from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, unsupported
-from cordwood.sql.typing import datatype_of, kind_of, typed_as
+from cordwood.sql.typing import datatype_of, typed_as
 
 _SHORT: Final = (
     "replaceRegexpOne(replaceRegexpOne(toString(@a), 'e(\\\\d)', 'e+\\\\1'), 'e([+-])(\\\\d)$', 'e\\\\10\\\\2')"
@@ -19,7 +21,7 @@ _FLOAT: Final = (
     f"multiIf(isNaN(@a), '\"NaN\"', isInfinite(@a), if(@a > 0, '\"Infinity\"', '\"-Infinity\"'), @a = 0, '0',"
     f" abs(@a) >= 1e15, {_SHORT}, {_SHORT})"
 )
-_SCALARS: Final = {
+DOCUMENT: Final = {
     Kind.STRING: "toJSONString(@a)",
     Kind.INT64: "toString(@a)",
     Kind.FLOAT64: _FLOAT,
@@ -31,23 +33,36 @@ _SCALARS: Final = {
     Kind.NUMERIC: "toString(@a)",
     Kind.BIGNUMERIC: "toString(@a)",
 }
+
+# TO_JSON_STRING's: a number that JavaScript cannot hold is a text. In a document it stays a number.
+_QUOTED: Final = "if({0}, concat('\"', toString(@a), '\"'), toString(@a))"
+_TEXTS: Final = {
+    **DOCUMENT,
+    Kind.INT64: _QUOTED.format("abs(toInt128(@a)) > 9007199254740992"),
+    Kind.NUMERIC: _QUOTED.format("abs(@a) > 9007199254740992 OR @a != trunc(@a)"),
+    Kind.BIGNUMERIC: _QUOTED.format("abs(@a) > 9007199254740992 OR @a != trunc(@a)"),
+}
 _TIMES: Final = {Kind.TIMESTAMP: "%FT%T", Kind.DATETIME: "%FT%T", Kind.TIME: "%T"}
 
 
-def json_text(node: exp.Expr, datatype: Datatype | None) -> exp.Expr:
+def json_text(node: exp.Expr, datatype: Datatype | None, scalars: Mapping[Kind, str] = _TEXTS) -> exp.Expr:
     """JSON as text, never NULL: a missing value is `null`."""
     if isinstance(node, exp.Null):
         return fragment("'null'")
-    return fragment("ifNull({0}, 'null')", _written(node, datatype, depth=0))
+    return _present(node, datatype, scalars, depth=0)
 
 
-def _written(node: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr:
+def _present(node: exp.Expr, datatype: Datatype | None, scalars: Mapping[Kind, str], depth: int) -> exp.Expr:
+    return fragment("ifNull({0}, 'null')", _written(node, datatype, scalars, depth))
+
+
+def _written(node: exp.Expr, datatype: Datatype | None, scalars: Mapping[Kind, str], depth: int) -> exp.Expr:
     if datatype is None:
         return fragment("toJSONString({0})", node)
     if datatype.kind is Kind.ARRAY:
-        return _array(node, datatype, depth)
+        return _array(node, datatype, scalars, depth)
     if datatype.kind is Kind.STRUCT:
-        return _object(node, datatype, depth)
+        return _object(node, datatype, scalars, depth)
     if datatype.kind is Kind.INTERVAL:
         unsupported(node, "An INTERVAL as JSON")
     if datatype.kind in _TIMES:
@@ -57,25 +72,24 @@ def _written(node: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr:
         return fragment(
             f"concat('\"', {{0}}, {{1}}, '{end}\"')", whole, once(SUBSECOND, cast(node.copy(), Kind.DATETIME))
         )
-    return once(_SCALARS.get(datatype.kind, "toJSONString(toString(@a))"), node)
+    return once(scalars.get(datatype.kind, "toJSONString(toString(@a))"), node)
 
 
-def _array(node: exp.Expr, datatype: Datatype, depth: int) -> exp.Expr:
+def _array(node: exp.Expr, datatype: Datatype, scalars: Mapping[Kind, str], depth: int) -> exp.Expr:
     name = f"_j{depth}"
-    inner = fragment("ifNull({0}, 'null')", _written(fragment(name), datatype.element, depth + 1))
+    inner = _present(fragment(name), datatype.element, scalars, depth + 1)
     template = f"concat('[', arrayStringConcat(arrayMap({name} -> assumeNotNull({{1}}), {{0}}), ','), ']')"
     return fragment(template, node, inner)
 
 
-def _object(node: exp.Expr, datatype: Datatype, depth: int) -> exp.Expr:
-    """A field stands under its own name, also where two fields share it."""
+def _object(node: exp.Expr, datatype: Datatype, scalars: Mapping[Kind, str], depth: int) -> exp.Expr:
+    """A field stands under its own name, also where two fields share it or have none."""
     name = f"_s{depth}"
     parts: list[exp.Expr] = []
     pieces: list[str] = []
     for at, (label, field) in enumerate(datatype.fields):
-        value = fragment("ifNull({0}, 'null')", _written(fragment(f"tupleElement({name}, {at + 1})"), field, depth + 1))
-        parts.append(value)
-        key = ("," if at else "{") + '"' + (label or f"_field_{at + 1}") + '":'
+        parts.append(_present(fragment(f"tupleElement({name}, {at + 1})"), field, scalars, depth + 1))
+        key = ("," if at else "{") + json.dumps(label, ensure_ascii=False) + ":"
         pieces.append(f"{quoted(key)}, {{{at + 1}}}")
     if not pieces:
         return fragment(quoted("{}"))
@@ -84,16 +98,10 @@ def _object(node: exp.Expr, datatype: Datatype, depth: int) -> exp.Expr:
     return fragment(template, node, *parts)
 
 
-# A number that JavaScript cannot hold is a text.
-_WIDE: Final = "if(abs(toInt128(@a)) > 9007199254740992, concat('\"', toString(@a), '\"'), toString(@a))"
-
-
 def _to_json(node: exp.Expr) -> exp.Expr:
-    made = json_text(node.this, datatype_of(node.this))
     if node.args.get("to_json"):
-        return made
-    if kind_of(node.this) is Kind.INT64:
-        made = fragment("ifNull({0}, 'null')", once(_WIDE, node.this))
+        return json_text(node.this, datatype_of(node.this), DOCUMENT)
+    made = json_text(node.this, datatype_of(node.this))
     options = node.args.get("options")
     if options is not None and constant(options) is not False:
         unsupported(node, "TO_JSON_STRING with pretty_print")

@@ -4,7 +4,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.json_text import json_text
+from cordwood.engines.clickhouse.rules.json_text import DOCUMENT, json_text
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.time_text import cast_text
 from cordwood.engines.clickhouse.rules.words import guarded, null_of, once, quoted
@@ -157,7 +157,7 @@ _LAX_FLOAT: Final = (
 
 
 def _array(node: exp.Expr) -> exp.Expr:
-    items = [json_text(item, datatype_of(item)) for item in node.expressions]
+    items = [json_text(item, datatype_of(item), DOCUMENT) for item in node.expressions]
     if not items:
         return fragment("'[]'")
     joined = ", ',', ".join(f"{{{at}}}" for at in range(len(items)))
@@ -176,7 +176,7 @@ def _object(node: exp.Expr) -> exp.Expr:
         if known is not None and known in seen:
             continue
         seen |= {known} if known is not None else set()
-        parts += [key, json_text(value, datatype_of(value))]
+        parts += [key, json_text(value, datatype_of(value), DOCUMENT)]
     if not parts:
         return fragment(quoted("{}"))
     pairs = ", ',', ".join(f"toJSONString({{{at}}}), ':', {{{at + 1}}}" for at in range(0, len(parts), 2))
@@ -186,7 +186,7 @@ def _object(node: exp.Expr) -> exp.Expr:
 def _object_of_arrays(keys: exp.Expr, values: exp.Expr) -> exp.Expr:
     datatype = datatype_of(values)
     element = datatype.element if datatype else None
-    item = json_text(fragment("_v"), element)
+    item = json_text(fragment("_v"), element, DOCUMENT)
     pairs = "arrayMap((_k, _v) -> assumeNotNull(concat(toJSONString(_k), ':', {2})), {0}, {1})"
     return fragment(f"concat({quoted('{')}, arrayStringConcat({pairs}, ','), {quoted('}')})", keys, values, item)
 

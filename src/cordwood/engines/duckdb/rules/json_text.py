@@ -1,5 +1,7 @@
 """TO_JSON and TO_JSON_STRING: every type as BigQuery writes it, built from the type."""
 
+import json
+from collections.abc import Mapping
 from typing import Final
 
 from sqlglot import exp
@@ -16,21 +18,29 @@ _FLOAT: Final = (
     "CASE WHEN isnan({0}) THEN '\"NaN\"' WHEN isinf({0}) THEN CASE WHEN {0} > 0 THEN '\"Infinity\"' ELSE '\"-Infinity\"' END"
     " WHEN {0} = 0 THEN '0' WHEN CAST(printf('%.15g', {0}) AS DOUBLE) = {0} THEN printf('%.15g', {0}) ELSE printf('%.17g', {0}) END"
 )
-_WIDE_INT: Final = (
-    "CASE WHEN abs({0}::HUGEINT) > 9007199254740992 THEN '\"' || {0}::VARCHAR || '\"' ELSE {0}::VARCHAR END"
-)
+_EXACT: Final = r"regexp_replace({0}::VARCHAR, '\.?0+$', '')"
 
-_SCALARS: Final = {
+DOCUMENT: Final = {
     Kind.STRING: "to_json({0})::VARCHAR",
-    Kind.INT64: _WIDE_INT,
+    Kind.INT64: "{0}::VARCHAR",
     Kind.FLOAT64: _FLOAT,
     Kind.BOOL: "{0}::VARCHAR",
     Kind.BYTES: "'\"' || to_base64({0}) || '\"'",
     Kind.DATE: "'\"' || {0}::VARCHAR || '\"'",
     Kind.JSON: "{0}::VARCHAR",
     Kind.VARIANT: "{0}::JSON::VARCHAR",
-    Kind.NUMERIC: r"regexp_replace({0}::VARCHAR, '\.?0+$', '')",
-    Kind.BIGNUMERIC: r"regexp_replace({0}::VARCHAR, '\.?0+$', '')",
+    Kind.NUMERIC: _EXACT,
+    Kind.BIGNUMERIC: _EXACT,
+}
+
+# TO_JSON_STRING's: a number that JavaScript cannot hold is a text. In a document it stays a number.
+_TEXTS: Final = {
+    **DOCUMENT,
+    Kind.INT64: "CASE WHEN abs({0}::HUGEINT) > 9007199254740992 THEN '\"' || {0}::VARCHAR || '\"' ELSE {0}::VARCHAR END",
+    **dict.fromkeys(
+        (Kind.NUMERIC, Kind.BIGNUMERIC),
+        f"CASE WHEN abs({{0}}) > 9007199254740992 OR {{0}} <> trunc({{0}}) THEN '\"' || {_EXACT} || '\"' ELSE {_EXACT} END",
+    ),
 }
 
 # The engine indents by four, BigQuery by two.
@@ -40,48 +50,47 @@ _PRETTY: Final = (
 )
 
 
-def json_text(node: exp.Expr, datatype: Datatype | None) -> exp.Expr:
+def json_text(node: exp.Expr, datatype: Datatype | None, scalars: Mapping[Kind, str] = _TEXTS) -> exp.Expr:
     """VARCHAR of JSON, never NULL: a missing value is `null`."""
     if isinstance(node, exp.Null):
         return fragment("'null'")
-    return fragment("coalesce({0}, 'null')", _written(node, datatype, depth=0))
+    return _present(node, datatype, scalars, depth=0)
 
 
-def _written(node: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr:
+def _present(node: exp.Expr, datatype: Datatype | None, scalars: Mapping[Kind, str], depth: int) -> exp.Expr:
+    return fragment("coalesce({0}, 'null')", _written(node, datatype, scalars, depth))
+
+
+def _written(node: exp.Expr, datatype: Datatype | None, scalars: Mapping[Kind, str], depth: int) -> exp.Expr:
     if datatype is None:
         return fragment("to_json({0})::VARCHAR", node)
     if datatype.kind is Kind.ARRAY:
-        return _array(node, datatype, depth)
+        return _array(node, datatype, scalars, depth)
     if datatype.kind is Kind.STRUCT:
-        return _object(node, datatype, depth)
+        return _object(node, datatype, scalars, depth)
     if datatype.kind is Kind.INTERVAL:
         unsupported(node, "An INTERVAL as JSON")
     if datatype.kind in (Kind.TIMESTAMP, Kind.DATETIME, Kind.TIME):
         return fragment("'\"' || {0} || '\"'", time_text(node, datatype.kind))
-    template = _SCALARS.get(datatype.kind, "to_json({0}::VARCHAR)::VARCHAR")
+    template = scalars.get(datatype.kind, "to_json({0}::VARCHAR)::VARCHAR")
     return once(template.replace("{0}", "@a"), node)
 
 
-def _array(node: exp.Expr, datatype: Datatype, depth: int) -> exp.Expr:
-    """A missing array is the empty one, where it is the whole value."""
+def _array(node: exp.Expr, datatype: Datatype, scalars: Mapping[Kind, str], depth: int) -> exp.Expr:
     name = f"_j{depth}"
-    inner = fragment("coalesce({0}, 'null')", _written(fragment(name), datatype.element, depth + 1))
+    inner = _present(fragment(name), datatype.element, scalars, depth + 1)
     listed = fragment(f"list_transform({{0}}, lambda {name}: {{1}})", node, inner)
-    if depth == 0:
-        return fragment("'[' || coalesce(array_to_string({0}, ','), '') || ']'", listed)
     return once("CASE WHEN @a IS NOT NULL THEN '[' || coalesce(array_to_string(@a, ','), '') || ']' END", listed)
 
 
-def _object(node: exp.Expr, datatype: Datatype, depth: int) -> exp.Expr:
-    """A field stands under its own name, also where two fields share it."""
+def _object(node: exp.Expr, datatype: Datatype, scalars: Mapping[Kind, str], depth: int) -> exp.Expr:
+    """A field stands under its own name, also where two fields share it or have none."""
     name = f"_s{depth}"
     parts: list[exp.Expr] = []
     pieces: list[str] = []
     for at, (label, field) in enumerate(datatype.fields):
-        value = fragment(f"struct_extract_at({name}, {at + 1})")
-        parts.append(fragment("coalesce({0}, 'null')", _written(value, field, depth + 1)))
-        key = exp.Literal.string(f'"{label or f"_field_{at + 1}"}":')
-        parts.append(key)
+        parts.append(_present(fragment(f"struct_extract_at({name}, {at + 1})"), field, scalars, depth + 1))
+        parts.append(exp.Literal.string(json.dumps(label, ensure_ascii=False) + ":"))
         pieces.append(f"{{{len(parts)}}} || {{{len(parts) - 1}}}")
     body = " || ',' || ".join(pieces)
     opened = f"'{OPEN_BRACE}' || {body} || '}}'" if pieces else f"'{OPEN_BRACE}}}'"
@@ -89,12 +98,12 @@ def _object(node: exp.Expr, datatype: Datatype, depth: int) -> exp.Expr:
     return fragment(template, node, *parts)
 
 
-def as_json(value: exp.Expr) -> exp.Expr:
+def as_json(value: exp.Expr, scalars: Mapping[Kind, str] = DOCUMENT) -> exp.Expr:
     """A value as JSON; wide numbers stay numbers."""
     datatype = datatype_of(value)
-    if datatype is not None and datatype.kind is Kind.INT64:
+    if scalars is DOCUMENT and datatype is not None and datatype.kind is Kind.INT64:
         return fragment("coalesce(to_json({0}), 'null'::JSON)", value)
-    return fragment("{0}::JSON", json_text(value, datatype))
+    return fragment("{0}::JSON", json_text(value, datatype, scalars))
 
 
 def pretty(written: exp.Expr) -> exp.Expr:
@@ -103,9 +112,9 @@ def pretty(written: exp.Expr) -> exp.Expr:
 
 
 def _to_json(node: exp.Expr) -> exp.Expr:
-    written = json_text(node.this, datatype_of(node.this))
     if node.args.get("to_json"):
         return as_json(node.this)
+    written = json_text(node.this, datatype_of(node.this))
     options = node.args.get("options")
     if options is not None and constant(options) is True:
         return pretty(written)

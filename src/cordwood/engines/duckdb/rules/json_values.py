@@ -4,7 +4,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.json_text import as_json, json_text
+from cordwood.engines.duckdb.rules.json_text import DOCUMENT, as_json, json_text
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.time_text import cast_text
 from cordwood.engines.duckdb.rules.words import attempt, fail, is_simple, once
@@ -205,7 +205,7 @@ def _object(node: exp.Expr) -> exp.Expr:
 def _object_of_arrays(keys: exp.Expr, values: exp.Expr) -> exp.Expr:
     datatype = datatype_of(values)
     element = datatype.element if datatype else None
-    written = json_text(fragment("{0}[_i]", values), element)
+    written = json_text(fragment("{0}[_i]", values), element, DOCUMENT)
     keyed = "to_json({0}[_i])::VARCHAR || ':' || {1}"
     return fragment(
         f"('{OPEN_BRACE}' || array_to_string(list_transform(range(1, len({{0}}) + 1), lambda _i: {keyed}), ',') || '}}')::JSON",
