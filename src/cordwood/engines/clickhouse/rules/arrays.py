@@ -38,12 +38,13 @@ def _json_subscript(base: exp.Expr, index: exp.Expr, *, counts_from_one: bool) -
     key, place = constant_text(index), constant_int(index)
     if key is not None:
         return fragment(f"nullIf(JSONExtractRaw({{0}}, {quoted(key)}), '')", base)
-    step = place if place is None else place + (0 if counts_from_one else 1)
-    if step is not None:
-        return fragment(f"if(JSONType({{0}}) = 'Array', nullIf(JSONExtractRaw({{0}}, {step}), ''), NULL)", base)
+    if place is not None:
+        step = place if counts_from_one else place + 1
+        index = fragment("NULL") if step < 1 else exp.Literal.number(step)
+        return once("if(JSONType(@a) = 'Array', nullIf(JSONExtractRaw(@a, @b), ''), NULL)", base, index)
     if kind_of(index) is Kind.INT64:
-        return fragment("nullIf(JSONExtractRaw({0}, assumeNotNull({1}) + 1), '')", base, index)
-    return fragment("nullIf(JSONExtractRaw({0}, assumeNotNull({1})), '')", base, index)
+        return once("if(@b >= 0, nullIf(JSONExtractRaw(@a, assumeNotNull(@b) + 1), ''), NULL)", base, index)
+    return once("if(isNull(@b), NULL, nullIf(JSONExtractRaw(@a, assumeNotNull(@b)), ''))", base, index)
 
 
 def _struct_subscript(node: exp.Expr, base: exp.Expr, index: exp.Expr) -> exp.Expr:

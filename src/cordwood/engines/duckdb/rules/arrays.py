@@ -6,6 +6,7 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.comparison import positional
+from cordwood.engines.duckdb.rules.json_values import path_text
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.words import fail, once
 from cordwood.model.datatype import Datatype, Kind
@@ -70,15 +71,15 @@ def _one_quantile(node: exp.Expr, first: int) -> exp.Expr | None:
 
 
 def _json_subscript(base: exp.Expr, index: exp.Expr) -> exp.Expr:
+    """The engine counts places below zero from the end, BigQuery finds nothing there."""
     key, place = constant_text(index), constant_int(index)
-    if key is not None:
-        escaped = key.replace('"', '\\"')
-        return fragment("json_extract({0}, {1})", base, exp.Literal.string(f'$."{escaped}"'))
-    if place is not None:
-        return fragment("json_extract({0}, {1})", base, exp.Literal.string(f"$[{place}]"))
+    step = key if place is None or place < 0 else place
+    if step is not None:
+        return fragment("json_extract({0}, {1})", base, exp.Literal.string(path_text([step])))
     if kind_of(index) is Kind.INT64:
-        return fragment("json_extract({0}, '$[' || {1} || ']')", base, index)
-    return fragment("json_extract({0}, '$.\"' || {1} || '\"')", base, index)
+        return once("json_extract(@a, CASE WHEN @b >= 0 THEN @b END)", base, index)
+    pointer = "'/' || replace(replace(@b, '~', '~0'), '/', '~1')"
+    return once(f"CASE WHEN json_type(@a) = 'OBJECT' THEN json_extract(@a, {pointer}) END", base, index)
 
 
 def _struct_subscript(node: exp.Expr, base: exp.Expr, index: exp.Expr) -> exp.Expr:

@@ -17,8 +17,8 @@ from cordwood.sql.typing import datatype_of, kind_of
 
 
 def path_text(steps: Steps) -> str:
-    """A path in the engine's spelling: every key in quotes; an empty one can only be said as a JSON pointer."""
-    if "" in steps:
+    """A path in the engine's spelling: every key in quotes; an empty one and a star can only be said in a JSON pointer."""
+    if "" in steps or "*" in steps:
         return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in steps)
     return "$" + "".join(f"[{step}]" if isinstance(step, int) else _key(step) for step in steps)
 
