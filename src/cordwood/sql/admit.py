@@ -14,6 +14,11 @@ from cordwood.sql.stages import Admitted, Parsed
 
 _NAMESPACES: Final[Mapping[type[exp.Expr], str]] = {exp.NetFunc: "NET.", exp.SafeFunc: ""}
 
+# Only these functions' arguments may be named: `MAKE_INTERVAL(day => 1)`.
+_WITH_NAMED_ARGUMENTS: Final = (
+    *(exp.MakeInterval, exp.JSONSet, exp.JSONStripNulls, exp.JSONFormat, exp.ParseJSON, exp.Float64),
+)
+
 
 def admit(parsed: Parsed) -> Admitted:
     """QueryRefused with the place and what would be allowed, for the first part that is not."""
@@ -34,8 +39,7 @@ def _check(node: exp.Expr, text: str) -> None:
     elif isinstance(node, exp.Func) and type(node).__name__ not in NODES:
         _check_known_function(node, text)
     elif not _is_listed(node):
-        what = _in_words(type(node).__name__)
-        raise _refused(node, text, f"{what} is refused here.", "Send one SELECT over the sub-queries of the endpoint.")
+        raise _unlisted(node, text)
     elif isinstance(node, exp.Dot):
         _check_dot(node, text)
     elif isinstance(node, exp.Select) and node.args.get("into"):
@@ -49,9 +53,8 @@ def _check_clauses(node: exp.Expr, text: str) -> None:
 
 
 def _is_listed(node: exp.Expr) -> bool:
-    """Only these functions' arguments may be named: `MAKE_INTERVAL(day => 1)`."""
     if isinstance(node, exp.Kwarg):
-        return isinstance(node.parent, exp.MakeInterval | exp.JSONSet | exp.JSONStripNulls)
+        return isinstance(node.parent, _WITH_NAMED_ARGUMENTS)
     return type(node).__name__ in NODES
 
 
@@ -103,6 +106,15 @@ def _unknown_function(node: exp.Expr, name: str, text: str) -> QueryFault:
 
 def _refused(node: exp.Expr, text: str, message: str, hint: str | None) -> QueryRefused:
     return QueryRefused(message, hint=hint, span=span_of(node, text))
+
+
+def _unlisted(node: exp.Expr, text: str) -> QueryFault:
+    function = node.parent
+    if isinstance(node, exp.Kwarg) and function is not None:
+        name = str(function.meta_get("bigquery_name") or _in_words(type(function).__name__)).upper()
+        return QueryUnsupported(f"{name} with {node.this.name} => is not supported.", span=span_of(node, text))
+    what = _in_words(type(node).__name__)
+    return _refused(node, text, f"{what} is refused here.", "Send one SELECT over the sub-queries of the endpoint.")
 
 
 def _in_words(name: str) -> str:

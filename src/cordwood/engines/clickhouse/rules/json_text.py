@@ -9,7 +9,7 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.time_text import SUBSECOND, written
 from cordwood.engines.clickhouse.rules.words import cast, once, quoted
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.constants import constant
+from cordwood.sql.bigquery.json_documents import said, stringifies_wide
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, unsupported
 from cordwood.sql.typing import datatype_of, typed_as
@@ -100,10 +100,10 @@ def _object(node: exp.Expr, datatype: Datatype, scalars: Mapping[Kind, str], dep
 
 def _to_json(node: exp.Expr) -> exp.Expr:
     if node.args.get("to_json"):
-        return json_text(node.this, datatype_of(node.this), DOCUMENT)
+        return json_text(node.this, datatype_of(node.this), _TEXTS if stringifies_wide(node) else DOCUMENT)
     made = json_text(node.this, datatype_of(node.this))
     options = node.args.get("options")
-    if options is not None and constant(options) is not False:
+    if options is not None and said(options) is not False:
         unsupported(node, "TO_JSON_STRING with pretty_print")
     return made
 

@@ -9,6 +9,7 @@ from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.time_text import cast_text
 from cordwood.engines.clickhouse.rules.words import guarded, null_of, once, quoted
 from cordwood.model.datatype import MOMENTS, Kind
+from cordwood.sql.bigquery.json_documents import NO_JSON, document, rounds_wide
 from cordwood.sql.bigquery.json_paths import Steps, steps_of
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
@@ -80,8 +81,14 @@ def _value_list(node: exp.Expr) -> exp.Expr:
 
 
 def _parse(node: exp.Expr) -> exp.Expr:
-    value = read_as(node.this, Kind.STRING)
-    return once(guarded(node, "NOT isValidJSON(@a)", "syntax error while parsing JSON", "JSONExtractRaw(@a)"), value)
+    """What stands in the query is read here: the engine's reader is laxer."""
+    spelled, rounds = constant_text(node.this), rounds_wide(node, unsaid="exact")
+    if spelled is None:
+        return once(
+            guarded(node, "NOT isValidJSON(@a)", NO_JSON, "JSONExtractRaw(@a)"), read_as(node.this, Kind.STRING)
+        )
+    told = document(spelled, rounds=rounds)
+    return fragment(quoted(told)) if told is not None else fragment(guarded(node, "true", NO_JSON, "''"))
 
 
 def _argument(node: exp.Expr) -> exp.Expr:
@@ -106,6 +113,12 @@ def _strictly(kinds: str, read: str, name: str) -> Rule:
         return once(guarded(node, wrong, message, f"if(isNull(@a), NULL, {read})"), _document(_argument(node)))
 
     return rule
+
+
+def _float(node: exp.Expr) -> exp.Expr:
+    if not rounds_wide(node, unsaid="round"):
+        unsupported(node, "FLOAT64 with wide_number_mode => 'exact'")
+    return _strictly(_NUMBERS, _FLOAT, "a number")(node)
 
 
 def _whole_number(node: exp.Expr) -> exp.Expr:
@@ -207,7 +220,7 @@ MEANING = Meaning(
         exp.ParseJSON: _parse,
         exp.JSONType: _kind,
         exp.JSONBool: _strictly("('Bool')", "JSONExtract(@a, 'Nullable(Bool)')", "a boolean"),
-        exp.Float64: _strictly(_NUMBERS, _FLOAT, "a number"),
+        exp.Float64: _float,
         exp.Int64: _whole_number,
         exp.String: _string,
         exp.LaxBool: _lax(_LAX_BOOL),

@@ -7,6 +7,7 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.json_text import as_json
 from cordwood.engines.duckdb.rules.json_values import path_text
 from cordwood.engines.duckdb.rules.words import fail, once
+from cordwood.sql.bigquery.json_documents import said
 from cordwood.sql.bigquery.json_paths import Steps, steps_of
 from cordwood.sql.constants import constant
 from cordwood.sql.fragment import literal_text
@@ -70,7 +71,7 @@ def _strip_nulls(node: exp.Expr) -> exp.Expr:
 
 
 def _said(option: exp.Expr | None) -> object:
-    return None if option is None else constant(option.expression if isinstance(option, exp.Kwarg) else option)
+    return None if option is None else said(option)
 
 
 MEANING = Meaning(nodes={exp.JSONSet: _set, exp.JSONRemove: _remove, exp.JSONStripNulls: _strip_nulls})

@@ -9,7 +9,7 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.time_text import time_text
 from cordwood.engines.duckdb.rules.words import once
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.constants import constant
+from cordwood.sql.bigquery.json_documents import said, stringifies_wide
 from cordwood.sql.fragment import OPEN_BRACE, fragment
 from cordwood.sql.lowering import Meaning, unsupported
 from cordwood.sql.typing import datatype_of
@@ -113,12 +113,12 @@ def pretty(written: exp.Expr) -> exp.Expr:
 
 def _to_json(node: exp.Expr) -> exp.Expr:
     if node.args.get("to_json"):
-        return as_json(node.this)
+        return as_json(node.this, _TEXTS if stringifies_wide(node) else DOCUMENT)
     written = json_text(node.this, datatype_of(node.this))
     options = node.args.get("options")
-    if options is not None and constant(options) is True:
+    if options is not None and said(options) is True:
         return pretty(written)
-    if options is not None and constant(options) is None:
+    if options is not None and said(options) is None:
         unsupported(node, "TO_JSON_STRING with a pretty_print that is no literal")
     return written
 

@@ -9,10 +9,11 @@ from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.time_text import cast_text
 from cordwood.engines.duckdb.rules.words import attempt, fail, is_simple, once
 from cordwood.model.datatype import MOMENTS, Kind
+from cordwood.sql.bigquery.json_documents import NO_JSON, document, rounds_wide
 from cordwood.sql.bigquery.json_paths import Steps, steps_of
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import OPEN_BRACE, fragment
-from cordwood.sql.lowering import Meaning, Rule, is_safe
+from cordwood.sql.lowering import Meaning, Rule, is_safe, unsupported
 from cordwood.sql.typing import datatype_of, kind_of
 
 
@@ -93,7 +94,16 @@ def _value_list(node: exp.Expr) -> exp.Expr:
 
 
 def _parse(node: exp.Expr) -> exp.Expr:
-    return attempt(node, "json(@a)", read_as(node.this, Kind.STRING))
+    """What stands in the query is read here: the engine's reader is laxer."""
+    spelled, rounds = constant_text(node.this), rounds_wide(node, unsaid="exact")
+    if spelled is None:
+        return attempt(node, "json(@a)", read_as(node.this, Kind.STRING))
+    told = document(spelled, rounds=rounds)
+    return (
+        fragment("json({0})", exp.Literal.string(told))
+        if told is not None
+        else fragment(f"{fail(node, NO_JSON)}::JSON")
+    )
 
 
 def _kind(node: exp.Expr) -> exp.Expr:
@@ -119,6 +129,12 @@ def _strictly(check: str, read: str, name: str) -> Rule:
 
 
 _NUMERIC_KINDS: Final = "json_type(@a) IN ('BIGINT', 'UBIGINT', 'DOUBLE', 'HUGEINT', 'UHUGEINT')"
+
+
+def _float(node: exp.Expr) -> exp.Expr:
+    if not rounds_wide(node, unsaid="round"):
+        unsupported(node, "FLOAT64 with wide_number_mode => 'exact'")
+    return _strictly(_NUMERIC_KINDS, "CAST(@a AS DOUBLE)", "a number")(node)
 
 
 def _whole_number(node: exp.Expr) -> exp.Expr:
@@ -223,7 +239,7 @@ MEANING = Meaning(
         exp.ParseJSON: _parse,
         exp.JSONType: _kind,
         exp.JSONBool: _strictly("json_type(@a) = 'BOOLEAN'", "CAST(@a AS BOOLEAN)", "a boolean"),
-        exp.Float64: _strictly(_NUMERIC_KINDS, "CAST(@a AS DOUBLE)", "a number"),
+        exp.Float64: _float,
         exp.Int64: _whole_number,
         exp.String: _string,
         exp.LaxBool: _lax(_LAX_BOOL),
