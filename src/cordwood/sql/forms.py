@@ -14,7 +14,7 @@ _ROOT: Final = "$"
 
 
 def clear_forms(found: list[Token]) -> list[Token]:
-    """`JSON '…'.a` and `SAFE.F(…)[0]` get brackets around their value, JSON_QUERY(x) its path, JSON_OBJECT(key, value) its names."""
+    """`JSON '…'.a` and `SAFE.F(…)[0]` get brackets around their value, JSON_QUERY(x) its path, JSON_OBJECT(…) its keys."""
     _keep_paths(found)
     inserted = dict(_insertions(found))
     if not inserted:
@@ -109,6 +109,23 @@ def _with_path(found: list[Token], opened: int) -> Iterator[tuple[int, tuple[Tok
         yield closed, (_like(end, TokenType.COMMA, ","), _like(end, TokenType.STRING, _ROOT))
 
 
+def _with_keys(found: list[Token], opened: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
+    is_array = found[opened + 1].token_type in _ARRAYS
+    yield from _with_array(found, opened) if is_array else _with_names(found, opened)
+
+
+def _with_array(found: list[Token], opened: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
+    """Of arrays of keys and values the parser makes pairs, and loses what is in excess."""
+    depth = 0
+    for at in range(opened, _closing(found, opened)):
+        token = found[at]
+        depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
+        if depth == 1 and token.token_type == TokenType.COMMA:
+            yield opened + 1, (_like(found[opened], TokenType.L_PAREN, "("),)
+            yield at, (_like(token, TokenType.R_PAREN, ")"),)
+            return
+
+
 def _with_names(found: list[Token], opened: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
     """Columns called `key` and `value`: the parser takes them for other dialects' words, and loses them."""
     depth = 0
@@ -122,11 +139,12 @@ def _with_names(found: list[Token], opened: int) -> Iterator[tuple[int, tuple[To
 
 
 _LOST: Final = frozenset(["key", "value"])
+_ARRAYS: Final = frozenset({TokenType.L_BRACKET, TokenType.ARRAY})
 _BETWEEN: Final = frozenset({TokenType.L_PAREN, TokenType.COMMA, TokenType.R_PAREN})
 
 
 # Calls whose arguments the parser needs help with, and what is put into them.
-_CALLS: Final = {"json_query": _with_path, "json_object": _with_names}
+_CALLS: Final = {"json_query": _with_path, "json_object": _with_keys}
 
 
 def _closing(found: list[Token], opened: int) -> int:

@@ -7,8 +7,10 @@ from typing import Final, NoReturn
 
 from sqlglot import exp
 
-from cordwood.sql.constants import constant
+from cordwood.model.datatype import Kind
+from cordwood.sql.constants import constant, constant_text
 from cordwood.sql.lowering import name_of, unsupported
+from cordwood.sql.typing import kind_of
 
 NO_JSON: Final = "syntax error while parsing JSON, or a number in it is too wide"
 
@@ -98,3 +100,26 @@ def _told(value: object) -> str:
     if isinstance(value, list):
         return "[" + ",".join(map(_told, value)) + "]"
     return json.dumps(value, ensure_ascii=False)
+
+
+Pairs = list[tuple[exp.Expr, exp.Expr]]
+
+
+def pairs_of(node: exp.Expr) -> Pairs:
+    """JSON_OBJECT's keys and values, without those whose key is known and was there before."""
+    seen: set[str | None] = set()
+    pairs: Pairs = []
+    for pair in node.expressions:
+        key = constant_text(pair.this)
+        if key is None or key not in seen:
+            pairs.append((pair.this, pair.expression))
+        seen.add(key)
+    return pairs
+
+
+def are_arrays(pairs: Pairs) -> bool:
+    return len(pairs) == 1 and kind_of(pairs[0][0]) is Kind.ARRAY
+
+
+def are_known(pairs: Pairs) -> bool:
+    return all(constant_text(key) is not None for key, _ in pairs)

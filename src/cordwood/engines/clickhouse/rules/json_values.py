@@ -7,9 +7,9 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.json_text import DOCUMENT, json_text
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.time_text import cast_text
-from cordwood.engines.clickhouse.rules.words import guarded, null_of, once, quoted
+from cordwood.engines.clickhouse.rules.words import guarded, holes, null_of, once, quoted
 from cordwood.model.datatype import MOMENTS, Kind
-from cordwood.sql.bigquery.json_documents import NO_JSON, document, rounds_wide
+from cordwood.sql.bigquery.json_documents import NO_JSON, are_arrays, are_known, document, pairs_of, rounds_wide
 from cordwood.sql.bigquery.json_paths import Steps, steps_of
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
@@ -179,29 +179,39 @@ def _array(node: exp.Expr) -> exp.Expr:
 
 def _object(node: exp.Expr) -> exp.Expr:
     """Pairs of key and value; of a key that is given twice the first counts."""
-    parts: list[exp.Expr] = []
-    seen: set[str] = set()
-    for pair in node.expressions:
-        key, value = pair.this, pair.expression
-        known = constant_text(key)
-        if kind_of(key) is Kind.ARRAY:
-            return _object_of_arrays(key, value)
-        if known is not None and known in seen:
-            continue
-        seen |= {known} if known is not None else set()
-        parts += [key, json_text(value, datatype_of(value), DOCUMENT)]
-    if not parts:
+    pairs = pairs_of(node)
+    if not pairs:
         return fragment(quoted("{}"))
-    pairs = ", ',', ".join(f"toJSONString({{{at}}}), ':', {{{at + 1}}}" for at in range(0, len(parts), 2))
-    return fragment(f"concat({quoted('{')}, {pairs}, {quoted('}')})", *parts)
+    if are_arrays(pairs):
+        return _object_of(node, pairs[0][0], _texts(pairs[0][1]))
+    keys = [key for key, _ in pairs]
+    texts = [json_text(value, datatype_of(value), DOCUMENT) for _, value in pairs]
+    return _joined(keys, texts) if are_known(pairs) else _object_of(node, _listed(keys), _listed(texts))
 
 
-def _object_of_arrays(keys: exp.Expr, values: exp.Expr) -> exp.Expr:
+def _joined(keys: list[exp.Expr], texts: list[exp.Expr]) -> exp.Expr:
+    pairs = ", ',', ".join(f"toJSONString({{{at}}}), ':', {{{at + len(keys)}}}" for at in range(len(keys)))
+    return fragment(f"concat({quoted('{')}, {pairs}, {quoted('}')})", *keys, *texts)
+
+
+def _listed(items: list[exp.Expr]) -> exp.Expr:
+    return fragment(f"[{holes(len(items))}]", *items)
+
+
+def _texts(values: exp.Expr) -> exp.Expr:
     datatype = datatype_of(values)
-    element = datatype.element if datatype else None
-    item = json_text(fragment("_v"), element, DOCUMENT)
-    pairs = "arrayMap((_k, _v) -> assumeNotNull(concat(toJSONString(_k), ':', {2})), {0}, {1})"
-    return fragment(f"concat({quoted('{')}, arrayStringConcat({pairs}, ','), {quoted('}')})", keys, values, item)
+    written = json_text(fragment("_e"), datatype.element if datatype else None, DOCUMENT)
+    return fragment("arrayMap(_e -> {1}, {0})", values, written)
+
+
+def _object_of(node: exp.Expr, keys: exp.Expr, texts: exp.Expr) -> exp.Expr:
+    """An object of an array of keys and one of values, which are JSON as text."""
+    first = "arrayFilter(_i -> indexOf(@a, @a[_i]) = _i, arrayEnumerate(@a))"
+    pair = "concat(toJSONString(assumeNotNull(@a[_i])), ':', assumeNotNull(@b[_i]))"
+    made = f"concat({quoted('{')}, arrayStringConcat(arrayMap(_i -> {pair}, {first}), ','), {quoted('}')})"
+    wrong = "(length(@a) != length(@b) OR arrayExists(_k -> isNull(_k), @a))"
+    message = "JSON_OBJECT wants as many values as keys, and no key that is NULL"
+    return once(guarded(node, wrong, message, made), keys, texts)
 
 
 def _no(name: str) -> Rule:

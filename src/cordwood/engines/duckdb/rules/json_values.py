@@ -9,7 +9,7 @@ from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.time_text import cast_text
 from cordwood.engines.duckdb.rules.words import attempt, fail, is_simple, once
 from cordwood.model.datatype import MOMENTS, Kind
-from cordwood.sql.bigquery.json_documents import NO_JSON, document, rounds_wide
+from cordwood.sql.bigquery.json_documents import NO_JSON, are_arrays, are_known, document, pairs_of, rounds_wide
 from cordwood.sql.bigquery.json_paths import Steps, steps_of
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import OPEN_BRACE, fragment
@@ -197,37 +197,44 @@ _LAX_STRING: Final = (
 
 def _array(node: exp.Expr) -> exp.Expr:
     items = [as_json(item) for item in node.expressions]
-    return fragment(f"json_array({', '.join(f'{{{at}}}' for at in range(len(items)))})", *items)
+    return fragment(f"json_array({_holes(len(items))})", *items)
 
 
 def _object(node: exp.Expr) -> exp.Expr:
     """Pairs of key and value; of a key that is given twice the first counts."""
-    if not node.expressions:
+    pairs = pairs_of(node)
+    if not pairs:
         return fragment(f"'{OPEN_BRACE}}}'::JSON")
-    parts: list[exp.Expr] = []
-    seen: set[str] = set()
-    for pair in node.expressions:
-        key, value = pair.this, pair.expression
-        known = constant_text(key)
-        if kind_of(key) is Kind.ARRAY:
-            return _object_of_arrays(key, value)
-        if known is not None and known in seen:
-            continue
-        seen |= {known} if known is not None else set()
-        parts += [key, as_json(value)]
-    return fragment(f"json_object({', '.join(f'{{{at}}}' for at in range(len(parts)))})", *parts)
+    if are_arrays(pairs):
+        return _object_of(node, pairs[0][0], _texts(pairs[0][1]))
+    if are_known(pairs):
+        parts = [part for key, value in pairs for part in (key, as_json(value))]
+        return fragment(f"json_object({_holes(len(parts))})", *parts)
+    texts = [json_text(value, datatype_of(value), DOCUMENT) for _, value in pairs]
+    return _object_of(node, _listed([key for key, _ in pairs]), _listed(texts))
 
 
-def _object_of_arrays(keys: exp.Expr, values: exp.Expr) -> exp.Expr:
+def _listed(items: list[exp.Expr]) -> exp.Expr:
+    return fragment(f"[{_holes(len(items))}]", *items)
+
+
+def _holes(count: int) -> str:
+    return ", ".join(f"{{{at}}}" for at in range(count))
+
+
+def _texts(values: exp.Expr) -> exp.Expr:
     datatype = datatype_of(values)
-    element = datatype.element if datatype else None
-    written = json_text(fragment("{0}[_i]", values), element, DOCUMENT)
-    keyed = "to_json({0}[_i])::VARCHAR || ':' || {1}"
-    return fragment(
-        f"('{OPEN_BRACE}' || array_to_string(list_transform(range(1, len({{0}}) + 1), lambda _i: {keyed}), ',') || '}}')::JSON",
-        keys,
-        written,
-    )
+    written = json_text(fragment("_e"), datatype.element if datatype else None, DOCUMENT)
+    return fragment("list_transform({0}, lambda _e: {1})", values, written)
+
+
+def _object_of(node: exp.Expr, keys: exp.Expr, texts: exp.Expr) -> exp.Expr:
+    """An object of an array of keys and one of values, which are JSON as text."""
+    wrong = "@a IS NULL OR @b IS NULL OR len(@a) <> len(@b) OR len(@a) <> list_count(@a)"
+    bad = fail(node, "JSON_OBJECT wants as many values as keys, and no key that is NULL")
+    first = "list_filter(range(1, len(@a) + 1), lambda _i: list_position(@a, @a[_i]) = _i)"
+    pairs = f"array_to_string(list_transform({first}, lambda _i: to_json(@a[_i])::VARCHAR || ':' || @b[_i]), ',')"
+    return once(f"CASE WHEN {wrong} THEN {bad} ELSE ('{OPEN_BRACE}' || {pairs} || '}}')::JSON END", keys, texts)
 
 
 MEANING = Meaning(
