@@ -246,6 +246,11 @@ def _float_or_numeric(node: exp.Expr) -> Datatype | None:
     return datatype if datatype in (NUMERIC, BIGNUMERIC) else FLOAT64
 
 
+def _whole_quotient(node: exp.Expr) -> Datatype | None:
+    datatype = common(_operands(node))
+    return datatype if datatype in (NUMERIC, BIGNUMERIC) else INT64
+
+
 def _tuple(node: exp.Expr) -> Datatype | None:
     return struct_of(("", datatype_of(item)) for item in node.expressions)
 
@@ -259,6 +264,7 @@ _RULES: Final[dict[type[exp.Expr], Rule]] = {
     exp.TryCast: _cast,
     exp.Struct: _struct,
     exp.Tuple: _tuple,
+    exp.IntDiv: _whole_quotient,
     exp.Array: _array_query,
     exp.Bracket: _bracket,
     exp.Dot: _dot,

@@ -35,7 +35,7 @@ BY_NODE: Final[dict[type[exp.Expr], Datatype]] = {
         (
             *(exp.Count, exp.CountIf, exp.ApproxDistinct, exp.Length, exp.ByteLength, exp.StrPosition),
             *(exp.RegexpInstr, exp.DateDiff, exp.TimestampDiff, exp.DatetimeDiff, exp.TimeDiff),
-            *(exp.UnixSeconds, exp.UnixMillis, exp.UnixMicros, exp.UnixDate, exp.IntDiv, exp.ArraySize),
+            *(exp.UnixSeconds, exp.UnixMillis, exp.UnixMicros, exp.UnixDate, exp.ArraySize),
             *(exp.RowNumber, exp.Rank, exp.DenseRank, exp.Ntile, exp.BitwiseAndAgg, exp.BitwiseOrAgg),
             *(exp.BitwiseXorAgg, exp.BitwiseCount, exp.FarmFingerprint, exp.Grouping, exp.LaxInt64, exp.RangeBucket),
             *(exp.Levenshtein, exp.Unicode, exp.Ascii, exp.Int64, exp.BitwiseNot),

@@ -7,7 +7,7 @@ from cordwood.engines.clickhouse.rules.words import NAMES, guarded, once
 from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, Rule, is_safe, mark_safe
+from cordwood.sql.lowering import Meaning, Rule, is_safe, mark_safe, unsupported
 from cordwood.sql.overflow import CHECKED, check_overflow, may_overflow
 from cordwood.sql.typing import kind_of
 
@@ -61,6 +61,8 @@ def _ieee_division(node: exp.Expr) -> exp.Expr:
 
 
 def _whole_division(node: exp.Expr) -> exp.Expr:
+    if Kind.FLOAT64 in (kind_of(node.this), kind_of(node.expression)):
+        unsupported(node, "DIV of a FLOAT64")
     left, right = operands(node)
     if kind_of(left) in EXACT or kind_of(right) in EXACT:
         return once(
@@ -68,7 +70,7 @@ def _whole_division(node: exp.Expr) -> exp.Expr:
                 node,
                 "@b = 0",
                 "division by zero",
-                "trunc(CAST(@a, 'Nullable(Decimal(76, 18))') / nullIf(CAST(@b, 'Nullable(Decimal(38, 9))'), 0))",
+                f"CAST(trunc(CAST(@a, 'Nullable(Decimal(76, 18))') / nullIf(CAST(@b, 'Nullable(Decimal(38, 9))'), 0)), 'Nullable({_exact(node)})')",
             ),
             left,
             right,

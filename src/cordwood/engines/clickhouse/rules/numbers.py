@@ -5,6 +5,7 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import NAMES, guarded, null_of, once
 from cordwood.model.datatype import EXACT, Kind
+from cordwood.sql.bigquery.rounding import rounds_to_even
 from cordwood.sql.constants import constant_int, is_null
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule
@@ -61,18 +62,18 @@ def _logarithm(node: exp.Expr) -> exp.Expr:
     base, value = (node.this, other) if other is not None else (None, node.this)
     message = "Argument of LOG is out of its domain"
     if base is None or constant_int(base) == 10:
-        name = "log" if base is None else "log10"
-        return _exact(node, once(guarded(node, "@a <= 0", message, f"{name}(@a)"), _float(value)))
+        name, wrong = ("log", "@a <= 0") if base is None else ("log10", "(isFinite(@a) AND @a <= 0)")
+        return _exact(node, once(guarded(node, wrong, message, f"{name}(@a)"), _float(value)))
     wrong = "(isFinite(@a) AND isFinite(@b) AND (@a <= 0 OR @b <= 0 OR @b = 1))"
-    body = guarded(node, wrong, message, "if(isInfinite(@a) AND isInfinite(@b), nan, log(@a) / log(@b))")
+    body = guarded(node, wrong, message, "if(isInfinite(@b), nan, log(@a) / log(@b))")
     return _exact(node, once(body, _float(value), _float(base)))
 
 
 def _round(node: exp.Expr) -> exp.Expr:
     """Halves away from zero, where the engine's floats go to even; a whole number becomes a FLOAT64."""
     value, digits = node.this, node.args.get("decimals")
-    if node.args.get("truncate") is not None and node.args["truncate"].name.upper() == "ROUND_HALF_EVEN":
-        return fragment("roundBankers({0}, {1})", value, digits or fragment("0"))
+    if rounds_to_even(node) and digits is not None:
+        return _exact(node, fragment("roundBankers({0}, {1})", value, _small(digits)))
     if kind_of(value) in EXACT:
         return _exact(
             node,
@@ -84,11 +85,9 @@ def _round(node: exp.Expr) -> exp.Expr:
     # A half lies on the float grid only where the scaled number is near one.
     if digits is None:
         return once("if(abs(@a) < 4503599627370496., sign(@a) * floor(abs(@a) + 0.5), @a)", value)
-    return once(
-        "if(isFinite(@a), if(abs(@a * exp10(@b)) < 4503599627370496., sign(@a) * floor(abs(@a) * exp10(@b) + 0.5) / exp10(@b), @a), @a) + 0 * @b",
-        value,
-        digits,
-    )
+    scale = "exp10(greatest(@b, -308))"
+    scaled = f"if(abs(@a * {scale}) < 4503599627370496., sign(@a) * floor(abs(@a) * {scale} + 0.5) / {scale}, @a)"
+    return once(f"if(isFinite(@a), {scaled}, @a) + 0 * @b", value, digits)
 
 
 def _small(digits: exp.Expr) -> exp.Expr:
@@ -100,7 +99,10 @@ def _truncate(node: exp.Expr) -> exp.Expr:
     value = value if kind_of(value) in EXACT else _float(value)
     if digits is None:
         return _exact(node, fragment("trunc({0})", value))
-    return _exact(node, fragment("trunc({0}, {1})", value, _small(digits)))
+    if kind_of(value) in EXACT:
+        return _exact(node, fragment("trunc({0}, {1})", value, _small(digits)))
+    # Scaling a number beyond its own digits would change it.
+    return once("if(abs(@a) < 4503599627370496. OR @b < 0, trunc(@a, toInt16(@b)), @a)", value, digits)
 
 
 def _whole(name: str) -> Rule:
@@ -189,16 +191,16 @@ MEANING = Meaning(
         exp.Sinh: _finite("sinh(@a)", "SINH"),
         exp.Sqrt: _domain("sqrt", "@a < 0"),
         exp.Ln: _domain("log", "@a <= 0"),
-        exp.Acos: _domain("acos", "@a < -1 OR @a > 1"),
-        exp.Asin: _domain("asin", "@a < -1 OR @a > 1"),
-        exp.Acosh: _domain("acosh", "@a < 1"),
-        exp.Atanh: _domain("atanh", "@a <= -1 OR @a >= 1"),
+        exp.Acos: _domain("acos", "isFinite(@a) AND abs(@a) > 1"),
+        exp.Asin: _domain("asin", "isFinite(@a) AND abs(@a) > 1"),
+        exp.Acosh: _domain("acosh", "isFinite(@a) AND @a < 1"),
+        exp.Atanh: _domain("atanh", "isFinite(@a) AND abs(@a) >= 1"),
         exp.Sec: _reciprocal("1 / cos(@a)"),
-        exp.Csc: _reciprocal("1 / sin(@a)"),
+        exp.Csc: _finite("1 / sin(@a)", "CSC"),
         exp.Sech: _reciprocal("1 / cosh(@a)"),
-        exp.Csch: _reciprocal("1 / sinh(@a)"),
-        exp.Cot: _reciprocal("1 / tan(@a)"),
-        exp.Coth: _reciprocal("1 / tanh(@a)"),
+        exp.Csch: _finite("1 / sinh(@a)", "CSCH"),
+        exp.Cot: _finite("1 / tan(@a)", "COT"),
+        exp.Coth: _finite("1 / tanh(@a)", "COTH"),
         exp.Cbrt: _plain("cbrt"),
         exp.Sin: _plain("sin"),
         exp.Cos: _plain("cos"),

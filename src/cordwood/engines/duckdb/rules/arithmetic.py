@@ -7,7 +7,7 @@ from cordwood.engines.duckdb.rules.words import attempt, fail, once
 from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.constants import constant, is_null
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, Rule
+from cordwood.sql.lowering import Meaning, Rule, unsupported
 from cordwood.sql.overflow import CHECKED, check_overflow, may_overflow
 from cordwood.sql.typing import kind_of
 
@@ -67,6 +67,8 @@ def _whole_division(node: exp.Expr) -> exp.Expr:
     left, right = _operands(node)
     if kind_of(node.this) in EXACT or kind_of(node.expression) in EXACT:
         return attempt(node, "CAST(trunc(@a / @b) AS DECIMAL(38, 9))", left, right)
+    if Kind.FLOAT64 in (kind_of(node.this), kind_of(node.expression)):
+        unsupported(node, "DIV of a FLOAT64")
     return attempt(node, "@a // @b", left, right)
 
 

@@ -5,6 +5,7 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.words import attempt, fail, once
 from cordwood.model.datatype import EXACT, Kind
+from cordwood.sql.bigquery.rounding import rounds_to_even
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule
@@ -58,18 +59,17 @@ def _logarithm(node: exp.Expr) -> exp.Expr:
     if base is None:
         return _exact(node, once(f"CASE WHEN @a <= 0 THEN {bad} ELSE ln(@a) END", _float(value)))
     if constant_int(base) == 10:
-        return _exact(node, once(f"CASE WHEN @a <= 0 THEN {bad} ELSE log10(@a) END", _float(value)))
+        return _exact(node, once(f"CASE WHEN isfinite(@a) AND @a <= 0 THEN {bad} ELSE log10(@a) END", _float(value)))
     guard = "isfinite(@a) AND isfinite(@b) AND (@a <= 0 OR @b <= 0 OR @b = 1)"
-    infinite = "isinf(@a) AND isinf(@b)"
-    body = f"CASE WHEN {guard} THEN {bad} WHEN {infinite} THEN 'nan'::DOUBLE ELSE ln(@a) / ln(@b) END"
+    body = f"CASE WHEN {guard} THEN {bad} WHEN isinf(@b) THEN 'nan'::DOUBLE ELSE ln(@a) / ln(@b) END"
     return _exact(node, once(body, _float(value), _float(base)))
 
 
 def _round(node: exp.Expr) -> exp.Expr:
     """Halves away from zero; a whole number becomes a FLOAT64."""
     value, digits = node.this, node.args.get("decimals")
-    if node.args.get("truncate") is not None:
-        return _round_half_even(node)
+    if rounds_to_even(node) and digits is not None:
+        return _exact(node, fragment("round_even({0}, {1}::INT)", value, digits))
     value = value if kind_of(value) in EXACT else _float(value)
     if digits is None:
         return _exact(node, fragment("round({0})", value))
@@ -79,21 +79,15 @@ def _round(node: exp.Expr) -> exp.Expr:
     return _exact(node, fragment("round({0}, {1}::INT)", value, digits))
 
 
-def _round_half_even(node: exp.Expr) -> exp.Expr:
-    mode = node.args["truncate"].name.upper()
-    if mode != "ROUND_HALF_EVEN":
-        return fragment("round({0}, {1}::INT)", node.this, node.args["decimals"])
-    return fragment("round_even({0}, {1}::INT)", node.this, node.args["decimals"])
-
-
 def _truncate(node: exp.Expr) -> exp.Expr:
     value, digits = node.this, node.args.get("decimals")
     value = value if kind_of(value) in EXACT else _float(value)
     if digits is None:
         return _exact(node, fragment("trunc({0})", value))
-    if kind_of(value) in EXACT:
-        return once("CAST(trunc(@a * power(10, @b)) / power(10, @b) AS DECIMAL(38, 9))", value, digits)
-    return once("trunc(@a * power(10, @b)) / power(10, @b)", value, digits)
+    if constant_int(digits) is not None and kind_of(value) in EXACT:
+        return _exact(node, fragment("trunc({0}, {1}::INT)", value, digits))
+    # Of fewer digits than a number can have the engine takes none away.
+    return _exact(node, fragment("trunc({0}::DOUBLE, greatest({1}, -308)::INT)", value, digits))
 
 
 def _whole(name: str) -> Rule:
@@ -168,15 +162,16 @@ MEANING = Meaning(
         exp.Sinh: _finite("sinh(@a)", "SINH"),
         exp.Sqrt: _domain("sqrt", "@a < 0"),
         exp.Ln: _domain("ln", "@a <= 0"),
-        exp.Acos: _domain("acos", "@a < -1 OR @a > 1"),
-        exp.Asin: _domain("asin", "@a < -1 OR @a > 1"),
-        exp.Acosh: _domain("acosh", "@a < 1"),
-        exp.Atanh: _domain("atanh", "@a <= -1 OR @a >= 1"),
+        exp.Acos: _domain("acos", "isfinite(@a) AND abs(@a) > 1"),
+        exp.Asin: _domain("asin", "isfinite(@a) AND abs(@a) > 1"),
+        exp.Acosh: _domain("acosh", "isfinite(@a) AND @a < 1"),
+        exp.Atanh: _domain("atanh", "isfinite(@a) AND abs(@a) >= 1"),
         exp.Sec: _reciprocal("1 / cos(@a)"),
-        exp.Csc: _reciprocal("1 / sin(@a)"),
+        exp.Csc: _finite("1 / sin(@a)", "CSC"),
         exp.Sech: _reciprocal("1 / cosh(@a)"),
-        exp.Csch: _reciprocal("1 / sinh(@a)"),
-        exp.Coth: _reciprocal("1 / tanh(@a)"),
+        exp.Csch: _finite("1 / sinh(@a)", "CSCH"),
+        exp.Cot: _finite("cot(@a)", "COT"),
+        exp.Coth: _finite("1 / tanh(@a)", "COTH"),
         exp.Cbrt: _reciprocal("sign(@a) * round(power(abs(@a), 1.0 / 3), 15)"),
         exp.Pow: _power,
         exp.Log: _logarithm,
