@@ -14,12 +14,12 @@ from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, unsupported
 from cordwood.sql.typing import datatype_of, typed_as
 
-_SHORT: Final = (
+SHORT: Final = (
     "replaceRegexpOne(replaceRegexpOne(toString(@a), 'e(\\\\d)', 'e+\\\\1'), 'e([+-])(\\\\d)$', 'e\\\\10\\\\2')"
 )
 _FLOAT: Final = (
     f"multiIf(isNaN(@a), '\"NaN\"', isInfinite(@a), if(@a > 0, '\"Infinity\"', '\"-Infinity\"'), @a = 0, '0',"
-    f" abs(@a) >= 1e15, {_SHORT}, {_SHORT})"
+    f" abs(@a) >= 1e15, {SHORT}, {SHORT})"
 )
 DOCUMENT: Final = {
     Kind.STRING: "toJSONString(@a)",

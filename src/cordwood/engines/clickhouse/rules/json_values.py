@@ -4,7 +4,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.json_text import DOCUMENT, json_text
+from cordwood.engines.clickhouse.rules.json_text import DOCUMENT, SHORT, json_text
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.time_text import cast_text
 from cordwood.engines.clickhouse.rules.words import guarded, holes, null_of, once, quoted
@@ -123,10 +123,12 @@ def _float(node: exp.Expr) -> exp.Expr:
 
 def _whole_number(node: exp.Expr) -> exp.Expr:
     number = "JSONExtract(@a, 'Nullable(Float64)')"
-    wrong = f"(isNotNull(@a) AND (JSONType(@a) NOT IN {_NUMBERS} OR {number} != trunc({number})))"
     read = f"if(JSONType(@a) IN ('Int64', 'UInt64'), JSONExtract(@a, 'Nullable(Int64)'), accurateCastOrNull({number}, 'Int64'))"
+    wrong = f"(isNotNull(@a) AND (JSONType(@a) NOT IN {_NUMBERS} OR {number} != trunc({number}) OR isNull({read})))"
     return once(
-        guarded(node, wrong, "The provided JSON input is not an integer", f"if(isNull(@a), NULL, {read})"),
+        guarded(
+            node, wrong, "The provided JSON input is not an integer, or beyond INT64", f"if(isNull(@a), NULL, {read})"
+        ),
         _document(_argument(node)),
     )
 
@@ -166,6 +168,9 @@ _LAX_FLOAT: Final = (
     f"multiIf(JSONType(@a) IN {_NUMBERS}, {_FLOAT}, JSONType(@a) = 'String',"
     f" multiIf(match(lower({_TEXT}), '^[+-]?inf(inity)?$'), if(startsWith({_TEXT}, '-'), -inf, inf),"
     f" lower({_TEXT}) = 'nan', nan, {_TEXT_FLOAT}), NULL)"
+)
+_LAX_STRING: Final = (
+    f"if(JSONType(@a) = 'Double', {SHORT.replace('@a', f'assumeNotNull({_FLOAT})')}, {scalar_text('@a', '')})"
 )
 
 
@@ -236,9 +241,9 @@ MEANING = Meaning(
         exp.LaxBool: _lax(_LAX_BOOL),
         exp.LaxInt64: _lax(_LAX_INT),
         exp.LaxFloat64: _lax(_LAX_FLOAT),
-        exp.LaxString: _lax(scalar_text("@a", "")),
+        exp.LaxString: _lax(_LAX_STRING),
         exp.JSONArray: _array,
         exp.JSONObject: _object,
     },
-    named={"LAX_STRING": _lax(scalar_text("@a", ""))},
+    named={"LAX_STRING": _lax(_LAX_STRING)},
 )

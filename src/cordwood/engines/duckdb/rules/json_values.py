@@ -167,6 +167,8 @@ def _lax(body: str) -> Rule:
     return rule
 
 
+# The engine takes `1_000` for a number.
+_TEXT_FLOAT: Final = f"try_cast(CASE WHEN NOT contains({_TEXT}, '_') THEN {_TEXT} END AS DOUBLE)"
 _LAX_BOOL: Final = (
     "CASE json_type(@a) WHEN 'BOOLEAN' THEN CAST(@a AS BOOLEAN) WHEN 'VARCHAR' THEN CASE lower(" + _TEXT + ")"
     " WHEN 'true' THEN true WHEN 'false' THEN false END WHEN 'BIGINT' THEN CAST(@a AS DOUBLE) <> 0"
@@ -180,13 +182,13 @@ _LAX_INT: Final = (
     + _TEXT
     + r", '[+-]?\d+') THEN try_cast("
     + _TEXT
-    + " AS BIGINT) END, try_cast(round(try_cast("
-    + _TEXT
-    + " AS DOUBLE)) AS BIGINT)) END"
+    + " AS BIGINT) END, try_cast(round("
+    + _TEXT_FLOAT
+    + ") AS BIGINT)) END"
 )
 _LAX_FLOAT: Final = (
     "CASE json_type(@a) WHEN 'BIGINT' THEN CAST(@a AS DOUBLE) WHEN 'UBIGINT' THEN CAST(@a AS DOUBLE)"
-    " WHEN 'DOUBLE' THEN CAST(@a AS DOUBLE) WHEN 'VARCHAR' THEN try_cast(" + _TEXT + " AS DOUBLE) END"
+    " WHEN 'DOUBLE' THEN CAST(@a AS DOUBLE) WHEN 'VARCHAR' THEN " + _TEXT_FLOAT + " END"
 )
 _LAX_STRING: Final = (
     "CASE json_type(@a) WHEN 'OBJECT' THEN NULL WHEN 'ARRAY' THEN NULL WHEN 'NULL' THEN NULL WHEN 'DOUBLE' THEN CASE WHEN"
