@@ -6,6 +6,7 @@ from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import MAY_BE_NONE, guarded, null_of, once, quoted
 from cordwood.model.datatype import Kind
+from cordwood.sql.bigquery.boundaries import are_in_order
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import RAISED, Meaning, Rule, is_safe, mark_safe, unsupported
@@ -137,8 +138,13 @@ def _is_distinct(node: exp.Expr) -> exp.Expr:
 
 def _bucket(node: exp.Expr) -> exp.Expr:
     """How many boundaries are at or below the value."""
-    template = "if(isNull(@a), NULL, toInt64(arrayCount(_e -> ifNull(_e <= @a, false), @b)))"
-    return once(template, node.this, node.expression)
+    missing = "isNull(@a)" + (" OR isNaN(@a)" if kind_of(node.this) is Kind.FLOAT64 else "")
+    count = f"if({missing}, NULL, toInt64(arrayCount(_e -> ifNull(_e <= @a, false), @b)))"
+    if are_in_order(node.expression):
+        return once(count, node.this, node.expression)
+    wrong = f"(NOT ({missing}) AND (arrayExists(_e -> isNull(_e), @b) OR arraySort(@b) != @b))"
+    message = "RANGE_BUCKET wants boundaries in order, none of them NULL"
+    return once(guarded(node, wrong, message, count), node.this, node.expression)
 
 
 MEANING = Meaning(

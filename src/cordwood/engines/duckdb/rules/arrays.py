@@ -10,6 +10,7 @@ from cordwood.engines.duckdb.rules.json_values import path_text
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.words import fail, once
 from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.bigquery.boundaries import are_in_order
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
@@ -191,7 +192,11 @@ def _is_distinct(node: exp.Expr) -> exp.Expr:
 
 def _bucket(node: exp.Expr) -> exp.Expr:
     """How many boundaries are at or below the value."""
-    body = "CASE WHEN @a IS NULL OR @b IS NULL THEN NULL ELSE len(list_filter(@b, lambda _e: _e <= @a)) END"
+    missing = "@a IS NULL OR @b IS NULL" + (" OR isnan(@a)" if kind_of(node.this) is Kind.FLOAT64 else "")
+    bad = fail(node, "RANGE_BUCKET wants boundaries in order, none of them NULL")
+    checked = f" WHEN len(@b) <> list_count(@b) OR @b <> list_sort(@b) THEN {bad}"
+    guard = "" if are_in_order(node.expression) else checked
+    body = f"CASE WHEN {missing} THEN NULL{guard} ELSE len(list_filter(@b, lambda _e: _e <= @a)) END"
     return once(body, node.this, node.expression)
 
 
