@@ -13,8 +13,9 @@ from cordwood.engines.duckdb.rules.words import NAMES, attempt, fail, once, type
 from cordwood.model.datatype import EXACT, MOMENTS, Datatype, Kind
 from cordwood.model.shape import ValueKind
 from cordwood.sql.bigquery.leap_seconds import without_leap_second
+from cordwood.sql.bigquery.numerals import NUMERAL
 from cordwood.sql.constants import constant_int, constant_text
-from cordwood.sql.fragment import OPEN_BRACE, fragment
+from cordwood.sql.fragment import OPEN_BRACE, fragment, literal_text
 from cordwood.sql.lowering import Meaning, is_safe, mark_safe, unsupported
 from cordwood.sql.nodes import KINDS
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
@@ -277,7 +278,10 @@ def _parse_number(node: exp.Expr) -> exp.Expr:
     """PARSE_NUMERIC: blanks around the number and after its sign, commas within it."""
     digits = r"regexp_replace(@a, '[\s,]', '', 'g')"
     trailing = f"CASE WHEN suffix({digits}, '-') THEN '-' || rtrim({digits}, '-') ELSE rtrim({digits}, '+') END"
-    return attempt(node, f"CAST({trailing} AS {NAMES[kind_of(node) or Kind.NUMERIC]})", read_as(node.this, Kind.STRING))
+    wrong = f"NOT regexp_full_match(@a, {literal_text(NUMERAL)})"
+    read = f"CAST({trailing} AS {NAMES[kind_of(node) or Kind.NUMERIC]})"
+    bad = fail(node, "Invalid NUMERIC value")
+    return attempt(node, f"CASE WHEN {wrong} THEN {bad} ELSE {read} END", read_as(node.this, Kind.STRING))
 
 
 MEANING = Meaning(
