@@ -11,6 +11,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from cordwood.errors import QueryFault, QueryRefused, QuerySyntax, QueryUnsupported, Span
 from cordwood.sql.foreign import check_foreign, clear_words
 from cordwood.sql.forms import clear_forms, clear_quantifiers
+from cordwood.sql.literals import check_literals
 from cordwood.sql.places import span_at
 from cordwood.sql.stages import Parsed
 from cordwood.sql.with_expressions import as_structs, spell_out
@@ -139,6 +140,7 @@ def parse(text: str) -> Parsed:
     _check_work(found, text)
     found = clear_words(found, text)
     check_foreign(found, text)
+    check_literals(found, text)
     tree = _one_statement(found, text)
     _check_depth(tree)
     return Parsed(tree, text)
