@@ -121,11 +121,26 @@ def _table_alias(node: exp.Expr) -> str | None:
     return None
 
 
+def _interval(node: exp.Expr) -> str | None:
+    """The parser makes a text of what is counted."""
+    count, unit = node.this, node.args.get("unit")
+    if not isinstance(count, exp.Literal) or not isinstance(unit, exp.Var):
+        return None
+    if not count.name.lstrip("+-").isdigit():
+        return f"INTERVAL expects a whole number of {unit.name.upper()}"
+    most = _MOST.get(unit.name.upper())
+    return f"INTERVAL of more than {most} {unit.name.upper()}" if most and abs(int(count.name)) > most else None
+
+
+# Ten thousand years.
+_MOST: Final = {"YEAR": 10_000, "QUARTER": 40_000, "MONTH": 120_000, "DAY": 3_660_000, "HOUR": 87_840_000}
+
 _CHECKS: Final[Mapping[type[exp.Expr], Check]] = {
     exp.Select: _select,
     exp.Join: _join,
     exp.Limit: _count_of_rows,
     exp.Offset: _count_of_rows,
     exp.Unnest: _unnest,
+    exp.Interval: _interval,
     exp.TableAlias: _table_alias,
 }
