@@ -23,10 +23,13 @@ def _as_number(node: exp.Expr, other: exp.Expr) -> exp.Expr:
     return node
 
 
+def _exact(node: exp.Expr, value: str) -> str:
+    return f"CAST({value}, 'Nullable({NAMES[kind_of(node) or Kind.NUMERIC]})')"
+
+
 def _rounded(node: exp.Expr, value: str) -> str:
     """The engine's own cast would cut the digits that a NUMERIC has not."""
-    kind = kind_of(node) or Kind.NUMERIC
-    return f"CAST({f'round({value}, 9)' if kind is Kind.NUMERIC else value}, 'Nullable({NAMES[kind]})')"
+    return _exact(node, value if kind_of(node) is Kind.BIGNUMERIC else f"round({value}, 9)")
 
 
 def _division(node: exp.Expr) -> exp.Expr:
@@ -65,16 +68,8 @@ def _whole_division(node: exp.Expr) -> exp.Expr:
         unsupported(node, "DIV of a FLOAT64")
     left, right = operands(node)
     if kind_of(left) in EXACT or kind_of(right) in EXACT:
-        return once(
-            guarded(
-                node,
-                "@b = 0",
-                "division by zero",
-                f"CAST(trunc(CAST(@a, 'Nullable(Decimal(76, 18))') / nullIf(CAST(@b, 'Nullable(Decimal(38, 9))'), 0)), 'Nullable({_exact(node)})')",
-            ),
-            left,
-            right,
-        )
+        whole = "trunc(CAST(@a, 'Nullable(Decimal(76, 18))') / nullIf(CAST(@b, 'Nullable(Decimal(38, 9))'), 0))"
+        return once(guarded(node, "@b = 0", "division by zero", _exact(node, whole)), left, right)
     wrong, message = "(@b = 0 AND isNotNull(@a))", "division by zero"
     if is_safe(node):
         wrong = "(@b = 0 OR @b = -1 AND @a < -9223372036854775807)"
@@ -88,7 +83,7 @@ def _remainder(node: exp.Expr) -> exp.Expr:
     if any(kind_of(side) in EXACT for side in (left, right)):
         divisor = "CAST(@b, 'Nullable(Decimal(38, 9))')"
         whole = f"trunc(CAST(@a, 'Nullable(Decimal(76, 18))') / nullIf({divisor}, 0))"
-        remainder = f"CAST(@a - {whole} * {divisor}, 'Nullable({NAMES[kind_of(node) or Kind.NUMERIC]})')"
+        remainder = _exact(node, f"@a - {whole} * {divisor}")
     return once(guarded(node, "(@b = 0 AND isNotNull(@a))", "division by zero", remainder), left, right)
 
 
