@@ -223,28 +223,38 @@ def _grouping(node: exp.Expr) -> exp.Expr:
 def _pair(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         left, right = read_as(node.this, Kind.FLOAT64), read_as(node.expression, Kind.FLOAT64)
-        called = fragment(f"{name}OrNullIf({{0}}, {{1}}, isNotNull({{0}}) AND isNotNull({{1}}))", left, right)
-        return _finite(node, called, name)
+        pair = "isNotNull({0}) AND isNotNull({1})"
+        called = fragment(f"{name}StableOrNullIf({{0}}, {{1}}, {pair})", left, right)
+        if name.endswith("Pop"):
+            return _unsettled(called, fragment("anyOrNull({0} + {1})", left.copy(), right.copy()))
+        return _of_two(called, fragment(f"countIf({pair})", left.copy(), right.copy()))
 
     return rule
 
 
 def _spread(name: str) -> Rule:
-    """Of too few values there is none, where the engine says NaN."""
+    """The engine's usual ones subtract sums of squares: of large values close to each other nothing is left."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         argument = argument_of(node)
         suffix = "Distinct" if argument.distinct else ""
         value = fragment("toFloat64({0})", _value(argument, node))
-        return _finite(node, fragment(f"{name}OrNull{suffix}({{0}})", value), name)
+        called = fragment(f"{name}StableOrNull{suffix}({{0}})", value)
+        if name.endswith("Pop"):
+            return _unsettled(called, fragment("anyOrNull({0})", value.copy()))
+        return _of_two(called, fragment(f"{'uniqExact' if argument.distinct else 'count'}({{0}})", value.copy()))
 
     return rule
 
 
-def _finite(node: exp.Expr, called: exp.Expr, name: str) -> exp.Expr:
-    if "Samp" not in name and name != "corr":
-        return called
-    return wrapped(node, called, "if(isNaN({0}), NULL, {0})")
+def _of_two(called: exp.Expr, count: exp.Expr) -> exp.Expr:
+    """Of fewer than two there is none, where the engine says NaN or infinity."""
+    return by_several("if({0} < 2, NULL, {1})", count, called)
+
+
+def _unsettled(called: exp.Expr, one: exp.Expr) -> exp.Expr:
+    """Of one value that is no finite number NaN, where the engine says zero."""
+    return by_several("({0} + 0 * {1})", called, one)
 
 
 MEANING = Meaning(

@@ -212,9 +212,27 @@ def _bits(name: str) -> Rule:
 def _pair(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         left, right = read_as(node.this, Kind.FLOAT64), read_as(node.expression, Kind.FLOAT64)
-        return fragment(f"{name}({{0}}, {{1}})", left, right)
+        called = fragment(f"{name}({{0}}, {{1}})", left, right)
+        if name.endswith("samp"):
+            return called
+        return _unsettled(called, fragment("any_value({0} + {1})", left.copy(), right.copy()))
 
     return rule
+
+
+def _population(name: str) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        argument = argument_of(node)
+        value = fragment("{0}::DOUBLE", _value(argument, node))
+        called = fragment(f"{name}({'DISTINCT ' if argument.distinct else ''}{{0}})", value)
+        return _unsettled(called, fragment("any_value({0})", value.copy()))
+
+    return rule
+
+
+def _unsettled(called: exp.Expr, one: exp.Expr) -> exp.Expr:
+    """Of one value that is no finite number NaN, where the engine says zero."""
+    return by_several("({0} + 0 * {1})", called, one)
 
 
 def _correlation(node: exp.Expr) -> exp.Expr:
@@ -248,9 +266,9 @@ MEANING = Meaning(
         exp.BitwiseXorAgg: _bits("bit_xor"),
         exp.Stddev: _simple("stddev_samp"),
         exp.StddevSamp: _simple("stddev_samp"),
-        exp.StddevPop: _simple("stddev_pop"),
+        exp.StddevPop: _population("stddev_pop"),
         exp.Variance: _simple("var_samp"),
-        exp.VariancePop: _simple("var_pop"),
+        exp.VariancePop: _population("var_pop"),
         exp.Corr: _correlation,
         exp.CovarPop: _pair("covar_pop"),
         exp.CovarSamp: _pair("covar_samp"),
