@@ -1,5 +1,7 @@
 """Aggregates: NULL for nothing, their modifiers (DISTINCT, ORDER BY, LIMIT, IGNORE NULLS, HAVING MAX), the approximate ones."""
 
+from typing import Final
+
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.casts import cast_to
@@ -7,6 +9,7 @@ from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import NAMES, quoted
 from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.bigquery.aggregates import Argument, argument_of, demanded, has_window
+from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule
 from cordwood.sql.typing import inherit, kind_of
@@ -100,20 +103,57 @@ def _value(argument: Argument, node: exp.Expr) -> exp.Expr:
     return argument.value
 
 
-def _typed_result(name: str) -> Rule:
-    """SUM and AVG: of nothing NULL; of exact numbers an exact one."""
+def _sum(node: exp.Expr) -> exp.Expr:
+    """Of nothing NULL; of whole numbers one that fits, where the engine's own would wrap around."""
+    argument = argument_of(node)
+    kind = kind_of(node)
+    suffix = "Distinct" if argument.distinct else ""
+    value = _value(argument, node)
+    if kind is Kind.INT64 and not node.meta_get(_SMALL):
+        called = fragment(f"sumOrNull{suffix}(toInt128({{0}}))", value)
+        return wrapped(node, called, "accurateCast({0}, 'Nullable(Int64)')")
+    called = fragment(f"sumOrNull{suffix}({{0}})", value)
+    return settled(node, called, f"Nullable({NAMES[kind]})" if kind in (Kind.INT64, *EXACT) and kind else None)
 
-    def rule(node: exp.Expr) -> exp.Expr:
-        argument = argument_of(node)
-        kind = kind_of(node)
-        suffix = "Distinct" if argument.distinct else ""
-        value = _value(argument, node)
-        if kind in EXACT and name == "avg":
-            value = fragment("toFloat64({0})", value)
-        called = fragment(f"{name}OrNull{suffix}({{0}})", value)
-        return settled(node, called, f"Nullable({NAMES[kind]})" if kind in (Kind.INT64, *EXACT) and kind else None)
 
-    return rule
+# How a sum is marked that cannot overflow: the engine's own is then three times as fast.
+_SMALL: Final = "small"
+
+
+def _note_small(node: exp.Expr) -> exp.Expr:
+    node.meta[_SMALL] = _is_small(argument_of(node).value)
+    return node
+
+
+def _is_small(node: exp.Expr | None) -> bool:
+    """Whether it is nothing but small constants, as in counting by `SUM(IF(…, 1, 0))`."""
+    if isinstance(node, exp.Case):
+        branches = [branch.args.get("true") for branch in node.args["ifs"]]
+        return all(map(_is_small, [*branches, node.args.get("default")]))
+    if isinstance(node, exp.If):
+        return all(map(_is_small, (node.args.get("true"), node.args.get("false"))))
+    if isinstance(node, exp.Cast):
+        return kind_of(node.this) is Kind.BOOL
+    value = constant(node)
+    return node is None or isinstance(node, exp.Null) or (isinstance(value, int) and abs(value) < 2**31)
+
+
+def _avg(node: exp.Expr) -> exp.Expr:
+    argument = argument_of(node)
+    suffix = "Distinct" if argument.distinct else ""
+    value = _value(argument, node)
+    kind = kind_of(node)
+    if kind not in EXACT:
+        return fragment(f"avgOrNull{suffix}({{0}})", value)
+    count = fragment(f"{'uniqExact' if argument.distinct else 'count'}({{0}})", value.copy())
+    return by_several(_AVERAGES[kind], fragment(f"sumOrNull{suffix}({{0}})", value), count)
+
+
+# The engine's own average of exact numbers is a double.
+_AVERAGES: Final = {
+    Kind.NUMERIC: "CAST(round(CAST({0}, 'Nullable(Decimal(76, 18))') / nullIf({1}, 0), 9), 'Nullable(Decimal(38, 9))')",
+    Kind.BIGNUMERIC: "({0} / nullIf({1}, 0))",
+}
 
 
 _COUNT = "Int64"
@@ -266,8 +306,8 @@ MEANING = Meaning(
         exp.CountIf: _count_if,
         exp.LogicalAnd: _truth("min"),
         exp.LogicalOr: _truth("max"),
-        exp.Sum: _typed_result("sum"),
-        exp.Avg: _typed_result("avg"),
+        exp.Sum: _sum,
+        exp.Avg: _avg,
         exp.Min: _extremum("min"),
         exp.Max: _extremum("max"),
         exp.AnyValue: _any_value,
@@ -288,5 +328,6 @@ MEANING = Meaning(
         exp.Corr: _pair("corr"),
         exp.CovarPop: _pair("covarPop"),
         exp.CovarSamp: _pair("covarSamp"),
-    }
+    },
+    first={exp.Sum: _note_small},
 )

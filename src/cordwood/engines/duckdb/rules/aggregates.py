@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.casts import cast_to, event_text
 from cordwood.engines.duckdb.rules.reading import read_as
-from cordwood.model.datatype import Kind
+from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.bigquery.aggregates import Argument, argument_of, demanded, has_window
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
@@ -99,25 +99,34 @@ def _value(argument: Argument, node: exp.Expr) -> exp.Expr:
     return argument.value
 
 
-def _typed_result(name: str) -> Rule:
-    """SUM and AVG: the result is cast once the window, if any, stands around the aggregate."""
-
-    def rule(node: exp.Expr) -> exp.Expr:
-        argument = argument_of(node)
-        distinct = "DISTINCT " if argument.distinct else ""
-        called = fragment(f"{name}({distinct}{{0}})", _value(argument, node))
-        if name == "sum" and kind_of(argument.value) is Kind.VARIANT:
-            called.meta[EVENT_NUMBER] = True
-        return in_window_or(node, called, _result_type(node))
-
-    return rule
+def _sum(node: exp.Expr) -> exp.Expr:
+    """The result is cast once the window, if any, stands around the aggregate."""
+    argument = argument_of(node)
+    called = fragment(f"sum({'DISTINCT ' if argument.distinct else ''}{{0}})", _value(argument, node))
+    if kind_of(argument.value) is Kind.VARIANT:
+        called.meta[EVENT_NUMBER] = True
+    return in_window_or(node, called, "BIGINT" if kind_of(node) is Kind.INT64 else None)
 
 
-def _result_type(node: exp.Expr) -> str | None:
+def _avg(node: exp.Expr) -> exp.Expr:
+    argument = argument_of(node)
+    distinct = "DISTINCT " if argument.distinct else ""
+    value = _value(argument, node)
     kind = kind_of(node)
-    if kind is Kind.INT64:
-        return "BIGINT"
-    return "DECIMAL(38, 9)" if kind is Kind.NUMERIC and isinstance(node, exp.Avg) else None
+    if kind not in EXACT:
+        return fragment(f"avg({distinct}{{0}})", value)
+    total, count = (fragment(f"{name}({distinct}{{0}})", value.copy()) for name in ("sum", "count"))
+    return by_several(_exact_average("DECIMAL(38, 9)" if kind is Kind.NUMERIC else "DECIMAL(38, 18)"), total, count)
+
+
+def _exact_average(decimal: str) -> str:
+    """The engine's own goes through a double: here all digits are divided as one whole number, halves away from zero.
+
+    No lambda would do in HAVING.
+    """
+    exponent = "e-9" if decimal.endswith(" 9)") else "e-18"
+    units = f"replace({{0}}::{decimal}::VARCHAR, '.', '')::HUGEINT"
+    return f"(({units} // {{1}} + {units} % {{1}} * 2 // {{1}}) || '{exponent}')::{decimal}"
 
 
 def in_window_or(node: exp.Expr, called: exp.Expr, cast: str | None) -> exp.Expr:
@@ -251,8 +260,8 @@ MEANING = Meaning(
         exp.CountIf: _count_if,
         exp.LogicalAnd: _simple("bool_and"),
         exp.LogicalOr: _simple("bool_or"),
-        exp.Sum: _typed_result("sum"),
-        exp.Avg: _typed_result("avg"),
+        exp.Sum: _sum,
+        exp.Avg: _avg,
         exp.Min: _extremum("min"),
         exp.Max: _extremum("max"),
         exp.AnyValue: _any_value,

@@ -10,7 +10,8 @@ from cordwood.sql.windowed import spread
 
 def _window(node: exp.Expr) -> exp.Expr:
     cast = node.this.meta_get("cast")
-    return fragment(f"{{0}}::{cast}", node) if cast else spread(node)
+    # A copy: what stands in the tree cannot stand in its own replacement.
+    return fragment(f"{{0}}::{cast}", node.copy()) if cast else spread(node)
 
 
 def _value(name: str) -> Rule:
