@@ -221,8 +221,8 @@ def _event_extremum(name: str, value: exp.Expr) -> exp.Expr:
 def _any_value(node: exp.Expr) -> exp.Expr:
     argument = argument_of(node)
     if argument.having is not None:
-        name = "argMax" if argument.having.args.get("max") else "argMin"
-        return _wrapped_by(name, argument.value, argument.having.expression)
+        name = "Max" if argument.having.args.get("max") else "Min"
+        return _at_extremum(name, argument.value, argument.having.expression)
     return (
         fragment("anyOrNull({0})", argument.value)
         if kind_of(argument.value) is not Kind.ARRAY
@@ -230,13 +230,18 @@ def _any_value(node: exp.Expr) -> exp.Expr:
     )
 
 
-def _wrapped_by(name: str, value: exp.Expr, key: exp.Expr) -> exp.Expr:
-    """Wrapped, or the engine would pass over a value that is NULL."""
-    return by_several("tupleElement({0}, 1)", fragment(f"{name}(tuple({{0}}), {{1}})", value, key))
+def _at_extremum(name: str, value: exp.Expr, key: exp.Expr) -> exp.Expr:
+    """A value of the rows that have the extreme key, NULL only if all of them do."""
+    if kind_of(value) in (Kind.ARRAY, Kind.STRUCT):
+        return by_several("tupleElement({0}, 1)", fragment(f"arg{name}(tuple({{0}}), {{1}})", value, key))
+    extreme = fragment(f"{name.lower()}OrNull({{0}})", key)
+    known = fragment(f"{name.lower()}OrNullIf({{0}}, isNotNull({{1}}))", key.copy(), value.copy())
+    found = fragment(f"arg{name}OrNull({{0}}, {{1}})", value, key.copy())
+    return by_several("if({0} = {1}, {2}, NULL)", extreme, known, found)
 
 
 def _by(name: str) -> Rule:
-    return lambda node: _wrapped_by(name, node.this, node.expression)
+    return lambda node: _at_extremum(name, node.this, node.expression)
 
 
 def _distinct_count(node: exp.Expr) -> exp.Expr:
@@ -311,8 +316,8 @@ MEANING = Meaning(
         exp.Min: _extremum("min"),
         exp.Max: _extremum("max"),
         exp.AnyValue: _any_value,
-        exp.ArgMax: _by("argMax"),
-        exp.ArgMin: _by("argMin"),
+        exp.ArgMax: _by("Max"),
+        exp.ArgMin: _by("Min"),
         exp.ApproxDistinct: _distinct_count,
         exp.IgnoreNulls: _nulls,
         exp.RespectNulls: _nulls,

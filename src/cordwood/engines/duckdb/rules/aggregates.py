@@ -188,16 +188,24 @@ def event_number(number: str) -> str:
 def _any_value(node: exp.Expr) -> exp.Expr:
     argument = argument_of(node)
     if argument.having is not None:
-        name = "arg_max_null" if argument.having.args.get("max") else "arg_min_null"
-        return fragment(f"{name}({{0}}, {{1}})", argument.value, argument.having.expression)
+        name = "max" if argument.having.args.get("max") else "min"
+        return _at_extremum(name, argument.value, argument.having.expression)
     return fragment("any_value({0})", argument.value)
 
 
-def _by(name: str) -> Rule:
-    def rule(node: exp.Expr) -> exp.Expr:
-        return fragment(f"{name}({{0}}, {{1}})", node.this, node.expression)
+def _at_extremum(name: str, value: exp.Expr, key: exp.Expr) -> exp.Expr:
+    """A value of the rows that have the extreme key, NULL only if all of them do."""
+    if kind_of(key) is Kind.VARIANT:
+        return fragment(f"arg_{name}_null({{0}}, {{1}})", value, key)
+    extreme = fragment(f"{name}({{0}})", key)
+    known = fragment(f"{name}(CASE WHEN {{1}} IS NOT NULL THEN {{0}} END)", key.copy(), value.copy())
+    return by_several(
+        "CASE WHEN {0} = {1} THEN {2} END", extreme, known, fragment(f"arg_{name}({{0}}, {{1}})", value, key.copy())
+    )
 
-    return rule
+
+def _by(name: str) -> Rule:
+    return lambda node: _at_extremum(name, node.this, node.expression)
 
 
 def _nulls(node: exp.Expr) -> exp.Expr:
@@ -265,8 +273,8 @@ MEANING = Meaning(
         exp.Min: _extremum("min"),
         exp.Max: _extremum("max"),
         exp.AnyValue: _any_value,
-        exp.ArgMax: _by("arg_max_null"),
-        exp.ArgMin: _by("arg_min_null"),
+        exp.ArgMax: _by("max"),
+        exp.ArgMin: _by("min"),
         exp.IgnoreNulls: _nulls,
         exp.RespectNulls: _nulls,
         exp.Grouping: _grouping,
