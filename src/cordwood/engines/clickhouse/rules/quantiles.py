@@ -80,10 +80,12 @@ def _percentile(name: str) -> Rule:
 
 
 def _picked(node: exp.Expr, argument: Argument) -> exp.Expr:
+    """The first value whose share, so many of all, is not below: a product of the two would round past it."""
     called, listing, parts = gathered(argument, skip_nulls=True)
-    in_order = f"arraySort({listing})"
-    place = f"greatest(1, toInt64(ceil(length({listing}) * {{{len(parts) + 1}}})))"
-    return wrapped(node, called, f"if(empty({listing}), NULL, {in_order}[{place}])", *parts, node.expression)
+    share = f"{{{len(parts) + 1}}}"
+    place = f"arrayMap(_n -> _n + (_n / length(_l) < {share}), [toInt64(floor(length(_l) * {share}))])[1]"
+    pick = f"arrayMap(_l -> _l[greatest(1, {place})], [arraySort({listing})])[1]"
+    return wrapped(node, called, f"if(empty({listing}), NULL, {pick})", *parts, node.expression)
 
 
 def _bare(node: exp.Expr) -> exp.Expr:

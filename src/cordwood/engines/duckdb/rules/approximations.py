@@ -1,11 +1,14 @@
 """The approximate aggregates and the percentiles: exact here, which they are allowed to be."""
 
+from decimal import Decimal
+
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.words import once
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.aggregates import argument_of, quantiles_of
+from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
 from cordwood.sql.typing import kind_of
@@ -84,9 +87,15 @@ def _percentile(name: str) -> Rule:
             unsupported(node, "A percentile with RESPECT NULLS")
         kind = Kind.FLOAT64 if name == "quantile_cont" else kind_of(argument.value)
         value = read_as(argument.value, kind) if kind else argument.value
-        return fragment(f"{name}({{0}}, {{1}})", value, node.expression)
+        return fragment(f"{name}({{0}}, {{1}})", value, _share(node.expression))
 
     return rule
+
+
+def _share(node: exp.Expr) -> exp.Expr:
+    """As a decimal: times the number of rows a double would round past a whole one."""
+    known = constant(node)
+    return fragment(format(Decimal(repr(known)), "f")) if isinstance(known, float) else node
 
 
 MEANING = Meaning(
