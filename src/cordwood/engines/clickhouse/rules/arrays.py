@@ -1,5 +1,7 @@
 """ARRAY functions and subscripts: an offset outside is an error unless it is a SAFE_ one."""
 
+from typing import Final
+
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.casts import cast_to
@@ -112,8 +114,16 @@ def _series(node: exp.Expr) -> exp.Expr:
     kind = datatype.element.kind if datatype.element else Kind.INT64
     parts = [node.args["start"], node.args["end"], node.args.get("step") or fragment("toInt64(1)")]
     parts = [read_as(part, kind) for part in parts]
-    last = "toInt64(floor((@b - @a) / @c + 1e-9))" if kind is not Kind.INT64 else "intDiv(@b - @a, if(@c = 0, 1, @c))"
-    count = f"toUInt64(ifNull(if({_AWAY}, 0, {last} + 1), 0))"
+    last = (
+        "toInt64(floor((@b - @a) / @c + 1e-9))"
+        if kind is not Kind.INT64
+        else "intDiv(toInt128(@b) - @a, if(@c = 0, 1, @c))"
+    )
+    count = f"ifNull(if({_AWAY}, 0, {last} + 1), 0)"
+    huge = f"{count} > {_MOST_ELEMENTS}"
+    if not is_safe(node):
+        huge = f"throwIf({huge}, {quoted(RAISED + 'GENERATE_ARRAY of too many elements')})"
+    count = f"toUInt64(if({huge}, 0, {count}))"
     items = f"arrayMap(_i -> CAST(@a + _i * @c, {quoted(_NAMES.get(kind, 'Nullable(Int64)'))}), range({count}))"
     body = f"if(isNull(@a) OR isNull(@b) OR isNull(@c) OR @c = 0, @d, {items})"
     if not is_safe(node):
@@ -122,6 +132,8 @@ def _series(node: exp.Expr) -> exp.Expr:
     return once(body, *parts, null_of(datatype))
 
 
+# BigQuery's limit.
+_MOST_ELEMENTS: Final = 1_048_575
 _AWAY = "@c > 0 AND @a > @b OR @c < 0 AND @a < @b"
 _NAMES = {
     Kind.INT64: "Nullable(Int64)",

@@ -156,8 +156,8 @@ _JOINED: Final = (
 )
 
 
-# The engine makes an array in one go, held to no limit of its own; BigQuery has one of this order.
-MOST_ELEMENTS: Final = 1_048_576
+# The engine makes an array in one go, held to no limit of its own; BigQuery has this one.
+MOST_ELEMENTS: Final = 1_048_575
 
 
 def _series(node: exp.Expr) -> exp.Expr:
@@ -168,13 +168,13 @@ def _series(node: exp.Expr) -> exp.Expr:
     guard = f"CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL THEN NULL WHEN @c = 0 THEN {bad}"
     huge = fail(node, "GENERATE_ARRAY of too many elements")
     # Inside the call: the engine works out calls on constants even in branches that are not taken.
-    last = f"(CASE WHEN abs(@b::HUGEINT - @a) // nullif(abs(@c), 0) > {MOST_ELEMENTS} THEN {huge} ELSE @b END)"
+    last = f"(CASE WHEN abs(@b::HUGEINT - @a) // nullif(abs(@c), 0) >= {MOST_ELEMENTS} THEN {huge} ELSE @b END)"
     if kind == INT64:
         if _is_short(start, end, step):
             return once("generate_series(@a::BIGINT, @b::BIGINT, @c::BIGINT)", start, end, step)
         whole = f"generate_series(@a::BIGINT, {last}::BIGINT, @c::BIGINT)"
         return once(f"{guard} ELSE {whole} END", start, end, step)
-    count = f"CAST(CASE WHEN abs((@b - @a) / nullif(@c, 0)) > {MOST_ELEMENTS} THEN {huge} ELSE floor((@b - @a) / @c + 1e-9) END AS BIGINT)"
+    count = f"CAST(CASE WHEN abs((@b - @a) / nullif(@c, 0)) >= {MOST_ELEMENTS} THEN {huge} ELSE floor((@b - @a) / @c + 1e-9) END AS BIGINT)"
     items = f"list_transform(range(0, {count} + 1), lambda _i: @a + _i * @c)"
     body = f"{guard} WHEN (@c > 0 AND @a > @b) OR (@c < 0 AND @a < @b) THEN [] ELSE {items} END"
     return once(body, *(read_as(part, kind.kind) for part in (start, end, step)))
@@ -182,7 +182,7 @@ def _series(node: exp.Expr) -> exp.Expr:
 
 def _is_short(start: exp.Expr, end: exp.Expr, step: exp.Expr) -> bool:
     first, last, by = (constant_int(part) for part in (start, end, step))
-    return first is not None and last is not None and bool(by) and abs(last - first) // abs(by or 1) <= MOST_ELEMENTS
+    return first is not None and last is not None and bool(by) and abs(last - first) // abs(by or 1) < MOST_ELEMENTS
 
 
 def _is_distinct(node: exp.Expr) -> exp.Expr:

@@ -198,13 +198,18 @@ def _timestamps(node: exp.Expr) -> exp.Expr:
 
 # As many as the engine's own series may have without a word.
 _MOST_MOMENTS: Final = 1_048_576
-# Of months the shortest: one step too many is left out below.
-_STEP_US: Final = "(epoch_us('2023-02-01'::TIMESTAMP + @c) - epoch_us('2023-02-01'::TIMESTAMP))"
+# Of months the shortest, forward and backward: one step too many is left out below.
+_STEP_US, _STEP_BACK_US = (
+    f"(epoch_us('2023-{month}-01'::TIMESTAMP + @c) - epoch_us('2023-{month}-01'::TIMESTAMP))" for month in ("02", "03")
+)
 
 
 def _series(node: exp.Expr, start: exp.Expr, end: exp.Expr, step: exp.Expr, moment: str) -> exp.Expr:
     """Every moment counted from the start: a month after the 31st ends early, the one after it does not."""
-    steps = f"((epoch_us((@b)::TIMESTAMP) - epoch_us((@a)::TIMESTAMP)) // {_STEP_US})"
+    if any(is_null(node.args[key]) for key in ("start", "end")):
+        return fragment("NULL")
+    span = "(epoch_us((@b)::TIMESTAMP) - epoch_us((@a)::TIMESTAMP))"
+    steps = f"greatest({span} // {_STEP_US}, {span} // {_STEP_BACK_US})"
     huge = fail(node, "So many elements in a generated array are too many")
     standing = fail(node, "The step of a generated array must not be 0")
     numbers = f"generate_series(0, CASE WHEN {steps} > {_MOST_MOMENTS} THEN {huge} ELSE {steps} END)"
