@@ -5,6 +5,7 @@ from typing import Final
 
 from sqlglot import exp
 
+from cordwood.sql import analytic
 from cordwood.sql.permitted import PARTS
 
 Check = Callable[[exp.Expr], str | None]
@@ -12,7 +13,7 @@ Check = Callable[[exp.Expr], str | None]
 
 def misplaced(node: exp.Expr) -> str | None:
     """What is wrong with the node's clauses, as a sentence; None when nothing is."""
-    return _foreign_part(node) or _shaped_wrongly(node)
+    return _foreign_part(node) or _shaped_wrongly(node) or analytic.shaped_wrongly(node)
 
 
 def _foreign_part(node: exp.Expr) -> str | None:
