@@ -44,6 +44,7 @@ _NOT_THERE: Final = frozenset({1, 10, 48, 206, 344, 403, 450})
 # What the driver says for itself when a server that was reached did not answer.
 _NO_ANSWER: Final = ("Read timed out", "read timeout", "ReadTimeout")
 
+_UNGROUPED: Final = re.compile(r"Column '(?:.*\.)?(.*?)' is not under aggregate function")
 _DISTRUSTED: Final = re.compile(r"certificate verify failed: (.+?)\.? \(_ssl")
 _NO_TLS: Final = "SSLError("
 _NOT_OPENED: Final = "Unable to open the chdb engine"
@@ -158,4 +159,7 @@ def sentence(text: str) -> str:
         text = text.split(end, 1)[0]
     if "cannot compile re2" in text:
         text = text.rpartition(", error: ")[2].removeprefix(".")
+    ungrouped = _UNGROUPED.match(text)
+    if ungrouped:
+        return f"The SELECT list expression references {ungrouped[1]} which is neither grouped nor aggregated"
     return text.strip().rstrip(":")

@@ -6,9 +6,10 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.errors import QuerySyntax
-from cordwood.model.datatype import Kind
+from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.constants import constant_int
 from cordwood.sql.lowering import name_of, place_of, unsupported
+from cordwood.sql.typing import kind_of
 
 _MODIFIERS: Final = (exp.Limit, exp.Order, exp.IgnoreNulls, exp.RespectNulls, exp.HavingMax, exp.Distinct)
 
@@ -42,7 +43,31 @@ def argument_of(node: exp.Expr) -> Argument:
         argument.ignore_nulls = isinstance(node.parent, exp.IgnoreNulls)
     if argument.having is not None and not isinstance(node, exp.AnyValue):
         unsupported(node, f"{name_of(node)} with HAVING MAX or MIN")
+    _check_kind(node, argument.value)
     return argument
+
+
+_NUMBERS: Final = (frozenset({Kind.INT64, Kind.FLOAT64, *EXACT}), "numbers")
+_CONDITIONS: Final = (frozenset({Kind.BOOL}), "conditions")
+_WHOLE_NUMBERS: Final = (frozenset({Kind.INT64}), "whole numbers")
+_TAKEN: Final[dict[type[exp.Expr], tuple[frozenset[Kind], str]]] = {
+    **dict.fromkeys((exp.Sum, exp.Avg, exp.PercentileCont), _NUMBERS),
+    **dict.fromkeys((exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop), _NUMBERS),
+    **dict.fromkeys((exp.LogicalAnd, exp.LogicalOr, exp.CountIf), _CONDITIONS),
+    **dict.fromkeys((exp.BitwiseAndAgg, exp.BitwiseOrAgg, exp.BitwiseXorAgg), _WHOLE_NUMBERS),
+}
+
+
+def _check_kind(node: exp.Expr, value: exp.Expr) -> None:
+    """An event's value may turn out to be any kind."""
+    kind = kind_of(value)
+    if kind in (None, Kind.VARIANT) or type(node) not in _TAKEN:
+        return
+    if kind is Kind.INTERVAL:
+        unsupported(node, f"{name_of(node)} of INTERVAL")
+    kinds, words = _TAKEN[type(node)]
+    if kind not in kinds:
+        raise QuerySyntax(f"{name_of(node)} takes {words}, not {kind}.", span=place_of(node))
 
 
 _MOST_QUANTILES: Final = 10_000
