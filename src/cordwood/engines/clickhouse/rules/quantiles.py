@@ -4,7 +4,7 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.aggregates import gathered, plain, wrapped
 from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.words import MAY_BE_NONE, quoted, type_text
+from cordwood.engines.clickhouse.rules.words import MAY_BE_NONE, guarded, once, quoted, type_text
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.aggregates import Argument, argument_of, quantiles_of
 from cordwood.sql.constants import constant
@@ -39,6 +39,8 @@ def _top_sum(node: exp.Expr) -> exp.Expr:
     """Sums are made in arrays: the engine's own drops those that are zero."""
     weight = node.expression
     weight = read_as(weight, Kind.FLOAT64) if kind_of(weight) is Kind.VARIANT else weight
+    bad = "APPROX_TOP_SUM takes no weight that is negative or NaN"
+    weight = once(guarded(node, "NOT (@a >= 0)", bad, "@a"), weight)
     rows = "groupArray(tuple(tuple({0}), {2}))"
     weights = f"arrayMap(_t -> _t.2, arrayFilter(_t -> _t.1 = _k AND isNotNull(_t.2), {rows}))"
     total = f"if(empty({weights}), NULL, arraySum(arrayMap(_w -> assumeNotNull(_w), {weights})))"

@@ -5,7 +5,7 @@ from decimal import Decimal
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.reading import read_as
-from cordwood.engines.duckdb.rules.words import once
+from cordwood.engines.duckdb.rules.words import fail, once
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.aggregates import argument_of, quantiles_of
 from cordwood.sql.constants import constant
@@ -58,8 +58,9 @@ def _top_count(node: exp.Expr) -> exp.Expr:
 def _top_sum(node: exp.Expr) -> exp.Expr:
     limit = node.args["count"]
     value, weight = _plain(node.this), node.expression
-    unsupported_weight = kind_of(weight) is Kind.VARIANT
-    weight = read_as(weight, Kind.FLOAT64) if unsupported_weight else weight
+    weight = read_as(weight, Kind.FLOAT64) if kind_of(weight) is Kind.VARIANT else weight
+    bad = fail(node, "APPROX_TOP_SUM takes no weight that is negative or NaN")
+    weight = once(f"CASE WHEN @a < 0 OR isnan(@a::DOUBLE) THEN {bad} ELSE @a END", weight)
     rows = "array_agg(struct_pack(v := {0}, w := {2}))"
     keys = f"list_distinct(list_transform({rows}, lambda _r: struct_pack(v := _r.v)))"
     weights = f"list_transform(list_filter({rows}, lambda _r: _r.v IS NOT DISTINCT FROM _k.v), lambda _r: _r.w)"
