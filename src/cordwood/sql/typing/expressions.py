@@ -282,6 +282,7 @@ _RULES: Final[dict[type[exp.Expr], Rule]] = {
     exp.JSONExtractArray: _json_list,
     exp.JSONFormat: _json_text,
     exp.ArrayConcatAgg: _argument,
+    exp.ArrayConcat: _all_arguments,
     exp.ArrayFirst: _element,
     exp.ArrayLast: _element,
     exp.Interval: lambda _: INTERVAL,
@@ -311,9 +312,10 @@ _RULES: Final[dict[type[exp.Expr], Rule]] = {
         (exp.Min, exp.Max, exp.AnyValue, exp.PercentileDisc, exp.ArgMax, exp.ArgMin),
         _argument,
     ),
-    **dict.fromkeys((exp.FirstValue, exp.LastValue, exp.NthValue, exp.Lead, exp.Lag), _argument),
+    **dict.fromkeys((exp.FirstValue, exp.LastValue, exp.NthValue), _argument),
+    **dict.fromkeys((exp.Lead, exp.Lag), lambda node: common((_argument(node), datatype_of(node.args.get("default"))))),
     **dict.fromkeys((exp.ArrayAgg, exp.ApproxQuantiles), _list_of_argument),
-    **dict.fromkeys((exp.ArrayReverse, exp.ArrayConcat, exp.ArraySlice, exp.Subquery, exp.Paren, exp.Alias), _this),
+    **dict.fromkeys((exp.ArrayReverse, exp.ArraySlice, exp.Subquery, exp.Paren, exp.Alias), _this),
     **dict.fromkeys(
         (exp.SafeFunc, exp.NetFunc, exp.AtTimeZone, exp.Order, exp.Limit, exp.Ordered, exp.HavingMax), _this
     ),

@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.words import MAY_BE_NONE, guarded, null_of, once, quoted
+from cordwood.engines.clickhouse.rules.words import MAY_BE_NONE, guarded, null_of, once, quoted, type_text
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.boundaries import are_in_order
 from cordwood.sql.constants import constant_int, constant_text
@@ -68,8 +68,17 @@ def _reverse(node: exp.Expr) -> exp.Expr:
 
 
 def _concat(node: exp.Expr) -> exp.Expr:
-    parts = [node.this, *node.expressions]
+    parts = [_as_common(node, part) for part in (node.this, *node.expressions)]
     return fragment(f"arrayConcat({', '.join(f'{{{at}}}' for at in range(len(parts)))})", *parts)
+
+
+def _as_common(node: exp.Expr, part: exp.Expr) -> exp.Expr:
+    """Arrays of whole numbers and of fractions have nothing in common to the engine."""
+    whole, own = datatype_of(node), datatype_of(part)
+    name = type_text(whole)
+    if name is None or not (own and own.element and whole and whole.element) or own.element.kind is whole.element.kind:
+        return part
+    return fragment(f"CAST({{0}}, {quoted(name)})", part)
 
 
 def _end(place: str) -> Rule:

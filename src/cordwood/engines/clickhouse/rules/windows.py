@@ -4,7 +4,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.aggregates import settled
+from cordwood.engines.clickhouse.rules.aggregates import settled, wrapped
+from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.aggregates import argument_of
 from cordwood.sql.constants import constant_int
@@ -28,12 +29,24 @@ def _value(name: str) -> Rule:
         argument = argument_of(node)
         nulls = "" if argument.ignore_nulls else "_respect_nulls"
         rest = [node.args[key] for key in ("offset", "default") if node.args.get(key) is not None]
-        holes = "".join(f", {{{at + 1}}}" for at in range(len(rest)))
+        holes = "".join(f", {{{at}}}" for at in range(1, len(rest) + 1))
+        if name == "nth_value" and argument.ignore_nulls:
+            # Its own knows no such word; arrays are gathered without NULLs.
+            return wrapped(node, fragment("groupArray({0})", argument.value), "arrayElementOrNull({0}, {1})", *rest)
+        argument.value, rest = _alike(node, argument.value, rest)
         if name in ("lag", "lead", "nth_value"):
             return fragment(f"{name}({_nullable(argument.value)}{holes})", argument.value, *rest)
         return fragment(f"{name}{nulls}({_nullable(argument.value)})", argument.value)
 
     return rule
+
+
+def _alike(node: exp.Expr, value: exp.Expr, rest: list[exp.Expr]) -> tuple[exp.Expr, list[exp.Expr]]:
+    """The value and its default, if any, as the type that they have in common."""
+    kind = kind_of(node)
+    if len(rest) < 2 or kind is None or kind_of(rest[1]) is kind_of(value):
+        return value, rest
+    return read_as(value, kind), [rest[0], read_as(rest[1], kind)]
 
 
 def _nullable(value: exp.Expr) -> str:

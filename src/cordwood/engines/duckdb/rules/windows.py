@@ -2,9 +2,11 @@
 
 from sqlglot import exp
 
+from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.sql.bigquery.aggregates import argument_of
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule
+from cordwood.sql.typing import kind_of
 from cordwood.sql.windowed import spread
 
 
@@ -19,6 +21,9 @@ def _value(name: str) -> Rule:
         argument = argument_of(node)
         nulls = " IGNORE NULLS" if argument.ignore_nulls else ""
         rest = [node.args[key] for key in ("offset", "default") if node.args.get(key) is not None]
+        kind = kind_of(node)
+        if len(rest) > 1 and kind is not None and kind_of(rest[1]) is not kind_of(argument.value):
+            argument.value, rest[1] = read_as(argument.value, kind), read_as(rest[1], kind)
         holes = "".join(f", {{{at + 1}}}" for at in range(len(rest)))
         return fragment(f"{name}({{0}}{holes}{nulls})", argument.value, *rest)
 
