@@ -25,3 +25,12 @@ def offset_minutes(zone: exp.Expr | None) -> int | None:
         return None
     minutes = int(match[2]) * 60 + int(match[3] or 0)
     return -minutes if match[1] == "-" else minutes
+
+
+# Where clocks are set back, the hour before is shown twice; here half of it.
+_HALF_HOURS: Final = frozenset(("AUSTRALIA/LORD_HOWE", "AUSTRALIA/LHI"))
+
+
+def repeated_minutes(zone: exp.Expr | None) -> int:
+    """How long clocks in the zone show again what they have shown, where they do."""
+    return 30 if (constant_text(zone) or "").upper() in _HALF_HOURS else 60

@@ -22,8 +22,9 @@ def _parse(kind: Kind) -> Rule:
         if shape is None:
             unsupported(node, "A format that is no literal")
         reading = read_by(shape)
-        if reading.unknown is not None:
-            unsupported(node, f"The format element %{reading.unknown}")
+        if reading.unknown is not None or "Z" in reading.last:
+            # The engine knows zones by name alone where the name is the same for all rows.
+            unsupported(node, f"The format element %{reading.unknown or 'Z'}")
         foreign = reading.foreign(kind)
         if foreign is not None:
             unsupported(node, f"The element %{foreign} for {kind}")
@@ -46,7 +47,7 @@ def _assembled(node: exp.Expr, reading: Reading, kind: Kind) -> exp.Expr:
         body = f"if(throwIf({wrong}, {message}) = 1, NULL, {moment})"
     groups = f"arrayMap(_p -> {body}, [extractGroups(ifNull({{0}}, ''), {pattern})])[1]"
     wall = fragment(f"if(isNull({{0}}), NULL, {groups})", value)
-    if kind is not Kind.TIMESTAMP or {"z", "Z", "s"} & reading.last.keys():
+    if kind is not Kind.TIMESTAMP or {"z", "s"} & reading.last.keys():
         return wall
     return moment_in(wall, node.args.get("zone"))
 
@@ -82,9 +83,6 @@ def _moment(found: dict[str, str], kind: Kind) -> str:
 
 
 def _zoned(wall: str, found: dict[str, str]) -> str:
-    if "Z" in found:
-        name = f"if(lower({found['Z']}) = 'z', 'UTC', {found['Z']})"
-        return f"toTimeZone(toDateTime64(toString({wall}), 6, {name}), 'UTC')"
     if "z" not in found:
         return wall
     offset = found["z"]

@@ -1,10 +1,13 @@
 """Time zones: a moment's wall clock in a zone and back, zones being names or offsets."""
 
+from typing import Final
+
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.words import instant, naive, once
 from cordwood.sql.bigquery.zones import is_utc, offset_minutes
 from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import unsupported
 
 
 def wall_in(moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
@@ -17,14 +20,36 @@ def wall_in(moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
     template = (
         "fromUnixTimestamp64Micro(toUnixTimestamp64Micro(@a) + timeZoneOffset(toTimeZone(@a, @b)) * toInt64(1000000))"
     )
-    return once(template, moment, zone.copy())
+    return once(template, moment, _the_same_for_all(zone))
 
 
 def moment_in(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
-    """The moment at which clocks in the zone show this."""
+    """The moment at which clocks in the zone show this: the first, where they are set back and show it again."""
     if zone is None or is_utc(zone):
         return instant(wall)
     offset = offset_minutes(zone)
     if offset is not None:
         return fragment(f"fromUnixTimestamp64Micro(toUnixTimestamp64Micro({{0}}) - {offset * 60_000_000}, 'UTC')", wall)
-    return fragment("toTimeZone(toDateTime64(toString({0}), 6, {1}), 'UTC')", wall, zone.copy())
+    micros = fragment("toUnixTimestamp64Micro({0})", wall)
+    return once(_FIRST_MOMENT, micros, _the_same_for_all(zone))
+
+
+def _offset_at(micros: str) -> str:
+    return f"toInt64(timeZoneOffset(fromUnixTimestamp64Micro({micros}, @b))) * 1000000"
+
+
+# By the offset of the day before where that holds still at the moment, or where clocks are set on and never show it.
+_BEFORE: Final = _offset_at("@a - 86400000000")
+_AFTER: Final = _offset_at("@a + 86400000000")
+_HOLDS_BEFORE: Final = f"{_offset_at(f'@a - {_BEFORE}')} = {_BEFORE}"
+_NOT_YET_AFTER: Final = f"{_offset_at(f'@a - {_AFTER}')} != {_AFTER}"
+_FIRST_MOMENT: Final = (
+    f"fromUnixTimestamp64Micro(@a - if({_HOLDS_BEFORE} OR {_NOT_YET_AFTER}, {_BEFORE}, {_AFTER}), 'UTC')"
+)
+
+
+def _the_same_for_all(zone: exp.Expr) -> exp.Expr:
+    """The engine has the zone in a value's type, and leaves one that is a column unread."""
+    if zone.find(exp.Column) is not None:
+        unsupported(zone, "A time zone that is a column")
+    return zone.copy()

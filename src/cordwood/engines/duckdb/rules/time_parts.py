@@ -147,15 +147,12 @@ def _from_days(node: exp.Expr) -> exp.Expr:
     return attempt(node, in_calendar(node, "('1970-01-01'::DATE + @a::INT)", Kind.DATE), node.this)
 
 
-def _current(template: str, zoned: str) -> Rule:
+def _current(template: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         zone = node.this if isinstance(node.this, exp.Expr) else node.args.get("zone")
-        return fragment(zoned, zone) if zone is not None else fragment(template)
+        return fragment(template, wall_in(fragment("now()"), zone))
 
     return rule
-
-
-_NOW: Final = "make_timestamp(epoch_us(now()))"
 
 
 MEANING = Meaning(
@@ -174,9 +171,9 @@ MEANING = Meaning(
         exp.UnixMicros: _to_epoch(1),
         exp.UnixDate: _to_days,
         exp.DateFromUnixDate: _from_days,
-        exp.CurrentTimestamp: _current("now()", "now()"),
-        exp.CurrentDate: _current(f"{_NOW}::DATE", "timezone({0}, now())::DATE"),
-        exp.CurrentDatetime: _current(_NOW, "timezone({0}, now())"),
-        exp.CurrentTime: _current(f"{_NOW}::TIME", "timezone({0}, now())::TIME"),
+        exp.CurrentTimestamp: lambda _: fragment("now()"),
+        exp.CurrentDate: _current("{0}::DATE"),
+        exp.CurrentDatetime: _current("{0}"),
+        exp.CurrentTime: _current("{0}::TIME"),
     }
 )
