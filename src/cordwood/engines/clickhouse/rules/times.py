@@ -127,8 +127,17 @@ def _truncate(node: exp.Expr) -> exp.Expr:
     if kind is Kind.TIME:
         return cast(once(cut(unit, node), cast(value, Kind.DATETIME)), Kind.TIME)
     if zone is not None and kind is Kind.TIMESTAMP:
+        if unit in MICROSECONDS and unit != "DAY":
+            return _cut_clock(value, MICROSECONDS[unit], zone)
         return moment_in(once(cut(unit, node), wall_in(value, zone)), zone)
     return back(once(cut(unit, node), clock(value)), kind)
+
+
+def _cut_clock(value: exp.Expr, size: int, zone: exp.Expr) -> exp.Expr:
+    """By what the clocks of the zone show beyond the unit: so an hour that they show twice is cut twice."""
+    beyond = f"positiveModulo(toUnixTimestamp64Micro({{1}}), {size})"
+    cut_off = f"fromUnixTimestamp64Micro(toUnixTimestamp64Micro({{0}}) - {beyond}, 'UTC')"
+    return fragment(cut_off, value, wall_in(value.copy(), zone))
 
 
 def back(moment: exp.Expr, kind: Kind) -> exp.Expr:

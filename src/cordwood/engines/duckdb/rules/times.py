@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.reading import clock, read_as
 from cordwood.engines.duckdb.rules.words import NAMES, attempt, fail, in_calendar, instant, naive, once
-from cordwood.engines.duckdb.rules.zones import moment_in, wall_in
+from cordwood.engines.duckdb.rules.zones import start_in, wall_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.units import MICROSECONDS, unit_of, week_start, with_known_unit
 from cordwood.sql.constants import constant, is_null
@@ -110,10 +110,21 @@ def _truncate(node: exp.Expr) -> exp.Expr:
     if kind is Kind.TIME:
         return _cut_time(value, unit, node)
     if zone is not None and kind is Kind.TIMESTAMP:
-        local = attempt(node, cut(unit, node), wall_in(value, zone))
-        return moment_in(local, zone)
+        if unit in MICROSECONDS and unit != "DAY":
+            return _cut_clock(value, MICROSECONDS[unit], zone)
+        return start_in(attempt(node, cut(unit, node), wall_in(value, zone)), zone)
     moment = attempt(node, cut(unit, node), clock(value))
     return _back(moment, kind)
+
+
+def _cut_clock(value: exp.Expr, size: int, zone: exp.Expr) -> exp.Expr:
+    """By what the clocks of the zone show beyond the unit: so an hour that they show twice is cut twice."""
+    beyond = f"((epoch_us({{1}}) + {_SINCE_YEAR_1}) % {size})"
+    return fragment(f"make_timestamptz(epoch_us({{0}}) - {beyond})", value, wall_in(value.copy(), zone))
+
+
+# Microseconds, whole days of them.
+_SINCE_YEAR_1: Final = 62_135_596_800_000_000
 
 
 def _back(moment: exp.Expr, kind: Kind) -> exp.Expr:
