@@ -23,16 +23,21 @@ def clear_forms(found: list[Token]) -> list[Token]:
 
 
 def _keep_paths(found: list[Token]) -> None:
-    """The parser reads a path of JSON in its own way, and loses an empty key; raw text it leaves as it is."""
+    """The parser reads paths of JSON and formats of times in its own way, and loses what is empty; raw text it leaves be."""
     openers: list[str] = []
     for before, token in pairwise(found):
         if token.token_type == TokenType.L_PAREN:
             openers.append(before.text.lower())
         elif token.token_type == TokenType.R_PAREN:
             del openers[-1:]
-        elif token.token_type == TokenType.STRING and openers[-1:] and openers[-1] in _OF_PATHS:
-            is_path = before.token_type == TokenType.COMMA
-            token.token_type = TokenType.RAW_STRING if is_path else TokenType.STRING
+        elif token.token_type == TokenType.STRING and openers and _is_kept(token, openers[-1], before):
+            token.token_type = TokenType.RAW_STRING
+
+
+def _is_kept(token: Token, function: str, before: Token) -> bool:
+    if function in _OF_PATHS:
+        return before.token_type == TokenType.COMMA
+    return function in _OF_FORMATS and not token.text
 
 
 _OF_PATHS: Final = frozenset(
@@ -46,6 +51,10 @@ _OF_PATHS: Final = frozenset(
         "json_value",
         "json_value_array",
     ]
+)
+
+_OF_FORMATS: Final = frozenset(
+    f"{verb}_{kind}" for verb in ("format", "parse") for kind in ("date", "datetime", "time", "timestamp")
 )
 
 

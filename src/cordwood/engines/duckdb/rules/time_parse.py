@@ -40,9 +40,9 @@ def _assembled(node: exp.Expr, reading: Reading, kind: Kind) -> exp.Expr:
     pattern = literal_text(rf"(?is)^(\s*{reading.pattern}\s*)$")
     moment = _moment({element: f"_p.g{group - 1}" for element, group in reading.last.items()}, kind)
     body = f"try({moment})" if is_safe(node) else moment
-    if reading.groups:
-        bad = fail(node, f"Failed to parse input string as {kind}")
-        body = f"CASE WHEN _p IS NULL THEN NULL WHEN _p.whole = '' THEN {bad} ELSE {body} END"
+    bad = fail(node, f"Failed to parse input string as {kind}")
+    other = "_p.whole = ''" if reading.groups else f"NOT regexp_matches({{0}}, {pattern})"
+    body = f"CASE WHEN _p IS NULL THEN NULL WHEN {other} THEN {bad} ELSE {body} END"
     template = f"list_transform([regexp_extract({{0}}, {pattern}, [{names}])], lambda _p: {body})[1]"
     wall = fragment(template, read_as(node.this, Kind.STRING))
     if kind is not Kind.TIMESTAMP or {"z", "Z", "s"} & reading.last.keys():

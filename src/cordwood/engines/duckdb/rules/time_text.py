@@ -47,7 +47,7 @@ _PARTS: Final = {
     "Q": "quarter(@a)::VARCHAR",
     "R": "strftime(@a, '%H:%M')",
     "r": "strftime(@a, '%I:%M:%S %p')",
-    "s": "(epoch_us(@b) // 1000000)::VARCHAR",
+    "s": "((epoch_us(@b) - (epoch_us(@b) % 1000000 + 1000000) % 1000000) // 1000000)::VARCHAR",
     "T": "strftime(@a, '%H:%M:%S')",
     "t": "chr(9)",
     "X": "strftime(@a, '%H:%M:%S')",
