@@ -116,5 +116,10 @@ def with_known_unit(rule: Rule) -> Rule:
     return checked
 
 
+def are_moments(difference: exp.Expr) -> bool:
+    """Whether it is counted between two TIMESTAMPs."""
+    return kind_of(difference.this) is Kind.TIMESTAMP is kind_of(difference.expression)
+
+
 _WEEKS: Final = frozenset(unit for unit in _CUT if "(" in unit)
 _TAKEN_FROM: Final = {Kind.DATE: _CUT | {"DAYOFWEEK", "DAYOFYEAR"}, Kind.TIME: _CLOCK}

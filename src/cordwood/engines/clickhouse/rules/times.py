@@ -8,7 +8,7 @@ from cordwood.engines.clickhouse.rules.reading import clock, read_as
 from cordwood.engines.clickhouse.rules.words import cast, naive, once
 from cordwood.engines.clickhouse.rules.zones import moment_in, wall_in
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.units import MICROSECONDS, extracted_part, unit_of, week_start, with_known_unit
+from cordwood.sql.bigquery.units import MICROSECONDS, are_moments, extracted_part, unit_of, week_start, with_known_unit
 from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
@@ -161,15 +161,20 @@ def _last_day(node: exp.Expr) -> exp.Expr:
 
 def _timestamp_difference(node: exp.Expr) -> exp.Expr:
     """Whole units that fit between two moments."""
-    unit = unit_of(node.args.get("unit"))
-    if unit not in MICROSECONDS:
-        return _difference(node)
+    size = MICROSECONDS.get(unit_of(node.args.get("unit")))
+    if size is None:
+        return _boundaries(node)
     later, earlier = read_as(node.this, Kind.TIMESTAMP), read_as(node.expression, Kind.TIMESTAMP)
     gap = "(toUnixTimestamp64Micro({0}) - toUnixTimestamp64Micro({1}))"
-    return fragment(gap if MICROSECONDS[unit] == 1 else f"intDiv({gap}, {MICROSECONDS[unit]})", later, earlier)
+    return fragment(gap if size == 1 else f"intDiv({gap}, {size})", later, earlier)
 
 
 def _difference(node: exp.Expr) -> exp.Expr:
+    """By the type of what is counted between, whatever the function's name says."""
+    return _timestamp_difference(node) if are_moments(node) else _boundaries(node)
+
+
+def _boundaries(node: exp.Expr) -> exp.Expr:
     """Boundaries of the unit that lie between two wall clocks."""
     unit = unit_of(node.args.get("unit"))
     later, earlier = (_clock_of(part, node) for part in (node.this, node.expression))

@@ -8,7 +8,7 @@ from cordwood.engines.duckdb.rules.reading import clock, read_as
 from cordwood.engines.duckdb.rules.words import NAMES, attempt, fail, in_calendar, instant, naive, once
 from cordwood.engines.duckdb.rules.zones import start_in, wall_in
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.units import MICROSECONDS, unit_of, week_start, with_known_unit
+from cordwood.sql.bigquery.units import MICROSECONDS, are_moments, unit_of, week_start, with_known_unit
 from cordwood.sql.constants import constant, is_null
 from cordwood.sql.fragment import fragment, is_fragment, template_of
 from cordwood.sql.lowering import Meaning, Rule, unsupported
@@ -156,16 +156,20 @@ _YEARLY: Final = {"MONTH": "to_months(1)", "QUARTER": "to_months(3)", "YEAR": "t
 
 def _timestamp_difference(node: exp.Expr) -> exp.Expr:
     """Whole units that fit between two moments."""
-    unit = unit_of(node.args.get("unit"))
-    if unit not in MICROSECONDS:
-        return _difference(node)
+    size = MICROSECONDS.get(unit_of(node.args.get("unit")))
+    if size is None:
+        return _boundaries(node)
     later, earlier = read_as(node.this, Kind.TIMESTAMP), read_as(node.expression, Kind.TIMESTAMP)
-    size = MICROSECONDS[unit]
     template = "epoch_us({0}) - epoch_us({1})"
     return fragment(template if size == 1 else f"({template}) // {size}", later, earlier)
 
 
 def _difference(node: exp.Expr) -> exp.Expr:
+    """By the type of what is counted between, whatever the function's name says."""
+    return _timestamp_difference(node) if are_moments(node) else _boundaries(node)
+
+
+def _boundaries(node: exp.Expr) -> exp.Expr:
     """Boundaries of the unit that lie between two wall clocks."""
     unit = unit_of(node.args.get("unit"))
     later, earlier = (_clock_of(part, node) for part in (node.this, node.expression))
