@@ -14,12 +14,16 @@ from cordwood.sql.typing import kind_of
 
 
 def read_as(node: exp.Expr, kind: Kind) -> exp.Expr:
+    if isinstance(node, exp.Null) and kind in MOMENTS:
+        return fragment(f"NULL::{NAMES[kind]}")  # the engine's functions of times choose by the type
     return read_by(_READERS, node, kind)
 
 
 def clock(node: exp.Expr) -> exp.Expr:
     """Any time as a wall clock in UTC: what the engine's date functions work on."""
     own = kind_of(node)
+    if isinstance(node, exp.Null):
+        return read_as(node, Kind.DATETIME)
     if own is Kind.TIMESTAMP:
         return naive(node)
     if own is Kind.DATE:
