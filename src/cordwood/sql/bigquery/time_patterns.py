@@ -26,7 +26,7 @@ _PATTERNS: Final = {
     "Y": r"([+-]?\d{1,4})",
     "E4Y": r"(\d{4})",
     "G": r"([+-]?\d{1,4})",
-    "C": r"(\d{1,3})",
+    "C": _NUMBER,
     **dict.fromkeys("ymHIMSUWVg", _NUMBER),
     **dict.fromkeys("dekl", r"\s*(\d{1,2})"),
     "j": r"(\d{1,3})",
@@ -35,7 +35,7 @@ _PATTERNS: Final = {
     "Q": "([1-4])",
     **dict.fromkeys("bBh", _names(MONTHS)),
     **dict.fromkeys("aA", _names(DAYS)),
-    **dict.fromkeys("pP", "(am|pm)"),
+    "p": "(am|pm)",
     "s": r"([+-]?\d{1,18})",
     **dict.fromkeys(("z", "Ez"), _OFFSET),
     "Z": r"([a-z0-9_/+:-]+)",
@@ -44,7 +44,7 @@ _PATTERNS: Final = {
 }
 
 # Elements that are others under another letter.
-_SAME_AS: Final = {"e": "d", "k": "H", "l": "I", "B": "b", "h": "b", "A": "a", "P": "p", "E4Y": "Y", "Ez": "z"}
+_SAME_AS: Final = {"e": "d", "k": "H", "l": "I", "B": "b", "h": "b", "A": "a", "E4Y": "Y", "Ez": "z"}
 _LONG: Final = {"D": "%m/%d/%y", "x": "%m/%d/%y", "F": "%Y-%m-%d", "T": "%H:%M:%S", "X": "%H:%M:%S", "R": "%H:%M"}
 _LONGER: Final = {**_LONG, "c": "%a %b %e %H:%M:%S %Y", "r": "%I:%M:%S %p"}
 

@@ -11,17 +11,16 @@ from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.time_patterns import DAYS, MONTHS, Reading, read_by
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import RAISED, Meaning, Rule, is_safe, unsupported
+from cordwood.sql.lowering import RAISED, Meaning, Rule, is_safe, mark_safe, unsupported
 
 
 def _parse(kind: Kind) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
-        shape = constant_text(node.args["format"])
+        if node.args.get("safe"):
+            mark_safe(node)
         if isinstance(node.args["format"], exp.Null) or isinstance(node.this, exp.Null):
             return exp.Null()
-        if shape is None:
-            unsupported(node, "A format that is no literal")
-        reading = read_by(shape)
+        reading = read_by(_shape(node, kind))
         if reading.unknown is not None or "Z" in reading.last:
             # The engine knows zones by name alone where the name is the same for all rows.
             unsupported(node, f"The format element %{reading.unknown or 'Z'}")
@@ -31,6 +30,13 @@ def _parse(kind: Kind) -> Rule:
         return _assembled(node, reading, kind)
 
     return rule
+
+
+def _shape(node: exp.Expr, kind: Kind) -> str:
+    if kind is Kind.TIMESTAMP and node.meta_get("bigquery_name") is None:
+        unsupported(node, "CAST to a time with a format")  # the parser does not keep which kind of time
+    shape = constant_text(node.args["format"])
+    return shape if shape is not None else unsupported(node, "A format that is no literal")
 
 
 def _assembled(node: exp.Expr, reading: Reading, kind: Kind) -> exp.Expr:

@@ -1,5 +1,7 @@
 """PARSE_TIMESTAMP and its like: the format becomes a regular expression whose groups are put together."""
 
+from typing import Final
+
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.reading import read_as
@@ -9,7 +11,7 @@ from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.time_patterns import DAYS, MONTHS, Reading, read_by
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment, literal_text
-from cordwood.sql.lowering import Meaning, Rule, is_safe, unsupported
+from cordwood.sql.lowering import Meaning, Rule, is_safe, mark_safe, unsupported
 
 
 def _shape(node: exp.Expr, kind: Kind) -> str:
@@ -21,6 +23,8 @@ def _shape(node: exp.Expr, kind: Kind) -> str:
 
 def _parse(kind: Kind) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
+        if node.args.get("safe"):
+            mark_safe(node)
         if isinstance(node.args.get("format"), exp.Null) or isinstance(node.this, exp.Null):
             return exp.Null()
         reading = read_by(_shape(node, kind))
@@ -38,10 +42,13 @@ def _assembled(node: exp.Expr, reading: Reading, kind: Kind) -> exp.Expr:
     """Where the text does not match, all groups are empty: an error then, or NULL."""
     names = ", ".join(literal_text(name) for name in ("whole", *(f"g{at}" for at in range(reading.groups))))
     pattern = literal_text(rf"(?is)^(\s*{reading.pattern}\s*)$")
-    moment = _moment({element: f"_p.g{group - 1}" for element, group in reading.last.items()}, kind)
+    found = {element: f"_p.g{group - 1}" for element, group in reading.last.items()}
+    moment = _moment(found, kind)
     body = f"try({moment})" if is_safe(node) else moment
     bad = fail(node, f"Failed to parse input string as {kind}")
-    other = "_p.whole = ''" if reading.groups else f"NOT regexp_matches({{0}}, {pattern})"
+    other = (
+        " OR ".join(["_p.whole = ''", *_wrongs(found)]) if reading.groups else f"NOT regexp_matches({{0}}, {pattern})"
+    )
     body = f"CASE WHEN _p IS NULL THEN NULL WHEN {other} THEN {bad} ELSE {body} END"
     template = f"list_transform([regexp_extract({{0}}, {pattern}, [{names}])], lambda _p: {body})[1]"
     wall = fragment(template, read_as(node.this, Kind.STRING))
@@ -87,15 +94,15 @@ def _time(found: dict[str, str]) -> str:
 
 def _hour(found: dict[str, str]) -> str:
     if "H" in found:
-        return f"to_hours({_bounded(found['H'], 0, 23)})"
+        return f"to_hours(CAST({found['H']} AS INT))"
     if "I" not in found:
         return ""
     afternoon = f" + CASE WHEN lower({found['p']}) = 'pm' THEN 12 ELSE 0 END" if "p" in found else ""
-    return f"to_hours({_bounded(found['I'], 1, 12)} % 12{afternoon})"
+    return f"to_hours(CAST({found['I']} AS INT) % 12{afternoon})"
 
 
 def _minute(found: dict[str, str]) -> str:
-    return f"to_minutes({_bounded(found['M'], 0, 59)})" if "M" in found else ""
+    return f"to_minutes(CAST({found['M']} AS INT))" if "M" in found else ""
 
 
 def _second(found: dict[str, str]) -> str:
@@ -104,10 +111,13 @@ def _second(found: dict[str, str]) -> str:
     return f"to_microseconds(CAST(CAST(left({found['S']}, 9) AS DECIMAL(9, 6)) * 1000000 AS BIGINT))"
 
 
-def _bounded(text: str, low: int, high: int) -> str:
-    """A number outside its range is refused by the engine, as a cast of what is no number."""
-    digits = f"CAST({text} AS INT)"
-    return f"CAST(CASE WHEN {digits} BETWEEN {low} AND {high} THEN {text} ELSE 'out of range: ' || {text} END AS INT)"
+_BOUNDS: Final = {"m": (1, 12), "d": (1, 31), "j": (1, 366), "H": (0, 23), "I": (1, 12), "M": (0, 59), "S": (0, 60)}
+
+
+def _wrongs(found: dict[str, str]) -> list[str]:
+    """Numbers outside their range, where there are numbers."""
+    bounds = ((found[key], *_BOUNDS[key]) for key in found if key in _BOUNDS)
+    return [f"TRY_CAST(split_part({text}, '.', 1) AS INT) NOT BETWEEN {low} AND {high}" for text, low, high in bounds]
 
 
 def _year(found: dict[str, str]) -> str:
