@@ -5,7 +5,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.reading import clock, read_as, text_to_time
-from cordwood.engines.duckdb.rules.words import attempt, in_calendar, once
+from cordwood.engines.duckdb.rules.words import attempt, fail, once
 from cordwood.engines.duckdb.rules.zones import moment_in, wall_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.units import extracted_part, week_start
@@ -124,7 +124,10 @@ def _from_epoch(node: exp.Expr) -> exp.Expr:
     factor = 10 ** (6 - digits)
     count = read_as(node.this, Kind.INT64)
     moment = "make_timestamptz(@a)" if factor == 1 else f"make_timestamptz(@a * {factor})"
-    return attempt(node, in_calendar(node, moment, Kind.TIMESTAMP), count)
+    size = 10**digits
+    return once(
+        _counted(node, Kind.TIMESTAMP, moment, (_FIRST_DAY * 86_400 * size, (_LAST_DAY + 1) * 86_400 * size - 1)), count
+    )
 
 
 def _to_epoch(size: int) -> Rule:
@@ -144,7 +147,18 @@ def _to_days(node: exp.Expr) -> exp.Expr:
 
 
 def _from_days(node: exp.Expr) -> exp.Expr:
-    return attempt(node, in_calendar(node, "('1970-01-01'::DATE + @a::INT)", Kind.DATE), node.this)
+    return once(_counted(node, Kind.DATE, "('1970-01-01'::DATE + @a::INT)", (_FIRST_DAY, _LAST_DAY)), node.this)
+
+
+# From 0001-01-01 to 9999-12-31, counted from 1970.
+_FIRST_DAY: Final = -719_162
+_LAST_DAY: Final = 2_932_896
+
+
+def _counted(node: exp.Expr, kind: Kind, moment: str, bounds: tuple[int, int]) -> str:
+    """By the count: what is made of one too large is an error of the engine's before it can be looked at."""
+    bad = fail(node, f"{kind} out of range: it would be before 0001-01-01 or after 9999-12-31")
+    return f"CASE WHEN @a NOT BETWEEN {bounds[0]} AND {bounds[1]} THEN {bad} ELSE {moment} END"
 
 
 def _current(template: str) -> Rule:
