@@ -19,6 +19,7 @@ from cordwood.sql.bigquery.time_elements import (
     merged,
 )
 from cordwood.sql.constants import constant_text
+from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, unsupported
 from cordwood.sql.typing import kind_of
 
@@ -148,6 +149,8 @@ SUBSECOND: Final = (
 def cast_text(value: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
     """As CAST writes it: a fraction of three or six digits, or none; a TIMESTAMP with its zone."""
     kind = kind_of(value)
+    if kind is Kind.DATE:
+        return fragment("toString({0})", value)
     if kind is Kind.TIME:
         return once(f"concat(formatDateTime(@a, '%T'), {SUBSECOND})", cast(value, Kind.DATETIME))
     day_and_time = f"formatDateTime(@a, '%F %T'), {SUBSECOND}"
