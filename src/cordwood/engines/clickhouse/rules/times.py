@@ -151,9 +151,10 @@ def _last_day(node: exp.Expr) -> exp.Expr:
     if begin is not None:
         ending = f"addDays({cut(unit, node)}, 6)"
     elif unit == "ISOYEAR":
-        ending = f"addDays({cut(unit, node, f'addDays({cut(unit, node)}, 370)')}, -1)"
+        ending = f"addDays({cut(unit, node, f'addDays({cut(unit, node)}, 374)')}, -1)"
     elif unit in MONTHS:
-        ending = f"addDays(addMonths({cut(unit, node)}, {MONTHS[unit]}), -1)"
+        # By way of the last month: the engine's calendar ends with 9999.
+        ending = f"toLastDayOfMonth(addMonths(toDate32({cut(unit, node)}), {MONTHS[unit] - 1}))"
     else:
         unsupported(node, f"The unit {unit}")
     return cast(once(ending, clock(value)), Kind.DATE)
