@@ -197,8 +197,20 @@ def _bucket(node: exp.Expr) -> exp.Expr:
     kind = {"TIMESTAMP_BUCKET": Kind.TIMESTAMP, "DATETIME_BUCKET": Kind.DATETIME}.get(str(node.this).upper(), Kind.DATE)
     value, width, *rest = node.expressions
     origin = clock(read_as(rest[0], kind)) if rest else fragment("TIMESTAMP '1950-01-01'")
-    moment = fragment("time_bucket({1}, {0}, {2})", clock(read_as(value, kind)), width, origin)
-    return _back(inherit(moment, node), kind)
+    by_months = bool(rest) and is_fragment(width) and template_of(width) in _OF_MONTHS
+    template = _BUCKET_OF_MONTHS if by_months else "time_bucket(@b, @a, @c)"
+    return _back(inherit(once(template, clock(read_as(value, kind)), width, origin), node), kind)
+
+
+_OF_MONTHS: Final = frozenset(_MAKERS[unit] for unit in ("MONTH", "QUARTER", "YEAR"))
+# The engine's own buckets of months forget the day and the clock of their origin.
+_MONTHS: Final = "(date_part('year', @b) * 12 + date_part('month', @b))"
+_GAP: Final = "date_diff('month', @c, @a)"
+_FROM_ORIGIN: Final = f"({_GAP} - ({_GAP} % {_MONTHS} + {_MONTHS}) % {_MONTHS})"
+_START: Final = f"@c + to_months({_FROM_ORIGIN}::INT)"
+_BUCKET_OF_MONTHS: Final = (
+    f"CASE WHEN {_START} > @a THEN @c + to_months(({_FROM_ORIGIN} - {_MONTHS})::INT) ELSE {_START} END"
+)
 
 
 def _dates(node: exp.Expr) -> exp.Expr:
