@@ -115,7 +115,10 @@ def _datetime_of_parts(node: exp.Expr) -> exp.Expr:
 
 def _time_of_parts(node: exp.Expr) -> exp.Expr:
     parts = [node.args[key] for key in ("hour", "min", "sec")]
-    return attempt(node, "make_time(@a, @b, @c::DOUBLE)", *parts)
+    bad = fail(node, "Input calculates to invalid time")
+    # The engine takes 24:00:00 and 23:59:60.
+    made = f"CASE WHEN @a > 23 OR @c > 59 THEN {bad} ELSE make_time(@a, @b, @c::DOUBLE) END"
+    return attempt(node, made, *parts)
 
 
 def _from_epoch(node: exp.Expr) -> exp.Expr:
