@@ -3,7 +3,7 @@
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.reading import event_text, read_as
-from cordwood.engines.clickhouse.rules.words import holes
+from cordwood.engines.clickhouse.rules.words import holes, once
 from cordwood.model.datatype import EXACT, MOMENTS, NUMBERS, Datatype, Kind
 from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment
@@ -35,7 +35,14 @@ def _compared(node: exp.Expr) -> exp.Expr:
         same = _same_fields("{0}", "{1}", datatype_of(node.this), datatype_of(node.expression))
         return fragment(same if isinstance(node, exp.EQ) else f"(NOT {same})", node.this, node.expression)
     left, right = _met([node.this, node.expression])
+    if kind_of(left) is Kind.INTERVAL is kind_of(right):
+        left, right = _length(left), _length(right)
     return fragment(f"({{0}} {_SIGNS[type(node)]} {{1}})", left, right)
+
+
+def _length(interval: exp.Expr) -> exp.Expr:
+    """As intervals are compared: a month is 30 days, a day 24 hours."""
+    return once("((@a.1 * 30 + @a.2) * toInt128(86400000000) + @a.3)", interval)
 
 
 def _are_structs(node: exp.Expr) -> bool:
