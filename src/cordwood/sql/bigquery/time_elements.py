@@ -71,6 +71,7 @@ _CAST_WORDS: Final = dict(
 )
 # What is cast is written in UTC.
 _CAST_ZONE: Final = {"TZH": "+00", "TZM": "00"}
+_CAST_FOREIGN: Final = dict.fromkeys(_CAST_ZONE, "z")
 _CAST_ELEMENT: Final = re.compile(
     "|".join(sorted(map(re.escape, (*_CAST_WORDS, *_CAST_ZONE)), key=len, reverse=True)) + r'|"([^"]*)"|.',
     re.IGNORECASE | re.DOTALL,
@@ -78,13 +79,15 @@ _CAST_ELEMENT: Final = re.compile(
 _NAMES: Final = frozenset("bBaAp")
 
 
-def cast_elements(node: exp.Expr, shape: str) -> Iterator[Piece]:
+def cast_elements(node: exp.Expr, shape: str, kind: Kind) -> Iterator[Piece]:
     """The elements of a CAST's format as FORMAT_TIMESTAMP has them, each with its own spelling; EnS is its fraction alone."""
     for match in _CAST_ELEMENT.finditer(shape):
         spelled = match[0]
         word = spelled.upper()
         if match[1] is not None:
             yield None, match[1]
+        elif _is_foreign(_CAST_WORDS.get(word, _CAST_FOREIGN.get(word, "")), kind):
+            unsupported(node, f"The format element '{spelled}' of a {kind}")
         elif word in _CAST_WORDS:
             yield _CAST_WORDS[word], spelled
         elif word not in _CAST_ZONE and spelled.isalnum():
@@ -97,7 +100,9 @@ def case_of(element: str, spelled: str) -> str | None:
     """Names of months and days follow the case of the element that asks for them: by upper, lower, or as they are."""
     if element not in _NAMES:
         return None
-    return "upper" if spelled.isupper() else "lower" if spelled.islower() else None
+    if spelled[0].islower():
+        return "lower"
+    return "upper" if spelled.isupper() else None
 
 
 def merged(pieces: Iterable[str], said: Callable[[str], str]) -> list[str]:

@@ -165,7 +165,7 @@ def cast_text(value: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
 def parts_text(node: exp.Expr, value: exp.Expr, shape: str) -> exp.Expr:
     """CAST(time AS STRING FORMAT …)."""
     kind = kind_of(value) or Kind.TIMESTAMP
-    pieces = [_cast_piece(element, text) for element, text in cast_elements(node, shape)]
+    pieces = [_cast_piece(element, text) for element, text in cast_elements(node, shape, kind)]
     local = cast(value, Kind.DATETIME) if kind is Kind.TIME else clock(value)
     return once(_joined(pieces) if pieces else "''", local)
 
@@ -177,7 +177,14 @@ def _cast_piece(element: str | None, text: str) -> str:
     if digits is not None:
         return f"substring({_padded(_FRACTION, 6)}, 1, {digits})"
     case = case_of(element, text)
-    return f"{case}(formatDateTime(@a, '%{_SAME[element]}'))" if case else f"=%{_SAME[element]}"
+    said = f"formatDateTime(@a, '%{_SAME[element]}')"
+    if "." in text:
+        said = f"concat(substring({said}, 1, 1), '.M.')"
+    elif element == "A":
+        said = f"rightPad({said}, 9, ' ')"
+    elif case is None:
+        return f"=%{_SAME[element]}"
+    return f"{case or ''}({said})"
 
 
 MEANING = Meaning(nodes={exp.TimeToStr: _format}, first={exp.TimeToStr: _unwrap})

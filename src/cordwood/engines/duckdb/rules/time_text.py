@@ -161,7 +161,7 @@ _SUBSECOND: Final = (
 def strftime_parts(node: exp.Expr, value: exp.Expr, shape: str) -> exp.Expr:
     """CAST(time AS STRING FORMAT …)."""
     kind = kind_of(value) or Kind.TIMESTAMP
-    pieces = [_cast_piece(element, text) for element, text in cast_elements(node, shape)]
+    pieces = [_cast_piece(element, text) for element, text in cast_elements(node, shape, kind)]
     local = fragment("('1970-01-01'::DATE + {0})", value) if kind is Kind.TIME else clock(value)
     return once(_joined(pieces) if pieces else "''", local)
 
@@ -173,7 +173,14 @@ def _cast_piece(element: str | None, text: str) -> str:
     if digits is not None:
         return f"(printf('%0{digits}d', (epoch_us(@a) % 1000000) // {10 ** (6 - digits)}))"
     case = case_of(element, text)
-    return f"({case}(strftime(@a, '%{element}')))" if case else f"=%{element}"
+    said = f"strftime(@a, '%{element}')"
+    if "." in text:
+        said = f"left({said}, 1) || '.M.'"
+    elif element == "A":
+        said = f"rpad({said}, 9, ' ')"
+    elif case is None:
+        return f"=%{element}"
+    return f"({case or ''}({said}))"
 
 
 MEANING = Meaning(nodes={exp.TimeToStr: _format})
