@@ -1,5 +1,6 @@
 """Clauses that stand where BigQuery has none, or lack what it asks for: the parser takes them, BigQuery does not."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
@@ -127,12 +128,17 @@ def _interval(node: exp.Expr) -> str | None:
     count, unit = node.this, node.args.get("unit")
     if not isinstance(count, exp.Literal) or not isinstance(unit, exp.Var):
         return None
-    if not count.name.lstrip("+-").isdigit():
-        return f"INTERVAL expects a whole number of {unit.name.upper()}"
-    most = _MOST.get(unit.name.upper())
-    return f"INTERVAL of more than {most} {unit.name.upper()}" if most and abs(int(count.name)) > most else None
+    name, counted = unit.name.upper(), count.name.lstrip("+-")
+    if name == "SECOND" and _SECONDS.fullmatch(counted):
+        return None
+    if not counted.isdigit():
+        return f"INTERVAL expects a whole number of {name}"
+    most = _MOST.get(name)
+    return f"INTERVAL of more than {most} {name}" if most and int(counted) > most else None
 
 
+# Of seconds there may be parts, where they are a text.
+_SECONDS: Final = re.compile(r"\d*\.\d{1,9}")
 # Ten thousand years.
 _MOST: Final = {"YEAR": 10_000, "QUARTER": 40_000, "MONTH": 120_000, "DAY": 3_660_000, "HOUR": 87_840_000}
 

@@ -177,10 +177,7 @@ def _plainer(spec: Specifier) -> Specifier:
 
 
 def _idle(spec: Specifier) -> str:
-    if spec.letter in HEXADECIMAL:
-        idle = "+ "
-    else:
-        idle = " " if "+" in spec.flags else ""
+    idle = " " if "+" in spec.flags else ""
     has_all_digits = spec.letter in WHOLE and spec.precision is not None
     return idle + "0" if spec.is_left or has_all_digits else idle
 

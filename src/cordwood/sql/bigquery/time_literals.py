@@ -10,7 +10,7 @@ from cordwood.model.datatype import Kind
 from cordwood.sql.constants import constant_text
 
 _DAY: Final = r"(\d{3}[1-9]|\d\d[1-9]0|\d[1-9]00|[1-9]000)-(0?[1-9]|1[0-2])-(0?[1-9]|[12]\d|3[01])"
-_CLOCK: Final = r"([01]?\d|2[0-3]):[0-5]?\d:([0-5]?\d|60)(\.\d{0,6})?"
+_CLOCK: Final = r"([01]?\d|2[0-3]):[0-5]?\d:([0-5]?\d|60)(\.\d{0,9})?"
 _OFFSET: Final = r"[Zz]|[+-](0?\d|1[0-4])(:[0-5]?\d)?"
 
 # Also of a DATE the rest of a TIMESTAMP may be there: it counts for nothing.

@@ -71,9 +71,9 @@ def _of_rows(node: exp.Expr, kind: Kind) -> str:
 
 _YEAR: Final = "@a LIKE '____-%' AND @a > '0001'"
 
-# No more digits of a fraction than a microsecond's; of a wall clock nothing that could be a zone.
+# Longer ones may have more digits than a fraction has; of a wall clock nothing that could be a zone.
 _PLAINLY: Final = {
-    Kind.TIMESTAMP: f"{_YEAR} AND (length(@a) < 28 OR length(@a) = 32)",
+    Kind.TIMESTAMP: f"{_YEAR} AND length(@a) <= 35",
     Kind.DATETIME: f"{_YEAR} AND length(@a) IN (10, 19)",
     Kind.DATE: _YEAR,
     Kind.TIME: "length(@a) = 8 AND @a < '24'",
