@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from sqlglot import exp
 
 from cordwood.errors import AmbiguousName
+from cordwood.sql.resolve.constants import FOLDED
 from cordwood.sql.resolve.expressions import Place, implicit_name, resolve_expression
 from cordwood.sql.resolve.stars import expand, is_star
 from cordwood.sql.resolve.work import Output
@@ -151,7 +152,7 @@ def resolve_order(owner: exp.Expr, place: Place, aliases: Aliases) -> None:
     after = Place(place.work, place.names, place.scope, aliases.meanings())
     # The columns of SELECT AS STRUCT become one: no ordinal can name them.
     by_place = not owner.args.get("kind")
-    for ordered in order.expressions:
+    for ordered in list(order.expressions):
         item = ordered.this
         ordinal = aliases.ordinal(item, place) if by_place else None
         if ordinal is None:
@@ -159,6 +160,11 @@ def resolve_order(owner: exp.Expr, place: Place, aliases: Aliases) -> None:
             ordinal = aliases.same(ordered.this) if by_place else None
         if ordinal is not None:
             ordered.set("this", ordinal)
+        elif ordered.this.meta_get(FOLDED):
+            # A value that was written for its name: it would be an ordinal, and puts nothing in order.
+            ordered.pop()
+    if not order.expressions:
+        owner.set("order", None)
 
 
 def resolve_limits(owner: exp.Expr, place: Place) -> None:

@@ -1,11 +1,14 @@
 """One row of constants: a SELECT without FROM is not joined but written where it is read, so that bounds reach the scan."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from sqlglot import exp
 
 from cordwood.sql.scope import Field, Relation, nature_of
 
+# Marks a value that is written in place of its column's name.
+FOLDED: Final = "folded"
 _CLAUSES: Final = (
     "from_", "joins", "where", "group", "having", "qualify", "limit", "offset", "distinct", "with_", "kind", "order",
 )  # fmt: skip
@@ -26,10 +29,33 @@ def constants(query: exp.Expr) -> dict[str, exp.Expr] | None:
 
 def as_relation(alias: str, columns: dict[str, exp.Expr]) -> Relation:
     """A relation that stands in no FROM: its columns are the values themselves."""
-    fields = {
-        name.lower(): Field(name, exp.Paren(this=value.copy()), nature_of(value)) for name, value in columns.items()
-    }
-    return Relation(alias, fields)
+    return Relation(
+        alias, {name.lower(): Field(name, _folded(value), nature_of(value)) for name, value in columns.items()}
+    )
+
+
+def _folded(value: exp.Expr) -> exp.Expr:
+    made = exp.Paren(this=value.copy())
+    made.meta[FOLDED] = True
+    return made
+
+
+def are_keys(columns: Iterable[str], select: exp.Expr | None) -> bool:
+    """Whether rows are grouped by one of these columns: there a value would be an ordinal, or no key at all."""
+    if select is None or select.args.get("group") is None:
+        return False
+    group = select.args["group"]
+    if group.args.get("all") or group.find(exp.Rollup, exp.Cube, exp.GroupingSets):
+        return True
+    # A name that is selected too becomes the ordinal of what is selected.
+    selected = {item.alias_or_name.lower() for item in select.expressions}
+    keys = set().union(*(_named(key, selected) for key in group.find_all(exp.Column)))
+    return not keys.isdisjoint(name.lower() for name in columns)
+
+
+def _named(column: exp.Column, selected: set[str]) -> set[str]:
+    parts = {part.name.lower() for part in column.parts}
+    return parts if column.table else parts - selected
 
 
 def scalar(holder: exp.Expr) -> exp.Expr | None:

@@ -8,7 +8,7 @@ from sqlglot import exp
 from cordwood.model.shape import ValueKind
 from cordwood.sql.nodes import is_record
 from cordwood.sql.resolve import tables
-from cordwood.sql.resolve.constants import as_relation
+from cordwood.sql.resolve.constants import are_keys, as_relation
 from cordwood.sql.resolve.expressions import Place, as_elements, resolve_expression, without_default
 from cordwood.sql.resolve.joins import add_condition, is_plain_truth, keep_row, using_to_on
 from cordwood.sql.resolve.names import UNNAMED
@@ -41,7 +41,7 @@ def read_from(select: exp.Expr, work: Work, names: Names, parent: Scope | None) 
     if from_ is None:
         return reader.scope
     joins = select.args.get("joins") or []
-    only = None if joins else tables.constant_columns(work, names, from_.this)
+    only = None if joins else _only_constants(reader, select)
     if only is not None:
         reader.scope.relations.append(as_relation(from_.this.alias or from_.this.name, only))
         select.set("from_", None)
@@ -51,6 +51,13 @@ def read_from(select: exp.Expr, work: Work, names: Names, parent: Scope | None) 
     for drop in reader.drops:
         add_condition(select, drop)
     return reader.scope
+
+
+def _only_constants(reader: Reader, select: exp.Expr) -> dict[str, exp.Expr] | None:
+    """The columns of the one row of values that is all a SELECT reads; where it groups them they stay columns."""
+    if select.args.get("group"):
+        return None
+    return tables.constant_columns(reader.work, reader.names, select.args["from_"].this)
 
 
 def _read_chain(reader: Reader, first: exp.Expr, joins: Sequence[exp.Expr]) -> None:
@@ -98,7 +105,7 @@ def _read_constants(reader: Reader, join: exp.Expr, source: exp.Expr) -> bool:
     if any(join.args.get(key) for key in ("side", "on", "using")):
         return False
     columns = tables.constant_columns(reader.work, reader.names, source)
-    if columns is None:
+    if columns is None or are_keys(columns, join.parent_select):
         return False
     reader.scope.relations.append(as_relation(source.alias or source.name, columns))
     join.set("this", None)
