@@ -19,7 +19,8 @@ def clear_forms(found: list[Token]) -> list[Token]:
     inserted = dict(_insertions(found))
     if not inserted:
         return found
-    return [part for at, token in enumerate(found) for part in (*inserted.get(at, ()), token)]
+    cleared = [part for at, token in enumerate(found) for part in (*inserted.get(at, ()), token)]
+    return [*cleared, *inserted.get(len(found), ())]
 
 
 def _keep_paths(found: list[Token]) -> None:

@@ -241,20 +241,23 @@ def _collate(node: exp.Expr) -> exp.Expr:
 
 
 def _like(node: exp.Expr) -> exp.Expr:
-    """A backslash takes the meaning from `%`, `_` and itself, as the engine has it too."""
+    """A backslash takes the meaning from `%`, `_` and itself, as the engine has it too.
+
+    NOT LIKE ANY is that one of them does not match, NOT LIKE ALL that none does.
+    """
     value, pattern = as_text(node.this), node.expression
     if isinstance(pattern, (exp.Any, exp.All)):
-        matched = _like_several(value, pattern)
+        every = isinstance(pattern, exp.All) is not bool(node.args.get("negate"))
+        matched = _like_several(value, pattern.this, every=every)
     else:
         matched = fragment("({0} LIKE {1})", value, pattern)
     return fragment("(NOT {0})", matched) if node.args.get("negate") else matched
 
 
-def _like_several(value: exp.Expr, quantified: exp.Expr) -> exp.Expr:
+def _like_several(value: exp.Expr, inner: exp.Expr, *, every: bool) -> exp.Expr:
     """`LIKE ANY (…)`: three-valued, as OR (or AND) over the patterns."""
-    every = isinstance(quantified, exp.All)
-    items = _patterns(quantified.this)
-    if len(items) == 1 and not isinstance(quantified.this, exp.Tuple):
+    items = _patterns(inner)
+    if len(items) == 1 and not isinstance(inner, exp.Tuple):
         return (
             _like_listed(value, items[0], every=every)
             if _is_list(items[0])

@@ -18,6 +18,7 @@ def _collate(node: exp.Expr) -> exp.Expr:
 
 
 def _like(node: exp.Expr) -> exp.Expr:
+    """NOT LIKE ANY is that one of them does not match, NOT LIKE ALL that none does."""
     matched = _matched(node)
     return fragment("(NOT {0})", matched) if node.args.get("negate") else matched
 
@@ -26,7 +27,8 @@ def _matched(node: exp.Expr) -> exp.Expr:
     """A backslash takes the meaning from `%`, `_` and itself."""
     value, pattern = as_text(node.this), node.expression
     if isinstance(pattern, (exp.Any, exp.All)):
-        return _like_several(value, pattern)
+        every = isinstance(pattern, exp.All) is not bool(node.args.get("negate"))
+        return _like_several(value, pattern.this, every=every)
     if is_bytes(value):
         unsupported(node, "LIKE of BYTES")
     spelled = constant_text(pattern)
@@ -35,10 +37,8 @@ def _matched(node: exp.Expr) -> exp.Expr:
     return fragment("{0} LIKE {1} ESCAPE '\\'", value, pattern)
 
 
-def _like_several(value: exp.Expr, quantified: exp.Expr) -> exp.Expr:
+def _like_several(value: exp.Expr, inner: exp.Expr, *, every: bool) -> exp.Expr:
     """`LIKE ANY (…)`: three-valued, as OR (or AND) over the patterns."""
-    inner = quantified.this
-    every = isinstance(quantified, exp.All)
     if isinstance(inner, exp.Tuple):
         items = inner.expressions
     elif isinstance(inner, exp.Paren):
@@ -53,14 +53,13 @@ def _like_several(value: exp.Expr, quantified: exp.Expr) -> exp.Expr:
 
 
 def _like_listed(value: exp.Expr, inner: exp.Expr, *, every: bool) -> exp.Expr:
-    name = "bool_and" if every else "bool_or"
     source = "(SELECT unnest({1}) AS _p)" if not isinstance(inner, exp.Query) else "{1} AS _q(_p)"
     if isinstance(inner, exp.Unnest):
         inner = inner.expressions[0]
-    fallback = "true" if every else "false"
-    matched = f"{name}({{0}} LIKE _p ESCAPE '\\')"
-    found = f"CASE WHEN count(*) = 0 THEN {fallback} ELSE {matched} END"
-    return fragment(f"(SELECT {found} FROM {source})", value, inner)  # noqa: S608 - a template of ours
+    one, other = ("NOT bool_and(_m)", "true") if every else ("bool_or(_m)", "false")
+    found = f"CASE WHEN {one} THEN {'false' if every else 'true'} WHEN count(*) = count(_m) THEN {other} END"
+    matched = f"(SELECT {{0}} LIKE _p ESCAPE '\\' AS _m FROM {source})"  # noqa: S608 - a template of ours
+    return fragment(f"(SELECT {found} FROM {matched})", value, inner)  # noqa: S608 - a template of ours
 
 
 MEANING = Meaning(nodes={exp.Collate: _collate, exp.Like: _like})
