@@ -1,7 +1,7 @@
 """What other dialects write and BigQuery does not: refused where it stands, for the parser would take it for something."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from itertools import pairwise
 from typing import Final
@@ -56,16 +56,30 @@ _TEXTS: Final = (TokenType.STRING, TokenType.RAW_STRING)
 # Within these a text after AS is a value.
 _NAMED_BY_TEXT: Final = frozenset(["UNPIVOT", "WITH"])
 _LETTERS: Final = re.compile(r"[a-zA-Z]")
+_SUM: Final = re.compile(r"([0-9.]+[eE][+-]?[0-9]+)([+-])([0-9.]+)")
 _RAW_BYTES: Final = frozenset(["rb", "br"])
 
 
 def clear_words(found: list[Token], text: str) -> list[Token]:
-    """Words that are no more than names become names; rb'…' becomes the bytes that it is."""
+    """Words that are no more than names become names; rb'…' the bytes, and 1e5+1 the sum, that they are."""
     for at, token in enumerate(found):
         begins = at > 0 and found[at - 1].token_type == TokenType.SEMICOLON
         if token.text.upper() in _NAMES and not begins and _source(token, text).isidentifier():
             token.token_type = TokenType.VAR
-    return list(_with_raw_bytes(found, text))
+    return list(_with_sums(_with_raw_bytes(found, text)))
+
+
+def _with_sums(found: Iterable[Token]) -> Iterator[Token]:
+    """The parser's numbers go on after an exponent, over a sign and what follows it."""
+    for token in found:
+        parts = _SUM.fullmatch(token.text) if token.token_type == TokenType.NUMBER else None
+        if parts is None:
+            yield token
+            continue
+        sign = TokenType.PLUS if parts[2] == "+" else TokenType.DASH
+        for kind, at in ((TokenType.NUMBER, 1), (sign, 2), (TokenType.NUMBER, 3)):
+            start, end = token.start + parts.start(at), token.start + parts.end(at) - 1
+            yield Token(kind, parts[at], token.line, token.col - (token.end - end), start, end)
 
 
 def _with_raw_bytes(found: list[Token], text: str) -> Iterator[Token]:
