@@ -13,6 +13,7 @@ from cordwood.sql.foreign import check_foreign, clear_words
 from cordwood.sql.forms import clear_forms, clear_quantifiers
 from cordwood.sql.literals import check_literals
 from cordwood.sql.places import span_at
+from cordwood.sql.precedence import bind_bits
 from cordwood.sql.stages import Parsed
 from cordwood.sql.with_expressions import as_structs, spell_out
 
@@ -212,6 +213,7 @@ def _one_statement(found: list[Token], text: str) -> exp.Expr:
         raise _second_statement(found, text)
     tree = spell_out(trees[0])
     clear_quantifiers(tree)
+    bind_bits(tree)
     if has_dotted:
         _show_dots(tree)
     return tree

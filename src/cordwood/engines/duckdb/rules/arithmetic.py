@@ -155,6 +155,8 @@ MEANING = Meaning(
         exp.SafeMultiply: _safe("*"),
         exp.SafeNegate: _safe_negation,
         exp.BitwiseXor: _exclusive_or,
+        # The engine's binds less tightly than a sum, and is another operator right behind a minus.
+        exp.BitwiseNot: lambda node: fragment("(~{0})", node.this),
         exp.BitwiseLeftShift: _shift_left,
         exp.BitwiseRightShift: _shift_right,
         exp.Neg: _negation,

@@ -1,0 +1,59 @@
+"""Operators on bits: to the parser all bind alike, in BigQuery a shift before &, that before ^, and that before |."""
+
+from typing import Final
+
+from sqlglot import exp
+
+_LEVELS: Final[dict[type[exp.Expr], int]] = {
+    exp.BitwiseOr: 1,
+    exp.BitwiseXor: 2,
+    exp.BitwiseAnd: 3,
+    exp.BitwiseLeftShift: 4,
+    exp.BitwiseRightShift: 4,
+}
+
+
+def bind_bits(tree: exp.Expr) -> None:
+    """Puts brackets into every chain of such operators of which some bind tighter than others."""
+    for node in list(tree.find_all(*_LEVELS)):
+        chain = _chain(node)
+        if len({_level(operator) for operator in chain}) > 1:
+            node.replace(_bound(chain))
+
+
+def _level(operator: exp.Expr) -> int:
+    return _LEVELS[type(operator)]
+
+
+def _chain(node: exp.Expr) -> list[exp.Expr]:
+    """The operators from left to right that this one is the last of; none where it is not the last."""
+    if type(node.parent) in _LEVELS and node.arg_key == "this":
+        return []
+    chain = [node]
+    while type(chain[-1].this) in _LEVELS:
+        chain.append(chain[-1].this)
+    return chain[::-1]
+
+
+def _bound(chain: list[exp.Expr]) -> exp.Expr:
+    values: list[exp.Expr] = [chain[0].this.copy()]
+    waiting: list[exp.Expr] = []
+    for operator in chain:
+        while waiting and _level(waiting[-1]) >= _level(operator):
+            _join(values, waiting.pop())
+        waiting.append(operator)
+        values.append(operator.expression.copy())
+    while waiting:
+        _join(values, waiting.pop())
+    return values[0]
+
+
+def _join(values: list[exp.Expr], operator: exp.Expr) -> None:
+    right, left = values.pop(), values.pop()
+    made = type(operator)(this=_apart(left), expression=_apart(right))
+    made.meta.update(operator.meta)
+    values.append(made)
+
+
+def _apart(value: exp.Expr) -> exp.Expr:
+    return exp.Paren(this=value) if type(value) in _LEVELS else value
