@@ -84,22 +84,45 @@ class Relation:
     is_open: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A column of USING: it stands for those of its `owners`, and in a star before the relation at `at`."""
+
+    column: Field
+    owners: frozenset[str]
+    at: int
+
+
 @dataclass(slots=True)
 class Scope:
     """The relations of one FROM, up to where it has been read; `merged` are the columns of USING."""
 
     parent: "Scope | None" = None
     relations: list[Relation] = field(default_factory=list)
-    merged: dict[str, Field] = field(default_factory=dict)
+    merged: list[Merged] = field(default_factory=list)
 
     def relation(self, name: str) -> Relation | None:
         lower = name.lower()
         return next((relation for relation in self.relations if relation.name.lower() == lower), None)
 
     def columns(self, name: str) -> list[tuple[Relation, Field]]:
+        """The columns of this name, and whose they are; those that are merged are one, and their first relation's."""
         lower = name.lower()
-        found = [(relation, relation.fields.get(lower)) for relation in self.relations]
-        return [(relation, column) for relation, column in found if column is not None]
+        found: list[tuple[Relation, Field]] = []
+        told: set[int] = set()
+        for relation in self.relations:
+            one = self.merged_in(relation, lower)
+            column = relation.fields.get(lower) if one is None else one.column
+            if column is not None and id(one) not in told:
+                found.append((relation, column))
+            told.update([id(one)] if one is not None else [])
+        return found
+
+    def merged_in(self, relation: Relation, name: str) -> Merged | None:
+        """What the relation's column of this name was merged into."""
+        lower, owner = name.lower(), relation.name.lower()
+        same = (one for one in self.merged if one.column.name.lower() == lower and owner in one.owners)
+        return next(same, None)
 
 
 def nature_of(node: exp.Expr) -> Nature:

@@ -5,9 +5,9 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.sql.resolve.expressions import Place, resolve_expression
-from cordwood.sql.resolve.names import unknown
+from cordwood.sql.resolve.names import ambiguous, unknown
 from cordwood.sql.resolve.work import Work
-from cordwood.sql.scope import Field, Relation, Scope
+from cordwood.sql.scope import Field, Merged, Relation, Scope
 
 
 def add_condition(select: exp.Expr, condition: exp.Expr) -> None:
@@ -31,33 +31,37 @@ def keep_row(drops: list[exp.Expr], join: exp.Expr, place: Place) -> None:
     drops.append(holder)
 
 
-def using_to_on(work: Work, join: exp.Expr, scope: Scope, before: int) -> None:
-    """`before` relations stood there when this join was read: they are its left side."""
+def using_to_on(work: Work, join: exp.Expr, scope: Scope, sides: tuple[int, int]) -> None:
+    """The join's left side are the relations from the first of `sides` to the second, its right side those after."""
     using: list[exp.Expr] = join.args["using"]
-    left = Scope(relations=scope.relations[:before], merged=scope.merged)
-    right = Scope(relations=scope.relations[before:])
-    merged = {name.name.lower(): _pair(work, name, left, right) for name in using}
-    join.set("on", exp.and_(*(exp.EQ(this=a.expression(), expression=b.expression()) for a, b in merged.values())))
+    left, right = _part(scope, *sides), _part(scope, sides[1], len(scope.relations))
+    pairs = [_pair(work, name, left, right) for name in using]
+    join.set("on", exp.and_(*(exp.EQ(this=a.column.expression(), expression=b.column.expression()) for a, b in pairs)))
     join.set("using", None)
-    for lower, (one, other) in merged.items():
-        scope.merged[lower] = _merged(one, other, join.args.get("side") or "")
+    made = [_merged(one, other, join.args.get("side") or "", sides[0]) for one, other in pairs]
+    parts = [part for pair in pairs for part in pair]
+    scope.merged = [*made, *(one for one in scope.merged if one not in parts)]
 
 
-def _pair(work: Work, name: exp.Expr, left: Scope, right: Scope) -> tuple[Field, Field]:
+def _part(scope: Scope, first: int, end: int) -> Scope:
+    return Scope(relations=scope.relations[first:end], merged=[one for one in scope.merged if first <= one.at < end])
+
+
+def _pair(work: Work, name: exp.Expr, left: Scope, right: Scope) -> tuple[Merged, Merged]:
     identifier = name if isinstance(name, exp.Identifier) else name.this
     return _side(work, identifier, left), _side(work, identifier, right)
 
 
-def _side(work: Work, name: exp.Identifier, scope: Scope) -> Field:
-    merged = scope.merged.get(name.name.lower())
-    if merged is not None:
-        return merged
+def _side(work: Work, name: exp.Identifier, scope: Scope) -> Merged:
     found = scope.columns(name.name)
     if not found:
         found = [(relation, column) for relation in scope.relations for column in _open(relation, name)]
     if not found:
         raise unknown(work, [name], scope)
-    return found[0][1]
+    if len(found) > 1:
+        raise ambiguous(work, name, found)
+    relation, column = found[0]
+    return scope.merged_in(relation, name.name) or Merged(column, frozenset([relation.name.lower()]), 0)
 
 
 def _open(relation: Relation, name: exp.Identifier) -> list[Field]:
@@ -71,10 +75,9 @@ _KEEPS_RIGHT: Final = "RIGHT"
 _KEEPS_BOTH: Final = "FULL"
 
 
-def _merged(left: Field, right: Field, side: str) -> Field:
-    if side == _KEEPS_RIGHT:
-        return right
+def _merged(left: Merged, right: Merged, side: str, at: int) -> Merged:
+    column = right.column if side == _KEEPS_RIGHT else left.column
     if side == _KEEPS_BOTH:
-        both = exp.Coalesce(this=left.expression(), expressions=[right.expression()])
-        return Field(left.name, both, left.nature)
-    return left
+        both = exp.Coalesce(this=left.column.expression(), expressions=[right.column.expression()])
+        column = Field(left.column.name, both, left.column.nature)
+    return Merged(column, left.owners | right.owners, at)

@@ -66,18 +66,19 @@ def _of_relation(work: Work, parts: Parts, relation: Relation) -> exp.Expr | Non
 
 
 def _column(work: Work, name: exp.Identifier, scope: Scope) -> Field | None:
-    merged = scope.merged.get(name.name.lower())
-    if merged is not None:
-        return merged
     found = scope.columns(name.name)
     if len(found) > 1:
-        owners = " and ".join(f"{relation.name}.{column.name}" for relation, column in found)
-        raise AmbiguousName(
-            f'"{name.name}" is ambiguous: it is {owners}.', hint="Write one of them.", span=work.span(name)
-        )
+        raise ambiguous(work, name, found)
     if found:
         _check_single(work, name, found[0][1])
     return found[0][1] if found else None
+
+
+def ambiguous(work: Work, name: exp.Identifier, found: Sequence[tuple[Relation, Field]]) -> AmbiguousName:
+    owners = " and ".join(f"{relation.name}.{column.name}" for relation, column in found)
+    return AmbiguousName(
+        f'"{name.name}" is ambiguous: it is {owners}.', hint="Write one of them.", span=work.span(name)
+    )
 
 
 def _check_single(work: Work, name: exp.Identifier, column: Field) -> None:

@@ -21,6 +21,7 @@ class Reader:
     """Reads one FROM from left to right; `drops` gathers the conditions on which rows stay.
 
     `paths_are_safe` where such a condition may stand in WHERE: no outer join makes rows up after it.
+    `first` is where in the scope the relations of this chain of joins begin.
     """
 
     work: Work
@@ -28,6 +29,7 @@ class Reader:
     scope: Scope
     drops: list[exp.Expr]
     paths_are_safe: bool = True
+    first: int = 0
 
     @property
     def place(self) -> Place:
@@ -94,7 +96,7 @@ def _read_join(reader: Reader, join: exp.Expr) -> None:
     before = len(reader.scope.relations)
     _read_item(inner, source)
     if join.args.get("using"):
-        using_to_on(reader.work, join, reader.scope, before)
+        using_to_on(reader.work, join, reader.scope, (reader.first, before))
     elif join.args.get("on") is not None:
         resolve_expression(join.args["on"], reader.place)
     _place_drops(reader, join, inner.drops)
@@ -134,9 +136,11 @@ def _read_item(reader: Reader, source: exp.Expr) -> None:
             source.replace(unnest)
     elif isinstance(source, exp.Table):
         inner_joins = source.args.get("joins")
+        inner = replace(reader, first=len(reader.scope.relations))
         tables.read_table(reader.work, reader.names, reader.scope, source)
         if inner_joins:
-            _read_inner_joins(reader, source, inner_joins)
+            _read_inner_joins(inner, source, inner_joins)
+            _put_in_brackets(source)
     elif isinstance(source, exp.Subquery):
         _read_subquery(reader, source)
     else:
@@ -150,6 +154,12 @@ def _read_inner_joins(reader: Reader, source: exp.Expr, joins: list[exp.Expr]) -
     source.set("joins", [join for join in joins if join.args.get("this") is not None])
 
 
+def _put_in_brackets(source: exp.Expr) -> None:
+    """`a JOIN b JOIN c ON … ON …`: not every engine reads the joins of `b` without them."""
+    if source.args.get("joins") and isinstance(source.parent, exp.Join):
+        source.replace(exp.Subquery(this=source.copy()))
+
+
 def _read_subquery(reader: Reader, source: exp.Expr) -> None:
     """A SELECT in brackets is a table; tables in brackets are a join of their own."""
     inner = source.this
@@ -157,19 +167,22 @@ def _read_subquery(reader: Reader, source: exp.Expr) -> None:
         _read_bracket(reader, source, inner)
         return
     joins = source.args.get("joins") or []
+    inner_reader = replace(reader, first=len(reader.scope.relations))
     source.set("joins", None)
     tables.read_derived(reader.work, reader.names, reader.scope, source)
     if joins:
         source.set("joins", joins)
-        _read_inner_joins(reader, source, joins)
+        _read_inner_joins(inner_reader, source, joins)
+        _put_in_brackets(source)
 
 
 def _read_bracket(reader: Reader, source: exp.Expr, inner: exp.Expr) -> None:
-    group = replace(reader, scope=Scope(parent=reader.scope))
+    group = replace(reader, scope=Scope(parent=reader.scope), first=0)
+    before = len(reader.scope.relations)
     _read_item(group, inner)
     _read_inner_joins(group, source, source.args.get("joins") or [])
     reader.scope.relations.extend(group.scope.relations)
-    reader.scope.merged.update(group.scope.merged)
+    reader.scope.merged.extend(replace(one, at=one.at + before) for one in group.scope.merged)
     if not source.args.get("joins") and not source.this.args.get("joins"):
         # Nothing is joined in it, or nothing is any more.
         source.replace(source.this)

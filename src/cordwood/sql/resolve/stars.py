@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from cordwood.sql.resolve import names as of_names
 from cordwood.sql.resolve.expressions import Place, name_parts, resolve_expression
-from cordwood.sql.scope import Field, Nature, Relation, Scope, nature_of
+from cordwood.sql.scope import Field, Nature, Relation, nature_of
 
 
 def is_star(item: exp.Expr) -> bool:
@@ -93,15 +93,11 @@ def _kept(item: exp.Expr, place: Place) -> exp.Expr:
 
 def _everything(place: Place) -> Iterator[Field]:
     scope = place.scope
-    yield from scope.merged.values()
-    for relation in scope.relations:
+    for at, relation in enumerate(scope.relations):
+        yield from (one.column for one in scope.merged if one.at == at)
         for field in _of_relation(relation, place):
-            if not _is_merged(scope, relation, field):
+            if scope.merged_in(relation, field.name) is None:
                 yield field
-
-
-def _is_merged(scope: Scope, relation: Relation, field: Field) -> bool:
-    return field.name.lower() in scope.merged and field.name.lower() in relation.fields
 
 
 def _of_relation(relation: Relation, place: Place) -> Iterator[Field]:
