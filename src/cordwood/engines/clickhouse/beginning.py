@@ -15,7 +15,7 @@ def begin_with_select(tree: exp.Expr) -> exp.Expr:
     for holder in holders:
         first = _first(holder)
         if isinstance(first, exp.Subquery):
-            made = _read(first)
+            made = as_relation(first)
             first.replace(made)
             tree = made if first is tree else tree
     return tree
@@ -27,7 +27,8 @@ def _first(query: exp.Expr | None) -> exp.Expr | None:
     return query
 
 
-def _read(bracket: exp.Subquery) -> exp.Select:
+def as_relation(bracket: exp.Expr) -> exp.Select:
+    """The bracketed query read by another, of which is said what was said behind the bracket."""
     inner = exp.Subquery(this=bracket.this, alias=exp.TableAlias(this=exp.to_identifier(_FIRST, quoted=True)))
     made = exp.Select(expressions=[exp.Star()], from_=exp.From(this=inner))
     for key in ("with_", *_BEHIND):

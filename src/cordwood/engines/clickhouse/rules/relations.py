@@ -8,6 +8,7 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.aggregates import listed
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.stored import group_by_texts
+from cordwood.engines.clickhouse.rules.subqueries import mark_count, name_apart
 from cordwood.engines.clickhouse.rules.words import null_of, quoted, type_text
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.aggregates import Argument
@@ -257,6 +258,8 @@ def _cte(node: exp.Expr) -> exp.Expr:
 
 def _with_names(node: exp.Expr) -> exp.Expr:
     """Joins in brackets become queries, whose columns hold their relation's name as a part; sorted events are told apart."""
+    name_apart(node)
+    mark_count(node)
     for bracket in list(_brackets(node)):
         _open_up(node, bracket)
     order = node.args.get("order")
