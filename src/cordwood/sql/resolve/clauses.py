@@ -86,7 +86,8 @@ def resolve_group(select: exp.Expr, place: Place, aliases: Aliases) -> None:
     if group is None:
         return
     keys = list(group.iter_expressions())
-    plain = not any(isinstance(key, _SETS) for key in keys)
+    # The columns of SELECT AS STRUCT become one: no ordinal can name them.
+    plain = not select.args.get("kind") and not any(isinstance(key, _SETS) for key in keys)
     for key in keys:
         for item in _leaves(key) if isinstance(key, _SETS) else [key]:
             _resolve_grouped(item, place, aliases, ordinals=plain)
