@@ -32,7 +32,7 @@ _NAMES: Final = frozenset(
 """.split()
 )
 # Words that may stand before a bracket without being a function of BigQuery's.
-_NO_CALLS: Final = frozenset("ALL AND ANY COLLATE EXISTS FILTER FIRST LAST LIKE MAP NOT OR TRANSFORM".split())
+_NO_CALLS: Final = frozenset("ALL AND ANY CASE COLLATE EXISTS FILTER FIRST LAST LIKE MAP NOT OR TRANSFORM".split())
 _PARSER: Final = Dialect.get_or_raise("bigquery").parser()
 _CALLS: Final = frozenset([*_PARSER.FUNCTIONS, *_PARSER.FUNCTION_PARSERS, "XOR"]) - FUNCTIONS - UNSUPPORTED - _NO_CALLS
 _CASTS: Final = frozenset(["CAST", "SAFE_CAST"])
