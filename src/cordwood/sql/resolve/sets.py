@@ -43,16 +43,25 @@ def _by_name(work: Work, operation: exp.Expr, left: list[Output], right: list[Ou
 
 def _names(work: Work, operation: exp.Expr, left: list[Output], right: list[Output]) -> list[str]:
     """Which columns there will be, in which order."""
-    on = operation.args.get("on")
-    if on:
-        return [column.name for column in on]
     ours, theirs = _by_lower(left), _by_lower(right)
     side = str(operation.args.get("side") or operation.args.get("kind") or "").upper()
+    if operation.args.get("on"):
+        return _listed(work, operation, _CHOSEN[side if side in _CHOSEN else "INNER"](ours, theirs))
     if side in _CHOSEN:
         return _CHOSEN[side](ours, theirs)
     if ours.keys() != theirs.keys():
         raise _unpaired(work, operation, sorted(ours.keys() ^ theirs.keys()))
     return list(ours.values())
+
+
+def _listed(work: Work, operation: exp.Expr, found: list[str]) -> list[str]:
+    """The columns that ON lists; each must be one that is found."""
+    names = [column.name for column in operation.args["on"]]
+    known = {name.lower() for name in found}
+    lacking = [name for name in names if name.lower() not in known]
+    if lacking:
+        raise _unpaired(work, operation, lacking)
+    return names
 
 
 Spelt = dict[str, str]
