@@ -105,7 +105,9 @@ def _in_list(value: exp.Expr, *items: exp.Expr) -> exp.Expr:
     """The engine's own IN takes constants alone."""
     if all(constant(item) is not None for item in items) and constant(value) is None:
         return fragment(f"({{0}} IN ({holes(len(items), 1)}))", value, *items)
-    return fragment("(" + " OR ".join(f"{{0}} = {{{at}}}" for at in range(1, len(items) + 1)) + ")", value, *items)
+    own = datatype_of(value)
+    equal = (_same_fields("{0}", f"{{{at}}}", own, datatype_of(item)) for at, item in enumerate(items, 1))
+    return fragment(f"({' OR '.join(equal)})", value, *items)
 
 
 def in_array(value: exp.Expr, array: exp.Expr) -> exp.Expr:

@@ -100,10 +100,25 @@ def _in(node: exp.Expr) -> exp.Expr:
     if node.args.get("query"):
         return _in_query(node)
     kind = meeting_kind([kind_of(part) for part in (node.this, *node.expressions)])
+    if all(_is_struct(part) for part in (node.this, *node.expressions)):
+        return _in_structs(node.this, node.expressions)
     if kind is None:
-        items = [positional(item, datatype_of(node.this)) if _is_struct(item) else item for item in node.expressions]
-        return exp.In(this=node.this, expressions=items)
+        return _in_places(node.this, node.expressions)
     return exp.In(this=_meet(node.this, kind), expressions=[_meet(item, kind) for item in node.expressions])
+
+
+def _in_structs(value: exp.Expr, items: list[exp.Expr]) -> exp.Expr:
+    """Field by field: to the engine's own IN a field that is NULL is another value."""
+    both = [common([datatype_of(value), datatype_of(item)]) for item in items]
+    if not all(each and each.fields for each in both):
+        return _in_places(value, items)
+    equal = [_fields_equal("{0}", f"{{{at}}}", each) for at, each in enumerate(both, 1) if each]
+    return fragment(f"({' OR '.join(equal)})", value, *items)
+
+
+def _in_places(value: exp.Expr, items: list[exp.Expr]) -> exp.Expr:
+    placed = [positional(item, datatype_of(value)) if _is_struct(item) else item for item in items]
+    return exp.In(this=value, expressions=placed)
 
 
 def _is_struct(node: exp.Expr) -> bool:
