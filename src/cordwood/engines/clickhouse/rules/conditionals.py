@@ -69,6 +69,15 @@ def _coalesce(node: exp.Expr) -> exp.Expr:
     return fragment(f"coalesce({', '.join(f'{{{at}}}' for at in range(len(parts)))})", *parts)
 
 
+def _in_turn(node: exp.Expr) -> exp.Expr:
+    """The engine works out all that COALESCE names, ERROR too: a CASE only what is asked for."""
+    *parts, last = node.this, *node.expressions
+    if not parts or not any(str(call.this).upper() == "ERROR" for call in last.find_all(exp.Anonymous)):
+        return node
+    ifs = [exp.If(this=exp.Not(this=exp.Is(this=part.copy(), expression=exp.Null())), true=part) for part in parts]
+    return exp.Case(ifs=ifs, default=last)
+
+
 def _nullif(node: exp.Expr) -> exp.Expr:
     left, right = node.this, node.expression
     kind = meeting_kind([kind_of(left), kind_of(right)])
@@ -90,5 +99,7 @@ _UNTOLD = "ERROR, with a sentence that ClickHouse cannot tell"
 
 
 MEANING = Meaning(
-    nodes={exp.Case: _case, exp.If: _if, exp.Coalesce: _coalesce, exp.Nullif: _nullif}, named={"ERROR": _error}
+    nodes={exp.Case: _case, exp.If: _if, exp.Coalesce: _coalesce, exp.Nullif: _nullif},
+    named={"ERROR": _error},
+    first={exp.Coalesce: _in_turn},
 )
