@@ -140,10 +140,29 @@ def resolve_filters(select: exp.Expr, place: Place, aliases: Aliases) -> None:
         clause = select.args.get(key)
         if clause is not None:
             resolve_expression(clause.this, after)
-    for window in select.args.get("windows") or []:
+    windows = select.args.get("windows") or []
+    for window in windows:
         for part in (*(window.args.get("partition_by") or []), window.args.get("order")):
             if part is not None:
                 resolve_expression(part, place)
+    _spell_out_windows(windows)
+
+
+def _spell_out_windows(windows: Sequence[exp.Expr]) -> None:
+    """A window that is made from another says all of it itself: engines take no frame over from one."""
+    known: dict[str, exp.Expr] = {}
+    for window in windows:
+        base = known.get(window.alias.lower())
+        if base is not None:
+            _take_over(window, base.copy())
+        known[window.name.lower()] = window
+
+
+def _take_over(window: exp.Expr, base: exp.Expr) -> None:
+    for key in ("partition_by", "order", "spec"):
+        if not window.args.get(key):
+            window.set(key, base.args.get(key))
+    window.set("alias", None)
 
 
 def resolve_order(owner: exp.Expr, place: Place, aliases: Aliases) -> None:
@@ -153,7 +172,7 @@ def resolve_order(owner: exp.Expr, place: Place, aliases: Aliases) -> None:
     after = Place(place.work, place.names, place.scope, aliases.meanings())
     # The columns of SELECT AS STRUCT become one: no ordinal can name them.
     by_place = not owner.args.get("kind")
-    for ordered in list(order.expressions):
+    for ordered in order.expressions:
         item = ordered.this
         ordinal = aliases.ordinal(item, place) if by_place else None
         if ordinal is None:
@@ -161,11 +180,14 @@ def resolve_order(owner: exp.Expr, place: Place, aliases: Aliases) -> None:
             ordinal = aliases.same(ordered.this) if by_place else None
         if ordinal is not None:
             ordered.set("this", ordinal)
-        elif ordered.this.meta_get(FOLDED):
-            # A value that was written for its name: it would be an ordinal, and puts nothing in order.
-            ordered.pop()
-    if not order.expressions:
-        owner.set("order", None)
+    _drop_values(owner, order)
+
+
+def _drop_values(owner: exp.Expr, order: exp.Expr) -> None:
+    """A value that was written for its name puts nothing in order, and would be an ordinal."""
+    kept = [ordered for ordered in order.expressions if not ordered.this.meta_get(FOLDED)]
+    order.set("expressions", kept)
+    owner.set("order", order if kept else None)
 
 
 def resolve_limits(owner: exp.Expr, place: Place) -> None:

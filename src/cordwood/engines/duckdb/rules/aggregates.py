@@ -40,8 +40,9 @@ def _listed(argument: Argument, *, skip_nulls: bool, value: str = "{0}") -> exp.
 def _array_agg(node: exp.Expr) -> exp.Expr:
     argument = argument_of(node)
     if argument.ignore_nulls and has_window(node):
-        listed, count = _listed(argument, skip_nulls=False), fragment("count({0})", argument.value.copy())
-        return by_several("CASE WHEN {1} > 0 THEN list_filter({0}, lambda _e: _e IS NOT NULL) END", listed, count)
+        # A FILTER in brackets takes no window.
+        present = "nullif(list_filter({0}, lambda _e: _e IS NOT NULL), [])"
+        return by_several(present, _listed(argument, skip_nulls=False))
     return _listed(argument, skip_nulls=bool(argument.ignore_nulls))
 
 
