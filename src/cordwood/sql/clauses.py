@@ -90,6 +90,18 @@ def _select(node: exp.Expr) -> str | None:
 _OF_ROWS: Final = {"where": "WHERE", "group": "GROUP BY", "having": "HAVING"}
 
 
+def _set_operation(node: exp.Expr) -> str | None:
+    """Which of several comes first is said by brackets, where they are not all the same."""
+    for side in (node.this, node.expression):
+        if isinstance(side, exp.SetOperation) and (type(side), _is_distinct(side)) != (type(node), _is_distinct(node)):
+            return "Different set operations stand side by side: put one of them into brackets"
+    return None
+
+
+def _is_distinct(node: exp.Expr) -> bool:
+    return bool(node.args.get("distinct"))
+
+
 def _join(node: exp.Expr) -> str | None:
     """An array's elements are joined without a condition, and where joins are nested it may come later."""
     if node.args.get("on") is not None or node.args.get("using") or isinstance(node.this, (exp.Unnest, exp.Lateral)):
@@ -145,6 +157,7 @@ _MOST: Final = {"YEAR": 10_000, "QUARTER": 40_000, "MONTH": 120_000, "DAY": 3_66
 _CHECKS: Final[Mapping[type[exp.Expr], Check]] = {
     exp.Select: _select,
     exp.Join: _join,
+    **dict.fromkeys((exp.Union, exp.Except, exp.Intersect), _set_operation),
     exp.Limit: _count_of_rows,
     exp.Offset: _count_of_rows,
     exp.Unnest: _unnest,

@@ -2,6 +2,7 @@
 
 from sqlglot import exp
 
+from cordwood.errors import AmbiguousName
 from cordwood.sql.resolve.clauses import (
     Aliases,
     order_of_set,
@@ -144,12 +145,23 @@ def _read_with(work: Work, node: exp.Expr, names: Names, parent: Scope | None) -
     with_ = node.args.get("with_")
     if with_ is None:
         return names
+    _check_names(work, with_.expressions)
     recursive = bool(with_.args.get("recursive"))
     if recursive:
         with_.set("expressions", _by_dependency(with_.expressions))
     for cte in with_.expressions:
         names = names.with_cte(cte.alias, read_cte(work, cte, names, parent, recursive=recursive))
     return names
+
+
+def _check_names(work: Work, ctes: list[exp.Expr]) -> None:
+    taken: set[str] = set()
+    for cte in ctes:
+        if cte.alias.lower() in taken:
+            raise AmbiguousName(
+                f'Two sub-queries in WITH are called "{cte.alias}".', hint="Name one otherwise.", span=work.span(cte)
+            )
+        taken.add(cte.alias.lower())
 
 
 def _by_dependency(ctes: list[exp.Expr]) -> list[exp.Expr]:
