@@ -12,6 +12,7 @@ from cordwood.errors import QueryFault, QueryRefused, QuerySyntax, QueryUnsuppor
 from cordwood.sql.foreign import check_foreign, clear_words
 from cordwood.sql.forms import clear_forms, clear_quantifiers
 from cordwood.sql.literals import check_literals
+from cordwood.sql.pipes import cut_pipes
 from cordwood.sql.places import span_at
 from cordwood.sql.precedence import bind_bits
 from cordwood.sql.stages import Parsed
@@ -206,7 +207,7 @@ def _too_deep(span: Span | None) -> QueryRefused:
 
 def _one_statement(found: list[Token], text: str) -> exp.Expr:
     has_dotted = _hide_dots(found, text)
-    trees = _trees(clear_forms(as_structs(found)), text)
+    trees = _trees(clear_forms(as_structs(cut_pipes(found))), text)
     if not trees:
         raise QuerySyntax("The query is empty.", hint="Send one SELECT.", span=Span(1, 1))
     if len(trees) > 1:

@@ -1,0 +1,50 @@
+"""Pipes: the parser puts one step after the other into one SELECT, also where a step must come after another's rows."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Final
+
+from sqlglot.tokenizer_core import Token, TokenType
+
+# What may follow such a step within one SELECT.
+_MAY_FOLLOW: Final = {"LIMIT": frozenset({"SELECT", "EXTEND", "LIMIT"}), "DISTINCT": frozenset({"ORDER", "LIMIT"})}
+
+
+def cut_pipes(found: list[Token]) -> list[Token]:
+    """`|> LIMIT 2 |> WHERE …` gets a `|> SELECT *` between the two: what stands before is a table to what stands after."""
+    places = [at for at, token in enumerate(found) if token.token_type == TokenType.PIPE_GT]
+    if len(places) < 2:
+        return found
+    cuts = set(_cuts(found, places))
+    return [part for at, token in enumerate(found) for part in (*(_all_columns(token) if at in cuts else ()), token)]
+
+
+def _cuts(found: list[Token], places: list[int]) -> Iterator[int]:
+    under_way: set[str] = set()
+    for place, following in pairwise(places):
+        step, after = _word(found, place), _word(found, following)
+        under_way.add(step)
+        if step in _CLOSING:
+            under_way.clear()
+        if any(_must_come_after(after, earlier) for earlier in under_way):
+            under_way.clear()
+            yield following
+
+
+# After these the parser begins a new table by itself.
+_CLOSING: Final = frozenset({"AGGREGATE", "SELECT", "EXTEND", "PIVOT", "UNPIVOT", "UNION", "INTERSECT", "EXCEPT"})
+
+
+def _must_come_after(step: str, earlier: str) -> bool:
+    if earlier == "ORDER":
+        return step == "AGGREGATE"
+    return earlier in _MAY_FOLLOW and step not in _MAY_FOLLOW[earlier]
+
+
+def _word(found: list[Token], pipe: int) -> str:
+    return found[pipe + 1].text.upper().split(" ")[0] if pipe + 1 < len(found) else ""
+
+
+def _all_columns(pipe: Token) -> tuple[Token, ...]:
+    step = ((TokenType.PIPE_GT, "|>"), (TokenType.SELECT, "SELECT"), (TokenType.STAR, "*"))
+    return tuple(Token(kind, text, pipe.line, pipe.col, pipe.start, pipe.end) for kind, text in step)
