@@ -16,9 +16,10 @@ _NAME: Final = r'(?:\w+|"(?:[^"]|"")*")'
 _ATOM: Final = re.compile(rf"{_NAME}(?:\.{_NAME})*|'(?:[^']|'')*'")
 _CLOSERS: Final = {"(": ")", "[": "]"}
 
-# What a template writes for these where they are text and no hole: `literal_text` sees to it.
-OPEN_BRACE: Final = "\ue000"
-AT_SIGN: Final = "\ue001"
+# What a template writes for these where they are text and no hole: `literal_text` sees to it. Halves of
+# surrogate pairs: `parse` lets no text have them.
+OPEN_BRACE: Final = "\ud800"
+AT_SIGN: Final = "\ud801"
 
 # Parts that are said twice double with every nesting; this is where it ends.
 LONGEST: Final = 1_000_000

@@ -29,6 +29,8 @@ MAX_WORK: Final = 120_000
 _BIGQUERY: Final = Dialect.get_or_raise("bigquery")
 # Stands for a dot inside backquotes while the parser reads: of Unicode's private use, so in nobody's names.
 _DOT: Final = "\uf8ff"
+# No letter of its own, and nothing that UTF-8 can say.
+_HALF: Final = re.compile("[\ud800-\udfff]")
 _OPENING: Final = frozenset({"(", "[", "{"})
 _CLOSING: Final = frozenset({")", "]", "}"})
 _REREAD: Final = frozenset(
@@ -135,6 +137,9 @@ def parse(text: str) -> Parsed:
     """The tree of the text's one statement; QuerySyntax or QueryRefused with the place otherwise."""
     if len(text) > MAX_CHARACTERS:
         raise QueryRefused(f"The query is longer than {MAX_CHARACTERS} characters.", hint="Send a shorter query.")
+    half = _HALF.search(text)
+    if half is not None:
+        raise QuerySyntax("The query has half of a surrogate pair in it.", span=span_at(text, half.start()))
     found = _tokens(text)
     if not found:
         raise QuerySyntax("The query is empty.", hint="Send one SELECT.", span=Span(1, 1))

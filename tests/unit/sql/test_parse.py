@@ -18,6 +18,7 @@ from cordwood.sql.parse import MAX_CHARACTERS, parse
         ("", "1:1"),
         ("select 1 from t where", "1:17"),
         ("with a as (select 1", "1:19"),
+        ("select '\ud800'", "1:9"),
     ],
 )
 def test_a_syntax_error_says_where(text: str, place: str) -> None:
