@@ -6,9 +6,9 @@ import duckdb
 import pytest
 
 from cordwood.engines.duckdb.faults import duckdb_faults
-from cordwood.engines.duckdb.rules.regexes import groups_in
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import QueryUnsupported, QueryValue
+from cordwood.sql.bigquery.patterns import count_groups
 from cordwood.sql.compile import compile_alone
 
 
@@ -68,7 +68,7 @@ def test_more_than_one_capturing_group_is_an_error_with_its_place() -> None:
     [("a", 0), ("(a)", 1), ("(?:a)", 0), (r"\(a\)", 0), ("[(]", 0), ("[]()]", 0), ("[^](]", 0), ("(?P<n>a)(b)", 2)],
 )
 def test_groups_are_counted_as_re2_does(pattern: str, count: int) -> None:
-    assert groups_in(pattern) == count
+    assert count_groups(pattern) == count
 
 
 def test_what_fails_says_so_in_our_words(connection: duckdb.DuckDBPyConnection) -> None:

@@ -5,30 +5,44 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.strings import as_text
-from cordwood.engines.clickhouse.rules.words import guarded, once, quoted
+from cordwood.engines.clickhouse.rules.words import guarded, null_of, once, quoted
 from cordwood.errors import QueryValue
-from cordwood.sql.constants import CONSTANT, constant_text
+from cordwood.model.datatype import Kind
+from cordwood.sql.bigquery.patterns import (
+    count_groups,
+    finds_places_alone,
+    group_is_optional,
+    group_may_be_empty,
+    has_bad_rewrite,
+    is_broken,
+    may_be_empty,
+)
+from cordwood.sql.constants import CONSTANT, constant_int, constant_text
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import RAISED, Meaning, is_safe, place_of
+from cordwood.sql.lowering import RAISED, Meaning, is_safe, name_of, place_of, unsupported
+from cordwood.sql.typing import kind_of
+from cordwood.sql.typing.datatypes import BOOL, INT64, STRING, array_of
 
 
-def count_groups(pattern: str) -> int:
-    """How often a pattern captures: open brackets that are neither escaped, in a class, nor `(?:`."""
-    at, in_class, found = 0, False, 0
-    while at < len(pattern):
-        char = pattern[at]
-        if char == "\\":
-            at += 1
-        elif in_class:
-            in_class = char != "]"
-        elif char == "[":
-            in_class = True
-            at += pattern[at + 1 : at + 2] == "^"
-            at += pattern[at + 1 : at + 2] == "]"
-        elif char == "(" and not (pattern[at + 1 : at + 2] == "?" and pattern[at + 2 : at + 4] != "P<"):
-            found += 1
-        at += 1
-    return found
+def _refuse(node: exp.Expr) -> bool:
+    """What cannot be asked is an error; True where the author wants NULL of it."""
+    if kind_of(node.this) is Kind.BYTES:
+        unsupported(node, "A regular expression over BYTES")
+    spelled = constant_text(node.expression)
+    if spelled is None:
+        return False
+    if not isinstance(node, (exp.RegexpLike, exp.RegexpReplace)) and count_groups(spelled) > 1:
+        if is_safe(node):
+            return True
+        raise QueryValue(_ONE_GROUP, span=place_of(node))
+    return is_safe(node) and is_broken(spelled)
+
+
+def _refuse_empty(node: exp.Expr) -> None:
+    """The engine finds other empty matches than RE2 does, or none."""
+    spelled = constant_text(node.expression)
+    if may_be_empty("." if spelled is None else spelled):
+        unsupported(node, f"A pattern of {name_of(node)} that may match the empty text")
 
 
 def _pattern(node: exp.Expr) -> exp.Expr:
@@ -42,6 +56,8 @@ def _pattern(node: exp.Expr) -> exp.Expr:
 
 
 def _matches(node: exp.Expr) -> exp.Expr:
+    if _refuse(node):
+        return null_of(BOOL)
     return fragment("match({0}, {1})", as_text(node.this), _pattern(node.expression))
 
 
@@ -89,25 +105,35 @@ _ONE_GROUP: Final = "A regular expression that extracts has at most one group."
 
 def _extract(node: exp.Expr) -> exp.Expr:
     """Without a match NULL."""
+    if _refuse(node):
+        return null_of(STRING)
     value, pattern = as_text(node.this), _pattern(node.expression)
-    spelled = constant_text(pattern)
-    if spelled is not None and count_groups(spelled) > 1:
-        if is_safe(node):
-            return exp.Null()
-        raise QueryValue(_ONE_GROUP, span=place_of(node))
     if node.args.get("position") is not None or node.args.get("occurrence") is not None:
         return _nth(node, value, pattern)
-    return once(
-        f"if(isNull(@a) OR isNull(@b), NULL, if(match(@a, @b), {_found(pattern, '@a', '@b')}[1], NULL))", value, pattern
-    )
+    first = _or_none(node, f"{_found(pattern, '@a', '@b')}[1]")
+    return once(f"if(isNull(@a) OR isNull(@b), NULL, if(match(@a, @b), {first}, NULL))", value, pattern)
+
+
+def _or_none(node: exp.Expr, group: str) -> str:
+    """NULL of a group that took no part, which the engine has as empty."""
+    spelled = constant_text(node.expression)
+    if spelled is None or not group_is_optional(spelled):
+        return group
+    if group_may_be_empty(spelled):
+        unsupported(node, f"A group of {name_of(node)} that may be empty and may take no part")
+    return f"nullIf({group}, '')"
 
 
 def _nth(node: exp.Expr, value: exp.Expr, pattern: exp.Expr) -> exp.Expr:
     position = node.args.get("position") or fragment("toInt64(1)")
     occurrence = node.args.get("occurrence") or fragment("toInt64(1)")
+    _refuse_empty(node)
+    if (constant_text(pattern) or "").startswith("^") and (constant_int(position) or 1) > 1:
+        return null_of(STRING)  # the text begins before the place from which it is looked at
     found = _found(pattern, "substringUTF8(@a, greatest(@c, 1))", "@b")
+    nth = _or_none(node, f"{found}[assumeNotNull(greatest(@d, 1))]")
     missing = "isNull(@a) OR isNull(@b) OR isNull(@c) OR isNull(@d) OR @c > toInt64(lengthUTF8(@a)) + 1"
-    body = f"if({missing} OR toInt64(length({found})) < @d, NULL, {found}[assumeNotNull(greatest(@d, 1))])"
+    body = f"if({missing} OR toInt64(length({found})) < @d, NULL, {nth})"
     return once(guarded(node, "(@c < 1 OR @d < 1)", _POSITIVE, body), value, pattern, position, occurrence)
 
 
@@ -115,18 +141,26 @@ _POSITIVE: Final = "The position and occurrence arguments must be positive"
 
 
 def _extract_all(node: exp.Expr) -> exp.Expr:
+    if _refuse(node):
+        return null_of(array_of(STRING))
+    _refuse_empty(node)
     pattern = _pattern(node.expression)
     return once(f"if(isNull(@a) OR isNull(@b), [], {_found(pattern, '@a', '@b')})", as_text(node.this), pattern)
 
 
 def _replace(node: exp.Expr) -> exp.Expr:
-    return fragment(
-        "replaceRegexpAll({0}, {1}, {2})", as_text(node.this), _pattern(node.expression), node.args["replacement"]
-    )
+    if _refuse(node) or has_bad_rewrite(node):
+        return null_of(STRING)
+    new = node.args["replacement"]
+    if constant_text(new) != "" and not finds_places_alone(constant_text(node.expression) or "."):
+        _refuse_empty(node)
+    return fragment("replaceRegexpAll({0}, {1}, {2})", as_text(node.this), _pattern(node.expression), new)
 
 
 def _place(node: exp.Expr) -> exp.Expr:
     """REGEXP_INSTR: the text is parted by its matches, and the lengths of the parts before one are added up."""
+    if _refuse(node):
+        return null_of(INT64)
     value, pattern = as_text(node.this), _pattern(node.expression)
     position = node.args.get("position") or fragment("toInt64(1)")
     occurrence = node.args.get("occurrence") or fragment("toInt64(1)")

@@ -1,6 +1,5 @@
 """Regular expressions: RE2 in both, but no match is NULL, and places are counted in characters."""
 
-import re
 from typing import Final
 
 from sqlglot import exp
@@ -9,73 +8,42 @@ from cordwood.engines.duckdb.rules.strings import as_text
 from cordwood.engines.duckdb.rules.words import attempt, bounded, fail
 from cordwood.errors import QueryValue
 from cordwood.model.datatype import Kind
+from cordwood.sql.bigquery.patterns import count_groups, group_is_optional, has_bad_rewrite, is_broken
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, is_safe, place_of, unsupported
 from cordwood.sql.typing import kind_of
 
-# Whether a pattern has a capturing group, asked of the pattern itself.
-_HAS_GROUP: Final = (
-    r"regexp_matches(regexp_replace(@b, '\\.|\[\^?\]?([^\\\]]|\\.)*\]', '', 'g'), '\((\?P<|\?<[a-zA-Z]|[^?]|$)')"
-)
+# A pattern without the brackets that capture nothing, and whether one of several is left: asked of the pattern itself.
+_BARE: Final = r"regexp_replace(@b, '\\.|\[\^?\]?([^\\\]]|\\.)*\]|\(\?[^P<]', '', 'g')"
+_HAS_SEVERAL: Final = rf"regexp_matches({_BARE}, '(?s)\(.*\(')"
+_ONE_GROUP: Final = "Regular expressions passed into extraction functions must not have more than 1 capturing group."
 
 
-def _by_group(function: str, value: str, pattern: exp.Expr) -> str:
+def _by_group(node: exp.Expr, all_of: str) -> str:
     """The engine wants to know the group before it runs, and so each has a call of its own."""
-    spelled = constant_text(pattern)
-    whole, first = (f"{function}({value}, @b, {group})" for group in (0, 1))
+    spelled = constant_text(node.expression)
+    whole, group = (f"regexp_extract_all({all_of}, @b, {at})" for at in (0, 1))
     if spelled is None:
-        return f"CASE WHEN {_HAS_GROUP} THEN {first} ELSE {whole} END"
-    return first if has_group(spelled) else whole
-
-
-def has_group(pattern: str) -> bool:
-    return groups_in(pattern) > 0
-
-
-def groups_in(pattern: str) -> int:
-    """How many groups capture: open brackets that are neither escaped, in a class, nor `(?:`."""
-    at, in_class, found = 0, False, 0
-    while at < len(pattern):
-        char = pattern[at]
-        if char == "\\":
-            at += 1
-        elif in_class:
-            in_class = char != "]"
-        elif char == "[":
-            in_class = True
-            at += pattern[at + 1 : at + 2] == "^"
-            at += pattern[at + 1 : at + 2] == "]"
-        elif char == "(":
-            found += not pattern.startswith("?", at + 1) or pattern.startswith("?P<", at + 1)
-        at += 1
-    return found
+        several = f"WHEN {_HAS_SEVERAL} THEN {fail(node, _ONE_GROUP)}"
+        return f"CASE {several} WHEN contains({_BARE}, '(') THEN {group} ELSE {whole} END"
+    return group if count_groups(spelled) else whole
 
 
 def _is_broken(node: exp.Expr) -> bool:
     """Whether SAFE must answer NULL: the engine reads literal patterns before it runs, where TRY cannot help."""
     spelled = constant_text(node.expression)
-    if spelled is None or not is_safe(node):
-        return False
-    try:
-        re.compile(_PYTHON.sub("", spelled))
-    except re.error:
-        return True
-    return False
-
-
-# What RE2 has and Python's own has not, taken off before it is asked.
-_PYTHON: Final = re.compile(r"\\[pPzQECA](\{\w+\}|\w)?|\[\[:\^?\w+:\]\]|\(\?[a-zA-Z-]+\)|(?<=\(\?)[UimsR-]+:")
+    return spelled is not None and is_safe(node) and is_broken(spelled)
 
 
 def _one_group_at_most(node: exp.Expr) -> bool:
     spelled = constant_text(node.expression)
-    if spelled is None or groups_in(spelled) < 2:
+    if spelled is None or count_groups(spelled) < 2:
         return True
     if is_safe(node):
         return False
     raise QueryValue(
-        "Regular expressions passed into extraction functions must not have more than 1 capturing group.",
+        _ONE_GROUP,
         hint="Write (?:…) for groups that are only to hold together.",
         span=place_of(node),
     )
@@ -94,7 +62,7 @@ def _matches(node: exp.Expr) -> exp.Expr:
 
 
 def _extract(node: exp.Expr) -> exp.Expr:
-    """Without a match NULL; with a match whose group took no part, NULL too where it can be told."""
+    """Without a match NULL; with a match whose group took no part, NULL too: of all matches the engine knows that, of one not."""
     _refuse_bytes(node)
     if _is_broken(node) or not _one_group_at_most(node):
         return fragment("NULL::VARCHAR")
@@ -102,9 +70,11 @@ def _extract(node: exp.Expr) -> exp.Expr:
     position, occurrence = node.args.get("position"), node.args.get("occurrence")
     if position is not None or occurrence is not None:
         return _nth(node, value, pattern)
-    return attempt(
-        node, f"CASE WHEN regexp_matches(@a, @b) THEN {_by_group('regexp_extract', '@a', pattern)} END", value, pattern
-    )
+    spelled = constant_text(pattern)
+    if spelled is None or group_is_optional(spelled):
+        return attempt(node, f"({_by_group(node, '@a')})[1]", value, pattern)
+    group = min(count_groups(spelled), 1)
+    return attempt(node, f"CASE WHEN regexp_matches(@a, @b) THEN regexp_extract(@a, @b, {group}) END", value, pattern)
 
 
 def _nth(node: exp.Expr, value: exp.Expr, pattern: exp.Expr) -> exp.Expr:
@@ -113,7 +83,7 @@ def _nth(node: exp.Expr, value: exp.Expr, pattern: exp.Expr) -> exp.Expr:
     if (constant_text(pattern) or "").startswith("^") and (constant_int(position) or 1) > 1:
         return fragment("NULL::VARCHAR")  # the text begins before the place from which it is looked at
     low = _checked(node, position, "@c", "position"), _checked(node, occurrence, "@d", "occurrence")
-    found = _by_group("regexp_extract_all", f"substring(@a, {low[0]})", pattern)
+    found = _by_group(node, f"substring(@a, {low[0]})")
     body = f"CASE WHEN @c > length(@a) + 1 THEN NULL ELSE list_extract({found}, {low[1]}) END"
     return attempt(node, body, value, pattern, position, occurrence)
 
@@ -130,12 +100,12 @@ def _extract_all(node: exp.Expr) -> exp.Expr:
     pattern = node.expression
     if _is_broken(node) or not _one_group_at_most(node):
         return fragment("NULL::VARCHAR[]")
-    return attempt(node, _by_group("regexp_extract_all", "@a", pattern), as_text(node.this), pattern)
+    return attempt(node, _by_group(node, "@a"), as_text(node.this), pattern)
 
 
 def _replace(node: exp.Expr) -> exp.Expr:
     _refuse_bytes(node)
-    if _is_broken(node):
+    if _is_broken(node) or has_bad_rewrite(node):
         return fragment("NULL::VARCHAR")
     new = node.args["replacement"]
     replacement = "@c" if constant_text(new) == "" else bounded(node)
@@ -145,6 +115,8 @@ def _replace(node: exp.Expr) -> exp.Expr:
 def _place(node: exp.Expr) -> exp.Expr:
     """REGEXP_INSTR: the text is parted by its matches, and the lengths of the parts before one are added up."""
     _refuse_bytes(node)
+    if not _one_group_at_most(node):
+        return fragment("NULL::BIGINT")
     value, pattern = as_text(node.this), node.expression
     position = node.args.get("position") or exp.Literal.number(1)
     occurrence = node.args.get("occurrence") or exp.Literal.number(1)
@@ -153,9 +125,10 @@ def _place(node: exp.Expr) -> exp.Expr:
     rest = f"substring(@a, {start})"
     whole = f"regexp_extract_all({rest}, @b, 0)"
     nth = f"list_extract({whole}, {count})"
-    inner = f"list_extract({_by_group('regexp_extract_all', rest, pattern)}, {count})"
+    inner = f"list_extract({_by_group(node, rest)}, {count})"
     lead = f"{_text_before(rest, whole, count)} + instr({nth}, {inner}) - 1"
-    end = f"CASE WHEN @e = 1 THEN length({inner}) ELSE 0 END"
+    bad = fail(node, "The occurrence_position argument must be 0 or 1")
+    end = f"CASE @e WHEN 0 THEN 0 WHEN 1 THEN length({inner}) ELSE {bad} END"
     body = (
         "CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL OR @d IS NULL OR @e IS NULL THEN NULL"
         f" WHEN @c < 1 THEN {fail(node, 'The position argument must be positive')}"

@@ -1,0 +1,120 @@
+"""Regular expressions as they are written: their groups, and what they may match."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.errors import QueryValue
+from cordwood.sql.constants import constant_text
+from cordwood.sql.lowering import is_safe, place_of
+
+# What RE2 has and Python's own has not, taken off before it is asked.
+_PYTHON: Final = re.compile(r"\\[pPzQECA](\{\w+\}|\w)?|\[\[:\^?\w+:\]\]|\(\?[a-zA-Z-]+\)|(?<=\(\?)[UimsR-]+:")
+# Places that no engine mistakes: of these alone no character is taken, and at the start nothing is found twice.
+_PLACES: Final = re.compile(r"(?:[\^$|()]|\\[bAz]|\(\?[a-zA-Z-]*:)*|\^[^|]*")
+_LINES: Final = "(?m"
+_ESCAPED: Final = re.compile(r"\\(.?)", re.DOTALL)
+
+
+def count_groups(pattern: str) -> int:
+    return sum(_captures(pattern, at) for at in _marks(pattern))
+
+
+def group_is_optional(pattern: str) -> bool:
+    """Whether the pattern may match and a group of it take no part: it or what is around it is one of several, or may be left out."""
+    opened, optional = [_Bracket(captures=False)], False
+    for at in _marks(pattern):
+        if pattern[at] == "(":
+            opened.append(_Bracket(captures=_captures(pattern, at)))
+        elif pattern[at] == "|":
+            opened[-1].has_choice = True
+        elif len(opened) > 1:
+            closed = opened.pop()
+            has_group = closed.captures or closed.has_group
+            optional = optional or closed.is_optional or (has_group and pattern[at + 1 : at + 2] in tuple("?*{"))
+            opened[-1].has_group = opened[-1].has_group or has_group
+    return optional or opened[0].is_optional
+
+
+@dataclass(slots=True)
+class _Bracket:
+    captures: bool
+    has_group: bool = False
+    has_choice: bool = False
+
+    @property
+    def is_optional(self) -> bool:
+        return self.has_group and self.has_choice
+
+
+def _captures(pattern: str, at: int) -> bool:
+    if pattern[at] != "(":
+        return False
+    named = pattern.startswith("?P<", at + 1) or pattern.startswith("?<", at + 1)
+    return named or not pattern.startswith("?", at + 1)
+
+
+def _marks(pattern: str) -> Iterator[int]:
+    """Where brackets and bars stand that are neither escaped nor in a class."""
+    at, in_class = 0, False
+    while at < len(pattern):
+        char = pattern[at]
+        if char == "\\":
+            at += 1
+        elif in_class:
+            in_class = char != "]"
+        elif char == "[":
+            in_class = True
+            at += pattern[at + 1 : at + 2] == "^"
+            at += pattern[at + 1 : at + 2] == "]"
+        elif char in "()|":
+            yield at
+        at += 1
+
+
+def is_broken(pattern: str) -> bool:
+    return _compiled(pattern) is None
+
+
+def may_be_empty(pattern: str) -> bool:
+    """Whether it may match no characters, at some place of some text."""
+    asked = _compiled(pattern)
+    return asked is not None and any(asked.fullmatch(text, len(text)) for text in ("", "a", " "))
+
+
+def finds_places_alone(pattern: str) -> bool:
+    """Whether it finds the start of the text, its end or ends of words, and no other empty match."""
+    return bool(_PLACES.fullmatch(pattern)) and _LINES not in pattern
+
+
+def has_bad_rewrite(node: exp.Expr) -> bool:
+    """Whether a backslash of REGEXP_REPLACE stands before neither a group nor another backslash: an error, or NULL of SAFE."""
+    rewrite, pattern = constant_text(node.args["replacement"]), constant_text(node.expression)
+    if rewrite is None or pattern is None:
+        return False
+    known = {"\\", *map(str, range(min(count_groups(pattern), 9) + 1))}
+    bad = any(escape[1] not in known for escape in _ESCAPED.finditer(rewrite))
+    if bad and not is_safe(node):
+        raise QueryValue("Invalid REGEXP_REPLACE rewrite: a backslash before no group", span=place_of(node))
+    return bad
+
+
+def group_may_be_empty(pattern: str) -> bool:
+    """Whether what its one group takes may be empty."""
+    opened = next(at for at in _marks(pattern) if _captures(pattern, at))
+    depth = 0
+    for at in _marks(pattern):
+        depth += (at >= opened) * ((pattern[at] == "(") - (pattern[at] == ")"))
+        if at > opened and depth == 0:
+            return may_be_empty(pattern[opened : at + 1])
+    return True
+
+
+def _compiled(pattern: str) -> re.Pattern[str] | None:
+    try:
+        return re.compile(_PYTHON.sub("", pattern))
+    except re.error:
+        return None
