@@ -25,6 +25,7 @@ from cordwood.engines.clickhouse.rules import (
     regexes,
     relations,
     safe,
+    searching,
     stored,
     strings,
     structs,
@@ -69,6 +70,7 @@ _MEANINGS: Final = (
     stored,
     redaction,
     safe,
+    searching,
 )
 
 RULES: Final[Rules] = joined(module.MEANING for module in _MEANINGS)

@@ -142,7 +142,10 @@ def _split(node: exp.Expr) -> exp.Expr:
     known = constant_text(delimiter)
     if known is None:
         unsupported(node, "SPLIT by a delimiter that is no literal")
-    letters = "arrayMap(_i -> substringUTF8(assumeNotNull(@a), _i, 1), range(1, lengthUTF8(assumeNotNull(@a)) + 1))"
+    if is_bytes(value) and not is_bytes(delimiter):
+        unsupported(node, "SPLIT of BYTES without a delimiter of BYTES")
+    cut, length = _name(value, "substring"), _name(value, "length")
+    letters = f"arrayMap(_i -> {cut}(assumeNotNull(@a), _i, 1), range(1, {length}(assumeNotNull(@a)) + 1))"
     parts = "splitByString(@b, assumeNotNull(@a))" if known else letters
     return once(f"if(isNull(@a), [], if(@a = '', [''], {parts}))", value, delimiter)
 
@@ -181,10 +184,6 @@ def _nth_position(node: exp.Expr, value: exp.Expr, part: exp.Expr) -> exp.Expr:
 
 def _starts(name: str) -> Rule:
     return lambda node: fragment(f"{name}({{0}}, {{1}})", as_text(node.this), as_text(node.expression))
-
-
-def _contains(node: exp.Expr) -> exp.Expr:
-    return fragment("(position({0}, {1}) > 0)", as_text(node.this), as_text(node.expression))
 
 
 def _reverse(node: exp.Expr) -> exp.Expr:
@@ -305,7 +304,6 @@ MEANING = Meaning(
         exp.StrPosition: _position,
         exp.StartsWith: _starts("startsWith"),
         exp.EndsWith: _starts("endsWith"),
-        exp.Contains: _contains,
         exp.Reverse: _reverse,
         exp.Upper: _cased("upper"),
         exp.Lower: _cased("lower"),

@@ -21,6 +21,10 @@ _WHITE: Final = (
 )
 
 
+# A mark before every byte keeps a match from beginning in the middle of one.
+_SPACED: Final = r"regexp_replace(hex({0}), '(..)', 'x\1', 'g')"
+
+
 def as_text(node: exp.Expr) -> exp.Expr:
     return read_as(node, Kind.STRING) if kind_of(node) is Kind.VARIANT else node
 
@@ -163,9 +167,7 @@ def _never_grows(old: exp.Expr, new: exp.Expr) -> bool:
 
 
 def _replace_bytes(value: exp.Expr, old: exp.Expr, new: exp.Expr) -> exp.Expr:
-    """A mark before every byte keeps a match from beginning in the middle of one."""
-    spaced = r"regexp_replace(hex({0}), '(..)', 'x\1', 'g')"
-    texts = [fragment(spaced, part) for part in (value, old, new)]
+    texts = [fragment(_SPACED, part) for part in (value, old, new)]
     return fragment("unhex(replace(CASE WHEN {1} = '' THEN {0} ELSE replace({0}, {1}, {2}) END, 'x', ''))", *texts)
 
 
@@ -192,25 +194,27 @@ def _split(node: exp.Expr) -> exp.Expr:
     """An empty text has one empty part; an empty delimiter parts every character."""
     value, delimiter = as_text(node.this), node.expression
     if is_bytes(value):
-        if constant_text(delimiter) == ",":
-            delimiter = fragment("'\\x2C'::BLOB")
-        spaced = r"regexp_replace(hex({0}), '(..)', 'x\1', 'g')"
-        texts = [fragment(spaced, part) for part in (value, delimiter)]
-        parts = "list_transform(string_split({0}, {1}), lambda _p: unhex(replace(_p, 'x', '')))"
-        return fragment(parts, *texts)
+        return _split_bytes(node, value, delimiter)
     if constant_text(delimiter):
         return fragment("string_split({0}, {1})", value, delimiter)
-    return once("CASE WHEN @a = '' THEN [''] ELSE string_split(@a, @b) END", value, delimiter)
+    return once("CASE WHEN @b IS NULL THEN NULL WHEN @a = '' THEN [''] ELSE string_split(@a, @b) END", value, delimiter)
+
+
+def _split_bytes(node: exp.Expr, value: exp.Expr, delimiter: exp.Expr) -> exp.Expr:
+    if constant_text(delimiter) is not None:
+        unsupported(node, "SPLIT of BYTES without a delimiter of BYTES")
+    texts = [fragment(_SPACED, part) for part in (value, delimiter)]
+    each = "regexp_extract_all(@a, 'x..')"
+    pieces = f"CASE WHEN @b = '' AND @a <> '' THEN {each} WHEN @b IS NOT NULL THEN string_split(@a, @b) END"
+    return once(f"list_transform({pieces}, lambda _p: unhex(replace(_p, 'x', '')))", *texts)
 
 
 def _position(node: exp.Expr) -> exp.Expr:
     value, part = as_text(node.this), as_text(node.args["substr"])
-    if is_bytes(value):
-        spaced = r"regexp_replace(hex({0}), '(..)', 'x\1', 'g')"
-        found = "instr({0}, {1})"
-        return fragment(f"({found} + 2) // 3", fragment(spaced, value), fragment(spaced, part))
     if node.args.get("position") is not None or node.args.get("occurrence") is not None:
         return _nth_position(node, value, part)
+    if is_bytes(value):
+        return fragment("(instr({0}, {1}) + 2) // 3", fragment(_SPACED, value), fragment(_SPACED, part))
     return fragment("instr({0}, {1})", value, part)
 
 
@@ -219,9 +223,13 @@ def _nth_position(node: exp.Expr, value: exp.Expr, part: exp.Expr) -> exp.Expr:
     start = node.args.get("position") or exp.Literal.number(1)
     count = node.args.get("occurrence") or exp.Literal.number(1)
     bad = fail(node, "INSTR position cannot be 0"), fail(node, "INSTR occurrence must be positive")
-    places = "list_filter(range(1, length(@a) - length(@b) + 2), lambda _i: substring(@a, _i, length(@b)) = @b)"
+    size, cut = "length(@a)", "substring(@a, _i, length(@b))"
+    if is_bytes(value):
+        value, part = fragment("hex({0})", value), fragment("hex({0})", part)
+        size, cut = "length(@a) // 2", "substring(@a, _i * 2 - 1, length(@b))"
+    places = f"list_filter(range(1, {size} + 1), lambda _i: {cut} = @b)"
     ahead = f"list_filter({places}, lambda _i: _i >= @c)[@d]"
-    behind = f"list_reverse(list_filter({places}, lambda _i: _i <= length(@a) + @c + 1))[@d]"
+    behind = f"list_reverse(list_filter({places}, lambda _i: _i <= {size} + @c + 1))[@d]"
     body = f"CASE WHEN @c = 0 THEN {bad[0]} WHEN @d < 1 THEN {bad[1]} WHEN @a IS NULL OR @b IS NULL OR @c IS NULL"
     body += f" OR @d IS NULL THEN NULL WHEN @c > 0 THEN coalesce({ahead}, 0) ELSE coalesce({behind}, 0) END"
     return once(body, value, part, start, count)
@@ -237,10 +245,6 @@ def _starts(name: str) -> Rule:
     return rule
 
 
-def _contains(node: exp.Expr) -> exp.Expr:
-    return fragment("contains({0}, {1})", node.this, node.expression)
-
-
 def _reverse(node: exp.Expr) -> exp.Expr:
     value = as_text(node.this)
     if is_bytes(value):
@@ -253,7 +257,7 @@ def _cased(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         value = as_text(node.this)
         if kind_of(value) in (Kind.ARRAY, Kind.STRUCT):
-            unsupported(node, f"{name.upper()} or CONTAINS_SUBSTR of an array or a struct")
+            unsupported(node, f"{name.upper()} of an array or a struct")
         if is_bytes(value):
             low, high, step = ("61", "7A", -32) if name == "upper" else ("41", "5A", 32)
             one = f"CASE WHEN _p BETWEEN '{low}' AND '{high}' THEN printf('%02X', CAST('0x' || _p AS INT) + {step}) ELSE _p END"
@@ -280,7 +284,6 @@ MEANING = Meaning(
         exp.StrPosition: _position,
         exp.StartsWith: _starts("starts_with"),
         exp.EndsWith: _starts("suffix"),
-        exp.Contains: _contains,
         exp.Reverse: _reverse,
         exp.Upper: _cased("upper"),
         exp.Lower: _cased("lower"),

@@ -1,0 +1,44 @@
+"""CONTAINS_SUBSTR: a text is looked for in values of any type, and in their parts."""
+
+from sqlglot import exp
+
+from cordwood.engines.clickhouse.rules.casts import cast_to
+from cordwood.engines.clickhouse.rules.strings import as_text
+from cordwood.engines.clickhouse.rules.words import once
+from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.bigquery.searching import as_written
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning, unsupported
+from cordwood.sql.typing import datatype_of, typed_as
+from cordwood.sql.typing.datatypes import STRING
+
+
+def _contains(node: exp.Expr) -> exp.Expr:
+    value = as_text(node.this)
+    return _found(value, datatype_of(value), fragment("lowerUTF8({0})", as_text(node.expression)), depth=0)
+
+
+def _found(value: exp.Expr, datatype: Datatype | None, wanted: exp.Expr, depth: int) -> exp.Expr:
+    """NULL where no part has it and one is not known."""
+    name = f"_p{depth}"
+    if datatype is None or datatype == STRING:
+        return fragment("(position(lowerUTF8({0}), {1}) > 0)", value, wanted)
+    if datatype.kind is Kind.STRUCT:
+        fields = [
+            _found(typed_as(fragment(f"tupleElement({{0}}, {at + 1})", value), field), field, wanted, depth)
+            for at, (_, field) in enumerate(datatype.fields)
+        ]
+        return fragment("(" + " OR ".join(f"{{{at}}}" for at in range(len(fields))) + ")", *fields)
+    if datatype.kind is Kind.ARRAY:
+        inner = _found(typed_as(fragment(name), datatype.element), datatype.element, wanted, depth + 1)
+        return _any(fragment(f"arrayMap({name} -> {{1}}, {{0}})", value, inner))
+    if datatype.kind is Kind.JSON:
+        unsupported(value, "CONTAINS_SUBSTR of JSON")
+    return _found(cast_to(value, value, STRING), STRING, wanted, depth)
+
+
+def _any(found: exp.Expr) -> exp.Expr:
+    return once("if(has(@a, true), true, if(arrayExists(_x -> isNull(_x), @a), NULL, false))", found)
+
+
+MEANING = Meaning(first={exp.Contains: as_written}, nodes={exp.Contains: _contains})

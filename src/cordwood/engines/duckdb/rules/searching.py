@@ -1,0 +1,53 @@
+"""CONTAINS_SUBSTR: a text is looked for in values of any type, and in their parts."""
+
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.duckdb.rules.casts import cast_to
+from cordwood.engines.duckdb.rules.strings import as_text
+from cordwood.engines.duckdb.rules.words import once
+from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.bigquery.searching import as_written
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning
+from cordwood.sql.typing import datatype_of, typed_as
+from cordwood.sql.typing.datatypes import STRING
+
+# Values, and no names of fields.
+_LEAVES: Final = (
+    "list_filter(list_concat([{0}], json_extract({0}, '$..*')), lambda _j: json_type(_j) NOT IN ('OBJECT', 'ARRAY'))"
+)
+
+
+def _contains(node: exp.Expr) -> exp.Expr:
+    value = as_text(node.this)
+    return _found(value, datatype_of(value), fragment("lower({0})", as_text(node.expression)), depth=0)
+
+
+def _found(value: exp.Expr, datatype: Datatype | None, wanted: exp.Expr, depth: int) -> exp.Expr:
+    """NULL where no part has it and one is not known."""
+    name = f"_p{depth}"
+    if datatype is None or datatype == STRING:
+        return fragment("contains(lower({0}), {1})", value, wanted)
+    if datatype.kind is Kind.STRUCT:
+        fields = (
+            typed_as(fragment(f"struct_extract_at({{0}}, {at + 1})", value), field)
+            for at, (_, field) in enumerate(datatype.fields)
+        )
+        found = [_found(field, kind, wanted, depth) for field, (_, kind) in zip(fields, datatype.fields, strict=True)]
+        return fragment(" OR ".join(f"({{{at}}})" for at in range(len(found))), *found)
+    if datatype.kind is Kind.ARRAY:
+        inner = _found(typed_as(fragment(name), datatype.element), datatype.element, wanted, depth + 1)
+        return _any(fragment(f"list_transform({{0}}, lambda {name}: {{1}})", value, inner))
+    if datatype.kind is Kind.JSON:
+        template = f"list_contains(list_transform({_LEAVES}, lambda _j: contains(lower(_j->>'$'), {{1}})), true)"
+        return fragment(template, value, wanted)
+    return _found(cast_to(value, value, STRING), STRING, wanted, depth)
+
+
+def _any(found: exp.Expr) -> exp.Expr:
+    return once("CASE WHEN list_contains(@a, true) THEN true WHEN list_count(@a) = len(@a) THEN false END", found)
+
+
+MEANING = Meaning(first={exp.Contains: as_written}, nodes={exp.Contains: _contains})

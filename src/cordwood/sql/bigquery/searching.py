@@ -1,0 +1,19 @@
+"""CONTAINS_SUBSTR: what it looks for, and where."""
+
+from sqlglot import exp
+
+from cordwood.errors import QueryValue
+from cordwood.sql.constants import is_null
+from cordwood.sql.lowering import place_of, unsupported
+
+
+def as_written(node: exp.Expr) -> exp.Expr:
+    """The parser has put both in small letters, whatever their types."""
+    if node.args.get("json_scope") is not None:
+        unsupported(node, "CONTAINS_SUBSTR with a json_scope")
+    for name in ("this", "expression"):
+        part = node.args[name]
+        node.set(name, part.this if isinstance(part, exp.Lower) else part)
+    if is_null(node.expression):
+        raise QueryValue("The value that CONTAINS_SUBSTR looks for must not be NULL.", span=place_of(node))
+    return node
