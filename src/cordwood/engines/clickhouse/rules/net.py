@@ -5,15 +5,20 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.strings import as_text
-from cordwood.engines.clickhouse.rules.words import guarded, once, quoted
+from cordwood.engines.clickhouse.rules.words import guarded, null_of, once, quoted
 from cordwood.sql.bigquery.net import named, without_list
+from cordwood.sql.constants import is_null
 from cordwood.sql.lowering import Meaning, Rule, mark_safe
+from cordwood.sql.typing.datatypes import BYTES
 
 
 def _from_string(node: exp.Expr) -> exp.Expr:
+    if is_null(node.expressions[0]):
+        return null_of(BYTES)
     four, six = "IPv4StringToNumOrNull(@a)", "IPv6StringToNumOrNull(@a)"
     wrong = f"(isNotNull(@a) AND isNull({four}) AND isNull({six}))"
-    body = f"if(isNotNull({four}), unhex(leftPad(hex({four}), 8, '0')), toString({six}))"
+    # As text, a number of fixed length loses its last zeros.
+    body = f"unhex(if(isNotNull({four}), leftPad(hex({four}), 8, '0'), hex({six})))"
     return once(guarded(node, wrong, "Invalid IP address", body), as_text(node.expressions[0]))
 
 
