@@ -163,6 +163,11 @@ def _bytes_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     return once(guarded(node, "NOT isValidUTF8(@a)", "Invalid UTF-8", "@a"), value)
 
 
+def _text_to_bytes(_: exp.Expr, value: exp.Expr) -> exp.Expr:
+    """A node of its own, which is not a text any more."""
+    return fragment("{0}", value)
+
+
 def _same(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     del node
     return value

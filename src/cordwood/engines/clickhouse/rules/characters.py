@@ -7,11 +7,15 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.strings import as_text, is_bytes
 from cordwood.engines.clickhouse.rules.words import (
     guarded,
+    null_of,
     once,
     quoted,
 )
+from cordwood.errors import QueryValue
+from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, unsupported
+from cordwood.sql.lowering import Meaning, is_safe, place_of, unsupported
+from cordwood.sql.typing.datatypes import STRING
 
 
 def _letters(value: str) -> str:
@@ -65,19 +69,31 @@ def _from_codes(node: exp.Expr, wrong: str, message: str, one: str) -> exp.Expr:
 
 
 def _first_code(node: exp.Expr) -> exp.Expr:
+    if is_bytes(node.this):
+        return once("if(isNull(@a), NULL, toInt64(reinterpretAsUInt8(substring(@a, 1, 1))))", node.this)
     first = "substringUTF8(assumeNotNull(@a), 1, 1)"
     return once(f"if(isNull(@a), NULL, if(@a = '', 0, {_code_of(first)}))", as_text(node.this))
 
 
 def _character(node: exp.Expr) -> exp.Expr:
-    return once(f"if(isNull(@a), NULL, if(@a = 0, '', {_character_of('assumeNotNull(@a)')}))", node.expressions[0])
+    wrong = "(@a < 0 OR @a > 1114111 OR @a BETWEEN 55296 AND 57343)"
+    body = f"if(isNull(@a), NULL, if(@a = 0, '', {_character_of('assumeNotNull(@a)')}))"
+    return once(guarded(node, wrong, "Invalid codepoint", body), node.expressions[0])
 
 
 def _translate(node: exp.Expr) -> exp.Expr:
     source, target = node.args.get("from_") or node.args.get("from"), node.args.get("to")
     if source is None or target is None:
         unsupported(node, "TRANSLATE with these arguments")
-    return fragment("translateUTF8({0}, {1}, {2})", as_text(node.this), source, target)
+    known = constant_text(source)
+    if known is None or constant_text(target) is None:
+        unsupported(node, "TRANSLATE of characters that are no literals")
+    if len(set(known)) < len(known):
+        if is_safe(node):
+            return null_of(STRING)
+        raise QueryValue("Duplicate character in TRANSLATE source characters", span=place_of(node))
+    name = "translate" if is_bytes(node.this) else "translateUTF8"
+    return fragment(f"{name}({{0}}, {{1}}, {{2}})", as_text(node.this), source, target)
 
 
 _DELIMITERS: Final = ' \t\n\v\f\r[](){}/|<>!?@"^#$&~_,.:;*%+-'

@@ -48,9 +48,12 @@ def _substring(node: exp.Expr) -> exp.Expr:
         begin = "@b"
     if length is None:
         return once(f"{cut}(@a, {begin})", value, start)
-    body = f"{cut}(@a, {begin}, greatest(@c, 0))"
-    if (constant_int(length) or -1) < 0:
-        body = guarded(node, "@c < 0", "Third argument in SUBSTR() cannot be negative", body)
+    # The greatest of nothing and something is something.
+    body = f"if(isNull(@c), NULL, {cut}(@a, {begin}, greatest(@c, 0)))"
+    known = constant_int(length)
+    if known is not None and known >= 0:
+        return once(f"{cut}(@a, {begin}, @c)", value, start, length)
+    body = guarded(node, "@c < 0", "Third argument in SUBSTR() cannot be negative", body)
     return once(body, value, start, length)
 
 
@@ -216,13 +219,14 @@ def _normalize(node: exp.Expr) -> exp.Expr:
 def _distance(node: exp.Expr) -> exp.Expr:
     value, other = as_text(node.this), as_text(node.expression)
     limit = node.args.get("max_dist")
-    template = "toInt64(editDistanceUTF8({0}, {1}))"
-    return fragment(
-        f"least({template}, {{2}})" if limit is not None else template,
-        value,
-        other,
-        *([limit] if limit is not None else []),
-    )
+    name, length = ("editDistance", "length") if is_bytes(value) else ("editDistanceUTF8", "lengthUTF8")
+    # Of nothing and a text the engine counts the text's bytes.
+    distance = f"toInt64(if(@a = '' OR @b = '', {length}(@a) + {length}(@b), {name}(@a, @b)))"
+    if limit is None:
+        return once(distance, value, other)
+    body = f"if(isNull(@a) OR isNull(@b) OR isNull(@c), NULL, least({distance}, @c))"
+    message = "EDIT_DISTANCE needs a max_distance that is not negative"
+    return once(guarded(node, "@c < 0", message, body), value, other, limit)
 
 
 def _lenient_text(node: exp.Expr) -> exp.Expr:

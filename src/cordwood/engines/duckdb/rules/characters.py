@@ -4,10 +4,12 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.strings import as_text, is_bytes
+from cordwood.engines.duckdb.rules.strings import as_text, is_bytes, narrow, wide
 from cordwood.engines.duckdb.rules.words import fail, once
+from cordwood.errors import QueryValue
+from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, name_of, unsupported
+from cordwood.sql.lowering import Meaning, is_safe, name_of, place_of, unsupported
 
 
 def _code_points(node: exp.Expr) -> exp.Expr:
@@ -34,6 +36,9 @@ def _bytes_from_code_points(node: exp.Expr) -> exp.Expr:
 
 
 def _first_code(node: exp.Expr) -> exp.Expr:
+    if is_bytes(node.this):
+        first = "CASE WHEN @a = '' THEN 0 ELSE CAST('0x' || left(@a, 2) AS BIGINT) END"
+        return once(first, fragment("hex({0})", node.this))
     return once("CASE WHEN @a = '' THEN 0 ELSE ord(@a)::BIGINT END", as_text(node.this))
 
 
@@ -41,11 +46,29 @@ def _character(node: exp.Expr) -> exp.Expr:
     return once("CASE WHEN @a = 0 THEN '' ELSE chr(@a::INT) END", node.expressions[0])
 
 
+_DUPLICATE: Final = "Duplicate character in TRANSLATE source characters"
+
+
 def _translate(node: exp.Expr) -> exp.Expr:
     source, target = node.args.get("from_") or node.args.get("from"), node.args.get("to")
     if source is None or target is None:
         unsupported(node, "TRANSLATE with these arguments")
-    return fragment("translate({0}, {1}, {2})", as_text(node.this), source, target)
+    known = constant_text(source)
+    twice = "length(@b) <> len(list_distinct(string_split(@b, '')))"
+    guard = "@b" if known is not None and len(set(known)) == len(known) else _guarded(node, twice)
+    if guard != "@b" and known is not None and not is_safe(node):
+        raise QueryValue(_DUPLICATE, span=place_of(node))
+    if is_bytes(node.this):
+        parts = [fragment("hex({0})", part) for part in (node.this, source, target)]
+        guard = guard.replace("@b", wide("@b"))
+        moved = f"translate({wide('@a')}, {guard}, {wide('@c')})"
+        return once(f"CASE WHEN @a IS NOT NULL AND @b IS NOT NULL AND @c IS NOT NULL THEN {narrow(moved)} END", *parts)
+    return once(f"translate(@a, {guard}, @c)", as_text(node.this), source, target)
+
+
+def _guarded(node: exp.Expr, twice: str) -> str:
+    bad = fail(node, _DUPLICATE)
+    return f"CASE WHEN @b <> '' AND {twice} THEN {bad} ELSE @b END"
 
 
 _DELIMITERS: Final = ' \t\n\v\f\r[](){}/|<>!?@"^#$&~_,.:;*%+-'
@@ -75,22 +98,49 @@ def _normalize(node: exp.Expr) -> exp.Expr:
 
 
 _MOST_COMPARED: Final = 4_000_000
+# The engine compares bytes: any other characters of the two texts are given numbers that are one byte each.
+_OTHERS: Final = "array_to_string(list_distinct(string_split(@a || @b, '')), '')"
+_MOST_OTHERS: Final = 127
+_NUMBERS: Final = f"array_to_string(list_transform(range(1, {_MOST_OTHERS + 1}), lambda _n: chr(_n::INT)), '')"
 
 
 def _distance(node: exp.Expr) -> exp.Expr:
     value, other = as_text(node.this), as_text(node.expression)
-    limit = node.args.get("max_dist")
+    if is_bytes(value):
+        value, other = (_widened(part) for part in (value, other))
     # It takes as long as both texts multiplied, and cannot be stopped.
     long = fail(node, "EDIT_DISTANCE of texts that are too long")
-    distance = f"levenshtein(CASE WHEN strlen(@a) * strlen(@b) > {_MOST_COMPARED} THEN {long} ELSE @a END, @b)"
-    if limit is not None:
-        return once(f"least({distance}, @c)", value, other, limit)
-    return once(distance, value, other)
+    many = fail(node, f"EDIT_DISTANCE of texts of more than {_MOST_OTHERS} different characters")
+    numbered = ", ".join(f"translate({name}, {_OTHERS}, {_NUMBERS})" for name in ("@a", "@b"))
+    distance = (
+        f"CASE WHEN strlen(@a) * strlen(@b) > {_MOST_COMPARED} THEN {long}"
+        " WHEN strlen(@a) + strlen(@b) = length(@a) + length(@b) THEN levenshtein(@a, @b)"
+        f" WHEN length({_OTHERS}) > {_MOST_OTHERS} THEN {many} ELSE levenshtein({numbered}) END"
+    )
+    limit = node.args.get("max_dist")
+    if limit is None:
+        return once(distance, value, other)
+    negative = fail(node, "EDIT_DISTANCE needs a max_distance that is not negative")
+    body = f"CASE WHEN @c < 0 THEN {negative} WHEN @c IS NOT NULL AND @a IS NOT NULL AND @b IS NOT NULL THEN least({distance}, @c) END"
+    return once(body, value, other, limit)
+
+
+def _widened(value: exp.Expr) -> exp.Expr:
+    return once(f"CASE WHEN @a IS NOT NULL THEN {wide('@a')} END", fragment("hex({0})", value))
+
+
+# Pairs of digits that are a character together, or a byte that belongs to none.
+_TAIL: Final = "[89AB]."
+_UTF8: Final = (
+    f"(?:[0-7].)+|(?:C[2-9A-F]|D.){_TAIL}|(?:E0[AB].|E[1-9A-CEF]{_TAIL}|ED[89].){_TAIL}"
+    f"|(?:F0[9AB].|F[1-3]{_TAIL}|F48.){_TAIL}{_TAIL}|.."
+)
 
 
 def _lenient_text(node: exp.Expr) -> exp.Expr:
-    """Bytes that are no UTF-8 become U+FFFD; the engine can only say that they are none."""
-    replaced = r"regexp_replace(@a::VARCHAR, '(\\x[0-9A-F]{2})+', chr(65533), 'g')"
+    """Bytes that are no UTF-8 become U+FFFD; the engine can only say that there are some."""
+    one = "CASE WHEN length(_h) = 2 AND _h >= '80' THEN chr(65533) ELSE decode(unhex(_h)) END"
+    replaced = f"array_to_string(list_transform(regexp_extract_all(hex(@a), '{_UTF8}'), lambda _h: {one}), '')"
     return once(f"coalesce(try(decode(@a)), {replaced})", node.this)
 
 

@@ -21,6 +21,7 @@ _WHITE: Final = (
 )
 
 
+_LONGEST: Final = 1 << 30
 # A mark before every byte keeps a match from beginning in the middle of one.
 _SPACED: Final = r"regexp_replace(hex({0}), '(..)', 'x\1', 'g')"
 
@@ -69,11 +70,12 @@ def _plain_substring(node: exp.Expr, value: exp.Expr, start: exp.Expr, length: e
 
 
 def _checked_length(node: exp.Expr, length: exp.Expr, name: str) -> str:
+    """The engine counts no further than to a length that no text has."""
     known = constant_int(length)
-    if known is not None and known >= 0:
+    if known is not None and 0 <= known <= _LONGEST:
         return name
     bad = fail(node, "Third argument in SUBSTR() cannot be negative")
-    return f"CASE WHEN {name} < 0 THEN {bad} ELSE {name} END"
+    return f"CASE WHEN {name} < 0 THEN {bad} WHEN {name} > {_LONGEST} THEN {_LONGEST} ELSE {name} END"
 
 
 def _bytes_between(node: exp.Expr, value: exp.Expr, start: exp.Expr, length: exp.Expr | None) -> exp.Expr:
@@ -107,17 +109,23 @@ def _trim(node: exp.Expr) -> exp.Expr:
     return fragment(f"{name}({{0}}, {{1}})", value, what)
 
 
+def wide(name: str) -> str:
+    """Every byte of a hexadecimal text as one character: so sets of bytes are sets of characters."""
+    each = f"list_transform(regexp_extract_all({name}, '..'), lambda _h: chr(256 + CAST('0x' || _h AS INT)))"
+    return f"coalesce(array_to_string({each}, ''), '')"
+
+
+def narrow(text: str) -> str:
+    """The bytes of what was made wide."""
+    each = f"list_transform(string_split({text}, ''), lambda _c: printf('%02X', ord(_c) - 256))"
+    return f"CASE WHEN {text} = '' THEN ''::BLOB ELSE unhex(array_to_string({each}, '')) END"
+
+
 def _trim_bytes(node: exp.Expr, value: exp.Expr, what: exp.Expr | None, name: str) -> exp.Expr:
-    """Every byte as one character, so that sets of bytes are sets of characters."""
     if what is None:
         unsupported(node, "TRIM of BYTES without the bytes to trim")
-    wide = "list_aggregate(list_transform(range(1, length(@h) // 2 + 1), lambda _i: "
-    wide += "chr(256 + CAST('0x' || substring(@h, _i * 2 - 1, 2) AS INT))), 'string_agg', '')"
-    texts = [f"coalesce({wide.replace('@h', letter)}, '')" for letter in ("@a", "@b")]
-    trimmed = f"{name}({texts[0]}, {texts[1]})"
-    narrow = f"list_aggregate(list_transform(string_split({trimmed}, ''), lambda _c: "
-    narrow += "printf('%02X', ord(_c) - 256)), 'string_agg', '')"
-    body = f"CASE WHEN @a IS NULL OR @b IS NULL THEN NULL WHEN {trimmed} = '' THEN ''::BLOB ELSE unhex({narrow}) END"
+    trimmed = f"{name}({wide('@a')}, {wide('@b')})"
+    body = f"CASE WHEN @a IS NOT NULL AND @b IS NOT NULL THEN {narrow(trimmed)} END"
     return once(body, fragment("hex({0})", value), fragment("hex({0})", what))
 
 
