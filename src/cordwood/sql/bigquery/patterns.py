@@ -25,7 +25,7 @@ def count_groups(pattern: str) -> int:
 
 def group_is_optional(pattern: str) -> bool:
     """Whether the pattern may match and a group of it take no part: it or what is around it is one of several, or may be left out."""
-    opened, optional = [_Bracket(captures=False)], False
+    opened = [_Bracket(captures=False)]
     for at in _marks(pattern):
         if pattern[at] == "(":
             opened.append(_Bracket(captures=_captures(pattern, at)))
@@ -33,10 +33,8 @@ def group_is_optional(pattern: str) -> bool:
             opened[-1].has_choice = True
         elif len(opened) > 1:
             closed = opened.pop()
-            has_group = closed.captures or closed.has_group
-            optional = optional or closed.is_optional or (has_group and pattern[at + 1 : at + 2] in tuple("?*{"))
-            opened[-1].has_group = opened[-1].has_group or has_group
-    return optional or opened[0].is_optional
+            opened[-1].take_in(closed, can_be_left_out=pattern[at + 1 : at + 2] in tuple("?*{"))
+    return opened[0].is_optional
 
 
 @dataclass(slots=True)
@@ -44,10 +42,16 @@ class _Bracket:
     captures: bool
     has_group: bool = False
     has_choice: bool = False
+    has_optional: bool = False
 
     @property
     def is_optional(self) -> bool:
-        return self.has_group and self.has_choice
+        return self.has_optional or (self.has_group and self.has_choice)
+
+    def take_in(self, inner: "_Bracket", *, can_be_left_out: bool) -> None:
+        has_group = inner.captures or inner.has_group
+        self.has_group = self.has_group or has_group
+        self.has_optional = self.has_optional or inner.is_optional or (has_group and can_be_left_out)
 
 
 def _captures(pattern: str, at: int) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from cordwood.engines.duckdb.faults import duckdb_faults
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import QueryUnsupported, QueryValue
-from cordwood.sql.bigquery.patterns import count_groups
+from cordwood.sql.bigquery.patterns import count_groups, group_is_optional
 from cordwood.sql.compile import compile_alone
 
 
@@ -69,6 +69,16 @@ def test_more_than_one_capturing_group_is_an_error_with_its_place() -> None:
 )
 def test_groups_are_counted_as_re2_does(pattern: str, count: int) -> None:
     assert count_groups(pattern) == count
+
+
+@pytest.mark.parametrize("pattern", ["(z)?b", "a|(b)", "(?:a|(b))", "(?:(a)b)*", "((?:a))?"])
+def test_a_group_that_can_be_left_out_is_optional(pattern: str) -> None:
+    assert group_is_optional(pattern)
+
+
+@pytest.mark.parametrize("pattern", ["(a|b)c", "(?:(a)b)+", "[|](a)", r"\|(b)", "(?:a|b)(c)", "(z?)"])
+def test_a_group_that_every_match_has_is_not_optional(pattern: str) -> None:
+    assert not group_is_optional(pattern)
 
 
 def test_what_fails_says_so_in_our_words(connection: duckdb.DuckDBPyConnection) -> None:

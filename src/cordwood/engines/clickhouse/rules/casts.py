@@ -173,12 +173,6 @@ def _same(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     return value
 
 
-def _text_to_bytes(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    """The same to the engine, but no text any more."""
-    del node
-    return fragment("{0}", value)
-
-
 def _time_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     del node
     return cast_text(value, None)

@@ -11,10 +11,10 @@ from cordwood.engines.clickhouse.rules.words import (
     once,
     quoted,
 )
-from cordwood.errors import QueryValue
+from cordwood.sql.bigquery.translating import names_twice, source_and_target
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, is_safe, place_of, unsupported
+from cordwood.sql.lowering import Meaning, unsupported
 from cordwood.sql.typing.datatypes import STRING
 
 
@@ -82,16 +82,11 @@ def _character(node: exp.Expr) -> exp.Expr:
 
 
 def _translate(node: exp.Expr) -> exp.Expr:
-    source, target = node.args.get("from_") or node.args.get("from"), node.args.get("to")
-    if source is None or target is None:
-        unsupported(node, "TRANSLATE with these arguments")
-    known = constant_text(source)
-    if known is None or constant_text(target) is None:
+    source, target = source_and_target(node)
+    if constant_text(source) is None or constant_text(target) is None:
         unsupported(node, "TRANSLATE of characters that are no literals")
-    if len(set(known)) < len(known):
-        if is_safe(node):
-            return null_of(STRING)
-        raise QueryValue("Duplicate character in TRANSLATE source characters", span=place_of(node))
+    if names_twice(node, source):
+        return null_of(STRING)
     name = "translate" if is_bytes(node.this) else "translateUTF8"
     return fragment(f"{name}({{0}}, {{1}}, {{2}})", as_text(node.this), source, target)
 

@@ -6,10 +6,10 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.strings import as_text, is_bytes, narrow, wide
 from cordwood.engines.duckdb.rules.words import fail, once
-from cordwood.errors import QueryValue
+from cordwood.sql.bigquery.translating import DUPLICATE, names_twice, source_and_target
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, is_safe, name_of, place_of, unsupported
+from cordwood.sql.lowering import Meaning, name_of, unsupported
 
 
 def _code_points(node: exp.Expr) -> exp.Expr:
@@ -46,29 +46,18 @@ def _character(node: exp.Expr) -> exp.Expr:
     return once("CASE WHEN @a = 0 THEN '' ELSE chr(@a::INT) END", node.expressions[0])
 
 
-_DUPLICATE: Final = "Duplicate character in TRANSLATE source characters"
-
-
 def _translate(node: exp.Expr) -> exp.Expr:
-    source, target = node.args.get("from_") or node.args.get("from"), node.args.get("to")
-    if source is None or target is None:
-        unsupported(node, "TRANSLATE with these arguments")
-    known = constant_text(source)
-    twice = "length(@b) <> len(list_distinct(string_split(@b, '')))"
-    guard = "@b" if known is not None and len(set(known)) == len(known) else _guarded(node, twice)
-    if guard != "@b" and known is not None and not is_safe(node):
-        raise QueryValue(_DUPLICATE, span=place_of(node))
-    if is_bytes(node.this):
-        parts = [fragment("hex({0})", part) for part in (node.this, source, target)]
-        guard = guard.replace("@b", wide("@b"))
-        moved = f"translate({wide('@a')}, {guard}, {wide('@c')})"
-        return once(f"CASE WHEN @a IS NOT NULL AND @b IS NOT NULL AND @c IS NOT NULL THEN {narrow(moved)} END", *parts)
-    return once(f"translate(@a, {guard}, @c)", as_text(node.this), source, target)
-
-
-def _guarded(node: exp.Expr, twice: str) -> str:
-    bad = fail(node, _DUPLICATE)
-    return f"CASE WHEN @b <> '' AND {twice} THEN {bad} ELSE @b END"
+    source, target = source_and_target(node)
+    if names_twice(node, source):
+        return fragment("NULL")
+    twice = "@b <> '' AND length(@b) <> len(list_distinct(string_split(@b, '')))"
+    known = constant_text(source) is not None
+    guard = "@b" if known else f"CASE WHEN {twice} THEN {fail(node, DUPLICATE)} ELSE @b END"
+    if not is_bytes(node.this):
+        return once(f"translate(@a, {guard}, @c)", as_text(node.this), source, target)
+    parts = [fragment("hex({0})", part) for part in (node.this, source, target)]
+    moved = f"translate({wide('@a')}, {guard.replace('@b', wide('@b'))}, {wide('@c')})"
+    return once(f"CASE WHEN @a IS NOT NULL AND @b IS NOT NULL AND @c IS NOT NULL THEN {narrow(moved)} END", *parts)
 
 
 _DELIMITERS: Final = ' \t\n\v\f\r[](){}/|<>!?@"^#$&~_,.:;*%+-'

@@ -27,23 +27,26 @@ def _contains(node: exp.Expr) -> exp.Expr:
 
 def _found(value: exp.Expr, datatype: Datatype | None, wanted: exp.Expr, depth: int) -> exp.Expr:
     """NULL where no part has it and one is not known."""
-    name = f"_p{depth}"
     if datatype is None or datatype == STRING:
         return fragment("contains(lower({0}), {1})", value, wanted)
     if datatype.kind is Kind.STRUCT:
-        fields = (
-            typed_as(fragment(f"struct_extract_at({{0}}, {at + 1})", value), field)
-            for at, (_, field) in enumerate(datatype.fields)
-        )
-        found = [_found(field, kind, wanted, depth) for field, (_, kind) in zip(fields, datatype.fields, strict=True)]
-        return fragment(" OR ".join(f"({{{at}}})" for at in range(len(found))), *found)
+        return _in_fields(value, datatype, wanted, depth)
     if datatype.kind is Kind.ARRAY:
+        name = f"_p{depth}"
         inner = _found(typed_as(fragment(name), datatype.element), datatype.element, wanted, depth + 1)
         return _any(fragment(f"list_transform({{0}}, lambda {name}: {{1}})", value, inner))
     if datatype.kind is Kind.JSON:
         template = f"list_contains(list_transform({_LEAVES}, lambda _j: contains(lower(_j->>'$'), {{1}})), true)"
         return fragment(template, value, wanted)
     return _found(cast_to(value, value, STRING), STRING, wanted, depth)
+
+
+def _in_fields(value: exp.Expr, datatype: Datatype, wanted: exp.Expr, depth: int) -> exp.Expr:
+    found = [
+        _found(typed_as(fragment(f"struct_extract_at({{0}}, {at + 1})", value), field), field, wanted, depth)
+        for at, (_, field) in enumerate(datatype.fields)
+    ]
+    return fragment(" OR ".join(f"({{{at}}})" for at in range(len(found))), *found)
 
 
 def _any(found: exp.Expr) -> exp.Expr:

@@ -1,0 +1,27 @@
+"""TRANSLATE: which characters become which."""
+
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.errors import QueryValue
+from cordwood.sql.constants import constant_text
+from cordwood.sql.lowering import is_safe, place_of, unsupported
+
+DUPLICATE: Final = "Duplicate character in TRANSLATE source characters"
+
+
+def source_and_target(node: exp.Expr) -> tuple[exp.Expr, exp.Expr]:
+    source, target = node.args.get("from_") or node.args.get("from"), node.args.get("to")
+    if source is None or target is None:
+        unsupported(node, "TRANSLATE with these arguments")
+    return source, target
+
+
+def names_twice(node: exp.Expr, source: exp.Expr) -> bool:
+    """Whether a literal names a character twice: an error, or NULL of SAFE."""
+    known = constant_text(source) or ""
+    twice = len(set(known)) < len(known)
+    if twice and not is_safe(node):
+        raise QueryValue(DUPLICATE, span=place_of(node))
+    return twice
