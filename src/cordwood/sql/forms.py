@@ -170,3 +170,13 @@ def _closing(found: list[Token], opened: int) -> int:
 def _like(token: Token, kind: TokenType, text: str) -> Token:
     """A token at the place of another."""
     return Token(kind, text, token.line, token.col, token.start, token.end)
+
+
+def name_paths(tree: exp.Expr) -> None:
+    """An array that is only named, `FROM t, t.items`, is called as its path ends; one in UNNEST() has no name of its own."""
+    for unnest in tree.find_all(exp.Unnest):
+        # The parser keeps of UNNEST() whether it has an offset, and not of what it puts there itself.
+        if isinstance(unnest.parent, exp.Join) and "offset" not in unnest.args and unnest.args.get("alias") is None:
+            path = unnest.expressions[0]
+            last = path.expression if isinstance(path, exp.Dot) else path.this
+            unnest.set("alias", exp.TableAlias(columns=[last.copy()]))

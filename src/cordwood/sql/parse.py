@@ -10,7 +10,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from cordwood.errors import QueryFault, QueryRefused, QuerySyntax, QueryUnsupported, Span
 from cordwood.sql.foreign import check_foreign, clear_words
-from cordwood.sql.forms import clear_forms, clear_quantifiers
+from cordwood.sql.forms import clear_forms, clear_quantifiers, name_paths
 from cordwood.sql.literals import check_literals
 from cordwood.sql.pipes import cut_pipes
 from cordwood.sql.places import span_at
@@ -219,6 +219,7 @@ def _one_statement(found: list[Token], text: str) -> exp.Expr:
         raise _second_statement(found, text)
     tree = spell_out(trees[0])
     clear_quantifiers(tree)
+    name_paths(tree)
     bind_bits(tree)
     if has_dotted:
         _show_dots(tree)
