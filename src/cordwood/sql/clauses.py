@@ -137,22 +137,31 @@ def _table_alias(node: exp.Expr) -> str | None:
 
 def _interval(node: exp.Expr) -> str | None:
     """The parser makes a text of what is counted."""
-    count, unit = node.this, node.args.get("unit")
+    count, unit = node.this if isinstance(node, exp.Interval) else node.expression, node.args.get("unit")
     if not isinstance(count, exp.Literal) or not isinstance(unit, exp.Var):
         return None
-    name, counted = unit.name.upper(), count.name.lstrip("+-")
-    if name == "SECOND" and _SECONDS.fullmatch(counted):
+    return _counted_wrongly(count.name.lstrip("+-"), unit.name.upper())
+
+
+def _counted_wrongly(count: str, unit: str) -> str | None:
+    if unit == "SECOND" and _SECONDS.fullmatch(count):
         return None
-    if not counted.isdigit():
-        return f"INTERVAL expects a whole number of {name}"
-    most = _MOST.get(name)
-    return f"INTERVAL of more than {most} {name}" if most and int(counted) > most else None
+    if not count.isdigit():
+        return f"INTERVAL expects a whole number of {unit}"
+    most = _MOST.get(unit)
+    return f"INTERVAL of more than {most} {unit}" if most and int(count) > most else None
 
 
 # Of seconds there may be parts, where they are a text.
 _SECONDS: Final = re.compile(r"\d*\.\d{1,9}")
 # Ten thousand years.
 _MOST: Final = {"YEAR": 10_000, "QUARTER": 40_000, "MONTH": 120_000, "DAY": 3_660_000, "HOUR": 87_840_000}
+
+# Functions that the parser gives count and unit of an interval, and no interval.
+_MOVED: Final = (
+    *(exp.DateAdd, exp.DateSub, exp.DatetimeAdd, exp.DatetimeSub),
+    *(exp.TimestampAdd, exp.TimestampSub, exp.TimeAdd, exp.TimeSub),
+)
 
 _CHECKS: Final[Mapping[type[exp.Expr], Check]] = {
     exp.Select: _select,
@@ -161,6 +170,6 @@ _CHECKS: Final[Mapping[type[exp.Expr], Check]] = {
     exp.Limit: _count_of_rows,
     exp.Offset: _count_of_rows,
     exp.Unnest: _unnest,
-    exp.Interval: _interval,
+    **dict.fromkeys((exp.Interval, *_MOVED), _interval),
     exp.TableAlias: _table_alias,
 }

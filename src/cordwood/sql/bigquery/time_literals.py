@@ -24,6 +24,7 @@ CANONICAL: Final = {
     Kind.TIME: _CLOCK,
 }
 
+_MOST_TOLD: Final = 40
 _MOMENT: Final = re.compile(
     rf"(?P<year>\d+)-(?P<month>\d+)-(?P<day>\d+)(?:(?P<between>[ Tt])(?P<clock>{_CLOCK}))?(?P<zone>{_OFFSET}| \D.*)?",
     re.ASCII,
@@ -63,6 +64,12 @@ def is_doubtful(value: exp.Expr, kind: Kind) -> bool:
     """Whether its form must be looked at when the query runs: it differs from row to row, or is known to be none."""
     spelled = constant_text(value)
     return value.find(exp.Column) is not None if spelled is None else engine_text(spelled, kind) is None
+
+
+def is_none(value: exp.Expr, kind: Kind) -> str:
+    """What is said of a text that is no such time; one that is written down is told, those of events are not."""
+    spelled = constant_text(value)
+    return f"Invalid {kind}" if spelled is None else f'Invalid {kind}: "{spelled[:_MOST_TOLD]}"'
 
 
 def respelt(value: exp.Expr, kind: Kind) -> str | None:

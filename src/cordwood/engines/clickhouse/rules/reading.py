@@ -9,7 +9,7 @@ from cordwood.engines.clickhouse.rules.words import NAMES, cast, guarded, instan
 from cordwood.engines.clickhouse.rules.zones import moment_in
 from cordwood.model.datatype import MOMENTS, NUMBERS, Kind
 from cordwood.sql.bigquery.reading import Reader, Readers, read_by
-from cordwood.sql.bigquery.time_literals import CANONICAL, is_doubtful, respelt
+from cordwood.sql.bigquery.time_literals import CANONICAL, is_doubtful, is_none, respelt
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import is_safe
@@ -71,7 +71,7 @@ _ZONED: Final = re.compile(r"^(.*\d) ([A-Za-z_]+/[A-Za-z_/+-]+[0-9]*)$")
 def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
     """A text as a time, by BigQuery's own spelling of one; `node` tells whether a failure is NULL."""
     if is_doubtful(value, kind):
-        return once(_looked_at(node, kind), value)
+        return once(_looked_at(node, kind, is_none(value, kind)), value)
     plain = respelt(value, kind)
     named = _ZONED.match(plain or constant_text(value) or "") if kind is Kind.TIMESTAMP else None
     if named:
@@ -81,13 +81,13 @@ def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
     return once(_PARSED[kind].replace("#", "OrNull" if is_safe(node) else ""), text)
 
 
-def _looked_at(node: exp.Expr, kind: Kind) -> str:
+def _looked_at(node: exp.Expr, kind: Kind, wrong: str) -> str:
     """What lies below a NULL is read, too: the reader must not be the one that fails."""
     read = _PARSED[kind].replace("#", "OrNull")
     is_one = f"match(@a, {quoted(f'^({CANONICAL[kind]})$')})"
     if is_safe(node):
         return f"if({is_one}, {read}, NULL)"
-    return guarded(node, f"(NOT {is_one} OR (@a IS NOT NULL AND {read} IS NULL))", f"Invalid {kind}", read)
+    return guarded(node, f"(NOT {is_one} OR (@a IS NOT NULL AND {read} IS NULL))", wrong, read)
 
 
 # The letters T and Z may be small. Of a date no more than its own ten characters is looked at, at most an hour too many.
