@@ -20,6 +20,12 @@ def constant(node: exp.Expr | None) -> str | int | float | bool | None:
     return _literal_value(node) if node is not None else None
 
 
+def is_small(node: exp.Expr | None) -> bool:
+    """Whether it is a whole number far from the ends of INT64."""
+    value = constant(node)
+    return isinstance(value, int) and abs(value) < 2**31
+
+
 def _literal_value(node: exp.Expr) -> str | int | float | None:
     kept: str | int | float | None = node.meta_get(CONSTANT)
     if isinstance(node, exp.RawString):

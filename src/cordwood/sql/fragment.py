@@ -32,6 +32,11 @@ def fragment(template: str, *parts: exp.Expr) -> exp.Expr:
     return exp.Anonymous(this=FRAGMENT, expressions=[exp.Literal.string(template), *parts])
 
 
+def holes(count: int, first: int = 0) -> str:
+    """So many holes of a template, with commas between."""
+    return ", ".join(f"{{{at}}}" for at in range(first, first + count))
+
+
 def literal_text(value: str) -> str:
     """A text as a literal inside a template."""
     return "'" + _plain(value.replace("'", "''")) + "'"

@@ -9,8 +9,8 @@ from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import NAMES, quoted
 from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.bigquery.aggregates import Argument, argument_of, demanded, has_window
-from cordwood.sql.constants import constant
-from cordwood.sql.fragment import fragment
+from cordwood.sql.constants import is_small
+from cordwood.sql.fragment import fragment, holes
 from cordwood.sql.lowering import Meaning, Rule
 from cordwood.sql.typing import inherit, kind_of
 from cordwood.sql.typing.datatypes import STRING
@@ -21,11 +21,11 @@ def gathered(argument: Argument, *, skip_nulls: bool) -> tuple[exp.Expr, str, li
     """The values gathered, and what makes an array of them in order: wrapped, or NULLs would be left out."""
     value, ordered = argument.value, argument.order.expressions if argument.order is not None else []
     keys = [one.this if isinstance(one, exp.Ordered) else one for one in ordered]
-    holes = ", ".join(f"{{{at}}}" for at in range(len(keys) + 1))
+    row = f"tuple({holes(len(keys) + 1)})"
     if skip_nulls:
-        called = fragment(f"groupArrayIf(tuple({holes}), isNotNull({{0}}))", value, *keys)
+        called = fragment(f"groupArrayIf({row}, isNotNull({{0}}))", value, *keys)
     else:
-        called = fragment(f"groupArray(tuple({holes}))", value, *keys)
+        called = fragment(f"groupArray({row})", value, *keys)
     template = "arrayDistinct({0})" if argument.distinct else "{0}"
     template = f"arrayMap(_t -> _t.1, {_sorted(template, ordered)})"
     if argument.limit is not None:
@@ -134,8 +134,7 @@ def _is_small(node: exp.Expr | None) -> bool:
         return all(map(_is_small, (node.args.get("true"), node.args.get("false"))))
     if isinstance(node, exp.Cast):
         return kind_of(node.this) is Kind.BOOL
-    value = constant(node)
-    return node is None or isinstance(node, exp.Null) or (isinstance(value, int) and abs(value) < 2**31)
+    return node is None or isinstance(node, exp.Null) or is_small(node)
 
 
 def _avg(node: exp.Expr) -> exp.Expr:

@@ -5,7 +5,7 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import NAMES, guarded, once
 from cordwood.model.datatype import EXACT, Kind
-from cordwood.sql.constants import constant
+from cordwood.sql.constants import constant, is_small
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, is_safe, mark_safe, unsupported
 from cordwood.sql.overflow import CHECKED, check_overflow, may_overflow
@@ -100,18 +100,13 @@ _INT64_MAX = "9223372036854775807"
 
 def checked(node: exp.Expr, sign: str, left: exp.Expr, right: exp.Expr) -> exp.Expr:
     """INT64 beyond its range is an error; constants that are small need no look."""
-    if kind_of(node) is not Kind.INT64 or (any(_is_small(side) for side in (left, right)) and sign != "*"):
+    if kind_of(node) is not Kind.INT64 or (any(is_small(side) for side in (left, right)) and sign != "*"):
         return fragment(f"({{0}} {sign} {{1}})", left, right)
-    if all(_is_small(side) for side in (left, right)):
+    if all(is_small(side) for side in (left, right)):
         return fragment(f"({{0}} {sign} {{1}})", left, right)
     wide = f"(toInt128(@a) {sign} @b)"
     wrong = f"({wide} > {_INT64_MAX} OR {wide} < -{_INT64_MAX} - 1)"
     return once(guarded(node, wrong, "int64 overflow", f"toInt64(@a {sign} @b)"), left, right)
-
-
-def _is_small(node: exp.Expr) -> bool:
-    value = constant(node)
-    return isinstance(value, int) and abs(value) < 2**31
 
 
 def _safe(sign: str) -> Rule:

@@ -10,7 +10,7 @@ from cordwood.engines.clickhouse.rules.words import MAY_BE_NONE, guarded, null_o
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.boundaries import are_in_order
 from cordwood.sql.constants import constant_int, constant_text
-from cordwood.sql.fragment import fragment
+from cordwood.sql.fragment import fragment, holes
 from cordwood.sql.lowering import RAISED, Meaning, Rule, is_safe, mark_safe, unsupported
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
 from cordwood.sql.typing.datatypes import INT64, STRING, array_of
@@ -69,7 +69,7 @@ def _reverse(node: exp.Expr) -> exp.Expr:
 
 def _concat(node: exp.Expr) -> exp.Expr:
     parts = [_as_common(node, part) for part in (node.this, *node.expressions)]
-    return fragment(f"arrayConcat({', '.join(f'{{{at}}}' for at in range(len(parts)))})", *parts)
+    return fragment(f"arrayConcat({holes(len(parts))})", *parts)
 
 
 def _as_common(node: exp.Expr, part: exp.Expr) -> exp.Expr:

@@ -3,10 +3,10 @@
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.reading import event_text, read_as
-from cordwood.engines.clickhouse.rules.words import holes, once
+from cordwood.engines.clickhouse.rules.words import once
 from cordwood.model.datatype import EXACT, MOMENTS, NUMBERS, Datatype, Kind
 from cordwood.sql.constants import constant
-from cordwood.sql.fragment import fragment
+from cordwood.sql.fragment import fragment, holes
 from cordwood.sql.lowering import Meaning
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
 

@@ -7,7 +7,7 @@ from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import null_of, quoted, type_text
 from cordwood.model.datatype import EXACT, Datatype, Kind
 from cordwood.sql.constants import constant_text, is_null
-from cordwood.sql.fragment import fragment
+from cordwood.sql.fragment import fragment, holes
 from cordwood.sql.lowering import RAISED, Meaning, is_safe
 from cordwood.sql.typing import datatype_of, kind_of
 
@@ -42,7 +42,7 @@ def _case(node: exp.Expr) -> exp.Expr:
     for one in branches:
         parts += [_condition(subject, one.this, kind), branch(one.args["true"], node)]
     parts.append(branch(node.args.get("default"), node))
-    return fragment(f"multiIf({', '.join(f'{{{at}}}' for at in range(len(parts)))})", *parts)
+    return fragment(f"multiIf({holes(len(parts))})", *parts)
 
 
 def _condition(subject: exp.Expr | None, condition: exp.Expr, kind: Kind | None) -> exp.Expr:
@@ -66,7 +66,7 @@ def _coalesce(node: exp.Expr) -> exp.Expr:
         return null_of(datatype_of(node))
     if kind_of(node) is Kind.ARRAY:
         return parts[0]
-    return fragment(f"coalesce({', '.join(f'{{{at}}}' for at in range(len(parts)))})", *parts)
+    return fragment(f"coalesce({holes(len(parts))})", *parts)
 
 
 def _in_turn(node: exp.Expr) -> exp.Expr:

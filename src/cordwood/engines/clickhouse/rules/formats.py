@@ -23,7 +23,7 @@ from cordwood.sql.bigquery.formats import (
     unwrapped_null,
 )
 from cordwood.sql.constants import constant_text
-from cordwood.sql.fragment import fragment
+from cordwood.sql.fragment import fragment, holes
 from cordwood.sql.lowering import Meaning, is_safe, place_of, unsupported
 from cordwood.sql.typing import datatype_of, kind_of
 from cordwood.sql.typing.datatypes import STRING
@@ -38,7 +38,7 @@ def _format(node: exp.Expr) -> exp.Expr:
     parts = list(_pieces(node, shape))
     if not parts:
         return fragment("''")
-    return fragment(f"concat({', '.join(f'{{{at}}}' for at in range(len(parts)))}, '')", *parts)
+    return fragment(f"concat({holes(len(parts))}, '')", *parts)
 
 
 def _pieces(node: exp.Expr, shape: str) -> Iterator[exp.Expr]:

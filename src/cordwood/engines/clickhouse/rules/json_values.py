@@ -7,12 +7,12 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.json_text import DOCUMENT, SHORT, json_text
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.time_text import cast_text
-from cordwood.engines.clickhouse.rules.words import guarded, holes, null_of, once, quoted
+from cordwood.engines.clickhouse.rules.words import guarded, null_of, once, quoted
 from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.bigquery.json_documents import NO_JSON, are_arrays, are_known, document, pairs_of, rounds_wide
 from cordwood.sql.bigquery.json_paths import Steps, steps_of
 from cordwood.sql.constants import constant_text
-from cordwood.sql.fragment import fragment
+from cordwood.sql.fragment import fragment, holes
 from cordwood.sql.lowering import Meaning, Rule, unsupported
 from cordwood.sql.typing import datatype_of, kind_of
 

@@ -13,7 +13,7 @@ from cordwood.engines.clickhouse.rules.words import null_of, quoted, type_text
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.aggregates import Argument
 from cordwood.sql.constants import constant_int, constant_text, is_null
-from cordwood.sql.fragment import fragment
+from cordwood.sql.fragment import fragment, holes
 from cordwood.sql.lowering import Meaning, unsupported
 from cordwood.sql.nodes import in_brackets
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
@@ -189,9 +189,8 @@ def _as_struct(node: exp.Expr) -> exp.Expr:
     items = [item.this if isinstance(item, exp.Alias) else item for item in node.expressions]
     fields = tuple((item.alias_or_name, datatype_of(item)) for item in node.expressions)
     datatype = Datatype(Kind.STRUCT, fields=fields)
-    holes = ", ".join(f"{{{at}}}" for at in range(len(items)))
-    name = type_text(datatype)
-    row = fragment(f"CAST(tuple({holes}), {quoted(name)})" if name else f"tuple({holes})", *items)
+    name, made = type_text(datatype), f"tuple({holes(len(items))})"
+    row = fragment(f"CAST({made}, {quoted(name)})" if name else made, *items)
     node.set("expressions", [exp.Alias(this=typed_as(row, datatype), alias=exp.to_identifier("_row", quoted=True))])
     node.set("kind", None)
     return node

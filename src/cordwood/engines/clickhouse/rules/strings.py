@@ -9,7 +9,7 @@ from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import guarded, once, quoted
 from cordwood.model.datatype import Kind
 from cordwood.sql.constants import constant_int, constant_text
-from cordwood.sql.fragment import fragment
+from cordwood.sql.fragment import fragment, holes
 from cordwood.sql.lowering import Meaning, Rule, name_of, unsupported
 from cordwood.sql.typing import kind_of
 from cordwood.sql.typing.datatypes import STRING
@@ -123,7 +123,7 @@ def _concat(node: exp.Expr) -> exp.Expr:
     name = "arrayConcat" if any(kind_of(part) is Kind.ARRAY for part in parts) else "concat"
     if len(parts) == 1:
         return parts[0]
-    return fragment(f"{name}({', '.join(f'{{{at}}}' for at in range(len(parts)))})", *parts)
+    return fragment(f"{name}({holes(len(parts))})", *parts)
 
 
 def as_joinable(part: exp.Expr) -> exp.Expr:

@@ -4,11 +4,11 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.relations import gather, is_gatherable
-from cordwood.engines.clickhouse.rules.words import holes, null_of, quoted, type_text
+from cordwood.engines.clickhouse.rules.words import null_of, quoted, type_text
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.structs import field_values, is_list
 from cordwood.sql.constants import is_null
-from cordwood.sql.fragment import fragment
+from cordwood.sql.fragment import fragment, holes
 from cordwood.sql.lowering import Meaning
 from cordwood.sql.typing import datatype_of, kind_of
 

@@ -78,11 +78,6 @@ def quoted(value: str) -> str:
     return literal_text(value.replace("\\", "\\\\")).replace("\0", "\\0")
 
 
-def holes(count: int, first: int = 0) -> str:
-    """So many holes of a template, with commas between."""
-    return ", ".join(f"{{{at}}}" for at in range(first, first + count))
-
-
 def fail(node: exp.Expr, message: str) -> str:
     """Template text that raises a value error when it is worked out, or is NULL where the author wrote SAFE."""
     return "NULL" if is_safe(node) else f"throwIf(true, {quoted(RAISED + message)})"

@@ -90,10 +90,14 @@ def _simple(name: str, template: str = "{0}") -> Rule:
 
     def rule(node: exp.Expr) -> exp.Expr:
         argument = argument_of(node)
-        called = f"{name}({'DISTINCT ' if argument.distinct else ''}{{0}})"
-        return fragment(template.replace("{0}", called), _value(argument, node))
+        return fragment(template.replace("{0}", _of(name, argument)), _value(argument, node))
 
     return rule
+
+
+def _of(name: str, argument: Argument) -> str:
+    """The template of an aggregate over one value, each or each different one."""
+    return f"{name}({'DISTINCT ' if argument.distinct else ''}{{0}})"
 
 
 def _value(argument: Argument, node: exp.Expr) -> exp.Expr:
@@ -106,7 +110,7 @@ def _value(argument: Argument, node: exp.Expr) -> exp.Expr:
 def _sum(node: exp.Expr) -> exp.Expr:
     """The result is cast once the window, if any, stands around the aggregate."""
     argument = argument_of(node)
-    called = fragment(f"sum({'DISTINCT ' if argument.distinct else ''}{{0}})", _value(argument, node))
+    called = fragment(_of("sum", argument), _value(argument, node))
     if kind_of(argument.value) is Kind.VARIANT:
         called.meta[EVENT_NUMBER] = True
     return in_window_or(node, called, "BIGINT" if kind_of(node) is Kind.INT64 else None)
@@ -114,12 +118,11 @@ def _sum(node: exp.Expr) -> exp.Expr:
 
 def _avg(node: exp.Expr) -> exp.Expr:
     argument = argument_of(node)
-    distinct = "DISTINCT " if argument.distinct else ""
     value = _value(argument, node)
     kind = kind_of(node)
     if kind not in EXACT:
-        return fragment(f"avg({distinct}{{0}})", value)
-    total, count = (fragment(f"{name}({distinct}{{0}})", value.copy()) for name in ("sum", "count"))
+        return fragment(_of("avg", argument), value)
+    total, count = (fragment(_of(name, argument), value.copy()) for name in ("sum", "count"))
     return by_several(_exact_average("DECIMAL(38, 9)" if kind is Kind.NUMERIC else "DECIMAL(38, 18)"), total, count)
 
 
@@ -150,7 +153,7 @@ def _count(node: exp.Expr) -> exp.Expr:
     value = argument.value
     if kind_of(value) is Kind.VARIANT and argument.distinct:
         value = read_as(value, Kind.STRING)
-    return fragment(f"count({'DISTINCT ' if argument.distinct else ''}{{0}})", value)
+    return fragment(_of("count", argument), value)
 
 
 def _count_if(node: exp.Expr) -> exp.Expr:
@@ -225,7 +228,7 @@ def _grouping(node: exp.Expr) -> exp.Expr:
 def _bits(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         argument = argument_of(node)
-        return fragment(f"{name}({'DISTINCT ' if argument.distinct else ''}{{0}})", argument.value)
+        return fragment(_of(name, argument), argument.value)
 
     return rule
 
@@ -245,7 +248,7 @@ def _population(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         argument = argument_of(node)
         value = fragment("{0}::DOUBLE", _value(argument, node))
-        called = fragment(f"{name}({'DISTINCT ' if argument.distinct else ''}{{0}})", value)
+        called = fragment(_of(name, argument), value)
         return _unsettled(called, fragment("any_value({0})", value.copy()))
 
     return rule

@@ -12,7 +12,7 @@ from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.bigquery.json_documents import NO_JSON, are_arrays, are_known, document, pairs_of, rounds_wide
 from cordwood.sql.bigquery.json_paths import Steps, steps_of
 from cordwood.sql.constants import constant_text
-from cordwood.sql.fragment import OPEN_BRACE, fragment
+from cordwood.sql.fragment import OPEN_BRACE, fragment, holes
 from cordwood.sql.lowering import Meaning, Rule, is_safe, unsupported
 from cordwood.sql.typing import datatype_of, kind_of
 
@@ -199,7 +199,7 @@ _LAX_STRING: Final = (
 
 def _array(node: exp.Expr) -> exp.Expr:
     items = [as_json(item) for item in node.expressions]
-    return fragment(f"json_array({_holes(len(items))})", *items)
+    return fragment(f"json_array({holes(len(items))})", *items)
 
 
 def _object(node: exp.Expr) -> exp.Expr:
@@ -211,17 +211,13 @@ def _object(node: exp.Expr) -> exp.Expr:
         return _object_of(node, pairs[0][0], _texts(pairs[0][1]))
     if are_known(pairs):
         parts = [part for key, value in pairs for part in (key, as_json(value))]
-        return fragment(f"json_object({_holes(len(parts))})", *parts)
+        return fragment(f"json_object({holes(len(parts))})", *parts)
     texts = [json_text(value, datatype_of(value), DOCUMENT) for _, value in pairs]
     return _object_of(node, _listed([key for key, _ in pairs]), _listed(texts))
 
 
 def _listed(items: list[exp.Expr]) -> exp.Expr:
-    return fragment(f"[{_holes(len(items))}]", *items)
-
-
-def _holes(count: int) -> str:
-    return ", ".join(f"{{{at}}}" for at in range(count))
+    return fragment(f"[{holes(len(items))}]", *items)
 
 
 def _texts(values: exp.Expr) -> exp.Expr:

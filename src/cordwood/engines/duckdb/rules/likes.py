@@ -1,5 +1,7 @@
 """LIKE, with the backslash as its escape, over one pattern or several, and collations."""
 
+from typing import Final
+
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.strings import as_text, is_bytes
@@ -52,14 +54,18 @@ def _like_several(value: exp.Expr, inner: exp.Expr, *, every: bool) -> exp.Expr:
     return fragment(f"({template})", value, *items)
 
 
+# Each pattern of an array, or of a query's rows, and whether the value is like it.
+_OF_ITEMS: Final = "(SELECT {0} LIKE _p ESCAPE '\\' AS _m FROM (SELECT unnest({1}) AS _p))"
+_OF_ROWS: Final = "(SELECT {0} LIKE _p ESCAPE '\\' AS _m FROM {1} AS _q(_p))"
+
+
 def _like_listed(value: exp.Expr, inner: exp.Expr, *, every: bool) -> exp.Expr:
-    source = "(SELECT unnest({1}) AS _p)" if not isinstance(inner, exp.Query) else "{1} AS _q(_p)"
+    matched = _OF_ROWS if isinstance(inner, exp.Query) else _OF_ITEMS
     if isinstance(inner, exp.Unnest):
         inner = inner.expressions[0]
     one, other = ("NOT bool_and(_m)", "true") if every else ("bool_or(_m)", "false")
     found = f"CASE WHEN {one} THEN {'false' if every else 'true'} WHEN count(*) = count(_m) THEN {other} END"
-    matched = f"(SELECT {{0}} LIKE _p ESCAPE '\\' AS _m FROM {source})"  # noqa: S608 - a template of ours
-    return fragment(f"(SELECT {found} FROM {matched})", value, inner)  # noqa: S608 - a template of ours
+    return fragment("(SELECT {0} FROM {1})", fragment(found), fragment(matched, value, inner))
 
 
 MEANING = Meaning(nodes={exp.Collate: _collate, exp.Like: _like})
