@@ -57,6 +57,7 @@ def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]
         at_rest=_printed(lowered.at_rest, target),
         trusting=_printed(lowered.trusting, target),
         trusting_at_rest=_printed(lowered.trusting_at_rest, target),
+        newest=_printed(lowered.newest, target),
         seeks=lowered.seeks,
         most_rows=most_rows,
     )

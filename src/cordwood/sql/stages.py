@@ -66,7 +66,8 @@ class Lowered:
     """BigQuery's meaning in the target's own words: printing it is all that is left.
 
     An engine that keeps its newest events elsewhere may read less when there are none: then `at_rest` is the tree.
-    `trusting` are the same trees for an engine that first tries whether there is anything to redact at all.
+    `trusting` are the same trees for an engine that first tries whether there is anything to redact at all. `newest`
+    reads only the newest events, which an engine may keep a second time: the answer, where it finds all the rows wanted.
     """
 
     tree: exp.Expr
@@ -74,6 +75,7 @@ class Lowered:
     at_rest: exp.Expr | None = None
     trusting: exp.Expr | None = None
     trusting_at_rest: exp.Expr | None = None
+    newest: exp.Expr | None = None
     seeks: tuple[Seek, ...] = ()
 
 
@@ -96,7 +98,7 @@ class Statement:
     `column_types` are BigQuery's: an engine whose own types say less (text for BYTES and JSON) renders by them.
     `notices` are for the receipt: what the reader of the answer should know of it. `at_rest` is the same SQL for an
     engine that holds no newest events apart, where it has one. `trusting` fails where a text may have to be redacted,
-    and answers like the rest where none has. `most_rows` is how many rows there can be, where the SQL says so itself.
+    and answers like the rest where none has. `newest` answers like it where it finds `most_rows`, which is how many rows there can be, where the SQL says so itself.
     """
 
     sql: str
@@ -113,6 +115,7 @@ class Statement:
     at_rest: str | None = None
     trusting: str | None = None
     trusting_at_rest: str | None = None
+    newest: str | None = None
     seeks: tuple[Seek, ...] = ()
     most_rows: int | None = None
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import datetime
 
 import duckdb
 from duckdb.sqltypes import DuckDBPyType
@@ -11,7 +12,7 @@ from cordwood.engines.duckdb.datatypes import cell_reader, datatype_of, rendered
 from cordwood.engines.duckdb.faults import duckdb_faults
 from cordwood.engines.duckdb.hiding import HiddenColumns, Hiding
 from cordwood.engines.duckdb.seeking import narrowed
-from cordwood.engines.duckdb.storage import Storage
+from cordwood.engines.duckdb.storage import Shown, Storage
 from cordwood.engines.duckdb.watch import Watch
 from cordwood.engines.engine import AnswerLimits, Cancel
 from cordwood.errors import Cancelled, OutOfTime, QueryRefused, QueryValue
@@ -23,6 +24,7 @@ _BATCH_ROWS = 1000
 _REMEMBERED = 2000
 # What was read of a text is much larger than the text.
 _READ = 200
+_ELSEWHERE_SECONDS = 60.0
 
 Types = tuple[DuckDBPyType, ...]
 _Ways = tuple[str | None, str | None]
@@ -37,6 +39,8 @@ class Answering:
         self._watch = Watch()
         self._known: dict[str, Types] = {}
         self._read: dict[str, duckdb.Statement] = {}
+        # Questions for which the newest events were too few, and until when they are not tried again.
+        self._elsewhere: dict[str, float] = {}
         # Statements that had something to redact the last time.
         self._hides: set[str] = set()
 
@@ -44,6 +48,10 @@ class Answering:
         statement = question.statement
         if statement.redaction is not None:
             self._hiding.make(statement.redaction)
+        if statement.newest is not None and statement.trusting is None:
+            rows = self._of_newest(question, limits, cancel)
+            if rows is not None:
+                return rows
         if statement.trusting is not None and statement.sql not in self._hides:
             rows = self._trusting(question, limits, cancel)
             if rows is not None:
@@ -69,32 +77,63 @@ class Answering:
         self._hides.add(statement.sql)
         return None
 
+    def _of_newest(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows | None:
+        """The answer, if the newest events that are kept as texts have as many as are wanted: then no other is newer."""
+        began = time.perf_counter()
+        statement = question.statement
+        asked = _without_times(question)
+        if time.monotonic() < self._elsewhere.get(asked, 0.0):
+            return None
+        with ExitStack() as stack:
+            kept = stack.enter_context(self._storage.newest(statement.streams[0]))
+            if kept is None:
+                return None
+            run = _Run(kept.cursor, limits, self._hiding.columns(statement))
+            cancel.on_pull(run.pull)
+            rows = self._rows(question, statement.newest or statement.sql, Shown(kept.cursor, at_rest=True), run, stack)
+            if not kept.has_held():
+                return None
+        (found,) = rows.batches
+        if rows.truncated or len(found) == statement.most_rows:
+            rows.engine_seconds = time.perf_counter() - began
+            return rows
+        if len(self._elsewhere) >= _REMEMBERED:
+            self._elsewhere.clear()
+        self._elsewhere[asked] = time.monotonic() + _ELSEWHERE_SECONDS
+        return None
+
     def _answer(self, question: Question, ways: _Ways, limits: AnswerLimits, cancel: Cancel) -> Rows:
         """`ways` are the statement's SQL, and what it is when no event is in memory."""
         began = time.perf_counter()
         with ExitStack() as stack:
-            cursor, at_rest = stack.enter_context(self._storage.shown(question.statement.streams))
-            run = _Run(cursor, limits, self._hiding.columns(question.statement))
-            stack.enter_context(self._watch.after(limits.seconds, run.expire))
+            shown = stack.enter_context(self._storage.shown(question.statement.streams))
+            run = _Run(shown.cursor, limits, self._hiding.columns(question.statement))
             cancel.on_pull(run.pull)
-            with run.stoppable():
-                types = self._types(cursor, question)
-                way = (ways[1] if at_rest else None) or ways[0] or question.statement.sql
-                sql = _rendering(way, types) + _bounded(question.statement, limits.max_rows + 1)
-                if question.statement.seeks:
-                    parsed = _one_statement(cursor, _narrowed(sql, question, cursor, at_rest=at_rest))
-                else:
-                    parsed = self._parsed(cursor, sql)
-                cursor.execute(parsed, dict(question.values))
-            rows = Rows(_columns(question.statement, types), ())
-            batches = run.batches(types, rows)
-            first = next(batches, [])
-            rows.engine_seconds = time.perf_counter() - began
-            if len(first) < _BATCH_ROWS:
-                rows.batches = [first]
+            way = (ways[1] if shown.at_rest else None) or ways[0] or question.statement.sql
+            rows = self._rows(question, way, shown, run, stack)
+        rows.engine_seconds = time.perf_counter() - began
+        return rows
+
+    def _rows(self, question: Question, way: str, shown: Shown, run: "_Run", stack: ExitStack) -> Rows:
+        """Where more rows follow than are fetched at once, they take over what is on the stack."""
+        statement, cursor = question.statement, shown.cursor
+        stack.enter_context(self._watch.after(run.limits.seconds, run.expire))
+        with run.stoppable():
+            types = self._types(cursor, question)
+            sql = _rendering(way, types) + _bounded(statement, run.limits.max_rows + 1)
+            if statement.seeks:
+                parsed = _one_statement(cursor, _narrowed(sql, question, cursor, at_rest=shown.at_rest))
             else:
-                rows.batches = _rest(first, batches, stack.pop_all())
-            return rows
+                parsed = self._parsed(cursor, sql)
+            cursor.execute(parsed, dict(question.values))
+        rows = Rows(_columns(statement, types), ())
+        batches = run.batches(types, rows)
+        first = next(batches, [])
+        if len(first) < _BATCH_ROWS:
+            rows.batches = [first]
+        else:
+            rows.batches = _rest(first, batches, stack.pop_all())
+        return rows
 
     def close(self) -> None:
         self._watch.close()
@@ -125,7 +164,7 @@ class _Run:
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection, limits: AnswerLimits, hidden: HiddenColumns) -> None:
         self._cursor = cursor
-        self._limits = limits
+        self.limits = limits
         self._hidden = hidden
         self._redacting: duckdb.DuckDBPyConnection | None = None
         self._pulled = False
@@ -151,7 +190,7 @@ class _Run:
 
     def batches(self, types: Types, rows: Rows) -> Iterator[list[Row]]:
         """At most `max_rows` rows; `rows.truncated` becomes true when one more was there."""
-        left = self._limits.max_rows
+        left = self.limits.max_rows
         while left > 0:
             with self.stoppable():
                 fetched = self._cursor.fetchmany(min(left, _BATCH_ROWS))
@@ -184,9 +223,15 @@ class _Run:
             raise Cancelled("The query was stopped: nobody waits for its answer.")
         if self._expired:
             raise OutOfTime(
-                f"The query took longer than its {self._limits.seconds:g} s.",
+                f"The query took longer than its {self.limits.seconds:g} s.",
                 hint="Read a shorter time range, or filter by project.",
             )
+
+
+def _without_times(question: Question) -> str:
+    """The same for whoever asks the same thing again a little later."""
+    values = {name: value for name, value in question.values.items() if not isinstance(value, datetime)}
+    return f"{values} {question.statement.sql}"
 
 
 def _rest(first: list[Row], batches: Iterator[list[Row]], stack: ExitStack) -> Iterator[list[Row]]:

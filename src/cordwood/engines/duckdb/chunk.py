@@ -1,6 +1,6 @@
 """Neighbouring events of a stream that go into a table together."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -9,7 +9,7 @@ import msgspec
 
 from cordwood.engines.duckdb import arrow
 from cordwood.engines.duckdb.journal import Record
-from cordwood.engines.duckdb.tables import LISTED, OF_ANY_EVENT, StreamTables
+from cordwood.engines.duckdb.tables import LISTED, OF_ANY_EVENT
 from cordwood.engines.object_paths import object_paths
 from cordwood.model.event import Event
 
@@ -61,21 +61,27 @@ class Chunk:
         event = self.events[place]
         return event.project or "", event.timestamp_us
 
-    def insert(
-        self, cursor: duckdb.DuckDBPyConnection, tables: StreamTables, table: str, block: int | None = None
-    ) -> None:
-        """All events with one statement; into one of the tables in memory with their numbers too."""
-        numbered = block is None
-        values: dict[str, object] = {} if numbered else {"block": block}
+    def insert(self, cursor: duckdb.DuckDBPyConnection, into: Callable[[str], str], **values: object) -> None:
+        """All events with one statement: `into` makes it of the relation that has them, and `values` are its other ones."""
         if len(self.events) < _MANY:
-            cursor.execute(tables.insert_events(table, LISTED, numbered=numbered), self._lists() | values)
+            cursor.execute(into(LISTED), self._lists() | values)
             return
         with closing(self._columns()) as columns:
             cursor.register("incoming", columns)
             try:
-                cursor.execute(tables.insert_events(table, "incoming", numbered=numbered), values)
+                cursor.execute(into("incoming"), values)
             finally:
                 cursor.unregister("incoming")
+
+    def insert_mended(self, cursor: duckdb.DuckDBPyConnection, into: Callable[[str], str], **values: object) -> None:
+        """As `insert`, for when nothing else is in the transaction: what cannot be read is mended."""
+        try:
+            self.insert(cursor, into, **values)
+        except duckdb.Error as problem:
+            if not is_about_a_value(problem):
+                raise
+            self.mend(cursor)
+            self.insert(cursor, into, **values)
 
     def _lists(self) -> dict[str, object]:
         lists: dict[str, object] = {letter: self._texts(name) for letter, name in _TEXTS.items()}

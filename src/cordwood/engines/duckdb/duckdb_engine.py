@@ -28,6 +28,8 @@ from cordwood.sql.target import Target
 
 _ENOUGH_FOR_TWO = 192 * 10**6
 _ENOUGH_TO_KEEP = 600 * 10**6
+# Of a stream's newest events, as texts: some ten thousand of a gateway's.
+_MOST_NEWEST_BYTES = 16 * 10**6
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class DuckDBEngine:
             self._storage = Storage(self._session, folder, clock_us, options.tell)
             undone.pop_all()
         self._storage.sweeping = Sweeping(self._session, options.store_bytes)
+        self._storage.keeping.most_bytes = min(_MOST_NEWEST_BYTES, options.memory_bytes // 16)
         self._storage.start(_means(options))
         self._answering = Answering(self._storage, Hiding(self._session.cursor, options.redacting))
 

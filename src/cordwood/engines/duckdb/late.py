@@ -17,6 +17,9 @@ from cordwood.sql.bigquery.grouping import selected
 # Of more rows than this, every part of the file is likely to hold one.
 _MOST_ROWS = 2000
 
+# Nobody looks at more at once, and few have so many newer ones.
+_A_PAGE = 500
+
 # No column and no sub-query can be called so: such names are not admitted.
 _PLACE = "place of the event"
 _NEWEST = "newest events"
@@ -48,6 +51,16 @@ def is_few(tree: exp.Select, source: Source) -> bool:
     if tree.args.get("order") is None or not 0 < rows_wanted(tree) <= _MOST_ROWS or _is_beyond_rows(tree):
         return False
     return _hands_on(way_of(tree, source.table), frozenset(COLUMNS) | source.wide)
+
+
+def is_of_newest(tree: exp.Select, source: Source) -> bool:
+    """Whether those are the newest, and nothing is asked of their objects but what they are."""
+    if source.reads or not is_few(tree, source) or rows_wanted(tree) > _A_PAGE:
+        return False
+    key = tree.args["order"].expressions[0]
+    column = selected(tree, key.this)
+    is_by_time = isinstance(column, exp.Column) and column.name == "timestamp" and key.args.get("desc")
+    return bool(is_by_time) and _only_told(tree, source) == _WIDE
 
 
 def first_of(tree: exp.Select, source: Source, table: str, *, alone: bool = False) -> exp.Select:

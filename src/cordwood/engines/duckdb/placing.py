@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.late import first_of, is_few, rows_wanted
+from cordwood.engines.duckdb.late import first_of, is_few, is_of_newest, rows_wanted
 from cordwood.engines.duckdb.source import Source
 from cordwood.engines.duckdb.tables import StreamTables
 from cordwood.sql.typing import inherit
@@ -31,6 +31,16 @@ def place_events(tree: exp.Expr, sources: Sequence[Source], *, at_rest: bool = F
         tables = StreamTables(source.table.name)
         source.read(*(source.events(table) for table in (tables.sealed, tables.hot)[: 1 if at_rest else 2]))
     return tree
+
+
+def newest_alone(tree: exp.Expr, sources: Sequence[Source]) -> exp.Expr | None:
+    """The tree over the newest events alone that are kept as texts, where those may be all that it asks for."""
+    if len(sources) != 1 or not isinstance(tree, exp.Select) or not is_of_newest(tree, sources[0]):
+        return None
+    alone = tree.copy()
+    source = sources[0].twin(alone)
+    source.read(source.events(StreamTables(source.table.name).newest))
+    return alone
 
 
 def _first_of_both(tree: exp.Select, source: Source, tables: StreamTables) -> exp.Select:

@@ -142,7 +142,7 @@ class Session:
             "allowed_configs": ["memory_limit"],
             "lock_configuration": True,
         }
-        self._root.execute("CREATE SCHEMA memory.hot; CREATE SCHEMA memory.parts")
+        self._root.execute("CREATE SCHEMA memory.hot; CREATE SCHEMA memory.parts; CREATE SCHEMA memory.newest")
         for name, value in settings.items():
             self._root.execute(f"SET GLOBAL {name} = $value", {"value": value})
 

@@ -12,6 +12,8 @@ from cordwood.engines.duckdb import ledger
 from cordwood.engines.duckdb.faults import duckdb_faults
 from cordwood.engines.duckdb.held import Opened, held_files
 from cordwood.engines.duckdb.journal import Journal, Record
+from cordwood.engines.duckdb.keeping import Keeping
+from cordwood.engines.duckdb.newest import Newest
 from cordwood.engines.duckdb.recent import WINDOW_EVENTS, WINDOW_US, Recall, RecentIds
 from cordwood.engines.duckdb.rows import first_row
 from cordwood.engines.duckdb.sealer import Means, Sealer
@@ -37,6 +39,18 @@ class Shown(NamedTuple):
     at_rest: bool
 
 
+class Kept(NamedTuple):
+    """The cursor sees the stream's newest events as texts, for as long as they are the same table."""
+
+    cursor: duckdb.DuckDBPyConnection
+    newest: Newest
+    beginning: int
+
+    def has_held(self) -> bool:
+        """To be asked when the rows have been fetched."""
+        return self.newest.beginnings == self.beginning
+
+
 class Storage:
     """Streams are known after `prepare`; what the journal holds of a stream not yet prepared stays there."""
 
@@ -58,6 +72,7 @@ class Storage:
         self._unclaimed = self._unsealed(self._journal.replay(tell))
         self._cursor = cursor
         self._settling = Settling(session, self._known_stores, self._is_busy, tell)
+        self.keeping = Keeping(session, 0, tell)
         self._sealer = Sealer(session, self._known_stores, self._after_seal, tell, clock_us)
 
     def start(self, means: Means) -> None:
@@ -65,6 +80,7 @@ class Storage:
         self._sealer.means = means
         self._sealer.start()
         self._settling.start()
+        self.keeping.start()
 
     def prepare(self, streams: Iterable[Stream]) -> None:
         for stream in streams:
@@ -113,6 +129,18 @@ class Storage:
             cursor.close()
 
     @contextmanager
+    def newest(self, stream: str) -> Iterator[Kept | None]:
+        """Every one of them that was appended so far; None where they are not kept."""
+        store = self._stores.get(stream)
+        if store is None:
+            yield None
+            return
+        with self._session.traffic.passing(Passing.QUERY), closing(self._session.cursor()) as cursor:
+            self.keeping.wanted(store)
+            beginning = store.newest.beginnings
+            yield Kept(cursor, store.newest, beginning) if store.show_newest(cursor) else None
+
+    @contextmanager
     def held(self) -> Iterator[Sequence[HeldFile]]:
         """The files of one moment: none is being appended to and no seal commits when their lengths are read."""
         with self._session.held(), held_files(self._opened_files()) as files:
@@ -149,6 +177,7 @@ class Storage:
             raise UnknownStream(f"There is no stream {name!r}.") from None
 
     def close(self) -> None:
+        self.keeping.close()
         self._settling.close()
         with self._settling.turn:
             self._is_closed = True

@@ -4,12 +4,14 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 import duckdb
 
-from cordwood.engines.duckdb.chunk import Chunk, is_about_a_value, pieces, text_bytes
+from cordwood.engines.duckdb.chunk import Chunk, pieces, text_bytes
 from cordwood.engines.duckdb.hot import Hot
 from cordwood.engines.duckdb.journal import Record
+from cordwood.engines.duckdb.newest import Newest
 from cordwood.engines.duckdb.pieces import list_block, new_block
 from cordwood.engines.duckdb.rows import first_row
 from cordwood.engines.duckdb.session import ROW_GROUP_ROWS
@@ -29,7 +31,8 @@ class StreamStore:
     """Events are numbered from the stream's beginning, and sealed in this order.
 
     Every event is in exactly one of three places: sealed, in a chunk that is being sealed, or waiting.
-    `turn` guards all of them, and the moment in which a chunk goes from memory to the file.
+    `turn` guards all of them, and the moment in which a chunk goes from memory to the file. `showing` is for whoever
+    puts events where queries see them, and is taken before `turn`.
     """
 
     def __init__(self, stream: Stream) -> None:
@@ -46,7 +49,10 @@ class StreamStore:
         self._waiting: deque[Record] = deque()
         self._in_flight: list[Chunk] = []
         self._hot = Hot(self.tables)
-        self._showing = threading.Lock()
+        self.newest = Newest(self.tables)
+        self.showing = threading.Lock()
+        # How often sealed events were dropped.
+        self.drops = 0
         self._facts = StreamFacts(0, None, None)
         self._unsaved: dict[Path, frozenset[ValueKind]] = {}
 
@@ -141,21 +147,42 @@ class StreamStore:
     def show(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Put every event that is here now and not sealed where queries see it; sealing and appending go on."""
         until = self.tail
-        with self._showing:
-            for piece in self._hidden(until):
+        with self.showing:
+            for piece in self._unsealed(self._hot.end, until):
                 self._put_hot(piece, cursor)
+
+    def show_newest(self, cursor: duckdb.DuckDBPyConnection) -> bool:
+        """Whether every new enough event that is here now is kept as text; some may be lacking where too many came."""
+        until = self.tail
+        with self.showing:
+            self._keep(until, cursor)
+            return self.newest.is_kept
+
+    def _keep(self, until: int, cursor: duckdb.DuckDBPyConnection) -> None:
+        if not self.newest.is_kept:
+            return
+        pieces = self._unsealed(self.newest.end, until)
+        try:
+            if self.newest.is_too_much(pieces):
+                self.newest.forget(cursor)
+            else:
+                for piece in pieces:
+                    self.newest.add(piece, cursor)
+        except duckdb.Error:
+            # They are in the other places, too.
+            self.newest.forget(cursor)
 
     def refresh(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Let the views tell what is so; `turn` must be held until the query has begun."""
         self._hot.refresh(cursor)
 
-    def _hidden(self, until: int) -> list[Chunk]:
-        """What is not sealed and no query sees yet, in pieces; of what waits only what is below `until`."""
+    def _unsealed(self, first: int, until: int) -> list[Chunk]:
+        """What is not sealed, from the number `first` on, in pieces; of what waits only what is below `until`."""
         with self.turn:
-            end = self._hot.end
-            being_sealed = [chunk.rest(end) for chunk in self._in_flight if chunk.end > end]
-            waiting = [record for record in self._waiting if end < record.end and record.first < until]
-        return being_sealed + pieces([_cut(record, max(0, end - record.first)) for record in waiting], until)
+            being_sealed = [chunk.rest(first) for chunk in self._in_flight if chunk.end > first]
+            waiting = [record for record in self._waiting if first < record.end and record.first < until]
+        found = being_sealed + pieces([_cut(record, max(0, first - record.first)) for record in waiting], until)
+        return sorted(found, key=lambda piece: piece.first)
 
     def _put_hot(self, piece: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
         """It may be sealed before it is there: then nobody sees it here."""
@@ -165,20 +192,11 @@ class StreamStore:
             table = self._hot.begin(piece.first, piece.end, cursor)
         filled = False
         try:
-            self._fill(table, piece, cursor)
+            piece.insert_mended(cursor, partial(self.tables.insert_events, table, numbered=True))
             filled = True
         finally:
             with self.turn:
                 self._hot.finish(filled=filled)
-
-    def _fill(self, table: str, piece: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
-        try:
-            piece.insert(cursor, self.tables, table)
-        except duckdb.Error as problem:
-            if not is_about_a_value(problem):
-                raise
-            piece.mend(cursor)
-            piece.insert(cursor, self.tables, table)
 
     # Sealing
 
@@ -208,11 +226,14 @@ class StreamStore:
 
     def seal(self, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
         """Write the chunk into the file, once: its number range is kept in the same transaction."""
+        with self.showing:
+            self._keep(chunk.end, cursor)
         unsaved = self._take_unsaved()
         cursor.execute("BEGIN")
         try:
             block = new_block(cursor)
-            chunk.clustered().insert(cursor, self.tables, self.tables.sealed, block)
+            into = partial(self.tables.insert_events, self.tables.sealed, numbered=False)
+            chunk.clustered().insert(cursor, into, block=block)
             list_block(cursor, self.tables, block)
             cursor.execute(
                 "INSERT INTO store.cordwood.sealed VALUES ($stream, $first, $last)",
@@ -238,6 +259,7 @@ class StreamStore:
         self._in_flight.remove(chunk)
         self.held_bytes -= text_bytes(chunk.events)
         self._hot.forget(self.sealed_to)
+        self.newest.sealed(self.sealed_to)
         self.turn.notify_all()
 
     def _let_go(self, cursor: duckdb.DuckDBPyConnection) -> None:
@@ -270,6 +292,10 @@ class StreamStore:
     def drop_before(self, before_us: int, cursor: duckdb.DuckDBPyConnection) -> int:
         """Drop what is sealed and older; its space is free after the next checkpoint."""
         row = first_row(cursor, self.tables.delete_before(), {"before": before_us})
+        with self.showing:
+            # Whoever reads them from the file now has not seen that they went.
+            self.drops += 1
+            self.newest.drop_before(before_us, cursor)
         gone = int(row[0]) if row else 0
         if gone:
             self.count_sealed(cursor)

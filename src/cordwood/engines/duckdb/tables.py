@@ -30,6 +30,7 @@ class StreamTables:
         self.view = quoted(stream)
         self.sealed = f"store.main.{quoted(stream)}"
         self.hot = f"memory.hot.{quoted(stream)}"
+        self.newest = f"memory.newest.{quoted(stream)}"
 
     def create_sealed(self) -> str:
         columns = ", ".join(f"{quoted(name)} {kind}{_KEPT.get(name, '')}" for name, kind in COLUMNS.items())
@@ -57,6 +58,26 @@ class StreamTables:
 
     def _numbered(self) -> str:
         return f"SELECT {_NAMES}, 0::BIGINT AS number FROM {self.sealed} WHERE false"  # noqa: S608 - our own names
+
+    def create_newest(self) -> str:
+        """Those that are sealed and newer than `$since`, with their objects as texts."""
+        said = ", ".join(_as_text(quoted(name), kind) for name, kind in COLUMNS.items())
+        newer = "timestamp > make_timestamptz($since)"
+        return f"CREATE OR REPLACE TABLE {self.newest} AS SELECT {said} FROM {self.sealed} WHERE {newer}"  # noqa: S608
+
+    def empty_newest(self) -> str:
+        return f"CREATE OR REPLACE TABLE {self.newest} AS FROM {self.newest} WHERE false"
+
+    def trim_newest(self) -> str:
+        return f"CREATE OR REPLACE TABLE {self.newest} AS FROM {self.newest} WHERE timestamp > make_timestamptz($since)"
+
+    def drop_newest_before(self) -> str:
+        return f"DELETE FROM {self.newest} WHERE timestamp < make_timestamptz($before)"  # noqa: S608 - our own names
+
+    def insert_newest(self, source: str) -> str:
+        """As `insert_events`, of those that are newer than `$since`: what the objects say is what they would say in the file."""
+        values = "i, t, e, p, m::JSON::VARIANT::JSON, x::JSON::VARIANT::JSON, r, f, o"
+        return f"INSERT INTO {self.newest} SELECT {values} FROM {source} WHERE t > make_timestamptz($since)"  # noqa: S608
 
     def create_view(self, *, with_hot: bool) -> str:
         union = f" UNION ALL SELECT * EXCLUDE (rowid) FROM {self.hot}" if with_hot else ""  # noqa: S608 - our own names
@@ -92,9 +113,10 @@ class StreamTables:
     def times(self) -> str:
         return f"SELECT epoch_us(timestamp) FROM {self.sealed}"  # noqa: S608
 
-    def time_of_newest(self) -> str:
-        """The time of the event of that rank, the newest being the first."""
-        return f"SELECT epoch_us(timestamp) FROM {self.sealed} ORDER BY timestamp DESC LIMIT 1 OFFSET $rank - 1"  # noqa: S608
+    def time_of_newest(self, table: str | None = None) -> str:
+        """The time of the event of that rank, the newest being the first; of those that are sealed, if of no others."""
+        events = table or self.sealed
+        return f"SELECT epoch_us(timestamp) FROM {events} ORDER BY timestamp DESC LIMIT 1 OFFSET $rank - 1"  # noqa: S608
 
     def recall(self) -> str:
         return (
@@ -141,6 +163,9 @@ class StreamTables:
         """Reads nothing; a transaction that has run it sees file and memory as they are now."""
         return f"FROM {self.view} LIMIT 0"
 
+    def pin_sealed(self) -> str:
+        return f"FROM {self.sealed} LIMIT 0"
+
     def stored(self) -> str:
         return (
             "SELECT id, timestamp, event_message, project, metadata::JSON::VARCHAR AS metadata,"  # noqa: S608
@@ -170,6 +195,10 @@ def quoted(name: str) -> str:
 
 def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
+
+
+def _as_text(column: str, kind: str) -> str:
+    return f"{column}::JSON AS {column}" if kind == "VARIANT" else column
 
 
 _NAMES = ", ".join(map(quoted, COLUMNS))

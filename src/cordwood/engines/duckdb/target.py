@@ -6,7 +6,7 @@ from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
 from cordwood.engines.duckdb.flattening import flatten
-from cordwood.engines.duckdb.placing import place_events
+from cordwood.engines.duckdb.placing import newest_alone, place_events
 from cordwood.engines.duckdb.reach import reach
 from cordwood.engines.duckdb.rules import RULES
 from cordwood.engines.duckdb.seeking import seeking
@@ -42,9 +42,11 @@ class DuckDBTarget:
             flatten(lowered, sources[0].table)
         at_rest = lowered.copy()
         twins = [replace(one, table=table) for table, one in zip(tables_of(at_rest, streams), sources, strict=True)]
+        newest = None if seeks else newest_alone(lowered, sources)
         placed = place_events(lowered, sources)
         placed_at_rest = place_events(at_rest, twins, at_rest=True)
-        return Lowered(placed, resolved, placed_at_rest, trusting(placed), trusting(placed_at_rest), seeks)
+        trees = placed, resolved, placed_at_rest, trusting(placed), trusting(placed_at_rest)
+        return Lowered(*trees, newest=newest, seeks=seeks)
 
     def print(self, tree: exp.Expr) -> str:
         generator = self._printer()

@@ -1,0 +1,487 @@
+"""The newest events are kept once more as texts, for whoever looks at them whole: the answers are those of the file."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Self
+from uuid import UUID
+
+import duckdb
+import pytest
+
+from cordwood.engines.duckdb import keeping
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.keeping import MOST_STREAMS, Keeping
+from cordwood.engines.duckdb.sealer import Means
+from cordwood.engines.duckdb.session import Session
+from cordwood.engines.duckdb.storage import Kept, Storage
+from cordwood.engines.duckdb.stream_store import StreamStore
+from cordwood.engines.duckdb.tables import StreamTables
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.event import Batch, Event
+from cordwood.model.redaction import RedactMode
+from cordwood.model.rows import Row
+from cordwood.model.shape import ValueKind
+from cordwood.sql.bind import bind
+from cordwood.sql.compile import compile_saved, read_endpoint
+from cordwood.sql.redaction.redaction import Redaction
+from cordwood.sql.stages import Question
+from tests.contract.engine_asking import LIMITS, NOBODY, NOW_US, batch, rows, stream
+from tests.unit.engines.duckdb.sealing import seal
+
+PAGE = "select id, timestamp, event_message, metadata from `s` order by timestamp desc, id limit 5"
+THROUGH = "with e as (select * from `s`), f as (select * from e where project = 'p2')"
+OBJECTS = [
+    '{"a":1,"b":[1,2.50,{"c":null}],"z":{"y":"x"}}',
+    '{"b":"ü\\u0001\\"","a":12345678901234567890123,"A":-0.0,"e":1e300}',
+    "{}",
+    "[]",
+    "null",
+    '"text"',
+    None,
+    '{"n":{"n":{"n":[[],[{}]]}},"t":"2026-01-01T00:00:00Z","f":1.0}',
+]
+
+
+def event(number: int) -> Event:
+    extras = f'{{"level":"l{number}"}}' if number % 3 else None
+    return Event(
+        f"e{number:05}", NOW_US + number, f"m{number % 10}", f"p{number % 3}", OBJECTS[number % len(OBJECTS)], extras
+    )
+
+
+def events(*numbers: int) -> Batch:
+    return batch(*map(event, numbers))
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[DuckDBEngine]:
+    """Forty events, all sealed."""
+    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
+    engine.prepare([stream("s")])
+    engine.append([replace(events(*range(40)), learnt={("metadata",): frozenset({ValueKind.OBJECT})})])
+    seal(engine)
+    yield engine
+    engine.close()
+
+
+def question(engine: DuckDBEngine, sql: str, most: int = 5000, redaction: Redaction | None = None) -> Question:
+    program = read_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=most))
+    statement = compile_saved(program, engine.target, engine.shapes(), redaction)
+    return bind(statement, {}, NOW_US, engine.is_regex)
+
+
+def fill(engine: DuckDBEngine) -> None:
+    engine._storage.keeping.fill(engine._storage.store_of("s"))
+
+
+def of_newest(engine: DuckDBEngine, sql: str, most: int = 5000) -> list[Row] | None:
+    """None where the newest are not kept, or too few."""
+    engine._answering._elsewhere.clear()
+    found = engine._answering._of_newest(question(engine, sql, most), replace(LIMITS, max_rows=most), NOBODY)
+    return None if found is None else [row for part in found.batches for row in part]
+
+
+def of_all(engine: DuckDBEngine, sql: str) -> list[Row]:
+    answer = engine.answer(with_file(question(engine, sql)), LIMITS, NOBODY)
+    return [row for part in answer.batches for row in part]
+
+
+def with_file(asked: Question) -> Question:
+    return replace(asked, statement=replace(asked.statement, newest=None))
+
+
+# What is asked
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        PAGE,
+        "select * from `s` order by timestamp desc, id limit 5",
+        "select id, metadata from `s` where project = 'p1' order by timestamp desc, id limit 5",
+        "select id as i, timestamp as t from `s` order by 2 desc, 1 limit 3 offset 4",
+        f"{THROUGH} select id, metadata from f where timestamp > '2001-01-01' order by timestamp desc, id limit 5",
+        "select upper(id) as id, metadata, metadata as twice from `s` order by timestamp desc, id limit 5",
+    ],
+)
+def test_a_page_of_whole_events_is_that_of_the_file(engine: DuckDBEngine, sql: str) -> None:
+    expected = of_all(engine, sql)
+    assert of_newest(engine, sql) is None
+    fill(engine)
+    assert of_newest(engine, sql) == expected
+    engine.append([events(*range(40, 70))])
+    assert of_newest(engine, sql) == of_all(engine, sql) != expected
+    expected = of_all(engine, sql)
+    seal(engine)
+    assert of_newest(engine, sql) == of_all(engine, sql) == expected
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select id, metadata from `s` order by timestamp limit 5",
+        "select id, metadata from `s` order by id desc limit 5",
+        "select id, metadata from `s` order by timestamp desc",
+        "select id, metadata from `s` order by timestamp desc limit 501",
+        "select id as timestamp from `s` order by 1 desc limit 5",
+        "select timestamp_trunc(timestamp, hour) as timestamp from `s` order by timestamp desc limit 5",
+        "select id, to_json_string(metadata) as m from `s` order by timestamp desc limit 5",
+        "select id, t.metadata.a from `s` as t order by timestamp desc limit 5",
+        "select id from `s` where event_message like '%message%' order by timestamp desc limit 5",
+        "select a.id from `s` as a join `s` as b on a.id = b.id order by a.timestamp desc limit 5",
+        "select id from `s` where id in (select id from `s`) order by timestamp desc limit 5",
+        "select t.id, x from `s` as t cross join unnest([1, 2]) as x order by timestamp desc limit 5",
+        "select distinct timestamp from `s` order by timestamp desc limit 5",
+        "select timestamp, count(*) as n from `s` group by 1 order by timestamp desc limit 5",
+        "select id, row_number() over (order by id) as n from `s` order by timestamp desc limit 5",
+    ],
+)
+def test_what_asks_for_more_than_the_newest_as_they_are_reads_the_file(engine: DuckDBEngine, sql: str) -> None:
+    assert question(engine, sql).statement.newest is None
+
+
+# What is answered
+
+
+def test_a_full_page_reads_nothing_of_the_file(engine: DuckDBEngine) -> None:
+    fill(engine)
+    expected = rows(engine, PAGE)
+    engine.append([events(40)])
+    seal(engine)
+    with engine._session.cursor() as cursor:
+        cursor.execute(f"DELETE FROM {StreamTables('s').sealed}")
+    assert [row[0] for row in rows(engine, PAGE)] == ["e00040", *(row[0] for row in expected[:4])]
+
+
+def test_where_the_newest_are_too_few_all_are_asked(engine: DuckDBEngine) -> None:
+    fill(engine)
+    sql = "select id from `s` where id < 'e00003' order by timestamp desc limit 5"
+    assert of_newest(engine, sql) is None
+    assert rows(engine, sql) == [("e00002",), ("e00001",), ("e00000",)]
+
+
+def test_where_they_were_too_few_they_are_not_tried_again_for_a_while(
+    engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(engine)
+    tried: list[str] = []
+    newest = engine._storage.newest
+
+    def counted(name: str) -> AbstractContextManager[Kept | None]:
+        tried.append(name)
+        return newest(name)
+
+    monkeypatch.setattr(engine._storage, "newest", counted)
+    for day in range(3):
+        sql = f"select id from `s` where id < 'e00003' order by timestamp desc limit {5 + day % 2}"
+        assert len(rows(engine, sql)) == 3
+    assert tried == ["s", "s"]
+
+
+def test_personal_data_is_hidden_in_them(engine: DuckDBEngine) -> None:
+    engine.append(
+        [batch(Event(f"x{at}", NOW_US + 99 + at, "of 10.20.30.40", "p", '{"ip":"10.20.30.40"}')) for at in range(5)]
+    )
+    fill(engine)
+    asked = question(engine, PAGE, redaction=Redaction(RedactMode.REPLACE))
+    engine._answering._hiding.make(RedactMode.REPLACE)
+    found = engine._answering._of_newest(asked, LIMITS, NOBODY)
+    assert found is not None
+    (page,) = found.batches
+    assert len(page) == 5
+    assert "10.20.30.40" not in str(page)
+    assert page == [row for part in engine.answer(with_file(asked), LIMITS, NOBODY).batches for row in part]
+
+
+def test_a_page_that_is_cut_says_so(engine: DuckDBEngine) -> None:
+    fill(engine)
+    asked = question(engine, PAGE, most=3)
+    found = engine._answering._of_newest(asked, replace(LIMITS, max_rows=3), NOBODY)
+    assert found is not None
+    assert (found.truncated, [row[0] for row in next(iter(found.batches))]) == (True, ["e00039", "e00038", "e00037"])
+
+
+def made_up(dice: Random, depth: int = 3) -> object:
+    """Objects of which many have the same parts, now of one kind and now of another."""
+    kind = dice.randrange(9 if depth else 6)
+    if kind < 6:
+        return (None, True, dice.randrange(-9, 2**40), dice.random() * 1e3, f"t{dice.randrange(99)}", 'ü"\n')[kind]
+    if kind == 6:
+        return [made_up(dice, depth - 1) for _ in range(dice.randrange(4))]
+    return {name: made_up(dice, depth - 1) for name in dice.sample("aAbBcdé", dice.randrange(1, 6))}
+
+
+def test_objects_say_what_they_say_in_the_file(storage: Storage, session: Session) -> None:
+    """There they lie in columns by their parts, as those of a row group do."""
+    store, dice = storage.store_of("s"), Random(7)
+    storage.keeping.most_bytes = 10**8
+    storage.keeping.fill(store)
+    texts = [json.dumps(made_up(dice), ensure_ascii=False) for _ in range(3000)]
+    storage.append(
+        [batch(*(Event(f"e{at}", NOW_US + at, metadata=text, extras=text) for at, text in enumerate(texts)))]
+    )
+    with session.cursor() as cursor:
+        seal_one(store, cursor)
+        session.checkpoint(cursor)
+        told = "SELECT id, metadata::JSON::VARCHAR, extras::JSON::VARCHAR FROM {} ORDER BY id"
+        kept, sealed = (
+            cursor.execute(told.format(table)).fetchall() for table in (store.tables.newest, store.tables.sealed)
+        )
+    assert kept == sealed
+    assert len(kept) == 3000
+
+
+def test_late_events_of_long_ago_are_no_newest(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    only_ten(monkeypatch)
+    fill(engine)
+    engine.append([batch(replace_time(event(40), NOW_US - 10**12), event(41))])
+    assert of_newest(engine, "select id from `s` order by timestamp desc limit 11") is None
+    assert of_newest(engine, PAGE) == of_all(engine, PAGE)
+
+
+def test_an_event_whose_objects_the_engine_cannot_read_is_kept_as_it_is_in_the_file(engine: DuckDBEngine) -> None:
+    fill(engine)
+    deep = '{"a":' * 2000 + "1" + "}" * 2000
+    engine.append([batch(Event("deep", NOW_US + 10**6, metadata=deep), event(41))])
+    kept = of_newest(engine, PAGE)
+    seal(engine)
+    assert kept == of_newest(engine, PAGE) == of_all(engine, PAGE)
+
+
+def test_what_the_stream_does_not_keep_is_not_kept(engine: DuckDBEngine) -> None:
+    sql = "select id from `s` order by timestamp desc limit 30"
+    fill(engine)
+    assert len(of_newest(engine, sql) or ()) == 30
+    store = engine._storage.store_of("s")
+    with engine._session.cursor() as cursor:
+        assert store.drop_before(NOW_US + 20, cursor) == 20
+    assert of_newest(engine, sql) is None
+    assert len(rows(engine, sql)) == 20
+    assert of_newest(engine, PAGE) == of_all(engine, PAGE)
+
+
+# How many are kept, and for how long
+
+
+def only_ten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeping, "ROW_GROUP_ROWS", 10)
+
+
+def replace_time(event: Event, timestamp_us: int) -> Event:
+    return Event(event.id, timestamp_us, event.event_message, event.project, event.metadata, event.extras)
+
+
+def kept_ids(engine: DuckDBEngine) -> list[str]:
+    with engine._session.cursor() as cursor:
+        found = cursor.execute(f"SELECT id FROM {StreamTables('s').newest} ORDER BY id").fetchall()
+    return [str(row[0]) for row in found]
+
+
+def test_the_oldest_of_them_go_when_newer_come(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    only_ten(monkeypatch)
+    fill(engine)
+    assert kept_ids(engine) == [f"e{number:05}" for number in range(31, 40)]
+    for number in range(40, 60):
+        engine.append([events(number)])
+        assert of_newest(engine, PAGE) == of_all(engine, PAGE)
+        assert len(kept_ids(engine)) <= 15
+    assert kept_ids(engine)[-1] == "e00059"
+
+
+def test_a_load_is_not_followed(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    only_ten(monkeypatch)
+    fill(engine)
+    engine.append([events(*range(40, 60))])
+    seal(engine)
+    assert kept_ids(engine) == []
+    assert of_newest(engine, PAGE) is None
+    assert [row[0] for row in rows(engine, PAGE)] == [f"e{number:05}" for number in range(59, 54, -1)]
+
+
+def test_they_are_kept_from_the_first_question_on(engine: DuckDBEngine) -> None:
+    assert not engine._storage.store_of("s").newest.is_kept
+    expected = rows(engine, PAGE)
+    for _ in range(500):
+        if engine._storage.store_of("s").newest.is_kept:
+            break
+        threading.Event().wait(0.01)
+    assert of_newest(engine, PAGE) == expected
+
+
+def test_they_go_when_nobody_asks(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows(engine, PAGE)
+    fill(engine)
+    monkeypatch.setattr(keeping, "_UNWANTED_SECONDS", -1.0)
+    engine._storage.keeping.forget_unwanted()
+    assert kept_ids(engine) == []
+    assert of_newest(engine, PAGE) is None
+
+
+def test_only_the_streams_that_were_asked_of_last_are_kept(engine: DuckDBEngine) -> None:
+    names = [f"t{number}" for number in range(MOST_STREAMS + 1)]
+    engine.prepare(list(map(stream, names)))
+    stores = [engine._storage.store_of(name) for name in names]
+    keeping = Keeping(engine._session, 10**6, lambda _: None)
+    for store in stores:
+        keeping.wanted(store)
+        keeping.fill(store)
+    keeping.forget_unwanted()
+    assert [store.newest.is_kept for store in stores] == [False, *(True for _ in names[1:])]
+
+
+# While others write
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    session = Session(tmp_path, memory_bytes=256 * 10**6, threads=2)
+    yield session
+    session.close()
+
+
+@pytest.fixture
+def storage(session: Session, tmp_path: Path) -> Iterator[Storage]:
+    """Nothing is sealed but by the tests."""
+    storage = Storage(session, tmp_path, lambda: NOW_US, lambda _: None)
+    storage.keeping.most_bytes = 10**6
+    storage.start(Means(0, 2**30))
+    storage.prepare([stream("s")])
+    yield storage
+    storage.close()
+
+
+def seal_one(store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> None:
+    chunk = store.take_chunk(whole_groups_only=False)
+    assert chunk is not None
+    store.seal(chunk, cursor)
+
+
+@pytest.mark.parametrize("change", ["sealed", "dropped"])
+def test_what_is_sealed_or_dropped_while_the_file_is_read_is_not_passed_over(
+    storage: Storage, session: Session, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    store = storage.store_of("s")
+    storage.append([events(1)])
+    create = StreamTables.create_newest
+
+    def meanwhile(tables: StreamTables) -> str:
+        with session.cursor() as cursor:
+            seal_one(store, cursor) if change == "sealed" else store.drop_before(NOW_US, cursor)
+        return create(tables)
+
+    monkeypatch.setattr(StreamTables, "create_newest", meanwhile)
+    storage.keeping.fill(store)
+    assert not store.newest.is_kept
+    monkeypatch.setattr(StreamTables, "create_newest", create)
+    storage.keeping.fill(store)
+    assert store.newest.is_kept
+
+
+def test_what_goes_to_the_file_without_being_kept_ends_the_keeping(storage: Storage) -> None:
+    """Whatever the reason: what is lacking would be found by nobody."""
+    store = storage.store_of("s")
+    storage.keeping.fill(store)
+    storage.append([events(1)])
+    store.newest.sealed(store.tail)
+    assert not store.newest.is_kept
+
+
+def test_a_chunk_that_could_not_be_sealed_is_kept_once(storage: Storage, session: Session) -> None:
+    """It waits again, behind one that is under way and came after it."""
+    store = storage.store_of("s")
+    storage.keeping.fill(store)
+    for number in (1, 2):
+        storage.append([events(number)])
+        chunk = store.take_chunk(whole_groups_only=False)
+        assert chunk is not None
+        if number == 1:
+            first = chunk
+    store.give_back(first)
+    with session.cursor() as cursor:
+        for _ in range(2):
+            assert store.show_newest(cursor)
+        assert cursor.execute(f"SELECT count(*) FROM {store.tables.newest}").fetchall() == [(2,)]
+
+
+class Beside:
+    """Others that seal, read the newest from the file, and look whether all that was acknowledged is there."""
+
+    def __init__(self, storage: Storage, session: Session) -> None:
+        self.acknowledged = 0
+        self.looks: list[int] = []
+        self.faults: list[str] = []
+        self._storage, self._session = storage, session
+        self._store = storage.store_of("s")
+        self._stopping = threading.Event()
+        works = (self._seal, self._seal, self._fill, self._look)
+        self._threads = [threading.Thread(target=self._repeat, args=(work,)) for work in works]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _repeat(self, work: Callable[[], None]) -> None:
+        while not self._stopping.wait(0.001):
+            work()
+
+    def _seal(self) -> None:
+        chunk = self._store.take_chunk(whole_groups_only=False)
+        if chunk is not None:
+            with self._session.cursor() as cursor:
+                self._store.seal(chunk, cursor)
+
+    def _fill(self) -> None:
+        self._storage.keeping.fill(self._store)
+
+    def _look(self) -> None:
+        least = self.acknowledged
+        with self._storage.newest("s") as kept:
+            if kept is None:
+                return
+            found = [row[0] for row in kept.cursor.execute(f"SELECT id FROM {self._store.tables.newest}").fetchall()]
+            if not kept.has_held():
+                return
+        lacking = {event(number).id for number in range(least + 1)} - set(found)
+        self.looks.append(len(found))
+        # Forgotten since: then the table is empty.
+        if found and (lacking or len(found) != len(set(found))):
+            self.faults.append(f"{len(found)} of {least}: {sorted(lacking)[:3]}")
+
+
+def test_a_table_that_was_made_anew_meanwhile_is_not_trusted(storage: Storage) -> None:
+    """It holds what is in the file, and nothing yet of what waits."""
+    store = storage.store_of("s")
+    storage.keeping.fill(store)
+    storage.append([events(1)])
+    with storage.newest("s") as kept:
+        assert kept is not None
+        assert kept.has_held()
+        storage.keeping._forget(store)
+        assert kept.has_held()
+        storage.keeping.fill(store)
+        assert kept.cursor.execute(f"SELECT id FROM {store.tables.newest}").fetchall() == []
+        assert not kept.has_held()
+
+
+def test_every_event_is_there_as_soon_as_it_is_acknowledged(storage: Storage, session: Session) -> None:
+    storage.append([events(0)])
+    with Beside(storage, session) as beside:
+        for number in range(1, 600):
+            storage.append([events(number)])
+            beside.acknowledged = number
+            if number % 100 == 0:
+                storage.keeping._forget(storage.store_of("s"))
+    assert beside.faults == []
+    assert len(beside.looks) > 3
