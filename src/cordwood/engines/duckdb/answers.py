@@ -40,7 +40,7 @@ class Answering:
         self._known: dict[str, Types] = {}
         self._read: dict[str, duckdb.Statement] = {}
         # Questions for which the newest events were too few, and until when they are not tried again.
-        self._elsewhere: dict[str, float] = {}
+        self._elsewhere: dict[int, float] = {}
         # Statements that had something to redact the last time.
         self._hides: set[str] = set()
 
@@ -228,10 +228,10 @@ class _Run:
             )
 
 
-def _without_times(question: Question) -> str:
+def _without_times(question: Question) -> int:
     """The same for whoever asks the same thing again a little later."""
-    values = {name: value for name, value in question.values.items() if not isinstance(value, datetime)}
-    return f"{values} {question.statement.sql}"
+    values = [str(value) for value in question.values.values() if not isinstance(value, datetime)]
+    return hash((question.statement.sql, *values))
 
 
 def _rest(first: list[Row], batches: Iterator[list[Row]], stack: ExitStack) -> Iterator[list[Row]]:

@@ -1,6 +1,7 @@
 """A stream's newest events once more, as texts in memory: a log page shows those, and nothing has to be put together."""
 
 from contextlib import suppress
+from typing import NamedTuple
 
 import duckdb
 
@@ -74,3 +75,15 @@ class Newest:
             self._rows = 0
             with suppress(duckdb.Error):
                 cursor.execute(self._tables.empty_newest())
+
+
+class Kept(NamedTuple):
+    """The cursor sees the stream's newest events as texts, for as long as they are the same table."""
+
+    cursor: duckdb.DuckDBPyConnection
+    newest: Newest
+    beginning: int
+
+    def has_held(self) -> bool:
+        """To be asked when the rows have been fetched."""
+        return self.newest.beginnings == self.beginning

@@ -13,7 +13,7 @@ from cordwood.engines.duckdb.faults import duckdb_faults
 from cordwood.engines.duckdb.held import Opened, held_files
 from cordwood.engines.duckdb.journal import Journal, Record
 from cordwood.engines.duckdb.keeping import Keeping
-from cordwood.engines.duckdb.newest import Newest
+from cordwood.engines.duckdb.newest import Kept
 from cordwood.engines.duckdb.recent import WINDOW_EVENTS, WINDOW_US, Recall, RecentIds
 from cordwood.engines.duckdb.rows import first_row
 from cordwood.engines.duckdb.sealer import Means, Sealer
@@ -37,18 +37,6 @@ class Shown(NamedTuple):
 
     cursor: duckdb.DuckDBPyConnection
     at_rest: bool
-
-
-class Kept(NamedTuple):
-    """The cursor sees the stream's newest events as texts, for as long as they are the same table."""
-
-    cursor: duckdb.DuckDBPyConnection
-    newest: Newest
-    beginning: int
-
-    def has_held(self) -> bool:
-        """To be asked when the rows have been fetched."""
-        return self.newest.beginnings == self.beginning
 
 
 class Storage:

@@ -226,8 +226,9 @@ class StreamStore:
 
     def seal(self, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
         """Write the chunk into the file, once: its number range is kept in the same transaction."""
-        with self.showing:
-            self._keep(chunk.end, cursor)
+        if self.newest.is_kept:
+            with self.showing:
+                self._keep(chunk.end, cursor)
         unsaved = self._take_unsaved()
         cursor.execute("BEGIN")
         try:

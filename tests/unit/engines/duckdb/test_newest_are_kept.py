@@ -16,9 +16,10 @@ import pytest
 from cordwood.engines.duckdb import keeping
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.keeping import MOST_STREAMS, Keeping
+from cordwood.engines.duckdb.newest import Kept
 from cordwood.engines.duckdb.sealer import Means
 from cordwood.engines.duckdb.session import Session
-from cordwood.engines.duckdb.storage import Kept, Storage
+from cordwood.engines.duckdb.storage import Storage
 from cordwood.engines.duckdb.stream_store import StreamStore
 from cordwood.engines.duckdb.tables import StreamTables
 from cordwood.engines.duckdb.target import DuckDBTarget
@@ -381,6 +382,16 @@ def test_what_is_sealed_or_dropped_while_the_file_is_read_is_not_passed_over(
     monkeypatch.setattr(StreamTables, "create_newest", create)
     storage.keeping.fill(store)
     assert store.newest.is_kept
+
+
+def test_where_they_are_not_kept_sealing_waits_for_nobody_who_shows_events(storage: Storage, session: Session) -> None:
+    store = storage.store_of("s")
+    storage.append([events(1)])
+    with store.showing, session.cursor() as cursor:
+        sealing = threading.Thread(target=seal_one, args=(store, cursor))
+        sealing.start()
+        sealing.join(10)
+        assert not sealing.is_alive()
 
 
 def test_what_goes_to_the_file_without_being_kept_ends_the_keeping(storage: Storage) -> None:
