@@ -98,7 +98,8 @@ class Statement:
     `column_types` are BigQuery's: an engine whose own types say less (text for BYTES and JSON) renders by them.
     `notices` are for the receipt: what the reader of the answer should know of it. `at_rest` is the same SQL for an
     engine that holds no newest events apart, where it has one. `trusting` fails where a text may have to be redacted,
-    and answers like the rest where none has. `newest` answers like it where it finds `most_rows`, which is how many rows there can be, where the SQL says so itself.
+    and answers like the rest where none has. `most_rows` is how many rows there can be, where the SQL says so itself;
+    `newest` answers like the rest where it finds as many.
     """
 
     sql: str

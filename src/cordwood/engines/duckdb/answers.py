@@ -24,7 +24,8 @@ _BATCH_ROWS = 1000
 _REMEMBERED = 2000
 # What was read of a text is much larger than the text.
 _READ = 200
-_ELSEWHERE_SECONDS = 60.0
+# A failed try costs a third of what a good one saves; who pages back through time soon comes to the newest again.
+_ELSEWHERE_SECONDS = 10.0
 
 Types = tuple[DuckDBPyType, ...]
 _Ways = tuple[str | None, str | None]
