@@ -26,7 +26,7 @@ _LOG_BYTES = 64 * 10**6
 _NEVER = "1TB"
 _SPILL_BYTES = "4GB"
 # What the engine may keep of the file while nobody asks: enough to go on with, should somebody.
-_KEPT_BYTES = 32 * 10**6
+_KEPT_BYTES = 16 * 10**6
 
 
 class Session:

@@ -1,0 +1,54 @@
+"""What the C library is told about memory."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+_MANY_ALLOCATE = """
+import ctypes, os, threading
+from cordwood.app.heap import keep_heap_small
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
+keep_heap_small(CEILING)
+together = threading.Barrier(THREADS)
+
+def allocate():
+    together.wait()
+    libc.malloc(ctypes.c_size_t(5000))
+    together.wait()
+
+threads = [threading.Thread(target=allocate) for _ in range(THREADS)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+libc.malloc_info(0, ctypes.c_void_p(libc.fopen(b"/dev/stdout", b"w")))
+libc.fflush(None)
+"""
+
+
+PROCESSORS = os.cpu_count() or 1
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these are settings of glibc")
+
+
+def _arenas(*, threads: int, ceiling: int = 2**40) -> int:
+    program = _MANY_ALLOCATE.replace("THREADS", str(threads)).replace("CEILING", str(ceiling))
+    told = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    return told.count("<heap nr=")
+
+
+def test_the_threads_of_a_query_do_not_wait_for_each_other_to_allocate() -> None:
+    # That of the main thread, and one for each.
+    assert _arenas(threads=3) == 4
+
+
+def test_more_threads_than_that_share_what_was_freed() -> None:
+    assert _arenas(threads=4 * PROCESSORS + 10) == 4 * PROCESSORS
+
+
+def test_a_low_ceiling_has_them_share_sooner() -> None:
+    assert _arenas(threads=10, ceiling=96 * 2**20) == 3
