@@ -9,12 +9,12 @@ from pathlib import Path
 # Numbers of mallopt(3).
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 # Where there is little memory, a body, a column, a record of the journal is mapped by itself, and unmapped when it goes.
-# Where there is enough, pages of a column are used again; of those above two megabytes next to nothing is.
+# Where there is enough, its pages are used again: a question reads compressed texts in pieces of two megabytes and more.
 _LARGE_SHARE = 256
-_LEAST_LARGE, _MOST_LARGE = 2**20, 2 * 2**20
+_LEAST_LARGE, _MOST_LARGE = 2**20, 4 * 2**20
 # Threads of one query that share an arena wait for one another: with two in all it was chance whether they did,
 # and cost a short question a quarter of its time. Each arena keeps some of what was freed in it.
-_ARENAS_OF_A_PROCESSOR = 4
+_ARENAS_OF_A_PROCESSOR = 3
 _CEILING_OF_AN_ARENA = 32 * 2**20
 
 
