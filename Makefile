@@ -8,6 +8,9 @@ INSTALL := $(PIP) install --quiet --require-hashes
 PYTEST := $(BIN)/python -m pytest
 TESTERS ?= 2
 
+# Told to write no bytecode, every start would compile the code anew: a third of a second.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup serve test check lint types fix bless bench bench-check torture docs pictures lock clean
 
 help:
