@@ -110,6 +110,15 @@ def path_steps(node: exp.Expr) -> tuple[str, ...]:
     return tuple(step.this for step in node.expressions[1:])
 
 
+def is_within(value: exp.Expr, outer: exp.Expr) -> bool:
+    """Whether an event's value is read out of another of the same event."""
+    if not is_event_path(value):
+        return False
+    steps = path_steps(outer) if is_event_path(outer) else ()
+    root = path_value(outer) if is_event_path(outer) else outer
+    return path_value(value) == root and path_steps(value)[: len(steps)] == steps
+
+
 def in_brackets(relation: exp.Expr) -> Iterator[exp.Expr]:
     """The relations that are joined in these brackets, and in brackets within; any other relation is itself."""
     inner = relation.this

@@ -14,10 +14,27 @@ EDGE = "FROM edge_logs AS edge_logs"
 
 
 def test_unnest_of_an_object_becomes_a_path_and_drops_rows_without_it(body: Body) -> None:
+    made = body("select m.status from edge_logs cross join unnest(metadata) as m")
+    assert made == f"SELECT PATH(edge_logs.metadata, 'status') AS status {EDGE} WHERE IS_RECORD(edge_logs.metadata)"
+
+
+def test_where_an_object_lies_within_others_only_the_innermost_is_asked_for(body: Body) -> None:
+    """None of them holds it unless it is an object itself."""
     made = body("select r.path from edge_logs cross join unnest(metadata) as m cross join unnest(m.request) as r")
     assert made == (
         f"SELECT PATH(edge_logs.metadata, 'request', 'path') AS path {EDGE}"
-        " WHERE IS_RECORD(edge_logs.metadata) AND IS_RECORD(PATH(edge_logs.metadata, 'request'))"
+        " WHERE IS_RECORD(PATH(edge_logs.metadata, 'request'))"
+    )
+
+
+def test_objects_beside_each_other_and_of_other_events_are_each_asked_for(body: Body) -> None:
+    made = body(
+        "select 1 from edge_logs e cross join unnest(e.metadata) as m cross join unnest(m.request) as r"
+        " cross join unnest(m.response) as s cross join auth_logs a cross join unnest(a.metadata) as am"
+    )
+    assert made.endswith(
+        "WHERE (IS_RECORD(PATH(e.metadata, 'request')) AND IS_RECORD(PATH(e.metadata, 'response')))"
+        " AND IS_RECORD(a.metadata)"
     )
 
 
@@ -157,7 +174,7 @@ def test_what_a_parenthesised_join_drops_is_dropped_before_it_is_joined(body: Bo
         " on am.level = er.path"
     )
     assert "LEFT JOIN edge_logs AS e ON PATH(a.metadata, 'level') = PATH(e.metadata, 'request', 'path') AND" in made
-    assert "AND IS_RECORD(e.metadata) AND IS_RECORD(PATH(e.metadata, 'request'))" in made
+    assert "'path') AND IS_RECORD(PATH(e.metadata, 'request')) WHERE" in made
     assert made.endswith("WHERE IS_RECORD(a.metadata)")
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from cordwood.model.shape import ValueKind
-from cordwood.sql.nodes import is_record
+from cordwood.sql.nodes import IS_RECORD, is_record, is_within
 from cordwood.sql.resolve import tables
 from cordwood.sql.resolve.constants import are_keys, as_relation
 from cordwood.sql.resolve.expressions import Place, as_elements, resolve_expression, without_default
@@ -251,6 +251,7 @@ def _read_path(reader: Reader, unnest: exp.Expr, value: exp.Expr, join: exp.Expr
         relation.fields[offset.name.lower()] = Field(offset.name, place)
     reader.scope.relations.append(relation)
     if not is_left:
+        reader.drops[:] = [drop for drop in reader.drops if not _is_implied(drop, value)]
         reader.drops.append(_is_there(reader.work, value, nature))
         keep_row(reader.drops, join, reader.place)
     join.set("this", None)
@@ -259,6 +260,11 @@ def _read_path(reader: Reader, unnest: exp.Expr, value: exp.Expr, join: exp.Expr
 def _is_there(work: Work, value: exp.Expr, nature: Nature) -> exp.Expr:
     only_objects = work.records.kinds(nature) == frozenset({ValueKind.OBJECT})
     return is_record(fresh(value), only_objects=only_objects)
+
+
+def _is_implied(drop: exp.Expr, value: exp.Expr) -> bool:
+    """Where an object lies within another, there is that other."""
+    return isinstance(drop, exp.Anonymous) and drop.this == IS_RECORD and is_within(value, drop.expressions[0])
 
 
 def _real_unnest(reader: Reader, unnest: exp.Expr) -> Relation:
