@@ -25,8 +25,8 @@ ENDPOINTS = Path(__file__).with_name("endpoints")
 _START_SECONDS = 60
 _HELD = 100
 # As installed: pip compiles what it installs, and a checkout is compiled by its first start. Told to write nothing,
-# each start would compile anew: a third of a second that no user waits for.
-_NOT_AS_INSTALLED = "PYTHONDONTWRITEBYTECODE"
+# each start would compile anew: a third of a second that no user waits for. An empty word tells nothing.
+_COMPILED = {"PYTHONDONTWRITEBYTECODE": ""}
 _IDLE_SHARE = 0.05
 
 
@@ -117,7 +117,7 @@ def service(folder: Path, *more: str) -> Iterator[Service]:
             [*command, "--endpoints", str(ENDPOINTS), *more],
             stdout=out,
             stderr=subprocess.STDOUT,
-            env=_environment(),
+            env={**os.environ, **_COMPILED, "CORDWOOD_KEYS_PRIVATE": KEY},
         )
     started = None
     try:
@@ -128,11 +128,6 @@ def service(folder: Path, *more: str) -> Iterator[Service]:
             started.close()
         process.terminate()
         process.wait(120)
-
-
-def _environment() -> dict[str, str]:
-    inherited = {name: value for name, value in os.environ.items() if name != _NOT_AS_INSTALLED}
-    return {**inherited, "CORDWOOD_KEYS_PRIVATE": KEY}
 
 
 def _engine_folder(arguments: tuple[str, ...]) -> Path | None:

@@ -13,7 +13,8 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 _LARGE_SHARE = 256
 _LEAST_LARGE, _MOST_LARGE = 2**20, 4 * 2**20
 # Threads of one query that share an arena wait for one another: with two in all it was chance whether they did,
-# and cost a short question a quarter of its time. Each arena keeps some of what was freed in it.
+# and cost a short question a quarter of its time. Each arena keeps some of what was freed in it: no more of them
+# than the ceiling has room for.
 _ARENAS_OF_A_PROCESSOR = 3
 _CEILING_OF_AN_ARENA = 32 * 2**20
 

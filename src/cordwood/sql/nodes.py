@@ -79,11 +79,9 @@ def typed(node: exp.Expr, type_: exp.DType) -> exp.Expr:
 
 def event_path(value: exp.Expr, steps: tuple[str, ...]) -> exp.Expr:
     """A path into a path is one longer path."""
-    if is_event_path(value):
-        steps = path_steps(value) + steps
-        value = path_value(value)
-    literals = [exp.Literal.string(step) for step in steps]
-    return typed(exp.Anonymous(this=EVENT_PATH, expressions=[value, *literals]), exp.DType.VARIANT)
+    root, before = root_and_steps(value)
+    literals = [exp.Literal.string(step) for step in before + steps]
+    return typed(exp.Anonymous(this=EVENT_PATH, expressions=[root, *literals]), exp.DType.VARIANT)
 
 
 def event_elements(value: exp.Expr, *, only_arrays: bool) -> exp.Expr:
@@ -95,6 +93,10 @@ def is_record(value: exp.Expr, *, only_objects: bool = False) -> exp.Expr:
     node = typed(exp.Anonymous(this=IS_RECORD, expressions=[value]), exp.DType.BOOLEAN)
     node.meta[ONLY_OBJECTS] = only_objects
     return node
+
+
+def asks_for_record(node: exp.Expr | None) -> bool:
+    return isinstance(node, exp.Anonymous) and node.this == IS_RECORD
 
 
 def is_event_path(node: exp.Expr) -> bool:
@@ -110,13 +112,15 @@ def path_steps(node: exp.Expr) -> tuple[str, ...]:
     return tuple(step.this for step in node.expressions[1:])
 
 
+def root_and_steps(value: exp.Expr) -> tuple[exp.Expr, tuple[str, ...]]:
+    """What a path leads into, and its steps; any other value is where a path of no steps leads."""
+    return (path_value(value), path_steps(value)) if is_event_path(value) else (value, ())
+
+
 def is_within(value: exp.Expr, outer: exp.Expr) -> bool:
-    """Whether an event's value is read out of another of the same event."""
-    if not is_event_path(value):
-        return False
-    steps = path_steps(outer) if is_event_path(outer) else ()
-    root = path_value(outer) if is_event_path(outer) else outer
-    return path_value(value) == root and path_steps(value)[: len(steps)] == steps
+    """Whether an event's value is another of the same event, or read out of it."""
+    (root, steps), (outer_root, outer_steps) = root_and_steps(value), root_and_steps(outer)
+    return root == outer_root and steps[: len(outer_steps)] == outer_steps
 
 
 def in_brackets(relation: exp.Expr) -> Iterator[exp.Expr]:

@@ -1,13 +1,14 @@
 """What the C library is told about memory."""
 
 import os
+import platform
 import subprocess
 import sys
 
 import pytest
 
 _MANY_ALLOCATE = """
-import ctypes, os, threading
+import ctypes, threading
 from cordwood.app.heap import keep_heap_small
 
 libc = ctypes.CDLL(None)
@@ -30,7 +31,7 @@ libc.fflush(None)
 
 PROCESSORS = os.cpu_count() or 1
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these are settings of glibc")
+pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="these are settings of glibc")
 
 
 def _arenas(*, threads: int, ceiling: int = 2**40) -> int:

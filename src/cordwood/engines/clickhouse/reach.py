@@ -16,7 +16,7 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.stored import Manner, event_of, stored
 from cordwood.engines.clickhouse.tables import PATHS
 from cordwood.model.shape import ValueKind
-from cordwood.sql.nodes import IS_RECORD, KINDS, is_event_path, path_steps, path_value
+from cordwood.sql.nodes import IS_RECORD, KINDS, is_event_path, root_and_steps
 
 _TEXTS: Final = frozenset({ValueKind.TEXT})
 _PLAIN: Final = frozenset({ValueKind.NUMBER, ValueKind.BOOL})
@@ -115,10 +115,8 @@ def _widened(query: exp.Expr, read: _Read, streams: frozenset[str], depth: int) 
 
 def _path_of(node: exp.Expr | None) -> tuple[exp.Column, tuple[str, ...]] | None:
     """The column and the steps below it; none for a column alone."""
-    steps: tuple[str, ...] = ()
-    if node is not None and is_event_path(node):
-        node, steps = path_value(node), path_steps(node)
-    return (node, steps) if isinstance(node, exp.Column) and node.table else None
+    root, steps = root_and_steps(node) if node is not None else (None, ())
+    return (root, steps) if isinstance(root, exp.Column) and root.table else None
 
 
 def _relation(select: exp.Select, alias: str) -> exp.Table | exp.Subquery | None:

@@ -16,11 +16,11 @@ from cordwood.model.shape import ELEMENT, Path, Shape, ValueKind
 from cordwood.sql.nodes import (
     EVENT_ARRAY_ELEMENTS,
     EVENT_ELEMENTS,
-    IS_RECORD,
     REDACTED_EVENT,
     REDACTED_EVENT_TEXT,
     REDACTED_SECRET,
     REDACTED_TEXT,
+    asks_for_record,
     is_event_path,
     path_steps,
     path_value,
@@ -306,7 +306,7 @@ def _relations(select: exp.Select) -> Iterator[exp.Expr]:
 def _is_only_counted(reader: exp.Expr | None) -> bool:
     if isinstance(reader, exp.Is):
         return isinstance(reader.expression, exp.Null)
-    return isinstance(reader, exp.Count) or (isinstance(reader, exp.Anonymous) and reader.this == IS_RECORD)
+    return isinstance(reader, exp.Count) or asks_for_record(reader)
 
 
 def _renames(node: exp.Expr) -> bool:

@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from cordwood.errors import AmbiguousName, UnknownName
 from cordwood.model.shape import Path, ValueKind
-from cordwood.sql.nodes import KINDS, event_path, is_event_path, path_steps, path_value
+from cordwood.sql.nodes import KINDS, event_path, root_and_steps
 from cordwood.sql.records import below
 from cordwood.sql.resolve.work import Work
 from cordwood.sql.scope import PLAIN, Field, Nature, Relation, Scope, fresh, nature_of
@@ -191,7 +191,7 @@ _SCALARS = frozenset({exp.DType.TEXT, exp.DType.VARCHAR, exp.DType.TIMESTAMPTZ, 
 
 def _path(work: Work, value: exp.Expr, nature: Nature, parts: Parts) -> exp.Expr:
     """The one place where a path into an event is made. A name that means several keys is the first that is there."""
-    base, known = (path_value(value), path_steps(value)) if is_event_path(value) else (value, ())
+    base, known = root_and_steps(value)
     paths = [(known, nature)]
     for part in parts:
         paths = [further for path in paths for further in _step(work, path, part)]

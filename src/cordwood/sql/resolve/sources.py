@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from cordwood.model.shape import ValueKind
-from cordwood.sql.nodes import IS_RECORD, is_record, is_within
+from cordwood.sql.nodes import asks_for_record, is_record, is_within
 from cordwood.sql.resolve import tables
 from cordwood.sql.resolve.constants import are_keys, as_relation
 from cordwood.sql.resolve.expressions import Place, as_elements, resolve_expression, without_default
@@ -264,7 +264,7 @@ def _is_there(work: Work, value: exp.Expr, nature: Nature) -> exp.Expr:
 
 def _is_implied(drop: exp.Expr, value: exp.Expr) -> bool:
     """Where an object lies within another, there is that other."""
-    return isinstance(drop, exp.Anonymous) and drop.this == IS_RECORD and is_within(value, drop.expressions[0])
+    return asks_for_record(drop) and is_within(value, drop.expressions[0])
 
 
 def _real_unnest(reader: Reader, unnest: exp.Expr) -> Relation:
