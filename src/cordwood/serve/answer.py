@@ -195,8 +195,7 @@ class Answers:
 
     async def _asked(self, ask: Ask) -> Answer:
         job = await self._job(ask)
-        key = identity(ask, job.question)
-        self._remember(ask, key)
+        key = self._key(ask, job.question)
         found = None if ask.fresh else self._look_up(key)
         if found is not None:
             return found
@@ -278,7 +277,7 @@ class Answers:
 
     async def _ask_again(self, ask: Ask, entry: Entry) -> None:
         job = await self._job(ask)
-        key = identity(ask, job.question)
+        key = self._key(ask, job.question)
         await self._flights.join(key, lambda halt: self._run(key, job, halt, refresh=True))
         made = self._cache.peek(key)
         if isinstance(made, Entry):
@@ -288,10 +287,15 @@ class Answers:
         self._cache.put(entry.key, entry)
         self._refresher.watch(entry)
 
-    def _remember(self, ask: Ask, key: bytes) -> None:
-        self._remembered[_spelling(ask)] = key
-        if len(self._remembered) > REMEMBERED_ASKS:
-            self._remembered.popitem(last=False)
+    def _key(self, ask: Ask, question: Question) -> bytes:
+        """The answer's identity, worked out once: to read a text for its layout takes longer than to find it here."""
+        spelling = _spelling(ask)
+        key = self._remembered.get(spelling)
+        if key is None:
+            key = self._remembered[spelling] = identity(ask, question)
+            if len(self._remembered) > REMEMBERED_ASKS:
+                self._remembered.popitem(last=False)
+        return key
 
     def _outcome(self, ask: Ask, key: bytes) -> Outcome:
         if self._flights.under_way(key):
@@ -308,6 +312,7 @@ def _spelling(ask: Ask) -> bytes:
     """All that an ask says, in few bytes however much it says."""
     values = [ask.parameters.get(parameter.name) for parameter in ask.endpoint.parameters]
     sandbox = ask.sandbox and (ask.sandbox.language, ask.sandbox.text)
+    endpoint = ask.endpoint
     return sha256(
-        msgspec.msgpack.encode((ask.endpoint.revision, values, sandbox, ask.redacts, ask.format.name))
+        msgspec.msgpack.encode((endpoint.id.bytes, endpoint.revision, values, sandbox, ask.redacts, ask.format.name))
     ).digest()

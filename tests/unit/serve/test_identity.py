@@ -9,6 +9,7 @@ from cordwood.access import pinned
 from cordwood.model.caller import Caller
 from cordwood.serve.ask import Ask, Language, SandboxText
 from cordwood.serve.identity import identity, normalised
+from cordwood.sql.stages import Question
 from cordwood.web.negotiate import FORMATS, JSON
 from tests.unit.serve.kitchen import CALLER, UNCACHED, WARMED, Kitchen, ask
 
@@ -135,3 +136,22 @@ def test_layout_goes_and_texts_stay(text: str, expected: str) -> None:
 
 def test_lql_keeps_its_inner_layout() -> None:
     assert normalised("  a  b ", Language.LQL) == "a  b"
+
+
+def test_a_text_that_is_asked_again_is_not_read_for_its_layout_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even by those who want a run of the engine each time."""
+    read: list[Ask] = []
+
+    def noted(asked: Ask, question: Question) -> bytes:
+        read.append(asked)
+        return identity(asked, question)
+
+    async def asks() -> None:
+        kitchen = Kitchen()
+        for project in ("a", "b", "a", "b"):
+            await kitchen.answers.answer(replace(sandboxed(ALL, project=project), fresh=True))
+        await kitchen.answers.close()
+
+    monkeypatch.setattr("cordwood.serve.answer.identity", noted)
+    asyncio.run(asks())
+    assert [asked.parameters["project"] for asked in read] == ["a", "b"]
