@@ -310,9 +310,9 @@ class Answers:
 
 def _spelling(ask: Ask) -> bytes:
     """All that an ask says, in few bytes however much it says."""
-    values = [ask.parameters.get(parameter.name) for parameter in ask.endpoint.parameters]
-    sandbox = ask.sandbox and (ask.sandbox.language, ask.sandbox.text)
     endpoint = ask.endpoint
+    values = [ask.parameters.get(parameter.name) for parameter in endpoint.parameters]
+    sandbox = ask.sandbox and (ask.sandbox.language, ask.sandbox.text)
     return sha256(
         msgspec.msgpack.encode((endpoint.id.bytes, endpoint.revision, values, sandbox, ask.redacts, ask.format.name))
     ).digest()
