@@ -3,8 +3,9 @@
 import hmac
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from cordwood.catalog.keys import Keys, digest
 from cordwood.errors import BadKey, Forbidden, NoKey
@@ -18,8 +19,7 @@ ANONYMOUS = Caller(key_id="anonymous", scopes=frozenset())
 _HOW_TO_PRESENT = "Send a key in the header X-API-KEY, or as Authorization: Bearer."
 
 
-@dataclass(frozen=True, slots=True)
-class FixedKey:
+class FixedKey(msgspec.Struct, frozen=True):
     """A key that settings give: it is never stored, and ends with the setting."""
 
     caller: Caller

@@ -5,8 +5,9 @@ import math
 import random
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+
+import msgspec
 
 DAYS = 7
 _BAD_HOUR = timedelta(days=2, hours=3)
@@ -14,8 +15,7 @@ _BAD_HOUR = timedelta(days=2, hours=3)
 Body = dict[str, object]
 
 
-@dataclass(slots=True)
-class Moment:
+class Moment(msgspec.Struct):
     """When something happens, how well things are just then, and the dice."""
 
     at: datetime

@@ -13,9 +13,10 @@ HTTP statuses live in `web/problems.py` alone.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import ClassVar
+
+import msgspec
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
@@ -24,8 +25,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     return f"Did you mean {found[0]}?" if found else None
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(msgspec.Struct, frozen=True):
     """A place in the author's text: line and column count from 1."""
 
     line: int

@@ -8,9 +8,10 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+import msgspec
 
 from cordwood.errors import DataFolderInUse, DataFolderUnusable
 
@@ -18,8 +19,7 @@ _LOCK = "cordwood.lock"
 _OUTCOME = "reload.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(msgspec.Struct, frozen=True):
     """The process that serves a folder; `key` is a private key that ends with the process."""
 
     pid: int
@@ -27,8 +27,7 @@ class Owner:
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """What became of the last reload."""
 
     at: float

@@ -4,10 +4,11 @@ import importlib
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import cast
+
+import msgspec
 
 import cordwood
 from cordwood.access import Access, FixedKey
@@ -45,8 +46,7 @@ _MOST_HELD_BYTES = 96 * 2**20
 _CLICKHOUSE = ("clickhouse://", "clickhouses://", "chdb://")
 
 
-@dataclass(frozen=True, slots=True)
-class House:
+class House(msgspec.Struct, frozen=True):
     """Everything that was opened, and is closed in the other direction."""
 
     rooms: Rooms

@@ -1,8 +1,9 @@
 """The keys a service begins with: those that settings give, or one of each kind made at first start."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from cordwood.access import FixedKey
 from cordwood.catalog.keys import digest
@@ -13,8 +14,7 @@ from cordwood.model.key import Terms
 from cordwood.settings.settings import Keys
 
 
-@dataclass(frozen=True, slots=True)
-class MadeKeys:
+class MadeKeys(msgspec.Struct, frozen=True):
     """The only moment at which these two are known."""
 
     private: str

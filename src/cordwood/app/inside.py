@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
@@ -21,8 +20,7 @@ from cordwood.web.routes import application
 from cordwood.web.standing import Standing
 
 
-@dataclass(frozen=True, slots=True)
-class Inside:
+class Inside(msgspec.Struct, frozen=True):
     """An application with all its rooms, and the key that opens them."""
 
     app: Application

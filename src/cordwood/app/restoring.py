@@ -4,9 +4,10 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+import msgspec
 
 from cordwood.app.compose import checked_contents, sources_of
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
@@ -24,8 +25,7 @@ _PIECE_BYTES = 1024 * 1024
 Progress = Callable[[int], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
+class Restored(msgspec.Struct, frozen=True):
     """What is there now, and as of when."""
 
     events: int

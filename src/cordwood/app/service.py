@@ -7,9 +7,9 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import uvloop
 
 from cordwood.app.compose import House, build, web_options
@@ -29,8 +29,7 @@ from cordwood.web.standing import Standing
 _POLL_SECONDS = 0.02
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(msgspec.Struct, frozen=True):
     """What is told to the operator once requests are taken."""
 
     owner: Owner
@@ -44,8 +43,7 @@ async def _nothing(_: House) -> None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Hooks:
+class Hooks(msgspec.Struct, frozen=True):
     """Who takes part: `fill` before requests are taken, `beside` while they are, `quit` when nothing is waited for."""
 
     on_ready: Callable[[Ready], None]
@@ -69,8 +67,7 @@ def serve(settings: Settings, hooks: Hooks, began: float) -> None:
             runner.run(life.run(listener))
 
 
-@dataclass(slots=True)
-class _Life:
+class _Life(msgspec.Struct):
     """One run of the service, from the first request refused to the last one answered."""
 
     settings: Settings
@@ -78,9 +75,9 @@ class _Life:
     folder: DataFolder
     owner: Owner
     began: float
-    standing: Standing = field(default_factory=Standing)
-    asked_to_stop: asyncio.Event = field(default_factory=asyncio.Event)
-    asked_to_reload: asyncio.Event = field(default_factory=asyncio.Event)
+    standing: Standing = msgspec.field(default_factory=Standing)
+    asked_to_stop: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    asked_to_reload: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
     async def run(self, listener: socket.socket) -> None:
         self._take_signals()

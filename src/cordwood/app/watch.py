@@ -5,9 +5,10 @@ import resource
 import shutil
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+
+import msgspec
 
 import cordwood
 from cordwood.observe.disk import DiskForecast
@@ -22,8 +23,7 @@ LOOK_SECONDS = 20.0
 _STATM = Path("/proc/self/statm")
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
+class Watch(msgspec.Struct, frozen=True):
     """An observer and the sinks behind it."""
 
     observer: Observer

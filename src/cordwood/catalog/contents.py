@@ -1,14 +1,14 @@
 """Where endpoint and stream files are, and what they state."""
 
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.stream import Stream
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
+class Sources(msgspec.Struct, frozen=True):
     """Where the files are: those that ship, then an operator's own."""
 
     endpoints: Path | None = None
@@ -16,8 +16,7 @@ class Sources:
     shipped: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(msgspec.Struct, frozen=True):
     """What the files state."""
 
     endpoints: tuple[Endpoint, ...]

@@ -1,11 +1,12 @@
 """Endpoints and streams from files: read whole, compiled whole, and replaced whole or not at all."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from uuid import UUID
+
+import msgspec
 
 from cordwood.catalog.contents import Contents, Sources
 from cordwood.catalog.endpoint_file import read_endpoint_file
@@ -127,7 +128,7 @@ def _streams(sources: Sources) -> tuple[Stream, ...]:
 
 def _held_as(shipped: Stream | None, own: Stream) -> Stream:
     """The shipped endpoints look for projects where they did: who shortens a retention lets no sender out."""
-    return replace(own, project_at=own.project_at or shipped.project_at) if shipped else own
+    return msgspec.structs.replace(own, project_at=own.project_at or shipped.project_at) if shipped else own
 
 
 def _shipped_streams() -> tuple[Stream, ...]:

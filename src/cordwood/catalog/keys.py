@@ -3,14 +3,14 @@
 import hashlib
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from cordwood.model.key import Key, Terms
 
 
-@dataclass(frozen=True, slots=True)
-class NewKey:
+class NewKey(msgspec.Struct, frozen=True):
     """The one moment at which a key is known: `secret` is shown once and kept nowhere."""
 
     key: Key

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TypeVar
+
+import msgspec
 
 from cordwood.catalog.toml import Document, Path
 from cordwood.errors import BadParameter
@@ -73,7 +74,7 @@ def _check_agreement(document: Document, path: Path, parameter: Parameter) -> No
 def _check_values(document: Document, path: Path, parameter: Parameter) -> None:
     """A value of the file itself that is none of the type would fail every call that takes it."""
     defaults = () if parameter.default is None else (parameter.default,)
-    unbounded = replace(parameter, one_of=(), description="")
+    unbounded = msgspec.structs.replace(parameter, one_of=(), description="")
     examples = () if parameter.example is None else (parameter.example,)
     for key, values in (("default", defaults), ("one_of", parameter.one_of), ("example", examples)):
         for value in values:

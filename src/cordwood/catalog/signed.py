@@ -4,11 +4,11 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jwt
+import msgspec
 
 from cordwood.errors import BadKey, BadSetting
 from cordwood.model.caller import Caller
@@ -22,8 +22,7 @@ LEAST_SECRET_BYTES = 32
 _ALGORITHMS = {"RSA": ("RS256",), "EC": ("ES256",), "OKP": ("EdDSA",), "oct": ("HS256",)}
 
 
-@dataclass(frozen=True, slots=True)
-class _Verifier:
+class _Verifier(msgspec.Struct, frozen=True):
     """One key that signatures are held against."""
 
     key: Any

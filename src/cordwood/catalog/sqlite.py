@@ -6,8 +6,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from pathlib import Path
+
+import msgspec
 
 from cordwood.catalog.keys import NewKey, digest, make_secret
 from cordwood.errors import DataFolderUnusable
@@ -126,7 +127,7 @@ class SQLiteKeys:
         self._by_digest = {row[1]: _key(row) for row in rows}
 
     def _with_use(self, key: Key) -> Key:
-        return replace(key, last_used_at=self._uses.get(key.id, key.last_used_at))
+        return msgspec.structs.replace(key, last_used_at=self._uses.get(key.id, key.last_used_at))
 
 
 def _open(file: Path) -> sqlite3.Connection:

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from cordwood.catalog.catalog import Catalog
 from cordwood.errors import BadTerms
@@ -18,13 +19,12 @@ _LONGEST_NOTE = 500
 _LONGEST_LIFE_SECONDS = 1000 * 365 * 86_400
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenTerms:
+class WrittenTerms(msgspec.Struct, frozen=True):
     """Terms as they were written: a scope is a word of the wire, a duration and a rate have units."""
 
     scopes: Sequence[str]
     note: str = ""
-    pins: Mapping[str, str] = field(default_factory=dict)
+    pins: Mapping[str, str] = msgspec.field(default_factory=dict)
     expires_in: str | None = None
     rate: str | None = None
     redact_always: bool = False

@@ -3,7 +3,8 @@
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from cordwood.errors import SetupFault, Span, did_you_mean
 
@@ -15,15 +16,14 @@ _STEP = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([\w-]+))\s*\.?""")
 Path = tuple[str | int, ...]
 
 
-@dataclass(frozen=True)
-class Document:
+class Document(msgspec.Struct, frozen=True, dict=True):
     """A TOML text inside a file: `first_line` is the file's line on which the text begins."""
 
     file: str
     text: str
     first_line: int
     fault: type[SetupFault]
-    tables: Mapping[str, object] = field(default_factory=dict)
+    tables: Mapping[str, object] = msgspec.field(default_factory=dict)
 
     def parsed(self) -> "Document":
         try:

@@ -5,9 +5,10 @@ import resource
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+
+import msgspec
 
 from cordwood.observe.disk import ADVICE, sentence
 from cordwood.settings.machine import allowed_memory
@@ -27,8 +28,7 @@ class Verdict(StrEnum):
     BAD = "problem"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """What was looked at and seen, and what to do where it is not good."""
 
     verdict: Verdict

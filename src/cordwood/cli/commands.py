@@ -6,8 +6,9 @@ import importlib
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import ModuleType
+
+import msgspec
 
 import cordwood
 from cordwood.cli.terminal import note, say
@@ -20,8 +21,7 @@ STARTED = time.monotonic()
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(msgspec.Struct, frozen=True):
     """A command's module in this package, and what the overview says of it."""
 
     module: str

@@ -6,7 +6,8 @@ examples:
 """
 
 import argparse
-import dataclasses
+
+import msgspec
 
 from cordwood.cli.sources import add_config, add_data_dir, loaded_settings
 from cordwood.cli.terminal import note, say
@@ -41,7 +42,7 @@ def _service(arguments: argparse.Namespace) -> Remote:
     if found is None:
         settings = loaded_settings(arguments).settings
         found = local(settings) or Remote(f"http://{_reachable(settings.web.host)}:{settings.web.port}", None)
-    return dataclasses.replace(found, timeout_seconds=arguments.timeout)
+    return msgspec.structs.replace(found, timeout_seconds=arguments.timeout)
 
 
 def _reachable(host: str) -> str:

@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+import msgspec
 
 from cordwood.app.inside import Inside, opened
 from cordwood.cli.wire import Answer, Counterpart
 from cordwood.settings.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
-class Here:
+class Here(msgspec.Struct, frozen=True):
     """Takes what a service would be sent."""
 
     inside: Inside

@@ -15,9 +15,10 @@ import argparse
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
+
+import msgspec
 
 from cordwood.app.event_files import EventFile
 from cordwood.cli.sending import Outcome, Patience, end_progress, sent_events, show_progress
@@ -31,13 +32,12 @@ _PATIENCE = Patience(30, most_seconds=30.0)
 _BAR_WIDTH = 24
 
 
-@dataclass(slots=True)
-class Progress:
+class Progress(msgspec.Struct):
     """What was sent so far."""
 
     events: int = 0
-    outcome: Outcome = field(default_factory=Outcome)
-    began: float = field(default_factory=time.monotonic)
+    outcome: Outcome = msgspec.field(default_factory=Outcome)
+    began: float = msgspec.field(default_factory=time.monotonic)
 
     def add(self, batch: int, told: dict[str, object]) -> None:
         first = self.events

@@ -4,7 +4,6 @@ import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import msgspec
 import psycopg
@@ -46,8 +45,7 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encode = msgspec.json.Encoder().encode
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """A source's events; `source` is its UUID, `name` what it is called where that could be found."""
 
     schema: str
@@ -64,8 +62,7 @@ class Table:
         return sql.Identifier(self.schema, self.table)
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(msgspec.Struct, frozen=True):
     """Some events of a table, a line of JSON each, and the place of the last."""
 
     lines: list[bytes]

@@ -15,10 +15,11 @@ import importlib
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
+
+import msgspec
 
 from cordwood.cli.migration_state import MigrationState
 from cordwood.cli.sending import Outcome, Patience, end_progress, sent_events, show_progress
@@ -32,20 +33,18 @@ _PATIENCE = Patience(100, (429, 503, 507))
 _TELL_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
+class Copy(msgspec.Struct, frozen=True):
     """A table of theirs and the stream of ours that its events go to."""
 
     table: Any
     stream: str
 
 
-@dataclass(slots=True)
-class Tally:
+class Tally(msgspec.Struct):
     """What became of the events so far, and when that was told last."""
 
-    outcome: Outcome = field(default_factory=Outcome)
-    told_at: float = field(default_factory=time.monotonic)
+    outcome: Outcome = msgspec.field(default_factory=Outcome)
+    told_at: float = msgspec.field(default_factory=time.monotonic)
 
     def line(self) -> str:
         stored, there, aside = (self.outcome.sums[name] for name in ("accepted", "duplicates", "quarantined"))

@@ -2,15 +2,15 @@
 
 import sys
 import time
-from dataclasses import dataclass, field
+
+import msgspec
 
 from cordwood.cli.terminal import note
 
 
-@dataclass(slots=True)
-class Bytes:
+class Bytes(msgspec.Struct):
     byte_count: int = 0
-    began: float = field(default_factory=time.monotonic)
+    began: float = msgspec.field(default_factory=time.monotonic)
     _told: float = 0.0
 
     def add(self, byte_count: int) -> None:

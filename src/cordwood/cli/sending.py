@@ -4,8 +4,9 @@ import math
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from cordwood.cli.terminal import note, say
 from cordwood.cli.wire import Answer, Counterpart
@@ -13,8 +14,7 @@ from cordwood.cli.wire import Answer, Counterpart
 _SHOWN_REASONS = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
+class Patience(msgspec.Struct, frozen=True):
     """Which refusals are waited out, how often, and for how long at the most."""
 
     times: int
@@ -32,12 +32,13 @@ def sent_events(service: Counterpart, path: str, body: bytes, patience: Patience
     return answer
 
 
-@dataclass(slots=True)
-class Outcome:
+class Outcome(msgspec.Struct):
     """What became of the events so far, by the answers to their batches."""
 
-    sums: dict[str, int] = field(default_factory=lambda: {"accepted": 0, "duplicates": 0, "quarantined": 0, "late": 0})
-    reasons: list[str] = field(default_factory=list)
+    sums: dict[str, int] = msgspec.field(
+        default_factory=lambda: {"accepted": 0, "duplicates": 0, "quarantined": 0, "late": 0}
+    )
+    reasons: list[str] = msgspec.field(default_factory=list)
 
     def add(self, told: Mapping[str, Any], named: Callable[[Mapping[str, Any]], str]) -> None:
         """`named` says of which event a reason is."""

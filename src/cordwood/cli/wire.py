@@ -6,9 +6,10 @@ import json
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+import msgspec
 
 from cordwood.errors import Refused, Unreachable
 from cordwood.folder import DataFolder
@@ -18,8 +19,7 @@ from cordwood.settings.settings import Settings
 _PIECE_BYTES = 256 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """A whole answer of the service."""
 
     status: int
@@ -48,8 +48,7 @@ class Counterpart(Protocol):
         """GET it and hand the body on in pieces; only a refusal's body is in the answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Remote:
+class Remote(msgspec.Struct, frozen=True):
     """A service at an address, and the key that is presented to it."""
 
     url: str

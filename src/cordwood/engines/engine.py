@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.event import Batch
@@ -26,31 +27,27 @@ STORED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerLimits:
+class AnswerLimits(msgspec.Struct, frozen=True):
     """What one answer may cost. A row more than `max_rows` is never handed out; that one was there is told."""
 
     max_rows: int
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(msgspec.Struct, frozen=True):
     """What became of one batch: `duplicates` are ids already stored and left as they were."""
 
     accepted: int
     duplicates: int
 
 
-@dataclass(frozen=True, slots=True)
-class StreamFacts:
+class StreamFacts(msgspec.Struct, frozen=True):
     events: int
     newest_us: int | None
     oldest_us: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class HeldFile:
+class HeldFile(msgspec.Struct, frozen=True):
     """A file of the engine's as it is at one moment: its name below the engine's folder, its length, its bytes."""
 
     name: str

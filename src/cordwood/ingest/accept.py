@@ -4,8 +4,9 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
+
+import msgspec
 
 from cordwood.engines.engine import Appended, Engine
 from cordwood.errors import BadBody, NotReplayable
@@ -33,8 +34,7 @@ _REASONS_TOLD = 10
 _READERS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(msgspec.Struct, frozen=True):
     """What became of a body's events; `reasons` are those of the first ten that were set aside, by their place.
 
     `late` and `future` count those whose time lay beyond the stream's bounds, its retention too, whatever became of them.
@@ -48,19 +48,17 @@ class Accepted:
     future: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(msgspec.Struct, frozen=True):
     """How a body was sent: to which kind of route, and with which headers (names in lower case)."""
 
     form: Form = Form.EVENTS
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 AS_EVENTS = Sent()
 
 
-@dataclass(frozen=True, slots=True)
-class IntakeLimits:
+class IntakeLimits(msgspec.Struct, frozen=True):
     """What one event may be, what a stream takes that states no rate, and what may be under way to the disk."""
 
     event_bytes: int = 2**20
@@ -178,4 +176,4 @@ class Intake:
 def _told(stream: Stream, batches: Sequence[Batch], appended: Sequence[Appended], aside: Accepted) -> Accepted:
     stored = [one for batch, one in zip(batches, appended, strict=True) if batch.stream == stream.name]
     accepted, duplicates = sum(one.accepted for one in stored), sum(one.duplicates for one in stored)
-    return replace(aside, accepted=accepted, duplicates=duplicates)
+    return msgspec.structs.replace(aside, accepted=accepted, duplicates=duplicates)

@@ -4,8 +4,9 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
+
+import msgspec
 
 from cordwood.engines.engine import Appended, Engine
 from cordwood.errors import Backlog
@@ -16,8 +17,7 @@ _MAX_WAITING_EVENTS = 200_000
 _MAX_GROUP_EVENTS = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
+class _Waiting(msgspec.Struct, frozen=True):
     batches: Sequence[Batch]
     loop: asyncio.AbstractEventLoop
     done: "asyncio.Future[list[Appended]]"

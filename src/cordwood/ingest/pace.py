@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from cordwood.errors import StreamRateExceeded
 from cordwood.model.stream import Stream
 
 
-@dataclass(slots=True)
-class _Account:
+class _Account(msgspec.Struct):
     """What may still be taken at once; below nothing when a body brought more than was left."""
 
     left: float

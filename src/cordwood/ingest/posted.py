@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -21,13 +20,12 @@ class Posted(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     metadata: msgspec.Raw = msgspec.Raw(b"")
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(msgspec.Struct, frozen=True):
     """A body as it arrived, inflated; header names are in lower case."""
 
     data: bytes
     content_type: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def media(self) -> str:
@@ -39,8 +37,7 @@ class Body:
         return self.data.decode("utf-8-sig", "replace")
 
 
-@dataclass(frozen=True, slots=True)
-class SetAside:
+class SetAside(msgspec.Struct, frozen=True):
     """An item that cannot be stored: its place in the body, why, and what was sent.
 
     `is_event` says that the text is no longer as it was sent, but an event in JSON; `is_cut`, that it is only the beginning.
@@ -53,19 +50,18 @@ class SetAside:
     is_cut: bool = False
 
 
-@dataclass(slots=True)
-class Reading:
+class Reading(msgspec.Struct):
     """Events in their order; `extras` are an event's other top-level keys, by its place in `events`.
 
     `indexes` are the places of the events in the body, where those are others; `beyond` counts those whose time lies
     outside of the stream's bounds, by `late` and `future`.
     """
 
-    events: list[Posted] = field(default_factory=list)
-    extras: dict[int, Mapping[str, msgspec.Raw]] = field(default_factory=dict)
-    set_aside: list[SetAside] = field(default_factory=list)
+    events: list[Posted] = msgspec.field(default_factory=list)
+    extras: dict[int, Mapping[str, msgspec.Raw]] = msgspec.field(default_factory=dict)
+    set_aside: list[SetAside] = msgspec.field(default_factory=list)
     indexes: list[int] | None = None
-    beyond: Counter[str] = field(default_factory=Counter)
+    beyond: Counter[str] = msgspec.field(default_factory=Counter)
 
     def add(self, event: Posted, index: int, extras: Mapping[str, msgspec.Raw] | None = None) -> None:
         if self.indexes is None:

@@ -1,7 +1,6 @@
 """The stream of what could not be stored as it came: each item with its reason, to be looked at and replayed."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from uuid import UUID, uuid4
 
 import msgspec
@@ -59,7 +58,7 @@ class Shelf:
         if kept == len(item.text):
             return item
         reason = f"{item.reason} Only its first {kept // 1024} KiB are kept, and it cannot be replayed."
-        return replace(item, text=item.text[:kept], reason=reason, is_cut=True)
+        return msgspec.structs.replace(item, text=item.text[:kept], reason=reason, is_cut=True)
 
     def _room_left(self) -> float:
         now_us = self._clock_us()

@@ -1,13 +1,12 @@
 """Reads an item that was set aside once more, as it was sent: by today's rules, at the time when it first came."""
 
-from dataclasses import dataclass
+import msgspec
 
 from cordwood.ingest.formats import Form, read_body
 from cordwood.ingest.posted import Body, Reading
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(msgspec.Struct, frozen=True):
     """What the quarantine holds of an item; `text` is all of it, in the form of the route that took it."""
 
     id: str

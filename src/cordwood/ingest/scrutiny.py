@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -18,8 +17,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NEVER_STAMPED = frozenset({"id", "timestamp", "event_message", "metadata", "ingested_at", "timestamp_inferred"})
 
 
-@dataclass(frozen=True, slots=True)
-class Scrutiny:
+class Scrutiny(msgspec.Struct, frozen=True):
     """`pins` are what the sender's key is held to: an event is given the pinned fields, or has them."""
 
     stream: Stream

@@ -1,8 +1,8 @@
 """Charts: aggregates by buckets of time and by dimensions, buckets without events filled."""
 
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QuerySyntax, UnknownName
@@ -37,8 +37,7 @@ FILL_NOTICE: Final = "buckets without events are filled: count and sum with 0, o
 UNFILLED_NOTICE: Final = f"buckets without events are left out: there would be more than {MAX_FILLED}"
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """A column of a chart. `function` is None for what it is grouped by."""
 
     name: str

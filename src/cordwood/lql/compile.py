@@ -4,8 +4,8 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 
+import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QuerySyntax, UnknownName
@@ -36,7 +36,7 @@ def compile_lql(
     """A caller's LQL over the endpoint's sub-queries and nothing else."""
     written = _written(program, text, target, redaction.shown(shapes) if redaction else shapes)
     statement = compile_visiting(program, lambda: Parsed(written.tree, text), target, shapes, redaction)
-    return replace(statement, notices=written.notices)
+    return msgspec.structs.replace(statement, notices=written.notices)
 
 
 def explain_lql(program: Program, text: str, target: Target, shapes: Shapes) -> str:

@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Final
 
+import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryValue
@@ -56,13 +56,12 @@ _MAX_INT64: Final = 2**63
 Made = Callable[[exp.Expr], exp.Expr]
 
 
-@dataclass(frozen=True, slots=True)
-class Conditions:
+class Conditions(msgspec.Struct, frozen=True):
     """Makes conditions on the columns of one sub-query; `records` keeps the unnests that they read through."""
 
     known: Known
     zone: str
-    records: Records = field()
+    records: Records = msgspec.field()
 
     def all(self, found: All) -> exp.Expr | None:
         return all_of(list(map(self.of, found.filters))) if found.filters else None

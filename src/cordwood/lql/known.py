@@ -1,8 +1,9 @@
 """What is known of the sub-query that is asked: its columns, their types, and where arrays have been seen."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
+
+import msgspec
 
 from cordwood.errors import Span, UnknownName
 from cordwood.lql.query import Path
@@ -12,8 +13,7 @@ from cordwood.sql.places import span_at
 Keys = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(msgspec.Struct, frozen=True):
     """`kinds` by the column's spelling; `has_array` says whether an array was seen at a column's path."""
 
     sub_query: str

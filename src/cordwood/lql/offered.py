@@ -1,8 +1,8 @@
 """What a caller's own query may read: an endpoint's sub-queries, their columns, and what was seen in these."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+import msgspec
 from sqlglot import exp
 
 from cordwood.model.datatype import Kind
@@ -20,8 +20,7 @@ Shapes = Mapping[str, Shape]
 Fields = Mapping[Path, frozenset[ValueKind]]
 
 
-@dataclass(frozen=True, slots=True)
-class OfferedColumn:
+class OfferedColumn(msgspec.Struct, frozen=True):
     """`kind` is None where only an event's own value tells; `fields` are the paths below it that were ever seen."""
 
     name: str
@@ -29,8 +28,7 @@ class OfferedColumn:
     fields: Fields
 
 
-@dataclass(frozen=True, slots=True)
-class SubQuery:
+class SubQuery(msgspec.Struct, frozen=True):
     name: str
     columns: tuple[OfferedColumn, ...]
 

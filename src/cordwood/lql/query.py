@@ -1,14 +1,9 @@
 """What an LQL text says: a query as values, each knowing where in the text it began."""
 
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-
-def _place() -> int:
-    """Where a thing began is no part of what it says."""
-    offset: int = field(default=0, compare=False)
-    return offset
+import msgspec
 
 
 class Operator(StrEnum):
@@ -36,80 +31,84 @@ class Unit(StrEnum):
     YEAR = "year"
 
 
-@dataclass(frozen=True, slots=True)
-class Path:
+class _Said(msgspec.Struct, frozen=True):
+    """Where in the text a thing began, its `at`, is no part of what it says."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Said) and self._what() == other._what()
+
+    def __hash__(self) -> int:
+        return hash(self._what())
+
+    def _what(self) -> tuple[object, ...]:
+        return type(self), *(getattr(self, name) for name in self.__struct_fields__ if name != "at")
+
+
+class Path(_Said, frozen=True):
     """A column, or a way into an event: `m.status` is ("metadata", "status")."""
 
     parts: tuple[str, ...]
-    at: int = _place()
+    at: int = 0
 
     @property
     def last(self) -> str:
         return self.parts[-1]
 
 
-@dataclass(frozen=True, slots=True)
-class Bare:
+class Bare(msgspec.Struct, frozen=True):
     """A value without quotes: a number, a boolean or a text, by use."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Quoted:
+class Quoted(msgspec.Struct, frozen=True):
     """A value that is text, whatever it looks like."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Null:
+class Null(msgspec.Struct, frozen=True):
     """The value NULL."""
 
 
 Value = Bare | Quoted | Null
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(_Said, frozen=True):
     """`path:value` with an operator."""
 
     path: Path
     operator: Operator
     value: Value
-    at: int = _place()
+    at: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(_Said, frozen=True):
     """`path:low..high`, both ends within: two numbers, or two dates as they were written."""
 
     path: Path
     low: str
     high: str
-    at: int = _place()
+    at: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Levels:
+class Levels(_Said, frozen=True):
     """`path:warning..critical`: one of the levels from the one to the other."""
 
     path: Path
     low: str
     high: str
-    at: int = _place()
+    at: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(msgspec.Struct, frozen=True):
     """A time in UTC. With a unit it is that whole day, hour or minute; without, one instant."""
 
     time: datetime
     unit: Unit | None
 
 
-@dataclass(frozen=True, slots=True)
-class Period:
+class Period(msgspec.Struct, frozen=True):
     """From the beginning of one moment to the end of another; often both are the same."""
 
     low: Moment
@@ -126,8 +125,7 @@ class Relative(StrEnum):
     LAST = "last"
 
 
-@dataclass(frozen=True, slots=True)
-class Shorthand:
+class Shorthand(msgspec.Struct, frozen=True):
     """`unit` and `count` belong to `this@unit` and `last@[count]unit`."""
 
     kind: Relative
@@ -135,109 +133,96 @@ class Shorthand:
     count: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Time:
+class Time(_Said, frozen=True):
     """`t:` with an operator: when the event happened."""
 
     operator: Operator
     when: Period | Shorthand
-    at: int = _place()
+    at: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(_Said, frozen=True):
     """A word, a phrase or a regular expression to be found in the event's message."""
 
     text: str
     is_regex: bool = False
-    at: int = _place()
+    at: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Not:
+class Not(msgspec.Struct, frozen=True):
     filter: "Filter"
 
 
-@dataclass(frozen=True, slots=True)
-class All:
+class All(msgspec.Struct, frozen=True):
     filters: tuple["Filter", ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Any:
+class Any(msgspec.Struct, frozen=True):
     filters: tuple["Filter", ...]
 
 
 Filter = Field | Range | Levels | Time | Message | Not | All | Any
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(_Said, frozen=True):
     """`f:name`: the sub-query that is asked."""
 
     name: str
-    at: int = _place()
+    at: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Selected:
+class Selected(_Said, frozen=True):
     """`s:path@alias`; without a path it is `s:*`."""
 
     path: Path | None
     alias: str | None = None
-    at: int = _place()
+    at: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Aggregate:
+class Aggregate(_Said, frozen=True):
     """`c:function(path)`; without a path it is `count(*)`."""
 
     function: str
     path: Path | None
-    at: int = _place()
+    at: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Bucket:
+class Bucket(_Said, frozen=True):
     """`c:group_by(t::unit)`."""
 
     unit: Unit
-    at: int = _place()
+    at: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Dimension:
+class Dimension(_Said, frozen=True):
     """`c:group_by(path)`."""
 
     path: Path
-    at: int = _place()
+    at: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(_Said, frozen=True):
     """`order:path@desc`."""
 
     path: Path
     is_descending: bool = False
-    at: int = _place()
+    at: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(_Said, frozen=True):
     """`limit:100`."""
 
     rows: int
-    at: int = _place()
+    at: int = 0
 
 
 Command = Source | Selected | Aggregate | Bucket | Dimension | Order | Limit
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(msgspec.Struct, frozen=True):
     """A whole text: what is kept, from where, and how it is shown."""
 
-    filter: All = field(default_factory=lambda: All(()))
+    filter: All = msgspec.field(default_factory=lambda: All(()))
     source: Source | None = None
     selected: tuple[Selected, ...] = ()
     aggregates: tuple[Aggregate, ...] = ()

@@ -1,9 +1,9 @@
 """Times as LQL says them, to bounds on a timestamp."""
 
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+import msgspec
 from sqlglot import exp
 
 from cordwood.lql.query import Moment, Operator, Period, Relative, Shorthand, Time, Unit
@@ -24,8 +24,7 @@ _CLOCK_UNITS: Final = frozenset({Unit.SECOND, Unit.MINUTE, Unit.HOUR})
 _TRUNCATIONS: Final = {Unit.WEEK: "ISOWEEK"}
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(msgspec.Struct, frozen=True):
     """An end of a window, itself within or not; `moment` where it does not move with the clock."""
 
     time: exp.Expr
@@ -33,8 +32,7 @@ class Bound:
     moment: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(msgspec.Struct, frozen=True):
     """`seconds` is about how long it is, where that can be told without the clock."""
 
     low: Bound | None
@@ -76,11 +74,11 @@ def _absolute(operator: Operator, period: Period, at: int) -> Window:
     end = _end(period.high, at)
     match operator:
         case Operator.GREATER:
-            return Window(replace(end, is_within=not end.is_within), None)
+            return Window(msgspec.structs.replace(end, is_within=not end.is_within), None)
         case Operator.GREATER_OR_EQUAL:
             return Window(low, None)
         case Operator.LESS:
-            return Window(None, replace(low, is_within=False))
+            return Window(None, msgspec.structs.replace(low, is_within=False))
         case Operator.LESS_OR_EQUAL:
             return Window(None, end)
         case _:

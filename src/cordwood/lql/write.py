@@ -1,8 +1,8 @@
 """A query to the SELECT that it means."""
 
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QuerySyntax
@@ -16,8 +16,7 @@ from cordwood.lql.template import alias, fill, identifier, number, ordered, tabl
 DEFAULT_COLUMNS: Final = ("id", TIMESTAMP, "event_message")
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(msgspec.Struct, frozen=True):
     """A SELECT, and what its reader should know of the answer."""
 
     tree: exp.Select

@@ -1,8 +1,9 @@
 """The types of BigQuery that values and columns have, whatever engine holds them."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 
 class Kind(StrEnum):
@@ -33,8 +34,7 @@ NUMBERS: Final = (Kind.INT64, Kind.FLOAT64, *EXACT)
 MOMENTS: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME)
 
 
-@dataclass(frozen=True, slots=True)
-class Datatype:
+class Datatype(msgspec.Struct, frozen=True):
     kind: Kind
     element: "Datatype | None" = None
     fields: "tuple[tuple[str, Datatype | None], ...]" = ()

@@ -1,13 +1,13 @@
 """A saved query with its settings, as its file states them."""
 
-from dataclasses import dataclass
 from uuid import UUID
+
+import msgspec
 
 from cordwood.model.parameter import Parameter
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True):
     """`revision` is a digest of the whole file: any change of it is another endpoint to the cache.
 
     `body_line` is the line of the file on which `sql` begins, so that places can be told in the file.

@@ -1,7 +1,6 @@
 """An event on its way into a stream, its metadata still the text that was sent."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -40,11 +39,10 @@ def written_paths(paths: Iterable[Sequence[str]]) -> str:
     return "".join(written_path(steps) for steps in paths)
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True):
     """Events of one stream that were received together, and the paths and kinds that are new with them."""
 
     stream: str
     events: Sequence[Event]
     received_us: int
-    learnt: Mapping[Path, frozenset[ValueKind]] = field(default_factory=dict)
+    learnt: Mapping[Path, frozenset[ValueKind]] = msgspec.field(default_factory=dict)

@@ -1,7 +1,8 @@
 """A declared @name of an endpoint: its type, whether it must be given, and what it may be."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from cordwood.model.datatype import Kind
 
@@ -13,8 +14,7 @@ class TextKind(StrEnum):
     REGEX = "regex"
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(msgspec.Struct, frozen=True):
     name: str
     type: Kind = Kind.STRING
     kind: TextKind = TextKind.PLAIN

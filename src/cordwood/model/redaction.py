@@ -1,7 +1,8 @@
 """What is taken out of the texts of events before a caller's query sees them."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 
 class Detector(StrEnum):
@@ -27,16 +28,14 @@ class RedactMode(StrEnum):
 DEFAULT_DETECTORS = tuple(detector for detector in Detector if detector is not Detector.PHONE)
 
 
-@dataclass(frozen=True, slots=True)
-class NamedPattern:
+class NamedPattern(msgspec.Struct, frozen=True):
     """A regular expression (RE2) of the operator's own."""
 
     name: str
     pattern: str
 
 
-@dataclass(frozen=True, slots=True)
-class RedactionRules:
+class RedactionRules(msgspec.Struct, frozen=True):
     """What the service looks for; the same for every endpoint of one process."""
 
     detectors: tuple[Detector, ...] = DEFAULT_DETECTORS
@@ -46,8 +45,7 @@ class RedactionRules:
 SHIPPED_RULES = RedactionRules()
 
 
-@dataclass(frozen=True, slots=True)
-class Redacting:
+class Redacting(msgspec.Struct, frozen=True):
     """What an engine needs: what is looked for, and the key of digests."""
 
     rules: RedactionRules = SHIPPED_RULES

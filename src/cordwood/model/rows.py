@@ -1,7 +1,6 @@
 """The rows of an answer, in the form in which they are rendered."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import msgspec
 
@@ -14,14 +13,12 @@ Cell = str | int | float | bool | msgspec.Raw | None
 Row = tuple[Cell, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     name: str
     datatype: Datatype
 
 
-@dataclass(slots=True)
-class Rows:
+class Rows(msgspec.Struct):
     """Columns at once, rows in batches as the engine yields them.
 
     `truncated` and `engine_seconds` are true once `batches` is exhausted, not before.

@@ -1,8 +1,9 @@
 """What has been seen in a stream: every path of its events, and the kinds of value found there."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+import msgspec
 
 Path = tuple[str, ...]
 
@@ -21,15 +22,14 @@ Kinds = Mapping[Path, frozenset[ValueKind]]
 ELEMENT = "[]"
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True):
     """Paths begin at the event: ("metadata", "request", "path"), ("project",).
 
     Elements of arrays are the step `[]`. `version` grows with every change, and stands in the key of
     whatever was compiled with this shape.
     """
 
-    kinds: Kinds = field(default_factory=dict)
+    kinds: Kinds = msgspec.field(default_factory=dict)
     version: int = 0
 
     def with_learnt(self, learnt: Kinds) -> "Shape":

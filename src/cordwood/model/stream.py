@@ -1,9 +1,10 @@
 """A named sequence of events, and what is kept and derived of it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from uuid import UUID
+
+import msgspec
 
 
 class ClockPolicy(StrEnum):
@@ -14,8 +15,7 @@ class ClockPolicy(StrEnum):
     QUARANTINE = "quarantine"
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
+class Stream(msgspec.Struct, frozen=True):
     """`derive` maps a dotted path to a template that fills it where the event lacks it.
 
     `project_at` are the steps inside metadata to where its readers look for an event's project, if they look there.
@@ -24,7 +24,7 @@ class Stream:
     name: str
     id: UUID
     retention_seconds: float | None = None
-    derive: Mapping[str, str] = field(default_factory=dict)
+    derive: Mapping[str, str] = msgspec.field(default_factory=dict)
     late: ClockPolicy = ClockPolicy.ACCEPT
     late_seconds: float | None = None
     future: ClockPolicy = ClockPolicy.ACCEPT

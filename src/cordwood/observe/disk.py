@@ -3,7 +3,8 @@
 import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from cordwood.observe.observer import Tell
 
@@ -17,8 +18,7 @@ _LEAST_FREE_BYTES = 256 * 10**6
 ADVICE = "Shorten `retention` in the streams file, set limits.store_size, or give the data folder more room."
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(msgspec.Struct, frozen=True):
     """Free bytes at a moment, by the monotonic clock."""
 
     at: float

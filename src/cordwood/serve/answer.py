@@ -5,7 +5,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import sha256
@@ -62,8 +61,7 @@ class Outcome(StrEnum):
     UNCACHED = "uncached"
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """An answer on its way to one caller."""
 
     body: Finished | Streamed
@@ -78,8 +76,7 @@ class Answer:
         return self.body
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(msgspec.Struct, frozen=True):
     """What the journey goes through."""
 
     catalog: Catalog

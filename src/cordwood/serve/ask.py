@@ -1,8 +1,9 @@
 """What a caller asks of an endpoint, as it came over the wire."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+import msgspec
 
 from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
@@ -16,16 +17,14 @@ class Language(StrEnum):
     LQL = "lql"
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxText:
+class SandboxText(msgspec.Struct, frozen=True):
     """A caller's own query, as it was sent."""
 
     language: Language
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(msgspec.Struct, frozen=True):
     """A form that rows can be answered in. `encode` yields the body in pieces as rows come.
 
     `streams` says that a reader can use the first pieces before the last is made.
@@ -37,8 +36,7 @@ class Format:
     streams: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """`redact` is None where the caller leaves it to the endpoint; `fresh` asks for a run of the engine.
 
     `is_ad_hoc` where the endpoint was made for this one call.
@@ -47,7 +45,7 @@ class Ask:
     endpoint: Endpoint
     caller: Caller
     format: Format
-    parameters: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, str] = msgspec.field(default_factory=dict)
     sandbox: SandboxText | None = None
     redact: bool | None = None
     fresh: bool = False

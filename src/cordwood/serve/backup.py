@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -26,8 +25,7 @@ class Manifest(msgspec.Struct, frozen=True):
     files: tuple[Listed, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Backups:
+class Backups(msgspec.Struct, frozen=True):
     """Makes backups of an engine's events, and of the keys and secrets beside them."""
 
     engine: Engine

@@ -4,7 +4,8 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+import msgspec
 
 from cordwood.errors import Fault
 from cordwood.serve.ask import Ask
@@ -14,8 +15,7 @@ MOST_SLOW = 20
 _TEXT_CHARACTERS = 2000
 
 
-@dataclass(slots=True)
-class Run:
+class Run(msgspec.Struct):
     """One question at the engine, waiting for its turn included. `outcome` is empty while it is under way."""
 
     endpoint: str
@@ -27,8 +27,7 @@ class Run:
     outcome: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(msgspec.Struct, frozen=True):
     """`places` is how many questions may be at the engine at once, `waiting` how many queue for one."""
 
     places: int

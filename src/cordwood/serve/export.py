@@ -1,8 +1,9 @@
 """All of a stream's events within a time range, as they are stored, on their way out while the engine reads them."""
 
 import time
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from cordwood.engines.engine import STORED, AnswerLimits, Engine
 from cordwood.model.datatype import Kind
@@ -23,8 +24,7 @@ _SLOTS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(msgspec.Struct, frozen=True):
     """From `since_us` on, and before `until_us`; of one project where it is not None."""
 
     stream: str

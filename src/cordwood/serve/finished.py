@@ -1,13 +1,13 @@
 """An answer that is whole: its bytes, and what its receipt says of them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
 
+import msgspec
 
-@dataclass(frozen=True)
-class Receipt:
+
+class Receipt(msgspec.Struct, frozen=True, dict=True):
     """What was true when the answer was made. `truncated` names the limit that cut it."""
 
     rows: int
@@ -25,8 +25,7 @@ class Receipt:
         return b"compile;dur=%.3f, engine;dur=%.3f" % made
 
 
-@dataclass(slots=True)
-class Finished:
+class Finished(msgspec.Struct):
     """`codings` holds the body as compressed for the first caller who asked for that coding.
 
     `heads` holds the headers that go with each, as HTTP rendered them; the empty coding is the plain body's.
@@ -36,8 +35,8 @@ class Finished:
     receipt: Receipt
     etag: str = ""
     size: int = 0
-    codings: dict[str, bytes] = field(default_factory=dict)
-    heads: dict[str, bytes] = field(default_factory=dict)
+    codings: dict[str, bytes] = msgspec.field(default_factory=dict)
+    heads: dict[str, bytes] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.etag = blake2b(self.body, digest_size=16).hexdigest()

@@ -3,8 +3,9 @@
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+import msgspec
 
 T = TypeVar("T")
 
@@ -32,8 +33,7 @@ class Halt:
             stop()
 
 
-@dataclass(slots=True)
-class _Flight(Generic[T]):
+class _Flight(msgspec.Struct, Generic[T]):
     task: asyncio.Task[T]
     halt: Halt
     waiting: int = 0

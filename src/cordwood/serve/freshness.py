@@ -1,6 +1,6 @@
 """Fresh, stale, due, expired: pure decisions on the age of a kept answer."""
 
-from dataclasses import dataclass
+import msgspec
 
 from cordwood.model.endpoint import Endpoint
 from cordwood.serve.ask import Ask
@@ -15,8 +15,7 @@ LEAST_LEAD, MOST_LEAD = 0.02, 0.10
 FIRST_RETRY, LAST_RETRY = 1 / 30, 1 / 5
 
 
-@dataclass(slots=True)
-class Entry:
+class Entry(msgspec.Struct):
     """A kept answer, and how to ask for it again."""
 
     key: bytes

@@ -1,13 +1,13 @@
 """What answers may cost, one by one and all together."""
 
 import os
-from dataclasses import dataclass
+
+import msgspec
 
 LEAST_PLACES = 4
 
 
-@dataclass(frozen=True, slots=True)
-class ServeLimits:
+class ServeLimits(msgspec.Struct, frozen=True):
     """`concurrent_queries` of 0 means: from the cores."""
 
     query_seconds: float = 30.0

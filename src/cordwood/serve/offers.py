@@ -1,7 +1,8 @@
 """What an endpoint offers to queries of callers' own, told to people who write one."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+import msgspec
 
 from cordwood.engines.engine import Engine
 from cordwood.lql.compile import explain_lql
@@ -40,4 +41,6 @@ class Offers:
 
 
 def _without_fields(one: SubQuery) -> SubQuery:
-    return replace(one, columns=tuple(replace(column, fields={}) for column in one.columns))
+    return msgspec.structs.replace(
+        one, columns=tuple(msgspec.structs.replace(column, fields={}) for column in one.columns)
+    )

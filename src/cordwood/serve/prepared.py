@@ -3,7 +3,8 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from cordwood.lql.compile import compile_lql
 from cordwood.lql.patterns import IsRegex, check_patterns
@@ -26,8 +27,7 @@ MOST_CHARACTERS = 16 * 2**20
 MOST_PROGRAMS = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
+class _Kept(msgspec.Struct, frozen=True):
     statement: Statement
     versions: tuple[tuple[str, int], ...]
     characters: int

@@ -3,7 +3,8 @@
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+import msgspec
 
 from cordwood.errors import RateExceeded
 from cordwood.model.caller import Caller
@@ -12,8 +13,7 @@ from cordwood.model.caller import Caller
 REMEMBERED_KEYS = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Allowance:
+class Allowance(msgspec.Struct, frozen=True):
     """What a key has left: `remaining` requests at once, and in how many seconds it has them all again."""
 
     quota: int
@@ -22,8 +22,7 @@ class Allowance:
     full_in_seconds: float
 
 
-@dataclass(slots=True)
-class _Bucket:
+class _Bucket(msgspec.Struct):
     tokens: float
     filled_at: float
 

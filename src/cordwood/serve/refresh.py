@@ -3,7 +3,8 @@
 import asyncio
 import heapq
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+
+import msgspec
 
 from cordwood.cache.cache import AnswerCache
 from cordwood.catalog.catalog import Catalog
@@ -100,7 +101,7 @@ class Refresher:
         endpoint = self._catalog.endpoint(str(entry.ask.endpoint.id))
         if endpoint is None or not endpoint.warm_seconds or entry.key in self._refreshing:
             return None
-        task = asyncio.ensure_future(self._again(entry, replace(entry.ask, endpoint=endpoint)))
+        task = asyncio.ensure_future(self._again(entry, msgspec.structs.replace(entry.ask, endpoint=endpoint)))
         self._refreshing[entry.key] = task
         task.add_done_callback(lambda _: self._refreshing.pop(entry.key, None))
         return task

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
 from math import inf
+
+import msgspec
 
 from cordwood.engines.engine import AnswerLimits, Cancel, Engine
 from cordwood.errors import TooManyBytes
@@ -15,8 +16,7 @@ from cordwood.sql.redaction.leaves import still_textless
 from cordwood.sql.stages import Question, Statement
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(msgspec.Struct, frozen=True):
     """A question with all that its run needs; `asked_us` is the moment of the call.
 
     `answer_bytes` bounds an answer that is held whole. `ask_anew` compiles the ask for what has been seen by now.
@@ -103,7 +103,7 @@ def _answered(job: Job, engine: Engine, cancel: Cancel) -> tuple[Job, Rows]:
     rows = engine.answer(job.question, job.limits, cancel)
     while job.ask_anew is not None and not still_textless(job.question.statement.textless, engine.shapes()):
         _let_go(rows)
-        job = replace(job, question=job.ask_anew())
+        job = msgspec.structs.replace(job, question=job.ask_anew())
         rows = engine.answer(job.question, job.limits, cancel)
     return job, rows
 

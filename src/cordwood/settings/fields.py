@@ -4,7 +4,6 @@ import math
 import re
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -23,8 +22,7 @@ _KIND_WORDS = {"int": "a whole number", "float": "a number", "bool": "true or fa
 _NO_CHOICE = "Invalid enum value"
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """One setting. `section` is empty for a setting that stands by itself."""
 
     section: str

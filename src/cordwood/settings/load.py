@@ -4,7 +4,6 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -22,16 +21,14 @@ _NO_SETTINGS = {"CORDWOOD_CONFIG", "CORDWOOD_URL", "CORDWOOD_KEY"}
 _SERVICE_LINK = re.compile(r"CORDWOOD_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(msgspec.Struct, frozen=True):
     """What was written for a setting, and where."""
 
     written: object
     origin: str
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True):
     """The settings in force; `origins` has a line for every one that is not a default."""
 
     settings: Settings

@@ -1,9 +1,9 @@
 """How a target puts a tree into its own words: every node once, its parts first, by a table of rules."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Final, NoReturn, TypeVar
 
+import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported, Span
@@ -19,20 +19,18 @@ RAISED: Final = "cordwood: "
 _SAFE: Final = "safe"
 
 
-@dataclass(frozen=True, slots=True)
-class Meaning:
+class Meaning(msgspec.Struct, frozen=True):
     """One meaning: what becomes of nodes by their class (`nodes`), or by name where the parser has no class (`named`).
 
     `first` is asked before a node's parts are lowered.
     """
 
-    nodes: Mapping[type[exp.Expr], Rule] = field(default_factory=dict)
-    named: Mapping[str, Rule] = field(default_factory=dict)
-    first: Mapping[type[exp.Expr], Rule] = field(default_factory=dict)
+    nodes: Mapping[type[exp.Expr], Rule] = msgspec.field(default_factory=dict)
+    named: Mapping[str, Rule] = msgspec.field(default_factory=dict)
+    first: Mapping[type[exp.Expr], Rule] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(msgspec.Struct, frozen=True):
     """All meanings of a target, looked up by the class of the node."""
 
     nodes: Mapping[type[exp.Expr], Rule]

@@ -1,9 +1,9 @@
 """An endpoint's SQL, parsed and admitted once: its sub-queries by name, its final query, its parameters."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from sqlglot import exp
 
 from cordwood.errors import BadEndpointFile, QueryFault, QueryRefused, Span
@@ -17,8 +17,7 @@ from cordwood.sql.parse import parse
 _KEPT: Final = ("bigquery_name", "quoted_table")
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(msgspec.Struct, frozen=True):
     """Its trees are never changed: what is compiled is a copy."""
 
     endpoint: Endpoint

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
+
+import msgspec
 
 from cordwood.model.shape import ELEMENT, Path, Shape, ValueKind
 from cordwood.sql.scope import Nature, Origin
@@ -17,12 +18,11 @@ Children = Mapping[Path, tuple[str, ...]]
 _children_of: dict[int, tuple[Shape, Children]] = {}
 
 
-@dataclass(slots=True)
-class Records:
+class Records(msgspec.Struct):
     """Reads the shapes of streams; remembers which paths were asked for and never seen."""
 
     shapes: Mapping[str, Shape]
-    unseen: dict[str, None] = field(default_factory=dict)
+    unseen: dict[str, None] = msgspec.field(default_factory=dict)
 
     def kinds(self, nature: Nature) -> frozenset[ValueKind] | None:
         """None when nothing is known: some stream has no shape."""

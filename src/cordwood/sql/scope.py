@@ -1,25 +1,23 @@
 """Which names a query may see at some place: relations, their columns, the records they expose."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 from sqlglot import exp
 
 from cordwood.model.shape import Path
 from cordwood.sql.nodes import event_path, is_event_path, path_steps, path_value
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     """Where in its stream an event's value was read."""
 
     stream: str
     path: Path
 
 
-@dataclass(frozen=True, slots=True)
-class Nature:
+class Nature(msgspec.Struct, frozen=True):
     """What is known of a value: read from events (`origins`), a STRUCT (`fields`), an array (`element`)."""
 
     origins: frozenset[Origin] = frozenset()
@@ -38,8 +36,7 @@ class Nature:
 PLAIN = Nature()
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """A name and the expression it stands for; `value` is copied at every use.
 
     One that is `repeated` shares its name with another column: only a star can mean them.
@@ -69,8 +66,7 @@ def fresh(value: exp.Expr) -> exp.Expr:
     return made
 
 
-@dataclass(slots=True)
-class Relation:
+class Relation(msgspec.Struct):
     """Something in FROM. `record` is the value of its alias when it is an unnested element.
 
     `extras` is set for a stream: any name that is no column is a key of its events.
@@ -78,14 +74,13 @@ class Relation:
     """
 
     name: str
-    fields: dict[str, Field] = field(default_factory=dict)
+    fields: dict[str, Field] = msgspec.field(default_factory=dict)
     record: Field | None = None
     extras: Field | None = None
     is_open: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
+class Merged(msgspec.Struct, frozen=True):
     """A column of USING: it stands for those of its `owners`, and in a star before the relation at `at`."""
 
     column: Field
@@ -93,13 +88,12 @@ class Merged:
     at: int
 
 
-@dataclass(slots=True)
-class Scope:
+class Scope(msgspec.Struct):
     """The relations of one FROM, up to where it has been read; `merged` are the columns of USING."""
 
     parent: "Scope | None" = None
-    relations: list[Relation] = field(default_factory=list)
-    merged: list[Merged] = field(default_factory=list)
+    relations: list[Relation] = msgspec.field(default_factory=list)
+    merged: list[Merged] = msgspec.field(default_factory=list)
 
     def relation(self, name: str) -> Relation | None:
         lower = name.lower()

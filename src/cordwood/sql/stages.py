@@ -1,8 +1,8 @@
 """What each stage of the compiler hands to the next: a skipped guard is a type error."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+import msgspec
 from sqlglot import exp
 
 from cordwood.model.datatype import Datatype
@@ -11,16 +11,14 @@ from cordwood.model.redaction import RedactMode
 from cordwood.model.shape import Path
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
+class Parsed(msgspec.Struct, frozen=True):
     """A tree of one text, with its places; nothing is known of it but that it parses."""
 
     tree: exp.Expr
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(msgspec.Struct, frozen=True):
     """One read-only query of permitted nodes and functions whose tables all stand in scope."""
 
     tree: exp.Expr
@@ -28,8 +26,7 @@ class Admitted:
     sub_queries: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(msgspec.Struct, frozen=True):
     """Every name is a column, a path of an event, or a typed slot; every expression has a type.
 
     With `redaction`, nothing reads a text of an event as it is but the answer: its columns `hidden` are still raw,
@@ -47,8 +44,7 @@ class Resolved:
     textless: tuple[tuple[str, Path], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Seek:
+class Seek(msgspec.Struct, frozen=True):
     """Of a stream, only events that have all these pieces of texts matter where `mark` stands in the SQL.
 
     And those that have the values of the parameters `texts`, and match those of the parameters `patterns`.
@@ -61,8 +57,7 @@ class Seek:
     patterns: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Lowered:
+class Lowered(msgspec.Struct, frozen=True):
     """BigQuery's meaning in the target's own words: printing it is all that is left.
 
     An engine that keeps its newest events elsewhere may read less when there are none: then `at_rest` is the tree.
@@ -79,8 +74,7 @@ class Lowered:
     seeks: tuple[Seek, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(msgspec.Struct, frozen=True):
     """A place for a value that is bound, never printed: a parameter, or the moment of the call.
 
     Declared parameters that the statement does not read are checked like the others, and not bound.
@@ -91,8 +85,7 @@ class Slot:
     is_read: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(msgspec.Struct, frozen=True):
     """An engine's SQL, ready to be bound. `spans` tells where a marked expression stood in the author's text.
 
     `column_types` are BigQuery's: an engine whose own types say less (text for BYTES and JSON) renders by them.
@@ -121,9 +114,8 @@ class Statement:
     most_rows: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """A statement with its values: the only thing an engine answers. Made by `bind` alone."""
 
     statement: Statement
-    values: Mapping[str, object] = field(default_factory=dict)
+    values: Mapping[str, object] = msgspec.field(default_factory=dict)

@@ -1,17 +1,16 @@
 """The port through which the compiler asks an engine's dialect what it needs to know."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Protocol
 
+import msgspec
 from sqlglot import exp
 
 from cordwood.model.datatype import Kind
 from cordwood.sql.stages import Lowered, Resolved
 
 
-@dataclass(frozen=True, slots=True)
-class StreamTable:
+class StreamTable(msgspec.Struct, frozen=True):
     """Where a stream's events lie: `columns` by their SQL name, every other top-level key inside `extras`."""
 
     table: str

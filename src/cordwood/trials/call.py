@@ -2,7 +2,6 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 
 import msgspec
@@ -14,16 +13,14 @@ DEFAULT_CLOCK = "2024-01-01T00:00:00Z"
 REDACT_NOTES = {"redact": "true", "redact=true": "true", "redact=false": "false"}
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(msgspec.Struct, frozen=True):
     """What the case's calls find: cases that are given the same share one engine."""
 
     now_us: int
     events: tuple[tuple[str, tuple[bytes, ...]], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """One request for the endpoint: `texts` are its parameters, and the caller's own query."""
 
     texts: Mapping[str, str]

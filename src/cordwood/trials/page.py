@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from cordwood.errors import BadTestPage, Span, did_you_mean
 
@@ -16,8 +17,7 @@ _FENCE = re.compile(r"^```(\S*)[ \t]*([^\n]*)\n(.*?)^```[ \t]*$\n?", re.MULTILIN
 _MARK = re.compile(r"^```", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Fence:
+class Fence(msgspec.Struct, frozen=True):
     """`notes` are the words after the kind; `start` and `end` are where the fence stands in the page, marks and all."""
 
     kind: str
@@ -28,8 +28,7 @@ class Fence:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(msgspec.Struct, frozen=True):
     """A heading with its fences; those before the page's first heading are given to every case."""
 
     file: str
@@ -54,8 +53,7 @@ class Case:
         return BadTestPage(message, hint=hint, span=Span(fence.line if fence else self.line, 1, self.file))
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
+class Replacement(msgspec.Struct, frozen=True):
     """What is to stand between two places of a page."""
 
     start: int

@@ -4,7 +4,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from urllib.parse import quote
@@ -26,8 +25,7 @@ EMBEDDED = "duckdb"
 _SHIPPED = "cordwood/endpoints"
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """A page of trials: `file` is what it is called, beside the endpoint's own; `path` where it is."""
 
     file: str
@@ -38,8 +36,7 @@ class Page:
         return self.file.removesuffix(PAGES[1:]) + ".sql"
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(msgspec.Struct, frozen=True):
     """One case that was run; without differences it has passed."""
 
     page: Page

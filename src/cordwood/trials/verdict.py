@@ -1,7 +1,6 @@
 """Whether an answer is the one that a case expects, and how it differs where it is not."""
 
 import difflib
-from dataclasses import dataclass
 
 import msgspec
 
@@ -26,8 +25,7 @@ class _Problem(msgspec.Struct):
     error: _Error
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """What an answer was, in the spelling of a page: rows, or status, code and place with the sentences below."""
 
     kind: str

@@ -1,11 +1,12 @@
 """The explorer: a page for people, and the files it is made of, each kept by browsers for as long as it is this one."""
 
-from dataclasses import dataclass, field
 from functools import cache
 from hashlib import blake2b
 from html import escape
 from importlib import resources
 from importlib.resources.abc import Traversable
+
+import msgspec
 
 from cordwood.errors import UnknownRoute
 from cordwood.web.asgi import Header, Request, Response
@@ -35,12 +36,11 @@ _FOR_A_YEAR = b"public, max-age=31536000, immutable"
 _ASK_AGAIN = b"no-cache"
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
+class _File(msgspec.Struct, frozen=True):
     body: bytes
     media_type: bytes
     tag: str
-    codings: dict[str, bytes] = field(default_factory=dict)
+    codings: dict[str, bytes] = msgspec.field(default_factory=dict)
 
     def coded(self, coding: str) -> bytes:
         if coding not in self.codings:
@@ -48,8 +48,7 @@ class _File:
         return self.codings[coding]
 
 
-@dataclass(frozen=True, slots=True)
-class _Files:
+class _Files(msgspec.Struct, frozen=True):
     """`version` is in the address of every file but the page."""
 
     version: str

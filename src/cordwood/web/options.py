@@ -1,12 +1,11 @@
 """What the operator may choose about HTTP, as plain values."""
 
-from dataclasses import dataclass
+import msgspec
 
 MEBIBYTE = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class WebOptions:
+class WebOptions(msgspec.Struct, frozen=True):
     """`logflare_errors` restores the incumbent's answers to failed queries: 200 with one sentence."""
 
     logflare_errors: bool = False

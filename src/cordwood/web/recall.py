@@ -4,7 +4,8 @@ What a key may do and what an endpoint is are looked up each time; only the read
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass
+
+import msgspec
 
 from cordwood.serve.ask import Ask
 from cordwood.web.asgi import Request
@@ -25,8 +26,7 @@ LONGEST_BYTES = 2048
 Spelling = tuple[bytes | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Remembered:
+class Remembered(msgspec.Struct, frozen=True):
     """What a request was read as, and the identity that its answer is kept under."""
 
     address: str

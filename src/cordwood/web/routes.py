@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from cordwood.errors import BadMethod, Draining, Starting, UnknownRoute
 from cordwood.ingest.accept import Form
@@ -28,8 +29,7 @@ READ = ("GET", "HEAD", "OPTIONS")
 WRITE = ("POST", "OPTIONS")
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """What HTTP needs beside a request."""
 
     standing: Standing
@@ -50,8 +50,7 @@ class Place:
 Handler = Callable[[Request, Place, str], Awaitable[Response]]
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """`name` is what metrics and the log call it, whatever the address names."""
 
     name: str

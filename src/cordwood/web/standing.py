@@ -1,7 +1,8 @@
 """Whether requests are taken: not yet while starting, no more while draining."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from cordwood.access import Access
 from cordwood.catalog.catalog import Catalog
@@ -10,8 +11,7 @@ from cordwood.serve.answer import Answers
 from cordwood.serve.backup import Backups
 
 
-@dataclass(frozen=True, slots=True)
-class Rooms:
+class Rooms(msgspec.Struct, frozen=True):
     """What the door hands to HTTP: the two journeys, who may take them, and what is served."""
 
     answers: Answers

@@ -3,8 +3,10 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from uuid import UUID
+
+import msgspec
 
 from cordwood.cache.memory import MemoryCache
 from cordwood.model.caller import Caller
@@ -34,7 +36,7 @@ WARMED = Endpoint(
         Parameter("since", Kind.TIMESTAMP),
     ),
 )
-UNCACHED = replace(WARMED, name="uncached", id=UUID(int=2), cache_seconds=0.0, warm_seconds=None)
+UNCACHED = msgspec.structs.replace(WARMED, name="uncached", id=UUID(int=2), cache_seconds=0.0, warm_seconds=None)
 CALLER = Caller("key-1", frozenset({"private"}))
 
 

@@ -3,8 +3,8 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import replace
 
+import msgspec
 import pytest
 
 from cordwood.errors import Busy, OutOfTime, QueryValue, RateExceeded, TooManyBytes
@@ -115,7 +115,7 @@ def test_a_run_past_its_limit_is_stopped_and_told_to_have_run_out_of_time() -> N
     async def test(kitchen: Kitchen) -> None:
         kitchen.engine.hold()
         with pytest.raises(OutOfTime):
-            await kitchen.answers.answer(ask(replace(WARMED, timeout_seconds=0.05)))
+            await kitchen.answers.answer(ask(msgspec.structs.replace(WARMED, timeout_seconds=0.05)))
         assert kitchen.engine.stopped == 1
 
     run(test)
@@ -139,7 +139,9 @@ def test_a_cut_at_max_rows_is_told() -> None:
 
 
 def heavy(number: int) -> Ask:
-    return replace(ask(UNCACHED), sandbox=SandboxText(Language.SQL, f"select {number} as n from numbers"))
+    return msgspec.structs.replace(
+        ask(UNCACHED), sandbox=SandboxText(Language.SQL, f"select {number} as n from numbers")
+    )
 
 
 def test_a_saved_query_has_a_place_however_many_unknown_ones_are_there() -> None:
@@ -192,7 +194,7 @@ def test_a_key_may_have_only_so_many_queries_under_way() -> None:
         await until(lambda: kitchen.engine.asked == 2)
         with pytest.raises(RateExceeded):
             await kitchen.answers.answer(ask(project="c"))
-        other = asking(kitchen, replace(ask(project="d"), caller=Caller("another", CALLER.scopes)))
+        other = asking(kitchen, msgspec.structs.replace(ask(project="d"), caller=Caller("another", CALLER.scopes)))
         kitchen.engine.release()
         await asyncio.gather(*tasks, *other)
         await kitchen.answers.answer(ask(project="c"))

@@ -1,6 +1,6 @@
 """The life of a kept answer, with the clock given: hit, refresh, stale, expiry, drop, revision change."""
 
-from dataclasses import replace
+import msgspec
 
 from cordwood.errors import EngineUnreachable, QueryValue
 from cordwood.model.endpoint import Endpoint
@@ -9,7 +9,7 @@ from cordwood.serve.answer import Outcome
 from tests.unit.serve.kitchen import UNCACHED, WARMED, Kitchen, ask, run, until, whole
 
 FIRST, SECOND = b'{"result":[{"n":1}]}', b'{"result":[{"n":2}]}'
-COLD = replace(WARMED, warm_seconds=None)
+COLD = msgspec.structs.replace(WARMED, warm_seconds=None)
 
 
 def test_the_second_ask_is_a_hit_and_tells_its_age() -> None:
@@ -47,7 +47,7 @@ def test_an_endpoint_without_a_cache_runs_every_time() -> None:
 def test_no_cache_asks_for_a_fresh_run_that_others_then_get() -> None:
     async def test(kitchen: Kitchen) -> None:
         await kitchen.answers.answer(ask())
-        fresh = await kitchen.answers.answer(replace(ask(), fresh=True))
+        fresh = await kitchen.answers.answer(msgspec.structs.replace(ask(), fresh=True))
         assert fresh.outcome is Outcome.REQUESTED
         assert await kitchen.body(ask()) == SECOND
 
@@ -201,7 +201,7 @@ def test_closing_does_not_wait_for_a_refresh() -> None:
 
 
 def changed(endpoint: Endpoint) -> Endpoint:
-    return replace(endpoint, revision="revision-2")
+    return msgspec.structs.replace(endpoint, revision="revision-2")
 
 
 def test_a_changed_endpoint_is_another_endpoint() -> None:
@@ -214,7 +214,7 @@ def test_a_changed_endpoint_is_another_endpoint() -> None:
 
 def test_a_change_drops_and_rebuilds_what_was_kept_for_that_endpoint_only() -> None:
     async def test(kitchen: Kitchen) -> None:
-        other = replace(WARMED, name="other", revision="other-1", id=UNCACHED.id)
+        other = msgspec.structs.replace(WARMED, name="other", revision="other-1", id=UNCACHED.id)
         kitchen.catalog.replace(WARMED, other)
         await kitchen.answers.answer(ask())
         await kitchen.answers.answer(ask(other))

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from cordwood.errors import OutOfTime
@@ -30,8 +31,7 @@ def test_a_run_says_how_it_ended() -> None:
 
 def test_a_query_of_the_caller_s_own_is_told_in_its_words() -> None:
     doing = Doing()
-    own = ask()
-    object.__setattr__(own, "sandbox", SandboxText(Language.LQL, "f:numbers"))
+    own = msgspec.structs.replace(ask(), sandbox=SandboxText(Language.LQL, "f:numbers"))
     with doing.run(own):
         assert [(run.language, run.text) for run in doing.under_way()] == [("lql", "f:numbers")]
 

@@ -1,8 +1,8 @@
 """Which asks share an answer and which must not: exactly what can change the answer, and nothing else."""
 
 import asyncio
-from dataclasses import replace
 
+import msgspec
 import pytest
 
 from cordwood.access import pinned
@@ -22,7 +22,7 @@ def sandboxed(text: str, **parameters: str) -> Ask:
 
 def pinned_to(pin: str, **parameters: str) -> Ask:
     caller = Caller("key-2", frozenset({"query"}), {"project": pin})
-    return replace(ask(), caller=caller, parameters=pinned(caller, parameters, WARMED))
+    return msgspec.structs.replace(ask(), caller=caller, parameters=pinned(caller, parameters, WARMED))
 
 
 def key(asked: Ask) -> bytes:
@@ -36,7 +36,10 @@ def key(asked: Ask) -> bytes:
 
 
 SHARED: dict[str, tuple[Ask, Ask]] = {
-    "another key": (ask(project="a"), replace(ask(project="a"), caller=Caller("other", frozenset({"query"})))),
+    "another key": (
+        ask(project="a"),
+        msgspec.structs.replace(ask(project="a"), caller=Caller("other", frozenset({"query"}))),
+    ),
     "an unknown parameter": (ask(project="a"), ask(project="a", ref="x", project_tier="")),
     "the key as a parameter": (ask(project="a"), ask(project="a", api_key="secret")),
     "the order of parameters": (ask(project="a", ratio="1"), ask(ratio="1", project="a")),
@@ -54,11 +57,11 @@ SHARED: dict[str, tuple[Ask, Ask]] = {
     "a pin and the same value asked for": (pinned_to("a"), ask(project="a")),
     "a pin left out or named": (pinned_to("a"), pinned_to("a", project="a")),
     "redaction by header or by key": (
-        replace(ask(), redact=True),
-        replace(ask(), caller=Caller("k", frozenset({"query"}), redact_always=True)),
+        msgspec.structs.replace(ask(), redact=True),
+        msgspec.structs.replace(ask(), caller=Caller("k", frozenset({"query"}), redact_always=True)),
     ),
-    "redaction switched off where it is off": (ask(), replace(ask(), redact=False)),
-    "asking for a fresh run": (ask(), replace(ask(), fresh=True)),
+    "redaction switched off where it is off": (ask(), msgspec.structs.replace(ask(), redact=False)),
+    "asking for a fresh run": (ask(), msgspec.structs.replace(ask(), fresh=True)),
 }
 
 APART: dict[str, tuple[Ask, Ask]] = {
@@ -67,15 +70,15 @@ APART: dict[str, tuple[Ask, Ask]] = {
     "an empty text and none": (ask(project=""), ask()),
     "times a microsecond apart": (ask(since="2026-01-01T12:00:00Z"), ask(since="2026-01-01T12:00:00.000001Z")),
     "another endpoint": (ask(WARMED), ask(UNCACHED)),
-    "another revision": (ask(), ask(replace(WARMED, revision="revision-2"))),
-    "redacted and not": (ask(), replace(ask(), redact=True)),
+    "another revision": (ask(), ask(msgspec.structs.replace(WARMED, revision="revision-2"))),
+    "redacted and not": (ask(), msgspec.structs.replace(ask(), redact=True)),
     "redacted by the endpoint and switched off": (
-        ask(replace(WARMED, redact_pii=True)),
-        replace(ask(replace(WARMED, redact_pii=True)), redact=False),
+        ask(msgspec.structs.replace(WARMED, redact_pii=True)),
+        msgspec.structs.replace(ask(msgspec.structs.replace(WARMED, redact_pii=True)), redact=False),
     ),
     "redacted by the key and not": (
         ask(),
-        replace(ask(), caller=Caller("k", frozenset({"query"}), redact_always=True), redact=False),
+        msgspec.structs.replace(ask(), caller=Caller("k", frozenset({"query"}), redact_always=True), redact=False),
     ),
     "another format": (ask(), ask(WARMED, FORMATS["csv"])),
     "a query and the saved one": (ask(), sandboxed(ALL)),
@@ -117,7 +120,7 @@ def test_the_key_is_a_whole_digest() -> None:
 
 
 def test_the_moment_of_the_call_is_not_in_the_key() -> None:
-    endpoint = replace(WARMED, sql="select current_timestamp() as now", parameters=(), revision="clock")
+    endpoint = msgspec.structs.replace(WARMED, sql="select current_timestamp() as now", parameters=(), revision="clock")
     assert key(ask(endpoint)) == key(ask(endpoint))
 
 
@@ -149,7 +152,7 @@ def test_a_text_that_is_asked_again_is_not_read_for_its_layout_again(monkeypatch
     async def asks() -> None:
         kitchen = Kitchen()
         for project in ("a", "b", "a", "b"):
-            await kitchen.answers.answer(replace(sandboxed(ALL, project=project), fresh=True))
+            await kitchen.answers.answer(msgspec.structs.replace(sandboxed(ALL, project=project), fresh=True))
         await kitchen.answers.close()
 
     monkeypatch.setattr("cordwood.serve.answer.identity", noted)

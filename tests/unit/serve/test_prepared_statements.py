@@ -1,8 +1,8 @@
 """Statements are compiled once, until what they depend on changes, and take no more memory than they may."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
+import msgspec
 import pytest
 
 from cordwood.engines.duckdb.target import DuckDBTarget
@@ -13,7 +13,7 @@ from cordwood.serve.ask import Language, SandboxText
 from cordwood.serve.prepared import Prepared
 from tests.unit.serve.kitchen import WARMED
 
-LOGS = replace(
+LOGS = msgspec.structs.replace(
     WARMED,
     sql="with logs as (select t.id from `postgres.logs` as t) select id from logs",
     revision="logs-1",
@@ -63,7 +63,7 @@ def test_it_is_found_until_a_stream_that_it_reads_changes_shape() -> None:
 def test_another_revision_or_text_is_another_statement() -> None:
     statements = prepared(Shapes())
     statements.compile(LOGS, None)
-    assert not is_found(statements, replace(LOGS, revision="logs-2"))
+    assert not is_found(statements, msgspec.structs.replace(LOGS, revision="logs-2"))
     assert not is_found(statements, LOGS, sandbox("select id from logs"))
 
 

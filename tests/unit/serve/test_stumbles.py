@@ -1,7 +1,6 @@
 """What the compiler breaks on is refused as not supported, and told to the operator once a place, without the query."""
 
-from dataclasses import replace
-
+import msgspec
 import pytest
 
 from cordwood.engines.duckdb.target import DuckDBTarget
@@ -47,7 +46,7 @@ def test_a_place_is_told_once_and_the_query_never() -> None:
         for secret in ("hunter2", "hunter3"):
             own = SandboxText(Language.SQL, f"select '{secret}' as x from numbers")
             with pytest.raises(QueryUnsupported):
-                await kitchen.answers.answer(replace(ask(), sandbox=own))
+                await kitchen.answers.answer(msgspec.structs.replace(ask(), sandbox=own))
         (told,) = broke(kitchen)
         assert "hunter" not in told.trace
 
@@ -58,7 +57,7 @@ def test_what_is_refused_on_purpose_is_no_news() -> None:
     async def test(kitchen: Kitchen) -> None:
         own = SandboxText(Language.SQL, "select soundex('x') as x from numbers")
         with pytest.raises(QueryUnsupported):
-            await kitchen.answers.answer(replace(ask(), sandbox=own))
+            await kitchen.answers.answer(msgspec.structs.replace(ask(), sandbox=own))
         assert not broke(kitchen)
 
     run(test)

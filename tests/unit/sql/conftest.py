@@ -1,9 +1,9 @@
 """An endpoint over two streams, and a way to read what a sandbox query becomes before an engine has its say."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from cordwood.model.datatype import Kind
@@ -132,7 +132,7 @@ def resolve_owner(target: PlainTarget) -> Callable[[str], str]:
     """What an endpoint's own query becomes."""
 
     def read(sql: str) -> str:
-        resolved = resolve_saved(read_endpoint(replace(endpoint(), sql=sql)), target, SHAPES)
+        resolved = resolve_saved(read_endpoint(msgspec.structs.replace(endpoint(), sql=sql)), target, SHAPES)
         return str(resolved.tree.sql("duckdb")).replace('"', "").replace("$EVENT_PATH", "PATH")
 
     return read

@@ -1,5 +1,6 @@
 """The whole compiler on endpoints: the cap, the slots, faults told in the file."""
 
+import msgspec
 import pytest
 
 from cordwood.errors import BadEndpointFile, QueryRefused, QueryUnsupported, UnknownName
@@ -77,8 +78,7 @@ def test_compiling_twice_gives_the_same(program: Program) -> None:
     ],
 )
 def test_a_broken_endpoint_is_told_in_its_file(sql: str, place: str, words: str) -> None:
-    broken = endpoint(sql)
-    object.__setattr__(broken, "body_line", 11)
+    broken = msgspec.structs.replace(endpoint(sql), body_line=11)
     with pytest.raises(BadEndpointFile) as raised:
         read_endpoint(broken, ["edge.stream", "auth"])
     assert str(raised.value.span) == place

@@ -6,10 +6,11 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from cordwood.engines.clickhouse.datatypes import Render, bindable, datatype_of, has_bytes, renderer, settled
 from cordwood.engines.clickhouse.faults import is_silent
@@ -35,8 +36,7 @@ from cordwood.sql.stages import Question
 from cordwood.sql.target import Target
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """How the engine is used. Without a folder nothing is kept while the server is away.
 
     `retry_seconds` is how often a server that is away is looked for; what becomes of it is told to `tell`.
@@ -205,8 +205,7 @@ def _columns_of_nothing(question: Question) -> tuple[Column, ...]:
     return tuple(Column(name, datatype or Datatype(Kind.STRING)) for name, datatype in named)
 
 
-@dataclass(slots=True)
-class _Cut:
+class _Cut(msgspec.Struct):
     """Blocks rendered, up to the rows that may be handed out; `shown` is what may be seen of rows."""
 
     shown: Callable[[Sequence[Sequence[object]]], Iterable[Sequence[object]]]

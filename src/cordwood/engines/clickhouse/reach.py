@@ -8,9 +8,9 @@ truths has been seen is read so. Everything else is read from the text that was 
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.stored import Manner, event_of, stored
@@ -25,8 +25,7 @@ _STEP: Final = re.compile(r"[A-Za-z0-9_-]+")
 _DEEPEST: Final = 50
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
+class _Read(msgspec.Struct, frozen=True):
     """A path below a column."""
 
     column: str

@@ -4,11 +4,11 @@ import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import clickhouse_connect
+import msgspec
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
@@ -35,8 +35,7 @@ _FORMATS: Final = {"DateTime64": "int", "JSON": "string"}
 _BYTES: Final = {"String": "bytes"}
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(msgspec.Struct, frozen=True):
     """What to run. `in_bytes` names the columns whose texts are read as bytes."""
 
     sql: str
@@ -51,8 +50,7 @@ class Query:
         return self.settings.get("max_execution_time")
 
 
-@dataclass(frozen=True, slots=True)
-class Selected:
+class Selected(msgspec.Struct, frozen=True):
     """Columns by name and by the client's own type objects; rows in blocks, as they come."""
 
     names: Sequence[str]

@@ -3,8 +3,9 @@
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from cordwood.engines.clickhouse.pending import Pending
 from cordwood.engines.clickhouse.storage import Storage
@@ -17,8 +18,7 @@ from cordwood.observe.observer import Tell
 NOBODY: Final = (EngineUnreachable, OutOfTime)
 
 
-@dataclass(frozen=True, slots=True)
-class Waits:
+class Waits(msgspec.Struct, frozen=True):
     """How often the server is looked for; and how long one that was there, and said nothing, is asked nothing more."""
 
     retry_seconds: float

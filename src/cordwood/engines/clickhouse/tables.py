@@ -1,8 +1,9 @@
 """Where the events of a stream lie, and the statements that make it so: on one server, or on a cluster."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from cordwood.engines.engine import STORED
 from cordwood.model.stream import Stream
@@ -37,8 +38,7 @@ _CODECS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Tables:
+class Tables(msgspec.Struct, frozen=True):
     """The statements of one database; with a cluster every table is a pair: the shard's own, and the one over all."""
 
     cluster: str = ""

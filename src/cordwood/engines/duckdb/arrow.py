@@ -8,10 +8,11 @@ import ctypes
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_int64, c_void_p, py_object
-from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from typing import Any
+
+import msgspec
 
 _NULLABLE = 2
 # Texts that are encoded at once: all of a column would be in memory twice.
@@ -100,8 +101,7 @@ _new_capsule.restype = py_object
 _new_capsule.argtypes = [c_void_p, c_char_p, c_void_p]
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """A type in Arrow's letters, and the buffers in Arrow's order: which values are there (None: all), then theirs."""
 
     letters: bytes

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 
 import duckdb
 import msgspec
@@ -24,13 +23,12 @@ _TEXTS = {"i": "id", "e": "event_message", "p": "project", "m": "metadata", "x":
 _encode = msgspec.json.Encoder().encode
 
 
-@dataclass(slots=True)
-class Chunk:
+class Chunk(msgspec.Struct):
     """`first` is the number of its first event in the stream; the others follow it without a gap."""
 
     first: int
-    events: list[Event] = field(default_factory=list)
-    received_us: list[int] = field(default_factory=list)
+    events: list[Event] = msgspec.field(default_factory=list)
+    received_us: list[int] = msgspec.field(default_factory=list)
 
     @property
     def end(self) -> int:

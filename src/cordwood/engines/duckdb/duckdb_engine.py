@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
+import msgspec
 
 from cordwood.engines.duckdb.answers import Answering
 from cordwood.engines.duckdb.faults import duckdb_faults, opening
@@ -32,8 +32,7 @@ _ENOUGH_TO_KEEP = 600 * 10**6
 _MOST_NEWEST_BYTES = 16 * 10**6
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """What the engine may use, whom it tells what is worth knowing, and how it hides."""
 
     memory_bytes: int = 256 * 1024 * 1024
@@ -43,6 +42,9 @@ class Options:
     tell: Tell = tell_nobody
     redacting: Redacting = UNKEYED
     store_bytes: int | None = None
+
+
+_ORDINARY = Options()
 
 
 def _means(options: Options) -> Means:
@@ -60,7 +62,7 @@ class DuckDBEngine:
         self,
         folder: Path,
         target: Target,
-        options: Options = Options(),
+        options: Options = _ORDINARY,
         *,
         clock_us: Callable[[], int] = now_us,
     ) -> None:

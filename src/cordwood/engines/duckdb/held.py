@@ -3,7 +3,8 @@
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+import msgspec
 
 from cordwood.engines.engine import HeldFile
 from cordwood.errors import EngineFailed
@@ -11,8 +12,7 @@ from cordwood.errors import EngineFailed
 _PIECE_BYTES = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(msgspec.Struct, frozen=True):
     """A file's name in a backup, and how much of it counts. A descriptor that is `lent` is its owner's to close."""
 
     name: str

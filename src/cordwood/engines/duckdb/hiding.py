@@ -1,10 +1,10 @@
 """Makes the macros of redaction when a mode is first asked for, and redacts with them what only an answer reads."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from threading import Lock
 
 import duckdb
+import msgspec
 from duckdb.sqltypes import DuckDBPyType
 
 from cordwood.engines.duckdb.redaction import hide_texts, macros
@@ -62,8 +62,7 @@ class Hiding:
         return redact
 
 
-@dataclass(frozen=True, slots=True)
-class HiddenColumns:
+class HiddenColumns(msgspec.Struct, frozen=True):
     """The columns of an answer that nothing but the answer reads: they are redacted once they are fetched."""
 
     hiding: Hiding

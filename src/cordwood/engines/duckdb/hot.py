@@ -1,8 +1,7 @@
 """One stream's events in memory: converted when somebody asks for them before they are sealed."""
 
-from dataclasses import dataclass
-
 import duckdb
+import msgspec
 
 from cordwood.engines.duckdb.tables import StreamTables
 
@@ -10,8 +9,7 @@ from cordwood.engines.duckdb.tables import StreamTables
 _PART_ROWS = 8_192
 
 
-@dataclass(slots=True)
-class _Part:
+class _Part(msgspec.Struct):
     """A table of neighbouring events."""
 
     number: int

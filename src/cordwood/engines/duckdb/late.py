@@ -5,8 +5,7 @@ orders and cuts again, and what was among the first few of all is among the firs
 pays: for what is wide and comes through as it is, not for what the copy would have to read too.
 """
 
-from dataclasses import replace
-
+import msgspec
 from sqlglot import exp
 
 from cordwood.engines.duckdb.source import Source
@@ -96,7 +95,7 @@ def _found_by_now(tree: exp.Select, source: Source) -> Source:
         return source
     for step in way:
         step.select.set("where", None)
-    return replace(source, matches="", narrowing="")
+    return msgspec.structs.replace(source, matches="", narrowing="")
 
 
 def _pays(tree: exp.Select, source: Source, table: str) -> bool:

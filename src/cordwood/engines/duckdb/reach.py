@@ -6,8 +6,8 @@ that is read of a sub-query's column becomes a column of that sub-query, down to
 """
 
 import re
-from dataclasses import dataclass, field
 
+import msgspec
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.events import HAS_PARTS, RECORD_TEMPLATE
@@ -26,12 +26,11 @@ Relation = exp.Expr
 _Place = tuple[str, str, str]
 
 
-@dataclass(slots=True)
-class _Reach:
+class _Reach(msgspec.Struct):
     """`streams` are the names of streams; reads of each of their tables are kept by the table's node."""
 
     streams: frozenset[str]
-    tables: dict[int, list[Read]] = field(default_factory=dict)
+    tables: dict[int, list[Read]] = msgspec.field(default_factory=dict)
     grouped: frozenset[tuple[int, _Place | None]] = frozenset()
 
     def is_grouped(self, node: exp.Expr) -> bool:

@@ -3,9 +3,9 @@
 import threading
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 
 import duckdb
+import msgspec
 
 from cordwood.engines.duckdb.chunk import Chunk, is_about_a_value
 from cordwood.engines.duckdb.memory import let_go_of_memory
@@ -22,8 +22,7 @@ _LOOK_SECONDS = 0.5
 _TELL_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Means:
+class Means(msgspec.Struct, frozen=True):
     """What sealing may take: threads, text that waits for it, events that become a row group at once.
 
     Freed memory is used again by the next chunk. The machine gets it back when there is no next one, and now and then:

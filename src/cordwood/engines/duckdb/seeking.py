@@ -3,10 +3,10 @@
 import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 import duckdb
+import msgspec
 from sqlglot import exp
 
 from cordwood.engines.duckdb.pieces import blocks_with, pieces_of
@@ -50,7 +50,7 @@ def seeking(tree: exp.Expr, sources: Sequence[Source]) -> tuple[list[Source], tu
         matches = " AND ".join(map(_taken, filter(_is_pattern, asked)))
         narrowing = f"{seek.mark} true" if seek else ""
         seeks += [seek] if seek else []
-        marked.append(replace(source, matches=matches, narrowing=narrowing))
+        marked.append(msgspec.structs.replace(source, matches=matches, narrowing=narrowing))
     return marked, tuple(seeks)
 
 

@@ -1,9 +1,10 @@
 """A place where a stream is read: which of its columns and paths, and of which events, as SQL."""
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field  # noqa: TID251 - what it compares leaves a field out
 from enum import Enum
 
+import msgspec
 from sqlglot import exp
 
 from cordwood.engines.duckdb.tables import COLUMNS, StreamTables, literal, quoted
@@ -54,8 +55,7 @@ class Read:
         return steps if self.column == "extras" else [self.column, *steps]
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """A place where a stream is read, what is read beside its own columns, and of which events, as SQL.
 
     `matches` is asked of all events, `narrowing` of the sealed ones alone.
@@ -112,7 +112,7 @@ class Source:
     def twin(self, copy: exp.Expr) -> "Source":
         """The same place in a copy of a tree where it is the only one."""
         (table,) = tables_of(copy, frozenset([self.table.name]))
-        return replace(self, table=table)
+        return msgspec.structs.replace(self, table=table)
 
 
 def _said(column: str, *, as_json: bool) -> str:

@@ -1,7 +1,6 @@
 """DuckDB's dialect as the compiler needs it: where streams lie, BigQuery's meaning in its words, and printing."""
 
-from dataclasses import replace
-
+import msgspec
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
@@ -41,7 +40,10 @@ class DuckDBTarget:
         if len(sources) == 1:
             flatten(lowered, sources[0].table)
         at_rest = lowered.copy()
-        twins = [replace(one, table=table) for table, one in zip(tables_of(at_rest, streams), sources, strict=True)]
+        twins = [
+            msgspec.structs.replace(one, table=table)
+            for table, one in zip(tables_of(at_rest, streams), sources, strict=True)
+        ]
         newest = None if seeks else newest_alone(lowered, sources)
         placed = place_events(lowered, sources)
         placed_at_rest = place_events(at_rest, twins, at_rest=True)

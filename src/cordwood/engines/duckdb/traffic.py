@@ -4,8 +4,9 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 
 class Passing(Enum):
@@ -15,8 +16,7 @@ class Passing(Enum):
     SEAL = "seal"
 
 
-@dataclass(frozen=True, slots=True)
-class Haste:
+class Haste(msgspec.Struct, frozen=True):
     """How long a moment without anybody is waited for; then, new seals held up, for those under way; then for queries."""
 
     patience_seconds: float

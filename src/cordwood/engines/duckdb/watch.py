@@ -6,15 +6,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+
+import msgspec
 
 
-@dataclass(order=True, slots=True)
-class _Alarm:
+class _Alarm(msgspec.Struct, order=True):
     at: float
     number: int
-    ring: Callable[[], None] = field(compare=False)
-    is_off: bool = field(default=False, compare=False)
+    ring: Callable[[], None]
+    is_off: bool = False
 
 
 class Watch:

@@ -1,13 +1,12 @@
 """From where events are read to what reads that: the steps between a stream and an answer."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 from sqlglot import exp
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """A SELECT between the events and the answer, and its name for the relation that the events come from."""
 
     select: exp.Select

@@ -1,8 +1,8 @@
 """What aggregates are told beside their values, and what they take events' values for."""
 
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QuerySyntax
@@ -20,8 +20,7 @@ _DEMANDED: Final[dict[type[exp.Expr], Kind]] = {
 }
 
 
-@dataclass(slots=True)
-class Argument:
+class Argument(msgspec.Struct):
     """A value with DISTINCT, ORDER BY, LIMIT, IGNORE NULLS, HAVING MAX."""
 
     value: exp.Expr

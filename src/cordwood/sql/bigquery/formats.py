@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
+import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryValue
@@ -33,8 +33,7 @@ _TAKEN: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Specifier:
+class Specifier(msgspec.Struct, frozen=True):
     """`%-8.3f`: a star for a width or a precision stands for an argument."""
 
     flags: str
@@ -53,7 +52,7 @@ class Specifier:
     @property
     def unfilled(self) -> "Specifier":
         """With no zeros before the number."""
-        return replace(self, flags=self.flags.replace("0", ""))
+        return msgspec.structs.replace(self, flags=self.flags.replace("0", ""))
 
     @property
     def fraction(self) -> str:
@@ -95,8 +94,7 @@ class Specifier:
         return f".{self.precision}" if self.precision is not None else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """A specifier with its argument, and with those that stand for its stars; literals are put in already."""
 
     spec: Specifier
@@ -145,9 +143,9 @@ def _field(node: exp.Expr, spec: Specifier, arguments: Iterator[exp.Expr]) -> Fi
     known_width, known_precision = constant_int(width), constant_int(precision)
     if known_width is not None:
         flags = spec.flags + "-" if known_width < 0 else spec.flags
-        spec, width = replace(spec, flags=flags, width=str(abs(known_width))), None
+        spec, width = msgspec.structs.replace(spec, flags=flags, width=str(abs(known_width))), None
     if known_precision is not None:
-        spec = replace(spec, precision=str(known_precision) if known_precision >= 0 else None)
+        spec = msgspec.structs.replace(spec, precision=str(known_precision) if known_precision >= 0 else None)
         precision = None
     return Field(_plainer(spec), value, width, precision)
 
@@ -173,7 +171,7 @@ def _plainer(spec: Specifier) -> Specifier:
     idle = _idle(spec)
     flags = "".join(flag for flag in dict.fromkeys(spec.flags) if flag not in idle)
     precision = "1" if spec.letter in "gG" and spec.precision == "0" else spec.precision
-    return replace(spec, flags=flags, precision=precision)
+    return msgspec.structs.replace(spec, flags=flags, precision=precision)
 
 
 def _idle(spec: Specifier) -> str:

@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryValue
@@ -37,8 +37,7 @@ def group_is_optional(pattern: str) -> bool:
     return opened[0].is_optional
 
 
-@dataclass(slots=True)
-class _Bracket:
+class _Bracket(msgspec.Struct):
     captures: bool
     has_group: bool = False
     has_choice: bool = False

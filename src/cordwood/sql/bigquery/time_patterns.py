@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.time_elements import without_modifiers
@@ -58,13 +59,12 @@ _NOT_FOR: Final = {
 }
 
 
-@dataclass(slots=True)
-class Reading:
+class Reading(msgspec.Struct):
     """The expression, the number of its groups, and the one that each element was read in last, counted from 1."""
 
     pattern: str = ""
     groups: int = 0
-    last: dict[str, int] = field(default_factory=dict)
+    last: dict[str, int] = msgspec.field(default_factory=dict)
     unknown: str | None = None
 
     def foreign(self, kind: Kind) -> str | None:

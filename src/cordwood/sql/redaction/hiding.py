@@ -1,8 +1,9 @@
 """How finds are hidden, in the words of any engine: the order of the looks, the marks, and what stands for a find."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+import msgspec
 
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.redaction.look import Stage
@@ -68,8 +69,7 @@ class Words(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Hiding:
+class Hiding(msgspec.Struct, frozen=True):
     """One mode in one engine's words."""
 
     words: Words

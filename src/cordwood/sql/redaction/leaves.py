@@ -6,9 +6,9 @@ hides it on the way out (`Resolved.hidden`): a top-n then redacts n rows, not al
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported
@@ -37,8 +37,7 @@ _RECORDS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 _NO_TEXT: Final = frozenset({ValueKind.NUMBER, ValueKind.BOOL})
 
 
-@dataclass(frozen=True, slots=True)
-class _Raw:
+class _Raw(msgspec.Struct, frozen=True):
     """A value straight from an event: of its VARIANT, or a text column of its own."""
 
     stream: str
@@ -46,7 +45,7 @@ class _Raw:
     is_event: bool
 
     def below(self, *steps: str) -> "_Raw":
-        return replace(self, path=(*self.path, *steps))
+        return msgspec.structs.replace(self, path=(*self.path, *steps))
 
 
 Columns = Mapping[str, _Raw]
@@ -66,7 +65,7 @@ def redact_leaves(resolved: Resolved, redaction: Redaction, shapes: Mapping[str,
     hidden = tuple(place for place, name in enumerate(names) if name in raw)
     if len(set(names)) < len(names) and hidden:
         raise QueryUnsupported("Two columns of the answer have one name.")
-    return replace(resolved, redaction=redaction.mode, hidden=hidden, textless=tuple(leaves.textless))
+    return msgspec.structs.replace(resolved, redaction=redaction.mode, hidden=hidden, textless=tuple(leaves.textless))
 
 
 def still_textless(places: Iterable[Place], shapes: Mapping[str, Shape]) -> bool:

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from typing import Final
+
+import msgspec
 
 from cordwood.model.redaction import Detector, RedactionRules
 from cordwood.sql.redaction.patterns import PASSES, SECRET_NAME, Nature, Pass
@@ -15,8 +16,7 @@ _GROUP: Final = re.compile(r"(?<!\\)\((?!\?)")
 _SECRET_NAME: Final = re.compile(SECRET_NAME, re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(msgspec.Struct, frozen=True):
     """One pattern with the numbers of its groups that stay; its hint is found in every text in which it finds any."""
 
     pattern: str
@@ -26,8 +26,7 @@ class Stage:
     hint: str
 
 
-@dataclass(frozen=True)
-class Look:
+class Look(msgspec.Struct, frozen=True, dict=True):
     """What is looked for in a text: the operator's own patterns first, then the stages that ship."""
 
     rules: RedactionRules

@@ -5,9 +5,10 @@ anything inside it can be: `Chrome/113.0.0.0` is one find, and no address is loo
 a value and tells it is a group too, and stays. Every pattern ignores case and reads the same on each engine.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 from cordwood.model.redaction import Detector
 
@@ -21,8 +22,7 @@ class Nature(StrEnum):
     CARD = "card"
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
+class Pass(msgspec.Struct, frozen=True):
     """A look through a text: what is found stays where a group of `keeps` holds it or one of `befores` does.
 
     The rest is the value. Passes of one `stage` are one look, the first that matches at a place wins it.

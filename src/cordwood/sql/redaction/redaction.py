@@ -2,20 +2,20 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
+
+import msgspec
 
 from cordwood.model.redaction import RedactionRules, RedactMode
 from cordwood.model.shape import Shape
 from cordwood.sql.redaction.look import Look, Stage
 
 
-@dataclass(frozen=True)
-class Redaction:
+class Redaction(msgspec.Struct, frozen=True, dict=True):
     """Made once for each mode: it remembers which names it has judged."""
 
     mode: RedactMode
-    rules: RedactionRules = field(default_factory=RedactionRules)
+    rules: RedactionRules = msgspec.field(default_factory=RedactionRules)
 
     @cached_property
     def look(self) -> Look:

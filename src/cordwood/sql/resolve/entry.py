@@ -1,8 +1,8 @@
 """Where a resolve begins: the saved query, a visitor's query over its sub-queries, SQL by itself."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
 
+import msgspec
 from sqlglot import exp
 
 from cordwood.model.shape import Shape
@@ -16,15 +16,14 @@ from cordwood.sql.stages import Admitted, Lowered, Resolved
 from cordwood.sql.target import StreamTable, Target, table_of_its_name
 
 
-@dataclass(slots=True)
-class _SubQueries:
+class _SubQueries(msgspec.Struct):
     """Resolves the endpoint's sub-queries when they are first read; those never read cost nothing."""
 
     program: Program
     owner: Work
-    read: dict[str, exp.Expr] = field(default_factory=dict)
-    known: dict[str, Cte] = field(default_factory=dict)
-    under_way: list[str] = field(default_factory=list)
+    read: dict[str, exp.Expr] = msgspec.field(default_factory=dict)
+    known: dict[str, Cte] = msgspec.field(default_factory=dict)
+    under_way: list[str] = msgspec.field(default_factory=list)
 
     def demand(self, name: str) -> Cte | None:
         lower = name.lower()
@@ -64,7 +63,7 @@ def resolve_saved(program: Program, target: Target, shapes: Mapping[str, Shape])
 
 def resolve_visiting(program: Program, admitted: Admitted, target: Target, shapes: Mapping[str, Shape]) -> Resolved:
     owner, saved = _owner(program, target, shapes)
-    visitor = replace(owner, text=admitted.text, may_read_streams=False)
+    visitor = msgspec.structs.replace(owner, text=admitted.text, may_read_streams=False)
     as_table(admitted.tree)
     resolve_query(visitor, admitted.tree, Names(), None)
     return _resolved(visitor, saved, admitted.tree)

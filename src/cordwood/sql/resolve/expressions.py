@@ -1,8 +1,8 @@
 """Walks an expression and puts in place of every name what it means."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
+import msgspec
 from sqlglot import exp
 
 from cordwood.model.shape import ValueKind
@@ -15,14 +15,13 @@ from cordwood.sql.resolve.work import Names, Work
 from cordwood.sql.scope import Field, Nature, Relation, Scope, nature_of
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Where an expression stands: what it may name. `aliases` are those of the select list, where they count."""
 
     work: Work
     names: Names
     scope: Scope
-    aliases: Mapping[str, exp.Expr] = field(default_factory=dict)
+    aliases: Mapping[str, exp.Expr] = msgspec.field(default_factory=dict)
 
 
 def resolve_expression(node: exp.Expr, place: Place) -> None:
@@ -30,8 +29,7 @@ def resolve_expression(node: exp.Expr, place: Place) -> None:
     _Walk(place).visit(node)
 
 
-@dataclass(slots=True)
-class _Walk:
+class _Walk(msgspec.Struct):
     place: Place
     in_aggregate: int = 0
 

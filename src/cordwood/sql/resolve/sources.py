@@ -1,8 +1,8 @@
 """FROM and its joins: tables are found in scope, records become paths, real arrays are unnested."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 from sqlglot import exp
 
 from cordwood.model.shape import ValueKind
@@ -16,8 +16,7 @@ from cordwood.sql.resolve.work import Names, Work
 from cordwood.sql.scope import Field, Nature, Relation, Scope, fresh, nature_of
 
 
-@dataclass(slots=True)
-class Reader:
+class Reader(msgspec.Struct):
     """Reads one FROM from left to right; `drops` gathers the conditions on which rows stay.
 
     `paths_are_safe` where such a condition may stand in WHERE: no outer join makes rows up after it.
@@ -63,13 +62,13 @@ def _only_constants(reader: Reader, select: exp.Expr) -> dict[str, exp.Expr] | N
 
 
 def _read_chain(reader: Reader, first: exp.Expr, joins: Sequence[exp.Expr]) -> None:
-    _read_item(replace(reader, paths_are_safe=_are_safe(reader, joins)), first)
+    _read_item(msgspec.structs.replace(reader, paths_are_safe=_are_safe(reader, joins)), first)
     _read_joins(reader, joins)
 
 
 def _read_joins(reader: Reader, joins: Sequence[exp.Expr]) -> None:
     for index, join in enumerate(joins):
-        _read_join(replace(reader, paths_are_safe=_are_safe(reader, joins[index + 1 :])), join)
+        _read_join(msgspec.structs.replace(reader, paths_are_safe=_are_safe(reader, joins[index + 1 :])), join)
 
 
 def _are_safe(reader: Reader, later: Sequence[exp.Expr]) -> bool:
@@ -92,7 +91,7 @@ def _read_join(reader: Reader, join: exp.Expr) -> None:
         return
     side = join.args.get("side")
     safe = side == "LEFT" or (reader.paths_are_safe and side != "FULL")
-    inner = replace(reader, drops=[], paths_are_safe=safe)
+    inner = msgspec.structs.replace(reader, drops=[], paths_are_safe=safe)
     before = len(reader.scope.relations)
     _read_item(inner, source)
     if join.args.get("using"):
@@ -136,7 +135,7 @@ def _read_item(reader: Reader, source: exp.Expr) -> None:
             source.replace(unnest)
     elif isinstance(source, exp.Table):
         inner_joins = source.args.get("joins")
-        inner = replace(reader, first=len(reader.scope.relations))
+        inner = msgspec.structs.replace(reader, first=len(reader.scope.relations))
         tables.read_table(reader.work, reader.names, reader.scope, source)
         if inner_joins:
             _read_inner_joins(inner, source, inner_joins)
@@ -167,7 +166,7 @@ def _read_subquery(reader: Reader, source: exp.Expr) -> None:
         _read_bracket(reader, source, inner)
         return
     joins = source.args.get("joins") or []
-    inner_reader = replace(reader, first=len(reader.scope.relations))
+    inner_reader = msgspec.structs.replace(reader, first=len(reader.scope.relations))
     source.set("joins", None)
     tables.read_derived(reader.work, reader.names, reader.scope, source)
     if joins:
@@ -177,12 +176,12 @@ def _read_subquery(reader: Reader, source: exp.Expr) -> None:
 
 
 def _read_bracket(reader: Reader, source: exp.Expr, inner: exp.Expr) -> None:
-    group = replace(reader, scope=Scope(parent=reader.scope), first=0)
+    group = msgspec.structs.replace(reader, scope=Scope(parent=reader.scope), first=0)
     before = len(reader.scope.relations)
     _read_item(group, inner)
     _read_inner_joins(group, source, source.args.get("joins") or [])
     reader.scope.relations.extend(group.scope.relations)
-    reader.scope.merged.extend(replace(one, at=one.at + before) for one in group.scope.merged)
+    reader.scope.merged.extend(msgspec.structs.replace(one, at=one.at + before) for one in group.scope.merged)
     if not source.args.get("joins") and not source.this.args.get("joins"):
         # Nothing is joined in it, or nothing is any more.
         source.replace(source.this)

@@ -1,8 +1,8 @@
 """Tables: a name is a sub-query in scope, or for owners a stream; nothing else can be read."""
 
-from dataclasses import replace
 from difflib import get_close_matches
 
+import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryRefused
@@ -131,7 +131,7 @@ def _relation(alias: str, outputs: list[Output], *, is_open: bool, is_value: boo
         lower = output.name.lower()
         field = Field(output.name, _column(alias, output.column or output.name), output.nature)
         if lower in fields:
-            fields[lower] = replace(fields[lower], repeated=True)
+            fields[lower] = msgspec.structs.replace(fields[lower], repeated=True)
             lower = f"{lower}\0{place}"
         fields[lower] = field
     if is_value and len(fields) == 1:
@@ -151,7 +151,7 @@ def told_apart(query: exp.Expr, outputs: list[Output]) -> list[Output]:
     for output, item in zip(outputs, items, strict=True):
         lower = output.name.lower()
         if lower in seen and isinstance(item, exp.Alias):
-            output = replace(output, column=_free(output.name, taken))  # noqa: PLW2901 - the same, spelt otherwise
+            output = msgspec.structs.replace(output, column=_free(output.name, taken))  # noqa: PLW2901 - the same, spelt otherwise
             item.set("alias", exp.to_identifier(output.column, quoted=True))
         seen.add(lower)
         told.append(output)

@@ -1,8 +1,8 @@
 """What one run of `resolve` knows and gathers while it walks a tree."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
+import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryRefused, QueryUnsupported, Span
@@ -13,8 +13,7 @@ from cordwood.sql.scope import Nature, Scope
 from cordwood.sql.target import Target
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(msgspec.Struct, frozen=True):
     """A column that a query yields. Nameless ones cannot be referred to.
 
     `column` is how the tree spells it where another column has the name already.
@@ -25,8 +24,7 @@ class Output:
     column: str | None = None
 
 
-@dataclass(slots=True)
-class Cte:
+class Cte(msgspec.Struct):
     """A named sub-query in scope. `name` is how it is spelt in the tree made; `is_value` when its rows are values.
 
     `constants` are its columns when it is one row of values that reads nothing.
@@ -42,18 +40,16 @@ class Cte:
 Queries = Callable[["Work", exp.Expr, "Names", Scope | None], list[Output]]
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
+class Names(msgspec.Struct, frozen=True):
     """The named sub-queries in scope at some place; a shadowing one is a new Names."""
 
-    ctes: Mapping[str, Cte] = field(default_factory=dict)
+    ctes: Mapping[str, Cte] = msgspec.field(default_factory=dict)
 
     def with_cte(self, spelt: str, cte: Cte) -> "Names":
         return Names({**self.ctes, spelt.lower(): cte})
 
 
-@dataclass(slots=True)
-class Work:
+class Work(msgspec.Struct):
     """`streams` is None where a query may read streams by name, else only what `names` gives it can be read."""
 
     text: str
@@ -68,8 +64,8 @@ class Work:
     is_timeless: bool = False
     demand: Callable[[str], Cte | None] = lambda _name: None
     offered: tuple[str, ...] = ()
-    streams: dict[str, None] = field(default_factory=dict)
-    spelt: set[str] = field(default_factory=set)
+    streams: dict[str, None] = msgspec.field(default_factory=dict)
+    spelt: set[str] = msgspec.field(default_factory=set)
 
     def unique(self, name: str) -> str:
         """A spelling nobody else has in this tree."""

@@ -1,7 +1,8 @@
 """What a name in a query stands for, as far as its type goes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.typing.datatypes import struct_of
@@ -9,8 +10,7 @@ from cordwood.sql.typing.datatypes import struct_of
 Columns = list[tuple[str, Datatype | None]]
 
 
-@dataclass(slots=True)
-class Relation:
+class Relation(msgspec.Struct):
     """Columns by their order. `value` is the type of the whole row where a row is one value."""
 
     columns: Columns
@@ -26,13 +26,12 @@ class Relation:
         return self.value or struct_of(self.columns)
 
 
-@dataclass(slots=True)
-class Scope:
+class Scope(msgspec.Struct):
     """One FROM: its relations by alias, in the CTEs and the enclosing scope it sees."""
 
-    ctes: Mapping[str, Relation] = field(default_factory=dict)
+    ctes: Mapping[str, Relation] = msgspec.field(default_factory=dict)
     parent: "Scope | None" = None
-    relations: dict[str, Relation] = field(default_factory=dict)
+    relations: dict[str, Relation] = msgspec.field(default_factory=dict)
 
     def column(self, name: str, table: str) -> Datatype | None:
         found = self._own_column(name, table)

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -42,8 +41,7 @@ _RECEIPT: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Described:
+class Described(msgspec.Struct, frozen=True):
     """An endpoint and the columns it answers with."""
 
     endpoint: Endpoint

@@ -2,7 +2,6 @@
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Context, Decimal
 from enum import Enum, auto
@@ -38,8 +37,7 @@ class Form(Enum):
     TEXT = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class TypedColumn:
+class TypedColumn(msgspec.Struct, frozen=True):
     """A column with what turns its cells into values of its form."""
 
     name: str

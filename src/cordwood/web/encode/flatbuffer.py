@@ -2,39 +2,35 @@
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 _FORMATS = {"u8": ("<B", 1), "i16": ("<h", 2), "i32": ("<i", 4), "i64": ("<q", 8)}
 _OFFSET_BYTES = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Scalar:
+class Scalar(msgspec.Struct, frozen=True):
     """A number in a table; `width` is u8, i16, i32 or i64."""
 
     width: str
     value: int
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(msgspec.Struct, frozen=True):
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class Structs:
+class Structs(msgspec.Struct, frozen=True):
     """A vector of structs of 64-bit numbers, each of as many as the tuples have."""
 
     rows: Sequence[tuple[int, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class Tables:
+class Tables(msgspec.Struct, frozen=True):
     rows: "Sequence[Table]"
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """Fields by their place in the schema; None for one that is not set."""
 
     fields: "Sequence[Scalar | Text | Structs | Tables | Table | None]"

@@ -4,7 +4,8 @@ import struct
 import sys
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from cordwood.model.rows import Row, Rows
 from cordwood.web.encode.cells import (
@@ -39,8 +40,7 @@ _DATA_PAGE = 0
 _MICROSECONDS = Struct({2: Struct({})})
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
+class _Stored(msgspec.Struct, frozen=True):
     """How a form is stored: its physical type, what it means, and the bytes of values that are there."""
 
     physical: int

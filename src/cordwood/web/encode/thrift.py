@@ -1,23 +1,21 @@
 """As much of Thrift's compact protocol as Parquet's metadata needs: structs given as fields by number."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 _TRUE, _FALSE, _I32, _I64, _BINARY, _LIST, _STRUCT = 1, 2, 5, 6, 8, 9, 12
 
 
-@dataclass(frozen=True, slots=True)
-class I32:
+class I32(msgspec.Struct, frozen=True):
     value: int
 
 
-@dataclass(frozen=True, slots=True)
-class I64:
+class I64(msgspec.Struct, frozen=True):
     value: int
 
 
-@dataclass(frozen=True, slots=True)
-class Struct:
+class Struct(msgspec.Struct, frozen=True):
     """Fields by their number; what is None is left out."""
 
     fields: "Mapping[int, Field | None]"

@@ -4,13 +4,13 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Self
 from uuid import UUID
 
 import duckdb
+import msgspec
 import pytest
 
 from cordwood.engines.duckdb import keeping
@@ -65,7 +65,7 @@ def engine(tmp_path: Path) -> Iterator[DuckDBEngine]:
     """Forty events, all sealed."""
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
-    engine.append([replace(events(*range(40)), learnt={("metadata",): frozenset({ValueKind.OBJECT})})])
+    engine.append([msgspec.structs.replace(events(*range(40)), learnt={("metadata",): frozenset({ValueKind.OBJECT})})])
     seal(engine)
     yield engine
     engine.close()
@@ -84,7 +84,9 @@ def fill(engine: DuckDBEngine) -> None:
 def of_newest(engine: DuckDBEngine, sql: str, most: int = 5000) -> list[Row] | None:
     """None where the newest are not kept, or too few."""
     engine._answering._elsewhere.clear()
-    found = engine._answering._of_newest(question(engine, sql, most), replace(LIMITS, max_rows=most), NOBODY)
+    found = engine._answering._of_newest(
+        question(engine, sql, most), msgspec.structs.replace(LIMITS, max_rows=most), NOBODY
+    )
     return None if found is None else [row for part in found.batches for row in part]
 
 
@@ -94,7 +96,7 @@ def of_all(engine: DuckDBEngine, sql: str) -> list[Row]:
 
 
 def with_file(asked: Question) -> Question:
-    return replace(asked, statement=replace(asked.statement, newest=None))
+    return msgspec.structs.replace(asked, statement=msgspec.structs.replace(asked.statement, newest=None))
 
 
 # What is asked
@@ -203,7 +205,7 @@ def test_personal_data_is_hidden_in_them(engine: DuckDBEngine) -> None:
 def test_a_page_that_is_cut_says_so(engine: DuckDBEngine) -> None:
     fill(engine)
     asked = question(engine, PAGE, most=3)
-    found = engine._answering._of_newest(asked, replace(LIMITS, max_rows=3), NOBODY)
+    found = engine._answering._of_newest(asked, msgspec.structs.replace(LIMITS, max_rows=3), NOBODY)
     assert found is not None
     assert (found.truncated, [row[0] for row in next(iter(found.batches))]) == (True, ["e00039", "e00038", "e00037"])
 
