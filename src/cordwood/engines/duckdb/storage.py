@@ -257,7 +257,8 @@ class Storage:
         return {place for place, event in enumerate(batch.events) if event.id in known}
 
     def _recent_of(self, store: StreamStore) -> RecentIds:
-        row = first_row(self._cursor, store.tables.times_of_newest(), {"events": WINDOW_EVENTS})
+        asked = store.tables.times_of_newest()
+        row = first_row(self._cursor, asked, {"events": WINDOW_EVENTS}) if store.facts.events else None
         oldest_us, newest_us = row or (None, None)
         opened_us = max(self._clock_us(), newest_us or 0) + 1
         return RecentIds(self._recall(store, oldest_us or opened_us), opened_us, inherits=newest_us is not None)

@@ -97,9 +97,10 @@ class StreamStore:
     def count_sealed(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Count what is in the file, beside what waits to go there."""
         with self.turn:
-            row = first_row(cursor, self.tables.count_sealed())
-            events, newest, oldest = row or (0, None, None)
-            self._facts = StreamFacts(events, newest, oldest)
+            events = self.sealed_events(cursor)
+            # Of most streams there is nothing, and a start asks all of them.
+            row = first_row(cursor, self.tables.newest_and_oldest()) if events else None
+            self._facts = StreamFacts(events, *(row or (None, None)))
             for record in self._waiting:
                 self._count(record.events)
 

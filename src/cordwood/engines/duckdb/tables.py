@@ -86,10 +86,10 @@ class StreamTables:
     def rows(self) -> str:
         return f"SELECT count(*) FROM {self.sealed}"  # noqa: S608 - our own names
 
-    def count_sealed(self) -> str:
-        """And the newest and the oldest time: asked for by an order, they are read from the row groups that can have them."""
+    def newest_and_oldest(self) -> str:
+        """The two times; asked for by an order, they are read from the row groups that can have them."""
         first = f"(SELECT epoch_us(timestamp) FROM {self.sealed} ORDER BY timestamp"  # noqa: S608
-        return f"SELECT ({self.rows()}), {first} DESC LIMIT 1), {first} LIMIT 1)"
+        return f"SELECT {first} DESC LIMIT 1), {first} LIMIT 1)"
 
     def text_bytes(self) -> str:
         """About what the texts of an event take, as `chunk.text_bytes` counts them: told by a few."""

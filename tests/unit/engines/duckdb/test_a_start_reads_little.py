@@ -66,7 +66,7 @@ def columns_of(scan: dict[str, Any]) -> object:
 
 
 def test_how_old_the_events_are_is_read_from_two_row_groups(folder: Path) -> None:
-    assert read_of(folder, StreamTables("s").count_sealed()) == [(1, GROUPS), (1, GROUPS)]
+    assert read_of(folder, StreamTables("s").newest_and_oldest()) == [(1, GROUPS), (1, GROUPS)]
 
 
 def test_how_long_their_texts_are_is_read_from_one(folder: Path) -> None:
