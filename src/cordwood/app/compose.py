@@ -3,6 +3,7 @@
 import importlib
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
@@ -92,16 +93,20 @@ def build(
     local_keys: Sequence[FixedKey] = (),
     clock_us: Callable[[], int] = now_us,
 ) -> House:
-    """Open everything that the settings ask for, in a folder that is owned; `clock_us` is what time it is in there."""
+    """Open everything that the settings ask for, in a folder that is owned; `clock_us` is what time it is in there.
+
+    The engine is opened beside the reading of the files: each takes a tenth of a second, and a processor of its own.
+    """
     folder.require_whole()
-    contents = checked_contents(sources_of(settings), target_for(settings))
-    catalog = FileCatalog(contents)
-    given, signed = fixed_keys(settings.keys), signed_keys(settings.keys)
-    with ExitStack() as undone:
+    with ExitStack() as undone, ThreadPoolExecutor(1, thread_name_prefix="open") as beside:
+        opening = beside.submit(_engine, settings, folder, observer, clock_us)
+        undone.callback(_close_opened, opening)
+        contents = checked_contents(sources_of(settings), target_for(settings))
+        catalog = FileCatalog(contents)
+        given, signed = fixed_keys(settings.keys), signed_keys(settings.keys)
         keys = SQLiteKeys(folder.keys_file)
         undone.callback(keys.close)
-        engine = _engine(settings, folder, observer, clock_us)
-        undone.callback(engine.close)
+        engine = opening.result()
         engine.prepare(contents.streams)
         rules = checked_rules(settings, engine)
         undone.pop_all()
@@ -117,6 +122,11 @@ def build(
         backups=Backups(engine, keys.copied, folder, cordwood.__version__),
     )
     return House(rooms, catalog, engine, keys, settings)
+
+
+def _close_opened(opening: Future[Engine]) -> None:
+    if opening.exception() is None:
+        opening.result().close()
 
 
 def checked_contents(sources: Sources, target: Target | None = None) -> Contents:

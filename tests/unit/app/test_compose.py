@@ -1,0 +1,53 @@
+"""The engine is opened while the files are read: whichever of them is wrong, nothing stays open."""
+
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cordwood.app.compose import build
+from cordwood.errors import BadSetting, BrokenFiles
+from cordwood.folder import DataFolder
+from cordwood.observe.observer import Observer
+from cordwood.settings.settings import Settings
+
+_FILE = '/* name = "own" */\nselect {} as one'
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    (tmp_path / "endpoints").mkdir()
+    (tmp_path / "endpoints" / "own.sql").write_text(_FILE.format("nope(1)"))
+    given = Settings()
+    return msgspec.structs.replace(
+        given, serve=msgspec.structs.replace(given.serve, endpoints=str(tmp_path / "endpoints"))
+    )
+
+
+def test_broken_files_close_the_engine_again(tmp_path: Path, settings: Settings) -> None:
+    before = set(threading.enumerate())
+    with pytest.raises(BrokenFiles, match=r"own\.sql"):
+        build(settings, DataFolder(tmp_path), Observer())
+    assert set(threading.enumerate()) == before
+
+
+def test_mended_files_open_it(tmp_path: Path, settings: Settings) -> None:
+    with pytest.raises(BrokenFiles):
+        build(settings, DataFolder(tmp_path), Observer())
+    (tmp_path / "endpoints" / "own.sql").write_text(_FILE.format("1"))
+    house = build(settings, DataFolder(tmp_path), Observer())
+    assert house.catalog.endpoint("own") is not None
+    house.close()
+
+
+def test_where_both_are_wrong_the_files_are_told_of(tmp_path: Path, settings: Settings) -> None:
+    with pytest.raises(BrokenFiles):
+        build(msgspec.structs.replace(settings, engine="nope"), DataFolder(tmp_path), Observer())
+
+
+def test_an_engine_that_is_wrong_is_told_of_where_the_files_are_right(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    with pytest.raises(BadSetting, match="nope"):
+        build(Settings(engine="nope"), DataFolder(tmp_path), Observer())
+    assert set(threading.enumerate()) == before
