@@ -20,17 +20,23 @@ _AIMS = {question.name: question.aim for question in QUESTIONS}
 
 @dataclass
 class Report:
-    """Questions by name and who answered, and single figures in the order in which they were taken."""
+    """Questions by name and who answered, starts by whom, and single figures in the order in which they were taken."""
 
     count: int
     questions: dict[str, dict[str, Times]] = field(default_factory=dict)
+    starts: dict[str, Times] = field(default_factory=dict)
     figures: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def ratios(self) -> dict[str, Ratio]:
         asked = {name: ratio(times[OURS], times[BY_HAND]) for name, times in self.questions.items()}
         load = self.figures[LOAD]
         slower = Ratio(round(load[BY_HAND] / load[OURS], 3), 0.2)
-        return {**asked, "load, as a multiple of the bare engine's time": slower}
+        started = ratio(self.starts[OURS], self.starts[BY_HAND])
+        return {
+            **asked,
+            "load, as a multiple of the bare engine's time": slower,
+            "start, as a multiple of the bare engine's": started,
+        }
 
     def slower(self) -> float:
         """How many times as long the peers take here and now as where and when the aims were written down, in the median."""

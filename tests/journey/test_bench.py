@@ -24,6 +24,7 @@ def test_every_question_of_the_benchmark_is_answered_as_by_hand(tmp_path: Path) 
 
     assert set(report.questions) == {question.name for question in QUESTIONS}
     assert all(len(times) == 3 for times in report.questions.values())
+    assert report.starts.keys() == {OURS, BY_HAND}
     assert "| to by hand | aim | aim here |" in report.markdown()
 
 
