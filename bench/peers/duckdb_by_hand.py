@@ -17,6 +17,11 @@ BY_HAND = "DuckDB by hand"
 PLAIN = "the same, plain table"
 
 
+_READ = (
+    "select id, timestamp::timestamptz as timestamp, project, event_message, metadata::variant as metadata"
+    " from read_json(?, columns = {id: 'VARCHAR', timestamp: 'TIMESTAMPTZ', project: 'VARCHAR',"
+    " event_message: 'VARCHAR', metadata: 'JSON'})"
+)
 # A process of its own, from nothing to a first answer.
 _FIRST = """
 import sys, duckdb
@@ -59,11 +64,23 @@ def bulk_insert_seconds(events: Path, file: Path) -> float:
     """The same events from NDJSON into a plain table of the same columns, in one statement."""
     with duckdb.connect(str(file)) as connection:
         began = time.perf_counter()
-        connection.execute(
-            f'create table "{STREAM}" as select id, timestamp::timestamptz as timestamp, project, event_message,'
-            " metadata::variant as metadata from read_json(?, columns = {id: 'VARCHAR', timestamp: 'TIMESTAMPTZ',"
-            " project: 'VARCHAR', event_message: 'VARCHAR', metadata: 'JSON'})",
-            [str(events)],
-        )
+        connection.execute(f'create table "{STREAM}" as {_READ}', [str(events)])
         connection.execute("checkpoint")
         return time.perf_counter() - began
+
+
+def batches_seconds(batches: Iterator[bytes], scratch: Path) -> float:
+    """Of JSON arrays one after the other, each of them durable before the next, as a service has to."""
+    seconds = 0.0
+    batch, file = scratch / "batch.json", scratch / "batches.duckdb"
+    file.unlink(missing_ok=True)
+    with duckdb.connect(str(file)) as connection:
+        for body in batches:
+            batch.write_bytes(body)
+            began = time.perf_counter()
+            connection.execute(f'create table if not exists "{STREAM}" as {_READ} limit 0', [str(batch)])
+            connection.execute(f'insert into "{STREAM}" {_READ}', [str(batch)])
+            seconds += time.perf_counter() - began
+    batch.unlink()
+    file.unlink()
+    return seconds
