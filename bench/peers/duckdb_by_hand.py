@@ -17,17 +17,19 @@ BY_HAND = "DuckDB by hand"
 PLAIN = "the same, plain table"
 
 
+_COLUMNS = "id varchar, timestamp timestamptz, project varchar, event_message varchar, metadata variant"
 _READ = (
     "select id, timestamp::timestamptz as timestamp, project, event_message, metadata::variant as metadata"
     " from read_json(?, columns = {id: 'VARCHAR', timestamp: 'TIMESTAMPTZ', project: 'VARCHAR',"
     " event_message: 'VARCHAR', metadata: 'JSON'})"
 )
+_OPEN = "attach '{}' as stored (read_only); use stored; set timezone = 'UTC'"
 # A process of its own, from nothing to a first answer.
 _FIRST = """
 import sys, duckdb
-file, sql = sys.argv[1:]
+opening, sql = sys.argv[1:]
 connection = duckdb.connect()
-connection.execute(f"attach '{file}' as stored (read_only); use stored; set timezone = 'UTC'")
+connection.execute(opening)
 assert connection.execute(sql).fetchall()
 """
 
@@ -47,16 +49,14 @@ class ByHand:
 
     def start(self, sql: str) -> None:
         """In a process that ends with the answer."""
-        subprocess.run([sys.executable, "-c", _FIRST, str(self._file), sql], check=True)
+        subprocess.run([sys.executable, "-c", _FIRST, _OPEN.format(self._file), sql], check=True)
 
 
 @contextmanager
 def by_hand(file: Path) -> Iterator[ByHand]:
     """`file` is that of a service that has stopped, all its events in it, or one of `bulk_insert_seconds`."""
     with duckdb.connect() as connection:
-        connection.execute(f"attach '{file}' as stored (read_only)")
-        connection.execute("use stored")
-        connection.execute("set timezone = 'UTC'")
+        connection.execute(_OPEN.format(file))
         yield ByHand(connection, file)
 
 
@@ -75,10 +75,10 @@ def batches_seconds(batches: Iterator[bytes], scratch: Path) -> float:
     batch, file = scratch / "batch.json", scratch / "batches.duckdb"
     file.unlink(missing_ok=True)
     with duckdb.connect(str(file)) as connection:
+        connection.execute(f'create table "{STREAM}" ({_COLUMNS})')
         for body in batches:
             batch.write_bytes(body)
             began = time.perf_counter()
-            connection.execute(f'create table if not exists "{STREAM}" as {_READ} limit 0', [str(batch)])
             connection.execute(f'insert into "{STREAM}" {_READ}', [str(batch)])
             seconds += time.perf_counter() - began
     batch.unlink()

@@ -16,7 +16,7 @@ _STEP = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([\w-]+))\s*\.?""")
 Path = tuple[str | int, ...]
 
 
-class Document(msgspec.Struct, frozen=True, dict=True):
+class Document(msgspec.Struct, frozen=True):
     """A TOML text inside a file: `first_line` is the file's line on which the text begins."""
 
     file: str

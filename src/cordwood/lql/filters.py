@@ -61,7 +61,7 @@ class Conditions(msgspec.Struct, frozen=True):
 
     known: Known
     zone: str
-    records: Records = msgspec.field()
+    records: Records
 
     def all(self, found: All) -> exp.Expr | None:
         return all_of(list(map(self.of, found.filters))) if found.filters else None

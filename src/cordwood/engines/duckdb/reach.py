@@ -27,10 +27,10 @@ _Place = tuple[str, str, str]
 
 
 class _Reach(msgspec.Struct):
-    """`streams` are the names of streams; reads of each of their tables are kept by the table's node."""
+    """`streams` are the names of streams; reads of each of their tables are kept by the table's node and their names."""
 
     streams: frozenset[str]
-    tables: dict[int, list[Read]] = msgspec.field(default_factory=dict)
+    tables: dict[int, dict[str, Read]] = msgspec.field(default_factory=dict)
     grouped: frozenset[tuple[int, _Place | None]] = frozenset()
 
     def is_grouped(self, node: exp.Expr) -> bool:
@@ -53,9 +53,7 @@ class _Reach(msgspec.Struct):
     def _provide_of_stream(self, table: exp.Table, read: Read) -> str | None:
         if COLUMNS.get(read.column) != "VARIANT":
             return None
-        reads = self.tables.setdefault(id(table), [])
-        if read not in reads:
-            reads.append(read)
+        self.tables.setdefault(id(table), {}).setdefault(read.name, read)
         return read.name
 
     def _provide_in(self, query: exp.Expr, read: Read, depth: int) -> str | None:
@@ -87,7 +85,7 @@ def reach(tree: exp.Expr, streams: frozenset[str]) -> list[Source]:
         _move(node, node.expressions[1], Manner.RECORD, work)
     for node in filter(_path_of, fragments):
         _move_path(node, work)
-    return [Source(table, tuple(work.tables.get(id(table), ()))) for table in tables_of(tree, streams)]
+    return [Source(table, tuple(work.tables.get(id(table), {}).values())) for table in tables_of(tree, streams)]
 
 
 def _grouped(tree: exp.Expr) -> frozenset[tuple[int, _Place | None]]:

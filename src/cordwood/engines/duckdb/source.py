@@ -1,7 +1,6 @@
 """A place where a stream is read: which of its columns and paths, and of which events, as SQL."""
 
 import re
-from dataclasses import dataclass, field  # noqa: TID251 - what it compares leaves a field out
 from enum import Enum
 
 import msgspec
@@ -23,14 +22,13 @@ class Manner(Enum):
     RECORD = "record"
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(msgspec.Struct, frozen=True):
     """A path below a column, as SQL: `."request"."path"`. One that `is_wide` has parts of its own to put together."""
 
     column: str
     path: str
     manner: Manner
-    is_wide: bool = field(default=False, compare=False)
+    is_wide: bool = False
 
     @property
     def name(self) -> str:

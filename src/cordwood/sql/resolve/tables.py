@@ -151,10 +151,12 @@ def told_apart(query: exp.Expr, outputs: list[Output]) -> list[Output]:
     for output, item in zip(outputs, items, strict=True):
         lower = output.name.lower()
         if lower in seen and isinstance(item, exp.Alias):
-            output = msgspec.structs.replace(output, column=_free(output.name, taken))  # noqa: PLW2901 - the same, spelt otherwise
-            item.set("alias", exp.to_identifier(output.column, quoted=True))
+            column = _free(output.name, taken)
+            item.set("alias", exp.to_identifier(column, quoted=True))
+            told.append(msgspec.structs.replace(output, column=column))
+        else:
+            told.append(output)
         seen.add(lower)
-        told.append(output)
     return told
 
 
