@@ -1,10 +1,23 @@
-"""Gives freed memory back to the machine: the interpreter's, and that of the allocator which DuckDB brings with it."""
+"""Gives freed memory back to the machine: the interpreter's, and that of the allocator which DuckDB brings with it.
+
+And tells what is in use of the C library's, where all lies that the engine does not count.
+"""
 
 import ctypes
 from collections.abc import Callable
 from importlib.util import find_spec
+from typing import ClassVar
 
 _EVERY_ARENA = b"arena.4096.purge"
+
+
+class _Heap(ctypes.Structure):
+    """What `mallinfo2` tells; `uordblks` is in use."""
+
+    _fields_: ClassVar = [
+        (name, ctypes.c_size_t)
+        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+    ]
 
 
 def _function(library: str | None, name: str) -> Callable[..., object] | None:
@@ -23,6 +36,9 @@ def _place_of_duckdb() -> str | None:
 
 _trim = _function(None, "malloc_trim")
 _control = _function(_place_of_duckdb(), "duckdb_je_mallctl")
+_told = _function(None, "mallinfo2")
+if _told is not None:
+    _told.restype = _Heap  # type: ignore[attr-defined]
 
 
 def let_go_of_memory() -> None:
@@ -30,3 +46,9 @@ def let_go_of_memory() -> None:
         _trim(0)
     if _control is not None:
         _control(_EVERY_ARENA, None, None, None, 0)
+
+
+def heap_bytes() -> int:
+    """In use now, texts and the engine's own notes alike; nothing where the C library does not tell."""
+    found = _told() if _told is not None else None
+    return int(found.uordblks) if isinstance(found, _Heap) else 0

@@ -3,6 +3,7 @@
 import os
 import shutil
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,7 +15,7 @@ from cordwood.engines.duckdb.held import Opened
 from cordwood.engines.duckdb.rows import first_row
 from cordwood.engines.duckdb.tables import quoted
 from cordwood.engines.duckdb.traffic import Traffic
-from cordwood.errors import DataFolderInUse, DataFolderUnusable, Fault
+from cordwood.errors import DataFolderInUse, DataFolderUnusable, EngineFailed, Fault
 
 FILE = "events.duckdb"
 # A row group is sealed as a whole once it is full: large enough to compress well, small enough to skip by time.
@@ -27,6 +28,7 @@ _NEVER = "1TB"
 _SPILL_BYTES = "4GB"
 # What the engine may keep of the file while nobody asks: enough to go on with, should somebody.
 _KEPT_BYTES = 16 * 10**6
+_TRIES, _TRY_SECONDS = 40, 0.05
 
 
 class Session:
@@ -39,14 +41,18 @@ class Session:
         self._still = threading.Lock()
         self._holders = 0
         self.traffic = Traffic()
-        self._memory_bytes = memory_bytes
+        self.memory_bytes = memory_bytes
         self._spill = folder / "spill"
         shutil.rmtree(self._spill, ignore_errors=True)
         self._root = duckdb.connect(":memory:")
-        self._attach(self._file)
+        self._open()
+        self._opened = self._file_in_place()
+        self.is_open = True
         self._lock_down(memory_bytes, threads)
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
+        if not self.is_open:
+            raise EngineFailed("The events cannot be read: their file could not be opened again.", hint=MEND_EVENTS)
         return self._root.cursor()
 
     def checkpoint(self, cursor: duckdb.DuckDBPyConnection) -> None:
@@ -63,10 +69,28 @@ class Session:
 
     def let_go(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Give back what the engine keeps of the file: the machine keeps it, too. To be called when nobody passes."""
-        for most in (min(_KEPT_BYTES, self._memory_bytes), self._memory_bytes):
+        for most in (min(_KEPT_BYTES, self.memory_bytes), self.memory_bytes):
             # Events in memory may need more than that; what can go has gone then.
             with suppress(duckdb.OutOfMemoryException):
                 cursor.execute("SET GLOBAL memory_limit = $value", {"value": f"{most}B"})
+
+    def reopen(self, cursor: duckdb.DuckDBPyConnection) -> bool:
+        """Let the engine forget what it noted of each row group that it wrote or read: it does not by itself, whatever its bound.
+
+        To be called when nobody passes, nor may until it has ended: the file is away for some milliseconds, beside what it
+        takes to write the log into it. False where somebody holds the files, or another file has taken its place.
+        """
+        with self._still:
+            if self._holders or self._file_in_place() != self._opened:
+                return False
+            if self.is_open:
+                # It would be done when the file is closed: where it fails, the file stays open.
+                cursor.execute("CHECKPOINT store")
+                self.is_open = False
+                cursor.execute("DETACH store")
+            self._attach_patiently(cursor)
+            self.is_open = True
+        return True
 
     def used_bytes(self, cursor: duckdb.DuckDBPyConnection) -> int:
         """What is taken of the file, free blocks left out, and of the log that goes into it: the file does not shrink."""
@@ -116,13 +140,36 @@ class Session:
         except FileNotFoundError:
             return 0
 
-    def _attach(self, file: Path) -> None:
-        place = quoted(str(file)).replace('"', "'")
+    def _open(self) -> None:
         try:
-            self._root.execute(f"ATTACH {place} AS store (ROW_GROUP_SIZE {ROW_GROUP_ROWS}, BLOCK_SIZE {_BLOCK_BYTES})")
+            self._root.execute(self._attaching)
         except duckdb.Error as problem:
             self._root.close()
-            raise _unusable(file, str(problem)) from problem
+            raise _unusable(self._file, str(problem)) from problem
+
+    @property
+    def _attaching(self) -> str:
+        place = quoted(str(self._file)).replace('"', "'")
+        return f"ATTACH {place} AS store (ROW_GROUP_SIZE {ROW_GROUP_ROWS}, BLOCK_SIZE {_BLOCK_BYTES})"
+
+    def _attach_patiently(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Who has not passed by keeps the file until its transaction ends: it is attached once nobody has it."""
+        for left in reversed(range(_TRIES)):
+            try:
+                cursor.execute(self._attaching)
+            except duckdb.Error:
+                if not left:
+                    raise
+                time.sleep(_TRY_SECONDS)
+            else:
+                return
+
+    def _file_in_place(self) -> tuple[int, int] | None:
+        try:
+            found = self._file.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def _lock_down(self, memory_bytes: int, threads: int) -> None:
         settings: dict[str, object] = {
@@ -137,6 +184,8 @@ class Session:
             "TimeZone": "UTC",
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
+            # To open the events again; nothing else of the machine's files.
+            "allowed_paths": [str(self._file)],
             "enable_external_access": False,
             # `let_go` needs it; no statement that is admitted can set anything.
             "allowed_configs": ["memory_limit"],

@@ -20,10 +20,10 @@ from cordwood.engines.duckdb.pieces import (
     keep_pieces,
     new_block,
 )
+from cordwood.engines.duckdb.resting import Resting
 from cordwood.engines.duckdb.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.stream_store import StreamStore
 from cordwood.engines.duckdb.tables import StreamTables
-from cordwood.engines.duckdb.traffic import Haste
 from cordwood.engines.duckdb.transaction import roll_back
 from cordwood.observe.observer import Tell
 
@@ -35,10 +35,6 @@ _AFTER_FAILURE_SECONDS = 60.0
 _PAUSE_SECONDS = 0.05
 # While row groups are sealed one after the other, they have the processors to themselves.
 _QUIET_SECONDS = 5.0
-# Longer than between two looks, so that none who came between them is missed.
-_REST_SECONDS = 6.0
-# Nobody who is waited for.
-_NOW = Haste(0.0, 0.0, 0.0)
 
 
 class Settling:
@@ -48,6 +44,7 @@ class Settling:
         self, session: Session, stores: Callable[[], Collection[StreamStore]], is_busy: Callable[[], bool], tell: Tell
     ) -> None:
         self.turn = threading.Lock()
+        self.resting = Resting(session, self.turn, lambda: sum(store.held_bytes for store in stores()))
         self._session = session
         self._stores = stores
         self._is_busy = is_busy
@@ -55,7 +52,6 @@ class Settling:
         self._last_seal = time.monotonic()
         # The seal after which nothing is left to do.
         self._done_since: float | None = None
-        self._is_rested = False
         self._stopping = threading.Event()
         self._cursor = session.cursor()
         self._thread = threading.Thread(target=self._work, name="settle", daemon=True)
@@ -95,7 +91,7 @@ class Settling:
         """Lay the oldest slice that is as it came; False when there is none, or something else has to be done first."""
         settled = self._at_once(self._rewrite, store.tables)
         if settled:
-            self._is_rested = False
+            self.resting.stir()
             self._session.checkpoint(self._cursor)
             let_go_of_memory()
         return settled
@@ -152,27 +148,16 @@ class Settling:
 
     def _work(self) -> None:
         while not self._stopping.wait(_LOOK_SECONDS):
-            try:
-                self.settle_all()
-                self.rest_when_quiet()
-            except duckdb.Error as problem:
-                if self._stopping.is_set():
-                    return
-                self._tell(f"Events could not be laid in order yet: {problem}".splitlines()[0])
-                self._stopping.wait(_AFTER_FAILURE_SECONDS)
+            self._tried(self.settle_all, "Events could not be laid in order yet", _AFTER_FAILURE_SECONDS)
+            self._tried(lambda: self.resting.look(self._cursor), "Memory could not be given back yet", 0.0)
 
-    def rest_when_quiet(self) -> None:
-        """What queries and settling took is given back, and what the engine keeps of the file, once in each time of quiet."""
-        traffic = self._session.traffic
-        if traffic.quiet_seconds < _REST_SECONDS:
-            self._is_rested = False
-        elif not self._is_rested:
-            # A sweep may be alone: whoever ends first lets everybody pass.
-            with self.turn, traffic.alone(_NOW) as is_alone:
-                if is_alone:
-                    self._session.let_go(self._cursor)
-                    self._is_rested = True
-            let_go_of_memory()
+    def _tried(self, work: Callable[[], None], failed: str, pause_seconds: float) -> None:
+        try:
+            work()
+        except duckdb.Error as problem:
+            if not self._stopping.is_set():
+                self._tell(f"{failed}: {problem}".splitlines()[0])
+                self._stopping.wait(pause_seconds)
 
     def _may_begin(self) -> bool:
         is_quiet = time.monotonic() - self._last_seal > _QUIET_SECONDS

@@ -75,7 +75,8 @@ class Storage:
             known = self._stores.get(stream.name)
             if known is None:
                 self._refuse_same_spelling(stream.name)
-                self._stores[stream.name] = self._open_store(stream)
+                with self._session.traffic.passing(Passing.SEAL):
+                    self._stores[stream.name] = self._open_store(stream)
                 # What it has was sealed before, and may wait to be settled.
                 self._settling.sealed()
             else:
@@ -247,12 +248,9 @@ class Storage:
         received = [event.received_us for event in batch.events if event.received_us is not None]
         if not received:
             return set()
-        cursor = self._session.cursor()
-        try:
-            bounds = {"since": min(received), "until": max(received), "ids": [event.id for event in batch.events]}
+        bounds = {"since": min(received), "until": max(received), "ids": [event.id for event in batch.events]}
+        with self._session.traffic.passing(Passing.QUERY), closing(self._session.cursor()) as cursor:
             found = cursor.execute(self.store_of(batch.stream).tables.recall_received(), bounds).fetchall()
-        finally:
-            cursor.close()
         known = {one[0] for one in found}
         return {place for place, event in enumerate(batch.events) if event.id in known}
 
@@ -270,7 +268,8 @@ class Storage:
         def recall(ids: Sequence[str], before_us: int) -> set[str]:
             since_us = min(self._clock_us() - WINDOW_US, oldest_us)
             times = {"since": since_us, "before": before_us}
-            return {one[0] for one in cursor.execute(store.tables.recall(), {**times, "ids": list(ids)}).fetchall()}
+            with self._session.traffic.passing(Passing.QUERY):
+                return {one[0] for one in cursor.execute(store.tables.recall(), {**times, "ids": list(ids)}).fetchall()}
 
         return recall
 

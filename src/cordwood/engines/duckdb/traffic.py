@@ -60,13 +60,14 @@ class Traffic:
                 self._changed.notify_all()
 
     @contextmanager
-    def alone(self, haste: Haste = AT_LEISURE) -> Iterator[bool]:
-        """Whether nobody passes when the block begins; others go on a moment later, whether or not it has ended."""
+    def alone(self, haste: Haste = AT_LEISURE, *, throughout: bool = False) -> Iterator[bool]:
+        """Whether nobody passes when the block begins; others go on a moment later, or `throughout` when it has ended."""
         with self._changed:
             is_alone = self._changed.wait_for(self._is_free, haste.patience_seconds) or self._cleared(haste)
             self._held = frozenset(Passing)
         going_on = threading.Timer(_BEGUN_SECONDS, self._let_pass)
-        going_on.start()
+        if not throughout:
+            going_on.start()
         try:
             yield is_alone
         finally:

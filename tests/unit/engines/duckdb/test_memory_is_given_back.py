@@ -6,7 +6,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from cordwood.engines.duckdb import session, settling
+from cordwood.engines.duckdb import resting, session
 from cordwood.engines.duckdb.answers import _one_statement
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.settling import Settling
@@ -26,7 +26,7 @@ EVENTS = 20_000
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
     """A file of some megabytes, sealed; nobody works behind its back, and quiet is at once."""
     monkeypatch.setattr(session, "_KEPT_BYTES", KEPT)
-    monkeypatch.setattr(settling, "_REST_SECONDS", 0.0)
+    monkeypatch.setattr(resting, "_REST_SECONDS", 0.0)
     monkeypatch.setattr(Settling, "start", lambda *_: None)
     options = Options(memory_bytes=MEMORY)
     first = DuckDBEngine(tmp_path / "data", DuckDBTarget(), options, clock_us=lambda: NOW_US)
@@ -48,6 +48,11 @@ def kept(engine: DuckDBEngine) -> int:
     return int(found)
 
 
+def rest(engine: DuckDBEngine) -> None:
+    with engine._session.cursor() as cursor:
+        engine._storage._settling.resting.rest_when_quiet(cursor)
+
+
 def bound(engine: DuckDBEngine) -> object:
     with engine._session.cursor() as cursor:
         return cursor.execute("SELECT current_setting('memory_limit')").fetchall()[0][0]
@@ -57,7 +62,7 @@ def test_what_is_kept_of_the_file_goes_when_nobody_asks(engine: DuckDBEngine) ->
     before = bound(engine)
     assert rows(engine, "select count(distinct id) from `s`") == [(EVENTS,)]
     assert kept(engine) > KEPT
-    engine._storage._settling.rest_when_quiet()
+    rest(engine)
     assert kept(engine) <= KEPT
     assert bound(engine) == before
     assert rows(engine, "select count(distinct id) from `s`") == [(EVENTS,)]
@@ -67,9 +72,9 @@ def test_not_while_somebody_asks(engine: DuckDBEngine) -> None:
     rows(engine, "select count(distinct id) from `s`")
     before = kept(engine)
     with engine._session.traffic.passing(Passing.QUERY):
-        engine._storage._settling.rest_when_quiet()
+        rest(engine)
         assert kept(engine) == before
-    engine._storage._settling.rest_when_quiet()
+    rest(engine)
     assert kept(engine) < before
 
 

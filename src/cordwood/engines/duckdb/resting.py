@@ -1,0 +1,71 @@
+"""Gives back what the process holds of memory and does not need: in times of quiet, and when it has become much."""
+
+import threading
+import time
+from collections.abc import Callable
+
+import duckdb
+
+from cordwood.engines.duckdb.memory import heap_bytes, let_go_of_memory
+from cordwood.engines.duckdb.session import Session
+from cordwood.engines.duckdb.traffic import PRESSING, Haste
+
+# Longer than between two looks, so that none who came between them is missed.
+_REST_SECONDS = 6.0
+# Nobody who is waited for.
+_NOW = Haste(0.0, 0.0, 0.0)
+# What the engine notes of row groups may grow by so much of its bound, beside that, before it has to forget it.
+_GROWTH_SHARE = 6
+# Everybody is held up for it: a try that a long query made vain is not repeated at once.
+_AGAIN_SECONDS = 30.0
+
+
+class Resting:
+    """`turn` is taken by whoever works on the file in the background. `held_bytes` is what events that wait take of the heap."""
+
+    def __init__(self, session: Session, turn: threading.Lock, held_bytes: Callable[[], int]) -> None:
+        self._session = session
+        self._turn = turn
+        self._held_bytes = held_bytes
+        self._is_rested = False
+        self._growth_bytes = session.memory_bytes // _GROWTH_SHARE
+        self._noted_bytes: int | None = None
+        self._not_before = 0.0
+
+    def stir(self) -> None:
+        """Something was read or written that nobody asked for."""
+        self._is_rested = False
+
+    def look(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        self.forget_when_much(cursor)
+        self.rest_when_quiet(cursor)
+
+    def rest_when_quiet(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """What queries and settling took is given back, and what the engine keeps of the file, once in each time of quiet."""
+        traffic = self._session.traffic
+        if traffic.quiet_seconds < _REST_SECONDS:
+            self._is_rested = False
+        elif not self._is_rested:
+            # A sweep may be alone: whoever ends first lets everybody pass.
+            with self._turn, traffic.alone(_NOW) as is_alone:
+                if is_alone:
+                    self._session.let_go(cursor)
+                    self._is_rested = True
+            let_go_of_memory()
+
+    def forget_when_much(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """The first look tells what there is; how much of it is the engine's notes, nobody tells."""
+        in_use = heap_bytes() - self._held_bytes()
+        if self._noted_bytes is None:
+            self._noted_bytes = in_use
+        is_much = in_use > self._noted_bytes + self._growth_bytes and time.monotonic() >= self._not_before
+        if is_much or not self._session.is_open:
+            self._forget(cursor)
+
+    def _forget(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        self._not_before = time.monotonic() + _AGAIN_SECONDS
+        with self._turn, self._session.traffic.alone(PRESSING, throughout=True) as is_alone:
+            is_forgotten = (is_alone or not self._session.is_open) and self._session.reopen(cursor)
+        if is_forgotten:
+            let_go_of_memory()
+            self._noted_bytes = heap_bytes() - self._held_bytes()

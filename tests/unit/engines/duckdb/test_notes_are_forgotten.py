@@ -1,0 +1,213 @@
+"""What the engine notes of row groups is forgotten once it is much: the file is opened again, and nobody sees it."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from cordwood.engines.duckdb import resting, session
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.memory import heap_bytes
+from cordwood.engines.duckdb.sealer import Sealer
+from cordwood.engines.duckdb.session import Session
+from cordwood.engines.duckdb.settling import Settling
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.engines.duckdb.traffic import Haste, Passing
+from cordwood.errors import EngineFailed
+from cordwood.model.event import Event
+from tests.contract.engine_asking import NOW_US, batch, rows, stream
+
+# DuckDB's least: a row group is one vector.
+ROWS = 2048
+ALL = "select count(*), count(distinct id), count(t.metadata.a0) from `s` as t"
+METADATA = json.dumps({f"a{number}": number for number in range(60)})
+MB = 10**6
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
+    """Nothing is done behind its back; row groups are small, and nobody is waited for."""
+    monkeypatch.setattr(Sealer, "start", lambda *_: None)
+    monkeypatch.setattr(Settling, "start", lambda *_: None)
+    monkeypatch.setattr(session, "ROW_GROUP_ROWS", ROWS)
+    monkeypatch.setattr(resting, "PRESSING", Haste(0.0, 0.1, 0.1))
+    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
+    engine.prepare([stream("s")])
+    yield engine
+    engine.close()
+
+
+def filled(engine: DuckDBEngine, groups: int, *, first: int = 0) -> int:
+    """How many events there are then, all of them sealed."""
+    store = engine._storage.store_of("s")
+    with engine._session.cursor() as cursor:
+        for start in range(first, first + groups * ROWS, ROWS):
+            events = [Event(f"e{number}", NOW_US + number, "m", "p", METADATA) for number in range(start, start + ROWS)]
+            engine.append([batch(*events)])
+            chunk = store.take_chunk(whole_groups_only=True, rows=ROWS)
+            assert chunk is not None
+            store.seal(chunk, cursor)
+        engine._session.checkpoint(cursor)
+    return first + groups * ROWS
+
+
+def forget(engine: DuckDBEngine) -> bool:
+    """Whether the file was opened again."""
+    before = identity(engine)
+    with engine._session.cursor() as cursor:
+        engine._storage._settling.resting._forget(cursor)
+    return identity(engine) != before
+
+
+def identity(engine: DuckDBEngine) -> object:
+    """Of the file as it is opened now: each time another one."""
+    with engine._session.cursor() as cursor:
+        asked = "SELECT database_oid FROM duckdb_databases() WHERE database_name = 'store'"
+        return cursor.execute(asked).fetchall()
+
+
+def test_what_was_noted_of_row_groups_is_forgotten_and_no_event(engine: DuckDBEngine) -> None:
+    count = filled(engine, 40)
+    before = heap_bytes()
+    assert forget(engine)
+    assert heap_bytes() < before - 2 * MB
+    assert rows(engine, ALL) == [(count, count, count)]
+    count = filled(engine, 1, first=count)
+    assert rows(engine, ALL) == [(count, count, count)]
+
+
+def test_only_when_it_has_grown_by_a_share_of_what_the_engine_may_have(
+    engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = engine._storage._settling.resting
+    before, share = identity(engine), engine._session.memory_bytes // 6
+    with engine._session.cursor() as cursor:
+        for in_use in (50 * MB, 50 * MB + share):
+            monkeypatch.setattr(resting, "heap_bytes", lambda found=in_use: found)
+            work.look(cursor)
+            assert identity(engine) == before
+        monkeypatch.setattr(resting, "heap_bytes", lambda: 51 * MB + share)
+        work.look(cursor)
+        again = identity(engine)
+        assert again != before
+        # What is in use then is the new beginning.
+        work.look(cursor)
+        assert identity(engine) == again
+
+
+def test_texts_of_events_that_wait_are_no_notes(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    work, held = engine._storage._settling.resting, 0
+    before = identity(engine)
+    monkeypatch.setattr(resting, "heap_bytes", lambda: 50 * MB + held)
+    monkeypatch.setattr(work, "_held_bytes", lambda: held)
+    with engine._session.cursor() as cursor:
+        work.look(cursor)
+        held = engine._session.memory_bytes
+        work.look(cursor)
+    assert identity(engine) == before
+
+
+def test_not_while_a_query_is_under_way_nor_again_at_once(
+    engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = filled(engine, 2)
+    with engine._session.traffic.passing(Passing.QUERY):
+        assert not forget(engine)
+    work = engine._storage._settling.resting
+    work._noted_bytes = -(10**12)
+    before = identity(engine)
+    with engine._session.cursor() as cursor:
+        work.forget_when_much(cursor)
+        assert identity(engine) == before
+        monkeypatch.setattr(time, "monotonic", lambda now=time.monotonic: now() + 31.0)
+        work.forget_when_much(cursor)
+    assert identity(engine) != before
+    assert rows(engine, ALL) == [(count, count, count)]
+
+
+def test_whoever_asks_or_appends_meanwhile_waits_and_fails_at_nothing(engine: DuckDBEngine) -> None:
+    count = filled(engine, 10)
+    asked: list[object] = []
+    done = threading.Event()
+
+    def ask() -> None:
+        while not done.is_set():
+            asked.append(rows(engine, ALL) == [(count, count, count)])
+
+    def append() -> None:
+        # An id that is known is looked up in the file.
+        again = Event("e1", NOW_US, "m", "p", METADATA, received_us=NOW_US)
+        while not done.is_set():
+            asked.append([appended.accepted for appended in engine.append([batch(again)])] == [0])
+
+    others = [threading.Thread(target=ask), threading.Thread(target=append)]
+    for other in others:
+        other.start()
+    forgotten = sum(forget(engine) for _ in range(30))
+    done.set()
+    for other in others:
+        other.join()
+    assert forgotten > 10
+    assert asked
+    assert all(asked)
+
+
+def test_a_transaction_that_did_not_pass_by_is_waited_for(engine: DuckDBEngine) -> None:
+    count = filled(engine, 2)
+    with engine._session.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute("SELECT count(*) FROM store.main.s").fetchall()
+        ending = threading.Timer(0.3, lambda: cursor.execute("COMMIT"))
+        ending.start()
+        assert forget(engine)
+        ending.join()
+    assert rows(engine, ALL) == [(count, count, count)]
+
+
+def test_not_while_a_backup_reads_the_files(engine: DuckDBEngine) -> None:
+    filled(engine, 1)
+    with engine.held():
+        assert not forget(engine)
+    assert forget(engine)
+
+
+def test_not_when_the_file_is_gone_or_is_another_one(engine: DuckDBEngine, tmp_path: Path) -> None:
+    count = filled(engine, 2)
+    file = tmp_path / "data" / "events.duckdb"
+    file.rename(tmp_path / "elsewhere")
+    assert not forget(engine)
+    file.touch()
+    assert not forget(engine)
+    assert rows(engine, ALL) == [(count, count, count)]
+    (tmp_path / "elsewhere").rename(file)
+
+
+def test_a_file_that_cannot_be_opened_again_is_said_and_tried_until_it_can(
+    engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = filled(engine, 2)
+    monkeypatch.setattr(session, "_TRIES", 2)
+    with engine._session.cursor() as cursor, monkeypatch.context() as broken:
+        broken.setattr(Session, "_attaching", "ATTACH '/nowhere/at/all' AS store")
+        with pytest.raises(duckdb.Error):
+            engine._storage._settling.resting._forget(cursor)
+        with pytest.raises(EngineFailed, match="could not be opened again"):
+            rows(engine, ALL)
+    with engine._session._root.cursor() as cursor:
+        engine._storage._settling.resting.look(cursor)
+    assert rows(engine, ALL) == [(count, count, count)]
+
+
+def test_no_other_file_can_be_read(engine: DuckDBEngine, tmp_path: Path) -> None:
+    other = tmp_path / "other.csv"
+    other.write_text("a\n1\n")
+    with engine._session.cursor() as cursor:
+        for place in (other, "/etc/hostname"):
+            with pytest.raises(duckdb.PermissionException):
+                cursor.execute(f"SELECT * FROM read_text('{place}')").fetchall()
+        with pytest.raises(duckdb.PermissionException):
+            cursor.execute(f"ATTACH '{tmp_path / 'other.duckdb'}'")
