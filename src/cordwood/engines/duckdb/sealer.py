@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection
 
 import duckdb
@@ -34,6 +35,10 @@ class Means(msgspec.Struct, frozen=True):
     rows_at_once: int = ROW_GROUP_ROWS
     kept_seconds: float = 1.0
 
+    @property
+    def is_in_parts(self) -> bool:
+        return self.rows_at_once < ROW_GROUP_ROWS
+
 
 class Sealer:
     """`after` is called after each chunk that went to the file. Nothing may be held before it is given its means."""
@@ -58,6 +63,8 @@ class Sealer:
         self._told = -_TELL_SECONDS
         self._trimmed = self._last_append
         self._is_trimmed = True
+        # By stream, events that went into the engine since it wrote all it had into the file.
+        self._gathered: Counter[str] = Counter()
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -99,7 +106,7 @@ class Sealer:
         is_tight = self._is_tight(stores)
         for store in stores:
             whole = not (is_tight or self._is_due(store))
-            chunk = store.take_chunk(whole_groups_only=whole, rows=self.means.rows_at_once)
+            chunk = store.take_chunk(whole_groups_only=whole, rows=self._rows_of(store))
             if chunk is not None:
                 return self._seal(store, chunk, cursor)
         return False
@@ -125,9 +132,22 @@ class Sealer:
             store.give_back(chunk)
             raise
         self._after()
-        self._session.checkpoint_when_due(cursor)
+        self._write_gathered(store, len(chunk.events), cursor)
         self._is_trimmed = False
         return True
+
+    def _rows_of(self, store: StreamStore) -> int:
+        """Parts of a row group are gathered in the engine's memory: no more than fill it up."""
+        if not self.means.is_in_parts:
+            return ROW_GROUP_ROWS
+        return min(self.means.rows_at_once, ROW_GROUP_ROWS - self._gathered[store.name] % ROW_GROUP_ROWS)
+
+    def _write_gathered(self, store: StreamStore, rows: int, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Into the file, where they are compressed: as soon as they are a whole row group, which is never filled up later."""
+        self._gathered[store.name] += rows
+        is_whole = self.means.is_in_parts and self._gathered[store.name] >= ROW_GROUP_ROWS
+        if self._session.checkpoint_when_due(cursor, now=is_whole):
+            self._gathered.clear()
 
     def _trim_now_and_then(self) -> None:
         now = time.monotonic()

@@ -55,17 +55,20 @@ class Session:
             raise EngineFailed("The events cannot be read: their file could not be opened again.", hint=MEND_EVENTS)
         return self._root.cursor()
 
-    def checkpoint(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Write what the engine's own log holds into the file; later when others write now, or hold the files."""
+    def checkpoint(self, cursor: duckdb.DuckDBPyConnection) -> bool:
+        """Write what the engine's own log holds into the file; False and later when others write now, or hold the files."""
         with self._still, suppress(duckdb.TransactionException):
             if not self._holders:
                 cursor.execute("CHECKPOINT store")
+                return True
+        return False
 
-    def checkpoint_when_due(self, cursor: duckdb.DuckDBPyConnection) -> None:
+    def checkpoint_when_due(self, cursor: duckdb.DuckDBPyConnection, *, now: bool = False) -> bool:
         """A disk that is full now is no reason to stop: what the log holds stays there."""
-        if self._log_bytes() > _LOG_BYTES:
+        if now or self._log_bytes() > _LOG_BYTES:
             with suppress(duckdb.IOException):
-                self.checkpoint(cursor)
+                return self.checkpoint(cursor)
+        return False
 
     def let_go(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Give back what the engine keeps of the file: the machine keeps it, too. To be called when nobody passes."""
