@@ -41,6 +41,16 @@ def sealed(storage: Storage) -> list[int]:
         ]
 
 
+def in_the_file(storage: Storage) -> list[int]:
+    """The events of each row group that is written and compressed, not only logged."""
+    with storage.shown([]) as shown:
+        asked = (
+            "SELECT sum(count) FROM pragma_storage_info('store.main.s') WHERE column_name = 'id'"
+            " AND segment_type <> 'VALIDITY' AND persistent GROUP BY row_group_id ORDER BY row_group_id"
+        )
+        return [int(row[0]) for row in shown.cursor.execute(asked).fetchall()]
+
+
 def test_while_a_row_group_is_under_way_the_next_one_is_waited_for(storage: Storage) -> None:
     storage.start(Means(2, 2 * GROUP_BYTES))
     load(storage, 6 * ROW_GROUP_ROWS)
@@ -52,6 +62,15 @@ def test_what_can_never_be_a_row_group_is_sealed_before_that(storage: Storage) -
     storage.start(Means(2, GROUP_BYTES // 2))
     load(storage, 2 * ROW_GROUP_ROWS)
     assert max(sealed(storage)) < ROW_GROUP_ROWS
+
+
+def test_parts_of_a_row_group_are_written_when_they_are_a_whole_one(storage: Storage) -> None:
+    part = ROW_GROUP_ROWS * 2 // 5
+    storage.start(Means(1, 8 * GROUP_BYTES, rows_at_once=part))
+    load(storage, 4 * ROW_GROUP_ROWS)
+    until(lambda: sum(sealed(storage)) == 4 * ROW_GROUP_ROWS)
+    assert max(sealed(storage)) == part
+    until(lambda: in_the_file(storage) == [ROW_GROUP_ROWS] * 4)
 
 
 @pytest.mark.parametrize(("kept_seconds", "is_given_back"), [(3600.0, False), (0.0, True)])
