@@ -65,7 +65,7 @@ class Session:
 
     def checkpoint_when_due(self, cursor: duckdb.DuckDBPyConnection, *, now: bool = False) -> bool:
         """A disk that is full now is no reason to stop: what the log holds stays there."""
-        if now or self._log_bytes() > _LOG_BYTES:
+        if now or self.is_log_long:
             with suppress(duckdb.IOException):
                 return self.checkpoint(cursor)
         return False
@@ -106,6 +106,10 @@ class Session:
         """How many events take space in the file, by stream: those that are dropped too, until it is freed."""
         tables = "SELECT table_name, estimated_size FROM duckdb_tables() WHERE database_name = 'store' AND schema_name = 'main'"
         return {name: int(rows) for name, rows in cursor.execute(tables).fetchall()}
+
+    @property
+    def is_log_long(self) -> bool:
+        return self._log_bytes() > _LOG_BYTES
 
     @contextmanager
     def held(self) -> Iterator[None]:

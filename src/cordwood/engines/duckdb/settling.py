@@ -8,6 +8,7 @@ Before that, what is sealed gets the pieces by which texts are found: nobody had
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection
 
 import duckdb
@@ -35,6 +36,9 @@ _AFTER_FAILURE_SECONDS = 60.0
 _PAUSE_SECONDS = 0.05
 # While row groups are sealed one after the other, they have the processors to themselves.
 _QUIET_SECONDS = 5.0
+# Events that come without a pause, but leave time: sealing them took less than this share of so many looks' time.
+_CALM_SHARE = 1 / 3
+_CALM_LOOKS = 6
 
 
 class Settling:
@@ -50,6 +54,9 @@ class Settling:
         self._is_busy = is_busy
         self._tell = tell
         self._last_seal = time.monotonic()
+        # Whether slices may be settled between seals that do not cease.
+        self.works_beside_seals = False
+        self._looks: deque[tuple[float, float]] = deque(maxlen=_CALM_LOOKS)
         # The seal after which nothing is left to do.
         self._done_since: float | None = None
         self._stopping = threading.Event()
@@ -76,6 +83,7 @@ class Settling:
         last_seal = self._last_seal
         if self._done_since == last_seal:
             return
+        self._session.checkpoint_when_due(self._cursor)
         is_done = True
         for work in (self.find_pieces, self.settle):
             for store in self._stores():
@@ -126,7 +134,8 @@ class Settling:
             return False
         self._cursor.execute(tables.order_slice(), {"last": last, "rows": ROW_GROUP_ROWS})
         for part in range(SLICE_GROUPS):
-            if self._stopping.is_set() or self._is_busy():
+            # What is logged meanwhile stays in memory as well until this transaction ends.
+            if self._stopping.is_set() or self._is_busy() or self._session.is_log_long:
                 return False
             began = time.monotonic()
             self._settle_part(tables, part)
@@ -148,6 +157,7 @@ class Settling:
 
     def _work(self) -> None:
         while not self._stopping.wait(_LOOK_SECONDS):
+            self._looks.append((time.monotonic(), self._session.traffic.sealing_seconds))
             self._tried(self.settle_all, "Events could not be laid in order yet", _AFTER_FAILURE_SECONDS)
             self._tried(lambda: self.resting.look(self._cursor), "Memory could not be given back yet", 0.0)
 
@@ -160,5 +170,12 @@ class Settling:
                 self._stopping.wait(pause_seconds)
 
     def _may_begin(self) -> bool:
-        is_quiet = time.monotonic() - self._last_seal > _QUIET_SECONDS
+        is_quiet = time.monotonic() - self._last_seal > _QUIET_SECONDS or (self.works_beside_seals and self._is_calm())
         return is_quiet and not self._stopping.is_set() and not self._is_busy()
+
+    def _is_calm(self) -> bool:
+        if len(self._looks) < _CALM_LOOKS:
+            return False
+        since, sealing_seconds = self._looks[0]
+        share = (self._session.traffic.sealing_seconds - sealing_seconds) / (time.monotonic() - since)
+        return share < _CALM_SHARE

@@ -67,6 +67,8 @@ class Storage:
         """Seal in the background from now on; appends wait while more is held: until it is sealed, it is held as text."""
         self._sealer.means = means
         self._sealer.start()
+        # Parts of a row group are written by a checkpoint, which waits while a slice is written.
+        self._settling.works_beside_seals = not means.is_in_parts
         self._settling.start()
         self.keeping.start()
 

@@ -38,6 +38,16 @@ class Traffic:
         self._under_way = dict.fromkeys(Passing, 0)
         self._held: frozenset[Passing] = frozenset()
         self._last_passed = time.monotonic()
+        # Up to the moment at which the seals under way began, where there are some.
+        self._sealing_seconds = 0.0
+        self._sealing_since = 0.0
+
+    @property
+    def sealing_seconds(self) -> float:
+        """For how long in all some seal has been under way."""
+        with self._changed:
+            under_way = time.monotonic() - self._sealing_since if self._under_way[Passing.SEAL] else 0.0
+            return self._sealing_seconds + under_way
 
     @property
     def quiet_seconds(self) -> float:
@@ -50,14 +60,22 @@ class Traffic:
         """Around every transaction on the file that may last."""
         with self._changed:
             self._changed.wait_for(lambda: kind not in self._held)
-            self._under_way[kind] += 1
+            self._count(kind, 1)
         try:
             yield
         finally:
             with self._changed:
-                self._under_way[kind] -= 1
+                self._count(kind, -1)
                 self._last_passed = time.monotonic()
                 self._changed.notify_all()
+
+    def _count(self, kind: Passing, change: int) -> None:
+        was, now = self._under_way[kind], time.monotonic()
+        self._under_way[kind] = was + change
+        if kind is Passing.SEAL and not was:
+            self._sealing_since = now
+        elif kind is Passing.SEAL and not self._under_way[kind]:
+            self._sealing_seconds += now - self._sealing_since
 
     @contextmanager
     def alone(self, haste: Haste = AT_LEISURE, *, throughout: bool = False) -> Iterator[bool]:

@@ -4,13 +4,14 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
 import pytest
 
-from cordwood.engines.duckdb import session, settling
+from cordwood.engines.duckdb import sealer, session, settling
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.sealer import Sealer
 from cordwood.engines.duckdb.settling import Settling
@@ -124,6 +125,39 @@ def test_what_was_put_off_is_done_later(engine: DuckDBEngine, monkeypatch: pytes
     work.settle_all()
     assert groups(engine) == []
     work.settle_all()
+    assert len(groups(engine)) == 3
+
+
+@pytest.mark.parametrize(("calm_share", "is_settled"), [(1.0, True), (0.0, False)])
+def test_events_that_come_without_a_pause_are_settled_between_where_there_is_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calm_share: float, is_settled: object
+) -> None:
+    for module in (session, settling, sealer):
+        monkeypatch.setattr(module, "ROW_GROUP_ROWS", ROWS)
+    for name, value in {"SLICE_GROUPS": 3, "FRESH_GROUPS": 2, "_LOOK_SECONDS": 0.05, "_CALM_SHARE": calm_share}.items():
+        monkeypatch.setattr(settling, name, value)
+    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
+    engine.prepare([stream("s")])
+    count = 0
+    # No pause of the five seconds that it takes to be quiet.
+    while count < 12 * ROWS or (is_settled and not groups(engine) and count < 100 * ROWS):
+        engine.append([batch(*map(event, range(count, count + ROWS)))])
+        count += ROWS
+        time.sleep(0.15)
+    assert bool(groups(engine)) is is_settled
+    assert rows(engine, ALL) == totals(count)
+    engine.close()
+
+
+def test_nothing_is_settled_while_much_waits_in_the_log(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(engine, 5)
+    with monkeypatch.context() as crowded:
+        crowded.setattr(session, "_LOG_BYTES", 200_000)
+        assert not settle(engine)
+        assert groups(engine) == []
+        # Whoever looks again writes the log first.
+        crowded.setattr(settling, "_QUIET_SECONDS", -1.0)
+        engine._storage._settling.settle_all()
     assert len(groups(engine)) == 3
 
 

@@ -1,6 +1,7 @@
 """Somebody may be alone with the file for a moment, and everybody else waits for a moment at most."""
 
 import threading
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
@@ -67,6 +68,33 @@ def test_a_moment_that_comes_by_itself_is_taken(pool: ThreadPoolExecutor) -> Non
     with traffic.alone() as is_alone:
         assert is_alone
     query.result(20)
+
+
+def test_throughout_others_wait_until_it_has_ended(pool: ThreadPoolExecutor) -> None:
+    traffic, done = Traffic(), threading.Event()
+    done.set()
+    begun = threading.Event()
+    with traffic.alone(throughout=True) as is_alone:
+        assert is_alone
+        waiting = pool.submit(pass_by, traffic, Passing.QUERY, done, begun)
+        assert not begun.wait(0.5)
+    waiting.result(20)
+
+
+def test_it_is_known_for_how_long_something_was_being_sealed(pool: ThreadPoolExecutor) -> None:
+    traffic, done = Traffic(), threading.Event()
+    assert traffic.sealing_seconds == 0.0
+    with traffic.passing(Passing.QUERY):
+        assert traffic.sealing_seconds == 0.0
+    seals = [under_way(pool, traffic, Passing.SEAL, done) for _ in range(2)]
+    time.sleep(0.3)
+    assert 0.3 <= traffic.sealing_seconds < 0.6
+    done.set()
+    for seal in seals:
+        seal.result(20)
+    whole = traffic.sealing_seconds
+    time.sleep(0.1)
+    assert traffic.sealing_seconds == whole
 
 
 def test_others_go_on_beside_what_has_begun(pool: ThreadPoolExecutor) -> None:
