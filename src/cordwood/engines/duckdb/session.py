@@ -13,7 +13,7 @@ import duckdb
 from cordwood.engines.duckdb.faults import MEND_EVENTS, out_of_disk
 from cordwood.engines.duckdb.held import Opened
 from cordwood.engines.duckdb.rows import first_row
-from cordwood.engines.duckdb.tables import quoted
+from cordwood.engines.duckdb.tables import literal
 from cordwood.engines.duckdb.traffic import Traffic
 from cordwood.errors import DataFolderInUse, DataFolderUnusable, EngineFailed, Fault
 
@@ -156,8 +156,7 @@ class Session:
 
     @property
     def _attaching(self) -> str:
-        place = quoted(str(self._file)).replace('"', "'")
-        return f"ATTACH {place} AS store (ROW_GROUP_SIZE {ROW_GROUP_ROWS}, BLOCK_SIZE {_BLOCK_BYTES})"
+        return f"ATTACH {literal(str(self._file))} AS store (ROW_GROUP_SIZE {ROW_GROUP_ROWS}, BLOCK_SIZE {_BLOCK_BYTES})"
 
     def _attach_patiently(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Who has not passed by keeps the file until its transaction ends: it is attached once nobody has it."""
