@@ -1,9 +1,16 @@
 """Which ids a stream has taken lately: the first event of an id stays, later ones are counted and left."""
 
-from collections.abc import Callable, Iterable, Sequence
+import random
+from array import array
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import cache
 
 WINDOW_US = 600 * 1_000_000
 WINDOW_EVENTS = 100_000
+# A sieve takes so many, in eight megabytes.
+_SIEVE_IDS = 2**21
+_WORD_BITS, _MARK_BITS = 20, 12
+_ANY_WORD, _ANY_MARK = (1 << _WORD_BITS) - 1, (1 << _MARK_BITS) - 1
 
 # Says which of the ids are among the stream's sealed events of the window, those received before a time.
 Recall = Callable[[Sequence[str], int], set[str]]
@@ -12,9 +19,9 @@ _ANY_TIME = 2**62
 
 
 class RecentIds:
-    """The last events' ids exactly; what a fast stream took before them, within the window, by a sieve.
+    """The last events' ids exactly; what a fast stream took before them, within the window, by sieves.
 
-    What the sieve catches is looked up, and at first everything, among what was stored before `opened_us`: with
+    What a sieve catches is looked up, and at first everything, among what was stored before `opened_us`: with
     `inherits` there is some.
     """
 
@@ -51,54 +58,65 @@ class RecentIds:
         self._younger.update(map(hash, ids))
         self._taken += len(self._younger) - before
         if len(self._younger) >= WINDOW_EVENTS:
-            self._sieves.add(self._elder, now_us)
+            if self._elder:
+                self._sieves.add(self._elder, now_us)
             self._elder, self._younger = self._younger, set()
 
 
 class _Sieves:
-    """Two Bloom filters that take turns: together they hold at least what the window has seen."""
+    """One after the other, as full as they may be; each is kept until what came last into it is out of the window."""
 
     def __init__(self) -> None:
-        self._current: _Sieve | None = None
-        self._former: _Sieve | None = None
-        self._since_us = 0
+        self._sieves: list[_Sieve] = []
 
-    def add(self, hashes: Iterable[int], now_us: int) -> None:
-        if self._current is None or now_us - self._since_us > WINDOW_US:
-            self._former, self._current, self._since_us = self._current, _Sieve(), now_us
-        self._current.add(hashes)
+    def add(self, hashes: Collection[int], now_us: int) -> None:
+        if not self._sieves or self._sieves[-1].count + len(hashes) > _SIEVE_IDS:
+            self._sieves.append(_Sieve())
+        self._sieves[-1].add(hashes, now_us)
 
     def caught(self, hashes: Sequence[int], now_us: int) -> Sequence[int]:
-        if self._current is None or now_us - self._since_us > 2 * WINDOW_US:
-            self._former = self._current = None
-            return ()
-        places = self._current.caught(hashes)
-        return places if self._former is None else sorted({*places, *self._former.caught(hashes)})
+        self._sieves = [sieve for sieve in self._sieves if sieve.until_us >= now_us - WINDOW_US]
+        found = [sieve.caught(hashes) for sieve in self._sieves]
+        return found[0] if len(found) == 1 else sorted(set().union(*found))
 
 
 class _Sieve:
-    """Three bits for each hash among 2^26: one in 500 is caught wrongly at three million."""
+    """Four bits in each of three words, for each hash: of the others four in a million are caught too, once it is full.
 
-    _MASK = (1 << 26) - 1
+    What is caught in vain is looked up in the file, and appends wait meanwhile; to set more bits takes longer.
+    """
 
     def __init__(self) -> None:
-        self._bits = bytearray((self._MASK + 1) // 8)
+        self.count = 0
+        self.until_us = 0
+        self._words = array("Q", [0]) * (1 << _WORD_BITS)
+        self._marks = _marks()
 
-    def add(self, hashes: Iterable[int]) -> None:
-        bits, mask = self._bits, self._MASK
+    def add(self, hashes: Collection[int], now_us: int) -> None:
+        self.count += len(hashes)
+        self.until_us = now_us
+        words, marks, word, mark = self._words, self._marks, _ANY_WORD, _ANY_MARK
         for one in hashes:
-            for at in (one & mask, (one >> 19) & mask, (one >> 38) & mask):
-                bits[at >> 3] |= 1 << (at & 7)
+            words[one & word] |= marks[one >> 52 & mark]
+            words[one >> 20 & word] |= marks[one >> 8 & mark]
+            words[one >> 40 & word] |= marks[one >> 30 & mark]
 
     def caught(self, hashes: Sequence[int]) -> list[int]:
-        bits, mask = self._bits, self._MASK
+        words, marks, word, mark = self._words, self._marks, _ANY_WORD, _ANY_MARK
         return [
             place
             for place, one in enumerate(hashes)
-            if bits[(one & mask) >> 3] >> (one & 7) & 1
-            and bits[(at := (one >> 19) & mask) >> 3] >> (at & 7) & 1
-            and bits[(at := (one >> 38) & mask) >> 3] >> (at & 7) & 1
+            if not marks[one >> 52 & mark] & ~words[one & word]
+            and not marks[one >> 8 & mark] & ~words[one >> 20 & word]
+            and not marks[one >> 30 & mark] & ~words[one >> 40 & word]
         ]
+
+
+@cache
+def _marks() -> tuple[int, ...]:
+    """Four bits of a word each."""
+    chance = random.Random(0)  # noqa: S311 - the hashes are the secret
+    return tuple(sum(1 << bit for bit in chance.sample(range(64), 4)) for _ in range(_ANY_MARK + 1))
 
 
 def _repeated(hashes: Sequence[int]) -> set[int]:

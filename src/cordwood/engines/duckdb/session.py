@@ -156,7 +156,9 @@ class Session:
 
     @property
     def _attaching(self) -> str:
-        return f"ATTACH {literal(str(self._file))} AS store (ROW_GROUP_SIZE {ROW_GROUP_ROWS}, BLOCK_SIZE {_BLOCK_BYTES})"
+        return (
+            f"ATTACH {literal(str(self._file))} AS store (ROW_GROUP_SIZE {ROW_GROUP_ROWS}, BLOCK_SIZE {_BLOCK_BYTES})"
+        )
 
     def _attach_patiently(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Who has not passed by keeps the file until its transaction ends: it is attached once nobody has it."""
