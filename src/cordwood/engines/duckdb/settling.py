@@ -3,7 +3,7 @@
 A row group is sealed with what came together, so each holds a little of every project, and some are short. A slice
 that is settled has whole row groups of a few projects each: a question about one project reads a tenth of them.
 It is one transaction, so that a query sees the slice as it was or as it is, and a crash leaves it as it was.
-Before that, what is sealed gets the pieces by which texts are found: nobody had to wait for them.
+After that, what is sealed and stays gets the pieces by which texts are found: nobody had to wait for them.
 """
 
 import threading
@@ -85,7 +85,8 @@ class Settling:
             return
         self._session.checkpoint_when_due(self._cursor)
         is_done = True
-        for work in (self.find_pieces, self.settle):
+        # What is settled gets its pieces with it: those it had would have been found in vain, and take room.
+        for work in (self.settle, self.find_pieces):
             for store in self._stores():
                 while (may_begin := self._may_begin()) and work(store):
                     is_done = False

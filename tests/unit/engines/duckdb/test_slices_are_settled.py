@@ -13,9 +13,11 @@ import pytest
 
 from cordwood.engines.duckdb import sealer, session, settling
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.pieces import add_pieces
 from cordwood.engines.duckdb.sealer import Sealer
 from cordwood.engines.duckdb.settling import Settling
 from cordwood.engines.duckdb.stream_store import StreamStore
+from cordwood.engines.duckdb.tables import StreamTables
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, rows, stream
@@ -110,6 +112,24 @@ def test_once_all_is_settled_nobody_looks_before_the_next_seal(
             work.settle_all()
         assert len(groups(engine)) == 3 * round_
         assert looked == 3 * round_
+
+
+def test_pieces_are_found_only_for_what_stays_as_it_came(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settling, "_QUIET_SECONDS", -1.0)
+    found = []
+
+    def added(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: int) -> None:
+        found.append(block)
+        add_pieces(cursor, tables, block)
+
+    monkeypatch.setattr(settling, "add_pieces", added)
+    filled(engine, 5)
+    for _ in range(5):
+        engine._storage._settling.settle_all()
+    assert len(groups(engine)) == 3
+    with engine._session.cursor() as cursor:
+        blocks = cursor.execute("SELECT DISTINCT block FROM store.main.s WHERE NOT settled ORDER BY 1 DESC").fetchall()
+    assert found == [block for (block,) in blocks]
 
 
 def test_what_was_put_off_is_done_later(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,6 +258,7 @@ from pathlib import Path
 import duckdb
 from cordwood.engines.duckdb import settling
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.pieces import add_pieces
 from cordwood.engines.duckdb.sealer import Sealer
 from cordwood.engines.duckdb.tables import StreamTables
 from cordwood.engines.duckdb.target import DuckDBTarget
