@@ -16,6 +16,7 @@ from cordwood.engines.duckdb.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.stream_store import StreamStore
 from cordwood.engines.duckdb.traffic import Passing
 from cordwood.engines.duckdb.transaction import roll_back
+from cordwood.errors import Fault
 from cordwood.observe.observer import Tell
 
 # Those that were asked of last. A page shows one stream, another one maybe beside it.
@@ -110,6 +111,6 @@ class Keeping:
                 if store is not None:
                     self.fill(store)
                 self.forget_unwanted()
-            except duckdb.Error as problem:
+            except (duckdb.Error, Fault) as problem:
                 if not self._stopping:
                     self._tell(f"The newest events are read from the file for now: {problem}".splitlines()[0])

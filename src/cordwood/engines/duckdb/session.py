@@ -89,10 +89,8 @@ class Session:
             if self.is_open:
                 # It would be done when the file is closed: where it fails, the file stays open.
                 cursor.execute("CHECKPOINT store")
-                self.is_open = False
                 cursor.execute("DETACH store")
             self._attach_patiently(cursor)
-            self.is_open = True
         return True
 
     def used_bytes(self, cursor: duckdb.DuckDBPyConnection) -> int:
@@ -167,9 +165,11 @@ class Session:
                 cursor.execute(self._attaching)
             except duckdb.Error:
                 if not left:
+                    self.is_open = False
                     raise
                 time.sleep(_TRY_SECONDS)
             else:
+                self.is_open = True
                 return
 
     def _file_in_place(self) -> tuple[int, int] | None:

@@ -265,13 +265,12 @@ class Storage:
 
     def _recall(self, store: StreamStore, oldest_us: int) -> Recall:
         """Looks up ids among the sealed events, as far back as the window goes."""
-        cursor = self._session.cursor()
 
         def recall(ids: Sequence[str], before_us: int) -> set[str]:
             since_us = min(self._clock_us() - WINDOW_US, oldest_us)
-            times = {"since": since_us, "before": before_us}
-            with self._session.traffic.passing(Passing.QUERY):
-                return {one[0] for one in cursor.execute(store.tables.recall(), {**times, "ids": list(ids)}).fetchall()}
+            asked = {"since": since_us, "before": before_us, "ids": list(ids)}
+            with self._session.traffic.passing(Passing.QUERY), closing(self._session.cursor()) as cursor:
+                return {one[0] for one in cursor.execute(store.tables.recall(), asked).fetchall()}
 
         return recall
 
