@@ -48,7 +48,7 @@ def let_go_of_memory() -> None:
         _control(_EVERY_ARENA, None, None, None, 0)
 
 
-def heap_bytes() -> int:
-    """In use now, texts and the engine's own notes alike; nothing where the C library does not tell."""
+def heap_bytes() -> int | None:
+    """In use now, texts and the engine's own notes alike; None where the C library does not tell."""
     found = _told() if _told is not None else None
-    return int(found.uordblks) if isinstance(found, _Heap) else 0
+    return int(found.uordblks) if isinstance(found, _Heap) else None

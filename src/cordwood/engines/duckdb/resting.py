@@ -55,12 +55,16 @@ class Resting:
 
     def forget_when_much(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """The first look tells what there is; how much of it is the engine's notes, nobody tells."""
-        in_use = heap_bytes() - self._held_bytes()
         if self._noted_bytes is None:
-            self._noted_bytes = in_use
-        is_much = in_use > self._noted_bytes + self._growth_bytes and time.monotonic() >= self._not_before
-        if is_much or not self._session.is_open:
+            self._noted_bytes = self._in_use()
+        has_grown = self._in_use() > self._noted_bytes + self._growth_bytes
+        if (has_grown and time.monotonic() >= self._not_before) or not self._session.is_open:
             self._forget(cursor)
+
+    def _in_use(self) -> int:
+        """Always the same where it is not told."""
+        found = heap_bytes()
+        return 0 if found is None else found - self._held_bytes()
 
     def _forget(self, cursor: duckdb.DuckDBPyConnection) -> None:
         self._not_before = time.monotonic() + _AGAIN_SECONDS
@@ -68,4 +72,4 @@ class Resting:
             is_forgotten = (is_alone or not self._session.is_open) and self._session.reopen(cursor)
         if is_forgotten:
             let_go_of_memory()
-            self._noted_bytes = heap_bytes() - self._held_bytes()
+            self._noted_bytes = self._in_use()
