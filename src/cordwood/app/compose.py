@@ -166,7 +166,7 @@ def _engine(settings: Settings, folder: DataFolder, observer: Observer, clock_us
         tell=tell,
         redacting=Redacting(redaction_rules(settings), redaction_key(settings, folder)),
         store_bytes=settings.limits.store_size,
-        held_bytes=min(_MOST_HELD_BYTES, settings.limits.ceiling // 8),
+        held_bytes=min(_MOST_HELD_BYTES, settings.limits.ceiling // 10),
     )
     return DuckDBEngine(folder.engine_folder, DuckDBTarget(), options, clock_us=clock_us)
 

@@ -50,7 +50,7 @@ _ORDINARY = Options()
 def _means(options: Options) -> Means:
     """A row group takes 50 to 100 MB while it is made, and what is freed of that and kept some 200 MB."""
     if options.memory_bytes < _ENOUGH_FOR_TWO:
-        return Means(1, options.held_bytes, ROW_GROUP_ROWS * 2 // 5)
+        return Means(1, options.held_bytes, ROW_GROUP_ROWS // 5)
     workers = 2 if options.threads > 1 else 1
     return Means(workers, options.held_bytes, kept_seconds=10.0 if options.memory_bytes > _ENOUGH_TO_KEEP else 1.0)
 

@@ -8,7 +8,7 @@ from functools import cache
 WINDOW_US = 600 * 1_000_000
 WINDOW_EVENTS = 100_000
 # A sieve takes so many, in eight megabytes.
-_SIEVE_IDS = 2**21
+_SIEVE_IDS = 3_000_000
 _WORD_BITS, _MARK_BITS = 20, 12
 _ANY_WORD, _ANY_MARK = (1 << _WORD_BITS) - 1, (1 << _MARK_BITS) - 1
 

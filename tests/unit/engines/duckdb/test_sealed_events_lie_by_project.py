@@ -64,7 +64,7 @@ def test_events_keep_what_is_theirs(engine: DuckDBEngine) -> None:
     ]
 
 
-@pytest.mark.parametrize(("memory_bytes", "rows_a_group"), [(96 * 10**6, 8_192), (256 * 10**6, ROW_GROUP_ROWS)])
+@pytest.mark.parametrize(("memory_bytes", "rows_a_group"), [(96 * 10**6, 4_096), (256 * 10**6, ROW_GROUP_ROWS)])
 def test_with_little_memory_row_groups_are_sealed_smaller(tmp_path: Path, memory_bytes: int, rows_a_group: int) -> None:
     options = Options(memory_bytes=memory_bytes)
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), options, clock_us=lambda: NOW_US)

@@ -65,7 +65,7 @@ def test_what_can_never_be_a_row_group_is_sealed_before_that(storage: Storage) -
 
 
 def test_parts_of_a_row_group_are_written_when_they_are_a_whole_one(storage: Storage) -> None:
-    part = ROW_GROUP_ROWS * 2 // 5
+    part = ROW_GROUP_ROWS // 5
     storage.start(Means(1, 8 * GROUP_BYTES, rows_at_once=part))
     load(storage, 4 * ROW_GROUP_ROWS)
     until(lambda: sum(sealed(storage)) == 4 * ROW_GROUP_ROWS)
