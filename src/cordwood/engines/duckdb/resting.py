@@ -1,7 +1,7 @@
 """Gives back what the process holds of memory and does not need: in times of quiet, and when it has become much."""
 
 import threading
-import time
+from collections import deque
 from collections.abc import Callable
 
 import duckdb
@@ -15,9 +15,9 @@ _REST_SECONDS = 6.0
 # Nobody who is waited for.
 _NOW = Haste(0.0, 0.0, 0.0)
 # What the engine notes of row groups may grow by so much of its bound, beside that, before it has to forget it.
-_GROWTH_SHARE = 6
-# Everybody is held up for it: a try that a long query made vain is not repeated at once.
-_AGAIN_SECONDS = 30.0
+_GROWTH_SHARE = 12
+# The least of so many looks is told apart from what is under way; and everybody is held up no more often.
+_LOOKS = 6
 
 
 class Resting:
@@ -30,7 +30,7 @@ class Resting:
         self._is_rested = False
         self._growth_bytes = session.memory_bytes // _GROWTH_SHARE
         self._noted_bytes: int | None = None
-        self._not_before = 0.0
+        self._seen_bytes: deque[int] = deque(maxlen=_LOOKS)
 
     def stir(self) -> None:
         """Something was read or written that nobody asked for."""
@@ -54,12 +54,15 @@ class Resting:
             let_go_of_memory()
 
     def forget_when_much(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """The first look tells what there is; how much of it is the engine's notes, nobody tells."""
-        if self._noted_bytes is None:
-            self._noted_bytes = self._in_use()
-        has_grown = self._in_use() > self._noted_bytes + self._growth_bytes
-        if (has_grown and time.monotonic() >= self._not_before) or not self._session.is_open:
+        """The first looks tell what there is; how much of it is the engine's notes, nobody tells."""
+        self._seen_bytes.append(self._in_use())
+        if not self._session.is_open or (len(self._seen_bytes) == _LOOKS and self._has_grown(min(self._seen_bytes))):
             self._forget(cursor)
+
+    def _has_grown(self, in_use: int) -> bool:
+        if self._noted_bytes is None:
+            self._noted_bytes = in_use
+        return in_use > self._noted_bytes + self._growth_bytes
 
     def _in_use(self) -> int:
         """Always the same where it is not told."""
@@ -67,9 +70,10 @@ class Resting:
         return 0 if found is None else found - self._held_bytes()
 
     def _forget(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        self._not_before = time.monotonic() + _AGAIN_SECONDS
+        self._seen_bytes.clear()
         with self._turn, self._session.traffic.alone(PRESSING, throughout=True) as is_alone:
             is_forgotten = (is_alone or not self._session.is_open) and self._session.reopen(cursor)
         if is_forgotten:
+            # Nothing is under way at this moment: what there is then is seen by the next looks.
+            self._noted_bytes = None
             let_go_of_memory()
-            self._noted_bytes = self._in_use()

@@ -2,8 +2,8 @@
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from pathlib import Path
 
 import duckdb
@@ -92,58 +92,62 @@ def test_events_are_there_as_before_and_more_can_come(engine: DuckDBEngine) -> N
 def test_never_where_the_c_library_does_not_tell(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     work, before = engine._storage._settling.resting, identity(engine)
     monkeypatch.setattr(resting, "heap_bytes", lambda: None)
-    with engine._session.cursor() as cursor:
-        for held in (100 * MB, 0):
-            monkeypatch.setattr(work, "_held_bytes", lambda found=held: found)
-            work.look(cursor)
+    for held in (100 * MB, 0):
+        monkeypatch.setattr(work, "_held_bytes", lambda found=held: found)
+        look(engine)
     assert identity(engine) == before
+
+
+def look(engine: DuckDBEngine, times: int = 6) -> None:
+    with engine._session.cursor() as cursor:
+        for _ in range(times):
+            engine._storage._settling.resting.look(cursor)
 
 
 def test_only_when_it_has_grown_by_a_share_of_what_the_engine_may_have(
     engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work = engine._storage._settling.resting
-    before, share = identity(engine), engine._session.memory_bytes // 6
-    with engine._session.cursor() as cursor:
-        for in_use in (50 * MB, 50 * MB + share):
-            monkeypatch.setattr(resting, "heap_bytes", lambda found=in_use: found)
-            work.look(cursor)
-            assert identity(engine) == before
-        monkeypatch.setattr(resting, "heap_bytes", lambda: 51 * MB + share)
-        work.look(cursor)
-        again = identity(engine)
-        assert again != before
-        # What is in use then is the new beginning.
-        work.look(cursor)
-        assert identity(engine) == again
+    before, share = identity(engine), engine._session.memory_bytes // 12
+    for in_use in (50 * MB, 50 * MB + share):
+        monkeypatch.setattr(resting, "heap_bytes", lambda found=in_use: found)
+        look(engine)
+        assert identity(engine) == before
+    monkeypatch.setattr(resting, "heap_bytes", lambda: 51 * MB + share)
+    look(engine)
+    again = identity(engine)
+    assert again != before
+    # What is in use then is the new beginning.
+    look(engine, 12)
+    assert identity(engine) == again
 
 
-def test_texts_of_events_that_wait_are_no_notes(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    work, held = engine._storage._settling.resting, 0
-    before = identity(engine)
-    monkeypatch.setattr(resting, "heap_bytes", lambda: 50 * MB + held)
-    monkeypatch.setattr(work, "_held_bytes", lambda: held)
-    with engine._session.cursor() as cursor:
-        work.look(cursor)
-        held = engine._session.memory_bytes
-        work.look(cursor)
+def test_what_is_under_way_for_a_moment_is_none_of_it(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, share = identity(engine), engine._session.memory_bytes // 12
+    uses = cycle([50 * MB, 60 * MB + share, 70 * MB + share])
+    monkeypatch.setattr(resting, "heap_bytes", lambda: next(uses))
+    look(engine, 30)
     assert identity(engine) == before
 
 
-def test_not_while_a_query_is_under_way_nor_again_at_once(
-    engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_of_events_that_wait_are_no_notes(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, held = identity(engine), 0
+    monkeypatch.setattr(resting, "heap_bytes", lambda: 50 * MB + held)
+    monkeypatch.setattr(engine._storage._settling.resting, "_held_bytes", lambda: held)
+    look(engine)
+    held = engine._session.memory_bytes
+    look(engine)
+    assert identity(engine) == before
+
+
+def test_not_while_a_query_is_under_way_nor_again_at_once(engine: DuckDBEngine) -> None:
     count = filled(engine, 2)
     with engine._session.traffic.passing(Passing.QUERY):
         assert not forget(engine)
-    work = engine._storage._settling.resting
+    work, before = engine._storage._settling.resting, identity(engine)
     work._noted_bytes = -(10**12)
-    before = identity(engine)
-    with engine._session.cursor() as cursor:
-        work.forget_when_much(cursor)
-        assert identity(engine) == before
-        monkeypatch.setattr(time, "monotonic", lambda now=time.monotonic: now() + 31.0)
-        work.forget_when_much(cursor)
+    look(engine, 5)
+    assert identity(engine) == before
+    look(engine, 1)
     assert identity(engine) != before
     assert rows(engine, ALL) == [(count, count, count)]
 
