@@ -14,7 +14,6 @@ import duckdb
 from cordwood.engines.duckdb.rows import first_row
 from cordwood.engines.duckdb.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.stream_store import StreamStore
-from cordwood.engines.duckdb.traffic import Passing
 from cordwood.engines.duckdb.transaction import roll_back
 from cordwood.errors import Fault
 from cordwood.observe.observer import Tell
@@ -64,7 +63,7 @@ class Keeping:
 
     def fill(self, store: StreamStore) -> None:
         began = time.monotonic()
-        with self._filling, closing(self._session.cursor()) as cursor, self._session.traffic.passing(Passing.QUERY):
+        with self._filling, self._session.reading() as cursor:
             if not store.newest.is_kept and self._fill(store, cursor):
                 self._kept[store.name] = store
         ended = time.monotonic()

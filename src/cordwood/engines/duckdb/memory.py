@@ -20,13 +20,15 @@ class _Heap(ctypes.Structure):
     ]
 
 
-def _function(library: str | None, name: str) -> Callable[..., object] | None:
+def _function(library: str | None, name: str, result: type = ctypes.c_int) -> Callable[..., object] | None:
     """None where the library has it not, or is none of C."""
     try:
-        found: Callable[..., object] = getattr(ctypes.CDLL(library), name)
+        found = getattr(ctypes.CDLL(library), name)
     except (AttributeError, OSError):
         return None
-    return found
+    found.restype = result
+    function: Callable[..., object] = found
+    return function
 
 
 def _place_of_duckdb() -> str | None:
@@ -36,9 +38,7 @@ def _place_of_duckdb() -> str | None:
 
 _trim = _function(None, "malloc_trim")
 _control = _function(_place_of_duckdb(), "duckdb_je_mallctl")
-_told = _function(None, "mallinfo2")
-if _told is not None:
-    _told.restype = _Heap  # type: ignore[attr-defined]
+_tell = _function(None, "mallinfo2", _Heap)
 
 
 def let_go_of_memory() -> None:
@@ -50,5 +50,5 @@ def let_go_of_memory() -> None:
 
 def heap_bytes() -> int | None:
     """In use now, texts and the engine's own notes alike; None where the C library does not tell."""
-    found = _told() if _told is not None else None
+    found = _tell() if _tell is not None else None
     return int(found.uordblks) if isinstance(found, _Heap) else None

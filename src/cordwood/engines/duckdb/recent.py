@@ -81,7 +81,7 @@ class _Sieves:
 
 
 class _Sieve:
-    """Four bits in each of three words, for each hash: of the others four in a million are caught too, once it is full.
+    """Four bits in each of three words, for each hash: of a million others four are caught at two million, 75 once it is full.
 
     What is caught in vain is looked up in the file, and appends wait meanwhile; to set more bits takes longer.
     """
@@ -115,8 +115,8 @@ class _Sieve:
 @cache
 def _marks() -> tuple[int, ...]:
     """Four bits of a word each."""
-    chance = random.Random(0)  # noqa: S311 - the hashes are the secret
-    return tuple(sum(1 << bit for bit in chance.sample(range(64), 4)) for _ in range(_ANY_MARK + 1))
+    dice = random.Random(0)  # noqa: S311 - spread evenly, not kept secret: nobody foresees the hashes
+    return tuple(sum(1 << bit for bit in dice.sample(range(64), 4)) for _ in range(_ANY_MARK + 1))
 
 
 def _repeated(hashes: Sequence[int]) -> set[int]:

@@ -11,7 +11,7 @@ import msgspec
 from cordwood.engines.duckdb.chunk import Chunk, is_about_a_value
 from cordwood.engines.duckdb.memory import let_go_of_memory
 from cordwood.engines.duckdb.session import ROW_GROUP_ROWS, Session
-from cordwood.engines.duckdb.stream_store import OutOfTurnError, StreamStore
+from cordwood.engines.duckdb.stream_store import OutOfTurnError, StreamStore, held_bytes
 from cordwood.engines.duckdb.traffic import Passing
 from cordwood.observe.observer import Tell
 
@@ -63,7 +63,7 @@ class Sealer:
         self._told = -_TELL_SECONDS
         self._trimmed = self._last_append
         self._is_trimmed = True
-        # By stream, events that went into the engine since it wrote all it had into the file.
+        # By stream, events of row groups in parts, since the engine wrote all it had into the file.
         self._gathered: Counter[str] = Counter()
         self._threads: list[threading.Thread] = []
 
@@ -116,7 +116,7 @@ class Sealer:
         # In this order: what is sealed meanwhile is not counted any more.
         if any(store.is_being_sealed for store in stores):
             return False
-        return sum(store.held_bytes for store in stores) > self.means.held_bytes * 3 // 4
+        return held_bytes(stores) > self.means.held_bytes * 3 // 4
 
     def _seal(self, store: StreamStore, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> bool:
         try:
@@ -138,15 +138,13 @@ class Sealer:
 
     def _rows_of(self, store: StreamStore) -> int:
         """Parts of a row group are gathered in the engine's memory: no more than fill it up."""
-        if not self.means.is_in_parts:
-            return ROW_GROUP_ROWS
         return min(self.means.rows_at_once, ROW_GROUP_ROWS - self._gathered[store.name] % ROW_GROUP_ROWS)
 
     def _write_gathered(self, store: StreamStore, rows: int, cursor: duckdb.DuckDBPyConnection) -> None:
         """Into the file, where they are compressed: as soon as they are a whole row group, which is never filled up later."""
-        self._gathered[store.name] += rows
-        is_whole = self.means.is_in_parts and self._gathered[store.name] >= ROW_GROUP_ROWS
-        if self._session.checkpoint_when_due(cursor, now=is_whole):
+        if self.means.is_in_parts:
+            self._gathered[store.name] += rows
+        if self._session.checkpoint_when_due(cursor, now=self._gathered[store.name] >= ROW_GROUP_ROWS):
             self._gathered.clear()
 
     def _trim_now_and_then(self) -> None:

@@ -5,7 +5,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import duckdb
@@ -14,7 +14,7 @@ from cordwood.engines.duckdb.faults import MEND_EVENTS, out_of_disk
 from cordwood.engines.duckdb.held import Opened
 from cordwood.engines.duckdb.rows import first_row
 from cordwood.engines.duckdb.tables import literal
-from cordwood.engines.duckdb.traffic import Traffic
+from cordwood.engines.duckdb.traffic import Passing, Traffic
 from cordwood.errors import DataFolderInUse, DataFolderUnusable, EngineFailed, Fault
 
 FILE = "events.duckdb"
@@ -54,6 +54,12 @@ class Session:
         if not self.is_open:
             raise EngineFailed("The events cannot be read: their file could not be opened again.", hint=MEND_EVENTS)
         return self._root.cursor()
+
+    @contextmanager
+    def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A cursor for whoever reads the file, and passes by for as long."""
+        with self.traffic.passing(Passing.QUERY), closing(self.cursor()) as cursor:
+            yield cursor
 
     def checkpoint(self, cursor: duckdb.DuckDBPyConnection) -> bool:
         """Write what the engine's own log holds into the file; False and later when others write now, or hold the files."""

@@ -23,7 +23,7 @@ from cordwood.engines.duckdb.pieces import (
 )
 from cordwood.engines.duckdb.resting import Resting
 from cordwood.engines.duckdb.session import ROW_GROUP_ROWS, Session
-from cordwood.engines.duckdb.stream_store import StreamStore
+from cordwood.engines.duckdb.stream_store import StreamStore, held_bytes
 from cordwood.engines.duckdb.tables import StreamTables
 from cordwood.engines.duckdb.transaction import roll_back
 from cordwood.observe.observer import Tell
@@ -48,7 +48,7 @@ class Settling:
         self, session: Session, stores: Callable[[], Collection[StreamStore]], is_busy: Callable[[], bool], tell: Tell
     ) -> None:
         self.turn = threading.Lock()
-        self.resting = Resting(session, self.turn, lambda: sum(store.held_bytes for store in stores()))
+        self.resting = Resting(session, self.turn, lambda: held_bytes(stores()))
         self._session = session
         self._stores = stores
         self._is_busy = is_busy

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from cordwood.engines.duckdb.rows import first_row
 from cordwood.engines.duckdb.sealer import Means, Sealer
 from cordwood.engines.duckdb.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.settling import Settling
-from cordwood.engines.duckdb.stream_store import StreamStore
+from cordwood.engines.duckdb.stream_store import StreamStore, held_bytes
 from cordwood.engines.duckdb.sweeping import Sweeping
 from cordwood.engines.duckdb.traffic import Passing
 from cordwood.engines.engine import Appended, HeldFile, StreamFacts
@@ -108,16 +108,9 @@ class Storage:
     @contextmanager
     def shown(self, streams: Iterable[str]) -> Iterator[Shown]:
         """A cursor whose queries see every event appended so far, and none twice."""
-        with self._session.traffic.passing(Passing.QUERY):
-            yield from self._shown(streams)
-
-    def _shown(self, streams: Iterable[str]) -> Iterator[Shown]:
-        cursor = self._session.cursor()
-        try:
+        with self._session.reading() as cursor:
             stores = [self._stores[name] for name in sorted(set(streams)) if name in self._stores]
             yield Shown(cursor, at_rest=not self._show(cursor, stores))
-        finally:
-            cursor.close()
 
     @contextmanager
     def newest(self, stream: str) -> Iterator[Kept | None]:
@@ -126,7 +119,7 @@ class Storage:
         if store is None:
             yield None
             return
-        with self._session.traffic.passing(Passing.QUERY), closing(self._session.cursor()) as cursor:
+        with self._session.reading() as cursor:
             self.keeping.wanted(store)
             beginning = store.newest.beginnings
             yield Kept(cursor, store.newest, beginning) if store.show_newest(cursor) else None
@@ -154,7 +147,7 @@ class Storage:
 
         To count the blocks of each takes time and memory for every row group that is stored.
         """
-        with self._session.traffic.passing(Passing.QUERY), closing(self._session.cursor()) as cursor:
+        with self._session.reading() as cursor:
             stores, rows = self._known_stores(), self._session.taken_rows(cursor)
             shares = {store.name: rows.get(store.name, 0) * store.text_bytes(cursor) for store in stores}
             used_bytes = self._session.used_bytes(cursor)
@@ -218,7 +211,7 @@ class Storage:
                 raise Backlog("More events arrive than can be stored.", retry_after=5)
 
     def _has_room(self) -> bool:
-        return sum(store.held_bytes for store in self._stores.values()) < self._sealer.means.held_bytes
+        return held_bytes(self._stores.values()) < self._sealer.means.held_bytes
 
     def _screened(self, batches: Sequence[Batch]) -> list[tuple[Record, int]]:
         """The records to store and how many events of each batch were stored before, in an earlier batch too."""
@@ -251,7 +244,7 @@ class Storage:
         if not received:
             return set()
         bounds = {"since": min(received), "until": max(received), "ids": [event.id for event in batch.events]}
-        with self._session.traffic.passing(Passing.QUERY), closing(self._session.cursor()) as cursor:
+        with self._session.reading() as cursor:
             found = cursor.execute(self.store_of(batch.stream).tables.recall_received(), bounds).fetchall()
         known = {one[0] for one in found}
         return {place for place, event in enumerate(batch.events) if event.id in known}
@@ -269,7 +262,7 @@ class Storage:
         def recall(ids: Sequence[str], before_us: int) -> set[str]:
             since_us = min(self._clock_us() - WINDOW_US, oldest_us)
             asked = {"since": since_us, "before": before_us, "ids": list(ids)}
-            with self._session.traffic.passing(Passing.QUERY), closing(self._session.cursor()) as cursor:
+            with self._session.reading() as cursor:
                 return {one[0] for one in cursor.execute(store.tables.recall(), asked).fetchall()}
 
         return recall

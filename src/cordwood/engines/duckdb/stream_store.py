@@ -2,7 +2,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -333,6 +333,10 @@ class StreamStore:
                 "INSERT INTO store.cordwood.shape SELECT $stream, unnest($paths), unnest($kinds)",
                 {"stream": self.name, "paths": [path for path, _ in rows], "kinds": [kind for _, kind in rows]},
             )
+
+
+def held_bytes(stores: Iterable[StreamStore]) -> int:
+    return sum(store.held_bytes for store in stores)
 
 
 def _cut(record: Record, count: int) -> Record:

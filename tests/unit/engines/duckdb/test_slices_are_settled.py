@@ -258,7 +258,6 @@ from pathlib import Path
 import duckdb
 from cordwood.engines.duckdb import settling
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
-from cordwood.engines.duckdb.pieces import add_pieces
 from cordwood.engines.duckdb.sealer import Sealer
 from cordwood.engines.duckdb.tables import StreamTables
 from cordwood.engines.duckdb.target import DuckDBTarget
