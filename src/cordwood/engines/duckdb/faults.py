@@ -10,6 +10,7 @@ import duckdb
 
 from cordwood.engines.duckdb.wording import reworded
 from cordwood.errors import (
+    Cancelled,
     DataFolderUnusable,
     EngineFailed,
     Fault,
@@ -64,16 +65,23 @@ def fault_of(problem: duckdb.Error) -> Fault:
     text = _sentence(str(problem))
     if isinstance(problem, duckdb.OutOfMemoryException):
         return _out_of_memory()
-    if isinstance(problem, duckdb.IOException) and "No space left" in text:
-        return out_of_disk()
-    if _DAMAGED in text:
-        return EngineFailed(f"A part of events.duckdb is damaged: {text}.", hint=MEND_EVENTS)
     if isinstance(problem, _VALUE):
         return QueryValue(text)
     if isinstance(problem, duckdb.NotImplementedException):
         return QueryUnsupported(text)
     if isinstance(problem, _COMPILED_WRONGLY):
         return QuerySyntax(text)
+    return _of_the_file(text)
+
+
+def _of_the_file(text: str) -> Fault:
+    """Errors of reading, writing and committing alike."""
+    if _TO_BE_REOPENED in text:
+        return Cancelled("The query was stopped: the engine opens its file anew.", hint="Ask again.", retry_after=1)
+    if "No space left" in text:
+        return out_of_disk()
+    if _DAMAGED in text:
+        return EngineFailed(f"A part of events.duckdb is damaged: {text}.", hint=MEND_EVENTS)
     return EngineFailed(f"The engine failed: {text}")
 
 
@@ -96,7 +104,9 @@ def _out_of_memory() -> Fault:
     )
 
 
-# What the engine says when a block is not as it was written.
+# What the engine says once it could not write its log into the file; see `Session.checkpoint`.
+_TO_BE_REOPENED = "has been invalidated because checkpointing failed"
+# And when a block is not as it was written.
 _DAMAGED = "Corrupt database file"
 MEND_EVENTS = "Look after the disk, and restore a backup: cordwood restore."
 

@@ -144,8 +144,13 @@ class Sealer:
         """Into the file, where they are compressed: as soon as they are a whole row group, which is never filled up later."""
         if self.means.is_in_parts:
             self._gathered[store.name] += rows
-        if self._session.checkpoint_when_due(cursor, now=self._gathered[store.name] >= ROW_GROUP_ROWS):
-            self._gathered.clear()
+        try:
+            is_written = self._session.checkpoint_when_due(cursor, now=self._gathered[store.name] >= ROW_GROUP_ROWS)
+        except duckdb.IOException as problem:
+            self._tell_now_and_then(f"Events stay in the engine's log for now: {problem}".splitlines()[0])
+        else:
+            if is_written:
+                self._gathered.clear()
 
     def _trim_now_and_then(self) -> None:
         now = time.monotonic()

@@ -14,7 +14,7 @@ from cordwood.engines.duckdb.faults import MEND_EVENTS, out_of_disk
 from cordwood.engines.duckdb.held import Opened
 from cordwood.engines.duckdb.rows import first_row
 from cordwood.engines.duckdb.tables import literal
-from cordwood.engines.duckdb.traffic import Passing, Traffic
+from cordwood.engines.duckdb.traffic import PRESSING, Passing, Traffic
 from cordwood.errors import DataFolderInUse, DataFolderUnusable, EngineFailed, Fault
 
 FILE = "events.duckdb"
@@ -29,6 +29,8 @@ _SPILL_BYTES = "4GB"
 # What the engine may keep of the file while nobody asks: enough to go on with, should somebody.
 _KEPT_BYTES = 16 * 10**6
 _TRIES, _TRY_SECONDS = 40, 0.05
+# Between a checkpoint that failed and the next: everybody waits until the file is opened anew.
+_AFTER_FAILURE_SECONDS = 30.0
 
 
 class Session:
@@ -40,6 +42,7 @@ class Session:
         self._descriptor = -1
         self._still = threading.Lock()
         self._holders = 0
+        self._failed = -_AFTER_FAILURE_SECONDS
         self.traffic = Traffic()
         self.memory_bytes = memory_bytes
         self._spill = folder / "spill"
@@ -62,19 +65,29 @@ class Session:
             yield cursor
 
     def checkpoint(self, cursor: duckdb.DuckDBPyConnection) -> bool:
-        """Write what the engine's own log holds into the file; False and later when others write now, or hold the files."""
-        with self._still, suppress(duckdb.TransactionException):
-            if not self._holders:
+        """Write what the engine's own log holds into the file; False and later when others write now, or hold the files.
+
+        Where it fails, for want of memory or disk, nothing is lost: what could not be written stays in the log.
+        """
+        try:
+            with self._still:
+                if self._holders:
+                    return False
                 cursor.execute("CHECKPOINT store")
-                return True
-        return False
+        except duckdb.TransactionException:
+            return False
+        except duckdb.Error:
+            self._failed = time.monotonic()
+            # The engine gives nothing of the file any more until it is opened anew.
+            with self.traffic.alone(PRESSING, throughout=True), suppress(duckdb.Error):
+                self.is_open = False
+                self.reopen(cursor)
+            raise
+        return True
 
     def checkpoint_when_due(self, cursor: duckdb.DuckDBPyConnection, *, now: bool = False) -> bool:
-        """A disk that is full now is no reason to stop: what the log holds stays there."""
-        if now or self.is_log_long:
-            with suppress(duckdb.IOException):
-                return self.checkpoint(cursor)
-        return False
+        is_due = (now or self.is_log_long) and time.monotonic() > self._failed + _AFTER_FAILURE_SECONDS
+        return is_due and self.checkpoint(cursor)
 
     def let_go(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Give back what the engine keeps of the file: the machine keeps it, too. To be called when nobody passes."""
@@ -93,9 +106,10 @@ class Session:
             if self._holders or self._file_in_place() != self._opened:
                 return False
             if self.is_open:
-                # It would be done when the file is closed: where it fails, the file stays open.
-                cursor.execute("CHECKPOINT store")
-                cursor.execute("DETACH store")
+                # It would be done when the file is closed: what cannot be written stays in the log, and is read again.
+                with suppress(duckdb.IOException):
+                    cursor.execute("CHECKPOINT store")
+            cursor.execute("DETACH DATABASE IF EXISTS store")
             self._attach_patiently(cursor)
         return True
 

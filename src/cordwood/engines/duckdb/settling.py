@@ -157,18 +157,24 @@ class Settling:
         return None if last is None or fresh < rows + FRESH_GROUPS * ROW_GROUP_ROWS else int(last)
 
     def _work(self) -> None:
+        failed = -_AFTER_FAILURE_SECONDS
         while not self._stopping.wait(_LOOK_SECONDS):
-            self._looks.append((time.monotonic(), self._session.traffic.sealing_seconds))
-            self._tried(self.settle_all, "Events could not be laid in order yet", _AFTER_FAILURE_SECONDS)
-            self._tried(lambda: self.resting.look(self._cursor), "Memory could not be given back yet", 0.0)
+            now = time.monotonic()
+            self._looks.append((now, self._session.traffic.sealing_seconds))
+            if now > failed + _AFTER_FAILURE_SECONDS and not self._tried(
+                self.settle_all, "Events could not be laid in order yet"
+            ):
+                failed = now
+            self._tried(lambda: self.resting.look(self._cursor), "Memory could not be given back yet")
 
-    def _tried(self, work: Callable[[], None], failed: str, pause_seconds: float) -> None:
+    def _tried(self, work: Callable[[], None], failed: str) -> bool:
         try:
             work()
         except duckdb.Error as problem:
             if not self._stopping.is_set():
                 self._tell(f"{failed}: {problem}".splitlines()[0])
-                self._stopping.wait(pause_seconds)
+            return False
+        return True
 
     def _may_begin(self) -> bool:
         is_quiet = time.monotonic() - self._last_seal > _QUIET_SECONDS or (self.works_beside_seals and self._is_calm())

@@ -1,0 +1,162 @@
+"""A checkpoint that fails, for want of memory or of disk: the engine gives up the file, and it is opened anew."""
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from cordwood.engines.duckdb import session
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.faults import fault_of
+from cordwood.engines.duckdb.sealer import Sealer
+from cordwood.engines.duckdb.settling import Settling
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.errors import Cancelled, EngineFailed
+from cordwood.model.event import Event
+from tests.contract.engine_asking import NOW_US, batch, rows, stream
+from tests.small_disks import small_disk
+
+COUNT = "select count(*), count(distinct id), count(t.metadata.a) from `s` as t"
+ROWS = 4096
+
+
+@pytest.fixture(autouse=True)
+def _nothing_behind_its_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Sealer, "start", lambda *_: None)
+    monkeypatch.setattr(Settling, "start", lambda *_: None)
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[DuckDBEngine]:
+    engine = DuckDBEngine(folder, DuckDBTarget(), clock_us=lambda: NOW_US)
+    engine.prepare([stream("s")])
+    yield engine
+    engine.close()
+
+
+def seal(engine: DuckDBEngine, first: int) -> int:
+    """A part of a row group: the engine's log and memory have it. How many events there are then."""
+    numbers = range(first, first + ROWS)
+    events = [Event(f"e{n}", NOW_US, metadata=json.dumps({"a": os.urandom(400).hex()})) for n in numbers]
+    engine.append([batch(*events)])
+    store = engine._storage.store_of("s")
+    chunk = store.take_chunk(whole_groups_only=False, rows=ROWS)
+    assert chunk is not None
+    with engine._session.cursor() as cursor:
+        store.seal(chunk, cursor)
+    return first + ROWS
+
+
+def set_memory(cursor: duckdb.DuckDBPyConnection, most: str) -> None:
+    cursor.execute("SET GLOBAL memory_limit = $most", {"most": most})
+
+
+@contextmanager
+def full(disk: Path, spare_bytes: int) -> Iterator[None]:
+    filler = disk / "filler"
+    facts = os.statvfs(disk)
+    filler.write_bytes(b"x" * (facts.f_bavail * facts.f_bsize - spare_bytes))
+    yield
+    filler.unlink()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk") as place:
+        yield place
+
+
+def test_without_memory_nothing_is_lost_and_the_next_look_opens_the_file(tmp_path: Path) -> None:
+    with opened(tmp_path / "data") as engine, engine._session.cursor() as cursor:
+        stored = seal(engine, 0)
+        set_memory(cursor, "1MB")
+        with pytest.raises(duckdb.IOException):
+            engine._session.checkpoint(cursor)
+        with pytest.raises(EngineFailed, match="could not be opened again"):
+            rows(engine, COUNT)
+        set_memory(cursor, "256MB")
+        engine._storage._settling.resting.look(cursor)
+        assert rows(engine, COUNT) == [(stored, stored, stored)]
+        assert engine._session.checkpoint(cursor)
+        stored = seal(engine, stored)
+        assert rows(engine, COUNT) == [(stored, stored, stored)]
+    with opened(tmp_path / "data") as engine:
+        assert rows(engine, COUNT) == [(stored, stored, stored)]
+
+
+def test_on_a_full_disk_what_was_stored_is_there_at_once(disk: Path) -> None:
+    with opened(disk / "data") as engine, engine._session.cursor() as cursor:
+        stored = seal(engine, 0)
+        with full(disk, 1_000_000):
+            with pytest.raises(duckdb.IOException):
+                engine._session.checkpoint(cursor)
+            assert rows(engine, COUNT) == [(stored, stored, stored)]
+        assert engine._session.checkpoint(cursor)
+        stored = seal(engine, stored)
+        assert rows(engine, COUNT) == [(stored, stored, stored)]
+    with opened(disk / "data") as engine:
+        assert rows(engine, COUNT) == [(stored, stored, stored)]
+
+
+def test_the_file_is_opened_anew_on_a_full_disk_too(disk: Path) -> None:
+    with opened(disk / "data") as engine, engine._session.cursor() as cursor:
+        stored = seal(engine, 0)
+        with full(disk, 1_000_000):
+            engine._storage._settling.resting._forget(cursor)
+            assert rows(engine, COUNT) == [(stored, stored, stored)]
+        assert engine._session.checkpoint(cursor)
+        assert rows(engine, COUNT) == [(stored, stored, stored)]
+
+
+def test_the_next_that_is_due_waits_a_while(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(disk / "data") as engine, engine._session.cursor() as cursor:
+        seal(engine, 0)
+        with full(disk, 1_000_000), pytest.raises(duckdb.IOException):
+            engine._session.checkpoint_when_due(cursor, now=True)
+        assert not engine._session.checkpoint_when_due(cursor, now=True)
+        monkeypatch.setattr(session, "_AFTER_FAILURE_SECONDS", 0.0)
+        assert engine._session.checkpoint_when_due(cursor, now=True)
+
+
+def test_who_asks_meanwhile_gets_all_rows_or_is_told_to_ask_again(disk: Path) -> None:
+    with opened(disk / "data") as engine, engine._session.cursor() as cursor:
+        stored, is_over = seal(engine, 0), threading.Event()
+        seen: set[object] = set()
+
+        def ask() -> None:
+            while not is_over.is_set():
+                try:
+                    seen.add(tuple(map(tuple, rows(engine, COUNT))))
+                except Cancelled as fault:
+                    assert fault.retry_after
+                    seen.add(Cancelled)
+
+        asking = [threading.Thread(target=ask) for _ in range(3)]
+        for one in asking:
+            one.start()
+        with full(disk, 1_000_000):
+            for _ in range(5):
+                with pytest.raises(duckdb.IOException):
+                    engine._session.checkpoint(cursor)
+        is_over.set()
+        for one in asking:
+            one.join()
+        assert seen - {Cancelled} == {((stored, stored, stored),)}
+        assert rows(engine, COUNT) == [(stored, stored, stored)]
+
+
+def test_a_query_of_a_file_that_is_to_be_opened_anew_may_be_asked_again(tmp_path: Path) -> None:
+    with opened(tmp_path / "data") as engine, engine._session.cursor() as cursor:
+        seal(engine, 0)
+        set_memory(cursor, "1MB")
+        with pytest.raises(duckdb.IOException) as raised:
+            cursor.execute("CHECKPOINT store")
+        set_memory(cursor, "256MB")
+        with pytest.raises(duckdb.IOException) as raised:
+            cursor.execute("SELECT count(*) FROM store.events")
+        assert isinstance(fault_of(raised.value), Cancelled)
