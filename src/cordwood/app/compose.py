@@ -205,7 +205,7 @@ def _engine_bytes(settings: Settings) -> int:
 def _intake_limits(settings: Settings) -> IntakeLimits:
     """A body is in memory about three times while it is read."""
     ingest = settings.ingest
-    return IntakeLimits(ingest.event_size, ingest.stream_rate, min(ingest.queue_size, settings.limits.ceiling // 16))
+    return IntakeLimits(ingest.event_size, ingest.stream_rate, min(ingest.queue_size, settings.limits.ceiling // 24))
 
 
 def _serve_limits(limits: Limits) -> ServeLimits:

@@ -28,6 +28,8 @@ from cordwood.sql.target import Target
 
 _ENOUGH_FOR_TWO = 192 * 10**6
 _ENOUGH_TO_KEEP = 600 * 10**6
+# Where row groups are made in parts, and sealed as they come, not a whole one has to wait.
+_PARTS_HELD_BYTES = 16 * 10**6
 # Of a stream's newest events, as texts: some ten thousand of a gateway's.
 _MOST_NEWEST_BYTES = 16 * 10**6
 
@@ -50,7 +52,7 @@ _ORDINARY = Options()
 def _means(options: Options) -> Means:
     """A row group takes 50 to 100 MB while it is made, and what is freed of that and kept some 200 MB."""
     if options.memory_bytes < _ENOUGH_FOR_TWO:
-        return Means(1, options.held_bytes, ROW_GROUP_ROWS // 5)
+        return Means(1, min(_PARTS_HELD_BYTES, options.held_bytes), ROW_GROUP_ROWS // 5)
     workers = 2 if options.threads > 1 else 1
     return Means(workers, options.held_bytes, kept_seconds=10.0 if options.memory_bytes > _ENOUGH_TO_KEEP else 1.0)
 

@@ -29,6 +29,7 @@ class Resting:
         self._held_bytes = held_bytes
         self._is_rested = False
         self._growth_bytes = session.memory_bytes // _GROWTH_SHARE
+        self._first_bytes: int | None = None
         self._noted_bytes: int | None = None
         self._seen_bytes: deque[int] = deque(maxlen=_LOOKS)
 
@@ -54,12 +55,20 @@ class Resting:
             let_go_of_memory()
 
     def forget_when_much(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """The first looks tell what there is; how much of it is the engine's notes, nobody tells."""
+        """How much is the engine's notes, nobody tells: what has come since the first look, and is there at each of six."""
         self._seen_bytes.append(self._in_use())
-        if not self._session.is_open or (len(self._seen_bytes) == _LOOKS and self._has_grown(min(self._seen_bytes))):
+        if self._first_bytes is None:
+            self._first_bytes = self._seen_bytes[0]
+        if not self._session.is_open:
             self._forget(cursor)
+        elif len(self._seen_bytes) == _LOOKS:
+            in_use = min(self._seen_bytes)
+            self._session.count_noted(cursor, max(0, in_use - self._first_bytes))
+            if self._has_grown(in_use):
+                self._forget(cursor)
 
     def _has_grown(self, in_use: int) -> bool:
+        """Since it was forgotten; what is read all the time is there again at once."""
         if self._noted_bytes is None:
             self._noted_bytes = in_use
         return in_use > self._noted_bytes + self._growth_bytes

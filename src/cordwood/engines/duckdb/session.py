@@ -28,6 +28,8 @@ _NEVER = "1TB"
 _SPILL_BYTES = "4GB"
 # What the engine may keep of the file while nobody asks: enough to go on with, should somebody.
 _KEPT_BYTES = 16 * 10**6
+# In such steps it has less for what it notes of row groups.
+_STEP_BYTES = 4 * 10**6
 _TRIES, _TRY_SECONDS = 40, 0.05
 # Between a checkpoint that failed and the next: everybody waits until the file is opened anew.
 _AFTER_FAILURE_SECONDS = 30.0
@@ -44,7 +46,7 @@ class Session:
         self._holders = 0
         self._failed = -_AFTER_FAILURE_SECONDS
         self.traffic = Traffic()
-        self.memory_bytes = memory_bytes
+        self.memory_bytes = self._most_bytes = memory_bytes
         self._spill = folder / "spill"
         shutil.rmtree(self._spill, ignore_errors=True)
         self._root = duckdb.connect(":memory:")
@@ -91,10 +93,21 @@ class Session:
 
     def let_go(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Give back what the engine keeps of the file: the machine keeps it, too. To be called when nobody passes."""
-        for most in (min(_KEPT_BYTES, self.memory_bytes), self.memory_bytes):
-            # Events in memory may need more than that; what can go has gone then.
-            with suppress(duckdb.OutOfMemoryException):
-                cursor.execute("SET GLOBAL memory_limit = $value", {"value": f"{most}B"})
+        for most in (min(_KEPT_BYTES, self._most_bytes), self._most_bytes):
+            self._bound(cursor, most)
+
+    def count_noted(self, cursor: duckdb.DuckDBPyConnection, noted_bytes: int) -> None:
+        """What the engine notes of row groups is in no bound of its own: it has so much less for all else, a third at most."""
+        most_bytes = self.memory_bytes - min(noted_bytes // _STEP_BYTES * _STEP_BYTES, self.memory_bytes // 3)
+        if most_bytes != self._most_bytes and self._bound(cursor, most_bytes):
+            self._most_bytes = most_bytes
+
+    def _bound(self, cursor: duckdb.DuckDBPyConnection, most_bytes: int) -> bool:
+        """False, and what it was, where what is under way needs more; what can go has gone then."""
+        with suppress(duckdb.OutOfMemoryException):
+            cursor.execute("SET GLOBAL memory_limit = $value", {"value": f"{most_bytes}B"})
+            return True
+        return False
 
     def reopen(self, cursor: duckdb.DuckDBPyConnection) -> bool:
         """Let the engine forget what it noted of each row group that it wrote or read: it does not by itself, whatever its bound.

@@ -125,6 +125,32 @@ def test_only_when_it_has_grown_by_a_share_of_what_the_engine_may_have(
     assert identity(engine) == again
 
 
+def allowed(engine: DuckDBEngine) -> float:
+    """What the engine may take now, in megabytes."""
+    with engine._session.cursor() as cursor:
+        ((told,),) = cursor.execute("SELECT current_setting('memory_limit')").fetchall()
+    number, unit = str(told).split()
+    assert unit == "MiB"
+    return float(number) * 2**20 / MB
+
+
+def test_the_engine_has_so_much_less_for_all_else(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    most = engine._session.memory_bytes / MB
+    for in_use, rest in ((50, most), (53, most), (71, most - 20), (350, most * 2 / 3), (62, most - 12), (40, most)):
+        monkeypatch.setattr(resting, "heap_bytes", lambda found=in_use: found * MB)
+        look(engine, 12)
+        assert allowed(engine) == pytest.approx(rest, abs=0.2)
+
+
+def test_a_rest_leaves_it_at_that(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    for in_use in (50, 70):
+        monkeypatch.setattr(resting, "heap_bytes", lambda found=in_use: found * MB)
+        look(engine, 6)
+    with engine._session.cursor() as cursor:
+        engine._session.let_go(cursor)
+    assert allowed(engine) == pytest.approx(engine._session.memory_bytes / MB - 20, abs=0.2)
+
+
 def test_what_is_under_way_for_a_moment_is_none_of_it(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     before, share = identity(engine), engine._session.memory_bytes // 12
     uses = cycle([50 * MB, 60 * MB + share, 70 * MB + share])
