@@ -159,12 +159,10 @@ class Settling:
     def _work(self) -> None:
         failed = -_AFTER_FAILURE_SECONDS
         while not self._stopping.wait(_LOOK_SECONDS):
-            now = time.monotonic()
-            self._looks.append((now, self._session.traffic.sealing_seconds))
-            if now > failed + _AFTER_FAILURE_SECONDS and not self._tried(
-                self.settle_all, "Events could not be laid in order yet"
-            ):
-                failed = now
+            self._looks.append((time.monotonic(), self._session.traffic.sealing_seconds))
+            is_paused = time.monotonic() < failed + _AFTER_FAILURE_SECONDS
+            if not is_paused and not self._tried(self.settle_all, "Events could not be laid in order yet"):
+                failed = time.monotonic()
             self._tried(lambda: self.resting.look(self._cursor), "Memory could not be given back yet")
 
     def _tried(self, work: Callable[[], None], failed: str) -> bool:
