@@ -78,7 +78,7 @@ class Session:
                 cursor.execute("CHECKPOINT store")
         except duckdb.TransactionException:
             return False
-        except duckdb.Error:
+        except duckdb.IOException:
             self._failed = time.monotonic()
             # The engine gives nothing of the file any more until it is opened anew.
             with self.traffic.alone(PRESSING, throughout=True), suppress(duckdb.Error):

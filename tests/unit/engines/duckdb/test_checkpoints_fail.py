@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import duckdb
 import pytest
@@ -20,6 +21,8 @@ from cordwood.errors import Cancelled, EngineFailed
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, rows, stream
 from tests.small_disks import small_disk
+from tests.unit.engines.duckdb.file_identity import identity
+from tests.unit.engines.duckdb.sealing import seal
 
 COUNT = "select count(*), count(distinct id), count(t.metadata.a) from `s` as t"
 ROWS = 4096
@@ -39,17 +42,26 @@ def opened(folder: Path) -> Iterator[DuckDBEngine]:
     engine.close()
 
 
-def seal(engine: DuckDBEngine, first: int) -> int:
-    """A part of a row group: the engine's log and memory have it. How many events there are then."""
+def stored(engine: DuckDBEngine, first: int = 0) -> int:
+    """After a part of a row group, which the engine's log and memory have: how many events there are then."""
     numbers = range(first, first + ROWS)
     events = [Event(f"e{n}", NOW_US, metadata=json.dumps({"a": os.urandom(400).hex()})) for n in numbers]
     engine.append([batch(*events)])
-    store = engine._storage.store_of("s")
-    chunk = store.take_chunk(whole_groups_only=False, rows=ROWS)
-    assert chunk is not None
-    with engine._session.cursor() as cursor:
-        store.seal(chunk, cursor)
+    seal(engine)
     return first + ROWS
+
+
+def assert_there(engine: DuckDBEngine, count: int) -> None:
+    assert rows(engine, COUNT) == [(count, count, count)]
+
+
+def assert_goes_on(engine: DuckDBEngine, count: int, cursor: duckdb.DuckDBPyConnection) -> int:
+    """What is there is written into the file, and more is taken; how many events there are then."""
+    assert_there(engine, count)
+    assert engine._session.checkpoint(cursor)
+    count = stored(engine, count)
+    assert_there(engine, count)
+    return count
 
 
 def set_memory(cursor: duckdb.DuckDBPyConnection, most: str) -> None:
@@ -73,7 +85,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_without_memory_nothing_is_lost_and_the_next_look_opens_the_file(tmp_path: Path) -> None:
     with opened(tmp_path / "data") as engine, engine._session.cursor() as cursor:
-        stored = seal(engine, 0)
+        count = stored(engine)
         set_memory(cursor, "1MB")
         with pytest.raises(duckdb.IOException):
             engine._session.checkpoint(cursor)
@@ -81,41 +93,49 @@ def test_without_memory_nothing_is_lost_and_the_next_look_opens_the_file(tmp_pat
             rows(engine, COUNT)
         set_memory(cursor, "256MB")
         engine._storage._settling.resting.look(cursor)
-        assert rows(engine, COUNT) == [(stored, stored, stored)]
-        assert engine._session.checkpoint(cursor)
-        stored = seal(engine, stored)
-        assert rows(engine, COUNT) == [(stored, stored, stored)]
+        count = assert_goes_on(engine, count, cursor)
     with opened(tmp_path / "data") as engine:
-        assert rows(engine, COUNT) == [(stored, stored, stored)]
+        assert_there(engine, count)
 
 
 def test_on_a_full_disk_what_was_stored_is_there_at_once(disk: Path) -> None:
     with opened(disk / "data") as engine, engine._session.cursor() as cursor:
-        stored = seal(engine, 0)
+        count = stored(engine)
         with full(disk, 1_000_000):
             with pytest.raises(duckdb.IOException):
                 engine._session.checkpoint(cursor)
-            assert rows(engine, COUNT) == [(stored, stored, stored)]
-        assert engine._session.checkpoint(cursor)
-        stored = seal(engine, stored)
-        assert rows(engine, COUNT) == [(stored, stored, stored)]
+            assert_there(engine, count)
+        count = assert_goes_on(engine, count, cursor)
     with opened(disk / "data") as engine:
-        assert rows(engine, COUNT) == [(stored, stored, stored)]
+        assert_there(engine, count)
 
 
 def test_the_file_is_opened_anew_on_a_full_disk_too(disk: Path) -> None:
     with opened(disk / "data") as engine, engine._session.cursor() as cursor:
-        stored = seal(engine, 0)
+        count = stored(engine)
         with full(disk, 1_000_000):
             engine._storage._settling.resting._forget(cursor)
-            assert rows(engine, COUNT) == [(stored, stored, stored)]
-        assert engine._session.checkpoint(cursor)
-        assert rows(engine, COUNT) == [(stored, stored, stored)]
+            assert_there(engine, count)
+        assert_goes_on(engine, count, cursor)
+
+
+def test_one_that_is_interrupted_leaves_the_file_open(tmp_path: Path) -> None:
+    class Interrupted:
+        def execute(self, _: str) -> None:
+            raise duckdb.InterruptException
+
+    with opened(tmp_path / "data") as engine, engine._session.cursor() as cursor:
+        count, before = stored(engine), identity(engine)
+        with pytest.raises(duckdb.InterruptException):
+            engine._session.checkpoint(cast(duckdb.DuckDBPyConnection, Interrupted()))
+        assert engine._session.is_open
+        assert identity(engine) == before
+        assert_goes_on(engine, count, cursor)
 
 
 def test_the_next_that_is_due_waits_a_while(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(disk / "data") as engine, engine._session.cursor() as cursor:
-        seal(engine, 0)
+        stored(engine)
         with full(disk, 1_000_000), pytest.raises(duckdb.IOException):
             engine._session.checkpoint_when_due(cursor, now=True)
         assert not engine._session.checkpoint_when_due(cursor, now=True)
@@ -125,7 +145,7 @@ def test_the_next_that_is_due_waits_a_while(disk: Path, monkeypatch: pytest.Monk
 
 def test_who_asks_meanwhile_gets_all_rows_or_is_told_to_ask_again(disk: Path) -> None:
     with opened(disk / "data") as engine, engine._session.cursor() as cursor:
-        stored, is_over = seal(engine, 0), threading.Event()
+        count, is_over = stored(engine), threading.Event()
         seen: set[object] = set()
 
         def ask() -> None:
@@ -146,15 +166,15 @@ def test_who_asks_meanwhile_gets_all_rows_or_is_told_to_ask_again(disk: Path) ->
         is_over.set()
         for one in asking:
             one.join()
-        assert seen - {Cancelled} == {((stored, stored, stored),)}
-        assert rows(engine, COUNT) == [(stored, stored, stored)]
+        assert seen - {Cancelled} == {((count, count, count),)}
+        assert_there(engine, count)
 
 
 def test_a_query_of_a_file_that_is_to_be_opened_anew_may_be_asked_again(tmp_path: Path) -> None:
     with opened(tmp_path / "data") as engine, engine._session.cursor() as cursor:
-        seal(engine, 0)
+        stored(engine)
         set_memory(cursor, "1MB")
-        with pytest.raises(duckdb.IOException) as raised:
+        with pytest.raises(duckdb.IOException):
             cursor.execute("CHECKPOINT store")
         set_memory(cursor, "256MB")
         with pytest.raises(duckdb.IOException) as raised:

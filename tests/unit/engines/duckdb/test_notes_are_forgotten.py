@@ -21,6 +21,7 @@ from cordwood.engines.duckdb.traffic import Haste, Passing
 from cordwood.errors import EngineFailed
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, rows, stream
+from tests.unit.engines.duckdb.file_identity import identity
 
 # DuckDB's least: a row group is one vector.
 ROWS = 2048
@@ -64,13 +65,6 @@ def forget(engine: DuckDBEngine) -> bool:
     with engine._session.cursor() as cursor:
         engine._storage._settling.resting._forget(cursor)
     return identity(engine) != before
-
-
-def identity(engine: DuckDBEngine) -> object:
-    """Of the file as it is opened now: each time another one."""
-    with engine._session.cursor() as cursor:
-        asked = "SELECT database_oid FROM duckdb_databases() WHERE database_name = 'store'"
-        return cursor.execute(asked).fetchall()
 
 
 @pytest.mark.skipif(not TELLS, reason="only glibc 2.33 and later tell what is in use")
