@@ -12,6 +12,7 @@ from sqlglot import exp
 from cordwood.engines.duckdb.late import first_of, is_few, is_of_newest, rows_wanted
 from cordwood.engines.duckdb.source import Source
 from cordwood.engines.duckdb.tables import StreamTables
+from cordwood.engines.duckdb.way import gathers, way_of
 from cordwood.sql.typing import inherit
 
 # No sub-query can be called so: such a name is not admitted.
@@ -29,7 +30,9 @@ def place_events(tree: exp.Expr, sources: Sequence[Source], *, at_rest: bool = F
         )
     for source in sources:
         tables = StreamTables(source.table.name)
-        source.read(*(source.events(table) for table in (tables.sealed, tables.hot)[: 1 if at_rest else 2]))
+        is_gathered = gathers(way_of(tree, source.table))
+        places = (tables.sealed, tables.hot)[: 1 if at_rest else 2]
+        source.read(*[source.events(table, all_of_them=is_gathered) for table in places])
     return tree
 
 

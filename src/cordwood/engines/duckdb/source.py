@@ -1,6 +1,7 @@
 """A place where a stream is read: which of its columns and paths, and of which events, as SQL."""
 
 import re
+from collections.abc import Sequence
 from enum import Enum
 
 import msgspec
@@ -39,10 +40,16 @@ class Read(msgspec.Struct, frozen=True):
     def below(self, column: str, path: str) -> "Read":
         return Read(column, path + self.path, self.manner, self.is_wide)
 
-    def printed(self) -> str:
-        return f"{self._value()} AS {quoted(self.name)}"
+    def printed(self, beside: Sequence["Read"] = ()) -> str:
+        """`beside` is what else is read of the event: where there is a text below a path, the path holds an object."""
+        texts = [f"{read.value()} IS NOT NULL" for read in beside if read.is_text_of(self)]
+        return f"{' OR '.join([*texts[:1], self.value()])} AS {quoted(self.name)}"
 
-    def _value(self) -> str:
+    def is_text_of(self, record: "Read") -> bool:
+        is_below = self.column == record.column and self.path.startswith(f"{record.path}.")
+        return is_below and self.manner is Manner.TEXT and record.manner is Manner.RECORD
+
+    def value(self) -> str:
         value = f"{quoted(self.column)}{self.path}"
         if self.manner is Manner.RECORD:
             return f'contains("object_paths", {literal(written_path(self._steps()))})'
@@ -69,11 +76,16 @@ class Source(msgspec.Struct, frozen=True):
         """The names of what is dear to read."""
         return frozenset(read.name for read in self.reads if read.is_wide)
 
-    def events(self, table: str, *more: str) -> str:
-        """What is read of one of the stream's tables."""
+    def events(self, table: str, *more: str, all_of_them: bool = False) -> str:
+        """What is read of one of the stream's tables.
+
+        Where all are read, few are asked in vain for the paths of their objects. Where a few are looked for, that is
+        asked while the engine reads the table: else it would begin anywhere.
+        """
         read = self._read_by_reader()
-        paths = [path.printed() for path in self.reads if path.name in read]
-        return self._select(table, [*map(quoted, _own(read)), *paths, *more])
+        paths = [path for path in self.reads if path.name in read]
+        beside = paths if all_of_them else []
+        return self._select(table, [*map(quoted, _own(read)), *(path.printed(beside) for path in paths), *more])
 
     def few_events(self, table: str, only: str, as_json: frozenset[str] = frozenset()) -> str:
         """The same of these few; columns that nobody looks into may be said as JSON here.

@@ -33,6 +33,16 @@ def is_one_scan(tree: exp.Expr, steps: Sequence[Step]) -> bool:
     return bool(steps) and tree.find(exp.Join) is None and len(list(tree.find_all(exp.Select))) == len(steps)
 
 
+def gathers(steps: Sequence[Step]) -> bool:
+    """Whether the events are put into groups before any of them is cut off: all that pass the filters are read."""
+    for step in steps:
+        if step.select.args.get("group"):
+            return True
+        if step.select.args.get("limit") or step.select.args.get("offset"):
+            return False
+    return False
+
+
 def reader(relation: exp.Expr) -> exp.Select | None:
     """The SELECT that reads it in its FROM or joins it; not one that keeps rows which find no partner, or pivots them."""
     if relation.args.get("pivots"):

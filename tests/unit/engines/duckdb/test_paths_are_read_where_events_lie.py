@@ -99,6 +99,34 @@ def test_whether_a_record_is_there_is_asked_of_the_objects_paths(engine: Engine)
     assert sql.count('contains("object_paths"') == 2
 
 
+KNOWN_BY_TEXT = '"metadata"."request"."path"::VARCHAR IS NOT NULL OR contains("object_paths"'
+RECORDS = "from `s` cross join unnest(metadata) as m cross join unnest(m.request) as r"
+
+
+def test_where_all_events_are_put_into_groups_a_text_of_the_record_tells_that_it_is_there(engine: Engine) -> None:
+    assert KNOWN_BY_TEXT in printed(engine, f"select r.path, count(*) as n {RECORDS} group by r.path")
+    of_a_sub_query = (
+        f"with e as (select lower(r.path) as path {RECORDS}) select path, count(*) as n from e group by path limit 5"
+    )
+    assert KNOWN_BY_TEXT in printed(engine, of_a_sub_query)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        pytest.param(f"select r.path {RECORDS} order by timestamp desc limit 5", id="the newest are looked for"),
+        pytest.param(
+            f"with e as (select r.path {RECORDS} limit 5) select path, count(*) from e group by path", id="some"
+        ),
+        pytest.param(f"select count(*) {RECORDS} group by m.status", id="no text of the record is read"),
+    ],
+)
+def test_else_its_path_is_asked_for_while_the_table_is_read(engine: Engine, sql: str) -> None:
+    asked = printed(engine, sql)
+    assert 'contains("object_paths"' in asked
+    assert "IS NOT NULL OR" not in asked
+
+
 IN_PARENTHESES = (
     "with e as (select id, metadata from `s`) select o.id, cast(r.path as string) as path, o.id = e.id as same"
     " from e left join (`s` as o cross join unnest(o.metadata) as m cross join unnest(m.request) as r) on o.id = e.id"
