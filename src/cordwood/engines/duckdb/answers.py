@@ -121,7 +121,7 @@ class Answering:
         stack.enter_context(self._watch.after(run.limits.seconds, run.expire))
         with run.stoppable():
             types = self._types(cursor, question)
-            sql = _rendering(way, types) + _bounded(statement, run.limits.max_rows + 1)
+            sql = _rendering(way, types, _bounded(statement, run.limits.max_rows + 1))
             if statement.seeks:
                 parsed = _one_statement(cursor, _narrowed(sql, question, cursor, at_rest=shown.at_rest))
             else:
@@ -264,11 +264,14 @@ def _narrowed(sql: str, question: Question, cursor: duckdb.DuckDBPyConnection, *
     return narrowed(sql, question.statement.seeks, question.values, cursor)
 
 
-def _rendering(sql: str, types: Types) -> str:
+def _rendering(sql: str, types: Types, limit: str) -> str:
+    """Where there is nothing to render or to cut off, the engine plans a SELECT less."""
     names = [f"c{place}" for place in range(len(types))]
     cells = [rendered(name, found) for name, found in zip(names, types, strict=True)]
+    if cells == names and not limit:
+        return sql
     source = f"({sql}) AS answer({', '.join(names)})"
-    return f"SELECT {', '.join(cells)} FROM {source}"  # noqa: S608 - a compiled statement
+    return f"SELECT {', '.join(cells)} FROM {source}{limit}"  # noqa: S608 - a compiled statement
 
 
 def _bounded(statement: Statement, rows: int) -> str:
