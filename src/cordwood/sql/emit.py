@@ -6,9 +6,10 @@ from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported
 from cordwood.model.parameter import Parameter
+from cordwood.sql.guards import mark, taken_out
 from cordwood.sql.nodes import NOW
 from cordwood.sql.places import span_of
-from cordwood.sql.stages import Resolved, Slot, Statement
+from cordwood.sql.stages import Guard, Resolved, Slot, Statement
 from cordwood.sql.target import Target
 from cordwood.sql.typing import datatype_of
 
@@ -43,8 +44,9 @@ def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]
     most_rows = _most_rows(resolved.tree)
     lowered = target.lower(resolved)
     types = tuple(datatype_of(item) for item in outermost_select(lowered.tree).expressions)
+    guards: dict[str, tuple[Guard, ...]] = {}
     return Statement(
-        sql=target.print(lowered.tree),
+        sql=_printed(lowered.tree, target, guards),
         slots=slots,
         sub_queries=resolved.sub_queries,
         streams=resolved.streams,
@@ -54,17 +56,27 @@ def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]
         redaction=resolved.redaction,
         hidden=resolved.hidden,
         textless=resolved.textless,
-        at_rest=_printed(lowered.at_rest, target),
-        trusting=_printed(lowered.trusting, target),
-        trusting_at_rest=_printed(lowered.trusting_at_rest, target),
-        newest=_printed(lowered.newest, target),
+        at_rest=_printed_if_any(lowered.at_rest, target, guards),
+        trusting=_printed_if_any(lowered.trusting, target, guards),
+        trusting_at_rest=_printed_if_any(lowered.trusting_at_rest, target, guards),
+        newest=_printed_if_any(lowered.newest, target, guards),
         seeks=lowered.seeks,
+        guards=guards,
         most_rows=most_rows,
     )
 
 
-def _printed(tree: exp.Expr | None, target: Target) -> str | None:
-    return None if tree is None else target.print(tree)
+def _printed_if_any(tree: exp.Expr | None, target: Target, guards: dict[str, tuple[Guard, ...]]) -> str | None:
+    return None if tree is None else _printed(tree, target, guards)
+
+
+def _printed(tree: exp.Expr, target: Target, guards: dict[str, tuple[Guard, ...]]) -> str:
+    """Also says which guards there are in it."""
+    mark(tree)
+    text, found = taken_out(target.print(tree))
+    if found:
+        guards[text] = found
+    return text
 
 
 def outermost_select(tree: exp.Expr) -> exp.Expr:

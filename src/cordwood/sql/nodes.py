@@ -131,3 +131,14 @@ def in_brackets(relation: exp.Expr) -> Iterator[exp.Expr]:
         return
     for part in (inner, *(join.this for join in inner.args.get("joins") or ())):
         yield from in_brackets(part)
+
+
+def conditions(where: exp.Expr | None) -> Iterator[exp.Expr]:
+    """What every row must fulfil."""
+    waiting = [] if where is None else [where.this]
+    while waiting:
+        node = waiting.pop().unnest()
+        if isinstance(node, exp.And):
+            waiting += [node.left, node.right]
+        else:
+            yield node

@@ -57,6 +57,18 @@ class Seek(msgspec.Struct, frozen=True):
     patterns: tuple[str, ...] = ()
 
 
+class Guard(msgspec.Struct, frozen=True):
+    """A condition in a text, from `start` to `end`, that is true where the parameter is absent.
+
+    That is asked up to `middle`; behind the OR that follows stands what is asked where it is there.
+    """
+
+    parameter: str
+    start: int
+    middle: int
+    end: int
+
+
 class Lowered(msgspec.Struct, frozen=True):
     """BigQuery's meaning in the target's own words: printing it is all that is left.
 
@@ -92,7 +104,7 @@ class Statement(msgspec.Struct, frozen=True):
     `notices` are for the receipt: what the reader of the answer should know of it. `at_rest` is the same SQL for an
     engine that holds no newest events apart, where it has one. `trusting` fails where a text may have to be redacted,
     and answers like the rest where none has. `most_rows` is how many rows there can be, where the SQL says so itself;
-    `newest` answers like the rest where it finds as many.
+    `newest` answers like the rest where it finds as many. `guards` are those of each of these texts that has any.
     """
 
     sql: str
@@ -111,6 +123,7 @@ class Statement(msgspec.Struct, frozen=True):
     trusting_at_rest: str | None = None
     newest: str | None = None
     seeks: tuple[Seek, ...] = ()
+    guards: Mapping[str, tuple[Guard, ...]] = msgspec.field(default_factory=dict)
     most_rows: int | None = None
 
 

@@ -17,6 +17,7 @@ from cordwood.engines.duckdb.watch import Watch
 from cordwood.engines.engine import AnswerLimits, Cancel
 from cordwood.errors import Cancelled, OutOfTime, QueryRefused, QueryValue
 from cordwood.model.rows import Column, Row, Rows
+from cordwood.sql.guards import decided
 from cordwood.sql.redaction.hiding import FOUND
 from cordwood.sql.stages import Question, Statement
 
@@ -121,12 +122,14 @@ class Answering:
         stack.enter_context(self._watch.after(run.limits.seconds, run.expire))
         with run.stoppable():
             types = self._types(cursor, question)
+            way = decided(way, statement.guards.get(way, ()), question.values)
             sql = _rendering(way, types, _bounded(statement, run.limits.max_rows + 1))
             if statement.seeks:
                 parsed = _one_statement(cursor, _narrowed(sql, question, cursor, at_rest=shown.at_rest))
             else:
                 parsed = self._parsed(cursor, sql)
-            cursor.execute(parsed, dict(question.values))
+            # What was left idle may have been all that asked for a value.
+            cursor.execute(parsed, {name: question.values[name] for name in parsed.named_parameters})
         rows = Rows(_columns(statement, types), ())
         batches = run.batches(types, rows)
         first = next(batches, [])

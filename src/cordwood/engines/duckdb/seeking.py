@@ -14,6 +14,7 @@ from cordwood.engines.duckdb.source import Source
 from cordwood.engines.duckdb.tables import literal, quoted
 from cordwood.engines.duckdb.way import only_reading, reader
 from cordwood.sql.fragment import is_fragment, template_of
+from cordwood.sql.nodes import conditions
 from cordwood.sql.stages import Seek
 
 # Nobody can have written it in a query.
@@ -79,7 +80,7 @@ def _asked(tree: exp.Expr, table: exp.Table) -> Iterator[_Asked]:
         if select is None:
             return
         alias = relation.alias_or_name
-        yield from ((one, alias, name) for one in _conditions(select))
+        yield from ((one, alias, name) for one in conditions(select.args.get("where")))
         if any(select.args.get(end) for end in _ENDS) or select.find(exp.Window) is not None:
             return
         name = _handed_on(select, alias, name)
@@ -104,18 +105,6 @@ def _taken(asked: _Asked) -> str:
     pattern = _literal(condition, _REGEX, alias, name)
     condition.replace(exp.true())
     return f"regexp_matches({quoted(_MESSAGE)}, {literal(pattern)})"
-
-
-def _conditions(select: exp.Select) -> Iterator[exp.Expr]:
-    """What every row must fulfil."""
-    where = select.args.get("where")
-    waiting = [where.this] if isinstance(where, exp.Where) else []
-    while waiting:
-        node = waiting.pop().unnest()
-        if isinstance(node, exp.And):
-            waiting += [node.left, node.right]
-        else:
-            yield node
 
 
 def _parameters(asked: Sequence[_Asked], template: str) -> tuple[str, ...]:

@@ -77,9 +77,14 @@ def _is_record(node: exp.Expr) -> exp.Expr:
 
 def _slot(node: exp.Expr) -> exp.Expr:
     kind = kind_of(node)
-    if kind is None or kind is Kind.STRING:
+    if kind is None or kind is Kind.STRING or _is_asked_for(node):
         return node
     return fragment(f"CAST(${node.name} AS {NAMES[kind]})")
+
+
+def _is_asked_for(node: exp.Expr) -> bool:
+    """Whether it is there is the same of any type, and each cast is planned again for each answer."""
+    return isinstance(node.parent, exp.Is) and isinstance(node.parent.expression, exp.Null)
 
 
 MEANING = Meaning(

@@ -1,0 +1,125 @@
+"""Of `(@p IS NULL OR …)` an engine is asked the side that the call's values leave; the rows are those of both sides."""
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import product
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.model.datatype import Kind
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.event import Batch, Event
+from cordwood.model.parameter import Parameter
+from cordwood.model.rows import Row
+from cordwood.sql.bind import bind
+from cordwood.sql.compile import compile_saved, read_endpoint
+from cordwood.sql.guards import decided
+from cordwood.sql.stages import Statement
+from tests.contract.engine_asking import LIMITS, NOBODY, NOW_US, stream
+
+PARAMETERS = (Parameter("who"), Parameter("since", Kind.TIMESTAMP), Parameter("n", Kind.INT64))
+VALUES = {"who": "p1", "since": "2023-11-14T22:13:30Z", "n": "3"}
+CALLS = [
+    {name: value for name, value in given if value is not None}
+    for given in product(*(((name, None), (name, value)) for name, value in VALUES.items()))
+]
+SINCE = "(@since is null or timestamp >= @since)"
+
+QUERIES = {
+    "guards of an endpoint": f"select id from `s` where (@who is null or project = @who) and {SINCE} order by id",
+    "the newest": f"select id, metadata from `s` where {SINCE} and (@who is null or project = @who) order by timestamp desc limit 5",
+    "one in another": f"select id from `s` where @who is null or (project = @who and {SINCE}) order by id",
+    "another order": "select id from `s` where (project = @who or @who is null) order by id",
+    "of two parameters": f"select id from `s` where @who is null or @n is null or (project = @who and mod(length(id), @n) = 0) and {SINCE} order by id",
+    "negated": "select id from `s` where not (@who is null or project = @who) order by id",
+    "both sides may be NULL": "select id from `s` where (@who is null or nullif(project, @who) is null) order by id",
+    "nothing of it is used": f"select id from `s` where (@who is null or project = 'p2') and {SINCE} order by id",
+    "in a sub-query": f"select count(*) as c from `s` as t where t.id in (select id from `s` where {SINCE}) and (@n is null or length(t.id) < @n)",
+    "in groups": f"select project, count(*) as c from `s` where {SINCE} group by project having @n is null or count(*) > @n order by project",
+    "a text that says the same": 'select id from `s` where (@who is null or project != \'($who IS NULL OR "s"."project" <> 1)\' and project = @who) order by id',
+    "a union": f"select id from `s` where {SINCE} union all select id from `s` where (@n is null or length(id) = @n) order by id",
+}
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
+    engine = DuckDBEngine(tmp_path_factory.mktemp("guards") / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
+    engine.prepare([stream("s")])
+    engine.append([Batch("s", [event(number) for number in range(25)], NOW_US)])
+    yield engine
+    engine.close()
+
+
+def event(number: int) -> Event:
+    project = None if number % 5 == 4 else f"p{number % 4}"
+    return Event(f"e{number}", NOW_US + number * 1_000_000, metadata=f'{{"number":{number}}}', project=project)
+
+
+def compiled(engine: DuckDBEngine, sql: str) -> Statement:
+    endpoint = Endpoint("test", UUID(int=1), sql, "1", parameters=PARAMETERS)
+    return compile_saved(read_endpoint(endpoint), engine.target, engine.shapes())
+
+
+def answered(engine: DuckDBEngine, statement: Statement, values: Mapping[str, str]) -> list[Row]:
+    question = bind(statement, values, NOW_US, engine.is_regex)
+    return [row for part in engine.answer(question, LIMITS, NOBODY).batches for row in part]
+
+
+@pytest.mark.parametrize("values", CALLS, ids=lambda values: " ".join(values) or "none")
+@pytest.mark.parametrize("query", QUERIES)
+def test_the_rows_are_those_of_both_sides(engine: DuckDBEngine, query: str, values: Mapping[str, str]) -> None:
+    statement = compiled(engine, QUERIES[query])
+    whole = msgspec.structs.replace(statement, guards={})
+    assert answered(engine, statement, values) == answered(engine, whole, values)
+
+
+def test_some_rows_are_there_to_be_compared(engine: DuckDBEngine) -> None:
+    found = [len(answered(engine, compiled(engine, sql), values)) for sql in QUERIES.values() for values in CALLS]
+    assert sum(count > 0 for count in found) > len(found) / 2
+
+
+def sides(engine: DuckDBEngine, sql: str, **values: object) -> str:
+    """The conditions that DuckDB is asked."""
+    statement = compiled(engine, sql)
+    asked = decided(statement.sql, statement.guards.get(statement.sql, ()), dict.fromkeys(VALUES) | values)
+    return re.sub(r'[()"]', "", asked[asked.index("WHERE") : asked.index(" ORDER")])
+
+
+def test_a_parameter_that_is_absent_is_asked_only_for_its_absence(engine: DuckDBEngine) -> None:
+    asked = sides(engine, QUERIES["guards of an endpoint"])
+    assert asked == "WHERE $who IS NULL AND $since IS NULL"
+
+
+def test_of_one_that_is_there_nobody_asks_whether_it_is(engine: DuckDBEngine) -> None:
+    asked = sides(engine, QUERIES["guards of an endpoint"], who="p1", since=NOW_US)
+    assert asked == "WHERE s.project = $who AND s.timestamp >= CAST$since AS TIMESTAMPTZ"
+
+
+def test_each_is_decided_by_itself_and_within_another(engine: DuckDBEngine) -> None:
+    both = QUERIES["one in another"]
+    assert sides(engine, both, since=NOW_US) == "WHERE $who IS NULL"
+    assert (
+        sides(engine, both, who="p1")
+        == "WHERE s.project = $who AND $since IS NULL OR s.timestamp >= CAST$since AS TIMESTAMPTZ"
+    )
+
+
+def test_a_value_that_nothing_asks_for_any_more_is_not_bound(engine: DuckDBEngine) -> None:
+    sql = QUERIES["nothing of it is used"]
+    assert sides(engine, sql, who="p1", since=None) == "WHERE s.project = 'p2' AND $since IS NULL"
+    assert answered(engine, compiled(engine, sql), {"who": "p1"}) == [("e10",), ("e18",), ("e2",), ("e22",), ("e6",)]
+
+
+def test_what_is_negated_is_no_guard(engine: DuckDBEngine) -> None:
+    assert "$who IS NULL OR" in sides(engine, QUERIES["negated"], who="p1")
+
+
+def test_the_text_that_is_shown_has_both_sides_and_nothing_else(engine: DuckDBEngine) -> None:
+    statement = compiled(engine, QUERIES["guards of an endpoint"])
+    assert '($who IS NULL) OR ("s"."project" = $who)' in statement.sql
+    statement.sql.encode()
+    assert {statement.sql, statement.at_rest} == set(statement.guards)
