@@ -15,13 +15,15 @@ from cordwood.engines.duckdb.seeking import narrowed
 from cordwood.engines.duckdb.storage import Shown, Storage
 from cordwood.engines.duckdb.watch import Watch
 from cordwood.engines.engine import AnswerLimits, Cancel
-from cordwood.errors import Cancelled, OutOfTime, QueryRefused, QueryValue
+from cordwood.errors import Cancelled, OutOfMemory, OutOfTime, QueryRefused, QueryValue
 from cordwood.model.rows import Column, Row, Rows
 from cordwood.sql.guards import decided
 from cordwood.sql.redaction.hiding import FOUND
 from cordwood.sql.stages import Question, Statement
 
 _BATCH_ROWS = 1000
+# Who fails for want of memory before this is asked once more, after as long.
+_SOON_SECONDS = 0.05
 _REMEMBERED = 2000
 # What was read of a text is much larger than the text.
 _READ = 200
@@ -107,14 +109,24 @@ class Answering:
     def _answer(self, question: Question, ways: _Ways, limits: AnswerLimits, cancel: Cancel) -> Rows:
         """`ways` are the statement's SQL, and what it is when no event is in memory."""
         began = time.perf_counter()
+        try:
+            rows = self._asked(question, ways, limits, cancel)
+        except OutOfMemory:
+            if time.perf_counter() - began > _SOON_SECONDS:
+                raise
+            # It had hardly taken any itself: somebody else had it all, and fails by it, too.
+            time.sleep(_SOON_SECONDS)
+            rows = self._asked(question, ways, limits, cancel)
+        rows.engine_seconds = time.perf_counter() - began
+        return rows
+
+    def _asked(self, question: Question, ways: _Ways, limits: AnswerLimits, cancel: Cancel) -> Rows:
         with ExitStack() as stack:
             shown = stack.enter_context(self._storage.shown(question.statement.streams))
             run = _Run(shown.cursor, limits, self._hiding.columns(question.statement))
             cancel.on_pull(run.pull)
             way = (ways[1] if shown.at_rest else None) or ways[0] or question.statement.sql
-            rows = self._rows(question, way, shown, run, stack)
-        rows.engine_seconds = time.perf_counter() - began
-        return rows
+            return self._rows(question, way, shown, run, stack)
 
     def _rows(self, question: Question, way: str, shown: Shown, run: "_Run", stack: ExitStack) -> Rows:
         """Where more rows follow than are fetched at once, they take over what is on the stack."""

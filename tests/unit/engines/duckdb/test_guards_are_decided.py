@@ -14,12 +14,15 @@ from cordwood.model.datatype import Kind
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.event import Batch, Event
 from cordwood.model.parameter import Parameter
+from cordwood.model.redaction import RedactMode
 from cordwood.model.rows import Row
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_saved, read_endpoint
 from cordwood.sql.guards import decided
+from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Statement
 from tests.contract.engine_asking import LIMITS, NOBODY, NOW_US, stream
+from tests.unit.engines.duckdb.sealing import seal
 
 PARAMETERS = (Parameter("who"), Parameter("since", Kind.TIMESTAMP), Parameter("n", Kind.INT64))
 VALUES = {"who": "p1", "since": "2023-11-14T22:13:30Z", "n": "3"}
@@ -45,23 +48,31 @@ QUERIES = {
 }
 
 
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
+@pytest.fixture(scope="module", params=["in memory", "in the file"])
+def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
     engine = DuckDBEngine(tmp_path_factory.mktemp("guards") / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     engine.append([Batch("s", [event(number) for number in range(25)], NOW_US)])
+    if request.param == "in the file":
+        seal(engine)
     yield engine
     engine.close()
 
 
 def event(number: int) -> Event:
     project = None if number % 5 == 4 else f"p{number % 4}"
-    return Event(f"e{number}", NOW_US + number * 1_000_000, metadata=f'{{"number":{number}}}', project=project)
+    return Event(
+        f"e{number}",
+        NOW_US + number * 1_000_000,
+        f"from 10.0.0.{number}",
+        metadata=f'{{"number":{number}}}',
+        project=project,
+    )
 
 
-def compiled(engine: DuckDBEngine, sql: str) -> Statement:
+def compiled(engine: DuckDBEngine, sql: str, redaction: Redaction | None = None) -> Statement:
     endpoint = Endpoint("test", UUID(int=1), sql, "1", parameters=PARAMETERS)
-    return compile_saved(read_endpoint(endpoint), engine.target, engine.shapes())
+    return compile_saved(read_endpoint(endpoint), engine.target, engine.shapes(), redaction)
 
 
 def answered(engine: DuckDBEngine, statement: Statement, values: Mapping[str, str]) -> list[Row]:
@@ -75,6 +86,16 @@ def test_the_rows_are_those_of_both_sides(engine: DuckDBEngine, query: str, valu
     statement = compiled(engine, QUERIES[query])
     whole = msgspec.structs.replace(statement, guards={})
     assert answered(engine, statement, values) == answered(engine, whole, values)
+
+
+@pytest.mark.parametrize("values", CALLS, ids=lambda values: " ".join(values) or "none")
+def test_so_are_those_of_redacted_answers(engine: DuckDBEngine, values: Mapping[str, str]) -> None:
+    sql = f"select upper(event_message) as text from `s` where {SINCE} and (@who is null or project = @who) order by id"
+    statement = compiled(engine, sql, Redaction(RedactMode.REPLACE))
+    assert {statement.sql, statement.at_rest, statement.trusting, statement.trusting_at_rest} == set(statement.guards)
+    found = answered(engine, statement, values)
+    assert found == answered(engine, msgspec.structs.replace(statement, guards={}), values)
+    assert found[0] == ("FROM REDACTED",)
 
 
 def test_some_rows_are_there_to_be_compared(engine: DuckDBEngine) -> None:

@@ -1,0 +1,67 @@
+"""Who fails for want of memory at once is asked once more: another query held it all, for a moment."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cordwood.engines.duckdb.answers import Answering
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.errors import OutOfMemory
+from cordwood.model.event import Event
+from cordwood.model.rows import Rows
+from cordwood.sql.stages import Question
+from tests.contract.engine_asking import NOW_US, batch, rows, stream
+
+MOST_SECONDS = 1.0
+
+
+def held(monkeypatch: pytest.MonkeyPatch, attempts: int, seconds: float = 0.0) -> list[Question]:
+    """Lets so many attempts fail, each after as long; tells what was asked."""
+    asked: list[Question] = []
+    real = Answering._asked
+
+    def attempt(answering: Answering, question: Question, *how: Any) -> Rows:
+        asked.append(question)
+        if len(asked) <= attempts:
+            time.sleep(seconds)
+            raise OutOfMemory("The query needs more memory than it may have.")
+        return real(answering, question, *how)
+
+    monkeypatch.setattr(Answering, "_asked", attempt)
+    return asked
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
+    folder: Path = tmp_path_factory.mktemp("held")
+    engine = DuckDBEngine(folder / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
+    engine.prepare([stream("s")])
+    engine.append([batch(Event("a", NOW_US))])
+    yield engine
+    engine.close()
+
+
+def test_once_more_is_enough(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = held(monkeypatch, attempts=1)
+    assert rows(engine, "select id from `s`") == [("a",)]
+    assert len(asked) == 2
+
+
+def test_and_no_more_than_that(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = held(monkeypatch, attempts=2)
+    began = time.monotonic()
+    with pytest.raises(OutOfMemory):
+        rows(engine, "select id from `s`")
+    assert len(asked) == 2
+    assert time.monotonic() - began < MOST_SECONDS
+
+
+def test_what_took_long_to_fail_took_the_memory_itself(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = held(monkeypatch, attempts=1, seconds=0.1)
+    with pytest.raises(OutOfMemory):
+        rows(engine, "select id from `s`")
+    assert len(asked) == 1
