@@ -27,6 +27,11 @@ class Report:
     starts: dict[str, Times] = field(default_factory=dict)
     figures: dict[str, dict[str, float]] = field(default_factory=dict)
 
+    def add(self, question: str, times: Mapping[str, Times]) -> None:
+        """To what was taken of the question before."""
+        before = self.questions.setdefault(question, {})
+        before.update({name: before[name] + taken if name in before else taken for name, taken in times.items()})
+
     def ratios(self) -> dict[str, Ratio]:
         asked = {name: ratio(times[OURS], times[BY_HAND]) for name, times in self.questions.items()}
         load = self.figures[LOAD]

@@ -24,6 +24,9 @@ class Times:
         low, _, high = statistics.quantiles(self.milliseconds, n=4)
         return (high - low) / 2 / self.median
 
+    def __add__(self, later: "Times") -> "Times":
+        return Times([*self.milliseconds, *later.milliseconds])
+
     def __str__(self) -> str:
         return f"{self.median:.1f} ±{self.spread:.0%}"
 
@@ -47,7 +50,7 @@ def in_turns(rounds: int, acts: Mapping[str, Callable[[], float]]) -> dict[str, 
 
 @dataclass(frozen=True)
 class Ratio:
-    """Ours as a multiple of a peer's, with the noise of both."""
+    """Ours as a multiple of a peer's, and how far that of one round lies from that of another."""
 
     value: float
     noise: float
@@ -57,7 +60,9 @@ class Ratio:
 
 
 def ratio(ours: Times, peer: Times) -> Ratio:
-    return Ratio(round(ours.median / peer.median, 3), ours.spread + peer.spread)
+    """Of each round by itself: a machine that is now fast and now slow is so for both."""
+    rounds = Times([one / other for one, other in zip(ours.milliseconds, peer.milliseconds, strict=True)])
+    return Ratio(round(rounds.median, 3), rounds.spread)
 
 
 class Baseline:

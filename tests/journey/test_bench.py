@@ -11,14 +11,17 @@ from bench.peers.postgres import Postgres
 from bench.pictures import questions_picture
 from bench.questions import QUESTIONS
 from bench.report import LOAD, OURS, Report
-from bench.timing import Times
+from bench.timing import Ratio, Times, ratio
 
 MAKER = Path(__file__).resolve().parents[3] / "shared" / "bench" / "make_events.py"
 
 
-def test_every_question_of_the_benchmark_is_answered_as_by_hand(tmp_path: Path) -> None:
+def test_every_question_of_the_benchmark_is_answered_as_by_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not MAKER.exists():
         pytest.skip("the maker of benchmark events is not beside this clone")
+    monkeypatch.setattr(against_peers, "VISITS", 1)
 
     report = against_peers.measure(tmp_path, 100_000, with_postgres=False)
 
@@ -42,6 +45,18 @@ def test_an_aim_is_as_far_away_as_the_peers_are_slow() -> None:
     assert report.markdown().endswith(
         "| load, events a second | 35,000 | 50,000 | 10,000 | 18,000 | – | – | 40,000 | 20,000 |\n"
     )
+
+
+def test_a_machine_that_changes_its_speed_changes_no_ratio() -> None:
+    """Each question is asked again when all were: the ratio is that of each round, and has no noise by it."""
+    report = Report(1)
+    report.add("counts", {OURS: Times([1.5, 1.5]), BY_HAND: Times([1.0, 1.0])})
+    report.add("counts", {OURS: Times([4.5, 4.5, 1.5]), BY_HAND: Times([3.0, 3.0, 1.0])})
+    report.add("counts", {Postgres.name: Times([9.0])})
+
+    told = report.questions["counts"]
+    assert [len(told[name].milliseconds) for name in (OURS, BY_HAND, Postgres.name)] == [5, 5, 1]
+    assert ratio(told[OURS], told[BY_HAND]) == Ratio(1.5, 0.0)
 
 
 def test_the_picture_has_a_bar_for_each_who_answered() -> None:
