@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -48,10 +48,7 @@ def measure(scratch: Path, count: int, *, with_postgres: bool, engine: str | Non
 
 
 def _ours(report: Report, folder: Path, more: list[str], here: ByHand, plain: ByHand) -> dict[str, list[Row]]:
-    """The answers, by question; they are those of SQL by hand.
-
-    A plain table is asked after each: it is read whole, which drives the others out of the processor's caches.
-    """
+    """The answers, by question; they are those of SQL by hand."""
     answers: dict[str, list[Row]] = {}
     first = here.rows(QUESTIONS[0].duckdb)
     report.starts = in_turns(
@@ -68,9 +65,7 @@ def _ours(report: Report, folder: Path, more: list[str], here: ByHand, plain: By
             answers[question.name] = _compared(question, ours)
             # What a first question begins is not done when it is answered.
             ours.settle(_SETTLED_SECONDS)
-            times = _asked(question, answers[question.name], ours, here)
-            _agrees(question, answers[question.name], plain.rows(question.duckdb), PLAIN)
-            times |= in_turns(_ROUNDS, {PLAIN: partial(plain.milliseconds, question.duckdb)})
+            times = _asked(question, answers[question.name], ours, {BY_HAND: here, PLAIN: plain})
             report.add(question.name, times)
             print(question.name, {name: str(each) for name, each in times.items()}, flush=True)
         report.figures["resident after the questions, MB"] = {OURS: ours.resident_mb, "aim": 350}
@@ -153,11 +148,12 @@ def _agrees(question: Question, answer: list[Row], rows: list[Row], peer: str) -
     assert answer == compared, f"{question.name}: not what {peer} answers"
 
 
-def _asked(question: Question, answer: list[Row], ours: Service, here: ByHand) -> dict[str, Times]:
+def _asked(question: Question, answer: list[Row], ours: Service, peers: Mapping[str, ByHand]) -> dict[str, Times]:
     assert answer, f"{question.name}: no rows"
-    _agrees(question, answer, here.rows(question.duckdb), BY_HAND)
-    acts = {
-        OURS: lambda: elapsed_ms(lambda: ours.ask(question.endpoint, question.parameters)),
-        BY_HAND: lambda: here.milliseconds(question.duckdb),
+    acts: dict[str, Callable[[], float]] = {
+        OURS: lambda: elapsed_ms(lambda: ours.ask(question.endpoint, question.parameters))
     }
+    for name, peer in peers.items():
+        _agrees(question, answer, peer.rows(question.duckdb), name)
+        acts[name] = partial(peer.milliseconds, question.duckdb)
     return in_turns(_ROUNDS, acts)

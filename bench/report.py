@@ -74,7 +74,7 @@ class Report:
 
 
 def _beside_plain(name: str, times: Mapping[str, Times]) -> str:
-    """Ours as a multiple of the plain table's, asked in the same minute, and what the aim was of it then."""
+    """Ours as a multiple of the plain table's, asked in the same round, and what the aim was of it then."""
     aim = _AIMS[name]
     return f"{ratio(times[OURS], times[PLAIN]).value:.2f} of {aim.ms / aim.duckdb:.2f}"
 
