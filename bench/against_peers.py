@@ -67,6 +67,7 @@ def _ours(report: Report, folder: Path, more: list[str], here: ByHand, plain: By
             ours.settle(_SETTLED_SECONDS)
             times = _asked(question, answers[question.name], ours, {BY_HAND: here, PLAIN: plain})
             report.add(question.name, times)
+            report.add_alone(question.name, in_turns(_ROUNDS, {OURS: partial(_ask_ms, question, ours)})[OURS])
             print(question.name, {name: str(each) for name, each in times.items()}, flush=True)
         report.figures["resident after the questions, MB"] = {OURS: ours.resident_mb, "aim": 350}
     return answers
@@ -148,11 +149,13 @@ def _agrees(question: Question, answer: list[Row], rows: list[Row], peer: str) -
     assert answer == compared, f"{question.name}: not what {peer} answers"
 
 
+def _ask_ms(question: Question, ours: Service) -> float:
+    return elapsed_ms(lambda: ours.ask(question.endpoint, question.parameters))
+
+
 def _asked(question: Question, answer: list[Row], ours: Service, peers: Mapping[str, ByHand]) -> dict[str, Times]:
     assert answer, f"{question.name}: no rows"
-    acts: dict[str, Callable[[], float]] = {
-        OURS: lambda: elapsed_ms(lambda: ours.ask(question.endpoint, question.parameters))
-    }
+    acts: dict[str, Callable[[], float]] = {OURS: partial(_ask_ms, question, ours)}
     for name, peer in peers.items():
         _agrees(question, answer, peer.rows(question.duckdb), name)
         acts[name] = partial(peer.milliseconds, question.duckdb)

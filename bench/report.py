@@ -10,6 +10,7 @@ from bench.questions import QUESTIONS
 from bench.timing import Ratio, Times, ratio
 
 OURS = "cordwood"
+ALONE = "cordwood alone"
 LOAD = "load, events a second"
 LOAD_AIM = 40_000
 # What the peers took where and when that was written down: in one statement, in batches of 5,000, by COPY.
@@ -20,17 +21,24 @@ _AIMS = {question.name: question.aim for question in QUESTIONS}
 
 @dataclass
 class Report:
-    """Questions by name and who answered, starts by whom, and single figures in the order in which they were taken."""
+    """Questions by name and who answered, starts by whom, and single figures in the order in which they were taken.
+
+    `alone` is how long questions take us that nobody else is asked between.
+    """
 
     count: int
     questions: dict[str, dict[str, Times]] = field(default_factory=dict)
+    alone: dict[str, Times] = field(default_factory=dict)
     starts: dict[str, Times] = field(default_factory=dict)
     figures: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def add(self, question: str, times: Mapping[str, Times]) -> None:
         """To what was taken of the question before."""
         before = self.questions.setdefault(question, {})
-        before.update({name: before[name] + taken if name in before else taken for name, taken in times.items()})
+        before.update({name: _together(before.get(name), taken) for name, taken in times.items()})
+
+    def add_alone(self, question: str, times: Times) -> None:
+        self.alone[question] = _together(self.alone.get(question), times)
 
     def ratios(self) -> dict[str, Ratio]:
         asked = {name: ratio(times[OURS], times[BY_HAND]) for name, times in self.questions.items()}
@@ -54,16 +62,17 @@ class Report:
         return {name: _AIMS[name].ms * slower for name in self.questions}
 
     def markdown(self) -> str:
-        told = ("to by hand", "to plain table", "aim", "aim here")
+        told = ("to by hand", "to plain table", ALONE, "aim", "aim here")
         lines = [f"| | {' | '.join((*_COLUMNS, *told))} |", "|---|" + "--:|" * (len(_COLUMNS) + len(told))]
         here = self.aims_here()
         for name, times in self.questions.items():
             cells = [str(times[peer]) if peer in times else "–" for peer in _COLUMNS]
             cells += [f"{ratio(times[OURS], times[BY_HAND]).value:.2f}", _beside_plain(name, times)]
+            cells += [str(self.alone[name]) if name in self.alone else "–"]
             lines.append(f"| {name}, ms | {' | '.join(cells)} | {_AIMS[name].ms:g} | {here[name]:.1f} |")
         for name, values in self.figures.items():
             cells = [_figure(values.get(peer)) for peer in (*_COLUMNS, "aim")]
-            cells[-1:] = ["–", "–", cells[-1], self._figure_here(name, values)]
+            cells[-1:] = ["–", "–", "–", cells[-1], self._figure_here(name, values)]
             lines.append(f"| {name} | {' | '.join(cells)} |")
         return "\n".join(lines) + "\n"
 
@@ -71,6 +80,10 @@ class Report:
         if name != LOAD:
             return "–"
         return _figure(LOAD_AIM * median(values[peer] / then for peer, then in _LOADED_THEN.items() if peer in values))
+
+
+def _together(before: Times | None, taken: Times) -> Times:
+    return taken if before is None else before + taken
 
 
 def _beside_plain(name: str, times: Mapping[str, Times]) -> str:

@@ -27,8 +27,13 @@ def test_every_question_of_the_benchmark_is_answered_as_by_hand(
 
     assert set(report.questions) == {question.name for question in QUESTIONS}
     assert all(len(times) == 3 for times in report.questions.values())
+    assert all(
+        len(times.milliseconds) == len(report.questions[name][OURS].milliseconds)
+        for name, times in report.alone.items()
+    )
+    assert report.alone.keys() == report.questions.keys()
     assert report.starts.keys() == {OURS, BY_HAND}
-    assert "| to by hand | to plain table | aim | aim here |" in report.markdown()
+    assert "| to by hand | to plain table | cordwood alone | aim | aim here |" in report.markdown()
 
 
 def test_an_aim_is_as_far_away_as_the_peers_are_slow() -> None:
@@ -43,7 +48,7 @@ def test_an_aim_is_as_far_away_as_the_peers_are_slow() -> None:
     assert report.aims_here()[two.name] == 2 * two.aim.ms
     assert f"| {1 / (3 * two.aim.duckdb):.2f} of {two.aim.ms / two.aim.duckdb:.2f} |" in report.markdown()
     assert report.markdown().endswith(
-        "| load, events a second | 35,000 | 50,000 | 10,000 | 18,000 | – | – | 40,000 | 20,000 |\n"
+        "| load, events a second | 35,000 | 50,000 | 10,000 | 18,000 | – | – | – | 40,000 | 20,000 |\n"
     )
 
 
