@@ -59,8 +59,9 @@ class Flusher:
         self._thread.join()
 
     def _work(self) -> None:
-        while group := self._next_group():
-            self._store(group)
+        # No name holds a group: it would be kept until the next one comes, hours later perhaps.
+        while self._store(self._next_group()):
+            pass
 
     def _next_group(self) -> list[_Waiting]:
         with self._changed:
@@ -73,17 +74,19 @@ class Flusher:
             self._waiting_events -= events
             return group
 
-    def _store(self, group: Sequence[_Waiting]) -> None:
+    def _store(self, group: Sequence[_Waiting]) -> bool:
+        """Whether there was anything to store: nothing comes after that."""
         try:
             appended = self._engine.append([batch for waiting in group for batch in waiting.batches])
         except Exception as problem:  # noqa: BLE001 - one of the two catch-alls: whoever waits must be told
             for waiting in group:
                 waiting.loop.call_soon_threadsafe(_fail, waiting.done, problem)
-            return
+            return True
         rest = iter(appended)
         for waiting in group:
             outcome = list(islice(rest, len(waiting.batches)))
             waiting.loop.call_soon_threadsafe(_succeed, waiting.done, outcome)
+        return bool(group)
 
 
 def _succeed(done: "asyncio.Future[list[Appended]]", outcome: list[Appended]) -> None:

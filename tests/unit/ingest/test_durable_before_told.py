@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from cordwood.engines.engine import Appended
 from cordwood.ingest.flush import Flusher
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, stream
+from tests.waiting import until
 
 SENDERS = 50
 
@@ -72,3 +74,11 @@ def test_nobody_is_told_before_the_sync_and_one_sync_does_for_all_who_came_meanw
 
     assert outcomes == [[Appended(1, 0)]] * SENDERS
     assert disk.syncs == 2
+
+
+def test_what_was_stored_is_not_kept_until_the_next_comes(disk: Disk, flusher: Flusher) -> None:
+    disk.lets_through.set()
+    stored = batch(Event("e", NOW_US))
+    before = sys.getrefcount(stored)
+    asyncio.run(flusher.append([stored]))
+    until(lambda: sys.getrefcount(stored) == before)
