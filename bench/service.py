@@ -48,6 +48,15 @@ class Service:
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
     @property
+    def most_resident_mb(self) -> float:
+        """The most since the start, or since `forget_most`."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6
+
+    def forget_most(self) -> None:
+        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
+
+    @property
     def processor_seconds(self) -> float:
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

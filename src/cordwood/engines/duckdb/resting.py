@@ -8,12 +8,10 @@ import duckdb
 
 from cordwood.engines.duckdb.memory import heap_bytes, let_go_of_memory
 from cordwood.engines.duckdb.session import Session
-from cordwood.engines.duckdb.traffic import PRESSING, Haste
+from cordwood.engines.duckdb.traffic import PRESSING, Passing
 
 # Longer than between two looks, so that none who came between them is missed.
 _REST_SECONDS = 6.0
-# Nobody who is waited for.
-_NOW = Haste(0.0, 0.0, 0.0)
 # What the engine notes of row groups may grow by so much of its bound, beside that, before it has to forget it.
 _GROWTH_SHARE = 12
 # The least of so many looks is told apart from what is under way; and everybody is held up no more often.
@@ -42,17 +40,29 @@ class Resting:
         self.rest_when_quiet(cursor)
 
     def rest_when_quiet(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """What queries and settling took is given back, and what the engine keeps of the file, once in each time of quiet."""
-        traffic = self._session.traffic
-        if traffic.quiet_seconds < _REST_SECONDS:
+        """What the engine keeps of the file is given back as long as nobody asks, whatever is stored or settled meanwhile;
+        what queries and settling took, once in each time in which nothing is.
+        """
+        if not self._is_unasked:
             self._is_rested = False
-        elif not self._is_rested:
-            # A sweep may be alone: whoever ends first lets everybody pass.
-            with self._turn, traffic.alone(_NOW) as is_alone:
-                if is_alone:
-                    self._session.let_go(cursor)
-                    self._is_rested = True
+            return
+        is_quiet = self._session.traffic.quiet_seconds >= _REST_SECONDS
+        if is_quiet and self._is_rested:
+            return
+        self._is_rested = is_quiet
+        self._session.let_go(cursor)
+        if is_quiet:
             let_go_of_memory()
+
+    def between_steps(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Of long work in the background: each step takes as much again."""
+        if self._is_unasked:
+            self._session.let_go(cursor)
+        let_go_of_memory()
+
+    @property
+    def _is_unasked(self) -> bool:
+        return self._session.traffic.seconds_without(Passing.QUERY) >= _REST_SECONDS
 
     def forget_when_much(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """How much is the engine's notes, nobody tells: what has come since the first look, and is there at each of six."""

@@ -20,6 +20,8 @@ _QUIET_SECONDS = 2.0
 _QUIET_ROWS = 1024
 _WAIT_SECONDS = 300.0
 _LOOK_SECONDS = 0.5
+# After a pause of so long, what a burst took is given back: its next row group is not under way, or just begun.
+_PAUSE_SECONDS = 0.5
 _TELL_SECONDS = 60.0
 
 
@@ -154,7 +156,7 @@ class Sealer:
 
     def _trim_now_and_then(self) -> None:
         now = time.monotonic()
-        is_kept = now - self._trimmed < self.means.kept_seconds and now - self._last_append < _QUIET_SECONDS
+        is_kept = now - self._trimmed < self.means.kept_seconds and now - self._last_append < _PAUSE_SECONDS
         if not self._is_trimmed and not is_kept:
             self._is_trimmed, self._trimmed = True, now
             let_go_of_memory()

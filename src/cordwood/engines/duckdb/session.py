@@ -28,6 +28,8 @@ _NEVER = "1TB"
 _SPILL_BYTES = "4GB"
 # What the engine may keep of the file while nobody asks: enough to go on with, should somebody.
 _KEPT_BYTES = 16 * 10**6
+# By its own count: in all, and blocks of the file.
+_IN_USE = "SELECT sum(memory_usage_bytes)::BIGINT, sum(memory_usage_bytes) FILTER (tag = 'BASE_TABLE')::BIGINT FROM duckdb_memory()"
 # In such steps it has less for what it notes of row groups.
 _STEP_BYTES = 4 * 10**6
 _TRIES, _TRY_SECONDS = 40, 0.05
@@ -92,9 +94,15 @@ class Session:
         return is_due and self.checkpoint(cursor)
 
     def let_go(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Give back what the engine keeps of the file: the machine keeps it, too. To be called when nobody passes."""
-        for most in (min(_KEPT_BYTES, self._most_bytes), self._most_bytes):
-            self._bound(cursor, most)
+        """Give back what the engine keeps of the file, but for a little: the machine keeps it, too.
+
+        Others may go on. Blocks of the file go before anything that would have to be spilled, and no more than these
+        are asked to go; what somebody takes in the moment of the lower bound is less than what is left of them.
+        """
+        in_use, kept = cursor.execute(_IN_USE).fetchall()[0]
+        if kept > _KEPT_BYTES:
+            for most_bytes in (in_use - kept + _KEPT_BYTES, self._most_bytes):
+                self._bound(cursor, most_bytes)
 
     def count_noted(self, cursor: duckdb.DuckDBPyConnection, noted_bytes: int) -> None:
         """What the engine notes of row groups is in no bound of its own: it has so much less for all else, a third at most."""

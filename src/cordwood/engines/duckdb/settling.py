@@ -61,6 +61,8 @@ class Settling:
         self._done_since: float | None = None
         self._stopping = threading.Event()
         self._cursor = session.cursor()
+        # For what is no part of the transaction, and must not break it off.
+        self._beside = session.cursor()
         self._thread = threading.Thread(target=self._work, name="settle", daemon=True)
 
     def start(self) -> None:
@@ -77,6 +79,7 @@ class Settling:
         if self._thread.ident is not None:
             self._thread.join()
         self._cursor.close()
+        self._beside.close()
 
     def settle_all(self) -> None:
         """Once nothing is left to do, there is nothing before the next seal: to look for it is not free."""
@@ -140,6 +143,7 @@ class Settling:
                 return False
             began = time.monotonic()
             self._settle_part(tables, part)
+            self.resting.between_steps(self._beside)
             # Half of one processor is for this, no more.
             self._stopping.wait(time.monotonic() - began)
         self._cursor.execute(tables.drop_slice(), {"last": last})

@@ -37,7 +37,7 @@ class Traffic:
         self._changed = threading.Condition()
         self._under_way = dict.fromkeys(Passing, 0)
         self._held: frozenset[Passing] = frozenset()
-        self._last_passed = time.monotonic()
+        self._last_passed = dict.fromkeys(Passing, time.monotonic())
         # Up to the moment at which the seals under way began, where there are some.
         self._sealing_seconds = 0.0
         self._sealing_since = 0.0
@@ -52,8 +52,12 @@ class Traffic:
     @property
     def quiet_seconds(self) -> float:
         """For how long nobody has passed."""
+        return min(map(self.seconds_without, Passing))
+
+    def seconds_without(self, kind: Passing) -> float:
+        """For how long nobody of that kind has passed."""
         with self._changed:
-            return time.monotonic() - self._last_passed if self._is_free() else 0.0
+            return 0.0 if self._under_way[kind] else time.monotonic() - self._last_passed[kind]
 
     @contextmanager
     def passing(self, kind: Passing) -> Iterator[None]:
@@ -66,7 +70,7 @@ class Traffic:
         finally:
             with self._changed:
                 self._count(kind, -1)
-                self._last_passed = time.monotonic()
+                self._last_passed[kind] = time.monotonic()
                 self._changed.notify_all()
 
     def _count(self, kind: Passing, change: int) -> None:

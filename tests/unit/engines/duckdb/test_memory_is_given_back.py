@@ -26,7 +26,7 @@ EVENTS = 20_000
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
     """A file of some megabytes, sealed; nobody works behind its back, and quiet is at once."""
     monkeypatch.setattr(session, "_KEPT_BYTES", KEPT)
-    monkeypatch.setattr(resting, "_REST_SECONDS", 0.0)
+    monkeypatch.setattr(resting, "_REST_SECONDS", 1e-6)
     monkeypatch.setattr(Settling, "start", lambda *_: None)
     options = Options(memory_bytes=MEMORY)
     first = DuckDBEngine(tmp_path / "data", DuckDBTarget(), options, clock_us=lambda: NOW_US)
@@ -66,6 +66,28 @@ def test_what_is_kept_of_the_file_goes_when_nobody_asks(engine: DuckDBEngine) ->
     assert kept(engine) <= KEPT
     assert bound(engine) == before
     assert rows(engine, "select count(distinct id) from `s`") == [(EVENTS,)]
+
+
+def test_and_while_events_are_stored(engine: DuckDBEngine) -> None:
+    rows(engine, "select count(distinct id) from `s`")
+    with engine._session.traffic.passing(Passing.SEAL):
+        rest(engine)
+    assert kept(engine) <= KEPT
+
+
+def test_what_is_under_way_stays_in_memory_and_goes_on(engine: DuckDBEngine) -> None:
+    before = bound(engine)
+    rows(engine, "select count(distinct id) from `s`")
+    with engine._session.cursor() as writing, engine._session.traffic.passing(Passing.SEAL):
+        writing.execute("BEGIN; CREATE TEMP TABLE half AS SELECT random() AS number FROM range(2000000)")
+        assert kept(engine) > KEPT
+        rest(engine)
+        assert kept(engine) <= KEPT
+        assert writing.execute("SELECT count(*) FROM duckdb_temporary_files()").fetchall() == [(0,)]
+        writing.execute("INSERT INTO half SELECT random() FROM range(1000000)")
+        assert writing.execute("SELECT count(*) FROM half").fetchall() == [(3_000_000,)]
+        writing.execute("ROLLBACK")
+    assert bound(engine) == before
 
 
 def test_not_while_somebody_asks(engine: DuckDBEngine) -> None:

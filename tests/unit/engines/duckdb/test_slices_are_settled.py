@@ -11,7 +11,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from cordwood.engines.duckdb import sealer, session, settling
+from cordwood.engines.duckdb import resting, sealer, session, settling
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.pieces import add_pieces
 from cordwood.engines.duckdb.sealer import Sealer
@@ -179,6 +179,19 @@ def test_nothing_is_settled_while_much_waits_in_the_log(engine: DuckDBEngine, mo
         crowded.setattr(settling, "_QUIET_SECONDS", -1.0)
         engine._storage._settling.settle_all()
     assert len(groups(engine)) == 3
+
+
+@pytest.mark.parametrize(("rest_seconds", "is_let_go"), [(0.0, True), (3600.0, False)])
+def test_between_row_groups_memory_is_given_back_unless_somebody_asks(
+    engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch, rest_seconds: float, is_let_go: object
+) -> None:
+    monkeypatch.setattr(resting, "_REST_SECONDS", rest_seconds)
+    let_go: list[str] = []
+    monkeypatch.setattr(engine._session, "let_go", lambda _: let_go.append("of the file"))
+    monkeypatch.setattr(resting, "let_go_of_memory", lambda: let_go.append("of what was freed"))
+    filled(engine, 5)
+    assert settle(engine)
+    assert let_go == [*(["of the file"] if is_let_go else []), "of what was freed"] * 3
 
 
 def test_events_are_what_they_were(engine: DuckDBEngine) -> None:

@@ -97,6 +97,14 @@ def test_it_is_known_for_how_long_something_was_being_sealed(pool: ThreadPoolExe
     assert traffic.sealing_seconds == whole
 
 
+def test_it_is_known_for_how_long_nobody_of_a_kind_has_passed() -> None:
+    traffic = Traffic()
+    time.sleep(0.2)
+    with traffic.passing(Passing.SEAL):
+        assert traffic.seconds_without(Passing.SEAL) == traffic.quiet_seconds == 0.0
+    assert traffic.quiet_seconds < 0.2 <= traffic.seconds_without(Passing.QUERY)
+
+
 def test_others_go_on_beside_what_has_begun(pool: ThreadPoolExecutor) -> None:
     traffic, done = Traffic(), threading.Event()
     begun = threading.Event()
