@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
+from operator import attrgetter
 
 import duckdb
 import msgspec
@@ -52,12 +53,12 @@ class Chunk(msgspec.Struct):
 
     def clustered(self) -> "Chunk":
         """The same events as they are to lie in the file: what is asked of one project lies together."""
-        order = sorted(range(len(self.events)), key=self._cluster)
+        times = [event.timestamp_us for event in self.events]
+        projects = [event.project or "" for event in self.events]
+        # In two steps, each by values of one kind: half the time that pairs take.
+        order = sorted(range(len(times)), key=times.__getitem__)
+        order.sort(key=projects.__getitem__)
         return Chunk(self.first, [self.events[place] for place in order], [self.received_us[place] for place in order])
-
-    def _cluster(self, place: int) -> tuple[str, int]:
-        event = self.events[place]
-        return event.project or "", event.timestamp_us
 
     def insert(self, cursor: duckdb.DuckDBPyConnection, into: Callable[[str], str], **values: object) -> None:
         """All events with one statement: `into` makes it of the relation that has them, and `values` are its other ones."""
@@ -103,7 +104,7 @@ class Chunk(msgspec.Struct):
         return arrow.ArrowColumns(columns, len(self.events))
 
     def _texts(self, name: str) -> list[str | None]:
-        return [getattr(event, name) for event in self.events]
+        return list(map(attrgetter(name), self.events))
 
     def mend(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Where the engine cannot read an event's JSON, keep it as text: the event stays, and so do the others."""
