@@ -109,6 +109,8 @@ class Service:
 
     def settle(self, seconds: float = 3.0) -> None:
         """Until what goes on in the background takes next to nothing of a processor for so long."""
+        # Who is silent for long is hung up on.
+        self._connection.close()
         while True:
             before = self.processor_seconds
             time.sleep(seconds)
