@@ -24,8 +24,8 @@ VISITS = 5
 _ROUNDS = 9
 _STARTS = 5
 _SETTLED_SECONDS = 1.0
-# What waits for its seal waits for two seconds; slices are settled after five to ten more, and nothing goes on before that.
-_SOON_AFTER_SECONDS = 3.0
+# What is left of a load is sealed two to four seconds after it; slices are settled five to ten after that, and nothing goes on between.
+_SOON_AFTER_SECONDS = 5.0
 _LONGER_THAN_A_LULL_SECONDS = 13.0
 # The incumbent's way takes a second a question.
 _ROUNDS_OF_POSTGRES = 3
