@@ -24,9 +24,8 @@ VISITS = 5
 _ROUNDS = 9
 _STARTS = 5
 _SETTLED_SECONDS = 1.0
-# What is left of a load is sealed two to four seconds after it; slices are settled five to ten after that, and nothing goes on between.
+# What is left of a load is sealed by then, and no slice is being settled yet.
 _SOON_AFTER_SECONDS = 5.0
-_LONGER_THAN_A_LULL_SECONDS = 13.0
 # The incumbent's way takes a second a question.
 _ROUNDS_OF_POSTGRES = 3
 
@@ -118,7 +117,7 @@ def _load(report: Report, folder: Path, lines: Path, more: list[str]) -> None:
         time.sleep(_SOON_AFTER_SECONDS)
         report.figures["resident after the load, MB"] = {OURS: ours.resident_mb, "aim": 350}
         ours.forget_most()
-        ours.settle(_LONGER_THAN_A_LULL_SECONDS)
+        ours.settle_slices()
         report.figures["resident at most, while slices are settled, MB"] = {OURS: ours.most_resident_mb}
         report.figures["resident once all is settled, MB"] = {OURS: ours.resident_mb, "aim": 350}
         report.figures["processor time of the load, µs an event"] = {OURS: ours.processor_seconds / report.count * 1e6}

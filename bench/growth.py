@@ -73,7 +73,7 @@ def measure(scratch: Path, sizes: tuple[int, ...] = SIZES) -> Growth:
 
 def _fill(ours: Service, lines: Path) -> None:
     ours.load(bodies(lines, 5000), 4)
-    ours.settle(8)
+    ours.settle_slices()
     lines.unlink()
 
 

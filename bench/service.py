@@ -28,6 +28,8 @@ _HELD = 100
 # each start would compile anew: a third of a second that no user waits for. An empty word tells nothing.
 _COMPILED = {"PYTHONDONTWRITEBYTECODE": ""}
 _IDLE_SHARE = 0.05
+# What is left of a load is sealed two to four seconds after it, slices are settled five to ten after that: nothing goes on between.
+_LONGER_THAN_A_LULL_SECONDS = 13.0
 
 
 class Service:
@@ -116,6 +118,10 @@ class Service:
             time.sleep(seconds)
             if self.processor_seconds - before < _IDLE_SHARE * seconds:
                 return
+
+    def settle_slices(self) -> None:
+        """Until all that a load left to do is done."""
+        self.settle(_LONGER_THAN_A_LULL_SECONDS)
 
 
 @contextmanager

@@ -43,26 +43,22 @@ class Resting:
         """What the engine keeps of the file is given back as long as nobody asks, whatever is stored or settled meanwhile;
         what queries and settling took, once in each time in which nothing is.
         """
-        if not self._is_unasked:
-            self._is_rested = False
-            return
         is_quiet = self._session.traffic.quiet_seconds >= _REST_SECONDS
         if is_quiet and self._is_rested:
             return
         self._is_rested = is_quiet
-        self._session.let_go(cursor)
+        self._let_go_unasked(cursor)
         if is_quiet:
             let_go_of_memory()
 
     def between_steps(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Of long work in the background: each step takes as much again."""
-        if self._is_unasked:
-            self._session.let_go(cursor)
+        self._let_go_unasked(cursor)
         let_go_of_memory()
 
-    @property
-    def _is_unasked(self) -> bool:
-        return self._session.traffic.seconds_without(Passing.QUERY) >= _REST_SECONDS
+    def _let_go_unasked(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        if self._session.traffic.seconds_without(Passing.QUERY) >= _REST_SECONDS:
+            self._session.let_go(cursor)
 
     def forget_when_much(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """How much is the engine's notes, nobody tells: what has come since the first look, and is there at each of six."""
