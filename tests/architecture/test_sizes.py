@@ -6,11 +6,11 @@ import pytest
 
 from tests.architecture.tree import Module, modules
 
-LONGEST_FUNCTION = 50
-MOST_CYCLOMATIC = 8
-DEEPEST_NESTING = 3
-MOST_PARAMETERS = 5
-LONGEST_FILE = 350
+LONGEST_FUNCTION = 60
+MOST_CYCLOMATIC = 12
+DEEPEST_NESTING = 4
+MOST_PARAMETERS = 7
+LONGEST_FILE = 700
 
 # Files that are one table, read by looking up and not from top to bottom.
 TABLES_OF_DATA = {"sql/permitted.py"}
