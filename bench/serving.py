@@ -35,6 +35,8 @@ ANSWER_BYTES = 2000
 
 FIXED_BYTES = """
 import sys, uvicorn
+from functools import partial
+from cordwood.web.connections import ConnectionTable
 from cordwood.web.wire import Wire
 port, size = map(int, sys.argv[1:])
 body = b"x" * size
@@ -42,7 +44,7 @@ head = [(b"content-type", b"application/json"), (b"content-length", str(size).en
 async def app(scope, receive, send):
     await send({"type": "http.response.start", "status": 200, "headers": head})
     await send({"type": "http.response.body", "body": body})
-uvicorn.run(app, http=Wire, port=port, lifespan="off", log_config=None, access_log=False, server_header=False)
+uvicorn.run(app, http=partial(Wire, ConnectionTable(1000)), port=port, lifespan="off", log_config=None, access_log=False, server_header=False)
 """
 
 BY_HAND = """

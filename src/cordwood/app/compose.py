@@ -42,6 +42,8 @@ from cordwood.web.standing import Rooms
 # What the interpreter holds, with the bodies under way and the events that wait for their seal.
 _PROCESS_BYTES = 250 * 10**6
 _LEAST_ENGINE_BYTES = 96 * 10**6
+_MOST_CONNECTIONS = 10_000
+_CONNECTION_BYTES = 64 * 1024
 _MOST_HELD_BYTES = 96 * 2**20
 
 _CLICKHOUSE = ("clickhouse://", "clickhouses://", "chdb://")
@@ -149,6 +151,11 @@ def web_options(settings: Settings) -> WebOptions:
         body_bytes=settings.ingest.body_size,
         inflated_bytes=min(settings.ingest.inflated_size, settings.limits.ceiling // 2),
     )
+
+
+def connections_allowed(settings: Settings) -> int:
+    """How many connections may be open: each takes about 30 KB, and as much again while its request is read."""
+    return settings.web.connections or min(_MOST_CONNECTIONS, settings.limits.ceiling // _CONNECTION_BYTES)
 
 
 def _engine(settings: Settings, folder: DataFolder, observer: Observer, clock_us: Callable[[], int]) -> Engine:

@@ -1,13 +1,17 @@
 """The socket that HTTP is listened for on, and the server that answers on it."""
 
+import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import cast
 
 import uvicorn
 
 from cordwood.errors import BadSetting
 from cordwood.web.asgi import Application
+from cordwood.web.connections import ConnectionTable, most_connections
 from cordwood.web.wire import Wire
 
 _BACKLOG = 2048
@@ -60,12 +64,14 @@ class Server(uvicorn.Server):
         return len(self.server_state.tasks)
 
 
-def server(application: Application, drain_seconds: float) -> Server:
+def server(application: Application, drain_seconds: float, connections: int) -> Server:
+    """The server of an application; `connections` is how many may be open at once, where the system allows as many."""
+    table = ConnectionTable(most_connections(connections))
     config = uvicorn.Config(
         application,
         lifespan="off",
         interface="asgi3",
-        http=Wire,
+        http=cast(type[asyncio.Protocol], partial(Wire, table)),
         ws="none",
         log_config=None,
         log_level="critical",

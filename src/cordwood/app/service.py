@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import uvloop
 
-from cordwood.app.compose import House, build, web_options
+from cordwood.app.compose import House, build, connections_allowed, web_options
 from cordwood.app.first_keys import MadeKeys, fixed_key
 from cordwood.app.heap import keep_heap_small, let_go_of_code
 from cordwood.app.listener import Server, listen, server, url_of
@@ -98,7 +98,7 @@ class _Life(msgspec.Struct):
     def _server(self) -> Server:
         watch = self.hooks.watch
         routes = application(self.standing, watch.observer, web_options(self.settings), watch.metrics)
-        return server(routes, self.settings.web.drain_time)
+        return server(routes, self.settings.web.drain_time, connections_allowed(self.settings))
 
     def _build(self) -> House:
         local = fixed_key("private", self.owner.key, "local")

@@ -29,6 +29,14 @@ class Web(Section, frozen=True):
         "127.0.0.1"
     )
     port: Annotated[int, Meta(description="The port to listen on; 0 lets the system choose.", ge=0, le=65535)] = 4000
+    connections: Annotated[
+        int,
+        Meta(
+            description="How many connections may be open at once; 0 takes it from limits.memory, 10000 at most."
+            " Beyond it a connection without a request is closed for a new one.",
+            ge=0,
+        ),
+    ] = 0
     drain_time: Annotated[
         float,
         Meta(description="How long requests under way may take to finish once asked to stop.", ge=0, extra=DURATION),

@@ -4,20 +4,25 @@ The stock protocol answers an address over 64 KiB, or a request it cannot read, 
 application is told of what was too long, and what cannot be read at all gets the body that every error has.
 """
 
+import asyncio
+import time
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 from uuid import uuid4
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from cordwood.errors import AddressTooLong, Fault, HeadersTooLarge, Malformed
+from cordwood.errors import AddressTooLong, Busy, Fault, HeadersTooLarge, Malformed
 from cordwood.web.asgi import Header, Response, Scope, mark_fault, offer_whole, rendered
-from cordwood.web.problems import refusal
+from cordwood.web.connections import ConnectionTable
+from cordwood.web.problems import refusal, status_of
 
 MAX_REQUEST_LINE_BYTES = 64 * 1024
 MAX_HEADER_BYTES = 64 * 1024
-# A head that goes on for longer than this is not waited for: nobody is there to read an answer.
-HOPELESS_BYTES = 4 * 1024 * 1024
+MAX_HEADERS = 500
+# After a refused head, what the caller still sends is read and dropped, so that it can read the answer.
+DROPPED_BYTES = 4 * 1024 * 1024
+DROPPED_SECONDS = 2.0
 
 
 @runtime_checkable
@@ -35,25 +40,96 @@ class NothingAtOnce:
 
 
 class Wire(HttpToolsProtocol):
-    """Give it to the server as its `http` protocol."""
+    """The HTTP protocol of one connection; `table` bounds all connections of the process.
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
+    Bind the table, then give it to the server as its `http` protocol.
+    """
+
+    def __init__(self, table: ConnectionTable, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         application = self.config.loaded_app
         self._site = application if isinstance(application, AtOnce) else NothingAtOnce()
+        self._table = table
         self._written_together: list[bytes] = []
         self._piece_bytes = self._head_bytes = 0
+        # Those that came after the piece in which the head began: all of them are the head's.
+        self._later_head_bytes = 0
+        self._header_count = 0
+        self._dropped_bytes: int | None = None
         self._is_in_head = self._is_answered = False
+        self._waits_since: float = time.monotonic()
+        self._has_served = False
+
+    @property
+    def address(self) -> str:
+        return self.client[0] if self.client else ""
+
+    @property
+    def waits_since(self) -> float | None:
+        is_busy = self.cycle is not None and not self.cycle.response_complete
+        return None if is_busy or self.pipeline else self._waits_since
+
+    @property
+    def has_begun(self) -> bool:
+        return self._is_in_head or not self._has_served
+
+    @property
+    def head_bytes(self) -> int:
+        return self._later_head_bytes
+
+    def cut(self) -> None:
+        self.transport.abort()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as the stock protocol
+        super().connection_made(transport)
+        if not self._table.add(self):
+            fault = Busy("All connections are in use.", retry_after=1)
+            self._refuse(fault)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._table.discard(self)
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._dropped_bytes is not None:
+            self._drop(data)
+            return
         self._piece_bytes = len(data)
         if self._is_in_head:
             self._head_bytes += self._piece_bytes
-            if self._head_bytes > HOPELESS_BYTES:
-                self.transport.abort()
-                return
+            self._later_head_bytes += self._piece_bytes
+            self._table.hold_head(self._piece_bytes)
         super().data_received(data)
         self._write_together()
+        if self._is_in_head and (
+            self._later_head_bytes > MAX_REQUEST_LINE_BYTES + MAX_HEADER_BYTES or self._header_count > MAX_HEADERS
+        ):
+            self._refuse(self._endless_head())
+
+    def _endless_head(self) -> Fault:
+        """The fault of a head that is over its bounds before its end."""
+        return _too_many_headers() if self._header_count or len(self.url) <= MAX_REQUEST_LINE_BYTES else _too_long()
+
+    def _refuse(self, fault: Fault) -> None:
+        """Answer before the request is whole, then close: at once, or when the caller has had time to read it."""
+        self._release_head()
+        if self.waits_since is None:
+            # An earlier request is still being answered: this answer would come before that one's.
+            self.transport.abort()
+            return
+        self._dropped_bytes = 0
+        self.url, self.headers = b"", []
+        self.transport.write(_as_written(refusal(fault, uuid4().hex), status_of(fault)))
+        self.loop.call_later(DROPPED_SECONDS, self.transport.close)
+
+    def _drop(self, data: bytes) -> None:
+        self._dropped_bytes = (self._dropped_bytes or 0) + len(data)
+        if self._dropped_bytes > DROPPED_BYTES:
+            self.transport.abort()
+
+    def _release_head(self) -> None:
+        self._table.release_head(self._later_head_bytes)
+        self._later_head_bytes = 0
 
     def _write_together(self) -> None:
         """Kept answers to requests that came together leave together."""
@@ -67,11 +143,21 @@ class Wire(HttpToolsProtocol):
         self.headers = []
         self.expect_100_continue = False
         self._head_bytes = self._piece_bytes
+        self._header_count = 0
         self._is_in_head, self._is_answered = True, False
+        self._waits_since = time.monotonic()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._header_count += 1
+        if self._header_count <= MAX_HEADERS:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._is_in_head = False
-        fault = self._bound_passed() if self._head_bytes > MAX_HEADER_BYTES else None
+        self._has_served = True
+        self._release_head()
+        is_long = self._head_bytes > MAX_HEADER_BYTES or self._header_count > MAX_HEADERS
+        fault = self._bound_passed() if is_long else None
         if fault is None and self._answered_at_once():
             self._is_answered = True
             return
@@ -124,12 +210,16 @@ class Wire(HttpToolsProtocol):
     def _bound_passed(self) -> Fault | None:
         request_line = len(self.parser.get_method()) + len(self.url) + len("  HTTP/1.1")
         if request_line > MAX_REQUEST_LINE_BYTES:
-            return AddressTooLong(
-                "The request line is longer than 64 KiB.", hint="Send the query in the body of a POST."
-            )
+            return _too_long()
+        if self._header_count > MAX_HEADERS:
+            return _too_many_headers()
         if sum(len(name) + len(value) for name, value in self.headers) > MAX_HEADER_BYTES:
-            return HeadersTooLarge("The headers are longer than 64 KiB together.")
+            return _too_many_headers()
         return None
+
+    def on_response_complete(self) -> None:
+        self._waits_since = time.monotonic()
+        super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
         self._write_together()
@@ -137,9 +227,16 @@ class Wire(HttpToolsProtocol):
             "This is not a request of HTTP/1.1 that can be read.",
             hint="Letters beyond ASCII in an address are encoded as UTF-8, then percent-encoded.",
         )
-        response = refusal(fault, uuid4().hex)
-        self.transport.write(_as_written(response))
+        self.transport.write(_as_written(refusal(fault, uuid4().hex), 400))
         self.transport.close()
+
+
+def _too_long() -> Fault:
+    return AddressTooLong("The request line is longer than 64 KiB.", hint="Send the query in the body of a POST.")
+
+
+def _too_many_headers() -> Fault:
+    return HeadersTooLarge(f"The headers are longer than 64 KiB together, or more than {MAX_HEADERS}.")
 
 
 def _write_whole(cycle: RequestResponseCycle, response: Response, body: bytes) -> bool:
@@ -165,7 +262,7 @@ def _whole(response: Response, defaults: list[Header], body: bytes) -> bytes:
     return b"".join((STATUS_LINE[response.status], *head, b"\r\n", body))
 
 
-def _as_written(response: Response) -> bytes:
+def _as_written(response: Response, status: int) -> bytes:
     body = response.body if isinstance(response.body, bytes) else b""
     headers = [*response.headers, (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
-    return STATUS_LINE[400] + rendered(headers) + b"\r\n" + body
+    return STATUS_LINE[status] + rendered(headers) + b"\r\n" + body

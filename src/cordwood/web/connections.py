@@ -1,0 +1,142 @@
+"""Bounds on open connections: how many there are, and how long and how large an unfinished request head may be.
+
+A connection *waits* while no request of it is being answered: it has sent nothing yet, only a part of a head, or it is
+idle between two requests. Waiting connections are closed when they take too long, when all their unfinished heads
+together take too much memory, and when their descriptors are needed for a new connection.
+"""
+
+import asyncio
+import resource
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+# From the opening of a connection, or the first byte of a later head, to the end of that head.
+HEAD_SECONDS: Final = 20.0
+# Between the end of a response and the first byte of the next request.
+IDLE_SECONDS: Final = 75.0
+# All unfinished heads together.
+MOST_HEAD_BYTES: Final = 16 * 2**20
+SWEEP_SECONDS: Final = 1.0
+# Descriptors that are left to the engine, the log, the files of a backup, and the listener.
+RESERVED_DESCRIPTORS: Final = 128
+# Beyond the bound, while every connection is being answered: room for probes and for callers with a key.
+RESERVED_CONNECTIONS: Final = 64
+
+
+class Connection(Protocol):
+    """A connection as the table sees it."""
+
+    @property
+    def address(self) -> str:
+        """The peer's host."""
+
+    @property
+    def waits_since(self) -> float | None:
+        """The monotonic time at which the current wait began; None while a request is being answered."""
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the wait is for the rest of a head, or for the first request of the connection."""
+
+    @property
+    def head_bytes(self) -> int:
+        """The bytes of the unfinished head that are held."""
+
+    def cut(self) -> None:
+        """Close the connection now."""
+
+
+class ConnectionTable:
+    """All open connections of the process. Used from the event loop alone."""
+
+    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.most = most
+        self._clock = clock
+        self._open: set[Connection] = set()
+        self._head_bytes = 0
+        self._sweeping: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, connection: Connection) -> bool:
+        """Take a new connection, in the place of a waiting one when there are too many; False when there is no room."""
+        if len(self._open) >= self.most:
+            self._evict()
+        if len(self._open) >= self.most + RESERVED_CONNECTIONS:
+            return False
+        self._open.add(connection)
+        if self._sweeping is None:
+            self._sweep_later()
+        return True
+
+    def discard(self, connection: Connection) -> None:
+        if connection in self._open:
+            self._open.remove(connection)
+            self.release_head(connection.head_bytes)
+
+    def hold_head(self, more_bytes: int) -> None:
+        """Count bytes of an unfinished head; the connections with the largest ones are closed when it is too much."""
+        self._head_bytes += more_bytes
+        if self._head_bytes > MOST_HEAD_BYTES:
+            for connection in sorted(self._waiting(), key=lambda one: -one.head_bytes):
+                if self._head_bytes <= MOST_HEAD_BYTES // 2:
+                    break
+                self._cut(connection)
+
+    def release_head(self, fewer_bytes: int) -> None:
+        self._head_bytes -= fewer_bytes
+
+    def close(self) -> None:
+        """Stop the sweep; the server closes the connections."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            self._sweeping = None
+
+    def sweep(self) -> None:
+        """Close what has waited too long."""
+        now = self._clock()
+        for connection in list(self._waiting()):
+            most_seconds = HEAD_SECONDS if connection.has_begun else IDLE_SECONDS
+            if connection.waits_since is not None and now - connection.waits_since > most_seconds:
+                self._cut(connection)
+
+    def _sweep_later(self) -> None:
+        self._sweeping = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep_in_turn)
+
+    def _sweep_in_turn(self) -> None:
+        self._sweeping = None
+        self.sweep()
+        if self._open:
+            self._sweep_later()
+
+    def _evict(self) -> None:
+        """Close one waiting connection: of the address that has most of them, the one that waits longest."""
+        waiting = list(self._waiting())
+        if not waiting:
+            return
+        held = Counter(one.address for one in waiting)
+        self._cut(max(waiting, key=lambda one: (held[one.address], one.has_begun, -(one.waits_since or 0.0))))
+
+    def _waiting(self) -> Iterable[Connection]:
+        return (one for one in self._open if one.waits_since is not None)
+
+    def _cut(self, connection: Connection) -> None:
+        self.discard(connection)
+        connection.cut()
+
+
+def most_connections(wanted: int) -> int:
+    """The bound on connections: as wanted, or as few as the descriptors of the process allow.
+
+    Raises the soft limit of descriptors as far as it is needed and may be raised.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    beside = RESERVED_CONNECTIONS + RESERVED_DESCRIPTORS
+    needed = wanted + beside
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return wanted if soft == resource.RLIM_INFINITY else max(16, min(wanted, soft - beside))
