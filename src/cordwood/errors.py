@@ -149,6 +149,10 @@ class TooLarge(RequestFault):
     code = "request.too-large"
 
 
+class TooSlow(RequestFault):
+    code = "request.too-slow"
+
+
 class AddressTooLong(RequestFault):
     code = "request.address-too-long"
 

@@ -27,6 +27,7 @@ from cordwood.engines.engine import Engine
 from cordwood.errors import BadSetting
 from cordwood.folder import DataFolder
 from cordwood.ingest.accept import Intake, IntakeLimits
+from cordwood.ingest.posted import MOST_ITEMS
 from cordwood.model.moments import now_us
 from cordwood.model.redaction import Redacting
 from cordwood.observe.observation import Noted
@@ -36,6 +37,7 @@ from cordwood.serve.backup import Backups
 from cordwood.serve.limits import ServeLimits
 from cordwood.settings.settings import Limits, Settings
 from cordwood.sql.target import Target
+from cordwood.web.body import BodyBounds
 from cordwood.web.options import WebOptions
 from cordwood.web.standing import Rooms
 
@@ -44,6 +46,8 @@ _PROCESS_BYTES = 250 * 10**6
 _LEAST_ENGINE_BYTES = 96 * 10**6
 _MOST_CONNECTIONS = 10_000
 _CONNECTION_BYTES = 64 * 1024
+# The smallest event takes about 1 KB while it is read: all of a body may take a quarter of the ceiling.
+_ITEM_BYTES = 4096
 _MOST_HELD_BYTES = 96 * 2**20
 
 _CLICKHOUSE = ("clickhouse://", "clickhouses://", "chdb://")
@@ -148,8 +152,7 @@ def sources_of(settings: Settings) -> Sources:
 def web_options(settings: Settings) -> WebOptions:
     return WebOptions(
         logflare_errors=settings.compat.errors == "logflare",
-        body_bytes=settings.ingest.body_size,
-        inflated_bytes=min(settings.ingest.inflated_size, settings.limits.ceiling // 2),
+        events=BodyBounds(settings.ingest.body_size, min(settings.ingest.inflated_size, settings.limits.ceiling // 2)),
     )
 
 
@@ -212,7 +215,9 @@ def _engine_bytes(settings: Settings) -> int:
 def _intake_limits(settings: Settings) -> IntakeLimits:
     """A body is in memory about three times while it is read."""
     ingest = settings.ingest
-    return IntakeLimits(ingest.event_size, ingest.stream_rate, min(ingest.queue_size, settings.limits.ceiling // 24))
+    ceiling = settings.limits.ceiling
+    queue_bytes, items = min(ingest.queue_size, ceiling // 24), min(MOST_ITEMS, ceiling // _ITEM_BYTES)
+    return IntakeLimits(ingest.event_size, ingest.stream_rate, queue_bytes, items)
 
 
 def _serve_limits(limits: Limits) -> ServeLimits:

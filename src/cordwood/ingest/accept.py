@@ -15,7 +15,7 @@ from cordwood.ingest.flush import Flusher
 from cordwood.ingest.formats import Form, read_body
 from cordwood.ingest.holding import HoldingRoom
 from cordwood.ingest.pace import Pace
-from cordwood.ingest.posted import Body
+from cordwood.ingest.posted import MOST_ITEMS, Body
 from cordwood.ingest.quarantine import QUARANTINE, Shelf, quarantined, replay_mark
 from cordwood.ingest.replay import Kept, read_again
 from cordwood.ingest.scrutiny import Scrutiny, needs_scrutiny, outlived, reasons
@@ -59,11 +59,15 @@ AS_EVENTS = Sent()
 
 
 class IntakeLimits(msgspec.Struct, frozen=True):
-    """What one event may be, what a stream takes that states no rate, and what may be under way to the disk."""
+    """What one event may be, what a stream takes that states no rate, and what may be under way to the disk.
+
+    `items` is how many a body may hold.
+    """
 
     event_bytes: int = 2**20
     events_per_second: float | None = None
     bytes_under_way: int = 64 * 2**20
+    items: int = MOST_ITEMS
 
 
 AS_SHIPPED = IntakeLimits()
@@ -102,7 +106,9 @@ class Intake:
         sent: Sent = AS_EVENTS,
     ) -> Coroutine[Any, Any, Accepted]:
         """Returns once every stored event is durable, and in the answer of the next query."""
-        return self._accepted(stream, Body(body, content_type, sent.headers), pins or {}, sent.form)
+        limits = self._limits
+        arrived = Body(body, content_type, sent.headers, limits.items, 2 * limits.event_bytes)
+        return self._accepted(stream, arrived, pins or {}, sent.form)
 
     async def _accepted(self, stream: Stream, arrived: Body, pins: Mapping[str, str], form: Form) -> Accepted:
         if len(arrived.data) <= _READ_AT_ONCE_BYTES:
@@ -137,7 +143,9 @@ class Intake:
         return asyncio.get_running_loop().run_in_executor(self._readers, read, *about)
 
     def _read_stored(self, stream: Stream, body: bytes, pinned_project: str | None) -> Batch:
-        return self._batch(stream, read_stored(body, pinned_project, stream.project_at), self._clock_us())
+        return self._batch(
+            stream, read_stored(body, pinned_project, stream.project_at, self._limits.items), self._clock_us()
+        )
 
     def _read(self, stream: Stream, form: Form, body: Body, pins: Mapping[str, str]) -> tuple[list[Batch], Accepted]:
         """What is to be stored, and what is told of the rest."""

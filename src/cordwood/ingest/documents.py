@@ -6,20 +6,33 @@ from collections.abc import Iterator
 import msgspec
 
 from cordwood.errors import BadBody
+from cordwood.ingest.item_count import check_items, too_many
 from cordwood.ingest.posted import Reading
 from cordwood.model.broken_json import why_no_json
 
+
+class _MayBeBatch(msgspec.Struct, gc=False):
+    """An object of which only the member `batch` is looked at."""
+
+    batch: msgspec.Raw = msgspec.Raw(b"")
+
+
 _items = msgspec.json.Decoder(list[msgspec.Raw])
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_batch = msgspec.json.Decoder(_MayBeBatch)
 _any = msgspec.json.Decoder(msgspec.Raw)
 
 TOO_DEEP = "The item is nested too deeply."
 
 
-def items_of(text: str) -> list[str]:
-    """The items of a document; BadBody, with the place, when it is not JSON."""
+def items_of(text: str, most: int) -> list[str]:
+    """The items of a document; BadBody, with the place, when it is not JSON, TooLarge when they are too many."""
+    check_items(text, most)
     try:
-        return [bytes(item).decode() for item in _split(text)]
+        items = _split(text)
+        if len(items) > most:
+            raise too_many(most)
+        return [bytes(item).decode() for item in items]
     except msgspec.DecodeError as problem:
         raise BadBody(f"The body is not JSON: {why_no_json(problem, text.encode())}.") from problem
     except RecursionError:
@@ -31,14 +44,17 @@ def _split(text: str) -> list[msgspec.Raw]:
     if start == "[":
         return _items.decode(text)
     if start == "{":
-        batch = _fields.decode(text).get("batch")
-        if batch is not None and bytes(batch).startswith(b"["):
+        batch = _batch.decode(text).batch
+        if bytes(batch).startswith(b"["):
             return _items.decode(batch)
     return [_any.decode(text)]
 
 
 def fields_of(item: str, index: int, reading: Reading) -> dict[str, msgspec.Raw] | None:
-    """The item's keys; None, and the item set aside, when it is no object."""
+    """The item's keys; None, and the item set aside, when it is no object, or too large."""
+    if len(item) > reading.item_bytes:
+        reading.refuse(index, f"The item is larger than {reading.item_bytes} bytes.", item)
+        return None
     try:
         return _fields.decode(item)
     except msgspec.ValidationError:

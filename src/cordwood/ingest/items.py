@@ -13,8 +13,8 @@ _KNOWN = ("id", "timestamp", "event_message", "message", "project", "metadata")
 Fields = dict[str, msgspec.Raw]
 
 
-def read_items(items: Sequence[str]) -> Reading:
-    reading = Reading(indexes=[])
+def read_items(items: Sequence[str], reading: Reading) -> Reading:
+    """Add the items to an empty reading."""
     for index, item in enumerate(items):
         fields = fields_of(item, index, reading)
         if fields is not None:

@@ -2,8 +2,12 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
+
+# However much memory there is.
+MOST_ITEMS: Final = 200_000
 
 
 class Posted(msgspec.Struct, gc=False, forbid_unknown_fields=True):
@@ -21,11 +25,16 @@ class Posted(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 
 class Body(msgspec.Struct, frozen=True):
-    """A body as it arrived, inflated; header names are in lower case."""
+    """A body as it arrived, inflated; header names are in lower case.
+
+    A body of more than `most_items` is refused; of these, one larger than `item_bytes` is set aside undecoded.
+    """
 
     data: bytes
     content_type: str = ""
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
+    most_items: int = MOST_ITEMS
+    item_bytes: int = 2 * 2**20
 
     @property
     def media(self) -> str:
@@ -54,7 +63,7 @@ class Reading(msgspec.Struct):
     """Events in their order; `extras` are an event's other top-level keys, by its place in `events`.
 
     `indexes` are the places of the events in the body, where those are others; `beyond` counts those whose time lies
-    outside of the stream's bounds, by `late` and `future`.
+    outside of the stream's bounds, by `late` and `future`. `item_bytes` is the most that an item may have to be decoded.
     """
 
     events: list[Posted] = msgspec.field(default_factory=list)
@@ -62,6 +71,12 @@ class Reading(msgspec.Struct):
     set_aside: list[SetAside] = msgspec.field(default_factory=list)
     indexes: list[int] | None = None
     beyond: Counter[str] = msgspec.field(default_factory=Counter)
+    item_bytes: int = 2 * 2**20
+
+    @classmethod
+    def of(cls, body: Body) -> "Reading":
+        """An empty reading of a body, in which every item's place is told."""
+        return cls(indexes=[], item_bytes=body.item_bytes)
 
     def add(self, event: Posted, index: int, extras: Mapping[str, msgspec.Raw] | None = None) -> None:
         if self.indexes is None:

@@ -8,6 +8,8 @@ from msgspec import Meta
 
 from cordwood.errors import BadBody, Forbidden
 from cordwood.ingest.claim import ForeignClaim, claimed_for
+from cordwood.ingest.item_count import too_many
+from cordwood.ingest.posted import MOST_ITEMS
 from cordwood.model.broken_json import why_no_json
 from cordwood.model.event import Event
 
@@ -31,8 +33,12 @@ class Stored(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 _decode_lines = msgspec.json.Decoder(Stored).decode_lines
 
 
-def read_stored(body: bytes, pinned_project: str | None, project_at: Sequence[str] = ()) -> list[Event]:
+def read_stored(
+    body: bytes, pinned_project: str | None, project_at: Sequence[str] = (), most: int = MOST_ITEMS
+) -> list[Event]:
     """Nothing is filled in, derived, judged by its time or set aside: one line that cannot be read, and none is taken."""
+    if body.count(b"\n") > most:
+        raise too_many(most)
     try:
         lines = _decode_lines(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:

@@ -66,10 +66,10 @@ async def texts_in_body(
     That of a GET may only bring the query that its address was too short for.
     """
     if request.method == "POST":
-        return _texts(await read_body(request, options), request.media_type(), meant)
+        return _texts(await read_body(request, options.queries), request.media_type(), meant)
     if not request.announces_body() or not of_get or any(name in query for name in of_get):
         return {}
-    return _texts(await read_body(request, options), request.media_type(), of_get)
+    return _texts(await read_body(request, options.queries), request.media_type(), of_get)
 
 
 def _texts(body: bytes, media_type: str, meant: Collection[str] | None) -> Mapping[str, str]:

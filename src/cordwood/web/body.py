@@ -1,47 +1,100 @@
-"""A request's body, read only when somebody wants it and never beyond its bounds."""
+"""A request's body, read only when somebody wants it and never beyond its bounds of size and time."""
 
 import asyncio
+from contextlib import suppress
+from typing import Final
 
-from cordwood.errors import TooLarge
-from cordwood.web.asgi import Request
-from cordwood.web.inflate import Take, inflate, uncounted
-from cordwood.web.options import WebOptions
+import msgspec
+
+from cordwood.errors import TooLarge, TooSlow
+from cordwood.ingest.holding import Share, no_room
+from cordwood.web.asgi import Message, Request
+from cordwood.web.inflate import inflate, uncounted
+
+# A body may pause for so long, take so long in all, and be no slower than this once the grace is over.
+STALL_SECONDS: Final = 20.0
+MOST_SECONDS: Final = 300.0
+GRACE_SECONDS: Final = 10.0
+LEAST_BYTES_PER_SECOND: Final = 1024
 
 
 class CallerLeftError(Exception):
     """The caller hung up before the request was whole; there is nobody to answer."""
 
 
-async def read_body(request: Request, options: WebOptions, take: Take = uncounted) -> bytes:
-    """The plain body; TooLarge beyond what may be sent or what it may inflate to.
+class BodyBounds(msgspec.Struct, frozen=True):
+    """The largest body: as it is sent, and inflated."""
 
-    `take` is told of its bytes as they come, packed and plain, and may refuse them.
+    sent_bytes: int
+    inflated_bytes: int
+
+
+async def read_body(request: Request, bounds: BodyBounds, share: Share | None = None) -> bytes:
+    """The plain body; TooLarge or TooSlow beyond its bounds.
+
+    `share` is asked for room for the bytes as they come, packed and plain, and may refuse it.
     """
-    body = await _as_sent(request, options.body_bytes, take)
+    take = share.take if share is not None else uncounted
+    body = await _as_sent(request, bounds.sent_bytes, share)
     codings = request.header(b"content-encoding")
-    if not codings or not body:
-        return body
-    return await asyncio.to_thread(inflate, body, codings, options.inflated_bytes, take)
+    if codings and body:
+        body = await asyncio.to_thread(inflate, body, codings, bounds.inflated_bytes, take)
+    if share is not None:
+        share.arrived()
+    return body
 
 
-async def _as_sent(request: Request, max_bytes: int, take: Take) -> bytes:
+async def _as_sent(request: Request, most_bytes: int, share: Share | None) -> bytes:
     announced = request.headers.get(b"content-length", b"")
-    if announced.isdigit() and int(announced) > max_bytes:
-        raise _too_large(max_bytes)
+    if announced.isdigit() and int(announced) > most_bytes:
+        raise _too_large(most_bytes)
+    began = asyncio.get_running_loop().time()
     pieces: list[bytes] = []
     received = 0
     while True:
-        message = await request.receive()
+        message = await _next_message(request, share)
         if message["type"] == "http.disconnect":
             raise CallerLeftError
         pieces.append(message.get("body", b""))
         received += len(pieces[-1])
-        if received > max_bytes:
-            raise _too_large(max_bytes)
-        take(len(pieces[-1]))
+        if received > most_bytes:
+            raise _too_large(most_bytes)
+        if share is not None:
+            share.take(len(pieces[-1]))
         if not message.get("more_body", False):
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        seconds = asyncio.get_running_loop().time() - began
+        if seconds > MOST_SECONDS or received < (seconds - GRACE_SECONDS) * LEAST_BYTES_PER_SECOND:
+            raise _too_slow()
 
 
-def _too_large(max_bytes: int) -> TooLarge:
-    return TooLarge(f"The body is larger than {max_bytes // 2**20} MiB.", hint="Send less at once, or compress it.")
+async def _next_message(request: Request, share: Share | None) -> Message:
+    """The next piece of the body; TooSlow when none comes, Backlog when the share is revoked meanwhile."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(STALL_SECONDS) as limit:
+            if share is not None:
+                share.on_revoke(lambda: loop.call_soon_threadsafe(_expire, limit))
+            return await request.receive()
+    except TimeoutError:
+        if share is not None and share.is_revoked:
+            raise no_room() from None
+        raise _too_slow() from None
+
+
+def _expire(limit: asyncio.Timeout) -> None:
+    # The piece may have come in between.
+    with suppress(RuntimeError):
+        limit.reschedule(asyncio.get_running_loop().time())
+
+
+def _too_large(most_bytes: int) -> TooLarge:
+    size = f"{most_bytes // 2**20} MiB" if most_bytes >= 2**20 else f"{most_bytes // 1024} KiB"
+    return TooLarge(f"The body is larger than {size}.", hint="Send less at once, or compress it.")
+
+
+def _too_slow() -> TooSlow:
+    return TooSlow(
+        "The body did not arrive in time.",
+        hint=f"It may pause for {STALL_SECONDS:.0f} s and take {MOST_SECONDS:.0f} s in all.",
+    )

@@ -13,6 +13,13 @@ else:
     from backports import zstd
 
 PIECE_BYTES = 256 * 1024
+# What a decompressor is given at once: what it leaves unused is copied.
+FED_BYTES = 64 * 1024
+MOST_CODINGS = 2
+# Each costs a decompressor; senders that write blocks of gzip write some thousand bytes into each.
+MOST_MEMBERS = 10_000
+# A frame of zstd may ask for a window of 2 GiB; 8 MiB is what every decoder should take (RFC 8878).
+MOST_WINDOW_LOG = 23
 
 # Is told of bytes before they are held, and may refuse them.
 Take = Callable[[int], object]
@@ -64,7 +71,7 @@ def _deflate(data: bytes) -> Inflater:
 
 
 def _zstd(_: bytes) -> Inflater:
-    return zstd.ZstdDecompressor()
+    return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: MOST_WINDOW_LOG})
 
 
 INFLATERS: Mapping[str, Callable[[bytes], Inflater]] = {
@@ -76,10 +83,15 @@ INFLATERS: Mapping[str, Callable[[bytes], Inflater]] = {
 
 
 def inflate(body: bytes, codings: str, max_bytes: int, take: Take = uncounted) -> bytes:
-    """The plain body, whatever codings were laid around it, the last one first; `take` is told as it grows."""
-    for coding in reversed([part.strip().lower() for part in codings.split(",")]):
-        if coding not in ("", "identity"):
-            body = _inflate_one(body, coding, max_bytes, take)
+    """The plain body of a body in one or two codings, the last one first; `take` is told as it grows."""
+    names = [part.strip().lower() for part in codings.split(",")]
+    applied = [name for name in names if name not in ("", "identity")]
+    if len(applied) > MOST_CODINGS:
+        raise UnsupportedMedia(
+            f"The body is in {len(applied)} codings, one in the other.", hint=f"Send it in {MOST_CODINGS} at most."
+        )
+    for coding in reversed(applied):
+        body = _inflate_one(body, coding, max_bytes, take)
     return body
 
 
@@ -102,13 +114,24 @@ def _inflate_one(body: bytes, coding: str, max_bytes: int, take: Take) -> bytes:
 
 def _pieces(body: bytes, start: Callable[[bytes], Inflater]) -> Iterator[bytes]:
     """A body may hold several members or frames, one after the other."""
-    while body:
-        inflater = start(body)
-        piece = inflater.decompress(body, PIECE_BYTES)
-        yield piece
+    at = members = 0
+    while at < len(body):
+        members += 1
+        if members > MOST_MEMBERS:
+            raise TooLarge(f"The body has more than {MOST_MEMBERS} compressed members.", hint="Compress it as one.")
+        inflater = start(body[at : at + 2])
         while not inflater.eof:
-            piece = inflater.decompress(b"", PIECE_BYTES)
-            if not piece and not inflater.eof:
+            if at >= len(body):
                 raise EOFError
-            yield piece
-        body = inflater.unused_data
+            yield from _fed(inflater, body[at : at + FED_BYTES])
+            at += FED_BYTES
+        at = min(at, len(body)) - len(inflater.unused_data)
+
+
+def _fed(inflater: Inflater, data: bytes) -> Iterator[bytes]:
+    """What comes out of some bytes that are put in."""
+    piece = inflater.decompress(data, PIECE_BYTES)
+    yield piece
+    while piece and not inflater.eof:
+        piece = inflater.decompress(b"", PIECE_BYTES)
+        yield piece

@@ -39,8 +39,8 @@ async def ingest(request: Request, rooms: Rooms, options: WebOptions, observer: 
     rooms.intake.admit(stream)
     content_type = request.header(b"content-type") or ""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.items()}
-    with rooms.intake.holding.share() as share:
-        body = read_body(request, options, share.take)
+    with rooms.intake.holding.share(caller.key_id) as share:
+        body = read_body(request, options.events, share)
         accepted = await rooms.intake.accept(stream, content_type, await body, caller.pins or None, Sent(form, headers))
     observer.note(
         Ingested(

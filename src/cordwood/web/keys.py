@@ -67,7 +67,7 @@ async def list_keys(request: Request, rooms: Rooms) -> Response:
 
 async def create_key(request: Request, rooms: Rooms, options: WebOptions, observer: Observer) -> Response:
     _require_private(request, rooms)
-    body = await read_body(request, options)
+    body = await read_body(request, options.queries)
     asked = _read(body, Asked)
     _check_spelling(body)
     terms = read_terms(asked.written(), rooms.catalog, time.time())
@@ -78,7 +78,7 @@ async def create_key(request: Request, rooms: Rooms, options: WebOptions, observ
 
 async def rotate_key(request: Request, rooms: Rooms, options: WebOptions, observer: Observer, key_id: str) -> Response:
     _require_private(request, rooms)
-    asked = _read(await read_body(request, options), AskedRotation)
+    asked = _read(await read_body(request, options.queries), AskedRotation)
     grace_seconds = read_grace(asked.grace)
     new = await asyncio.to_thread(rooms.access.keys.rotate, key_id, grace_seconds)
     if new is None:

@@ -17,7 +17,7 @@ _MOST_TOLD = 1000
 _CODES = {400: 3, 401: 16, 403: 7, 404: 5, 405: 12, 413: 8, 415: 3, 429: 8, 500: 13, 503: 14, 504: 4}
 _INTERNAL = 13
 # Exporters come back after 429, 502, 503 and 504, and drop what they hold after any other.
-_AS_RETRYABLE = {507: 503}
+_AS_RETRYABLE = {408: 503, 507: 503}
 
 
 def exported(accepted: Accepted, request: Request) -> Response:

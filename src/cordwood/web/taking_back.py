@@ -18,8 +18,8 @@ async def take_back(request: Request, rooms: Rooms, options: WebOptions, observe
     stream = existing_stream(rooms, name)
     request.facts["stream"] = stream.name
     rooms.answers.admit(caller)
-    with rooms.intake.holding.share() as share:
-        body = await read_body(request, options, share.take)
+    with rooms.intake.holding.share(caller.key_id) as share:
+        body = await read_body(request, options.events, share)
         accepted = await rooms.intake.take_back(stream, body, _project(caller))
     observer.note(
         Ingested(stream=stream.name, accepted=accepted.accepted, duplicates=accepted.duplicates, late=accepted.late)

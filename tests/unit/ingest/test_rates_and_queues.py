@@ -1,11 +1,12 @@
 """What a stream takes in a second, and what may be under way to the disk."""
 
+from contextlib import ExitStack
 from uuid import UUID
 
 import pytest
 
 from cordwood.errors import Backlog, StreamRateExceeded
-from cordwood.ingest.holding import HoldingRoom
+from cordwood.ingest.holding import MOST_BODIES_OF_A_KEY, HoldingRoom
 from cordwood.ingest.pace import Pace
 from cordwood.ingest.posted import SetAside
 from cordwood.ingest.quarantine import Shelf
@@ -83,25 +84,75 @@ def test_streams_do_not_share_and_one_without_a_rate_has_the_one_of_all(clock: C
 
 def test_what_all_requests_hold_together_is_bounded_and_a_refused_one_holds_nothing() -> None:
     room = HoldingRoom(100)
-    with room.share() as first, room.share() as second:
-        first.take(60)
-        second.take(40)
-        with pytest.raises(Backlog) as caught:
-            second.take(1)
+    with room.share("a") as first, room.share("a") as second:
+        first.take(50)
+        second.take(50)
+        with pytest.raises(Backlog) as caught, room.share("a") as third:
+            third.take(1)
         assert caught.value.retry_after == 2
-    with room.share() as third:
-        third.take(100)
+    with room.share("a") as fourth, room.share("a") as fifth:
+        fourth.take(50)
+        fifth.take(50)
 
 
-def test_one_request_alone_may_hold_more_but_then_no_other_may_begin() -> None:
+def test_one_body_may_be_larger_than_the_room_and_leaves_half_of_it_to_others() -> None:
     room = HoldingRoom(100)
-    with room.share() as large, room.share() as small:
+    with room.share("a") as large, room.share("a") as small, room.share("b") as of_another_key:
         large.take(90)
         large.take(900)
+        of_another_key.take(30)
+        with pytest.raises(Backlog):
+            of_another_key.take(30)
         with pytest.raises(Backlog):
             small.take(1)
-    with room.share() as small:
+    with room.share("a") as small:
         small.take(1)
+
+
+def test_while_one_body_is_larger_than_half_of_the_room_no_second_one_is() -> None:
+    room = HoldingRoom(100)
+    with room.share("a") as large, room.share("b") as second:
+        large.take(900)
+        large.arrived()
+        second.take(50)
+        with pytest.raises(Backlog):
+            second.take(1)
+
+
+def test_a_key_that_holds_more_than_half_gives_way_while_its_bodies_arrive() -> None:
+    room = HoldingRoom(100)
+    revoked: list[str] = []
+    with room.share("a") as stored, room.share("a") as arriving, room.share("b") as other:
+        stored.take(40)
+        stored.arrived()
+        arriving.take(40)
+        arriving.on_revoke(lambda: revoked.append("arriving"))
+        other.take(50)
+        assert revoked == ["arriving"]
+        with pytest.raises(Backlog):
+            arriving.take(1)
+
+
+def test_a_body_that_has_stalled_gives_way_to_the_same_key(clock: Clock) -> None:
+    room = HoldingRoom(100, lambda: clock.seconds)
+    with room.share("a") as stalled, room.share("a") as growing, room.share("a") as new:
+        stalled.take(50)
+        clock.seconds = 4.0
+        growing.take(50)
+        new.take(40)
+        assert stalled.is_revoked
+        assert not growing.is_revoked
+
+
+def test_bodies_of_one_key_under_way_are_bounded_in_number() -> None:
+    room = HoldingRoom(100)
+    with ExitStack() as stack:
+        for _ in range(MOST_BODIES_OF_A_KEY):
+            stack.enter_context(room.share("a"))
+        with pytest.raises(Backlog), room.share("a"):
+            pass
+        with room.share("b"):
+            pass
 
 
 def test_of_what_is_set_aside_a_day_keeps_a_gigabyte_whole_and_says_what_it_cuts(clock: Clock) -> None:

@@ -1,5 +1,6 @@
 """How requests are read: texts, forms of answers, codings, compressed bodies."""
 
+import asyncio
 import gzip
 import zlib
 from collections.abc import Callable
@@ -9,10 +10,15 @@ from backports import zstd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cordwood.errors import BadBody, BadParameter, NotAcceptable, TooLarge, UnsupportedMedia
+from cordwood.errors import Backlog, BadBody, BadParameter, NotAcceptable, TooLarge, TooSlow, UnsupportedMedia
+from cordwood.ingest.holding import HoldingRoom
+from cordwood.web import body
+from cordwood.web.asgi import Message, Request
+from cordwood.web.body import read_body
 from cordwood.web.codings import COMPRESSORS, chosen_coding, compressed
 from cordwood.web.inflate import inflate
 from cordwood.web.negotiate import chosen_format
+from cordwood.web.options import OF_EVENTS
 from cordwood.web.texts import pairs
 
 MEBIBYTE = 2**20
@@ -143,3 +149,45 @@ def test_an_unknown_coding_is_said_with_those_that_are_read() -> None:
     with pytest.raises(UnsupportedMedia) as told:
         inflate(b"x", "br", MEBIBYTE)
     assert "zstd" in str(told.value.hint)
+
+
+async def told_after(seconds: float, message: Message) -> Message:
+    await asyncio.sleep(seconds)
+    return message
+
+
+def slow_request(*pieces: tuple[float, bytes]) -> Request:
+    """A POST whose body comes in pieces, each after a pause, and never ends."""
+    coming = iter(pieces)
+
+    async def receive() -> Message:
+        seconds, piece = next(coming, (60.0, b""))
+        return await told_after(seconds, {"type": "http.request", "body": piece, "more_body": True})
+
+    return Request({"method": "POST", "raw_path": b"/", "query_string": b"", "headers": []}, receive)
+
+
+def test_a_body_that_stops_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(body, "STALL_SECONDS", 0.05)
+    with pytest.raises(TooSlow):
+        asyncio.run(read_body(slow_request((0.0, b"a"), (30.0, b"b")), OF_EVENTS))
+
+
+def test_a_body_that_drips_is_given_up_however_regular_its_pieces_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(body, "GRACE_SECONDS", 0.05)
+    drips = [(0.01, b"a")] * 1000
+    with pytest.raises(TooSlow):
+        asyncio.run(read_body(slow_request(*drips), OF_EVENTS))
+
+
+def test_a_body_that_must_give_way_is_told_so_while_it_waits() -> None:
+    async def given_up(room: HoldingRoom) -> None:
+        with room.share("a") as stalled, room.share("b") as other:
+            reading = asyncio.ensure_future(read_body(slow_request((0.0, b"x" * 80)), OF_EVENTS, stalled))
+            await asyncio.sleep(0.05)
+            other.take(60)
+            await reading
+
+    now = iter(range(0, 1000, 10))
+    with pytest.raises(Backlog):
+        asyncio.run(asyncio.wait_for(given_up(HoldingRoom(100, lambda: float(next(now)))), 5))

@@ -15,8 +15,8 @@ def read_cloud_events(body: Body) -> Reading:
         for name, value in body.headers.items()
         if name.startswith("ce-")
     }
-    reading = Reading(indexes=[])
-    for index, item in enumerate(items_of(mended(body.text))):
+    reading = Reading.of(body)
+    for index, item in enumerate(items_of(mended(body.text), body.most_items)):
         fields = fields_of(item, index, reading)
         if fields is not None:
             _add_attributes(fields, attributes)

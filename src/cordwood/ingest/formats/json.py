@@ -3,6 +3,7 @@
 import msgspec
 
 from cordwood.ingest.documents import items_of, mended
+from cordwood.ingest.item_count import check_objects
 from cordwood.ingest.items import read_items
 from cordwood.ingest.posted import Body, Posted, Reading
 
@@ -21,10 +22,11 @@ _batch = msgspec.json.Decoder(_Batch)
 def read_json(body: Body) -> Reading:
     # What is ASCII is read where it lies: a text of it all would be a second body in memory.
     plain = body.data if body.data.isascii() else body.text
+    check_objects(plain, body.most_items)
     try:
         return _read_straight(plain)
     except (msgspec.DecodeError, RecursionError):
-        return read_items(items_of(mended(body.text)))
+        return read_items(items_of(mended(body.text), body.most_items), Reading.of(body))
 
 
 def _read_straight(text: bytes | str) -> Reading:

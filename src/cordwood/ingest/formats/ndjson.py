@@ -6,6 +6,7 @@ import msgspec
 
 from cordwood.errors import BadBody
 from cordwood.ingest.documents import fields_of, mended
+from cordwood.ingest.item_count import check_lines, too_many
 from cordwood.ingest.items import add_fields
 from cordwood.ingest.posted import Body, Posted, Reading
 
@@ -13,16 +14,21 @@ _line = msgspec.json.Decoder(Posted)
 
 
 def read_ndjson(body: Body) -> Reading:
-    reading = Reading(indexes=[])
-    for index, line in lines_of(body.text):
+    reading = Reading.of(body)
+    for index, line in lines_of(body.text, body.most_items):
         _read_line(line, index, reading)
     return with_something(reading)
 
 
-def lines_of(text: str) -> Iterator[tuple[int, str]]:
-    """Lines that hold something, by their number from 0."""
+def lines_of(text: str, most: int) -> Iterator[tuple[int, str]]:
+    """Lines that hold something, by their number from 0; TooLarge when they are too many."""
+    check_lines(text, most)
+    found = 0
     for index, line in enumerate(text.split("\n")):
         if line and not line.isspace():
+            found += 1
+            if found > most:
+                raise too_many(most)
             yield index, line.rstrip("\r")
 
 

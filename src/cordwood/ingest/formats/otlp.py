@@ -11,6 +11,7 @@ from cordwood.errors import BadBody
 from cordwood.ingest.documents import mended
 from cordwood.ingest.formats import otlp_protobuf
 from cordwood.ingest.formats.protobuf import BadProtobuf
+from cordwood.ingest.item_count import check_values, too_many
 from cordwood.ingest.posted import Body, Posted, Reading
 from cordwood.model.broken_json import why_no_json
 
@@ -19,15 +20,19 @@ _decode = msgspec.json.Decoder().decode
 
 Json = Mapping[str, Any]
 
+# Fields of a protobuf message, those of messages within it too.
+_FIELDS_OF_A_RECORD = 16
+
 
 def read_otlp_json(body: Body) -> Reading:
+    check_values(body.data, body.most_items)
     request = _request(body.text)
     if not isinstance(request, dict):
         raise BadBody("The body is no ExportLogsServiceRequest: it must be a JSON object.")
     if "resource_logs" in request:
         # The names of the protobuf file would be passed over like any unknown ones, and everything with them.
         raise BadBody("The body is no ExportLogsServiceRequest: OTLP's JSON writes resourceLogs, in lowerCamelCase.")
-    return _read(request)
+    return _read(request, Reading.of(body), body.most_items)
 
 
 def _request(text: str) -> object:
@@ -57,15 +62,16 @@ _decode_loosely = msgspec.json.Decoder(float_hook=_number).decode
 def read_otlp_protobuf(body: Body) -> Reading:
     """Read into the form that the JSON encoding has, and from there like it."""
     try:
-        request = otlp_protobuf.request(body.data)
+        request = otlp_protobuf.request(body.data, body.most_items * _FIELDS_OF_A_RECORD)
     except (BadProtobuf, RecursionError) as problem:
         raise BadBody(f"The body is no ExportLogsServiceRequest: {problem}.") from problem
-    return _read(request)
+    return _read(request, Reading.of(body), body.most_items)
 
 
-def _read(request: Json) -> Reading:
-    reading = Reading(indexes=[])
+def _read(request: Json, reading: Reading, most: int) -> Reading:
     for index, (record, resource, around) in enumerate(_records(request)):
+        if index >= most:
+            raise too_many(most)
         if isinstance(record, dict):
             reading.add(_event(record, resource, around), index)
         else:

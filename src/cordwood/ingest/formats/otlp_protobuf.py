@@ -1,9 +1,13 @@
 """OTLP's logs messages from protobuf into the form of their JSON encoding."""
 
 import base64
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Final
 
 from cordwood.ingest.formats.protobuf import (
+    BadProtobuf,
     Value,
     double,
     fields,
@@ -21,11 +25,16 @@ Read = Callable[[Value], object]
 # A field's number: its name in JSON, how it is read, and whether it is repeated.
 Fields = dict[int, tuple[str, Read, bool]]
 
+# How many fields may still be read of the request that this thread reads.
+_fields_left: ContextVar[Iterator[None]] = ContextVar("fields_left")
+_NONE_LEFT: Final = object()
+
 _BAD_REQUEST = b"type.googleapis.com/google.rpc.BadRequest"
 
 
-def request(data: bytes) -> Message:
-    """An ExportLogsServiceRequest."""
+def request(data: bytes, most_fields: int) -> Message:
+    """An ExportLogsServiceRequest; BadProtobuf when it has more fields than that, those of all its messages together."""
+    _fields_left.set(itertools.repeat(None, most_fields))
     return _message(data, _REQUEST)
 
 
@@ -47,7 +56,10 @@ def status(code: int, message: str, violation: str = "") -> bytes:
 
 def _message(data: bytes, known: Fields) -> Message:
     message: Message = {}
+    left = _fields_left.get()
     for number, value in fields(data):
+        if next(left, _NONE_LEFT) is _NONE_LEFT:
+            raise BadProtobuf("it has too many fields")
         if number not in known:
             continue
         name, read, is_repeated = known[number]

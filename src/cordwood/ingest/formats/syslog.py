@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from cordwood.ingest.formats.ndjson import lines_of, with_something
+from cordwood.ingest.item_count import too_many
 from cordwood.ingest.posted import Body, Posted, Reading
 
 Element = dict[str, object]
@@ -32,7 +33,8 @@ _OLD_LINE = re.compile(
     r" (?P<appname>[^\s:\[]+)(?:\[(?P<process_id>[^\]]*)\])?: ?(?P<rest>.*)",
     re.DOTALL,
 )
-_COUNT = re.compile(r"(\d{1,7}) (?=<\d)")
+_COUNT = re.compile(rb"(\d{1,7}) (?=<\d)")
+_BLANKS = re.compile(rb"\s*")
 _COLOUR = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 _DATA = re.compile(r'\[(?P<id>[^\s=\]"]+)(?P<parameters>(?: [^\s=\]"]+="(?:[^"\\]|\\.)*")*)\]')
 _PARAMETER = re.compile(r' ([^\s=\]"]+)="((?:[^"\\]|\\.)*)"')
@@ -41,8 +43,8 @@ _LOGFMT = re.compile(r'([\w.@#/-]+)=("(?:[^"\\]|\\.)*"|\S*)')
 
 
 def read_syslog(body: Body) -> Reading:
-    reading = Reading(indexes=[])
-    for index, line in _lines(body.text):
+    reading = Reading.of(body)
+    for index, line in _lines(body.text, body.most_items):
         event = _event(line)
         if event is None:
             reading.refuse(index, "The line is not syslog.", line)
@@ -51,19 +53,20 @@ def read_syslog(body: Body) -> Reading:
     return with_something(reading)
 
 
-def _lines(text: str) -> Iterator[tuple[int, str]]:
+def _lines(text: str, most: int) -> Iterator[tuple[int, str]]:
     """Framed by byte counts when the text begins with one, else by line ends."""
-    if not _COUNT.match(text.lstrip()):
-        yield from lines_of(text)
+    if not _COUNT.match(text.lstrip().encode()):
+        yield from lines_of(text, most)
         return
-    rest = text.lstrip().encode()
-    index = 0
-    while count := _COUNT.match(rest[:16].decode("utf-8", "replace")):
-        start = len(count[0])
-        end = start + int(count[1])
-        yield index, rest[start:end].decode("utf-8", "replace").rstrip("\n")
-        rest, index = rest[end:].lstrip(), index + 1
-    for _, line in lines_of(rest.decode("utf-8", "replace")):
+    data = text.encode()
+    index = at = 0
+    while count := _COUNT.match(data, _BLANKS.match(data, at).end()):  # type: ignore[union-attr] # it always matches
+        at = count.end() + int(count[1])
+        yield index, data[count.end() : at].decode("utf-8", "replace").rstrip("\n")
+        index += 1
+        if index > most:
+            raise too_many(most)
+    for _, line in lines_of(data[at:].decode("utf-8", "replace"), most):
         yield index, line
         index += 1
 

@@ -14,8 +14,8 @@ _encode = msgspec.json.Encoder().encode
 
 def read_whole(body: Body) -> Reading:
     """`/json`, `/browser/reports`: the message is the object's own text, the time that of receipt."""
-    reading = Reading(indexes=[])
-    for index, item in enumerate(items_of(mended(body.text))):
+    reading = Reading.of(body)
+    for index, item in enumerate(items_of(mended(body.text), body.most_items)):
         if fields_of(item, index, reading) is not None:
             reading.add(Posted(event_message=item, metadata=msgspec.Raw(item.encode())), index)
     return reading
@@ -23,7 +23,7 @@ def read_whole(body: Body) -> Reading:
 
 def read_logpush(body: Body) -> Reading:
     """Cloudflare Logpush: a line or an item an event, its time the start of the request at the edge."""
-    reading = Reading(indexes=[])
+    reading = Reading.of(body)
     for index, item in _lines_or_items(body):
         fields = fields_of(item, index, reading)
         if fields is not None:
@@ -35,7 +35,7 @@ def read_logpush(body: Body) -> Reading:
 
 def read_vector(body: Body) -> Reading:
     """Vector: `message` and `timestamp` are the event's, everything else is metadata; `project` is both."""
-    reading = Reading(indexes=[])
+    reading = Reading.of(body)
     for index, item in _lines_or_items(body):
         fields = fields_of(item, index, reading)
         if fields is not None:
@@ -59,6 +59,6 @@ def _lines_or_items(body: Body) -> Iterator[tuple[int, str]]:
     text = mended(body.text)
     is_document = text.lstrip()[:1] == "[" or (body.media == "application/json" and "\n" not in text.strip())
     if is_document:
-        yield from enumerate(items_of(text))
+        yield from enumerate(items_of(text, body.most_items))
     else:
-        yield from lines_of(text)
+        yield from lines_of(text, body.most_items)

@@ -1,0 +1,267 @@
+"""Callers that misbehave on the wire: endless heads, silent connections, stalled bodies, bombs. Others are served on."""
+
+import gzip
+import json
+import resource
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.journey.conftest import PRIVATE, Service, start_service
+from tests.waiting import until
+
+STREAM = "/api/logs?source_name=postgres.logs"
+QUERY = "/api/endpoints/query/logs.all?project=others&sql=select%20count(*)%20as%20n%20from%20postgres_logs"
+MEBIBYTE = 2**20
+CEILING = 512 * MEBIBYTE
+DESCRIPTORS = 512
+
+
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service with few descriptors and little memory."""
+    limited = (
+        f"import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, ({DESCRIPTORS}, {DESCRIPTORS}));"
+        "from cordwood.__main__ import main; sys.exit(main())"
+    )
+    folder = tmp_path_factory.mktemp("attacked") / "data"
+    service = start_service(folder, "--memory", f"{CEILING // MEBIBYTE}MiB", program=("-c", limited))
+    yield service
+    service.stop()
+
+
+@pytest.fixture
+def others(attacked: Service) -> Iterator["Others"]:
+    """A caller with another key who sends and asks meanwhile; after the test, all of it must have gone well."""
+    told = attacked.client.post("/api/access-tokens", json={"scopes": "ingest query"}).json()
+    watched = Others(attacked.url, told["token"])
+    watched.start()
+    yield watched
+    until(lambda: watched.asked > 0)
+    watched.done.set()
+    watched.join()
+    assert watched.complaints == []
+    assert watched.slowest < 2.0
+    assert resident_bytes(attacked) < 1.25 * CEILING
+
+
+class Others(threading.Thread):
+    def __init__(self, url: str, key: str) -> None:
+        super().__init__()
+        self.done = threading.Event()
+        self.complaints: list[str] = []
+        self.asked = 0
+        self.slowest = 0.0
+        self._url = url
+        self._headers = {"X-API-KEY": key}
+
+    def run(self) -> None:
+        while not self.done.wait(0.05):
+            for method, address, body in (("POST", STREAM, [event()]), ("GET", QUERY, None), ("GET", "/health", None)):
+                began = time.monotonic()
+                try:
+                    # A connection of its own each time: it must find room.
+                    answer = httpx.request(method, self._url + address, json=body, headers=self._headers, timeout=10)
+                except httpx.HTTPError as problem:
+                    self.complaints.append(f"{address}: {problem!r}")
+                    continue
+                self.asked += 1
+                self.slowest = max(self.slowest, time.monotonic() - began)
+                if answer.status_code != 200:
+                    self.complaints.append(f"{address}: {answer.status_code} {answer.text[:200]}")
+
+
+def event() -> dict[str, object]:
+    return {"event_message": "others", "project": "others"}
+
+
+def resident_bytes(service: Service) -> int:
+    text = Path(f"/proc/{service.process.pid}/statm").read_text()
+    return int(text.split()[1]) * resource.getpagesize()
+
+
+def connected(service: Service) -> socket.socket:
+    host, _, port = service.url.removeprefix("http://").partition(":")
+    return socket.create_connection((host, int(port)), timeout=30)
+
+
+def head(path: str, *lines: str) -> bytes:
+    return "\r\n".join([f"POST {path} HTTP/1.1", "Host: x", f"X-API-KEY: {PRIVATE}", *lines, "", ""]).encode()
+
+
+def answer_of(connection: socket.socket) -> bytes:
+    said = b""
+    while piece := connection.recv(65536):
+        said += piece
+        if b"\r\n\r\n" in said and said.partition(b"\r\n\r\n")[2].endswith(b"}"):
+            break
+    return said
+
+
+def send(service: Service, body: bytes, path: str = STREAM, **headers: str) -> httpx.Response:
+    named = {"Content-Type": "application/json", **{name.replace("_", "-"): value for name, value in headers.items()}}
+    return service.client.post(path, content=body, headers=named)
+
+
+@pytest.mark.parametrize("line", ["GET /{} HTTP/1.1\r\n", "GET / HTTP/1.1\r\nX-Long: {}", "GET / HTTP/1.1\r\n{}"])
+@pytest.mark.usefixtures("others")
+def test_heads_that_never_end_are_refused_and_take_no_memory(attacked: Service, line: str) -> None:
+    before = resident_bytes(attacked)
+    begin, _, _ = line.partition("{}")
+    filler = b"a: b\r\n" if line.endswith("\n{}") else b"y" * 6
+    for _ in range(60):
+        with connected(attacked) as connection:
+            connection.sendall(begin.encode())
+            try:
+                for _ in range(8):
+                    connection.sendall(filler * 40_000)
+                said = answer_of(connection)
+            except (ConnectionResetError, BrokenPipeError):
+                continue
+            assert said.startswith((b"HTTP/1.1 431 ", b"HTTP/1.1 414 ")), said[:200]
+    assert resident_bytes(attacked) - before < 50 * MEBIBYTE
+
+
+def test_many_unfinished_heads_at_once_hold_a_bounded_amount_of_memory(attacked: Service, others: Others) -> None:
+    before = resident_bytes(attacked)
+    opened = [connected(attacked) for _ in range(300)]
+    for _ in range(2):
+        for connection in opened:
+            try:
+                connection.sendall(b"GET / HTTP/1.1\r\nX-Long: " + b"y" * 60_000)
+            except OSError:
+                continue
+    time.sleep(1)
+    assert others.is_alive()
+    assert resident_bytes(attacked) - before < 100 * MEBIBYTE
+    for connection in opened:
+        connection.close()
+
+
+def test_more_silent_connections_than_descriptors_keep_nobody_out(attacked: Service, others: Others) -> None:
+    opened = [connected(attacked) for _ in range(DESCRIPTORS + 200)]
+    asked = others.asked
+    time.sleep(1.5)
+    assert others.asked > asked
+    for connection in opened:
+        connection.close()
+
+
+@pytest.mark.usefixtures("others")
+def test_a_connection_that_has_sent_half_a_head_is_closed_in_time(attacked: Service) -> None:
+    with connected(attacked) as connection:
+        connection.settimeout(40)
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n")
+        began = time.monotonic()
+        with suppress(ConnectionResetError):
+            assert connection.recv(100) == b""
+        assert 10 < time.monotonic() - began < 30
+
+
+@pytest.mark.usefixtures("others")
+def test_bodies_that_stop_half_way_give_way_to_another_key_at_once(attacked: Service) -> None:
+    told = attacked.client.post("/api/access-tokens", json={"scopes": "ingest"}).json()
+    stalled = [connected(attacked) for _ in range(3)]
+    for connection in stalled:
+        connection.sendall(head(STREAM, "Content-Type: application/json", f"Content-Length: {16 * MEBIBYTE}"))
+        try:
+            connection.sendall(b"[" + b" " * (10 * MEBIBYTE))
+        except OSError:
+            continue
+    time.sleep(0.3)
+    body = json.dumps([event()] * 20_000).encode()
+    answer = httpx.post(
+        attacked.url + STREAM, content=body, headers={"X-API-KEY": told["token"], "Content-Type": "application/json"}
+    )
+    assert answer.status_code == 200, answer.text
+    for connection in stalled:
+        connection.close()
+
+
+@pytest.mark.usefixtures("others")
+def test_a_body_in_forty_codings_is_refused_unread(attacked: Service) -> None:
+    body = json.dumps([event()]).encode()
+    for _ in range(40):
+        body = gzip.compress(body)
+    answer = send(attacked, body, Content_Encoding=", ".join(["gzip"] * 40))
+    assert answer.status_code == 415
+    assert "40 codings" in answer.json()["detail"]
+
+
+@pytest.mark.usefixtures("others")
+def test_a_million_empty_members_of_gzip_are_refused_at_once(attacked: Service) -> None:
+    answer = send(attacked, gzip.compress(b"") * 700_000, Content_Encoding="gzip")
+    assert answer.status_code == 413
+    assert "members" in answer.json()["detail"]
+
+
+def of_items(item: str, count: int = 3_000_000) -> bytes:
+    return f"[{','.join([item] * count)}]".encode()
+
+
+BOMBS: dict[str, Callable[[], bytes]] = {
+    "numbers": lambda: of_items("0"),
+    "objects": lambda: of_items("{}"),
+    "arrays": lambda: of_items("[]"),
+    "events": lambda: of_items('{"event_message":"x"}'),
+    "events with extras": lambda: of_items('{"a":1}'),
+    "a batch": lambda: b'{"batch":' + of_items("0") + b"}",
+    "a batch behind another": lambda: b'{"x":{"batch":[]},"batch":' + of_items("{}") + b"}",
+    "one array within": lambda: b'[{"metadata":' + of_items("0", 30_000_000) + b"}]",
+    "one object of many names": lambda: b"{" + b'"a":0,' * 20_000_000 + b'"b":0}',
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+@pytest.mark.usefixtures("others")
+def test_a_few_kilobytes_that_hold_millions_of_items_are_refused(attacked: Service, bomb: str) -> None:
+    packed = gzip.compress(BOMBS[bomb]())
+    answer = send(attacked, packed, Content_Encoding="gzip")
+    is_one = "one" in bomb
+    assert answer.status_code == (200 if is_one else 413), answer.text
+    if is_one:
+        assert "larger than" in answer.json()["reasons"][0]["reason"]
+    else:
+        assert "items" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("path", "media", "body"),
+    [
+        (STREAM, "application/x-ndjson", lambda: b"{}\n" * 5_000_000),
+        (STREAM, "application/x-ndjson", lambda: b"\n" * 100_000_000),
+        ("/logs/syslog?source_name=postgres.logs", "text/plain", lambda: b"2 <1" * 10_000_000),
+        ("/v1/logs?source_name=postgres.logs", "application/x-protobuf", lambda: b"\x12\x00" * 30_000_000),
+        (
+            "/v1/logs?source_name=postgres.logs",
+            "application/json",
+            lambda: b'{"resourceLogs":[' + b"{}," * 20_000_000 + b"{}]}",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("others")
+def test_so_are_lines_frames_and_records(attacked: Service, path: str, media: str, body: Callable[[], bytes]) -> None:
+    answer = send(attacked, gzip.compress(body(), 1), path, Content_Type=media, Content_Encoding="gzip")
+    assert answer.status_code in {400, 413}, answer.text
+
+
+@pytest.mark.parametrize("address", ["/api/endpoints/query/logs.all", "/api/query", "/api/access-tokens"])
+@pytest.mark.usefixtures("others")
+def test_a_query_that_inflates_beyond_a_query_is_refused(attacked: Service, address: str) -> None:
+    bomb = gzip.compress(b'{"sql": "' + b" " * (200 * MEBIBYTE) + b'"}', 1)
+    answer = send(attacked, bomb, address, Content_Encoding="gzip")
+    assert answer.status_code == 413
+    assert "4 MiB" in answer.json()["detail"]
+
+
+def test_a_window_of_zstd_beyond_what_decoders_take_is_refused(attacked: Service) -> None:
+    # A frame header that asks for a window of 1 GiB (RFC 8878, 3.1.1.1.2).
+    frame = b"\x28\xb5\x2f\xfd" + bytes([0b00000000, (20 << 3)]) + b"\x01\x00\x00"
+    answer = send(attacked, frame, Content_Encoding="zstd")
+    assert answer.status_code == 400
