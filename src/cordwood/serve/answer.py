@@ -2,12 +2,12 @@
 
 import asyncio
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from enum import StrEnum
-from functools import lru_cache
-from hashlib import sha256
+from functools import lru_cache, partial
+from typing import TypeVar
 
 import msgspec
 
@@ -33,21 +33,22 @@ from cordwood.serve.gate import Gate
 from cordwood.serve.identity import identity
 from cordwood.serve.limits import ServeLimits
 from cordwood.serve.offers import Offers
-from cordwood.serve.prepared import Prepared
+from cordwood.serve.prepared import Prepared, statement_key
 from cordwood.serve.rates import Allowance, Rates
 from cordwood.serve.redact import Redactions
 from cordwood.serve.refresh import Refresher
-from cordwood.serve.run import Job
+from cordwood.serve.run import Job, OutdatedError
+from cordwood.serve.spelling import Spellings, spelling
 from cordwood.serve.stream import Streamed
 from cordwood.serve.stumbles import Stumbles
 from cordwood.sql.ad_hoc import ad_hoc_endpoint
 from cordwood.sql.bind import bind
 from cordwood.sql.redaction.redaction import Redaction
-from cordwood.sql.stages import Question, Statement
+from cordwood.sql.stages import Statement
 
-# What is remembered of asks, so that one that came before is known without compiling or binding it.
-REMEMBERED_ASKS = 20_000
 COMPILERS = 2
+
+T = TypeVar("T")
 
 
 class Outcome(StrEnum):
@@ -108,28 +109,21 @@ class Answers:
         self._stumbles = Stumbles(observer)
         self._compilers = ThreadPoolExecutor(COMPILERS, thread_name_prefix="compile")
         self._is_regex = lru_cache(maxsize=4096)(engine.is_regex)
-        self._remembered: OrderedDict[bytes, bytes] = OrderedDict()
+        self._spellings = Spellings()
 
     def admit(self, caller: Caller) -> Allowance | None:
         """Count a request of the caller's key; RateExceeded when it has sent too many."""
         return self._rates.take(caller)
 
-    def kept(self, ask: Ask) -> Answer | None:
+    def spelling_of(self, ask: Ask) -> bytes | None:
+        """A digest by which `kept` knows the ask; None for one whose answer is not to be taken from the cache."""
+        return None if ask.fresh or not ask.endpoint.cache_seconds else self._spelling(ask)
+
+    def kept(self, spelled: bytes) -> Answer | None:
         """The kept answer to an ask that was answered before; None when the engine is needed, or may be."""
-        if ask.fresh or not ask.endpoint.cache_seconds:
-            return None
-        key = self.identity_of(ask)
-        return None if key is None else self._look_up(key)
-
-    def identity_of(self, ask: Ask) -> bytes | None:
-        """What the answer to this ask is kept under; None when it was never asked, or is never kept."""
-        if ask.fresh or not ask.endpoint.cache_seconds:
-            return None
-        return self._remembered.get(_spelling(ask))
-
-    def kept_as(self, key: bytes) -> Answer | None:
-        """What is kept under an identity and has not expired."""
-        return self._look_up(key)
+        now_us = self._clock_us()
+        key = self._spellings.find(spelled, now_us)
+        return None if key is None else self._look_up(key, now_us)
 
     async def ad_hoc(self, text: str, streams: Collection[str]) -> Endpoint:
         """An endpoint for one call, of SQL over these streams; QueryFault for what cannot be asked."""
@@ -191,9 +185,14 @@ class Answers:
             return await self._asked(ask)
 
     async def _asked(self, ask: Ask) -> Answer:
+        return await _until_current(partial(self._tried, ask))
+
+    async def _tried(self, ask: Ask) -> Answer:
+        """One attempt; OutdatedError when the statement went out of date while it ran."""
         job = await self._job(ask)
-        key = self._key(ask, job.question)
-        found = None if ask.fresh else self._look_up(key)
+        key = identity(ask, job.question)
+        self._remember(job, key)
+        found = None if ask.fresh else self._look_up(key, job.asked_us)
         if found is not None:
             return found
         if ask.format.streams and not ask.endpoint.cache_seconds:
@@ -224,11 +223,10 @@ class Answers:
         await asyncio.to_thread(self._conductor.close)
         self._compilers.shutdown(cancel_futures=True)
 
-    def _look_up(self, key: bytes) -> Answer | None:
+    def _look_up(self, key: bytes, now_us: int) -> Answer | None:
         entry = self._cache.get(key)
         if not isinstance(entry, Entry):
             return None
-        now_us = self._clock_us()
         if is_expired(entry, now_us):
             self._cache.drop(key)
             return None
@@ -241,16 +239,11 @@ class Answers:
         redaction = self._redactions.of(ask)
         statement = await self._compiled(ask.endpoint, ask.sandbox, redaction)
         now_us = self._clock_us()
-
-        def ask_anew() -> Question:
-            anew = self._prepared.compile(ask.endpoint, ask.sandbox, redaction)
-            return bind(anew, ask.parameters, now_us, self._is_regex)
-
         question = bind(statement, ask.parameters, now_us, self._is_regex)
         seconds = ask.endpoint.timeout_seconds or self._limits.query_seconds
         limits = AnswerLimits(ask.endpoint.max_rows, seconds)
         compile_seconds = time.monotonic() - began
-        return Job(ask, question, limits, self._limits.answer_bytes, now_us, compile_seconds, ask_anew)
+        return Job(ask, question, limits, self._limits.answer_bytes, now_us, compile_seconds)
 
     async def _compiled(
         self, endpoint: Endpoint, sandbox: SandboxText | None, redaction: Redaction | None
@@ -273,9 +266,16 @@ class Answers:
         return finished
 
     async def _ask_again(self, ask: Ask, entry: Entry) -> None:
+        await _until_current(partial(self._refreshed, ask, entry))
+
+    async def _refreshed(self, ask: Ask, entry: Entry) -> None:
         job = await self._job(ask)
-        key = self._key(ask, job.question)
+        key = identity(ask, job.question)
         await self._flights.join(key, lambda halt: self._run(key, job, halt, refresh=True))
+        self._remember(job, key)
+        if key != entry.key:
+            # The ask is compiled to another statement by now: no caller is to find the old answer any more.
+            self._cache.drop(entry.key)
         made = self._cache.peek(key)
         if isinstance(made, Entry):
             made.asked_us = entry.asked_us
@@ -284,15 +284,14 @@ class Answers:
         self._cache.put(entry.key, entry)
         self._refresher.watch(entry)
 
-    def _key(self, ask: Ask, question: Question) -> bytes:
-        """The answer's identity, worked out once: to read a text for its layout takes longer than to find it here."""
-        spelling = _spelling(ask)
-        key = self._remembered.get(spelling)
-        if key is None:
-            key = self._remembered[spelling] = identity(ask, question)
-            if len(self._remembered) > REMEMBERED_ASKS:
-                self._remembered.popitem(last=False)
-        return key
+    def _spelling(self, ask: Ask) -> bytes:
+        return spelling(ask, statement_key(ask.endpoint, ask.sandbox, self._redactions.of(ask)))
+
+    def _remember(self, job: Job, key: bytes) -> None:
+        lifetime_seconds = job.ask.endpoint.cache_seconds
+        if lifetime_seconds:
+            until_us = job.asked_us + int(lifetime_seconds * SECOND_US)
+            self._spellings.note(self._spelling(job.ask), key, until_us)
 
     def _outcome(self, ask: Ask, key: bytes) -> Outcome:
         if self._flights.under_way(key):
@@ -305,11 +304,8 @@ class Answers:
         return max(0, self._clock_us() - finished.receipt.made_us) / SECOND_US
 
 
-def _spelling(ask: Ask) -> bytes:
-    """All that an ask says, in few bytes however much it says."""
-    endpoint = ask.endpoint
-    values = [ask.parameters.get(parameter.name) for parameter in endpoint.parameters]
-    sandbox = ask.sandbox and (ask.sandbox.language, ask.sandbox.text)
-    return sha256(
-        msgspec.msgpack.encode((endpoint.id.bytes, endpoint.revision, values, sandbox, ask.redacts, ask.format.name))
-    ).digest()
+async def _until_current(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Try again, from compiling on, until no statement goes out of date on the way."""
+    while True:
+        with suppress(OutdatedError):
+            return await attempt()

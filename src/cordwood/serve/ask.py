@@ -17,7 +17,7 @@ class Language(StrEnum):
     LQL = "lql"
 
 
-class SandboxText(msgspec.Struct, frozen=True):
+class SandboxText(msgspec.Struct, frozen=True, array_like=True):
     """A caller's own query, as it was sent."""
 
     language: Language

@@ -16,7 +16,7 @@ from cordwood.serve.doing import Doing
 from cordwood.serve.finished import Finished
 from cordwood.serve.flight import Halt
 from cordwood.serve.gate import Gate, Lane, Turn
-from cordwood.serve.run import Job, finish
+from cordwood.serve.run import Job, OutdatedError, finish
 from cordwood.serve.stream import Outflow, Streamed, begin
 
 T = TypeVar("T")
@@ -78,6 +78,9 @@ class Conductor:
                 raise
             except DemotedError:
                 outcome = "demoted"
+                raise
+            except OutdatedError:
+                outcome = "outdated"
                 raise
             except asyncio.CancelledError:
                 outcome = "abandoned"

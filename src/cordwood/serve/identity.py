@@ -1,31 +1,24 @@
-"""When two requests ask the same question: exactly what can change the answer, and nothing else."""
+"""Which questions share one kept answer: those of one compiled statement with the same values, in one form.
 
-import re
+No text that a caller wrote is compared. Two texts share an answer where the compiler made the same statement of them,
+so that no other reading of comments, quotes or line breaks can differ from the parser's.
+"""
+
 from decimal import Decimal
 from hashlib import sha256
 
 import msgspec
 
-from cordwood.serve.ask import Ask, Language
+from cordwood.serve.ask import Ask
 from cordwood.sql.stages import Question
-
-# Strings and quoted names stay as they are; what stands between them loses its comments and its layout.
-_TOKENS = re.compile(
-    r"""
-      (?P<kept> (?P<triple>\"\"\"|''') (?:\\.|(?!(?P=triple)).)* (?P=triple)
-      | (?P<quote>["'`]) (?:\\.|(?!(?P=quote)).)* (?P=quote) )
-    | (?P<gap> (?: \s | --[^\n]* | \#[^\n]* | /\*.*?\*/ )+ )
-    """,
-    re.VERBOSE | re.DOTALL,
-)
 
 
 def identity(ask: Ask, question: Question) -> bytes:
-    """The key of the answer. The caller's pins are in it as the values that they set."""
+    """Return the key of the answer. The caller's pins are in it as the values that they set."""
     parts = (
         ask.endpoint.id.bytes,
         ask.endpoint.revision,
-        ask.sandbox and (ask.sandbox.language, normalised(ask.sandbox.text, ask.sandbox.language)),
+        question.statement.digest,
         _given_values(question),
         ask.redacts,
         ask.format.name,
@@ -33,21 +26,20 @@ def identity(ask: Ask, question: Question) -> bytes:
     return sha256(msgspec.msgpack.encode(parts)).digest()
 
 
-def normalised(text: str, language: Language) -> str:
-    """The text without comments and layout, so that how it is laid out does not matter."""
-    if language is not Language.SQL:
-        return text.strip()
-    return _TOKENS.sub(lambda token: token["kept"] or " ", text).strip().rstrip(";").rstrip()
-
-
 def _given_values(question: Question) -> list[tuple[str, str, str]]:
-    """Every value that the statement reads, with its type; not the moment of the call."""
+    """Return every value that the statement reads, with its type, but for the time of the call."""
     given = {slot.name for slot in question.statement.slots if slot.parameter is not None}
     return [(name, *_typed(question.values[name])) for name in sorted(given & question.values.keys())]
 
 
 def _typed(value: object) -> tuple[str, str]:
-    """Equal values of a type are equal texts, however they were written."""
-    if isinstance(value, Decimal):
-        value = value.normalize()
-    return type(value).__name__, repr(value)
+    """Return equal texts for equal values of one type, and different texts for different values."""
+    return type(value).__name__, _exact(value) if isinstance(value, Decimal) else repr(value)
+
+
+def _exact(value: Decimal) -> str:
+    """Write the number without the zeros at its end. Decimal.normalize() would round it to 28 digits."""
+    sign, digits, exponent = value.as_tuple()
+    written = "".join(map(str, digits))
+    shortened = written.rstrip("0")
+    return f"{sign} {shortened} {int(exponent) + len(written) - len(shortened)}"

@@ -17,7 +17,7 @@ from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Statement
 from cordwood.sql.target import Target
 
-Key = tuple[str, SandboxText | None, RedactMode | None]
+StatementKey = tuple[str, SandboxText | None, RedactMode | None]
 
 _COMPILERS = {Language.SQL: compile_sandbox, Language.LQL: compile_lql}
 
@@ -50,13 +50,13 @@ class Prepared:
         self._characters = 0
         self._lock = threading.Lock()
         self._programs: OrderedDict[str, Program] = OrderedDict()
-        self._statements: OrderedDict[Key, _Kept] = OrderedDict()
+        self._statements: OrderedDict[StatementKey, _Kept] = OrderedDict()
 
     def find(
         self, endpoint: Endpoint, sandbox: SandboxText | None, redaction: Redaction | None = None
     ) -> Statement | None:
         """The statement, unless it was never compiled or its streams have changed shape since."""
-        key = _key(endpoint, sandbox, redaction)
+        key = statement_key(endpoint, sandbox, redaction)
         with self._lock:
             kept = self._statements.get(key)
             if kept is None:
@@ -76,10 +76,11 @@ class Prepared:
                 check_patterns(sandbox.text, self._is_regex)
             statement = _COMPILERS[sandbox.language](program, sandbox.text, self._target, shapes, redaction)
         characters = len(statement.sql) + (len(sandbox.text) if sandbox else 0)
-        self._keep(_key(endpoint, sandbox, redaction), _Kept(statement, _versions(statement, shapes), characters))
+        key = statement_key(endpoint, sandbox, redaction)
+        self._keep(key, _Kept(statement, _versions(statement, shapes), characters))
         return statement
 
-    def _keep(self, key: Key, kept: _Kept) -> None:
+    def _keep(self, key: StatementKey, kept: _Kept) -> None:
         with self._lock:
             before = self._statements.pop(key, None)
             self._statements[key] = kept
@@ -96,7 +97,8 @@ class Prepared:
         return program
 
 
-def _key(endpoint: Endpoint, sandbox: SandboxText | None, redaction: Redaction | None) -> Key:
+def statement_key(endpoint: Endpoint, sandbox: SandboxText | None, redaction: Redaction | None) -> StatementKey:
+    """Return all that a statement is compiled from, but for the shapes of its streams."""
     return endpoint.revision, sandbox, redaction.mode if redaction else None
 
 

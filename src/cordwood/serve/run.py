@@ -1,6 +1,6 @@
 """One run of the engine, in a thread: rows become bytes as they come, within the limits."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack, closing
 from math import inf
 
@@ -19,7 +19,7 @@ from cordwood.sql.stages import Question, Statement
 class Job(msgspec.Struct, frozen=True):
     """A question with all that its run needs; `asked_us` is the moment of the call.
 
-    `answer_bytes` bounds an answer that is held whole. `ask_anew` compiles the ask for what has been seen by now.
+    `answer_bytes` bounds an answer that is held whole.
     """
 
     ask: Ask
@@ -28,7 +28,10 @@ class Job(msgspec.Struct, frozen=True):
     answer_bytes: int
     asked_us: int
     compile_seconds: float
-    ask_anew: Callable[[], Question] | None = None
+
+
+class OutdatedError(Exception):
+    """A text came to a path that the statement reads as having none: it must be compiled again, for today's shapes."""
 
 
 class Run:
@@ -84,28 +87,27 @@ def _notices(statement: Statement) -> tuple[str, ...]:
 
 def start(job: Job, engine: Engine, cancel: Cancel) -> Run:
     """A run whose pieces leave as they come: it holds few bytes, however many there are in all."""
-    return Run(*_answered(job, engine, cancel), inf)
+    return Run(job, _answered(job, engine, cancel), inf)
 
 
 def finish(job: Job, engine: Engine, cancel: Cancel) -> Finished:
     """The whole answer at once."""
-    run = Run(*_answered(job, engine, cancel), job.answer_bytes)
+    run = Run(job, _answered(job, engine, cancel), job.answer_bytes)
     body = b"".join(run.pieces())
     return Finished(body, run.receipt())
 
 
-def _answered(job: Job, engine: Engine, cancel: Cancel) -> tuple[Job, Rows]:
-    """The rows, and the question that they answer.
+def _answered(job: Job, engine: Engine, cancel: Cancel) -> Rows:
+    """The rows; OutdatedError where the statement may have read a text that it should have redacted.
 
-    Where a path had no text when the question was compiled, it is read as it is. A text that came before the rows
-    were read was learnt of before they were there: nobody sees rows for which that did not hold.
+    A path that had no text when the statement was compiled is read without redaction. A text that came before the
+    rows were read is in the shape by now, so no row is handed out for which the statement did not hold.
     """
     rows = engine.answer(job.question, job.limits, cancel)
-    while job.ask_anew is not None and not still_textless(job.question.statement.textless, engine.shapes()):
+    if not still_textless(job.question.statement.textless, engine.shapes()):
         _let_go(rows)
-        job = msgspec.structs.replace(job, question=job.ask_anew())
-        rows = engine.answer(job.question, job.limits, cancel)
-    return job, rows
+        raise OutdatedError
+    return rows
 
 
 def _let_go(rows: Rows) -> None:

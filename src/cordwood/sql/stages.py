@@ -1,6 +1,8 @@
 """What each stage of the compiler hands to the next: a skipped guard is a type error."""
 
 from collections.abc import Mapping
+from functools import cached_property
+from hashlib import sha256
 
 import msgspec
 from sqlglot import exp
@@ -97,7 +99,7 @@ class Slot(msgspec.Struct, frozen=True):
     is_read: bool = True
 
 
-class Statement(msgspec.Struct, frozen=True):
+class Statement(msgspec.Struct, frozen=True, dict=True):
     """An engine's SQL, ready to be bound. `spans` tells where a marked expression stood in the author's text.
 
     `column_types` are BigQuery's: an engine whose own types say less (text for BYTES and JSON) renders by them.
@@ -125,6 +127,11 @@ class Statement(msgspec.Struct, frozen=True):
     seeks: tuple[Seek, ...] = ()
     guards: Mapping[str, tuple[Guard, ...]] = msgspec.field(default_factory=dict)
     most_rows: int | None = None
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Equal only for equal statements: a digest of every field, those that are yet to be added too."""
+        return sha256(msgspec.msgpack.encode(self, order="deterministic")).digest()
 
 
 class Question(msgspec.Struct, frozen=True):

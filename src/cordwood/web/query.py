@@ -31,13 +31,13 @@ async def answer_query(request: Request, rooms: Rooms, options: WebOptions, addr
     request.facts["endpoint"] = endpoint.name
     allowance = rooms.answers.admit(caller)
     ask = await read_ask(request, endpoint, caller, query, options)
-    answer = rooms.answers.kept(ask)
+    spelling = rooms.answers.spelling_of(ask)
+    answer = None if spelling is None else rooms.answers.kept(spelling)
     if answer is None:
         answer = await while_connected(request, rooms.answers.answer(ask))
-    identity = rooms.answers.identity_of(ask)
-    if identity is not None:
+    if spelling is not None:
         coding = chosen_coding(request.joined(b"accept-encoding"))
-        recall.keep(request, Remembered(address, key, ask, identity, coding))
+        recall.keep(request, Remembered(address, key, ask, spelling, coding))
     return _with_rate(await delivered(request, ask, answer, began), allowance)
 
 
@@ -53,7 +53,7 @@ def answer_recalled(request: Request, rooms: Rooms, recall: Recall) -> Response 
         return None
     if _caller(rooms, remembered) != ask.caller:
         return None
-    answer = rooms.answers.kept_as(remembered.identity)
+    answer = rooms.answers.kept(remembered.spelling)
     if answer is None or not is_at_hand(answer, remembered.coding):
         return None
     request.facts["key"] = ask.caller.key_id

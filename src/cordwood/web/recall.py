@@ -27,12 +27,12 @@ Spelling = tuple[bytes | None, ...]
 
 
 class Remembered(msgspec.Struct, frozen=True):
-    """What a request was read as, and the identity that its answer is kept under."""
+    """What a request was read as, and the spelling by which its kept answer is found."""
 
     address: str
     presented: str | None
     ask: Ask
-    identity: bytes
+    spelling: bytes
     coding: str | None
 
 

@@ -7,17 +7,34 @@ import pytest
 
 from cordwood.access import pinned
 from cordwood.model.caller import Caller
+from cordwood.model.datatype import Kind
+from cordwood.model.parameter import Parameter
 from cordwood.serve.ask import Ask, Language, SandboxText
-from cordwood.serve.identity import identity, normalised
-from cordwood.sql.stages import Question
+from cordwood.serve.identity import identity
+from cordwood.sql.stages import Statement
 from cordwood.web.negotiate import FORMATS, JSON
 from tests.unit.serve.kitchen import CALLER, UNCACHED, WARMED, Kitchen, ask
 
 ALL = "select * from numbers"
+NO_ANSWER_OF_ITS_OWN = msgspec.structs.replace(
+    WARMED, sql="select m.a as x from `s` as t cross join unnest(t.metadata) as m", revision="unseen", parameters=()
+)
+
+
+EXACT = msgspec.structs.replace(
+    WARMED,
+    sql="select @numeric as n, @bignumeric as b",
+    revision="exact",
+    parameters=(Parameter("numeric", Kind.NUMERIC), Parameter("bignumeric", Kind.BIGNUMERIC)),
+)
 
 
 def sandboxed(text: str, **parameters: str) -> Ask:
     return Ask(WARMED, CALLER, JSON, parameters, SandboxText(Language.SQL, text))
+
+
+def in_lql(text: str) -> Ask:
+    return Ask(WARMED, CALLER, JSON, {}, SandboxText(Language.LQL, text))
 
 
 def pinned_to(pin: str, **parameters: str) -> Ask:
@@ -54,6 +71,11 @@ SHARED: dict[str, tuple[Ask, Ask]] = {
     "no time and an empty one": (ask(), ask(since="")),
     "the layout of a query": (sandboxed(ALL), sandboxed("select\n\t*  from numbers  ;")),
     "its comments": (sandboxed(ALL), sandboxed("-- chart\nselect /* all */ * from numbers # end")),
+    "a query that says what the saved one does": (ask(), sandboxed(ALL)),
+    "the case of its keywords": (sandboxed(ALL), sandboxed("SELECT * FROM NUMBERS")),
+    "white space around LQL": (in_lql("s:project f:numbers"), in_lql("  s:project f:numbers \n")),
+    "zeros at the end of an exact number": (ask(EXACT, bignumeric="100"), ask(EXACT, bignumeric="1.000e2")),
+    "an exact nothing": (ask(EXACT, bignumeric="0"), ask(EXACT, bignumeric="-0.00")),
     "a pin and the same value asked for": (pinned_to("a"), ask(project="a")),
     "a pin left out or named": (pinned_to("a"), pinned_to("a", project="a")),
     "redaction by header or by key": (
@@ -81,7 +103,7 @@ APART: dict[str, tuple[Ask, Ask]] = {
         msgspec.structs.replace(ask(), caller=Caller("k", frozenset({"query"}), redact_always=True), redact=False),
     ),
     "another format": (ask(), ask(WARMED, FORMATS["csv"])),
-    "a query and the saved one": (ask(), sandboxed(ALL)),
+    "a query and the saved one": (ask(), sandboxed("select project from numbers")),
     "another query": (sandboxed(ALL), sandboxed("select ratio from numbers")),
     "white space inside a text": (
         sandboxed("select 'a b' as x from numbers"),
@@ -100,6 +122,32 @@ APART: dict[str, tuple[Ask, Ask]] = {
         sandboxed(r"select 'it\'s  -- b' as x from numbers"),
     ),
     "the case of a text": (sandboxed("select 'A' as x from numbers"), sandboxed("select 'a' as x from numbers")),
+    "a comment that ends at a carriage return": (
+        sandboxed("select sum(ratio) --\r+ 4711\n as n from numbers"),
+        sandboxed("select sum(ratio) as n from numbers"),
+    ),
+    "a comment after a hash that ends at a carriage return": (
+        sandboxed("select sum(ratio) #\r+ 4711\n as n from numbers"),
+        sandboxed("select sum(ratio) as n from numbers"),
+    ),
+    "a comment within a comment": (
+        sandboxed("select 1 /* /* */ + 4711 /* */ as n"),
+        sandboxed("select 1 /* */ as n"),
+    ),
+    "what looks like a comment inside a text of three quotes": (
+        sandboxed("select '''a'' -- a''' as x"),
+        sandboxed("select '''a'' -- b''' as x"),
+    ),
+    "exact numbers that differ in the 30th digit": (
+        ask(EXACT, bignumeric="1.00000000000000000000000000001"),
+        ask(EXACT, bignumeric="1.00000000000000000000000000002"),
+    ),
+    "an exact number and one ten times as large": (ask(EXACT, numeric="1"), ask(EXACT, numeric="10")),
+    "an exact number and its negative": (ask(EXACT, numeric="1"), ask(EXACT, numeric="-1")),
+    "paths that were never seen, by what the receipt says of them": (
+        ask(NO_ANSWER_OF_ITS_OWN),
+        ask(msgspec.structs.replace(NO_ANSWER_OF_ITS_OWN, sql=NO_ANSWER_OF_ITS_OWN.sql.replace("m.a", "m.b"))),
+    ),
     "two pins": (pinned_to("a"), pinned_to("b")),
     "a pin and the default": (pinned_to("a"), ask()),
 }
@@ -124,37 +172,16 @@ def test_the_moment_of_the_call_is_not_in_the_key() -> None:
     assert key(ask(endpoint)) == key(ask(endpoint))
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("select 1;", "select 1"),
-        ("  select\n 1 -- x\n, 2", "select 1 , 2"),
-        ("select '''a\n -- b''' , r'\\' ", "select '''a\n -- b''' , r'\\'"),
-        ("select `a  b`", "select `a  b`"),
-    ],
-)
-def test_layout_goes_and_texts_stay(text: str, expected: str) -> None:
-    assert normalised(text, Language.SQL) == expected
+def test_every_field_of_a_statement_is_in_its_digest() -> None:
+    statement = Statement("select 1", (), (), ())
+    filled: dict[str, object] = {
+        field.name: ("x",) if field.default == () or field.required else "x"
+        for field in msgspec.structs.fields(Statement)
+    }
+    filled |= {"guards": {"select 1": ()}, "most_rows": 7}
+    changed = [msgspec.structs.replace(statement, **{name: value}) for name, value in filled.items()]
+    assert len({statement.digest, *(one.digest for one in changed)}) == len(filled) + 1
 
 
-def test_lql_keeps_its_inner_layout() -> None:
-    assert normalised("  a  b ", Language.LQL) == "a  b"
-
-
-def test_a_text_that_is_asked_again_is_not_read_for_its_layout_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even by those who want a run of the engine each time."""
-    read: list[Ask] = []
-
-    def noted(asked: Ask, question: Question) -> bytes:
-        read.append(asked)
-        return identity(asked, question)
-
-    async def asks() -> None:
-        kitchen = Kitchen()
-        for project in ("a", "b", "a", "b"):
-            await kitchen.answers.answer(msgspec.structs.replace(sandboxed(ALL, project=project), fresh=True))
-        await kitchen.answers.close()
-
-    monkeypatch.setattr("cordwood.serve.answer.identity", noted)
-    asyncio.run(asks())
-    assert [asked.parameters["project"] for asked in read] == ["a", "b"]
+def test_statements_made_twice_have_one_digest() -> None:
+    assert Statement("select 1", (), (), ()).digest == Statement("select 1", (), (), ()).digest

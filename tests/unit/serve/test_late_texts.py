@@ -110,3 +110,19 @@ def test_so_is_one_inside_an_object(told: Told) -> None:
 def test_what_comes_during_the_second_run_needs_no_third(engine: LateEngine, told: Told) -> None:
     assert "203" not in told("from 203.0.113.7", "by 203.0.113.8")
     assert len(engine.asked) == 2
+
+
+def test_all_who_joined_the_run_get_the_answer_of_the_second(engine: LateEngine) -> None:
+    engine.expect("from 203.0.113.7")
+    parts = Parts(HeldCatalog(ENDPOINT), engine, MemoryCache(1_000_000), Observer([]))
+    answers = Answers(parts, ServeLimits(), lambda: 1_700_000_001_000_000)
+
+    async def both() -> list[str]:
+        try:
+            asked = [answers.answer(ask(ENDPOINT, FORMATS["json"])) for _ in range(2)]
+            return [whole(answer).body.decode() for answer in await asyncio.gather(*asked)]
+        finally:
+            await answers.close()
+
+    assert asyncio.run(both()) == ['{"result":[{"most":"from REDACTED","n":2}]}'] * 2
+    assert len(engine.asked) == 2

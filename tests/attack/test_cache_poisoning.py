@@ -1,0 +1,55 @@
+"""No caller's query takes the place of another's in the cache, whatever it is made to look like."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cordwood.app.inside import Inside, opened
+from tests.attack.test_pinned import send, settings
+
+HONEST = "select sum(n) as n from numbers"
+# Each says that the sum is larger, and looks like the honest query to whoever reads comments by other rules.
+POISONS = (
+    "select sum(n) --\r+ 4711\n as n from numbers",
+    "select sum(n) #\r+ 4711\n as n from numbers",
+    "select sum(n) -- x\r+ 4711 --\n as n from numbers",
+    "select sum(n) /* /* */ + 4711 /* */ as n from numbers",
+    "select sum(n) --\v\r+ 4711\n as n from numbers",
+    "select sum(n) --\u2028+ 4711\n as n from numbers",
+    "select sum(n) --\u0085+ 4711\n as n from numbers",
+    "select sum(n) + if('\\\\' = ' --', 0, 4711) -- '\n as n from numbers",
+    "select sum(n) + if(r'\\' --' = '', 0, 4711) -- '\n as n from numbers",
+    "select sum(n) + if('''a'' -- ''' = '', 0, 4711) as n from numbers",
+)
+ENDPOINT = """/*
+name = "kept"
+cache = "15m"
+sandbox = true
+*/
+with numbers as (select 1 as n union all select 2) select * from numbers
+"""
+
+
+@pytest.fixture
+def inside(tmp_path: Path) -> Iterator[Inside]:
+    (tmp_path / "kept.sql").write_text(ENDPOINT)
+    with opened(settings(tmp_path / "data", endpoints=tmp_path)) as inside:
+        yield inside
+
+
+@pytest.mark.parametrize("poison", POISONS)
+def test_the_honest_query_gets_its_own_answer_after_any_other(inside: Inside, poison: str) -> None:
+    send(inside, "/api/endpoints/query/kept", {"sql": poison})
+    status, told = send(inside, "/api/endpoints/query/kept", {"sql": HONEST})
+    assert (status, json.loads(told)) == (200, {"result": [{"n": 3}]})
+
+
+@pytest.mark.parametrize("poison", POISONS)
+def test_the_other_query_gets_its_own_answer_after_the_honest_one(inside: Inside, poison: str) -> None:
+    send(inside, "/api/endpoints/query/kept", {"sql": HONEST})
+    kept = send(inside, "/api/endpoints/query/kept", {"sql": poison})
+    fresh = send(inside, "/api/endpoints/query/kept", {"sql": poison}, cache_control="no-cache")
+    assert kept[0] == fresh[0]
+    assert kept[0] != 200 or kept[1] == fresh[1]

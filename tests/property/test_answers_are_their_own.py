@@ -1,0 +1,176 @@
+"""Whatever stands between the words of a query: it gets its own answer, and shares those of equal statements only."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from cordwood.cache.memory import MemoryCache
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.errors import QueryFault
+from cordwood.observe.observer import Observer
+from cordwood.serve.answer import Answers, Outcome, Parts
+from cordwood.serve.ask import Ask, Language, SandboxText
+from cordwood.serve.limits import ServeLimits
+from cordwood.sql.compile import compile_sandbox, read_endpoint
+from cordwood.sql.stages import Statement
+from cordwood.web.negotiate import JSON
+from tests.fakes.catalogs import HeldCatalog
+from tests.unit.serve.kitchen import CALLER, WARMED, whole
+
+ENDPOINT = msgspec.structs.replace(
+    WARMED,
+    sql="with t as (select 1 as a, 2 as b, 'x' as c) select a, b, c from t",
+    revision="rows",
+    parameters=(),
+    warm_seconds=None,
+)
+PROGRAM = read_endpoint(ENDPOINT)
+LATER_SECONDS = 901
+
+# What ends a line for somebody: CR, LF, both, vertical tab, form feed, file separators, NEL, LS, PS.
+LINE_ENDS = ("\n", "\r", "\r\n", "\n\r", "\v", "\f", "\x1c", "\x1e", "\x85", "\u2028", "\u2029")
+SPACES = (" ", "\t", "\u00a0", "\u2003", "\u3000", "\ufeff", "\u200b", "\x00", "")
+SIGNS = (
+    "--",
+    "#",
+    "/*",
+    "*/",
+    "/**/",
+    "/* /* */",
+    "*/ */",
+    "//",
+    "\\",
+    "\\\n",
+    ";",
+    "'",
+    '"',
+    "`",
+    "'''",
+    '"""',
+    "r'",
+    "b'",
+    "{{",
+    "}}",
+)
+WORDS = (
+    "+ 4711",
+    "- 1",
+    "a",
+    "b",
+    "c",
+    "1",
+    "'x'",
+    "'--'",
+    '"#"',
+    "`a`",
+    "'\\''",
+    "r'\\'",
+    "'''x''y'''",
+    ",",
+    "(",
+    ")",
+    "*",
+    "@p",
+    "as n",
+)
+HEAD, TAIL = ("select", "a"), ("as n", "from", "t")
+
+junk = st.lists(st.sampled_from([*LINE_ENDS, *SPACES, *SIGNS, *WORDS]), max_size=4).map("".join)
+comments = st.one_of(
+    st.tuples(st.sampled_from(["--", "#"]), junk, st.sampled_from(LINE_ENDS)).map("".join),
+    junk.map(lambda text: f"/*{text}*/"),
+)
+blanks = st.sampled_from([" ", "\n", "\t", "\r\n"])
+gaps = st.one_of(blanks, blanks, comments.map(lambda text: f" {text} "), comments, junk)
+
+
+@st.composite
+def texts(draw: st.DrawFn) -> str:
+    """A small query with anything at all at two places between its words; many still compile."""
+    words = [*HEAD, *draw(st.sampled_from([(), (), ("+ 4711",), ("- 1",), (", b",)])), *TAIL]
+    between = [draw(blanks) for _ in words]
+    for _ in range(2):
+        between[draw(st.integers(0, len(words) - 1))] = draw(gaps)
+    return "".join(word + gap for word, gap in zip(words, between, strict=True))
+
+
+@st.composite
+def pairs(draw: st.DrawFn) -> tuple[str, str]:
+    """Two texts that differ in what stands at one place, or in anything."""
+    text = draw(texts())
+    if draw(st.booleans()):
+        return text, draw(texts())
+    place = draw(st.integers(0, len(text)))
+    return text, text[:place] + draw(gaps) + text[place:]
+
+
+def compiled(text: str) -> Statement | None:
+    try:
+        return compile_sandbox(PROGRAM, text, DuckDBTarget(), {})
+    except QueryFault:
+        return None
+
+
+@given(pairs())
+@example(("select sum(a) --\r+ 4711\n as n from t", "select sum(a) as n from t"))
+@example(("select sum(a) #\r+ 4711\n as n from t", "select sum(a) as n from t"))
+@example(("select a -- \u2028 + 4711\n as n from t", "select a as n from t"))
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+def test_equal_digests_are_those_of_equal_statements(pair: tuple[str, str]) -> None:
+    one, other = map(compiled, pair)
+    if one is not None and other is not None:
+        assert (one.digest == other.digest) == (one == other)
+
+
+class Journey:
+    """Asks one service, and the same service where nothing is kept."""
+
+    def __init__(self, engine: DuckDBEngine, runner: asyncio.Runner) -> None:
+        self._runner = runner
+        self.now_us = 1_700_000_000_000_000
+        parts = Parts(HeldCatalog(ENDPOINT), engine, MemoryCache(10_000_000), Observer([]))
+        self.answers = Answers(parts, ServeLimits(), lambda: self.now_us)
+
+    def ask(self, text: str, *, fresh: bool = False) -> tuple[Outcome | None, str]:
+        asked = Ask(ENDPOINT, CALLER, JSON, {}, SandboxText(Language.SQL, text), fresh=fresh)
+        try:
+            answer = self._runner.run(self.answers.answer(asked))
+        except QueryFault as fault:
+            return None, fault.code
+        return answer.outcome, whole(answer).body.decode()
+
+
+@pytest.fixture(scope="module")
+def journey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Journey]:
+    engine = DuckDBEngine(tmp_path_factory.mktemp("answers"), DuckDBTarget())
+    with asyncio.Runner() as runner:
+        journey = Journey(engine, runner)
+        yield journey
+        runner.run(journey.answers.close())
+    engine.close()
+
+
+@given(pair=pairs())
+@example(pair=("select sum(a) --\r+ 4711\n as n from t", "select sum(a) as n from t"))
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+def test_a_kept_answer_is_what_a_fresh_run_says(journey: Journey, pair: tuple[str, str]) -> None:
+    journey.now_us += LATER_SECONDS * 1_000_000
+    for text in pair:
+        kept = journey.ask(text)[1]
+        assert kept == journey.ask(text, fresh=True)[1]
+
+
+@pytest.mark.parametrize(
+    "gap", ["\n", "\t", " /* x */ ", " -- x\n", " # x\n", "\r\n", " --\r\n", "\n\n\n", " /* -- */ "]
+)
+def test_layout_and_comments_share_an_answer(journey: Journey, gap: str) -> None:
+    journey.now_us += LATER_SECONDS * 1_000_000
+    assert journey.ask("select a + 1 as n from t")[0] is Outcome.MISS
+    outcome, body = journey.ask(gap.join(("select", "a", "+", "1", "as n from t")))
+    assert (outcome, json.loads(body)) == (Outcome.HIT, {"result": [{"n": 2}]})

@@ -1,0 +1,161 @@
+"""A kept answer and the shapes of its streams: what was compiled is what an answer is kept under."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from cordwood.cache.memory import MemoryCache
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.ingest.shape import ShapeReader
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.event import Batch, Event
+from cordwood.model.stream import Stream
+from cordwood.observe.observer import Observer
+from cordwood.serve.answer import Answers, Outcome, Parts
+from cordwood.serve.ask import Ask, Language, SandboxText
+from cordwood.serve.limits import ServeLimits
+from cordwood.web.negotiate import JSON
+from tests.fakes.catalogs import HeldCatalog
+from tests.unit.serve.kitchen import CALLER, whole
+
+ENDPOINT = Endpoint(
+    name="fields",
+    id=UUID(int=9),
+    sql="with m as (select m.* from s as t cross join unnest(t.metadata) as m) select * from m",
+    revision="1",
+    cache_seconds=900,
+    sandbox=True,
+)
+WARMED = msgspec.structs.replace(ENDPOINT, warm_seconds=300, revision="2")
+STAR, NAMED = "select * from m", "select a from m"
+ONE = [{"a": "1"}]
+
+
+class Fields:
+    """The journey over a real engine whose one event may learn further fields."""
+
+    def __init__(self, engine: DuckDBEngine, endpoint: Endpoint) -> None:
+        self.engine = engine
+        self.endpoint = endpoint
+        self.now_us = 1_700_000_001_000_000
+        parts = Parts(HeldCatalog(endpoint), engine, MemoryCache(1_000_000), Observer([]))
+        self.answers = Answers(parts, ServeLimits(), lambda: self.now_us)
+
+    def store(self, **fields: str) -> None:
+        event = Event(json.dumps(fields), 1_700_000_000_000_000, "", "p", json.dumps(fields), "{}")
+        looked_at, learnt = ShapeReader(self.engine.shapes).learn("s", [event])
+        self.engine.append([Batch("s", looked_at, 0, learnt)])
+
+    def wait(self, seconds: int) -> None:
+        self.now_us += seconds * 1_000_000
+
+    async def ask(self, text: str) -> tuple[Outcome, list[dict[str, str]]]:
+        asked = Ask(self.endpoint, CALLER, JSON, {}, SandboxText(Language.SQL, text))
+        spelled = self.answers.spelling_of(asked)
+        assert spelled is not None
+        answer = self.answers.kept(spelled) or await self.answers.answer(asked)
+        return answer.outcome, json.loads(whole(answer).body)["result"]
+
+    async def tick(self) -> None:
+        await asyncio.gather(*self.answers.tick())
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[DuckDBEngine]:
+    opened = DuckDBEngine(tmp_path, DuckDBTarget())
+    opened.prepare([Stream("s", UUID(int=1))])
+    yield opened
+    opened.close()
+
+
+def run(engine: DuckDBEngine, endpoint: Endpoint, test: Callable[[Fields], Awaitable[None]]) -> None:
+    async def journey() -> None:
+        fields = Fields(engine, endpoint)
+        try:
+            fields.store(a="1")
+            await test(fields)
+        finally:
+            await fields.answers.close()
+
+    asyncio.run(journey())
+
+
+def test_texts_that_are_compiled_to_one_statement_share_an_answer(engine: DuckDBEngine) -> None:
+    async def test(fields: Fields) -> None:
+        assert await fields.ask(STAR) == (Outcome.MISS, ONE)
+        assert await fields.ask(NAMED) == (Outcome.HIT, ONE)
+
+    run(engine, ENDPOINT, test)
+
+
+def test_a_kept_answer_outlives_a_change_of_shape(engine: DuckDBEngine) -> None:
+    async def test(fields: Fields) -> None:
+        await fields.ask(STAR)
+        fields.store(b="2")
+        assert await fields.ask(STAR) == (Outcome.HIT, ONE)
+
+    run(engine, ENDPOINT, test)
+
+
+def test_no_text_gets_the_answer_of_another_that_was_once_compiled_to_the_same_statement(engine: DuckDBEngine) -> None:
+    async def test(fields: Fields) -> None:
+        await fields.ask(STAR)
+        await fields.ask(NAMED)
+        fields.store(b="2")
+        fields.wait(901)
+        star, named = (await fields.ask(STAR))[1], (await fields.ask(NAMED))[1]
+        assert [sorted(row) for row in star] == [["a", "b"]] * 2
+        assert [sorted(row) for row in named] == [["a"]] * 2
+
+    run(engine, ENDPOINT, test)
+
+
+def test_an_answer_that_others_keep_alive_does_not_keep_an_old_meaning_alive(engine: DuckDBEngine) -> None:
+    async def test(fields: Fields) -> None:
+        await fields.ask(STAR)
+        await fields.ask(NAMED)
+        fields.store(b="2")
+        fields.wait(901)
+        assert (await fields.ask(NAMED))[0] is Outcome.MISS
+        outcome, rows = await fields.ask(STAR)
+        assert outcome is Outcome.MISS
+        assert [sorted(row) for row in rows] == [["a", "b"]] * 2
+
+    run(engine, ENDPOINT, test)
+
+
+def test_a_refresh_after_a_change_of_shape_is_what_callers_get_from_then_on(engine: DuckDBEngine) -> None:
+    async def test(fields: Fields) -> None:
+        await fields.ask(STAR)
+        fields.store(b="2")
+        fields.wait(299)
+        await fields.tick()
+        for text in (STAR, "select *  from m -- laid out otherwise"):
+            outcome, rows = await fields.ask(text)
+            assert outcome is Outcome.HIT
+            assert [sorted(row) for row in rows] == [["a", "b"]] * 2
+        outcome, rows = await fields.ask(NAMED)
+        assert outcome is Outcome.MISS
+        assert [sorted(row) for row in rows] == [["a"]] * 2
+
+    run(engine, WARMED, test)
+
+
+def test_what_was_laid_out_otherwise_before_the_refresh_gets_the_new_answer_too(engine: DuckDBEngine) -> None:
+    async def test(fields: Fields) -> None:
+        await fields.ask(STAR)
+        await fields.ask("select *\nfrom m")
+        fields.store(b="2")
+        fields.wait(299)
+        await fields.tick()
+        outcome, rows = await fields.ask("select *\nfrom m")
+        assert outcome is Outcome.HIT
+        assert [sorted(row) for row in rows] == [["a", "b"]] * 2
+
+    run(engine, WARMED, test)
