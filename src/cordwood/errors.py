@@ -76,6 +76,12 @@ class BadKey(RequestFault):
     code = "request.bad-key"
 
 
+class TwoKeys(RequestFault):
+    """The request carries two different keys: which of them counts is not for the service to guess."""
+
+    code = "request.two-keys"
+
+
 class Forbidden(RequestFault):
     code = "request.forbidden"
 

@@ -70,10 +70,10 @@ def test_the_key_is_checked_before_the_body_is_read(service: Service) -> None:
     """The body never comes, and the answer does."""
     said = http(
         service,
-        f"POST /api/logs?source_name={EDGE}&api_key=x HTTP/1.1",
-        "Authorization: Bearer wrong",
+        f"POST /api/logs?source_name={EDGE} HTTP/1.1",
         "Content-Type: application/json",
         "Content-Length: 1000000",
+        key="wrong",
     )
     assert said.startswith(b"HTTP/1.1 401 ")
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from base64 import urlsafe_b64decode
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,19 @@ from typing import Any
 import jwt
 import msgspec
 
+from cordwood.catalog.terms import is_pin_name
 from cordwood.errors import BadKey, BadSetting
 from cordwood.model.caller import Caller
+from cordwood.model.json_names import name_given_twice
+from cordwood.model.key import scope_words
 from cordwood.settings.units import LEAST_A_SECOND, MOST_A_SECOND, read_rate
 
 _LOOKS_SIGNED = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
 # Clocks of two machines differ a little; more than this is somebody's mistake.
 LEEWAY_SECONDS = 10
 LEAST_SECRET_BYTES = 32
+# The end of the year 9999. A time in milliseconds lies beyond it, and would be an end that never comes.
+LAST_SECOND = 253_402_300_799
 # A key's own kind decides the algorithm: what the header of a token asks for never does.
 _ALGORITHMS = {"RSA": ("RS256",), "EC": ("ES256",), "OKP": ("EdDSA",), "oct": ("HS256",)}
 
@@ -40,19 +46,22 @@ class JWTKeys:
     def caller(self, presented: str) -> Caller | None:
         if not _LOOKS_SIGNED.fullmatch(presented):
             return None
-        return _caller(self._claims(presented), presented)
+        self._check_signature(presented)
+        return _caller(_claims(presented), presented)
 
-    def _claims(self, token: str) -> Mapping[str, Any]:
+    def _check_signature(self, token: str) -> None:
         problem: jwt.PyJWTError | None = None
         for verifier in self._candidates(token):
             try:
-                return self._verified(token, verifier)
+                self._verify(token, verifier)
             except jwt.InvalidSignatureError as mismatch:
                 problem = problem or mismatch
             except jwt.PyJWTError as other:
                 problem = other
             except (OverflowError, TypeError, ValueError) as nonsense:
                 raise BadKey("This signed key has claims that cannot be meant.") from nonsense
+            else:
+                return
         raise _refused(problem)
 
     def _candidates(self, token: str) -> Iterator[_Verifier]:
@@ -66,8 +75,8 @@ class JWTKeys:
             if is_meant and header.get("alg") in verifier.algorithms:
                 yield verifier
 
-    def _verified(self, token: str, verifier: _Verifier) -> Mapping[str, Any]:
-        claims: Mapping[str, Any] = jwt.decode(
+    def _verify(self, token: str, verifier: _Verifier) -> None:
+        jwt.decode(
             token,
             verifier.key,
             algorithms=list(verifier.algorithms),
@@ -81,7 +90,6 @@ class JWTKeys:
                 "verify_jti": False,
             },
         )
-        return claims
 
 
 def _from_secret(secret: str) -> Iterator[_Verifier]:
@@ -98,7 +106,9 @@ def _from_jwks(file: Path) -> Iterator[_Verifier]:
     try:
         written = json.loads(file.read_text(encoding="utf-8"))["keys"]
         for number, key in enumerate(written):
-            yield _from_jwk(key, number)
+            # Issuers publish keys for encryption in the same file; a signature by one of those is nobody's.
+            if key.get("use", "sig") == "sig":
+                yield _from_jwk(key, number)
     except BadSetting:
         raise
     except OSError as problem:
@@ -124,20 +134,52 @@ def _from_jwk(written: Mapping[str, Any], number: int) -> _Verifier:
     return _Verifier(key.key, algorithms, written.get("kid"))
 
 
+def _claims(token: str) -> Mapping[str, Any]:
+    """Read the claims of a token whose signature holds; BadKey where two readers could understand them differently.
+
+    PyJWT takes the last of two claims of one name, texts for times, and JSON in UTF-16.
+    """
+    payload = urlsafe_b64decode(token.split(".")[1] + "==")
+    try:
+        twice = name_given_twice(payload)
+        claims: Mapping[str, Any] = msgspec.json.decode(payload, type=dict[str, Any])
+    except (ValueError, RecursionError) as problem:
+        raise BadKey("The claims of this signed key are not JSON in UTF-8.") from problem
+    if twice is not None:
+        raise BadKey(f"The claims of this signed key have the name {twice[:40]!r} twice in one object.")
+    for name in ("exp", "nbf"):
+        _check_time(name, claims.get(name, 0))
+    return claims
+
+
+def _check_time(name: str, seconds: object) -> None:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise BadKey(f"The claim {name} of this signed key is no number of seconds.")
+    if seconds > LAST_SECOND:
+        raise BadKey(f"The claim {name} of this signed key is beyond the calendar: it is in seconds since 1970.")
+
+
 def _caller(claims: Mapping[str, Any], token: str) -> Caller:
-    pins, rate, redact = claims.get("pins"), claims.get("rate"), claims.get("redact")
-    pins = {} if pins is None else pins
-    if not isinstance(pins, Mapping) or not all(isinstance(value, str) for value in pins.values()):
-        raise BadKey("The claim pins of this signed key is no object of texts.")
+    rate, redact = claims.get("rate"), claims.get("redact")
     if redact is not None and not isinstance(redact, bool):
         raise BadKey("The claim redact of this signed key is neither true nor false.")
     return Caller(
         key_id=f"jwt:{_name(claims, token)}",
         scopes=_scopes(claims),
-        pins=dict(pins),
+        pins=_pins(claims.get("pins")),
         rate_per_second=None if rate is None else _rate(rate),
         redact_always=bool(redact),
     )
+
+
+def _pins(pins: object) -> dict[str, str]:
+    if pins is None:
+        return {}
+    if not isinstance(pins, dict) or not all(isinstance(value, str) for value in pins.values()):
+        raise BadKey("The claim pins of this signed key is no object of texts.")
+    if not all(map(is_pin_name, pins)):
+        raise BadKey("The claim pins of this signed key names what no parameter is called.")
+    return pins
 
 
 def _name(claims: Mapping[str, Any], token: str) -> str:
@@ -147,11 +189,11 @@ def _name(claims: Mapping[str, Any], token: str) -> str:
 
 
 def _scopes(claims: Mapping[str, Any]) -> frozenset[str]:
-    """`endpoints` narrows `query` to those it names; it never stands beside a scope that is wider."""
+    """Read `scope`; `endpoints` takes from it and adds nothing."""
     scope, endpoints = claims.get("scope") or "", claims.get("endpoints")
     if not isinstance(scope, str):
         raise BadKey("The claim scope of this signed key is no text.")
-    scopes = frozenset(scope.split())
+    scopes = frozenset(scope_words(scope))
     return scopes if endpoints is None else _narrowed(scopes, endpoints)
 
 
@@ -160,7 +202,9 @@ def _narrowed(scopes: frozenset[str], endpoints: object) -> frozenset[str]:
         raise BadKey("The claim endpoints of this signed key is no list of names.")
     if "private" in scopes:
         raise BadKey("This signed key is private and narrowed to endpoints at once; it cannot be both.")
-    return scopes - {"query"} | {f"query:endpoint:{name}" for name in endpoints}
+    named = frozenset(f"query:endpoint:{name}" for name in endpoints)
+    others = frozenset(scope for scope in scopes if not scope.startswith("query"))
+    return others | (named if "query" in scopes else named & scopes)
 
 
 def _rate(rate: object) -> float:
@@ -168,7 +212,7 @@ def _rate(rate: object) -> float:
         per_second = (
             float(rate) if isinstance(rate, int | float) and not isinstance(rate, bool) else read_rate(str(rate))
         )
-    except ValueError as problem:
+    except (ValueError, OverflowError) as problem:
         raise BadKey(f"The claim rate of this signed key cannot be meant: {problem}.") from problem
     if not LEAST_A_SECOND <= per_second <= MOST_A_SECOND:
         raise BadKey("The claim rate of this signed key is not more than 0, or beyond what can be counted.")

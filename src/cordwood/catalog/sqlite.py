@@ -12,7 +12,7 @@ import msgspec
 
 from cordwood.catalog.keys import NewKey, digest, make_secret
 from cordwood.errors import DataFolderUnusable
-from cordwood.model.key import Key, Terms
+from cordwood.model.key import Key, Terms, scope_words
 
 _SCHEMA = """
 create table if not exists keys (
@@ -171,7 +171,7 @@ def _end(database: sqlite3.Connection, key: Key, at: float) -> None:
 
 def _key(row: tuple[int, str, str, str, str, float | None, int, float, float | None, float | None]) -> Key:
     key_id, _, scopes, note, pins, rate, redact, created_at, expires_at, last_used_at = row
-    terms = Terms(frozenset(scopes.split()), note, json.loads(pins), rate, bool(redact), expires_at)
+    terms = Terms(frozenset(scope_words(scopes)), note, json.loads(pins), rate, bool(redact), expires_at)
     return Key(str(key_id), terms, created_at, last_used_at)
 
 

@@ -12,6 +12,8 @@ from cordwood.model.key import Terms
 from cordwood.model.parameter import TextKind
 from cordwood.settings.units import read_duration, read_rate
 
+# As parameters are named in endpoint files: no letter only looks like another.
+_PIN_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _PLAIN_SCOPES = ("private", "public", "ingest", "query")
 _TARGETED = {"ingest:source:": "stream", "ingest:collection:": "stream", "query:endpoint:": "endpoint"}
 _ANCHORED = re.compile(r"(?:\^|\\A)(?P<inside>.*)(?:(?<!\\)\$|\\z)", re.DOTALL)
@@ -64,6 +66,11 @@ def read_grace(text: str | None) -> float:
     return _bounded("grace", _unit("grace", read_duration, text) or 0.0)
 
 
+def is_pin_name(name: str) -> bool:
+    """Whether a parameter can have this name."""
+    return _PIN_NAME.fullmatch(name) is not None
+
+
 def is_anchored(pattern: str) -> bool:
     """Whether the whole text must match: `^a$` does, `^a|b$` does not."""
     found = _ANCHORED.fullmatch(pattern)
@@ -114,7 +121,7 @@ def _note(note: str) -> str:
 
 def _pins(pins: Mapping[str, str]) -> dict[str, str]:
     for name in pins:
-        if not name.isidentifier():
+        if not is_pin_name(name):
             raise BadTerms("pins", "must name parameters", hint=f"{name!r} is no parameter's name.")
     return dict(pins)
 

@@ -18,6 +18,7 @@ examples:
 
 import argparse
 import json
+import re
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
@@ -92,7 +93,7 @@ def _create(service: Counterpart, arguments: argparse.Namespace) -> None:
 
 def _scopes(given: Sequence[str], endpoints: Sequence[str]) -> list[str]:
     """`--scope query --endpoint logs.all` is the scope query:endpoint:logs.all."""
-    scopes = [scope for text in given for scope in text.replace(",", " ").split()]
+    scopes = [scope for text in given for scope in re.split("[ ,]+", text) if scope]
     if not endpoints:
         return scopes
     return [scope for scope in scopes if scope != "query"] + [f"query:endpoint:{name}" for name in endpoints]

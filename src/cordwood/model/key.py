@@ -16,6 +16,11 @@ class Terms(msgspec.Struct, frozen=True):
     expires_at: float | None = None
 
 
+def scope_words(text: str) -> list[str]:
+    """Split a text of scopes at ASCII spaces alone (RFC 6749, 3.3): no other white space makes two scopes of one."""
+    return [word for word in text.split(" ") if word]
+
+
 class Key(msgspec.Struct, frozen=True):
     id: str
     terms: Terms

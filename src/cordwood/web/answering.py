@@ -17,6 +17,7 @@ from cordwood.web.body import CallerLeftError
 from cordwood.web.connection import pieces_while_connected
 from cordwood.web.cors import ON_EVERY_ANSWER
 from cordwood.web.problems import masked, refusal
+from cordwood.web.repeated import check_repeated
 
 Respond = Callable[[Request], Awaitable[Response]]
 RespondAtOnce = Callable[[Request], Response | None]
@@ -93,6 +94,7 @@ async def _answered(request: Request, respond: Respond, observer: Observer, *, l
     if marked is not None:
         return _refused(request, marked, logflare_errors=False)
     try:
+        check_repeated(request)
         return await respond(request)
     except Fault as fault:
         audit_refusal(observer, request, fault)

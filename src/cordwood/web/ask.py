@@ -37,7 +37,7 @@ async def read_ask(
         parameters=pinned(caller, given, endpoint) if caller.pins else given,
         sandbox=_sandbox(texts, endpoint),
         redact=redact_asked(request),
-        fresh="no-cache" in (request.header(b"cache-control") or ""),
+        fresh="no-cache" in request.joined(b"cache-control"),
     )
 
 

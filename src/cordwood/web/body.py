@@ -36,7 +36,7 @@ async def read_body(request: Request, bounds: BodyBounds, share: Share | None = 
     """
     take = share.take if share is not None else uncounted
     body = await _as_sent(request, bounds.sent_bytes, share)
-    codings = request.header(b"content-encoding")
+    codings = request.joined(b"content-encoding")
     if codings and body:
         body = await asyncio.to_thread(inflate, body, codings, bounds.inflated_bytes, take)
     if share is not None:

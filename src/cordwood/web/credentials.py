@@ -1,24 +1,46 @@
-"""Where a request carries its key: the first place that has one counts, alone."""
+"""Where a request carries its key: in a header or in the address, and nowhere a different one."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from cordwood.access import require_management
+from cordwood.errors import TwoKeys
 from cordwood.model.caller import Caller
 from cordwood.web.asgi import Request
 from cordwood.web.standing import Rooms
-from cordwood.web.texts import pairs
+from cordwood.web.texts import each_pair, pairs
 
 BEARER = b"bearer "
 
 
 def presented(request: Request, query: Mapping[str, str]) -> str | None:
-    authorization = request.headers.get(b"authorization", b"")
-    if authorization[:7].lower() == BEARER:
-        return authorization[7:].strip().decode("latin-1")
-    key = request.headers.get(b"x-api-key")
-    if key is not None:
-        return key.strip().decode("latin-1")
-    return query.get("api_key")
+    """Return the key that was sent; TwoKeys for two that differ. The same key in two places is one key."""
+    places: dict[str, str] = {}
+    for place, key in _sent(request, query):
+        places.setdefault(key, place)
+        if len(places) > 1:
+            raise TwoKeys(
+                f"Two different keys were sent: in {' and in '.join(places.values())}.",
+                hint="Send one of them. A proxy may have added the other.",
+            )
+    return next(iter(places), None)
+
+
+def _sent(request: Request, query: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield each key with its place. An empty one is no key."""
+    for name, value in request.scope["headers"]:
+        key = _key_in(name, value)
+        if key:
+            yield "X-API-KEY" if name == b"x-api-key" else "Authorization", key.decode("latin-1")
+    if "api_key" in query:
+        texts = [text for name, text in each_pair(request.query_string, "query string") if name == "api_key"]
+        yield from (("?api_key=", text) for text in texts if text)
+
+
+def _key_in(header: bytes, value: bytes) -> bytes | None:
+    if header == b"x-api-key":
+        return value.strip()
+    is_bearer = header == b"authorization" and value[:7].lower() == BEARER
+    return value[7:].strip() if is_bearer else None
 
 
 def private_caller(request: Request, rooms: Rooms) -> tuple[Caller, Mapping[str, str]]:

@@ -12,7 +12,8 @@ from cordwood.catalog.keys import NewKey
 from cordwood.catalog.terms import WrittenTerms, read_grace, read_terms, warnings
 from cordwood.errors import BadBody, BadTerms, Forbidden, UnknownKey, did_you_mean
 from cordwood.model.broken_json import why_no_json
-from cordwood.model.key import Key
+from cordwood.model.json_names import name_given_twice
+from cordwood.model.key import Key, scope_words
 from cordwood.observe.observer import Observer
 from cordwood.settings.units import show_rate
 from cordwood.web.asgi import Request, Response
@@ -43,7 +44,7 @@ class Asked(msgspec.Struct):
     redact: bool | str | None = None
 
     def written(self) -> WrittenTerms:
-        scopes = self.scopes.split() if isinstance(self.scopes, str) else self.scopes
+        scopes = scope_words(self.scopes) if isinstance(self.scopes, str) else self.scopes
         expires_in = self.expires_in if isinstance(self.expires_in, str | None) else f"{self.expires_in:.6f}s"
         redact = _REDACT.get(self.redact)
         if redact is None:
@@ -69,7 +70,7 @@ async def create_key(request: Request, rooms: Rooms, options: WebOptions, observ
     _require_private(request, rooms)
     body = await read_body(request, options.queries)
     asked = _read(body, Asked)
-    _check_spelling(body)
+    _check_names(body)
     terms = read_terms(asked.written(), rooms.catalog, time.time())
     new = await asyncio.to_thread(rooms.access.keys.create, terms)
     audit_key_change(observer, request, "created", new.key.id, terms)
@@ -112,8 +113,11 @@ def _read(body: bytes, kind: type[T]) -> T:
         raise BadBody(f"The body cannot be read: {why_no_json(problem, body)}.") from problem
 
 
-def _check_spelling(body: bytes) -> None:
-    """A term that is all but spelt right was meant to hold: without `pins` a key reads every project."""
+def _check_names(body: bytes) -> None:
+    """Refuse a misspelt term and one that is given twice: without `pins` a key reads every project."""
+    twice = name_given_twice(body)
+    if twice is not None:
+        raise BadBody(f"The body has the name {twice[:40]!r} twice in one object.")
     for name in _read(body, dict[str, msgspec.Raw]).keys() - _TERMS:
         meant = did_you_mean(name, _TERMS)
         if meant is not None:

@@ -1,6 +1,7 @@
 """Percent-encoded text, read strictly: what is broken is said, not guessed at."""
 
 import re
+from collections.abc import Iterator
 from urllib.parse import unquote_to_bytes
 
 from cordwood.errors import BadParameter
@@ -35,12 +36,15 @@ def pairs(text: bytes, what: str) -> dict[str, str]:
     """Names and values of a query string or form; the last of a repeated name wins."""
     if b"%" not in text and b"+" not in text and text.isascii():
         return _plain_pairs(text.decode("ascii"))
-    found = {}
+    return dict(each_pair(text, what))
+
+
+def each_pair(text: bytes, what: str) -> Iterator[tuple[str, str]]:
+    """Yield every name and value, those of a repeated name too."""
     for pair in text.replace(b"+", b" ").split(b"&"):
         if pair:
             name, _, value = pair.partition(b"=")
-            found[decoded(name, what)] = decoded(value, what)
-    return found
+            yield decoded(name, what), decoded(value, what)
 
 
 def _plain_pairs(text: str) -> dict[str, str]:

@@ -1,0 +1,139 @@
+"""One request, one key: of two that differ none counts, and no header means two things at once."""
+
+import gzip
+import socket
+from collections.abc import Iterator, Sequence
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from tests.journey.conftest import PRIVATE, PUBLIC, Service, start_service
+
+Pairs = Sequence[tuple[str, str]]
+
+QUERY = "/api/endpoints/query/logs.all"
+WITHOUT_BODY = (("GET", QUERY), ("GET", "/api/access-tokens"), ("GET", "/api/status"), ("POST", "/api/access-tokens"))
+INGEST = "/api/logs?source_name=postgres.logs"
+BEARER_PRIVATE, BEARER_PUBLIC = f"Bearer {PRIVATE}", f"Bearer {PUBLIC}"
+
+TWO_KEYS: dict[str, tuple[Pairs, str, str]] = {
+    "two X-API-KEY": ([("X-API-KEY", PUBLIC), ("X-API-KEY", PRIVATE)], "", "X-API-KEY"),
+    "two X-API-KEY the other way round": ([("X-API-KEY", PRIVATE), ("x-api-key", PUBLIC)], "", "X-API-KEY"),
+    "Authorization and X-API-KEY": ([("Authorization", BEARER_PRIVATE), ("X-API-KEY", PUBLIC)], "", "Authorization"),
+    "X-API-KEY and Authorization": ([("X-API-KEY", PRIVATE), ("Authorization", BEARER_PUBLIC)], "", "Authorization"),
+    "a key that is not in force": ([("X-API-KEY", PRIVATE), ("Authorization", "bearer none")], "", "Authorization"),
+    "X-API-KEY and the address": ([("X-API-KEY", PRIVATE)], f"api_key={PUBLIC}", "?api_key="),
+    "Authorization and the address": ([("Authorization", BEARER_PRIVATE)], f"api_key={PUBLIC}", "?api_key="),
+    "the address twice": ([], f"api_key={PUBLIC}&api_key={PRIVATE}", "?api_key="),
+    "the address twice, once percent-encoded": ([], f"api_key={PUBLIC}&api%5fkey={PRIVATE}", "?api_key="),
+    "all three": ([("X-API-KEY", PRIVATE), ("Authorization", BEARER_PRIVATE)], f"api_key={PUBLIC}", "?api_key="),
+}
+ONE_KEY: dict[str, tuple[Pairs, str]] = {
+    "the same in every place": ([("X-API-KEY", PRIVATE), ("Authorization", BEARER_PRIVATE)], f"api_key={PRIVATE}"),
+    "the same header twice": ([("X-API-KEY", PRIVATE), ("X-API-KEY", PRIVATE)], ""),
+    "an empty header beside it": ([("X-API-KEY", ""), ("Authorization", BEARER_PRIVATE)], ""),
+    "an empty bearer beside it": ([("X-API-KEY", PRIVATE), ("Authorization", "Bearer")], ""),
+    "an empty one in the address": ([("X-API-KEY", PRIVATE)], "api_key="),
+    "a scheme that is not ours": ([("X-API-KEY", PRIVATE), ("Authorization", "Basic dXNlcjpwYXNz")], ""),
+}
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    running = start_service(tmp_path_factory.mktemp("presented") / "data")
+    yield running
+    running.stop()
+
+
+def sent(service: Service, method: str, address: str, headers: Pairs, query: str = "") -> httpx.Response:
+    parted = "&" if "?" in address else "?"
+    url = f"{service.url}{address}{parted}{query}" if query else f"{service.url}{address}"
+    content = b'{"event_message": "x"}' if method == "POST" else b""
+    typed = [("Content-Type", "application/json")] if method == "POST" else []
+    with httpx.Client(timeout=60) as client:
+        return client.request(method, url, headers=[*typed, *headers], content=content)
+
+
+@pytest.mark.parametrize(("method", "address"), [*WITHOUT_BODY, ("POST", INGEST), ("POST", "/v1/logs")])
+@pytest.mark.parametrize(("headers", "query", "place"), TWO_KEYS.values(), ids=TWO_KEYS.keys())
+def test_two_keys_that_differ_are_refused_and_both_places_named(
+    service: Service, method: str, address: str, headers: Pairs, query: str, place: str
+) -> None:
+    answer = sent(service, method, address, headers, query)
+    assert answer.status_code == 400
+    told = answer.text
+    assert "Two different keys were sent" in told
+    assert told.count(" in ") >= 2
+    assert place in told
+    assert PRIVATE not in told
+    assert PUBLIC not in told
+
+
+@pytest.mark.parametrize(("headers", "query"), ONE_KEY.values(), ids=ONE_KEY.keys())
+def test_the_same_key_twice_is_one_key(service: Service, headers: Pairs, query: str) -> None:
+    assert sent(service, "GET", "/api/access-tokens", headers, query).status_code == 200
+
+
+def test_a_kept_answer_is_not_given_to_two_keys(service: Service) -> None:
+    """Not even where the same request with one of them was answered from memory before."""
+    for _ in range(3):
+        assert sent(service, "GET", QUERY, [("X-API-KEY", PRIVATE)], "project=x").status_code == 200
+    two = [("X-API-KEY", PRIVATE), ("Authorization", BEARER_PUBLIC)]
+    for _ in range(2):
+        assert sent(service, "GET", QUERY, two, "project=x").status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "second"),
+    [
+        ("Content-Type", "application/json", "application/x-www-form-urlencoded"),
+        ("Content-Type", "application/x-ndjson", "application/json"),
+        ("Authorization", "Basic dXNlcjpwYXNz", "Basic b3RoZXI6cGFzcw=="),
+        ("X-Source", "postgres.logs", "cloudflare.logs.prod"),
+        ("X-Collection", "postgres.logs", "cloudflare.logs.prod"),
+    ],
+)
+def test_a_header_that_has_one_value_is_refused_with_two(service: Service, name: str, first: str, second: str) -> None:
+    headers = [("X-API-KEY", PRIVATE), (name, first), (name, second)]
+    with httpx.Client() as client:
+        answer = client.post(f"{service.url}{INGEST}", headers=headers, content=b'{"event_message": "x"}')
+    assert answer.status_code == 400
+    assert answer.json()["error"]["status"] == "request.malformed"
+    assert name in answer.json()["error"]["message"]
+
+
+def test_the_same_value_twice_is_one_value(service: Service) -> None:
+    headers = [("X-API-KEY", PRIVATE), *[("Content-Type", "application/json")] * 2]
+    with httpx.Client() as client:
+        answer = client.post(f"{service.url}{INGEST}", headers=headers, content=b'{"event_message": "x"}')
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "Host: a\r\nHost: b\r\nContent-Length: 2",
+        "Host: a\r\nContent-Length: 2\r\nContent-Length: 3",
+        "Host: a\r\nContent-Length: 2\r\nTransfer-Encoding: chunked",
+        "Host: a\r\nContent-Length: +2",
+        "Host: a\r\nContent-Length: 2, 2",
+    ],
+)
+def test_a_length_or_host_that_two_readers_could_read_differently_is_refused(service: Service, lines: str) -> None:
+    address = urlsplit(service.url)
+    assert address.hostname
+    assert address.port
+    head = f"POST {INGEST} HTTP/1.1\r\n{lines}\r\nX-API-KEY: {PRIVATE}\r\nContent-Type: application/json\r\n\r\n"
+    with socket.create_connection((address.hostname, address.port), timeout=10) as wire:
+        wire.sendall(head.encode() + b"{}")
+        wire.shutdown(socket.SHUT_WR)
+        assert wire.makefile("rb").readline().startswith(b"HTTP/1.1 400 ")
+
+
+def test_codings_on_two_lines_are_undone_both(service: Service) -> None:
+    headers = [("X-API-KEY", PRIVATE), ("Content-Type", "application/json"), *[("Content-Encoding", "gzip")] * 2]
+    once = gzip.compress(b'{"event_message": "x"}')
+    with httpx.Client() as client:
+        answer = client.post(f"{service.url}{INGEST}", headers=headers, content=gzip.compress(once))
+    assert (answer.status_code, answer.json()["accepted"]) == (200, 1)

@@ -1,0 +1,240 @@
+"""What a signed key says is read in one way, and allows what its scopes say, narrowed by its other claims."""
+
+import base64
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jwt
+import msgspec
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from cordwood.app.inside import Inside, opened
+from cordwood.catalog.signed import JWTKeys
+from cordwood.errors import BadKey
+from cordwood.model.caller import Caller
+from tests.attack.test_pinned import event, send, settings
+
+SECRET = "a-secret-of-more-than-thirty-two-bytes"
+LOGS = "/api/endpoints/query/logs.all"
+# Everything that some reader of text takes for white space, or for the end of a word; only the first parts scopes.
+ODD_SPACES = (
+    "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000\u200b\u200c\u200d\u2060\ufeff\u180e\x00,;|+/"
+)
+
+
+def signed(claims: bytes, header: bytes = b'{"alg":"HS256","typ":"JWT"}') -> str:
+    """A token with exactly these bytes, and a signature that holds."""
+    parts = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in (header, claims))
+    signature = hmac.new(SECRET.encode(), parts, hashlib.sha256).digest()
+    return f"{parts.decode()}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
+
+
+def token(**claims: object) -> str:
+    return signed(json.dumps({"exp": int(time.time()) + 60, **claims}).encode())
+
+
+def written(claims: str) -> str:
+    """A token whose claims are this text, with an end before it."""
+    return signed(f'{{"exp":{int(time.time()) + 60},{claims}}}'.encode("utf-8", "surrogatepass"))
+
+
+def caller(presented: str) -> Caller:
+    found = JWTKeys(secret=SECRET).caller(presented)
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="module")
+def inside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
+    chosen = settings(tmp_path_factory.mktemp("signed") / "data")
+    keys = msgspec.structs.replace(chosen.keys, jwt_secret=SECRET)
+    with opened(msgspec.structs.replace(chosen, keys=keys)) as inside:
+        assert send(inside, "/api/logs?source_name=postgres.logs", [event("default", "x")])[0] == 200
+        yield inside
+
+
+def status(inside: Inside, path: str, presented: str, body: object = None) -> int:
+    return send(inside, path, body or {"project": "default"}, x_api_key=presented)[0]
+
+
+@pytest.mark.parametrize("scope", ["", "ingest", "public", "ingest:source:postgres.logs", "profile"])
+def test_endpoints_grant_nothing_to_a_key_that_may_not_query(inside: Inside, scope: str) -> None:
+    assert status(inside, LOGS, token(scope=scope, endpoints=["logs.all"])) == 403
+    assert "query:endpoint:logs.all" not in caller(token(scope=scope, endpoints=["logs.all"])).scopes
+
+
+def test_endpoints_without_a_scope_grant_nothing(inside: Inside) -> None:
+    assert status(inside, LOGS, token(endpoints=["logs.all"])) == 403
+
+
+@pytest.mark.parametrize("endpoints", [["logs.all"], ["*"], [""], [" "], ["logs.all private"], ["x", "logs.all"], []])
+def test_endpoints_never_add_to_what_the_scopes_allow(inside: Inside, endpoints: list[str]) -> None:
+    for scope in ("query", "query:endpoint:usage.api-counts", "ingest", "query ingest"):
+        with_claim, without = token(scope=scope, endpoints=endpoints), token(scope=scope)
+        for path in (LOGS, "/api/endpoints/query/usage.api-counts", "/api/access-tokens"):
+            body = {"project": "default", "iso_timestamp_start": "2026-01-01T00:00:00Z"}
+            if status(inside, path, without, body) == 403:
+                assert status(inside, path, with_claim, body) == 403
+
+
+def test_endpoints_narrow_scopes_that_name_endpoints_too() -> None:
+    scope = "query:endpoint:a query:endpoint:b ingest"
+    assert caller(token(scope=scope, endpoints=["b", "c"])).scopes == {"query:endpoint:b", "ingest"}
+
+
+@pytest.mark.parametrize("odd", ODD_SPACES, ids=lambda odd: f"U+{ord(odd):04X}")
+def test_nothing_but_a_space_parts_scopes(inside: Inside, odd: str) -> None:
+    presented = token(scope=f"query{odd}private")
+    assert caller(presented).scopes == {f"query{odd}private"}
+    assert status(inside, "/api/access-tokens", presented, {"scopes": "private"}) == 403
+
+
+@pytest.mark.parametrize("odd", ODD_SPACES, ids=lambda odd: f"U+{ord(odd):04X}")
+def test_nothing_but_a_space_parts_the_scopes_of_a_key_that_is_made(inside: Inside, odd: str) -> None:
+    for scopes in (f"query{odd}private", [f"query{odd}private"], ["query private"]):
+        made, told = send(inside, "/api/access-tokens", {"scopes": scopes})
+        assert made == 422, told
+        assert "contains unrecognized scope" in told
+
+
+@pytest.mark.parametrize(
+    "scope", ["Private", "PRIVATE", "pr\u0131vate", "\uff50rivate", "privat\u0435", "private\u0301"]
+)
+def test_a_scope_that_only_looks_like_another_allows_nothing(inside: Inside, scope: str) -> None:
+    assert status(inside, "/api/access-tokens", token(scope=scope), {"scopes": "private"}) == 403
+    assert send(inside, "/api/access-tokens", {"scopes": [scope]})[0] == 422
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        '"scope":"query","scope":"private"',
+        '"scope":"private","scope":"query"',
+        '"scope":"query","sc\\u006fpe":"private"',
+        '"scope":"query","pins":{"project":"a"},"pins":{}',
+        '"scope":"query","pins":{"project":"a","project":"b"}',
+        '"scope":"query","redact":true,"redact":false',
+        '"scope":"query","endpoints":["a"],"endpoints":null',
+        '"scope":"query","exp":99999999999',
+    ],
+)
+def test_a_claim_that_is_made_twice_is_refused(claims: str) -> None:
+    with pytest.raises(BadKey, match="twice in one object"):
+        caller(written(claims))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"scopes":"query","pins":{"project":"a"},"pins":{}}',
+        '{"scopes":"query","pins":{"project":"a","project":"b"}}',
+        '{"scopes":"public","sc\\u006fpes":"private"}',
+    ],
+)
+def test_a_term_that_is_given_twice_makes_no_key(inside: Inside, body: str) -> None:
+    answered, _, told = inside.send("POST", "/api/access-tokens", body.encode(), {"content-type": "application/json"})
+    assert (answered, b"twice in one object" in told) == (400, True)
+
+
+@pytest.mark.parametrize(
+    "exp", ['"9999999999"', '"\uff19\uff19\uff19\uff19\uff19\uff19\uff19\uff19\uff19\uff19"', "true", "[]", "{}"]
+)
+def test_an_end_that_is_no_number_is_none(exp: str) -> None:
+    with pytest.raises(BadKey):
+        caller(signed(f'{{"scope":"query","exp":{exp}}}'.encode()))
+
+
+@pytest.mark.parametrize("exp", [f"{time.time() + 60:.0f}000", "1e300", "1" + "0" * 400, "253402300800"])
+def test_an_end_beyond_the_calendar_is_refused(exp: str) -> None:
+    with pytest.raises(BadKey, match="beyond the calendar"):
+        caller(signed(f'{{"scope":"query","exp":{exp}}}'.encode()))
+
+
+@pytest.mark.parametrize(
+    "exp", ["1e400", "-1e400", "Infinity", "-Infinity", "NaN", "1" + "0" * 5000, "null", "0", "-1"]
+)
+def test_an_end_that_no_clock_reaches_is_refused(exp: str) -> None:
+    with pytest.raises(BadKey):
+        caller(signed(f'{{"scope":"query","exp":{exp}}}'.encode()))
+
+
+@pytest.mark.parametrize("nbf", ['"1"', "true", "false", "null", "[]", "1e400", "NaN"])
+def test_a_beginning_that_is_no_number_is_refused(nbf: str) -> None:
+    with pytest.raises(BadKey):
+        caller(written(f'"scope":"query","nbf":{nbf}'))
+
+
+@pytest.mark.parametrize(
+    "name", ["", " ", "project ", "\uff50roject", "pr\u043eject", "a.b", "1", "project\u0000", "*"]
+)
+def test_a_pin_on_what_no_parameter_is_called_is_refused(inside: Inside, name: str) -> None:
+    """At ingest it would hold back nothing: events would be stamped in a field that nobody reads."""
+    with pytest.raises(BadKey, match="pins"):
+        caller(token(scope="ingest", pins={name: "acme"}))
+    assert send(inside, "/api/access-tokens", {"scopes": "ingest", "pins": {name: "acme"}})[0] == 422
+
+
+@pytest.mark.parametrize("claims", ['"pins":{"project":"\\ud800"}', '"sub":"\\udfff"', '"jti":"\\ud800x"'])
+def test_half_a_letter_is_refused(inside: Inside, claims: str) -> None:
+    assert status(inside, LOGS, written(f'"scope":"query",{claims}')) == 401
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "utf-8-sig", "latin-1"])
+def test_claims_in_another_encoding_are_refused(encoding: str) -> None:
+    claims = f'{{"scope":"query","exp":{int(time.time()) + 60},"sub":"\u00e9"}}'
+    with pytest.raises(BadKey):
+        caller(signed(claims.encode(encoding)))
+
+
+@pytest.mark.parametrize("rate", ["1" + "0" * 400, "1e400", "-1", "[]", "{}", '""', "false"])
+def test_a_rate_that_cannot_be_counted_is_refused(inside: Inside, rate: str) -> None:
+    assert status(inside, LOGS, written(f'"scope":"query","rate":{rate}')) == 401
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b'{"alg":"HS256","kid":5}',
+        b'{"alg":"HS256","crit":["exp"]}',
+        b'{"alg":"HS256","crit":["unknown"],"unknown":1}',
+        b'{"alg":"HS256","b64":false,"crit":["b64"]}',
+        b'{"alg":"hs256"}',
+        b'{"alg":["HS256"]}',
+        b'{"alg":"HS256","x":' + b"[" * 40_000,
+        b'{"alg":"HS256","x":' + b"[" * 40_000 + b"]" * 40_000 + b"}",
+    ],
+)
+def test_a_header_that_cannot_be_meant_is_refused(inside: Inside, header: bytes) -> None:
+    claims = b'{"exp":%d,"scope":"private"}' % (time.time() + 60)
+    assert status(inside, "/api/access-tokens", signed(claims, header), {"scopes": "public"}) == 401
+
+
+def test_claims_nested_beyond_reading_are_refused(inside: Inside) -> None:
+    assert status(inside, LOGS, written('"scope":"query","x":' + "[" * 20_000 + "]" * 20_000)) == 401
+
+
+def test_a_body_nested_beyond_reading_makes_no_key(inside: Inside) -> None:
+    body = b'{"scopes":"public","x":' + b"[" * 200_000 + b"]" * 200_000 + b"}"
+    assert inside.send("POST", "/api/access-tokens", body, {"content-type": "application/json"})[0] == 400
+
+
+def test_a_key_for_encryption_signs_nothing(tmp_path: Path) -> None:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    public: dict[str, Any] = jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key(), as_dict=True)
+    presented = jwt.encode({"scope": "private", "exp": int(time.time()) + 60}, key, algorithm="RS256")
+    for use, holds in (("sig", True), ("enc", False)):
+        file = tmp_path / f"{use}.json"
+        file.write_text(json.dumps({"keys": [{**public, "kid": "1", "use": use}]}))
+        keys = JWTKeys(jwks_file=file)
+        if holds:
+            assert keys.caller(presented)
+        else:
+            with pytest.raises(BadKey):
+                keys.caller(presented)
