@@ -52,6 +52,78 @@ def test_what_is_set_aside_is_counted_with_reasons_and_a_part_can_succeed(servic
     assert reason["index"] == 1
 
 
+FORM = "application/x-www-form-urlencoded"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "count"),
+    [
+        ("/logs", '{"event_message": "x", "project": "P"}', 1),
+        ("/logs", '[{"event_message": "x", "project": "P"}, {"event_message": "x", "project": "P"}]', 2),
+        ("/logs", '{"batch": [{"event_message": "x", "project": "P"}]}', 1),
+        ("/logs", '\r\n\t {"event_message": "x", "project": "P"}', 1),
+        ("/logs", '\ufeff{"event_message": "x", "project": "P"}', 1),
+        ("/logs", '{"event_message": "x", "project": "P", "metadata": {"a+b": "%41 & c=d"}}', 1),
+        ("/logs/vector", '[{"message": "x", "project": "P"}]', 1),
+    ],
+)
+def test_json_without_a_content_type_is_read_as_json(service: Service, path: str, body: str, count: int) -> None:
+    project = f"untyped-{hash((path, body))}"
+    assert _post(service, path, body.replace('"P"', json.dumps(project)), FORM)["accepted"] == count
+    assert service.rows("logs.all", project=project, sql=SQL) == [{"event_message": "x"}] * count
+
+
+def test_its_values_are_not_percent_decoded(service: Service) -> None:
+    _post(service, "/logs", '{"event_message": "a+b %41 & c=d", "project": "undecoded"}', FORM)
+    assert service.rows("logs.all", project="undecoded", sql=SQL) == [{"event_message": "a+b %41 & c=d"}]
+
+
+@pytest.mark.parametrize("path", ["/logs/json", "/logs/browser/reports", "/logs/cloud-event", "/logs/cloudflare"])
+def test_other_routes_that_take_json_take_it_without_a_content_type(service: Service, path: str) -> None:
+    assert _post(service, path, '{"a": 1}', FORM)["accepted"] == 1
+
+
+@pytest.mark.parametrize("body", ['{"event_message": "x"', "{a}=b", "[x]=1", "{", '{"a": 1}&b=2', "{}x"])
+def test_what_begins_like_json_and_is_none_is_refused_and_not_a_field(service: Service, body: str) -> None:
+    answer = service.client.post(
+        "/logs", params={"source_name": EDGE}, content=body, headers={"content-type": f"{FORM}; charset=utf-8"}
+    )
+    assert answer.status_code == 400
+    assert "not JSON" in answer.json()["error"]["message"]
+    names = service.client.get(f"/api/sources/{EDGE}/schema").text
+    assert "event_message\\" not in names
+    assert "{a}" not in names
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("event_message=%7B%22a%22%3A1%7D&project=PROJECT", '{"a":1}'),
+        ("project=PROJECT&event_message={not encoded}", "{not encoded}"),
+        ("event_message=[1]&project=PROJECT", "[1]"),
+        ("%7Bx%7D=1&event_message=odd+name&project=PROJECT", "odd name"),
+    ],
+)
+def test_a_form_is_a_form(service: Service, body: str, message: str) -> None:
+    project = f"form-{abs(hash(body))}"
+    assert _post(service, "/logs", body.replace("PROJECT", project), FORM)["accepted"] == 1
+    assert service.rows("logs.all", project=project, sql=SQL) == [{"event_message": message}]
+
+
+@pytest.mark.parametrize("path", ["/api/endpoints/query/logs.all", "/api/query"])
+def test_a_query_in_json_without_a_content_type_is_read_as_json(service: Service, path: str) -> None:
+    body = json.dumps({"sql": "select '1+1 %41' as x", "project": "x"})
+    answer = service.client.post(path, content=body, headers={"content-type": FORM})
+    assert (answer.status_code, answer.json()) == (200, {"result": [{"x": "1+1 %41"}]})
+
+
+def test_a_query_that_only_begins_like_json_is_refused(service: Service) -> None:
+    answer = service.client.post(
+        "/api/endpoints/query/logs.all", content='{"project": "x"}&sql=select+1', headers={"content-type": FORM}
+    )
+    assert (answer.status_code, answer.json()["error"]["status"]) == (400, "request.bad-body")
+
+
 @pytest.mark.parametrize(("media", "empty"), [("application/json", b"{}"), ("application/x-protobuf", b"")])
 def test_otlp_is_answered_in_its_own_encoding(service: Service, media: str, empty: bytes) -> None:
     answer = service.client.post(

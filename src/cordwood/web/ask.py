@@ -9,6 +9,7 @@ from cordwood.errors import BadBody, BadParameter, UnsupportedMedia
 from cordwood.model.broken_json import why_no_json
 from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
+from cordwood.model.untyped_json import FORM_MEDIA, is_json_sent_as_form
 from cordwood.serve.ask import Ask, Language, SandboxText
 from cordwood.web.asgi import Request
 from cordwood.web.body import read_body
@@ -75,14 +76,19 @@ async def texts_in_body(
 def _texts(body: bytes, media_type: str, meant: Collection[str] | None) -> Mapping[str, str]:
     if not body.strip():
         return {}
-    if media_type == "application/json" or media_type.endswith("+json"):
+    if _is_json(media_type, body):
         return _texts_of_json(body, meant)
-    if media_type == "application/x-www-form-urlencoded":
+    if media_type == FORM_MEDIA:
         return {name: text for name, text in pairs(body, "form").items() if meant is None or name in meant}
     raise UnsupportedMedia(
         f"A body of the type {media_type!r} is not read here." if media_type else "A body needs a Content-Type.",
         hint="Send application/json or application/x-www-form-urlencoded.",
     )
+
+
+def _is_json(media_type: str, body: bytes) -> bool:
+    stated = media_type == "application/json" or media_type.endswith("+json")
+    return stated or is_json_sent_as_form(media_type, body)
 
 
 def _texts_of_json(body: bytes, meant: Collection[str] | None) -> Mapping[str, str]:

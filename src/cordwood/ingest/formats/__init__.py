@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 
+import msgspec
+
 from cordwood.errors import UnsupportedMedia
 from cordwood.ingest.formats.cloud_event import read_cloud_events
 from cordwood.ingest.formats.form import read_form
@@ -12,6 +14,7 @@ from cordwood.ingest.formats.otlp import read_otlp_json, read_otlp_protobuf
 from cordwood.ingest.formats.syslog import read_syslog
 from cordwood.ingest.formats.whole import read_logpush, read_vector, read_whole
 from cordwood.ingest.posted import Body, Reading
+from cordwood.model.untyped_json import FORM_MEDIA, is_json_sent_as_form
 
 Format = Callable[[Body], Reading]
 
@@ -39,9 +42,7 @@ def _each(media: tuple[str, ...], read: Format) -> dict[str, Format]:
 
 
 _TABLE: Mapping[Form, Mapping[str, Format]] = {
-    Form.EVENTS: _each(_JSON, read_json)
-    | _each(_NDJSON, read_ndjson)
-    | {"application/x-www-form-urlencoded": read_form},
+    Form.EVENTS: _each(_JSON, read_json) | _each(_NDJSON, read_ndjson) | {FORM_MEDIA: read_form},
     Form.JSON: _each(_JSON, read_whole),
     Form.VECTOR: _each((*_JSON, *_NDJSON, *_TEXT), read_vector),
     Form.LOGPUSH: _each((*_JSON, *_NDJSON, *_TEXT), read_logpush),
@@ -56,6 +57,8 @@ _TABLE: Mapping[Form, Mapping[str, Format]] = {
 def read_body(form: Form, body: Body) -> Reading:
     """The parameters of a Content-Type do not matter: JSON is UTF-8."""
     formats = _TABLE[form]
+    if "application/json" in formats and is_json_sent_as_form(body.media, body.data):
+        body = msgspec.structs.replace(body, content_type="application/json")
     media = "application/json" if body.media.endswith("+json") and body.media not in formats else body.media
     try:
         read = formats[media]
