@@ -2,6 +2,9 @@
 
 The stock protocol answers an address over 64 KiB, or a request it cannot read, with a bare text of 400. Here the
 application is told of what was too long, and what cannot be read at all gets the body that every error has.
+
+An offer to upgrade to another protocol (`Upgrade: h2c`, which curl --http2 and the JDK's client make) is ignored. The
+stock protocol ignores it too, but its parser then takes the request's body for the beginning of the next request.
 """
 
 import asyncio
@@ -10,6 +13,7 @@ from functools import partial
 from typing import Any, Protocol, runtime_checkable
 from uuid import uuid4
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from cordwood.errors import AddressTooLong, Busy, Fault, HeadersTooLarge, Malformed
@@ -57,6 +61,7 @@ class Wire(HttpToolsProtocol):
         self._header_count = 0
         self._dropped_bytes: int | None = None
         self._is_in_head = self._is_answered = False
+        self._offering: bytes | None = None
         self._waits_since: float = time.monotonic()
         self._has_served = False
 
@@ -99,7 +104,8 @@ class Wire(HttpToolsProtocol):
             self._head_bytes += self._piece_bytes
             self._later_head_bytes += self._piece_bytes
             self._table.hold_head(self._piece_bytes)
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        self._read(memoryview(data))
         self._write_together()
         if self._is_in_head and (
             self._later_head_bytes > MAX_REQUEST_LINE_BYTES + MAX_HEADER_BYTES or self._header_count > MAX_HEADERS
@@ -131,6 +137,28 @@ class Wire(HttpToolsProtocol):
         self._table.release_head(self._later_head_bytes)
         self._later_head_bytes = 0
 
+    def _read(self, data: memoryview) -> None:
+        try:
+            self._parse(data)
+        except httptools.HttpParserError:
+            self.send_400_response("")
+
+    def _parse(self, data: memoryview) -> None:
+        """Feed the parser. Where it stops at an offer to upgrade, feed a new one the same head without the offer."""
+        while data:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as stop:
+                head, self._offering = self._offering, None
+                if head is None:
+                    raise httptools.HttpParserError from stop
+                self.parser = _parser(self)
+                self._piece_bytes = len(head)
+                self.parser.feed_data(head)
+                data = data[stop.args[0] :]
+            else:
+                return
+
     def _write_together(self) -> None:
         """Kept answers to requests that came together leave together."""
         if self._written_together and not self.transport.is_closing():
@@ -156,6 +184,10 @@ class Wire(HttpToolsProtocol):
         self._is_in_head = False
         self._has_served = True
         self._release_head()
+        if self.parser.should_upgrade() and self._header_count <= MAX_HEADERS:
+            self._offering = self._head_without_offer()
+            self._is_answered = True
+            return
         is_long = self._head_bytes > MAX_HEADER_BYTES or self._header_count > MAX_HEADERS
         fault = self._bound_passed() if is_long else None
         if fault is None and self._answered_at_once():
@@ -185,6 +217,14 @@ class Wire(HttpToolsProtocol):
         if not self._is_answered:
             super().on_message_complete()
 
+    def _head_without_offer(self) -> bytes | None:
+        """The head as it was sent but for the offer; None for CONNECT, which has nothing to go on with."""
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        if method == b"CONNECT":
+            return None
+        kept = [(name, value) for name, value in self.headers if name != b"upgrade"]
+        return b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, version, rendered(kept))
+
     def _answered_at_once(self) -> bool:
         """A kept answer leaves the moment its request is read: no task, no scope, no second look at its headers."""
         if not self._is_plain_get() or self._is_busy():
@@ -196,8 +236,7 @@ class Wire(HttpToolsProtocol):
         return True
 
     def _is_plain_get(self) -> bool:
-        parser = self.parser
-        return parser.get_method() == b"GET" and parser.should_keep_alive() and not parser.should_upgrade()
+        return self.parser.get_method() == b"GET" and self.parser.should_keep_alive()
 
     def _is_busy(self) -> bool:
         """An earlier request is still being answered, or the reader is behind."""
@@ -237,6 +276,13 @@ def _too_long() -> Fault:
 
 def _too_many_headers() -> Fault:
     return HeadersTooLarge(f"The headers are longer than 64 KiB together, or more than {MAX_HEADERS}.")
+
+
+def _parser(protocol: HttpToolsProtocol) -> httptools.HttpRequestParser:
+    """A parser like the one that the stock protocol makes for a new connection."""
+    parser = httptools.HttpRequestParser(protocol)
+    parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    return parser
 
 
 def _write_whole(cycle: RequestResponseCycle, response: Response, body: bytes) -> bool:
