@@ -1,4 +1,7 @@
-"""Programs of Debian packages that a test drives: installed where CI runs as root, otherwise the test is skipped."""
+"""Programs of Debian packages that a test drives: installed where CI runs as root, or else the test is skipped.
+
+Never in CI: there a program that is not to be had is a failure, so that no test is skipped without anybody noticing.
+"""
 
 import fcntl
 import os
@@ -16,10 +19,11 @@ _INSTALL_SECONDS = 900
 
 
 def need(command: str, package: str) -> str:
-    """The path of the command."""
+    """Return the path of the command; without it, skip the test or, in CI, fail it."""
     found = _found_or_installed(command, package) if _may_install() else _find(command)
     if found is None:
-        pytest.skip(f"{command} is not there: apt-get install {package}")
+        give_up = pytest.fail if os.environ.get("CI") else pytest.skip
+        give_up(f"{command} is not there: apt-get install {package}")
     return found
 
 

@@ -31,6 +31,8 @@ PAGES = (
     *(f"docs/guide/{name}.md" for name in re.findall(r"\]\(([a-z-]+)\.md\)", (GUIDE / "README.md").read_text())),
 )
 SHELLS = ("sh", "bash", "console")
+# Programs that steps call beside cordwood and the shell's own, each in the Debian package of its name.
+PROGRAMS = ("curl", "gzip")
 PATIENCE_SECONDS = 60
 
 _FENCE = re.compile(r"^(?P<mark>`{3,})(?P<info>[^\n`]*)\n(?P<text>.*?)^(?P=mark)$", re.MULTILINE | re.DOTALL)
@@ -70,6 +72,12 @@ def steps_of(page: str) -> list[Step]:
         if language in SHELLS or step.saved_as:
             steps.append(step)
     return steps
+
+
+def programs_until(step: Step) -> list[str]:
+    """Return what must be there to reach a step: the page's earlier steps are typed before it."""
+    typed = "\n".join(one.text for one in steps_of(step.page)[: step.number + 1] if one.is_typed)
+    return [program for program in PROGRAMS if re.search(rf"\b{program}\b", typed)]
 
 
 STEPS = [step for page in PAGES for step in steps_of(page)]

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +18,7 @@ import pytest
 import yaml  # type: ignore[import-untyped] # it has no types of its own
 
 from cordwood.settings.settings import Settings
+from tests.debian import need
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -146,15 +146,15 @@ def wait_until_healthy(stand: Stand, process: "subprocess.Popen[bytes]") -> None
     raise AssertionError(stand.output.read_text())
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_health_check_of_the_compose_file_passes(stand: Stand) -> None:
+    need("curl", "curl")
     checked = subprocess.run(health_check(stand.port), capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
     assert '"status":"ok"' in checked.stdout
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_health_check_of_the_image_follows_the_port(stand: Stand) -> None:
+    need("curl", "curl")
     command = re.search(r"^  CMD (curl .*)$", image(), re.MULTILINE)
     assert command is not None
     right = {"PATH": os.environ["PATH"], "PHX_HTTP_PORT": str(stand.port)}

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.debian import need
 from tests.journey.conftest import PRIVATE, Service
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -119,6 +120,7 @@ def test_a_command_has_what_the_endpoint_needs(page: Page) -> None:
 
 
 def test_commands_that_only_read_work_as_they_stand(service: Service, page: Page) -> None:
+    need("curl", "curl")
     environment = {**os.environ, "CORDWOOD_URL": service.url, "CORDWOOD_KEY": PRIVATE}
     commands = [text for text in page.texts["code"] if re.match(r'curl -sSG? "', text) and "{" not in text]
     assert len(commands) > 12

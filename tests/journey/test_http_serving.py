@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from backports import zstd
 
+from tests.debian import need
 from tests.journey.conftest import Service, Start, start_service
 from tests.journey.test_http_queries import http, told
 
@@ -201,7 +202,7 @@ def test_answers_are_compressed_as_the_caller_takes_them(
 def test_curl_asks_with_a_condition_and_a_coding(service: Service, tmp_path: Path) -> None:
     url = f"{service.url}/api/endpoints/query/kept?project=default"
     curl: list[str | Path] = [
-        "curl",
+        need("curl", "curl"),
         "--silent",
         "--show-error",
         "--compressed",

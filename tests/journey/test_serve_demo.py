@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.debian import need
 from tests.demo import Demo, demo_in
 
 
@@ -29,6 +30,7 @@ def rows(demo: Demo, endpoint: str, **parameters: str) -> list[dict[str, object]
 
 def test_three_lines_to_paste_give_rows_at_once(demo: Demo) -> None:
     assert len(demo.calls()) == 3
+    need("curl", "curl")
     for line in demo.calls():
         said = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True, timeout=30).stdout
         assert said.startswith('{"result":[{'), said
