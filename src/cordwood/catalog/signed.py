@@ -58,7 +58,7 @@ class JWTKeys:
                 problem = problem or mismatch
             except jwt.PyJWTError as other:
                 problem = other
-            except (OverflowError, TypeError, ValueError) as nonsense:
+            except (OverflowError, TypeError, ValueError, RecursionError) as nonsense:
                 raise BadKey("This signed key has claims that cannot be meant.") from nonsense
             else:
                 return
@@ -69,6 +69,8 @@ class JWTKeys:
             header = jwt.get_unverified_header(token)
         except jwt.PyJWTError as problem:
             raise _refused(problem) from problem
+        except RecursionError as problem:
+            raise _refused(None) from problem
         named = header.get("kid")
         for verifier in self._verifiers:
             is_meant = named is None or verifier.id is None or verifier.id == named
