@@ -11,12 +11,13 @@ TESTERS ?= 2
 # Told to write no bytecode, every start would compile the code anew: a third of a second.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup serve test check lint types fix bless bench bench-check torture docs pictures lock clean
+.PHONY: help setup serve test test-lowest test-newest check lint types fix bless bench bench-check torture docs pictures lock clean
 
 help:
 	@echo 'make setup    .venv with the cordwood command, from the committed lock'
 	@echo 'make serve    a service with made-up events, and three curl lines to try it'
 	@echo 'make test     all tests and every page of spec/'
+	@echo 'make test-lowest test-newest   quick tests on the lowest and the newest versions that pyproject.toml allows'
 	@echo 'make check    lint, types, then all tests: what CI runs'
 	@echo 'make fix      let ruff format and mend what it can'
 	@echo 'make bless    rewrite the expected fences of spec/ from what happens; review the diff'
@@ -35,6 +36,18 @@ serve: $(VENV)/run.stamp
 # By two at once, each test file as a whole: what a file starts, it starts once.
 test: $(VENV)/dev.stamp
 	$(PYTEST) --numprocesses $(TESTERS) --dist loadfile --no-loadscope-reorder
+
+# Each in a venv of its own, which is made anew: the newest versions are those of today.
+QUICK = tests/unit/dependencies tests/unit/catalog tests/unit/web tests/unit/engines/duckdb tests/contract tests/property spec \
+  tests/journey/test_http_queries.py tests/journey/test_http_upgrades.py
+
+test-lowest test-newest: test-%: $(BIN)/python
+	rm -rf $(VENV)/$*
+	$(PYTHON) -m venv $(VENV)/$*
+	$(BIN)/python -m tests.dependency_versions $* $(VENV)/$*
+	$(VENV)/$*/bin/python -m pip --disable-pip-version-check install --quiet -r $(VENV)/$*/requirements.txt -c $(VENV)/$*/constraints.txt
+	$(VENV)/$*/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --no-build-isolation --editable .
+	$(VENV)/$*/bin/python -m pytest $(QUICK) -k 'not clickhouse' --numprocesses $(TESTERS) --dist loadfile --no-loadscope-reorder
 
 # All of it, whatever fails on the way: one run tells everything that is wrong.
 check:

@@ -1,0 +1,60 @@
+"""Write requirements for the lowest or the newest versions of our dependencies that pyproject.toml allows.
+
+`python -m tests.dependency_versions lowest|newest FOLDER` writes two files for pip there: requirements.txt, with our
+dependencies and what the quick tests need, and constraints.txt, which holds everything else to its locked version.
+"""
+
+import re
+import sys
+import tomllib
+from itertools import chain
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+# What the quick tests import beside the package itself.
+TOOLS = ("chdb", "hatchling", "editables", "httpx", "hypothesis", "pyarrow", "pytest", "pytest-xdist")
+EXTRAS = ("clickhouse", "jwt")
+
+_REQUIREMENT = re.compile(
+    r"(?P<name>[A-Za-z0-9.\-]+)(?P<extra>\[[a-z,]+\])?>=(?P<lowest>[0-9.]+),<[0-9.]+(?P<marker>;.*)?"
+)
+_LOCKED = re.compile(r"^([A-Za-z0-9._-]+)==\S+(?: ;.*?)?(?= \\$)", re.MULTILINE)
+
+
+def requirements(which: str) -> list[str]:
+    """Return our dependencies, each at the lowest version or left to pip, which takes the newest."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = chain.from_iterable(project["optional-dependencies"][extra] for extra in EXTRAS)
+    return [_stated(text, which) for text in (*project["dependencies"], *extras)]
+
+
+def constraints(stated: list[str]) -> list[str]:
+    """Return the locked version of whatever is not ours to choose."""
+    ours = {_name(text) for text in stated}
+    locks = "".join((ROOT / "requirements" / f"{lock}.lock").read_text() for lock in ("build", "dev"))
+    return sorted({found[0] for found in _LOCKED.finditer(locks) if _name(found[1]) not in ours})
+
+
+def _stated(text: str, which: str) -> str:
+    found = _REQUIREMENT.fullmatch(text)
+    if found is None:
+        raise SystemExit(f"This dependency has no lowest version and no bound: {text}")
+    if which == "newest":
+        return text
+    return f"{found['name']}{found['extra'] or ''}=={found['lowest']}{found['marker'] or ''}"
+
+
+def _name(text: str) -> str:
+    return re.split(r"[\[=<>; ]", text, maxsplit=1)[0].lower().replace("_", "-")
+
+
+def main(which: str, folder: str) -> None:
+    """Write both files."""
+    stated = requirements(which)
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    Path(folder, "requirements.txt").write_text("\n".join([*stated, *TOOLS, ""]))
+    Path(folder, "constraints.txt").write_text("\n".join([*constraints(stated), ""]))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,75 @@
+"""What is used of DuckDB beyond its documented interface: the words of its faults, its types, its storage of variants."""
+
+from collections.abc import Iterator
+
+import duckdb
+import pytest
+from duckdb.sqltypes import DuckDBPyType
+
+from cordwood.engines.duckdb.wording import reworded
+
+
+@pytest.fixture
+def cursor() -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect(":memory:") as connection:
+        yield connection
+
+
+@pytest.mark.parametrize(
+    ("sql", "kind", "said"),
+    [
+        ("select a from (select 1 as a, 2 as b) group by b", duckdb.BinderException, "neither grouped nor aggregated"),
+        ("select abs([1])", duckdb.BinderException, "No matching signature for abs"),
+        (
+            "select x < y from (select [1] as x, date '2026-01-01' as y)",
+            duckdb.BinderException,
+            "No matching signature for the comparison",
+        ),
+        (
+            "select (select x from range(2) t(x))",
+            duckdb.InvalidInputException,
+            "Scalar subquery produced more than one",
+        ),
+        ("select 1 where sum(1) > 1", duckdb.BinderException, "Aggregates are not allowed in WHERE"),
+        ("select sum(sum(x)) from range(2) t(x)", duckdb.BinderException, "Aggregations of aggregations"),
+        ("select decode('\\xFF'::blob)", duckdb.ConversionException, "The bytes are no valid UTF-8"),
+        ("select 'x'::timestamp", duckdb.ConversionException, 'Invalid timestamp: "x"'),
+        ("select regexp_matches('a', '(')", duckdb.InvalidInputException, "Cannot parse regular expression: missing )"),
+    ],
+)
+def test_faults_are_of_the_kind_and_in_the_words_that_are_reworded(
+    cursor: duckdb.DuckDBPyConnection, sql: str, kind: type[duckdb.Error], said: str
+) -> None:
+    with pytest.raises(kind) as caught:
+        cursor.execute(sql).fetchall()
+    sentence = str(caught.value).split(": ", 1)[1].split("\n")[0].strip()
+    assert reworded(sentence).startswith(said) or said in reworded(sentence)
+
+
+def test_a_type_has_a_name_and_children(cursor: duckdb.DuckDBPyConnection) -> None:
+    cursor.execute("select {'a': 1, 'b': [true]} as s, 1::variant as v, '{}'::json as j")
+    struct, variant, json = (column[1] for column in cursor.description or ())
+    assert isinstance(struct, DuckDBPyType)
+    assert struct.id == "struct"
+    children = [(name, child) for name, child in struct.children if isinstance(child, DuckDBPyType)]
+    assert [(name, child.id) for name, child in children] == [("a", "integer"), ("b", "list")]
+    assert (variant.id, str(json)) == ("variant", "JSON")
+
+
+def test_statements_are_parsed_before_they_are_run(cursor: duckdb.DuckDBPyConnection) -> None:
+    one, two = cursor.extract_statements("select 1; drop table t")
+    assert one.type is duckdb.StatementType.SELECT
+    assert two.type is not duckdb.StatementType.SELECT
+    assert cursor.execute(one).fetchall() == [(1,)]
+
+
+def test_a_query_is_interrupted_from_another_place(cursor: duckdb.DuckDBPyConnection) -> None:
+    cursor.interrupt()
+    assert cursor.execute("select 1").fetchall() == [(1,)]
+    assert issubclass(duckdb.InterruptException, duckdb.Error)
+
+
+def test_what_is_kept_as_a_variant_comes_back_as_the_json_that_it_was(cursor: duckdb.DuckDBPyConnection) -> None:
+    text = '{"a":{"b":[1,2.5,"x",null,true]},"c":18446744073709551615}'
+    assert cursor.execute("select ?::json::variant::json::varchar", [text]).fetchall() == [(text,)]
+    assert cursor.execute("select variant_typeof(?::json::variant)", [text]).fetchall()[0][0].startswith("OBJECT")

@@ -1,0 +1,67 @@
+"""What the compiler uses of sqlglot beyond its documented interface: tokens, places, metadata, complaints."""
+
+import pytest
+from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import ParseError
+from sqlglot.tokenizer_core import Token, TokenType
+
+BIGQUERY = Dialect.get_or_raise("bigquery")
+
+
+def tokens(text: str) -> list[Token]:
+    return list(BIGQUERY.tokenize(text))
+
+
+def test_a_token_knows_its_text_its_place_and_its_comments() -> None:
+    first, second = tokens("select /* c */ `a`")
+    assert (first.text, first.token_type, first.line, first.start, first.end) == ("select", TokenType.SELECT, 1, 0, 5)
+    assert (second.text, second.token_type, second.start, second.end) == ("a", TokenType.IDENTIFIER, 15, 17)
+    assert first.comments == [" c "]
+
+
+def test_the_text_of_a_token_can_be_changed_before_it_is_parsed() -> None:
+    found = tokens("select a")
+    found[1].text = "b"
+    (tree,) = BIGQUERY.parser().parse(found, "select a")
+    assert tree is not None
+    assert tree.sql() == "SELECT b"
+
+
+def test_nodes_know_their_place_and_their_metadata_can_be_taken_away() -> None:
+    (tree,) = BIGQUERY.parser().parse(tokens("select abc"), "select abc")
+    assert tree is not None
+    column = tree.find(exp.Identifier)
+    assert column is not None
+    assert {"line", "col", "start", "end"} <= set(column.meta)
+    assert column.meta_get("line") == 1
+    column._meta = None
+    assert column.meta_get("line") is None
+    assert column.copy()._meta is None
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("select f(a where b)", "Expecting )"),
+        ("select cast(a as foo)", "Expected TYPE after CAST"),
+        ("select array<string(3)>[]", "Expecting >"),
+    ],
+)
+def test_a_complaint_has_its_words_and_its_place(text: str, complaint: str) -> None:
+    with pytest.raises(ParseError) as caught:
+        BIGQUERY.parser().parse(tokens(text), text)
+    (first, *_) = caught.value.errors
+    assert str(first["description"]).startswith(complaint)
+    assert {"line", "col", "highlight"} <= first.keys()
+
+
+def test_the_parser_tells_which_calls_it_has_a_reading_of_its_own_for() -> None:
+    parser = BIGQUERY.parser()
+    assert {"ABS", "CONCAT"} <= set(parser.FUNCTIONS)
+    assert {"CAST", "EXTRACT"} <= set(parser.FUNCTION_PARSERS)
+
+
+def test_its_compiled_half_is_the_one_that_is_used() -> None:
+    """Ten times as slow without it."""
+    assert not str(getattr(__import__("sqlglot.tokenizer_core", fromlist=["x"]), "__file__", "")).endswith(".py")

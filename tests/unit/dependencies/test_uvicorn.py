@@ -1,0 +1,119 @@
+"""What `web/wire.py` and `app/listener.py` use of uvicorn beyond what it documents."""
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+HEAD = b"POST /a%20b?c=d HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"
+OFFER = b"POST /a HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 2\r\n\r\n{}"
+# What a subclass of ours calls or stands in for.
+METHODS = {
+    "data_received": ["data"],
+    "on_message_begin": [],
+    "on_headers_complete": [],
+    "on_body": ["body"],
+    "on_message_complete": [],
+    "on_response_complete": [],
+    "send_400_response": ["msg"],
+    "_unset_keepalive_if_required": [],
+}
+
+
+class Transport(asyncio.Transport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def is_closing(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        """Stays."""
+
+    def pause_reading(self) -> None:
+        """Goes on."""
+
+    def resume_reading(self) -> None:
+        """Goes on."""
+
+
+def spoken(test: Callable[[HttpToolsProtocol, Transport], None]) -> None:
+    """Test a protocol of the stock class that has a connection."""
+
+    async def speak() -> None:
+        async def application(_scope: Any, _receive: Any, _send: Any) -> None:
+            await asyncio.Event().wait()
+
+        config = uvicorn.Config(application, lifespan="off", interface="asgi3", ws="none", log_config=None)
+        config.load()
+        protocol, transport = HttpToolsProtocol(config, ServerState(), {}), Transport()
+        protocol.connection_made(transport)
+        test(protocol, transport)
+        for task in list(protocol.tasks):
+            task.cancel()
+        await asyncio.gather(*protocol.tasks, return_exceptions=True)
+
+    asyncio.run(speak())
+
+
+def test_the_protocol_has_the_methods_that_ours_calls_or_replaces() -> None:
+    for name, parameters in METHODS.items():
+        found = inspect.signature(getattr(HttpToolsProtocol, name))
+        assert list(found.parameters)[1:] == parameters
+
+
+def test_a_protocol_and_a_cycle_hold_what_ours_reads_and_sets() -> None:
+    def test(protocol: HttpToolsProtocol, transport: Transport) -> None:
+        protocol.data_received(HEAD)
+        assert protocol.url == b"/a%20b?c=d"
+        assert protocol.headers == [(b"host", b"x"), (b"expect", b"100-continue"), (b"content-length", b"2")]
+        assert protocol.expect_100_continue is True
+        assert protocol.scope["headers"] is protocol.headers
+        assert protocol.scope["raw_path"] == b"/a%20b"
+        assert protocol.transport is transport
+        assert isinstance(protocol.flow, FlowControl)
+        assert protocol.flow.write_paused is False
+        assert isinstance(protocol.server_state.default_headers, list)
+        assert protocol.config.loaded_app is protocol.app
+        assert protocol.parser.get_method() == b"POST"
+        cycle = protocol.cycle
+        assert isinstance(cycle, RequestResponseCycle)
+        assert (cycle.response_started, cycle.response_complete, cycle.disconnected) == (False, False, False)
+        assert (cycle.keep_alive, cycle.waiting_for_100_continue) == (True, True)
+        assert cycle.transport is transport
+        assert cycle.flow is protocol.flow
+        assert isinstance(cycle.default_headers, list)
+        assert isinstance(cycle.message_event, asyncio.Event)
+        assert cycle.on_response == protocol.on_response_complete
+
+    spoken(test)
+
+
+def test_a_status_line_is_there_for_every_status() -> None:
+    assert STATUS_LINE[200] == b"HTTP/1.1 200 OK\r\n"
+    assert set(range(100, 600)) <= STATUS_LINE.keys()
+
+
+def test_the_stock_protocol_still_loses_the_body_behind_an_offer() -> None:
+    """When this fails, `Wire._parse` may have become needless."""
+
+    def test(protocol: HttpToolsProtocol, _: Transport) -> None:
+        protocol.data_received(OFFER)
+        assert bytes(protocol.cycle.body) == b""
+
+    spoken(test)
+
+
+def test_the_server_leaves_its_signals_and_its_tasks_to_be_seen() -> None:
+    server = uvicorn.Server(uvicorn.Config(lambda: None, log_config=None))
+    assert list(inspect.signature(server.capture_signals).parameters) == []
+    assert server.server_state.tasks == set()
