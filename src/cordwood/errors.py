@@ -339,3 +339,9 @@ class BugFault(Fault):
     """A fault of ours: the caller gets an incident id, the log gets the rest."""
 
     code = "bug.internal"
+
+
+class IsolationBroken(BugFault):
+    """A compiled statement would have read what it may not: it was not run. The log has its text under the incident."""
+
+    code = "bug.isolation"

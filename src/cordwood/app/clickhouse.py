@@ -18,12 +18,12 @@ from cordwood.errors import BadSetting
 from cordwood.folder import DataFolder
 from cordwood.model.redaction import Redacting
 from cordwood.model.stream import Stream
-from cordwood.observe.observer import Tell
+from cordwood.observe.observer import Note, Tell
 from cordwood.settings.settings import ClickHouse as ClickHouseSettings
 from cordwood.settings.settings import Settings
 
 
-def open_clickhouse(settings: Settings, folder: DataFolder, tell: Tell) -> Engine:
+def open_clickhouse(settings: Settings, folder: DataFolder, tell: Tell, note: Note) -> Engine:
     if settings.limits.store_size is not None:
         hint = "Give streams a `retention`, which ClickHouse keeps to as well."
         raise BadSetting("limits.store_size is for the engine inside the process.", hint=hint)
@@ -37,6 +37,7 @@ def open_clickhouse(settings: Settings, folder: DataFolder, tell: Tell) -> Engin
         patience_seconds=max(60.0, settings.limits.query_time + 10),
         redacting=Redacting(redaction_rules(settings), redaction_key(settings, folder)),
         tell=tell,
+        note=note,
     )
     return ClickHouse(settings.engine, options)
 

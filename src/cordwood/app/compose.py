@@ -166,7 +166,7 @@ def _engine(settings: Settings, folder: DataFolder, observer: Observer, clock_us
         observer.note(Noted(message=sentence, level="warning"))
 
     if is_clickhouse(settings):
-        return clickhouse_room().open_clickhouse(settings, folder, tell)  # type: ignore[no-any-return] # loaded late
+        return clickhouse_room().open_clickhouse(settings, folder, tell, observer.note)  # type: ignore[no-any-return] # loaded late
     if settings.engine != "duckdb":
         hint = "There are: duckdb, and clickhouse:// or chdb:// addresses."
         raise BadSetting(f"engine: {shown_address(settings.engine)!r} is no engine.", hint=hint)
@@ -174,6 +174,7 @@ def _engine(settings: Settings, folder: DataFolder, observer: Observer, clock_us
         memory_bytes=settings.duckdb.memory or _engine_bytes(settings),
         threads=settings.duckdb.threads or max(1, min(8, os.cpu_count() or 1)),
         tell=tell,
+        note=observer.note,
         redacting=Redacting(redaction_rules(settings), redaction_key(settings, folder)),
         store_bytes=settings.limits.store_size,
         held_bytes=min(_MOST_HELD_BYTES, settings.limits.ceiling // 10),

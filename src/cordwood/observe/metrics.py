@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 
 from cordwood.observe.arrivals import Arrivals
-from cordwood.observe.observation import EngineAsked, Ingested, Refreshed, Requested
+from cordwood.observe.observation import EngineAsked, Ingested, IsolationRefused, Refreshed, Requested
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 Labels = tuple[str, ...]
@@ -89,6 +89,11 @@ class Metrics:
             "Events whose time lay beyond the bounds of their stream, whatever became of them.",
             ("stream", "clock"),
         )
+        self._isolation = Counter(
+            "cordwood_isolation_refusals_total",
+            "Statements refused by the isolation check, and never run.",
+            ("engine",),
+        )
         self._seconds = Histogram("cordwood_requests_seconds", "How long requests took.", ("route", "status"))
 
     def note(self, observation: object) -> None:
@@ -98,6 +103,8 @@ class Metrics:
                     self._note_request(observation)
                 case EngineAsked():
                     self._engine.add((observation.endpoint, observation.engine, observation.outcome))
+                case IsolationRefused():
+                    self._isolation.add((observation.engine,))
                 case Refreshed():
                     self._refreshes.add((observation.endpoint, observation.outcome))
                 case Ingested():
@@ -117,6 +124,7 @@ class Metrics:
                 self._refreshes,
                 self._events,
                 self._beyond,
+                self._isolation,
                 self._seconds,
             ]
             lines = [line for family in families for line in _family(family)]

@@ -79,6 +79,16 @@ class Broke(Observation, frozen=True, kw_only=True, tag="bug"):
     usual_level: ClassVar[Level] = "error"
 
 
+class IsolationRefused(Observation, frozen=True, kw_only=True, tag="isolation"):
+    """A compiled statement would have read what it may not, and was not run. A text is logged once, and always counted."""
+
+    incident: str
+    engine: str
+    breach: str
+    sql: str
+    usual_level: ClassVar[Level] = "error"
+
+
 class Audited(Observation, frozen=True, kw_only=True, tag="audit"):
     """Somebody was refused, or changed who may do what. Never holds a secret."""
 

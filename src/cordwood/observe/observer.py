@@ -7,7 +7,15 @@ from typing import Protocol
 Tell = Callable[[str], None]
 
 
+# Takes an observation.
+Note = Callable[[object], None]
+
+
 def tell_nobody(_: str) -> None:
+    """Where nobody listens."""
+
+
+def note_nothing(_: object) -> None:
     """Where nobody listens."""
 
 

@@ -19,11 +19,13 @@ from cordwood.engines.clickhouse.pending import Pending
 from cordwood.engines.clickhouse.redaction import KEY
 from cordwood.engines.clickhouse.session import Query, Selected, Session
 from cordwood.engines.clickhouse.standby import NOBODY, Standby, Waits
+from cordwood.engines.clickhouse.statement_check import StatementCheck
 from cordwood.engines.clickhouse.storage import Storage
 from cordwood.engines.clickhouse.tables import Tables, stored
-from cordwood.engines.clickhouse.target import ClickHouseTarget
+from cordwood.engines.clickhouse.target import ClickHouseTarget, as_it_must_be_run
 from cordwood.engines.clickhouse.trust import Trust
 from cordwood.engines.engine import AnswerLimits, Appended, Cancel, HeldFile, StreamFacts
+from cordwood.engines.isolation import Isolation
 from cordwood.errors import NothingToBackUp, QueryValue
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.event import Batch
@@ -31,7 +33,7 @@ from cordwood.model.redaction import UNKEYED, Redacting, RedactMode
 from cordwood.model.rows import Column, Row, Rows
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
-from cordwood.observe.observer import Tell, tell_nobody
+from cordwood.observe.observer import Note, Tell, note_nothing, tell_nobody
 from cordwood.sql.stages import Question
 from cordwood.sql.target import Target
 
@@ -54,6 +56,7 @@ class Options(msgspec.Struct, frozen=True):
     redacting: Redacting = UNKEYED
     retry_seconds: float = 1.0
     tell: Tell = tell_nobody
+    note: Note = note_nothing
 
 
 # Two: a query may set how it is run (its own SETTINGS), and write nothing.
@@ -70,6 +73,7 @@ class ClickHouse:
         self.target: Target = ClickHouseTarget(options.redacting.rules)
         self._options = options
         self._session = Session(address, patience_seconds=options.patience_seconds)
+        self._check = StatementCheck(self._session, Isolation(self.target.name, options.note))
         self._trust = Trust()
         self._hiding = Hiding(self._session, options.redacting)
         self._storage = Storage(
@@ -100,6 +104,7 @@ class ClickHouse:
         return self._trust.rows(question.statement, lambda sql: self._answer(sql, question, limits, cancel))
 
     def _answer(self, sql: str, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
+        self._check.check(sql, question.statement.streams)
         mark, over = uuid.uuid4().hex, threading.Event()
         cancel.on_pull(lambda: self._session.stop(mark, over))
         started = time.monotonic()
@@ -115,7 +120,7 @@ class ClickHouse:
         return rows
 
     def stored(self, stream: str) -> str:
-        return stored(stream)
+        return as_it_must_be_run(stored(stream))
 
     def shapes(self) -> Mapping[str, Shape]:
         return self._storage.shapes()

@@ -12,6 +12,7 @@ from cordwood.engines.duckdb.datatypes import cell_reader, datatype_of, rendered
 from cordwood.engines.duckdb.faults import duckdb_faults
 from cordwood.engines.duckdb.hiding import HiddenColumns, Hiding
 from cordwood.engines.duckdb.seeking import narrowed
+from cordwood.engines.duckdb.statement_check import StatementCheck
 from cordwood.engines.duckdb.storage import Shown, Storage
 from cordwood.engines.duckdb.watch import Watch
 from cordwood.engines.engine import AnswerLimits, Cancel
@@ -37,12 +38,13 @@ _Ways = tuple[str | None, str | None]
 class Answering:
     """Remembers what types a statement's columns have, and what its text says: asking again costs one round, and no reading."""
 
-    def __init__(self, storage: Storage, hiding: Hiding) -> None:
+    def __init__(self, storage: Storage, hiding: Hiding, check: StatementCheck) -> None:
         self._storage = storage
         self._hiding = hiding
+        self._check = check
         self._watch = Watch()
         self._known: dict[str, Types] = {}
-        self._read: dict[str, duckdb.Statement] = {}
+        self._read: dict[tuple[str, tuple[str, ...]], duckdb.Statement] = {}
         # Questions for which the newest events were too few, and until when they are not tried again.
         self._elsewhere: dict[int, float] = {}
         # Statements that had something to redact the last time.
@@ -137,9 +139,10 @@ class Answering:
             way = decided(way, statement.guards.get(way, ()), question.values)
             sql = _rendering(way, types, _bounded(statement, run.limits.max_rows + 1))
             if statement.seeks:
+                self._check.check(cursor, sql, statement.streams)
                 parsed = _one_statement(cursor, _narrowed(sql, question, cursor, at_rest=shown.at_rest))
             else:
-                parsed = self._parsed(cursor, sql)
+                parsed = self._parsed(cursor, sql, statement.streams)
             # What was left idle may have been all that asked for a value.
             cursor.execute(parsed, {name: question.values[name] for name in parsed.named_parameters})
         rows = Rows(_columns(statement, types), ())
@@ -158,20 +161,24 @@ class Answering:
         sql = question.statement.sql
         types = self._known.get(sql)
         if types is None:
-            cursor.execute(_one_statement(cursor, f"FROM ({sql}) LIMIT 0"), dict(question.values))
+            asked = f"FROM ({sql}) LIMIT 0"
+            self._check.check(cursor, asked, question.statement.streams)
+            cursor.execute(_one_statement(cursor, asked), dict(question.values))
             types = tuple(column[1] for column in cursor.description or [])
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[sql] = types
         return types
 
-    def _parsed(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
-        found = self._read.get(sql)
+    def _parsed(self, cursor: duckdb.DuckDBPyConnection, sql: str, streams: tuple[str, ...]) -> duckdb.Statement:
+        """Only what passed the isolation check for these streams is kept."""
+        found = self._read.get((sql, streams))
         if found is None:
+            self._check.check(cursor, sql, streams)
             found = _one_statement(cursor, sql)
             if len(self._read) >= _READ:
                 self._read.clear()
-            self._read[sql] = found
+            self._read[sql, streams] = found
         return found
 
 

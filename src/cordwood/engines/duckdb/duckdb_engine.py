@@ -12,17 +12,19 @@ from cordwood.engines.duckdb.faults import duckdb_faults, opening
 from cordwood.engines.duckdb.hiding import Hiding
 from cordwood.engines.duckdb.sealer import Means
 from cordwood.engines.duckdb.session import FILE, ROW_GROUP_ROWS, Session
+from cordwood.engines.duckdb.statement_check import StatementCheck
 from cordwood.engines.duckdb.storage import Storage
 from cordwood.engines.duckdb.sweeping import Sweeping
 from cordwood.engines.duckdb.tables import StreamTables
 from cordwood.engines.engine import AnswerLimits, Appended, Cancel, HeldFile, StreamFacts
+from cordwood.engines.isolation import Isolation
 from cordwood.model.event import Batch
 from cordwood.model.moments import now_us
 from cordwood.model.redaction import UNKEYED, Redacting
 from cordwood.model.rows import Rows
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
-from cordwood.observe.observer import Tell, tell_nobody
+from cordwood.observe.observer import Note, Tell, note_nothing, tell_nobody
 from cordwood.sql.stages import Question
 from cordwood.sql.target import Target
 
@@ -42,6 +44,7 @@ class Options(msgspec.Struct, frozen=True):
     held_bytes: int = 96 * 1024 * 1024
     threads: int = 2
     tell: Tell = tell_nobody
+    note: Note = note_nothing
     redacting: Redacting = UNKEYED
     store_bytes: int | None = None
 
@@ -79,7 +82,8 @@ class DuckDBEngine:
         self._storage.sweeping = Sweeping(self._session, options.store_bytes)
         self._storage.keeping.most_bytes = min(_MOST_NEWEST_BYTES, options.memory_bytes // 16)
         self._storage.start(_means(options))
-        self._answering = Answering(self._storage, Hiding(self._session.cursor, options.redacting))
+        check = StatementCheck(Isolation(target.name, options.note))
+        self._answering = Answering(self._storage, Hiding(self._session.cursor, options.redacting), check)
 
     def prepare(self, streams: Sequence[Stream]) -> None:
         with opening(self._file):

@@ -67,7 +67,8 @@ def narrowed(sql: str, seeks: Sequence[Seek], values: Mapping[str, object], curs
         pieces = seek.pieces + pieces_of(_bound(seek, values))
         blocks = blocks_with(cursor, seek.stream, pieces) if pieces else None
         if blocks is not None:
-            sql = sql.replace(f"{seek.mark} true", f"block IN ({', '.join(map(str, blocks))})")
+            # Numbers alone are put into a text that has passed the isolation check.
+            sql = sql.replace(f"{seek.mark} true", f"block IN ({', '.join(f'{block:d}' for block in blocks)})")
     return sql
 
 

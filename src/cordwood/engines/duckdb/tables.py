@@ -31,6 +31,9 @@ class StreamTables:
         self.sealed = f"store.main.{quoted(stream)}"
         self.hot = f"memory.hot.{quoted(stream)}"
         self.newest = f"memory.newest.{quoted(stream)}"
+        # Database, schema and name of all that a statement over the stream may read.
+        places = ("store.main", "memory.main", "memory.hot", "memory.newest")
+        self.paths = frozenset((*place.split("."), stream) for place in places)
 
     def create_sealed(self) -> str:
         columns = ", ".join(f"{quoted(name)} {kind}{_KEPT.get(name, '')}" for name, kind in COLUMNS.items())
@@ -170,7 +173,7 @@ class StreamTables:
         return (
             "SELECT id, timestamp, event_message, project, metadata::JSON::VARCHAR AS metadata,"  # noqa: S608
             " extras::JSON::VARCHAR AS extras, ingested_at, timestamp_inferred"
-            f" FROM {self.view} WHERE timestamp >= make_timestamptz($since) AND timestamp < make_timestamptz($until)"
+            f" FROM memory.main.{self.view} WHERE timestamp >= make_timestamptz($since) AND timestamp < make_timestamptz($until)"
             " AND ($project::VARCHAR IS NULL OR project = $project)"
         )
 

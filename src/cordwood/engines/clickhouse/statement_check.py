@@ -1,0 +1,155 @@
+"""Checks what a statement's text reads, by ClickHouse's own parser: its streams' tables, and known functions of values.
+
+The text is handed to the server as a value and comes back as a parse tree; nothing is taken from the compiler but the
+names of the streams that the statement says it reads, and the settings that every statement has.
+"""
+
+import re
+from collections.abc import Collection, Iterator
+from typing import Final
+
+import msgspec
+
+from cordwood.engines.clickhouse import parse_tree as tree
+from cordwood.engines.clickhouse.callable_functions import FUNCTIONS
+from cordwood.engines.clickhouse.session import Query, Session
+from cordwood.engines.clickhouse.tables import literal
+from cordwood.engines.clickhouse.target import SETTINGS
+from cordwood.engines.isolation import BreachError, Isolation
+from cordwood.engines.parse_trees import Below, Scope, UnlistedFunctionError, check_functions, decoded, parts, walk
+from cordwood.errors import EngineFailed, Fault, QueryFault, QueryUnsupported
+
+_DECODER: Final = msgspec.json.Decoder(tree.SelectWithUnionQuery)
+_COLUMN: Final = "tree"
+# Another text than a statement has to bound the memory of: the text is one literal in it, escaped.
+_SETTINGS: Final = {"readonly": 2, "max_query_size": 1 << 26}
+
+# What the server says where it has no tree for a text.
+_UNKNOWN_FUNCTION: Final = 46
+_NOT_SERIALIZED: Final = 36
+_SYNTAX: Final = 62
+_SEVERAL: Final = "Multi-statements are not allowed"
+
+_EXPECTED: Final = [(name, int(value) if value.isdigit() else value.strip("'")) for name, value in SETTINGS.items()]
+
+# Their second argument is a table where it is a name.
+_MEMBERSHIP: Final = re.compile(r"(?i)(global)?(null|not|notNull)?in(IgnoreSet)?")
+
+
+class StatementCheck:
+    """Asks the server that is about to run the text. Safe from several threads."""
+
+    def __init__(self, session: Session, isolation: Isolation) -> None:
+        self._session = session
+        self._isolation = isolation
+
+    def check(self, text: str, streams: Collection[str]) -> None:
+        """Raise IsolationBroken for a text that is not one SELECT over these streams alone."""
+        self._isolation.check(text, streams, lambda: self._inspect(text, streams))
+
+    def _inspect(self, text: str, streams: Collection[str]) -> None:
+        query = decoded(_DECODER, self._parsed(text))
+        inspection = _Inspection(frozenset(streams), _settings_of(query))
+        check_functions(lambda: walk(query, inspection.visit), self._has_function)
+
+    def _has_function(self, name: str) -> bool:
+        """Also where it is an aggregate of that name with an ending, like sumIf."""
+        asked = "SELECT count() FROM system.functions WHERE startsWith(lower({name:String}), lower(name))"
+        ((count,),) = self._session.rows(asked, {"name": name})
+        return bool(count)
+
+    def _parsed(self, text: str) -> str:
+        """The tree as JSON. Bytes that are no text stand in literals alone, which are not looked into."""
+        asked = f"SELECT parseQueryToJSON({literal(text)}) AS {_COLUMN}"
+        try:
+            with self._session.select(Query(asked, {}, _SETTINGS, in_bytes=(_COLUMN,))) as selected:
+                ((told,),) = [row for block in selected.blocks for row in block]
+        except Fault as fault:
+            raise _meant(fault) from fault
+        return told.decode("utf-8", "replace") if isinstance(told, bytes) else ""
+
+
+def _meant(fault: Fault) -> Exception:
+    """What it means that there is no tree. Nothing that the server says of a text is handed on: it quotes from it."""
+    problem = fault.__cause__
+    code, told = getattr(problem, "code", None), str(problem)
+    if code == _UNKNOWN_FUNCTION:
+        return EngineFailed("This ClickHouse does not tell how it reads a statement: 26.8 or later is needed.")
+    if code == _NOT_SERIALIZED or (code == _SYNTAX and _SEVERAL in told):
+        return BreachError("no SELECT, or more than one statement")
+    if isinstance(fault, QueryFault):
+        return QueryUnsupported("This query takes a form that is not supported.")
+    return EngineFailed("ClickHouse could not read the statement.") if isinstance(fault, EngineFailed) else fault
+
+
+def _settings_of(query: tree.SelectWithUnionQuery) -> tree.SetQuery:
+    """The settings of the whole statement, which must be those of every statement, once and in their order."""
+    own = [one.settings for one in query.list_of_selects.children if isinstance(one, tree.SelectQuery)]
+    found = [settings for settings in (query.settings_ast, *own) if settings is not None]
+    if len(found) != 1 or [(one.name, one.value.value) for one in found[0].changes] != _EXPECTED:
+        raise BreachError("other settings than every statement has")
+    return found[0]
+
+
+class _Inspection:
+    """One tree under inspection; `visit` raises BreachError for what is not allowed at a node."""
+
+    def __init__(self, tables: frozenset[str], settings: tree.SetQuery) -> None:
+        self._tables = tables
+        self._settings = settings
+
+    def visit(self, node: msgspec.Struct, scope: Scope) -> Below:
+        match node:
+            case tree.SelectWithUnionQuery():
+                return _of_union(node, scope)
+            case tree.SelectQuery():
+                return _of_select(node, scope)
+            case tree.TableIdentifier():
+                self._check_table(node, scope)
+            case tree.Function():
+                _check_function(node)
+            case tree.QueryParameter() if "identifier" in node.param_type.lower():
+                raise BreachError(f"a name in the parameter {node.name}")
+            case tree.SetQuery() if node is not self._settings:
+                raise BreachError("settings of a sub-query")
+        return parts(node, scope)
+
+    def _check_table(self, table: tree.TableIdentifier, scope: Scope) -> None:
+        if table.name_parts or table.name not in scope | self._tables:
+            raise BreachError(f"the table {table.name_parts or table.name}")
+
+
+def _of_union(union: tree.SelectWithUnionQuery, scope: Scope, recurring: Scope = frozenset()) -> Below:
+    """What is below a union. Its first SELECT's CTEs are seen by the others, and a CTE that recurs by these alone."""
+    first, *others = union.list_of_selects.children
+    yield first, scope
+    if isinstance(first, tree.SelectQuery):
+        scope = scope | _ctes(first)
+    yield from ((other, scope | recurring) for other in others)
+    yield from parts(union, scope, "list_of_selects")
+
+
+def _of_select(select: tree.SelectQuery, scope: Scope) -> Iterator[tuple[msgspec.Struct, Scope]]:
+    """What is below a SELECT. A CTE sees those before it; the engine would let it see those behind it, too."""
+    for element in select.with_.children if select.with_ else ():
+        if not isinstance(element, tree.WithElement):
+            yield element, scope
+            continue
+        itself = frozenset({element.name}) if select.recursive_with else frozenset[str]()
+        for query in element.subquery.children:
+            yield from _of_union(query, scope, itself)
+        scope = scope | {element.name}
+    yield from parts(select, scope, "with_")
+
+
+def _ctes(select: tree.SelectQuery) -> Scope:
+    elements = select.with_.children if select.with_ else ()
+    return frozenset(element.name for element in elements if isinstance(element, tree.WithElement))
+
+
+def _check_function(function: tree.Function) -> None:
+    if function.name not in FUNCTIONS:
+        raise UnlistedFunctionError(function.name)
+    arguments = function.arguments.children if function.arguments else []
+    if _MEMBERSHIP.fullmatch(function.name) and any(isinstance(one, tree.Identifier) for one in arguments[1:]):
+        raise BreachError(f"a name as the set of {function.name}")

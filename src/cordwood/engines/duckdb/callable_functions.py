@@ -1,0 +1,45 @@
+"""What the engine's rules may write: functions and types by their names, as DuckDB's parser tells them.
+
+A function on neither list makes its statement one that is refused. None here reads a file, a setting, the catalog, a
+table by its name, or a query in a text. A rule that writes another one adds it here, in order.
+"""
+
+from typing import Final
+
+from cordwood.model.redaction import RedactMode
+from cordwood.sql.redaction.hiding import HIDING_EVENT, HIDING_JSON, HIDING_TEXT, TRUSTING_TEXT
+
+_WRITTEN: Final = """
+    % & * + - ->> / // << >> | || ~ ~~
+    abs acos acosh any_value arg_max arg_max_null arg_min arg_min_null array_agg array_to_string asin asinh atan atan2 atanh avg base64 bin bit_and
+    bit_count bit_or bit_xor bool_and bool_or ceil chr contains corr cos cosh cot count count_star covar_pop covar_samp
+    cume_dist date_diff date_part date_trunc day dayofweek dayofyear decode dense_rank encode epoch_us error exp
+    first_value flatten floor from_base64 generate_series greatest hex histogram hour instr isfinite isinf isnan isodow
+    isoyear json json_array json_array_length json_extract json_extract_string json_object json_pretty json_remove
+    json_replace json_set json_strip_nulls json_type json_valid lag last_value lead least left len length levenshtein
+    like_escape list_concat list_contains list_count list_distinct list_extract list_filter list_position list_reduce
+    list_reverse list_slice list_sort list_sum list_transform list_value ln log10 lower lpad ltrim make_date make_time
+    make_timestamp make_timestamptz map_entries max md5 microsecond millisecond min minute month nfc_normalize now
+    nth_value ntile nullif octet_length ord percent_rank power printf quantile_cont quantile_disc quarter random range
+    rank regexp_extract regexp_extract_all regexp_full_match regexp_matches regexp_replace regr_count repeat replace
+    reverse right round round_even row row_number rpad rtrim second sha1 sha256 sign sin sinh split_part sqrt starts_with
+    stddev_pop stddev_samp strftime string_agg string_split strlen strpos struct_extract struct_extract_at struct_pack
+    substring suffix sum tan tanh time_bucket timezone to_base64 to_days to_hours to_json to_microseconds
+    to_milliseconds to_minutes to_months to_quarters to_seconds to_weeks to_years translate trim trunc unbin unhex unnest
+    upper var_pop var_samp variant_typeof weekofyear xor year
+"""
+
+# The macros of redaction, which the engine makes itself.
+_MACROS: Final = frozenset(
+    f"{name}_{mode}" for name in (HIDING_TEXT, HIDING_JSON, HIDING_EVENT, TRUSTING_TEXT) for mode in RedactMode
+)
+
+FUNCTIONS: Final = frozenset(_WRITTEN.split()) | _MACROS
+TABLE_FUNCTIONS: Final = frozenset({"unnest"})
+
+TYPES: Final = frozenset(
+    """
+    BIGINT BIT BLOB BOOLEAN DATE DECIMAL DOUBLE HUGEINT INTEGER JSON list STRUCT TIME TIMESTAMP TIMESTAMPTZ VARCHAR
+    VARIANT
+    """.split()
+)

@@ -1,0 +1,160 @@
+"""Checks what a statement's text reads, by DuckDB's own parser: its streams' tables, and known functions of values.
+
+The text is serialised as a parse tree by the engine that is about to run it; nothing is taken from the compiler but
+the names of the streams that the statement says it reads.
+"""
+
+from collections.abc import Collection, Iterator
+from typing import Final
+
+import duckdb
+import msgspec
+
+from cordwood.engines.duckdb import parse_tree as tree
+from cordwood.engines.duckdb.callable_functions import FUNCTIONS, TABLE_FUNCTIONS, TYPES
+from cordwood.engines.duckdb.tables import StreamTables
+from cordwood.engines.isolation import BreachError, Isolation
+from cordwood.engines.parse_trees import Below, Scope, UnlistedFunctionError, check_functions, decoded, parts, walk
+
+Path = tuple[str, ...]
+
+_SERIALIZE: Final = "SELECT json_serialize_sql($sql, skip_null := true, skip_empty := true, skip_default := true)"
+_DECODER: Final = msgspec.json.Decoder(tree.Serialized)
+
+# DuckDB compares names without regard to the case of ASCII letters, and of no others.
+_FOLDED: Final = {letter: letter + 32 for letter in range(ord("A"), ord("Z") + 1)}
+
+# A bare name that is no column's is tried as one of these.
+_VALUES_OF_THE_SESSION: Final = frozenset(
+    """
+    current_catalog current_database current_date current_role current_schema current_time current_timestamp current_user
+    localtime localtimestamp session_user user
+    """.split()
+)
+
+
+class StatementCheck:
+    """Asks on the connection that is about to run the text. Safe from several threads."""
+
+    def __init__(self, isolation: Isolation) -> None:
+        self._isolation = isolation
+        self._asking: duckdb.Statement | None = None
+
+    def check(self, cursor: duckdb.DuckDBPyConnection, text: str, streams: Collection[str]) -> None:
+        """Raise IsolationBroken for a text that is not one SELECT over these streams alone."""
+        self._isolation.check(text, streams, lambda: self._inspect(cursor, text, streams))
+
+    def _inspect(self, cursor: duckdb.DuckDBPyConnection, text: str, streams: Collection[str]) -> None:
+        if "\0" in text:
+            raise BreachError("a NUL character")
+        if self._asking is None:
+            (self._asking,) = cursor.extract_statements(_SERIALIZE)
+        ((told,),) = cursor.execute(self._asking, {"sql": text}).fetchall()
+        found = decoded(_DECODER, told)
+        if found.error:
+            # A text that is not SQL fails here in the engine's own words, as it would have when it was run.
+            cursor.extract_statements(text)
+            raise BreachError(f"no SELECT: {found.error_message}")
+        if len(found.statements) != 1:
+            raise BreachError(f"{len(found.statements)} statements")
+        (statement,) = found.statements
+        inspection = _Inspection(_tables(streams))
+        check_functions(lambda: walk(statement, inspection.visit), lambda name: _has_function(cursor, name))
+        if inspection.session_values:
+            _check_named(inspection.session_values, statement)
+
+
+def _has_function(cursor: duckdb.DuckDBPyConnection, name: str) -> bool:
+    sql = "SELECT count(*) FROM duckdb_functions() WHERE lower(function_name) = lower($name)"
+    ((count,),) = cursor.execute(sql, {"name": name}).fetchall()
+    return bool(count)
+
+
+def _tables(streams: Collection[str]) -> frozenset[Path]:
+    return frozenset(path for stream in streams for path in StreamTables(stream).paths)
+
+
+class _Inspection:
+    """One tree under inspection; `visit` raises BreachError for what is not allowed at a node."""
+
+    def __init__(self, tables: frozenset[Path]) -> None:
+        self._tables = tables
+        # Bare names that are values of the session where nothing in the statement is called so.
+        self.session_values: set[str] = set()
+
+    def visit(self, node: msgspec.Struct, scope: Scope) -> Below:
+        match node:
+            case tree.BaseTable():
+                self._check_table(node, scope)
+            case tree.ColumnRef():
+                self._note_column(node)
+            case tree.Function() | tree.Window():
+                _check_function(node)
+            case tree.TypeName():
+                _check_name("type", node.qualified_name, TYPES)
+            case tree.TableFunction():
+                _check_name("table function", node.function.qualified_name, TABLE_FUNCTIONS)
+            case tree.SelectNode() | tree.SetOperation() | tree.RecursiveCte():
+                return _of_query(node, scope)
+        return parts(node, scope)
+
+    def _check_table(self, table: tree.BaseTable, scope: Scope) -> None:
+        path = tuple(table.qualified_name.path)
+        is_cte = len(path) == 1 and folded(path[0]) in scope
+        if not is_cte and path not in self._tables:
+            raise BreachError(f"the table {path}")
+
+    def _note_column(self, column: tree.ColumnRef) -> None:
+        name = folded(column.column_names[0])
+        if len(column.column_names) == 1 and name in _VALUES_OF_THE_SESSION:
+            self.session_values.add(name)
+
+
+def folded(name: str) -> str:
+    """The same for names that DuckDB takes for one."""
+    return name.translate(_FOLDED)
+
+
+def _of_query(node: tree.AnyQuery, scope: Scope) -> Iterator[tuple[msgspec.Struct, Scope]]:
+    """What is below a query. A CTE sees those before it; what recurs sees itself, but not where it begins."""
+    for cte in node.cte_map.map:
+        query = cte.value.query_node
+        if isinstance(query, tree.RecursiveCte) and folded(query.cte_name) != folded(cte.key):
+            raise BreachError(f"a recursive CTE of two names: {cte.key}, {query.cte_name}")
+        yield query, scope
+        scope = scope | {folded(cte.key)}
+    if isinstance(node, tree.RecursiveCte):
+        yield node.left, scope
+        yield node.right, scope | {folded(node.cte_name)}
+    yield from parts(node, scope, "cte_map", "left", "right")
+
+
+def _check_named(names: set[str], statement: tree.Query) -> None:
+    """Each of the names is given to something in the statement."""
+    given: set[str] = set()
+
+    def visit(node: msgspec.Struct, scope: Scope) -> Below:
+        if isinstance(node, tree.Expression):
+            given.add(folded(node.alias))
+        elif isinstance(node, tree.Relation):
+            given.update(map(folded, node.column_name_alias))
+        elif isinstance(node, tree.CteInfo):
+            given.update(map(folded, node.aliases))
+        return parts(node, scope)
+
+    walk(statement, visit)
+    for name in names - given:
+        raise BreachError(f"the value {name} of the session")
+
+
+def _check_function(function: tree.Function | tree.Window) -> None:
+    name = function.function_name
+    if function.qualified_name.path != [name]:
+        raise BreachError(f"the function {function.qualified_name.path}")
+    if name not in FUNCTIONS:
+        raise UnlistedFunctionError(name)
+
+
+def _check_name(kind: str, name: tree.QualifiedName, known: frozenset[str]) -> None:
+    if len(name.path) != 1 or name.path[0] not in known:
+        raise BreachError(f"the {kind} {name.path}")

@@ -1,0 +1,74 @@
+"""The second wall: a statement's text is refused unless the engine's own parser finds in it only what it may read.
+
+It is independent of the compiler: it takes the final text and the names of the streams that the statement reads.
+"""
+
+from collections.abc import Callable, Collection
+from hashlib import blake2b
+from threading import Lock
+from typing import Final, NoReturn
+
+from cordwood.errors import IsolationBroken
+from cordwood.observe.observation import IsolationRefused
+from cordwood.observe.observer import Note, note_nothing
+
+# Texts that passed are remembered by their digests, some 100 bytes each.
+_REMEMBERED: Final = 20_000
+_DIGEST_BYTES: Final = 16
+# How many different texts are logged; each refusal is counted. A text is logged up to this length.
+_LOGGED: Final = 1000
+_LOGGED_CHARACTERS: Final = 100_000
+
+
+class BreachError(Exception):
+    """What a text reads or does and may not, in words for the operator's log."""
+
+
+class Isolation:
+    """Remembers which texts passed, and refuses the others. Safe from several threads."""
+
+    def __init__(self, engine: str, note: Note = note_nothing) -> None:
+        self._engine = engine
+        self._note = note
+        self._lock = Lock()
+        self._passed: set[bytes] = set()
+        self._logged: set[bytes] = set()
+
+    def check(self, text: str, streams: Collection[str], inspect: Callable[[], None]) -> None:
+        """Raise IsolationBroken where `inspect` raises BreachError; it is called once per text and streams."""
+        digest = _digest(text, streams)
+        if digest in self._passed:
+            return
+        try:
+            inspect()
+        except BreachError as breach:
+            self._refuse(text, digest, str(breach))
+        with self._lock:
+            if len(self._passed) >= _REMEMBERED:
+                self._passed.clear()
+            self._passed.add(digest)
+
+    def _refuse(self, text: str, digest: bytes, breach: str) -> NoReturn:
+        incident = f"isolation-{digest.hex()[:12]}"
+        with self._lock:
+            is_new = digest not in self._logged and len(self._logged) < _LOGGED
+            if is_new:
+                self._logged.add(digest)
+        self._note(
+            IsolationRefused(
+                incident=incident,
+                engine=self._engine,
+                breach=breach if is_new else "",
+                sql=text[:_LOGGED_CHARACTERS] if is_new else "",
+                level="error" if is_new else "debug",
+            )
+        )
+        raise IsolationBroken(
+            "The query was refused before it ran: its compiled form failed the isolation check.",
+            hint=f"Report the incident {incident}.",
+        )
+
+
+def _digest(text: str, streams: Collection[str]) -> bytes:
+    key = "\0".join([*sorted(streams), "", text])
+    return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).digest()
