@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.second_wall import silent
 from tests.spec_runner.answers import ANSWERS, answered
 from tests.spec_runner.page import Case, Fence, read_cases, rewrite
 from tests.spec_runner.world import ENGINES, EngineKind, Worlds
@@ -56,6 +57,11 @@ class CaseItem(pytest.Item):
         self.case, self.kind = case, kind
 
     def runtest(self) -> None:
+        """No statement is one that the check by the engine's own parser refuses, whatever the page expects."""
+        with silent():
+            self._run()
+
+    def _run(self) -> None:
         gap = _gap(self.case, self.kind)
         try:
             self._check()

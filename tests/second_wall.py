@@ -26,5 +26,7 @@ def silent() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Isolation, "_refuse", noted)
-        yield
-    assert refused == []
+        try:
+            yield
+        finally:
+            assert refused == []

@@ -15,6 +15,7 @@ import pytest
 from cordwood.app.inside import Inside, opened
 from cordwood.settings.settings import Serve, Settings
 from tests.chdb_databases import fresh_database
+from tests.second_wall import silent
 
 CLIENTS = Path(__file__).resolve().parents[3] / "shared" / "clients"
 
@@ -38,7 +39,7 @@ def emitted(kind: str, now: int) -> list[dict[str, Any]]:
 def answers(engine: str, folder: Path, now: int) -> dict[str, Any]:
     """What an engine answers to every query, once it has every event; and again with redaction on."""
     settings = Settings(engine=engine, serve=msgspec.structs.replace(Serve(), data_dir=str(folder)))
-    with opened(settings) as house:
+    with silent(), opened(settings) as house:
         send(house, emitted("events", now))
         queries = emitted("queries", now)
         plain = {query["id"]: asked(house, query) for query in queries}

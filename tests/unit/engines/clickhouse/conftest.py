@@ -12,6 +12,13 @@ if not IS_THERE:
 
 from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, Options
 from tests.clickhouse_server import ClickHouseServer, serving
+from tests.second_wall import switch_off
+
+
+@pytest.fixture
+def written_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For statements that no compiler makes, over tables that are no streams."""
+    switch_off(monkeypatch)
 
 
 @pytest.fixture

@@ -25,6 +25,8 @@ from tests.unit.engines.clickhouse.asking import (
     question,
 )
 
+pytestmark = pytest.mark.usefixtures("written_by_hand")
+
 
 @pytest.fixture
 def prepared(engine: ClickHouse) -> ClickHouse:

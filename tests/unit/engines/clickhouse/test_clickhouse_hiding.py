@@ -16,6 +16,8 @@ from cordwood.sql.stages import Question, Statement
 from tests.clickhouse_server import ClickHouseServer
 from tests.unit.engines.clickhouse.asking import EDGE, LIMITS, NOW_US, Pull
 
+pytestmark = pytest.mark.usefixtures("written_by_hand")
+
 SQL = "SELECT id, event_message, metadata FROM `edge.logs` ORDER BY id"
 
 

@@ -18,6 +18,8 @@ from cordwood.model.shape import Kinds, ValueKind
 from tests.clickhouse_server import ClickHouseServer
 from tests.unit.engines.clickhouse.asking import EDGE, NOW_US, Pull, answered, event, question
 
+pytestmark = pytest.mark.usefixtures("written_by_hand")
+
 RETRY_SECONDS = 0.05
 
 

@@ -13,6 +13,8 @@ from tests.certificates import Authority
 from tests.clickhouse_server import ClickHouseServer, serving
 from tests.unit.engines.clickhouse.asking import EDGE, NOW_US, answered, event
 
+pytestmark = pytest.mark.usefixtures("written_by_hand")
+
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:

@@ -1,0 +1,119 @@
+"""A compiler that is broken on purpose: what it writes is refused by the engine's own parser, told, and never run."""
+
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlglot import exp
+
+from cordwood.app.inside import Inside, opened
+from cordwood.engines.clickhouse.rules import RULES as CLICKHOUSE_RULES
+from cordwood.engines.clickhouse.session import Query, Selected, Session
+from cordwood.engines.duckdb import answers
+from cordwood.engines.duckdb.rules import RULES as DUCKDB_RULES
+from cordwood.sql.lowering import Rule
+from tests.attack.test_pinned import FOREIGN, event, send, settings
+from tests.chdb_databases import fresh_database
+from tests.second_wall import switch_off
+
+STREAM, OTHER = "cloudflare.logs.prod", "postgres.logs"
+BROKEN = {
+    "duckdb": f'(SELECT string_agg(event_message, chr(10)) FROM memory.hot."{OTHER}")',
+    "clickhouse": f"(SELECT arrayStringConcat(groupArray(assumeNotNull(event_message))) FROM `{OTHER}`)",
+}
+SQL = "select upper(id) as id from edge_logs"
+
+
+@pytest.fixture(autouse=True)
+def second_wall_is_silent() -> None:
+    """Not here."""
+
+
+@pytest.fixture(params=["duckdb", "clickhouse"])
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that were handed to an engine to be run."""
+    texts: list[str] = []
+    parsed: Callable[..., Any] = answers._one_statement
+    select: Callable[..., AbstractContextManager[Selected]] = Session.select
+
+    def one_statement(cursor: Any, sql: str) -> Any:
+        texts.append(sql)
+        return parsed(cursor, sql)
+
+    def selected(self: Session, query: Query) -> AbstractContextManager[Selected]:
+        if not query.sql.startswith("SELECT parseQueryToJSON("):
+            texts.append(query.sql)
+        return select(self, query)
+
+    monkeypatch.setattr(answers, "_one_statement", one_statement)
+    monkeypatch.setattr(Session, "select", selected)
+    return texts
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> io.BytesIO:
+    """What the service writes to standard error."""
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(written, write_through=True))
+    return written
+
+
+@pytest.fixture
+def inside(
+    engine: str, run: list[str], log: io.BytesIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Inside]:
+    """A service whose compiler writes, for UPPER, what another stream holds."""
+    rules: Any = (DUCKDB_RULES if engine == "duckdb" else CLICKHOUSE_RULES).nodes
+    table: MutableMapping[type[exp.Expr], Rule] = rules
+    monkeypatch.setitem(table, exp.Upper, lambda _: exp.Var(this=BROKEN[engine]))
+    address = fresh_database() if engine == "clickhouse" else "duckdb"
+    with opened(settings(tmp_path / "data", engine=address)) as inside:
+        for stream, mark in ((STREAM, "ours"), (OTHER, FOREIGN)):
+            assert send(inside, f"/api/logs?source_name={stream}", [event("default", mark)])[0] == 200
+        # What is in memory is shown to the first query that reads the stream.
+        assert asked(inside, "select count(*) as n from postgres_logs")[0] == 200
+        run.clear()
+        log.truncate(0)
+        yield inside
+
+
+def asked(inside: Inside, sql: str = SQL) -> tuple[int, dict[str, Any]]:
+    status, told = send(inside, "/api/endpoints/query/logs.all", {"project": "default", "sql": sql})
+    return status, json.loads(told)
+
+
+def test_what_it_writes_is_never_run(inside: Inside, engine: str, run: list[str], log: io.BytesIO) -> None:
+    status, told = asked(inside)
+    assert (status, told["error"]["status"]) == (500, "bug.isolation")
+    assert [text for text in run if OTHER in text] == []
+    assert FOREIGN not in json.dumps(told)
+    assert OTHER not in json.dumps(told)
+    (line,) = [json.loads(line) for line in log.getvalue().splitlines() if b'"event":"isolation"' in line]
+    assert (line["level"], line["engine"]) == ("error", engine)
+    assert BROKEN[engine] in line["sql"]
+    assert OTHER in line["breach"]
+    assert line["incident"] in told["error"]["hint"]
+
+
+def test_each_refusal_is_counted(inside: Inside, engine: str) -> None:
+    assert [asked(inside)[0] for _ in range(3)] == [500] * 3
+    _, _, metrics = inside.send("GET", "/metrics", b"", {})
+    assert f'cordwood_isolation_refusals_total{{engine="{engine}"}} 3' in metrics.decode().splitlines()
+
+
+def test_without_the_check_it_would_be_run(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that it is the check which holds, and nothing else."""
+    switch_off(monkeypatch)
+    status, told = asked(inside)
+    assert status == 200
+    assert FOREIGN in json.dumps(told)
