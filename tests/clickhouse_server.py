@@ -119,7 +119,7 @@ class Handler(BaseHTTPRequestHandler):
             if "database" in said:
                 connection.query(f"USE {said['database']}")
             for name, value in settings.items():
-                connection.query(f"SET {name} = '{value}'")
+                connection.query(f"SET {name} = {_literal(value)}")
             if data:
                 return _insert(connection, sql, data)
             shape = "Native" if sql.endswith("FORMAT Native") else "TabSeparated"
@@ -239,3 +239,8 @@ def serving(
         yield server
     finally:
         server.go()
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -7,12 +7,13 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from cordwood.engines.engine import AnswerLimits, Appended, Engine
-from cordwood.errors import Cancelled, Fault, OutOfTime
+from cordwood.engines.engine import STORED, AnswerLimits, Appended, Engine
+from cordwood.errors import Cancelled, Fault, IsolationBroken, OutOfTime
 from cordwood.model.datatype import Kind
 from cordwood.model.event import Batch, Event
 from cordwood.model.shape import Kinds, ValueKind
-from tests.contract.engine_asking import NOW_US, ask, batch, ids, rows, stream
+from cordwood.sql.stages import Question, Statement
+from tests.contract.engine_asking import LIMITS, NOBODY, NOW_US, ask, batch, ids, rows, stream
 
 SLOW = "select count(*) as n from unnest(generate_array(1, 100000)) as a cross join unnest(generate_array(1, 100000)) as b where mod(a * b, 7) = 3"
 
@@ -222,3 +223,12 @@ def test_readers_never_see_an_event_twice_or_miss_one_while_others_append(engine
         assert count >= before
     writer.join()
     assert rows(engine, "select count(*), count(distinct id) from `s`") == [(60_000, 60_000)]
+
+
+def test_a_statement_that_reads_another_stream_than_it_says_is_refused(engine: Engine) -> None:
+    sql, values = engine.stored("other.stream-2"), {"since": 0, "until": NOW_US, "project": None}
+    own = Statement(sql, (), (), ("other.stream-2",), column_names=tuple(column.name for column in STORED))
+    assert [row for part in engine.answer(Question(own, values), LIMITS, NOBODY).batches for row in part] == []
+    with pytest.raises(IsolationBroken) as raised:
+        engine.answer(Question(msgspec.structs.replace(own, streams=("s",)), values), LIMITS, NOBODY)
+    assert "other.stream-2" not in raised.value.told()

@@ -73,7 +73,11 @@ class Engine(Protocol):
         """Store all or nothing, durably, before returning; ids already stored are left and counted."""
 
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
-        """Run the question and yield its rows in batches; work stops when pulled or out of time."""
+        """Run the question and yield its rows in batches; work stops when pulled or out of time.
+
+        IsolationBroken, and nothing is run, where the engine's own parser finds in the statement anything but one
+        query over its streams.
+        """
 
     def stored(self, stream: str) -> str:
         """The statement that reads a stream's events as they are stored: `STORED`, objects as JSON text.

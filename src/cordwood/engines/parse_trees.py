@@ -63,8 +63,8 @@ def parts(node: msgspec.Struct, scope: Scope, *without: str) -> list[tuple[msgsp
         value = getattr(node, name)
         if not value or name in without:
             continue
-        if isinstance(value, list):
-            found += [(part, scope) for part in value]
+        if type(value) is list:
+            found.extend([(part, scope) for part in value])
         else:
             found.append((value, scope))
     return found

@@ -7,7 +7,15 @@ import pytest
 
 from cordwood.observe.log import JsonLines
 from cordwood.observe.metrics import Metrics
-from cordwood.observe.observation import Broke, EngineAsked, Ingested, Noted, Refreshed, Requested
+from cordwood.observe.observation import (
+    Broke,
+    EngineAsked,
+    Ingested,
+    IsolationRefused,
+    Noted,
+    Refreshed,
+    Requested,
+)
 from cordwood.observe.observer import Observer
 
 
@@ -90,6 +98,7 @@ def test_metrics_count_what_is_noted() -> None:
     observer.note(request(endpoint="", cache="", route="ingest", status=404))
     observer.note(EngineAsked(endpoint="logs.all", engine="duckdb", outcome="ok", seconds=0.1))
     observer.note(Refreshed(endpoint="logs.all", outcome="engine.unreachable"))
+    observer.note(IsolationRefused(incident="i", engine="duckdb", breach="the table x", sql="SELECT"))
     observer.note(Ingested(stream='a"b\\c\nd', accepted=3, duplicates=1))
     text = metrics.text().decode()
     for line in (
@@ -103,6 +112,7 @@ def test_metrics_count_what_is_noted() -> None:
         'cordwood_cache_refreshes_total{endpoint="logs.all",outcome="engine.unreachable"} 1',
         'cordwood_ingest_events_total{stream="a\\"b\\\\c\\nd",outcome="accepted"} 3',
         'cordwood_ingest_events_total{stream="a\\"b\\\\c\\nd",outcome="duplicate"} 1',
+        'cordwood_isolation_refusals_total{engine="duckdb"} 1',
         "cordwood_memory_bytes 12",
         "cordwood_share 0.5",
         'cordwood_build_info{version="1.2.3"} 1',

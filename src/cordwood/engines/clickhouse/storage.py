@@ -35,6 +35,7 @@ class Storage:
         self._tables = tables
         self._insert_settings = _insert_settings(tables.cluster, wait_for_async=wait_for_async)
         self._streams: dict[str, Stream] = {}
+        self._database = ""
         self._windows: dict[str, Window] = {}
         self._shapes: dict[str, Shape] = {}
         self._facts: dict[str, StreamFacts] = {}
@@ -57,7 +58,9 @@ class Storage:
         if not self._unmade:
             return
         with self._making:
-            check_version(str(self._session.rows("SELECT version()")[0][0]))
+            ((version, database),) = self._session.rows("SELECT version(), currentDatabase()")
+            check_version(str(version))
+            self._database = str(database)
             unmade = dict(self._unmade)
             for statement in self._tables.create_all(list(unmade.values())):
                 self._session.command(statement)
@@ -74,6 +77,10 @@ class Storage:
         self.make()
         with self._lock:
             return [self._append(batch) for batch in batches]
+
+    def tables_beside(self, streams: Sequence[str]) -> list[str]:
+        """The full names of the other streams' tables."""
+        return [f"{self._database}.{name}" for name in sorted(self._streams.keys() - set(streams))]
 
     def shapes(self) -> Mapping[str, Shape]:
         """What is known: nothing is asked for it, for it is wanted where nothing may wait."""

@@ -236,7 +236,7 @@ class Relation(Part, tag_field="type", kw_only=True):
     column_name_alias: list[str] = []
 
 
-class BaseTable(Relation, tag="BASE_TABLE"):
+class TableReference(Relation, tag="BASE_TABLE"):
     table_name: str
     qualified_name: QualifiedName
     schema_name: str = ""
@@ -284,7 +284,7 @@ class TableFunction(Relation, tag="TABLE_FUNCTION"):
     with_ordinality: str = ""
 
 
-AnyRelation = BaseTable | Empty | Join | Pivot | SubqueryRelation | TableFunction
+AnyRelation = TableReference | Empty | Join | Pivot | SubqueryRelation | TableFunction
 
 
 # Queries

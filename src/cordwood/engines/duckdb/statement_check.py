@@ -5,7 +5,7 @@ the names of the streams that the statement says it reads.
 """
 
 from collections.abc import Collection, Iterator
-from typing import Final
+from typing import Any, Final
 
 import duckdb
 import msgspec
@@ -23,6 +23,8 @@ _DECODER: Final = msgspec.json.Decoder(tree.Serialized)
 
 # DuckDB compares names without regard to the case of ASCII letters, and of no others.
 _FOLDED: Final = {letter: letter + 32 for letter in range(ord("A"), ord("Z") + 1)}
+
+_QUERIES: Final = frozenset({tree.SelectNode, tree.SetOperation, tree.RecursiveCte})
 
 # A bare name that is no column's is tried as one of these.
 _VALUES_OF_THE_SESSION: Final = frozenset(
@@ -82,32 +84,31 @@ class _Inspection:
         # Bare names that are values of the session where nothing in the statement is called so.
         self.session_values: set[str] = set()
 
-    def visit(self, node: msgspec.Struct, scope: Scope) -> Below:
-        match node:
-            case tree.BaseTable():
-                self._check_table(node, scope)
-            case tree.ColumnRef():
-                self._note_column(node)
-            case tree.Function() | tree.Window():
-                _check_function(node)
-            case tree.TypeName():
-                _check_name("type", node.qualified_name, TYPES)
-            case tree.TableFunction():
-                _check_name("table function", node.function.qualified_name, TABLE_FUNCTIONS)
-            case tree.SelectNode() | tree.SetOperation() | tree.RecursiveCte():
-                return _of_query(node, scope)
+    def visit(self, node: Any, scope: Scope) -> Below:
+        kind = type(node)
+        if kind is tree.ColumnRef:
+            self._note_column(node)
+        elif kind is tree.Function or kind is tree.Window:
+            _check_function(node)
+        elif kind is tree.TypeName:
+            _check_name("type", node.qualified_name, TYPES)
+        elif kind is tree.TableReference:
+            self._check_table(node, scope)
+        elif kind is tree.TableFunction:
+            _check_name("table function", node.function.qualified_name, TABLE_FUNCTIONS)
+        elif kind in _QUERIES:
+            return _of_query(node, scope)
         return parts(node, scope)
 
-    def _check_table(self, table: tree.BaseTable, scope: Scope) -> None:
+    def _check_table(self, table: tree.TableReference, scope: Scope) -> None:
         path = tuple(table.qualified_name.path)
         is_cte = len(path) == 1 and folded(path[0]) in scope
         if not is_cte and path not in self._tables:
             raise BreachError(f"the table {path}")
 
     def _note_column(self, column: tree.ColumnRef) -> None:
-        name = folded(column.column_names[0])
-        if len(column.column_names) == 1 and name in _VALUES_OF_THE_SESSION:
-            self.session_values.add(name)
+        if len(column.column_names) == 1 and folded(column.column_names[0]) in _VALUES_OF_THE_SESSION:
+            self.session_values.add(folded(column.column_names[0]))
 
 
 def folded(name: str) -> str:

@@ -38,7 +38,7 @@ class PulledAtOnce(Pull):
 def question(sql: str, types: Sequence[Kind | None] = (), **values: object) -> Question:
     names = tuple(f"c{at}" for at, _ in enumerate(types))
     datatypes = tuple(Datatype(kind) if kind else None for kind in types)
-    return Question(Statement(sql, (), (), (), column_names=names, column_types=datatypes), values)
+    return Question(Statement(sql, (), (), (EDGE.name, AUTH.name), column_names=names, column_types=datatypes), values)
 
 
 def answered(

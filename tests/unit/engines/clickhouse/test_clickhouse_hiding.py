@@ -47,7 +47,7 @@ def shown(
         sql,
         (),
         (),
-        (),
+        ("edge.logs",),
         column_names=("id", "event_message", "metadata"),
         column_types=tuple(Datatype(kind) for kind in types),
         redaction=mode,

@@ -1,0 +1,50 @@
+"""While a query runs, the tables of the streams that it does not read have no rows: also for a text that gets past all checks."""
+
+import pytest
+
+from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse
+from cordwood.engines.engine import AnswerLimits
+from cordwood.model.event import Batch
+from cordwood.model.stream import Stream
+from cordwood.sql.stages import Question, Statement
+from tests.unit.engines.clickhouse.asking import AUTH, EDGE, LIMITS, NOW_US, Pull, event
+
+pytestmark = pytest.mark.usefixtures("written_by_hand")
+
+ODD = Stream("it's a \\ name", AUTH.id)
+
+READS_BOTH = (
+    "SELECT (SELECT count() FROM `edge.logs`), (SELECT count() FROM auth)",
+    "SELECT (SELECT count() FROM `edge.logs` AS auth), (SELECT count() FROM auth AS `edge.logs`)",
+    "WITH a AS (SELECT * FROM `edge.logs`), b AS (SELECT * FROM auth) SELECT (SELECT count() FROM a), (SELECT count() FROM b)",
+    "SELECT sum(e), sum(a) FROM (SELECT 1 AS e, 0 AS a FROM `edge.logs` UNION ALL SELECT 0, 1 FROM auth)",
+    "SELECT (SELECT count() FROM `edge.logs`), countIf(id IN (SELECT id FROM auth)) FROM `edge.logs`",
+)
+
+
+@pytest.fixture
+def stored(engine: ClickHouse) -> ClickHouse:
+    engine.prepare([EDGE, AUTH, ODD])
+    engine.append([Batch(stream.name, [event("1")], NOW_US) for stream in (EDGE, AUTH)])
+    return engine
+
+
+def counts(engine: ClickHouse, sql: str, *streams: str) -> list[int]:
+    statement = Statement(sql, (), (), streams)
+    (batch,) = engine.answer(Question(statement), AnswerLimits(10, LIMITS.seconds), Pull()).batches
+    return [int(str(count)) for count in batch[0]]
+
+
+@pytest.mark.parametrize("sql", READS_BOTH)
+def test_a_query_finds_rows_in_its_own_streams_alone(stored: ClickHouse, sql: str) -> None:
+    assert counts(stored, sql, "edge.logs", "auth") == [1, 1]
+    assert counts(stored, sql, "edge.logs") == [1, 0]
+
+
+def test_a_query_may_call_its_own_stream_like_another(stored: ClickHouse) -> None:
+    sql = "WITH auth AS (SELECT * FROM `edge.logs` AS auth) SELECT count() FROM auth"
+    assert counts(stored, sql, "edge.logs") == [1]
+
+
+def test_a_query_without_a_stream_finds_none(stored: ClickHouse) -> None:
+    assert counts(stored, READS_BOTH[0]) == [0, 0]
