@@ -38,7 +38,7 @@ _WRITTEN: Final = """
 
 # Aggregates, with the endings that the rules give them.
 _AGGREGATES: Final = """
-    anyOrNull argMaxOrNull argMinOrNull avgOrNull avgOrNullDistinct corrStableOrNullIf count countIf
+    any anyOrNull argMaxOrNull argMinOrNull avgOrNull avgOrNullDistinct corrStableOrNullIf count countIf
     covarPopStableOrNullIf covarSampStableOrNullIf groupArray groupArrayIf groupBitAndOrNull groupBitAndOrNullDistinct
     groupBitOrOrNull groupBitOrOrNullDistinct groupBitXorOrNull groupBitXorOrNullDistinct maxOrNull maxOrNullIf minOrNull
     minOrNullIf quantileExactInclusiveOrNull stddevPopStableOrNull stddevPopStableOrNullDistinct stddevSampStableOrNull
