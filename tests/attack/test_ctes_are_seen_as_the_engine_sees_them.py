@@ -24,35 +24,47 @@ def second_wall_is_silent() -> None:
 
 
 class Nested:
-    """Makes queries of one column x over tables that are called as CTEs are."""
+    """Makes queries of one column x over tables that are called as CTEs are; `near` are CTEs that may be seen."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
 
-    def query(self, depth: int) -> str:
-        body = self._body(depth)
-        return f"{self._with(depth)} {body}" if depth and self._random.random() < 0.7 else body
-
-    def _with(self, depth: int) -> str:
-        names = self._random.sample(NAMES, self._random.choice((1, 1, 2)))
+    def query(self, depth: int, near: tuple[str, ...] = ()) -> str:
+        if depth == 0 or self._random.random() < 0.2:
+            return self._body(depth, near)
         if self._random.random() < 0.25:
-            start, step = self.query(depth - 1), self._random.choice(NAMES)
-            first = f"{names[0]} AS (SELECT x FROM ({start}) AS s UNION ALL SELECT concat(x, '+') AS x FROM {step} WHERE length(x) < 9)"
-            return f"WITH RECURSIVE {first}"
-        return "WITH " + ", ".join(f"{name} AS ({self.query(depth - 1)})" for name in names)
+            return self._recursive(depth, near)
+        ctes = []
+        for name in self._random.sample(NAMES, self._random.choice((1, 1, 2))):
+            ctes.append(f"{name} AS ({self.query(depth - 1, near)})")
+            near = (*near, name)
+        return f"WITH {', '.join(ctes)} {self._body(depth, near)}"
 
-    def _body(self, depth: int) -> str:
+    def _recursive(self, depth: int, near: tuple[str, ...]) -> str:
+        name = self._random.choice(NAMES)
+        start, step = self.query(depth - 1, near), self._name((*near, name, name))
+        looped = f"SELECT concat(x, '+') AS x FROM {step} WHERE length(x) < 9"
+        cte = f"{name} AS (SELECT x FROM ({start}) AS s UNION ALL {looped})"
+        return f"WITH RECURSIVE {cte} {self._body(depth, (*near, name))}"
+
+    def _body(self, depth: int, near: tuple[str, ...]) -> str:
         kind = self._random.random()
+        first, second = self._relation(depth, near), self._relation(depth, near)
         if depth and kind < 0.2:
-            return f"SELECT x FROM {self._relation(depth)} AS l UNION ALL SELECT x FROM {self._relation(depth)} AS r"
+            return f"SELECT x FROM {first} AS l UNION ALL SELECT x FROM {second} AS r"
         if depth and kind < 0.35:
-            return f"SELECT x FROM {self._relation(depth)} AS o WHERE x IN (SELECT x FROM {self._relation(depth)} AS i)"
+            return f"SELECT x FROM {first} AS o WHERE x IN (SELECT x FROM {second} AS i)"
         if depth and kind < 0.45:
-            return f"SELECT (SELECT max(x) FROM {self._relation(depth)} AS m) AS x"
-        return f"SELECT x FROM {self._relation(depth)} AS q" if kind < 0.85 else "SELECT 'plain' AS x"
+            return f"SELECT (SELECT x FROM {first} AS m LIMIT 1) AS x"
+        return f"SELECT x FROM {first} AS q" if kind < 0.7 and (near or kind < 0.5) else "SELECT 'plain' AS x"
 
-    def _relation(self, depth: int) -> str:
-        return f"({self.query(depth - 1)})" if depth and self._random.random() < 0.3 else self._random.choice(NAMES)
+    def _relation(self, depth: int, near: tuple[str, ...]) -> str:
+        if depth and self._random.random() < 0.3:
+            return f"({self.query(depth - 1, near)})"
+        return self._name(near)
+
+    def _name(self, near: tuple[str, ...]) -> str:
+        return self._random.choice(near if near and self._random.random() < 0.9 else NAMES)
 
 
 Answer = Callable[[str], str | None]
@@ -113,4 +125,4 @@ def test_what_passes_reads_no_table(request: pytest.FixtureRequest, engine: str)
         told = answer(sql)
         refused += told is None
         assert told is None or SECRET not in told, sql
-    assert STATEMENTS * 0.2 < refused < STATEMENTS * 0.95
+    assert STATEMENTS * 0.2 < refused < STATEMENTS * 0.8
