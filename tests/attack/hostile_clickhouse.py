@@ -196,6 +196,9 @@ STATEMENTS = (
     "SELECT (WITH other AS (SELECT 1) SELECT count() FROM other), (SELECT count() FROM other)",
     "SELECT 1 FROM own UNION ALL (WITH other AS (SELECT 1) SELECT * FROM other) UNION ALL SELECT 1 FROM other",
     "SELECT 1 FROM (WITH other AS (SELECT 1) SELECT * FROM other) AS a, other",
+    # The body of a CTE is resolved where it is read: there another may have the name.
+    "WITH a AS (SELECT 1 AS x), other AS (SELECT x FROM a) SELECT x FROM (WITH a AS (SELECT x FROM other) SELECT x FROM other)",
+    "WITH other AS (SELECT 1 AS x) SELECT x FROM (WITH b AS (SELECT x FROM other), other AS (SELECT x FROM b) SELECT x FROM b)",
     # Settings, names and forms that no rule writes.
     "SELECT (SELECT 1 SETTINGS max_threads = 1)",
     "SELECT 1 FROM (SELECT 1 SETTINGS readonly = 0)",
@@ -243,6 +246,8 @@ HARMLESS = (
     "SELECT 'other; DROP TABLE x -- file(''/etc/passwd'') SETTINGS readonly = 0'",
     "SELECT 1 AS `(SELECT * FROM other)`",
     "SELECT id FROM own WHERE id IN ('a', 'b')",
+    "WITH other AS (SELECT 1 AS x), b AS (SELECT x FROM other) SELECT x FROM (WITH other AS (SELECT x FROM b) SELECT x FROM other)",
+    "WITH other AS (SELECT 1 AS x) SELECT x FROM (WITH other AS (SELECT x FROM other) SELECT x FROM other)",
     "SELECT {other:Nullable(String)}",
     "SELECT '\\xff\\x00'",
 )

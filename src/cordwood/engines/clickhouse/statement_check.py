@@ -12,12 +12,13 @@ import msgspec
 
 from cordwood.engines.clickhouse import parse_tree as tree
 from cordwood.engines.clickhouse.callable_functions import FUNCTIONS
+from cordwood.engines.clickhouse.cte_resolution import CteResolution, has_names_twice
 from cordwood.engines.clickhouse.session import Query, Session
 from cordwood.engines.clickhouse.tables import literal
 from cordwood.engines.clickhouse.target import SETTINGS
 from cordwood.engines.isolation import BreachError, Isolation
 from cordwood.engines.parse_trees import Below, Scope, UnlistedFunctionError, check_functions, decoded, parts, walk
-from cordwood.errors import EngineFailed, Fault, QueryFault, QueryUnsupported
+from cordwood.errors import EngineFailed, Fault, QueryFault, QueryRefused, QueryUnsupported
 
 _DECODER: Final = msgspec.json.Decoder(tree.SelectWithUnionQuery)
 _COLUMN: Final = "tree"
@@ -51,6 +52,8 @@ class StatementCheck:
         query = decoded(_DECODER, self._parsed(text))
         inspection = _Inspection(frozenset(streams), _settings_of(query))
         check_functions(lambda: walk(query, inspection.visit), self._has_function)
+        if has_names_twice(query):
+            _follow_ctes(query, frozenset(streams))
 
     def _has_function(self, name: str) -> bool:
         """Also where it is an aggregate of that name with an ending, like sumIf."""
@@ -80,6 +83,13 @@ def _meant(fault: Fault) -> Exception:
     if isinstance(fault, QueryFault):
         return QueryUnsupported("This query takes a form that is not supported.")
     return EngineFailed("ClickHouse could not read the statement.") if isinstance(fault, EngineFailed) else fault
+
+
+def _follow_ctes(query: tree.SelectWithUnionQuery, tables: frozenset[str]) -> None:
+    try:
+        CteResolution(tables).follow(query)
+    except RecursionError as deep:
+        raise QueryRefused("The query is nested too deeply.", hint="Split it into sub-queries in WITH.") from deep
 
 
 def _settings_of(query: tree.SelectWithUnionQuery) -> tree.SetQuery:
