@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported
 from cordwood.model.parameter import Parameter
-from cordwood.sql.guards import mark, taken_out
+from cordwood.sql.guards import guards_of, mark
 from cordwood.sql.nodes import NOW
 from cordwood.sql.places import span_of
 from cordwood.sql.stages import Guard, Resolved, Slot, Statement
@@ -73,10 +73,11 @@ def _printed_if_any(tree: exp.Expr | None, target: Target, guards: dict[str, tup
 def _printed(tree: exp.Expr, target: Target, guards: dict[str, tuple[Guard, ...]]) -> str:
     """Also says which guards there are in it."""
     mark(tree)
-    text, found = taken_out(target.print(tree))
+    printed = target.print(tree)
+    found = guards_of(printed)
     if found:
-        guards[text] = found
-    return text
+        guards[printed.text] = found
+    return printed.text
 
 
 def outermost_select(tree: exp.Expr) -> exp.Expr:

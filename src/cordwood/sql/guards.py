@@ -3,50 +3,46 @@
 An engine plans both sides anew for each answer, though the values tell which one is idle.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
 from sqlglot import exp
 
-from cordwood.sql.fragment import fragment
+from cordwood.sql.fragment import Printed, fragment, mark_part
 from cordwood.sql.nodes import conditions
 from cordwood.sql.stages import Guard
 
-# Halves of surrogate pairs: `parse` lets no text have them.
-_BEGIN, _NAMED, _MIDDLE, _END = "\ud802", "\ud803", "\ud804", "\ud805"
-_MARK: Final = re.compile(rf"{_BEGIN}(\w+){_NAMED}|{_MIDDLE}|{_END}")
+_BEGIN: Final = "guard begins"
+_MIDDLE: Final = "guard asks"
+_END: Final = "guard ends"
 _OR: Final = " OR "
 
 
 def mark(tree: exp.Expr) -> None:
-    """Let the conditions of the lowered tree be told from its text, once it is printed."""
+    """Let printing tell where the conditions of the lowered tree stand in its text."""
     # Those within others first: what is marked is copied.
     for where in reversed(list(tree.find_all(exp.Where))):
         for condition in list(conditions(where)):
             parameter = _parameter(condition.this) if isinstance(condition, exp.Or) else None
             if parameter is not None:
-                template = f"({_BEGIN}{parameter}{_NAMED}{{0}}{_MIDDLE}{_OR}{{1}}{_END})"
-                condition.replace(fragment(template, condition.this.copy(), condition.expression.copy()))
+                marks = mark_part(_BEGIN, parameter), mark_part(_MIDDLE), mark_part(_END)
+                sides = condition.this.copy(), condition.expression.copy()
+                condition.replace(fragment(f"({{2}}{{0}}{{3}}{_OR}{{1}}{{4}})", *sides, *marks))
 
 
-def taken_out(text: str) -> tuple[str, tuple[Guard, ...]]:
-    """The text without marks, and where they were."""
-    pieces: list[str] = []
+def guards_of(printed: Printed) -> tuple[Guard, ...]:
+    """The conditions that were marked."""
     guards: list[Guard] = []
     opened: list[tuple[str, int, int]] = []
-    length = read = 0
-    for found in _MARK.finditer(text):
-        pieces.append(text[read : found.start()])
-        length, read = length + len(pieces[-1]), found.end()
-        if found[1]:
-            opened.append((found[1], length, length))
-        elif found[0] == _MIDDLE:
-            opened[-1] = (*opened[-1][:2], length)
-        else:
-            guards.append(Guard(*opened.pop(), length))
-    return "".join([*pieces, text[read:]]), tuple(guards)
+    for place, mark in printed.marks:
+        if mark.kind == _BEGIN:
+            opened.append((mark.name, place, place))
+        elif mark.kind == _MIDDLE:
+            opened[-1] = (*opened[-1][:2], place)
+        elif mark.kind == _END:
+            guards.append(Guard(*opened.pop(), place))
+    return tuple(guards)
 
 
 def decided(text: str, guards: Sequence[Guard], values: Mapping[str, object]) -> str:

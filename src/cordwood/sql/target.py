@@ -7,6 +7,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.model.datatype import Kind
+from cordwood.sql.fragment import Printed
 from cordwood.sql.stages import Lowered, Resolved
 
 
@@ -49,5 +50,5 @@ class Target(Protocol):
         The tree is the target's from here on: it is changed, not copied, for copying it costs as much as lowering.
         """
 
-    def print(self, tree: exp.Expr) -> str:
+    def print(self, tree: exp.Expr) -> Printed:
         """Print a lowered tree. Uses the tree up, reads nothing else, prints slots as this engine's parameters."""

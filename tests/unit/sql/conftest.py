@@ -12,6 +12,7 @@ from cordwood.model.parameter import Parameter
 from cordwood.model.shape import Shape, ValueKind
 from cordwood.sql.admit import admit
 from cordwood.sql.compile import Program, read_endpoint
+from cordwood.sql.fragment import Printed
 from cordwood.sql.parse import parse
 from cordwood.sql.resolve.entry import resolve_saved, resolve_visiting
 from cordwood.sql.stages import Lowered, Resolved
@@ -38,8 +39,8 @@ class PlainTarget:
     def lower(self, resolved: Resolved) -> Lowered:
         return Lowered(resolved.tree, resolved)
 
-    def print(self, tree: object) -> str:
-        return tree.sql("duckdb", identify=False)  # type: ignore[attr-defined, no-any-return]
+    def print(self, tree: object) -> Printed:
+        return Printed(tree.sql("duckdb", identify=False))  # type: ignore[attr-defined]
 
 
 def shape(paths: Mapping[str, ValueKind | set[ValueKind]]) -> Shape:

@@ -1,13 +1,51 @@
-"""Engine text with holes for trees."""
+"""Engine text with holes for trees, and names and texts that are written last."""
 
 import pytest
 from sqlglot import exp, parse_one
 
-from cordwood.sql.fragment import fragment, is_closed, literal_name, literal_text, print_tree
+from cordwood.engines.clickhouse.script import ClickHouseScript
+from cordwood.engines.duckdb.script import DuckDBScript
+from cordwood.errors import QueryUnsupported
+from cordwood.sql.fragment import (
+    Mark,
+    Script,
+    data_part,
+    fragment,
+    is_closed,
+    listed,
+    mark_part,
+    named,
+    own_text,
+    print_tree,
+    spliced,
+    text_part,
+)
+
+DUCKDB = DuckDBScript()
+CLICKHOUSE = ClickHouseScript()
+HOSTILE = [
+    *(
+        "{0}",
+        "{1}",
+        "@a",
+        "'",
+        '"',
+        '"; select 1 --',
+        "' || (select 1) || '",
+        "\\",
+        "\\' ",
+        "`",
+        "$name",
+        "--",
+        "/*",
+        "*/",
+    ),
+    *("{_name}", "\n", "\t", "%s", "%(name)s", "{x:String}", "é", "\U0001f600", "select", " ", "''", '""', "\\0"),
+]
 
 
-def printed(tree: exp.Expr) -> str:
-    return print_tree(tree, lambda node: node.sql("duckdb"))
+def printed(tree: exp.Expr, script: Script = DUCKDB) -> str:
+    return print_tree(tree, lambda node: node.sql("duckdb"), script).text
 
 
 def test_parts_are_set_in_brackets_where_an_operator_could_reach_into_them() -> None:
@@ -22,22 +60,116 @@ def test_a_fragment_in_a_tree_is_printed_where_it_stands() -> None:
     assert printed(exp.select(tree)) == "SELECT (y::BIGINT) + 1"
 
 
-def test_what_looks_like_a_hole_in_a_text_is_text() -> None:
-    name, text = literal_name("{0}"), literal_text("it's {0} @a")
-    assert printed(fragment(f"{{0}}.{name} = {text}", exp.column("x"))) == """x."{0}" = 'it''s {0} @a'"""
+def test_what_looks_like_a_hole_in_a_name_or_a_text_is_text() -> None:
+    tree = fragment("{0}.{1} = {2}", exp.column("x"), named("{0}"), text_part("it's {0} @a {2}"))
+    assert printed(tree) == """x."{0}" = 'it''s {0} @a {2}'"""
 
 
-def test_a_count_in_a_regular_expression_is_no_hole() -> None:
-    assert printed(fragment(r"regexp_matches({0}, '\d{4}')", exp.column("x"))) == r"regexp_matches(x, '\d{4}')"
+def test_a_hole_without_a_part_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="hole"):
+        fragment(r"regexp_matches({0}, '\d{4}')", exp.column("x"))
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_names_and_texts_are_written_by_the_script_whatever_they_say(text: str) -> None:
+    tree = exp.select(exp.alias_(fragment("f({0})", text_part(text)), text, quoted=True))
+    for script in (DUCKDB, CLICKHOUSE):
+        assert printed(tree.copy(), script) == f"SELECT f({script.text(text)}) AS {script.name(text)}"
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_written_names_and_texts_end_where_the_engine_ends_them(text: str) -> None:
+    for script in (DUCKDB, CLICKHOUSE):
+        for written in (script.text(text), script.name(text)):
+            assert script.quoted.fullmatch(written)
+
+
+@pytest.mark.parametrize("text", ["a) OR (b", "x' ) OR ('", '"', "\\') OR (", "(((", "'"])
+def test_brackets_in_names_and_texts_count_for_nothing(text: str) -> None:
+    for script in (DUCKDB, CLICKHOUSE):
+        whole = fragment("{0} AND c", fragment("a = {0} OR b", text_part(text)))
+        assert printed(whole, script) == f"(a = {script.text(text)} OR b) AND c"
+        called = fragment("{0} AND c", fragment("f({0}, {1})", text_part(text), named(text)))
+        assert printed(called, script) == f"f({script.text(text)}, {script.name(text)}) AND c"
+
+
+def test_no_part_is_written_inside_quotes_of_a_template() -> None:
+    for template in ("f('{0}')", 'f("{0}")', "f(1 /* {0} */)"):
+        with pytest.raises(ValueError, match="in quotes"):
+            printed(fragment(template, text_part("x")))
+
+
+def test_names_that_the_engine_cannot_give_are_others_that_nothing_else_has() -> None:
+    tree = exp.select(
+        exp.column("", "t", quoted=True), exp.column("_name_0", "t", quoted=True), exp.column("\0", "t", quoted=True)
+    )
+    assert printed(tree) == 'SELECT "t"."_name_1", "t"."_name_0", "t"."_name_2"'
+    assert printed(exp.select(exp.column("", quoted=True)), CLICKHOUSE) == 'SELECT "_name_0"'
+
+
+def test_a_zero_character_in_a_text_is_no_end_of_it() -> None:
+    assert printed(fragment("f({0})", text_part("a\0b"))) == "f(('a' || chr(0) || 'b'))"
+    assert printed(fragment("f({0})", text_part("a\0b")), CLICKHOUSE) == r"f('a\0b')"
+
+
+def test_bytes_are_written_by_their_numbers() -> None:
+    assert printed(fragment("{0}::BLOB", data_part(b"'\0\xff"))) == r"'\x27\x00\xFF'::BLOB"
+
+
+def test_half_a_surrogate_pair_is_refused() -> None:
+    with pytest.raises(QueryUnsupported, match="not Unicode"):
+        printed(fragment("{0}", text_part("\ud800")))
+
+
+@pytest.mark.parametrize("number", ["1; drop", "1 --", "1'", "x", "1)", ""])
+def test_a_number_is_digits(number: str) -> None:
+    with pytest.raises(ValueError, match="no number"):
+        printed(exp.select(exp.Literal(this=number, is_string=False)))
+
+
+@pytest.mark.parametrize("word", ["a b", "a'", "1", "a;", "\ud800"])
+def test_a_slot_and_a_word_are_words(word: str) -> None:
+    for node in (exp.Parameter(this=exp.Var(this=word)), exp.Var(this=word)):
+        with pytest.raises(ValueError, match="no word"):
+            printed(exp.select(node))
+
+
+@pytest.mark.parametrize("text", ["{0}", "@a", "\\", '"', "\n", "é", "$x", "`", "#"])
+def test_a_constant_of_a_template_holds_nothing_that_has_a_meaning(text: str) -> None:
+    with pytest.raises(ValueError, match="no constant"):
+        own_text(text)
+
+
+def test_marks_print_as_nothing_and_tell_their_places() -> None:
+    guard = fragment("({1}{0}{2})", text_part("{1} begins"), mark_part("begins", "p"), mark_part("ends"))
+    found = print_tree(exp.select(guard), lambda node: node.sql("duckdb"), DUCKDB)
+    assert found.text == "SELECT ('{1} begins')"
+    assert found.marks == ((8, Mark("begins", "p")), (20, Mark("ends")))
+
+
+def test_the_slots_that_stand_in_the_text_are_told() -> None:
+    tree = exp.select(exp.Parameter(this=exp.Var(this="p")), text_part("$q"))
+    assert print_tree(tree, lambda node: node.sql("duckdb"), DUCKDB).slots == {"p"}
+
+
+def test_spliced_fragments_are_one_template() -> None:
+    alias = spliced("{0} AS {1}", fragment("{0}.{1}", named("x"), named("{0}")), named("y"))
+    assert printed(listed(", ", [alias, fragment("{0}", text_part("{1}"))])) == """"x"."{0}" AS "y", '{1}'"""
 
 
 @pytest.mark.parametrize("text", ["a", "1.5", "'it''s (b'", '"a"."b c"', "f(x, (y))", "(a + b)", "[1, 2]", "f(x)[1]"])
 def test_a_text_that_stands_for_itself_is_closed(text: str) -> None:
-    assert is_closed(text)
+    assert is_closed(text, DUCKDB.quoted)
+
+
+def test_a_quote_after_a_backslash_ends_a_text_on_one_engine_alone() -> None:
+    assert is_closed(r"f('\')", DUCKDB.quoted)
+    assert not is_closed(r"f('\')", CLICKHOUSE.quoted)
+    assert is_closed(r"f('\')')", CLICKHOUSE.quoted)
 
 
 @pytest.mark.parametrize(
-    "text", ["a + b", "f(x) + g(y)", "(a) + (b)", "x::BIGINT", "CASE WHEN a THEN b END", "'a' || 'b'"]
+    "text", ["a + b", "f(x) + g(y)", "(a) + (b)", "x::BIGINT", "CASE WHEN a THEN b END", "'a' || 'b'", "f('"]
 )
 def test_a_text_that_an_operator_could_reach_into_is_open(text: str) -> None:
-    assert not is_closed(text)
+    assert not is_closed(text, DUCKDB.quoted)

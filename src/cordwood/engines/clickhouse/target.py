@@ -9,9 +9,10 @@ from cordwood.engines.clickhouse.beginning import begin_with_select
 from cordwood.engines.clickhouse.reach import reach
 from cordwood.engines.clickhouse.redaction import KEY, functions, with_functions
 from cordwood.engines.clickhouse.rules import RULES
+from cordwood.engines.clickhouse.script import ClickHouseScript
 from cordwood.errors import QueryUnsupported
 from cordwood.model.redaction import SHIPPED_RULES, RedactionRules, RedactMode
-from cordwood.sql.fragment import print_tree
+from cordwood.sql.fragment import Draft, Printed
 from cordwood.sql.redaction.trusting import trusting
 from cordwood.sql.stages import Lowered, Resolved
 from cordwood.sql.target import StreamTable, table_of_its_name
@@ -42,6 +43,7 @@ class ClickHouseTarget:
 
     def __init__(self, rules: RedactionRules = SHIPPED_RULES) -> None:
         self._printer = Dialect.get_or_raise("clickhouse").generator
+        self._script = ClickHouseScript()
         self._rules = rules
         self._functions: dict[RedactMode, dict[str, str]] = {}
 
@@ -59,13 +61,12 @@ class ClickHouseTarget:
         lowered.meta[_HIDING] = mode
         return Lowered(lowered, resolved, trusting=trusting(lowered))
 
-    def print(self, tree: exp.Expr) -> str:
-        generator = self._printer(identify=False)
+    def print(self, tree: exp.Expr) -> Printed:
+        generator = self._printer(identify=False, comments=False)
         mode = tree.meta_get(_HIDING)
-        text = print_tree(tree, lambda node: generator.generate(node, copy=False))
-        if mode is not None:
-            text = with_functions(text, self._hiding(mode))
-        return as_it_must_be_run(text)
+        draft = Draft(tree, lambda node: generator.generate(node, copy=False), self._script)
+        text = draft.text if mode is None else with_functions(draft.text, self._hiding(mode))
+        return draft.written(as_it_must_be_run(text))
 
     def _hiding(self, mode: RedactMode) -> dict[str, str]:
         if mode not in self._functions:

@@ -8,10 +8,11 @@ pays: for what is wide and comes through as it is, not for what the copy would h
 import msgspec
 from sqlglot import exp
 
-from cordwood.engines.duckdb.source import Source
-from cordwood.engines.duckdb.tables import COLUMNS, StreamTables, quoted
+from cordwood.engines.duckdb.source import Place, Source
+from cordwood.engines.duckdb.tables import COLUMNS, quoted
 from cordwood.engines.duckdb.way import Step, is_one_scan, way_of
 from cordwood.sql.bigquery.grouping import selected
+from cordwood.sql.fragment import fragment
 
 # Of more rows than this, every part of the file is likely to hold one.
 _MOST_ROWS = 2000
@@ -62,15 +63,15 @@ def is_of_newest(tree: exp.Select, source: Source) -> bool:
     return bool(is_by_time) and _only_told(tree, source) == _WIDE
 
 
-def first_of(tree: exp.Select, source: Source, table: str, *, alone: bool = False) -> exp.Select:
+def first_of(tree: exp.Select, source: Source, place: Place, *, alone: bool = False) -> exp.Select:
     """The tree, of which `is_few` is true, over one table; `alone`, where its rows need not be of another's types."""
-    if not _pays(tree, source, table):
-        source.read(source.events(table))
+    if not _pays(tree, source, place):
+        source.read(source.events(place))
         return tree
-    places = _finding(tree, source, table)
+    places = _finding(tree, source, place)
     source = _found_by_now(tree, source)
-    found = f"rowid IN (SELECT {quoted(_PLACE)} FROM {quoted(_NEWEST)})"  # noqa: S608 - our own names
-    source.read(source.few_events(table, found, _only_told(tree, source) if alone else frozenset()))
+    found = fragment(f"rowid IN (SELECT {quoted(_PLACE)} FROM {quoted(_NEWEST)})")  # noqa: S608 - our own names
+    source.read(source.few_events(place, found, _only_told(tree, source) if alone else frozenset()))
     _put_first(tree, places)
     return tree
 
@@ -95,12 +96,12 @@ def _found_by_now(tree: exp.Select, source: Source) -> Source:
         return source
     for step in way:
         step.select.set("where", None)
-    return msgspec.structs.replace(source, matches="", narrowing="")
+    return msgspec.structs.replace(source, matches=(), narrowing=())
 
 
-def _pays(tree: exp.Select, source: Source, table: str) -> bool:
+def _pays(tree: exp.Select, source: Source, place: Place) -> bool:
     way = way_of(tree, source.table)
-    if is_one_scan(tree, way) and table != StreamTables(source.table.name).sealed:
+    if is_one_scan(tree, way) and place is not Place.SEALED:
         return False
     return _hands_on(way, _WIDE | source.wide) or (_hands_on(way, frozenset([_LONG])) and not _finds_few(tree, source))
 
@@ -123,7 +124,7 @@ def rows_wanted(tree: exp.Select) -> int:
     return sum(int(one.this) for one in counts)
 
 
-def _finding(tree: exp.Select, source: Source, table: str) -> exp.Select:
+def _finding(tree: exp.Select, source: Source, place: Place) -> exp.Select:
     """The query, telling where its first few rows come from."""
     finding = tree.copy()
     twin = source.twin(finding)
@@ -136,7 +137,7 @@ def _finding(tree: exp.Select, source: Source, table: str) -> exp.Select:
         finding.set("expressions", [])
     for step in way:
         step.select.append("expressions", exp.alias_(exp.column(_PLACE, step.alias, quoted=True), _PLACE, quoted=True))
-    twin.read(twin.events(table, f"rowid AS {quoted(_PLACE)}"))
+    twin.read(twin.events(place, fragment(f"rowid AS {quoted(_PLACE)}")))
     if order is not None:
         return finding
     return exp.select(exp.column(_PLACE, "found", quoted=True)).from_(finding.subquery("found"))

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from cordwood.engines.duckdb.late import first_of, is_few, is_of_newest, rows_wanted
-from cordwood.engines.duckdb.source import Source
-from cordwood.engines.duckdb.tables import StreamTables
+from cordwood.engines.duckdb.source import Place, Source
 from cordwood.engines.duckdb.way import gathers, way_of
 from cordwood.sql.typing import inherit
 
@@ -22,17 +21,11 @@ _BOTH = "first of each"
 def place_events(tree: exp.Expr, sources: Sequence[Source], *, at_rest: bool = False) -> exp.Expr:
     """Uses up the tree. At rest, no event waits in memory."""
     if len(sources) == 1 and isinstance(tree, exp.Select) and is_few(tree, sources[0]):
-        tables = StreamTables(sources[0].table.name)
-        return (
-            first_of(tree, sources[0], tables.sealed, alone=True)
-            if at_rest
-            else _first_of_both(tree, sources[0], tables)
-        )
+        return first_of(tree, sources[0], Place.SEALED, alone=True) if at_rest else _first_of_both(tree, sources[0])
     for source in sources:
-        tables = StreamTables(source.table.name)
         is_gathered = gathers(way_of(tree, source.table))
-        places = (tables.sealed, tables.hot)[: 1 if at_rest else 2]
-        source.read(*[source.events(table, all_of_them=is_gathered) for table in places])
+        places = (Place.SEALED, Place.HOT)[: 1 if at_rest else 2]
+        source.read(*[source.events(place, all_of_them=is_gathered) for place in places])
     return tree
 
 
@@ -42,11 +35,11 @@ def newest_alone(tree: exp.Expr, sources: Sequence[Source]) -> exp.Expr | None:
         return None
     alone = tree.copy()
     source = sources[0].twin(alone)
-    source.read(source.events(StreamTables(source.table.name).newest))
+    source.read(source.events(Place.NEWEST))
     return alone
 
 
-def _first_of_both(tree: exp.Select, source: Source, tables: StreamTables) -> exp.Select:
+def _first_of_both(tree: exp.Select, source: Source) -> exp.Select:
     merged = exp.Select(expressions=[_handed_on(place, item) for place, item in enumerate(tree.expressions)])
     merged.set("order", _order(tree))
     for name in ("limit", "offset"):
@@ -55,8 +48,8 @@ def _first_of_both(tree: exp.Select, source: Source, tables: StreamTables) -> ex
     tree.set("offset", None)
     twin = tree.copy()
     both = exp.Union(
-        this=first_of(tree, source, tables.sealed),
-        expression=first_of(twin, source.twin(twin), tables.hot),
+        this=first_of(tree, source, Place.SEALED),
+        expression=first_of(twin, source.twin(twin), Place.HOT),
         distinct=False,
     )
     names = [_identifier(f"c{place}") for place, _ in enumerate(tree.expressions)]

@@ -15,15 +15,16 @@ from cordwood.engines.duckdb.source import Manner, Read, Source, tables_of
 from cordwood.engines.duckdb.tables import COLUMNS
 from cordwood.engines.duckdb.way import cte_of
 from cordwood.sql.bigquery.grouping import grouping_keys, selected
-from cordwood.sql.fragment import is_fragment, template_of
+from cordwood.sql.fragment import is_fragment, parts_of, template_of
 from cordwood.sql.nodes import in_brackets
 
-_PATH = re.compile(r'\{0\}((?:\."(?:[^"]|"")*")+)')
+_PATH = re.compile(r"\{0\}(?:\.\{\d+\}|\[\{\d+\}\])+")
 _AS_TEXT = "{0}::VARCHAR"
 
 Relation = exp.Expr
+_Steps = tuple[str, ...]
 # A relation's alias, its column, and the path below that.
-_Place = tuple[str, str, str]
+_Place = tuple[str, str, _Steps]
 
 
 class _Reach(msgspec.Struct):
@@ -147,18 +148,20 @@ def _asks_for_record(node: exp.Expr) -> bool:
     return template_of(node) == RECORD_TEMPLATE
 
 
-def _path_of(node: exp.Expr | None) -> tuple[exp.Column, str] | None:
-    """The column and what follows it; the path is empty for a column alone."""
+def _path_of(node: exp.Expr | None) -> tuple[exp.Column, _Steps] | None:
+    """The column and the steps below it: none for a column alone."""
     if node is None:
         return None
     if not is_fragment(node):
-        return _column_and(node, "")
-    match = _PATH.fullmatch(template_of(node))
-    return _column_and(node.expressions[1], match[1]) if match else None
+        return _column_and(node, ())
+    if not _PATH.fullmatch(template_of(node)):
+        return None
+    value, *steps = parts_of(node)
+    return _column_and(value, tuple(step.name for step in steps))
 
 
-def _column_and(value: exp.Expr, path: str) -> tuple[exp.Column, str] | None:
-    return (value, path) if isinstance(value, exp.Column) and value.table else None
+def _column_and(value: exp.Expr, steps: _Steps) -> tuple[exp.Column, _Steps] | None:
+    return (value, steps) if isinstance(value, exp.Column) and value.table else None
 
 
 def _is_read_as_text(node: exp.Expr) -> bool:

@@ -11,9 +11,8 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.pieces import blocks_with, pieces_of
 from cordwood.engines.duckdb.source import Source
-from cordwood.engines.duckdb.tables import literal, quoted
 from cordwood.engines.duckdb.way import only_reading, reader
-from cordwood.sql.fragment import is_fragment, template_of
+from cordwood.sql.fragment import fragment, is_fragment, template_of, text_part
 from cordwood.sql.nodes import conditions
 from cordwood.sql.stages import Seek
 
@@ -48,8 +47,8 @@ def seeking(tree: exp.Expr, sources: Sequence[Source]) -> tuple[list[Source], tu
     for place, source in enumerate(sources):
         asked = list(_asked(tree, source.table))
         seek = _seek(f"/* {_UNGUESSED} {place} */", source.table.name, asked)
-        matches = " AND ".join(map(_taken, filter(_is_pattern, asked)))
-        narrowing = f"{seek.mark} true" if seek else ""
+        matches = tuple(map(_taken, filter(_is_pattern, asked)))
+        narrowing = (fragment(f"{seek.mark} true"),) if seek else ()
         seeks += [seek] if seek else []
         marked.append(msgspec.structs.replace(source, matches=matches, narrowing=narrowing))
     return marked, tuple(seeks)
@@ -100,12 +99,12 @@ def _is_pattern(asked: _Asked) -> bool:
     return is_fragment(condition) and bool(_literal(condition, _REGEX, alias, name))
 
 
-def _taken(asked: _Asked) -> str:
+def _taken(asked: _Asked) -> exp.Expr:
     """The condition as it is said at the table, not where it stood: DuckDB carries to a scan only what cannot fail."""
     condition, alias, name = asked
     pattern = _literal(condition, _REGEX, alias, name)
     condition.replace(exp.true())
-    return f"regexp_matches({quoted(_MESSAGE)}, {literal(pattern)})"
+    return fragment(f'regexp_matches("{_MESSAGE}", {{0}})', text_part(pattern))
 
 
 def _parameters(asked: Sequence[_Asked], template: str) -> tuple[str, ...]:

@@ -193,11 +193,14 @@ LISTED = (
 
 
 def quoted(name: str) -> str:
+    """Write a name as DuckDB reads it; it has none that is empty, and none with a zero character."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+    """Write a text as DuckDB reads it: its literals cannot hold a zero character."""
+    pieces = ["'" + piece.replace("'", "''") + "'" for piece in text.split("\0")]
+    return pieces[0] if len(pieces) == 1 else "(" + " || chr(0) || ".join(pieces) + ")"
 
 
 def _as_text(column: str, kind: str) -> str:

@@ -8,10 +8,11 @@ from cordwood.engines.duckdb.flattening import flatten
 from cordwood.engines.duckdb.placing import newest_alone, place_events
 from cordwood.engines.duckdb.reach import reach
 from cordwood.engines.duckdb.rules import RULES
+from cordwood.engines.duckdb.script import DuckDBScript
 from cordwood.engines.duckdb.seeking import seeking
 from cordwood.engines.duckdb.source import tables_of
 from cordwood.engines.duckdb.sparing import spare
-from cordwood.sql.fragment import print_tree
+from cordwood.sql.fragment import Printed, print_tree
 from cordwood.sql.redaction.trusting import trusting
 from cordwood.sql.stages import Lowered, Resolved
 from cordwood.sql.target import StreamTable, table_of_its_name
@@ -25,6 +26,7 @@ class DuckDBTarget:
 
     def __init__(self) -> None:
         self._printer = Dialect.get_or_raise("duckdb").generator
+        self._script = DuckDBScript()
 
     def stream_table(self, stream: str) -> StreamTable:
         return table_of_its_name(stream)
@@ -50,6 +52,6 @@ class DuckDBTarget:
         trees = placed, resolved, placed_at_rest, trusting(placed), trusting(placed_at_rest)
         return Lowered(*trees, newest=newest, seeks=seeks)
 
-    def print(self, tree: exp.Expr) -> str:
-        generator = self._printer()
-        return print_tree(tree, lambda node: generator.generate(node, copy=False))
+    def print(self, tree: exp.Expr) -> Printed:
+        generator = self._printer(comments=False)
+        return print_tree(tree, lambda node: generator.generate(node, copy=False), self._script)

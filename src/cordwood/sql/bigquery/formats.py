@@ -13,8 +13,8 @@ from cordwood.sql.constants import constant_int, is_null
 from cordwood.sql.lowering import place_of
 from cordwood.sql.typing import kind_of
 
-_SPECIFIER: Final = re.compile(r"%([-+ #0']*)(\d+|\*)?(?:\.(\d+|\*)?)?([a-zA-Z%])|%|([^%]+)")
-_HAS_PRECISION: Final = re.compile(r"%[-+ #0']*(?:\d+|\*)?\.")
+_SPECIFIER: Final = re.compile(r"%([-+ #0']*)(\d+|\*)?(?:\.(\d+|\*)?)?([a-zA-Z%])|%|([^%]+)", re.ASCII)
+_HAS_PRECISION: Final = re.compile(r"%[-+ #0']*(?:\d+|\*)?\.", re.ASCII)
 
 # Characters: a field of more is refused.
 WIDEST: Final = 10_000

@@ -2,11 +2,14 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
 from typing import Final
 
+import msgspec
 from sqlglot import exp
 
 from cordwood.model.datatype import Kind
+from cordwood.sql.fragment import text_part
 from cordwood.sql.lowering import unsupported
 
 # An element by its letters, or None and a text that stands as it is.
@@ -58,7 +61,7 @@ def _is_foreign(element: str, kind: Kind) -> bool:
 
 def fraction_digits(element: str) -> int | None:
     """Of `E3S`, the digits after the point."""
-    match = re.fullmatch(r"E(\d+)S", element)
+    match = re.fullmatch(r"E(\d{1,3})S", element)
     return int(match[1]) if match else None
 
 
@@ -105,22 +108,28 @@ def case_of(element: str, spelled: str) -> str | None:
     return "upper" if spelled.isupper() else None
 
 
-def merged(pieces: Iterable[str], said: Callable[[str], str]) -> list[str]:
-    """Neighbours that one call of the engine's can say, each after `=`, are said by one call."""
+class Said(msgspec.Struct, frozen=True):
+    """What the engine's own function says of a format: elements that it has, and text as it is."""
+
+    shape: str
+
+
+def merged(pieces: Iterable[Said | str], call: Callable[[int], str]) -> tuple[list[str], list[exp.Expr]]:
+    """Templates of the pieces, and the formats in their holes: neighbours that one call can say are said by one.
+
+    `call` is the template of that call; it is told the number of its format.
+    """
     whole: list[str] = []
-    run = ""
-    for piece in [*pieces, ""]:
-        if piece.startswith("="):
-            run += piece[1:]
-            continue
-        if run:
-            whole.append(said(run))
-            run = ""
-        if piece:
-            whole.append(piece)
-    return whole
+    shapes: list[exp.Expr] = []
+    for is_said, run in groupby(pieces, lambda piece: isinstance(piece, Said)):
+        if is_said:
+            whole.append(call(len(shapes)))
+            shapes.append(text_part("".join(piece.shape for piece in run if isinstance(piece, Said))))
+        else:
+            whole += [piece for piece in run if isinstance(piece, str)]
+    return whole, shapes
 
 
-def as_it_is(text: str) -> str:
+def as_it_is(text: str) -> Said:
     """A piece of plain text, for `merged`."""
-    return "=" + text.replace("%", "%%")
+    return Said(text.replace("%", "%%"))

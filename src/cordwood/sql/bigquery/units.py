@@ -1,5 +1,6 @@
 """Units and parts of times: what they are called, how long they are, and where weeks begin."""
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -63,9 +64,12 @@ def interval_parts(node: exp.Expr, span: exp.Expr) -> list[tuple[str, str]]:
     first, last = (_OF_INTERVALS.index(unit_of(span.args[key])) for key in ("this", "expression"))
     spelled = constant_text(node.this) or node.this.name
     numbers = _numbers(spelled)
-    if len(numbers) != last - first + 1:
+    if len(numbers) != last - first + 1 or not all(map(_COUNT.fullmatch, numbers)):
         unsupported(node, f"The interval '{spelled}'")
     return list(zip(_OF_INTERVALS[first : last + 1], numbers, strict=True))
+
+
+_COUNT: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 
 
 def _numbers(spelled: str) -> list[str]:

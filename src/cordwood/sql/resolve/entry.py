@@ -6,6 +6,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.model.shape import Shape
+from cordwood.sql.fragment import Printed
 from cordwood.sql.program import Program
 from cordwood.sql.records import Records
 from cordwood.sql.resolve.ordering import settle_orders
@@ -129,5 +130,5 @@ class _Outline:
     def lower(self, resolved: Resolved) -> Lowered:
         return Lowered(resolved.tree, resolved)
 
-    def print(self, tree: exp.Expr) -> str:
-        return tree.sql("bigquery")
+    def print(self, tree: exp.Expr) -> Printed:
+        return Printed(tree.sql("bigquery"))

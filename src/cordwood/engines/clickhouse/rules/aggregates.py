@@ -6,11 +6,11 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.words import NAMES, quoted
+from cordwood.engines.clickhouse.rules.words import NAMES
 from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.bigquery.aggregates import Argument, argument_of, demanded, has_window
 from cordwood.sql.constants import is_small
-from cordwood.sql.fragment import fragment, holes
+from cordwood.sql.fragment import fragment, holes, own_text
 from cordwood.sql.lowering import Meaning, Rule
 from cordwood.sql.typing import inherit, kind_of
 from cordwood.sql.typing.datatypes import STRING
@@ -85,7 +85,7 @@ def _simple(name: str, *, cast: str | None = None) -> Rule:
 
 def settled(node: exp.Expr, called: exp.Expr, cast: str | None) -> exp.Expr:
     """A cast cannot stand between an aggregate and its OVER: there the window's rule sets it."""
-    return wrapped(node, called, f"CAST({{0}}, {quoted(cast)})") if cast else called
+    return wrapped(node, called, f"CAST({{0}}, {own_text(cast)})") if cast else called
 
 
 def wrapped(node: exp.Expr, called: exp.Expr, template: str, *parts: exp.Expr) -> exp.Expr:

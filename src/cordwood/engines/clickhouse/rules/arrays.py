@@ -6,11 +6,11 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.words import MAY_BE_NONE, guarded, null_of, once, quoted, type_text
+from cordwood.engines.clickhouse.rules.words import MAY_BE_NONE, guarded, null_of, once, type_part
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.boundaries import are_in_order
 from cordwood.sql.constants import constant_int, constant_text
-from cordwood.sql.fragment import fragment, holes
+from cordwood.sql.fragment import fragment, holes, own_text, text_part
 from cordwood.sql.lowering import RAISED, Meaning, Rule, is_safe, mark_safe, unsupported
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
 from cordwood.sql.typing.datatypes import INT64, STRING, array_of
@@ -40,7 +40,7 @@ def _element(node: exp.Expr, base: exp.Expr, index: exp.Expr, first: int) -> exp
 def _json_subscript(base: exp.Expr, index: exp.Expr, *, counts_from_one: bool) -> exp.Expr:
     key, place = constant_text(index), constant_int(index)
     if key is not None:
-        return fragment(f"nullIf(JSONExtractRaw({{0}}, {quoted(key)}), '')", base)
+        return fragment("nullIf(JSONExtractRaw({0}, {1}), '')", base, text_part(key))
     if place is not None:
         step = place if counts_from_one else place + 1
         index = fragment("NULL") if step < 1 else exp.Literal.number(step)
@@ -75,10 +75,10 @@ def _concat(node: exp.Expr) -> exp.Expr:
 def _as_common(node: exp.Expr, part: exp.Expr) -> exp.Expr:
     """Arrays of whole numbers and of fractions have nothing in common to the engine."""
     whole, own = datatype_of(node), datatype_of(part)
-    name = type_text(whole)
+    name = type_part(whole)
     if name is None or not (own and own.element and whole and whole.element) or own.element.kind is whole.element.kind:
         return part
-    return fragment(f"CAST({{0}}, {quoted(name)})", part)
+    return fragment("CAST({0}, {1})", part, name)
 
 
 def _end(place: str) -> Rule:
@@ -131,12 +131,12 @@ def _series(node: exp.Expr) -> exp.Expr:
     count = f"ifNull(if({_AWAY}, 0, {last} + 1), 0)"
     huge = f"{count} > {_MOST_ELEMENTS}"
     if not is_safe(node):
-        huge = f"throwIf({huge}, {quoted(RAISED + 'GENERATE_ARRAY of too many elements')})"
+        huge = f"throwIf({huge}, {own_text(RAISED + 'GENERATE_ARRAY of too many elements')})"
     count = f"toUInt64(if({huge}, 0, {count}))"
-    items = f"arrayMap(_i -> CAST(@a + _i * @c, {quoted(_NAMES.get(kind, 'Nullable(Int64)'))}), range({count}))"
+    items = f"arrayMap(_i -> CAST(@a + _i * @c, {own_text(_NAMES.get(kind, 'Nullable(Int64)'))}), range({count}))"
     body = f"if(isNull(@a) OR isNull(@b) OR isNull(@c) OR @c = 0, @d, {items})"
     if not is_safe(node):
-        check = f"throwIf(ifNull(@c = 0, false), {quoted(RAISED + 'Sequence step cannot be 0.')})"
+        check = f"throwIf(ifNull(@c = 0, false), {own_text(RAISED + 'Sequence step cannot be 0.')})"
         body = f"if({check} = 1, @d, {body})"
     return once(body, *parts, null_of(datatype))
 

@@ -8,11 +8,11 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.reading import event_text, read_as, text_to_time
 from cordwood.engines.clickhouse.rules.time_text import cast_text, parts_text
-from cordwood.engines.clickhouse.rules.words import NAMES, guarded, null_of, once, quoted, type_text
+from cordwood.engines.clickhouse.rules.words import NAMES, guarded, null_of, once, type_part
 from cordwood.model.datatype import MOMENTS, Datatype, Kind
 from cordwood.sql.bigquery.leap_seconds import without_leap_second
 from cordwood.sql.constants import constant_text
-from cordwood.sql.fragment import fragment
+from cordwood.sql.fragment import fragment, own_text
 from cordwood.sql.lowering import Meaning, is_safe, mark_safe, unsupported
 from cordwood.sql.typing import kind_of
 from cordwood.sql.typing.datatypes import STRING, spelled
@@ -48,20 +48,17 @@ def cast_to(node: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
 
 def _plain(node: exp.Expr, value: exp.Expr, to: Kind) -> exp.Expr:
     if is_safe(node):
-        return fragment(f"accurateCastOrNull({{0}}, {quoted(NAMES[to])})", value)
-    return fragment(f"CAST({{0}}, {quoted(f'Nullable({NAMES[to]})')})", value)
+        return fragment(f"accurateCastOrNull({{0}}, {own_text(NAMES[to])})", value)
+    return fragment(f"CAST({{0}}, {own_text(f'Nullable({NAMES[to]})')})", value)
 
 
 def _composite(value: exp.Expr, to: Datatype) -> exp.Expr:
     """Fields are taken by their place; between types with names the engine goes by those."""
-    name = type_text(to)
-    if name is None:
+    name, nameless = type_part(to), type_part(to, has_names=False)
+    if name is None or nameless is None:
         return value
-    by_place = fragment(f"CAST({{0}}, {quoted(re.sub(_FIELD_NAME, '', name))})", value) if "`" in name else value
-    return fragment(f"CAST({{0}}, {quoted(name)})", by_place)
-
-
-_FIELD_NAME: Final = re.compile(r"`(?:[^`\\]|\\.)*` ")
+    by_place = fragment("CAST({0}, {1})", value, nameless) if name != nameless else value
+    return fragment("CAST({0}, {1})", by_place, name)
 
 
 def _text_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:

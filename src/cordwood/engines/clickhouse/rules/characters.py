@@ -9,11 +9,10 @@ from cordwood.engines.clickhouse.rules.words import (
     guarded,
     null_of,
     once,
-    quoted,
 )
 from cordwood.sql.bigquery.translating import names_twice, source_and_target
 from cordwood.sql.constants import constant_text
-from cordwood.sql.fragment import fragment
+from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import Meaning, unsupported
 from cordwood.sql.typing.datatypes import STRING
 
@@ -97,7 +96,7 @@ _DELIMITERS: Final = ' \t\n\v\f\r[](){}/|<>!?@"^#$&~_,.:;*%+-'
 def _initcap(node: exp.Expr) -> exp.Expr:
     """A letter is a capital after a delimiter and at the start, small elsewhere."""
     given = node.args.get("expression")
-    delimiters = given if given is not None else fragment(quoted(_DELIMITERS))
+    delimiters = given if given is not None else text_part(_DELIMITERS)
     letter = "substringUTF8(lowerUTF8(assumeNotNull(@a)), _i, 1)"
     before = "_i = 1 OR positionUTF8(@b, substringUTF8(assumeNotNull(@a), _i - 1, 1)) > 0"
     letters = (

@@ -4,10 +4,10 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.comparison import meeting_kind
 from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.words import null_of, quoted, type_text
+from cordwood.engines.clickhouse.rules.words import null_of, type_part
 from cordwood.model.datatype import EXACT, Datatype, Kind
 from cordwood.sql.constants import constant_text, is_null
-from cordwood.sql.fragment import fragment, holes
+from cordwood.sql.fragment import fragment, holes, own_text
 from cordwood.sql.lowering import RAISED, Meaning, is_safe
 from cordwood.sql.typing import datatype_of, kind_of
 
@@ -23,9 +23,9 @@ def branch(value: exp.Expr | None, whole: exp.Expr) -> exp.Expr:
 
 
 def _as_branch(value: exp.Expr, datatype: Datatype) -> exp.Expr:
-    name = type_text(datatype)
+    name = type_part(datatype)
     if name is not None and datatype.kind in _CONVERTED and datatype_of(value) != datatype:
-        return fragment(f"CAST({{0}}, {quoted(name)})", value)
+        return fragment("CAST({0}, {1})", value, name)
     if kind_of(value) is Kind.VARIANT and datatype.kind is Kind.INT64:
         return fragment("toInt64({0})", read_as(value, Kind.FLOAT64))
     return read_as(value, datatype.kind)
@@ -91,8 +91,8 @@ def _error(node: exp.Expr) -> exp.Expr:
     if is_safe(node):
         return exp.Null()
     sentence = node.expressions[0]
-    told = "{0}" if constant_text(sentence) is not None else quoted(_UNTOLD)
-    return fragment(f"throwIf(isNotNull({{0}}) OR isNull({{0}}), concat({quoted(RAISED)}, {told}))", sentence)
+    told = "{0}" if constant_text(sentence) is not None else own_text(_UNTOLD)
+    return fragment(f"throwIf(isNotNull({{0}}) OR isNull({{0}}), concat({own_text(RAISED)}, {told}))", sentence)
 
 
 _UNTOLD = "ERROR, with a sentence that ClickHouse cannot tell"

@@ -1,14 +1,13 @@
-"""Events' values: paths into JSON text, repeated records as arrays, and the slots of parameters."""
+"""Events' values: paths into JSON text, repeated records as arrays."""
 
 from typing import Final
 
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.json_values import arguments
-from cordwood.engines.clickhouse.rules.words import NAMES
 from cordwood.model.datatype import Kind
 from cordwood.sql.constants import constant_text
-from cordwood.sql.fragment import OPEN_BRACE, fragment
+from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning
 from cordwood.sql.nodes import EVENT_ARRAY_ELEMENTS, EVENT_ELEMENTS, EVENT_PATH, IS_RECORD, ONLY_OBJECTS, path_value
 from cordwood.sql.typing import kind_of
@@ -16,10 +15,10 @@ from cordwood.sql.typing import kind_of
 
 def _path(node: exp.Expr) -> exp.Expr:
     """A JSON null is as good as missing."""
-    path = arguments([constant_text(step) or "" for step in node.expressions[1:]])
+    path, keys = arguments([constant_text(step) or "" for step in node.expressions[1:]], first=1)
     if kind_of(node) is Kind.STRING:
-        return fragment(f"JSONExtract({{0}}{path}, 'Nullable(String)')", path_value(node))
-    return fragment(f"nullIf(nullIf(JSONExtractRaw({{0}}{path}), ''), 'null')", path_value(node))
+        return fragment(f"JSONExtract({{0}}{path}, 'Nullable(String)')", path_value(node), *keys)
+    return fragment(f"nullIf(nullIf(JSONExtractRaw({{0}}{path}), ''), 'null')", path_value(node), *keys)
 
 
 _ITEMS: Final = "arrayMap(_e -> CAST(_e, 'Nullable(String)'), JSONExtractArrayRaw(ifNull({0}, '')))"
@@ -40,14 +39,7 @@ def _is_record(node: exp.Expr) -> exp.Expr:
     return fragment("(ifNull(JSONType({0}), 'Null') = 'Object')", node.expressions[0])
 
 
-def _slot(node: exp.Expr) -> exp.Expr:
-    """A value is bound as its own type, or NULL."""
-    kind = kind_of(node) or Kind.STRING
-    return fragment(f"{OPEN_BRACE}{node.name}:Nullable({NAMES[kind]})}}")
-
-
 MEANING = Meaning(
-    nodes={exp.Parameter: _slot},
     named={
         EVENT_PATH.upper(): _path,
         EVENT_ELEMENTS.upper(): _elements,

@@ -1,6 +1,6 @@
 """FORMAT(): each specifier of a literal format becomes the text of its argument."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from sqlglot import exp
@@ -9,7 +9,7 @@ from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.json_text import json_text
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.spelling import literal_of, readable
-from cordwood.engines.clickhouse.rules.words import cast, guarded, once, quoted
+from cordwood.engines.clickhouse.rules.words import cast, guarded, once
 from cordwood.errors import QueryValue
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.formats import (
@@ -23,7 +23,7 @@ from cordwood.sql.bigquery.formats import (
     unwrapped_null,
 )
 from cordwood.sql.constants import constant_text
-from cordwood.sql.fragment import fragment, holes
+from cordwood.sql.fragment import fragment, holes, text_part
 from cordwood.sql.lowering import Meaning, is_safe, place_of, unsupported
 from cordwood.sql.typing import datatype_of, kind_of
 from cordwood.sql.typing.datatypes import STRING
@@ -46,7 +46,7 @@ def _pieces(node: exp.Expr, shape: str) -> Iterator[exp.Expr]:
         if piece is None:
             yield _wrong(node, "The format of FORMAT is not valid: a percent sign is written %%.")
         elif isinstance(piece, str):
-            yield fragment(quoted(piece))
+            yield text_part(piece)
         else:
             yield _one(node, piece)
 
@@ -79,7 +79,8 @@ def _printf(node: exp.Expr, field: Field, letter: str, value: exp.Expr) -> exp.E
         unsupported(node, "A precision in FORMAT that is no literal")
     if field.width is not None and field.spec.has_zeros:
         unsupported(node, _ZEROS)
-    return _filled_by_star(field, fragment(f"printf({quoted(field.spec.text(letter).replace('*', ''))}, {{0}})", value))
+    shape = text_part(field.spec.text(letter).replace("*", ""))
+    return _filled_by_star(field, fragment("printf({1}, {0})", value, shape))
 
 
 _ZEROS: Final = "A field in FORMAT that zeros fill, whose width is no literal,"
@@ -104,7 +105,7 @@ def _digits(spec: Specifier, letter: str) -> str:
         padded = f"leftPad({digits}, toUInt64(greatest(@b, toInt64(length({digits})))), '0')"
         digits = f"multiIf(isNull(@b), NULL, @a = 0 AND @b = 0, '', {padded})"
     elif spec.precision is not None:
-        padded = f"leftPad({digits}, greatest({spec.precision}, length({digits})), '0')"
+        padded = f"leftPad({digits}, greatest({int(spec.precision)}, length({digits})), '0')"
         digits = f"if(@a = 0, '', {padded})" if spec.precision == "0" else padded
     if not spec.is_grouped:
         return digits
@@ -116,18 +117,18 @@ def _digits(spec: Specifier, letter: str) -> str:
 _GROUPS: Final = {"d": (3, ","), "o": (4, ","), "x": (4, ":"), "X": (4, ":")}
 
 
-def _by_hand(node: exp.Expr, field: Field, digits: str, *parts: exp.Expr) -> exp.Expr:
+def _by_hand(node: exp.Expr, field: Field, digits: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
     """What stands before the digits of the number @a, zeros, the digits, blanks around all."""
     spec = field.spec
     sign = f"if(@a < 0, '-', '{spec.plus}')"
     if spec.letter in HEXADECIMAL:
         sign = f"if(@a = 0, '', '0{spec.letter}')" if spec.has_all and spec.letter != "o" else "''"
     if not spec.has_zeros:
-        return _padded(field, once(f"concat({sign}, {digits})", *parts))
+        return _padded(field, once(f"concat({sign}, {digits})", *parts, texts=texts))
     if spec.width == "*":
         unsupported(node, _ZEROS)
-    zeros = f"repeat('0', greatest({spec.width or 0} - toInt64(length({sign})) - toInt64(length({digits})), 0))"
-    return once(f"concat({sign}, {zeros}, {digits})", *parts)
+    zeros = f"repeat('0', greatest({int(spec.width or 0)} - toInt64(length({sign})) - toInt64(length({digits})), 0))"
+    return once(f"concat({sign}, {zeros}, {digits})", *parts, texts=texts)
 
 
 def _fraction(node: exp.Expr, field: Field) -> exp.Expr:
@@ -135,11 +136,11 @@ def _fraction(node: exp.Expr, field: Field) -> exp.Expr:
     if spec.is_grouped:
         if field.precision is not None:
             unsupported(node, "A precision in FORMAT that is no literal")
-        return _by_hand(node, field, _grouped(f"printf('{spec.fraction}', abs(@a))"), value)
+        return _by_hand(node, field, _grouped("printf({0}, abs(@a))"), value, texts=[text_part(spec.fraction)])
     plain = _printf(node, field, spec.letter, value)
     if not spec.has_zeros:
         return plain
-    unfilled = fragment(f"printf({quoted(spec.unfilled.text(spec.letter))}, {{0}})", value.copy())
+    unfilled = fragment("printf({1}, {0})", value.copy(), text_part(spec.unfilled.text(spec.letter)))
     return fragment("if(isFinite({0}), {1}, {2})", value.copy(), plain, unfilled)
 
 
@@ -175,10 +176,10 @@ def _padded(field: Field, value: exp.Expr) -> exp.Expr:
     if spec.letter in TEXTS and field.precision is not None:
         value = once("if(@b < 0, @a, substringUTF8(@a, 1, @b))", value, field.precision)
     elif spec.letter in TEXTS and spec.precision is not None:
-        value = fragment(f"substringUTF8({{0}}, 1, {spec.precision})", value)
+        value = fragment(f"substringUTF8({{0}}, 1, {int(spec.precision)})", value)
     if spec.width is None or field.width is not None:
         return _filled_by_star(field, value)
-    return once(f"{'right' if spec.is_left else 'left'}PadUTF8(@a, greatest({spec.width}, lengthUTF8(@a)))", value)
+    return once(f"{'right' if spec.is_left else 'left'}PadUTF8(@a, greatest({int(spec.width)}, lengthUTF8(@a)))", value)
 
 
 def _filled_by_star(field: Field, value: exp.Expr) -> exp.Expr:

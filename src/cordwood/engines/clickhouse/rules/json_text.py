@@ -7,10 +7,10 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.time_text import SUBSECOND, written
-from cordwood.engines.clickhouse.rules.words import cast, once, quoted
+from cordwood.engines.clickhouse.rules.words import cast, once
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.json_documents import said, stringifies_wide
-from cordwood.sql.fragment import fragment
+from cordwood.sql.fragment import fragment, holes, text_part
 from cordwood.sql.lowering import Meaning, unsupported
 from cordwood.sql.typing import datatype_of, typed_as
 
@@ -88,12 +88,13 @@ def _object(node: exp.Expr, datatype: Datatype, scalars: Mapping[Kind, str], dep
     parts: list[exp.Expr] = []
     pieces: list[str] = []
     for at, (label, field) in enumerate(datatype.fields):
-        parts.append(_present(fragment(f"tupleElement({name}, {at + 1})"), field, scalars, depth + 1))
         key = ("," if at else "{") + json.dumps(label, ensure_ascii=False) + ":"
-        pieces.append(f"{quoted(key)}, {{{at + 1}}}")
+        parts.append(text_part(key))
+        parts.append(_present(fragment(f"tupleElement({name}, {at + 1})"), field, scalars, depth + 1))
+        pieces.append(holes(2, first=2 * at + 1))
     if not pieces:
-        return fragment(quoted("{}"))
-    body = f"concat({', '.join(pieces)}, {quoted('}')})"
+        return fragment("'{}'")
+    body = f"concat({', '.join(pieces)}, '}}')"
     template = f"arrayMap({name} -> if(isNull({name}), NULL, {body}), [{{0}}])[1]"
     return fragment(template, node, *parts)
 

@@ -1,5 +1,6 @@
 """JSON functions: paths, scalars or parts, typed readings of JSON, and making it. JSON is text."""
 
+from itertools import count
 from typing import Final
 
 from sqlglot import exp
@@ -7,19 +8,22 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.json_text import DOCUMENT, SHORT, json_text
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.time_text import cast_text
-from cordwood.engines.clickhouse.rules.words import guarded, null_of, once, quoted
+from cordwood.engines.clickhouse.rules.words import guarded, null_of, once
 from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.bigquery.json_documents import NO_JSON, are_arrays, are_known, document, pairs_of, rounds_wide
 from cordwood.sql.bigquery.json_paths import Steps, steps_of
 from cordwood.sql.constants import constant_text
-from cordwood.sql.fragment import fragment, holes
+from cordwood.sql.fragment import fragment, holes, text_part
 from cordwood.sql.lowering import Meaning, Rule, unsupported
 from cordwood.sql.typing import datatype_of, kind_of
 
 
-def arguments(steps: Steps) -> str:
-    """The path as the engine's functions take it: places count from one."""
-    return "".join(f", {quoted(step) if isinstance(step, str) else step + 1}" for step in steps)
+def arguments(steps: Steps, first: int = 0) -> tuple[str, list[exp.Expr]]:
+    """The path as the engine's functions take it, its keys in holes: places count from one."""
+    keys = [step for step in steps if isinstance(step, str)]
+    at = count(first)
+    said = "".join(f", {{{next(at)}}}" if isinstance(step, str) else f", {step + 1}" for step in steps)
+    return said, list(map(text_part, keys))
 
 
 def _document(value: exp.Expr) -> exp.Expr:
@@ -29,16 +33,17 @@ def _document(value: exp.Expr) -> exp.Expr:
     return once("if(isValidJSON(@a), @a, NULL)", value)
 
 
-def _path(node: exp.Expr) -> str | None:
+def _path(node: exp.Expr) -> tuple[str, list[exp.Expr]] | None:
     return None if isinstance(node.expression, exp.Null) else arguments(steps_of(node.expression, node))
 
 
 def _query(node: exp.Expr) -> exp.Expr:
     """JSON_QUERY and JSON_EXTRACT: the part as JSON; from text, text, and a JSON null is no part."""
-    path = _path(node)
-    if path is None:
+    found = _path(node)
+    if found is None:
         return exp.Null()
-    part = fragment(f"nullIf(JSONExtractRaw({{0}}{path}), '')", _document(node.this))
+    path, keys = found
+    part = once(f"nullIf(JSONExtractRaw(@a{path}), '')", _document(node.this), texts=keys)
     return part if kind_of(node.this) is Kind.JSON else fragment("nullIf({0}, 'null')", part)
 
 
@@ -52,32 +57,36 @@ def scalar_text(value: str, path: str) -> str:
 
 def _value(node: exp.Expr) -> exp.Expr:
     """JSON_VALUE and JSON_EXTRACT_SCALAR."""
-    path = _path(node)
-    if path is None:
+    found = _path(node)
+    if found is None:
         return exp.Null()
-    return once(scalar_text("@a", path), _document(node.this))
+    path, keys = found
+    return once(scalar_text("@a", path), _document(node.this), texts=keys)
 
 
 def _list(node: exp.Expr) -> exp.Expr:
     """JSON_QUERY_ARRAY: the elements as JSON."""
-    path = _path(node)
-    if path is None:
+    found = _path(node)
+    if found is None:
         return exp.Null()
+    path, keys = found
     items = f"arrayMap(_e -> CAST(_e, 'Nullable(String)'), JSONExtractArrayRaw(assumeNotNull(@a){path}))"
-    return once(f"if(ifNull(JSONType(@a{path}), '') = 'Array', {items}, [])", _document(node.this))
+    return once(f"if(ifNull(JSONType(@a{path}), '') = 'Array', {items}, [])", _document(node.this), texts=keys)
 
 
 def _value_list(node: exp.Expr) -> exp.Expr:
     """JSON_VALUE_ARRAY: the elements' texts; nothing when one of them is no scalar."""
-    path = _path(node)
-    if path is None:
+    found = _path(node)
+    if found is None:
         return exp.Null()
+    path, keys = found
     raw = f"JSONExtractArrayRaw(assumeNotNull(@a){path})"
     scalars = f"NOT arrayExists(_e -> JSONType(_e) IN ('Object', 'Array'), {raw})"
     texts = f"arrayMap(_e -> {scalar_text('_e', '')}, {raw})"
     if isinstance(node.this, exp.Null):
         return null_of(datatype_of(node))
-    return once(f"if(ifNull(JSONType(@a{path}), '') = 'Array' AND {scalars}, {texts}, [])", _document(node.this))
+    body = f"if(ifNull(JSONType(@a{path}), '') = 'Array' AND {scalars}, {texts}, [])"
+    return once(body, _document(node.this), texts=keys)
 
 
 def _parse(node: exp.Expr) -> exp.Expr:
@@ -88,7 +97,7 @@ def _parse(node: exp.Expr) -> exp.Expr:
             guarded(node, "NOT isValidJSON(@a)", NO_JSON, "JSONExtractRaw(@a)"), read_as(node.this, Kind.STRING)
         )
     told = document(spelled, rounds=rounds)
-    return fragment(quoted(told)) if told is not None else fragment(guarded(node, "true", NO_JSON, "''"))
+    return text_part(told) if told is not None else fragment(guarded(node, "true", NO_JSON, "''"))
 
 
 def _argument(node: exp.Expr) -> exp.Expr:
@@ -186,7 +195,7 @@ def _object(node: exp.Expr) -> exp.Expr:
     """Pairs of key and value; of a key that is given twice the first counts."""
     pairs = pairs_of(node)
     if not pairs:
-        return fragment(quoted("{}"))
+        return fragment("'{}'")
     if are_arrays(pairs):
         return _object_of(node, pairs[0][0], _texts(pairs[0][1]))
     keys = [key for key, _ in pairs]
@@ -196,7 +205,7 @@ def _object(node: exp.Expr) -> exp.Expr:
 
 def _joined(keys: list[exp.Expr], texts: list[exp.Expr]) -> exp.Expr:
     pairs = ", ',', ".join(f"toJSONString({{{at}}}), ':', {{{at + len(keys)}}}" for at in range(len(keys)))
-    return fragment(f"concat({quoted('{')}, {pairs}, {quoted('}')})", *keys, *texts)
+    return fragment(f"concat('{{', {pairs}, '}}')", *keys, *texts)
 
 
 def _listed(items: list[exp.Expr]) -> exp.Expr:
@@ -213,7 +222,7 @@ def _object_of(node: exp.Expr, keys: exp.Expr, texts: exp.Expr) -> exp.Expr:
     """An object of an array of keys and one of values, which are JSON as text."""
     first = "arrayFilter(_i -> indexOf(@a, @a[_i]) = _i, arrayEnumerate(@a))"
     pair = "concat(toJSONString(assumeNotNull(@a[_i])), ':', assumeNotNull(@b[_i]))"
-    made = f"concat({quoted('{')}, arrayStringConcat(arrayMap(_i -> {pair}, {first}), ','), {quoted('}')})"
+    made = f"concat('{{', arrayStringConcat(arrayMap(_i -> {pair}, {first}), ','), '}}')"
     wrong = "(length(@a) != length(@b) OR arrayExists(_k -> isNull(_k), @a))"
     message = "JSON_OBJECT wants as many values as keys, and no key that is NULL"
     return once(guarded(node, wrong, message, made), keys, texts)

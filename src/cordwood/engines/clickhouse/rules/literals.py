@@ -4,20 +4,19 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.words import quoted
 from cordwood.sql.constants import CONSTANT, constant, is_whole
-from cordwood.sql.fragment import fragment
+from cordwood.sql.fragment import data_part, fragment, text_part
 from cordwood.sql.lowering import Meaning
 
 
 def _literal(node: exp.Expr) -> exp.Expr:
     if node.is_string:
-        lowered = fragment(quoted(str(node.this)))
+        lowered = text_part(str(node.this))
     elif is_whole(node):
         lowered = _whole(node)
     else:
-        lowered = fragment(f"toFloat64({node.this})")
-    if lowered is not node:
+        lowered = fragment("toFloat64({0})", node.copy())
+    if not isinstance(lowered, exp.Literal):
         lowered.meta[CONSTANT] = constant(node)
     return lowered
 
@@ -44,7 +43,7 @@ def _bytes(node: exp.Expr) -> exp.Expr:
     """Sqlglot hands the bytes over as text, escapes undone."""
     spelled = str(node.this)
     raw = spelled.encode("latin-1") if all(ord(char) < 256 for char in spelled) else spelled.encode()
-    lowered = fragment("'" + "".join(f"\\x{byte:02X}" for byte in raw) + "'")
+    lowered = fragment("{0}", data_part(raw))
     lowered.meta[CONSTANT] = spelled
     return lowered
 

@@ -5,9 +5,10 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.strings import as_text
-from cordwood.engines.clickhouse.rules.words import guarded, null_of, once, quoted
+from cordwood.engines.clickhouse.rules.words import guarded, null_of, once
 from cordwood.sql.bigquery.net import named, without_list
 from cordwood.sql.constants import is_null
+from cordwood.sql.fragment import text_part
 from cordwood.sql.lowering import Meaning, Rule, mark_safe
 from cordwood.sql.typing.datatypes import BYTES
 
@@ -67,14 +68,14 @@ def _v4_to_int(node: exp.Expr) -> exp.Expr:
     return once(guarded(node, "length(@a) != 4", message, body), node.expressions[0])
 
 
-_URL: Final = quoted(r"^\s*(?:[a-zA-Z][a-zA-Z0-9+.-]*:)?//(?:[^/?#@]*@)?(\[[^\]/?#]*\]|[^:/?#\s]*)")
-_BARE: Final = quoted(r"^\s*(?:[a-zA-Z0-9._~%!$&'()*+,;=-]*@)?([^:/?#\s@]+\.[^:/?#\s@]+)(?:[:/?#].*)?\s*$")
+_URL: Final = r"^\s*(?:[a-zA-Z][a-zA-Z0-9+.-]*:)?//(?:[^/?#@]*@)?(\[[^\]/?#]*\]|[^:/?#\s]*)"
+_BARE: Final = r"^\s*(?:[a-zA-Z0-9._~%!$&'()*+,;=-]*@)?([^:/?#\s@]+\.[^:/?#\s@]+)(?:[:/?#].*)?\s*$"
 
 
 def _host(node: exp.Expr) -> exp.Expr:
     """The host as it is written, without a user, a port or brackets that close nothing."""
-    body = f"coalesce(nullIf(extract(@a, {_URL}), ''), nullIf(extract(@a, {_BARE}), ''))"
-    return once(body, as_text(node.expressions[0]))
+    body = "coalesce(nullIf(extract(@a, {0}), ''), nullIf(extract(@a, {1}), ''))"
+    return once(body, as_text(node.expressions[0]), texts=[text_part(_URL), text_part(_BARE)])
 
 
 MEANING = Meaning(

@@ -3,12 +3,12 @@
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.words import NAMES, guarded, null_of, once, quoted
+from cordwood.engines.clickhouse.rules.words import NAMES, guarded, null_of, once
 from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.bigquery.numerals import NUMERAL
 from cordwood.sql.bigquery.rounding import rounds_to_even
 from cordwood.sql.constants import constant_int, is_null
-from cordwood.sql.fragment import fragment
+from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import Meaning, Rule
 from cordwood.sql.typing import datatype_of, kind_of
 
@@ -174,10 +174,11 @@ def _parsed(digits: int) -> Rule:
         bare = "replaceRegexpAll(@a, '[\\\\s,]', '')"
         turned = f"replaceRegexpOne({bare}, '^(.*[0-9.])([+-])$', '\\\\2\\\\1')"
         read = f"{reader}(replaceRegexpOne({turned}, '^[+]', ''), {digits})"
-        wrong = f"(isNotNull(@a) AND (NOT match(@a, {quoted(f'^({NUMERAL})$')}) OR isNull({read})))"
+        wrong = f"(isNotNull(@a) AND (NOT match(@a, {{0}}) OR isNull({read})))"
         return once(
             guarded(node, wrong, "Invalid NUMERIC value", read),
             node.this if isinstance(node.this, exp.Expr) else node.expressions[0],
+            texts=[text_part(f"^({NUMERAL})$")],
         )
 
     return rule

@@ -63,7 +63,7 @@ def _rename(asked: exp.Expr, relation: str, column_name: str, name: str, element
         if column.table != relation:
             continue
         said = name if column.name == column_name else f"tupleElement({name}, {places.get(column.name, 1)})"
-        column.replace(typed_as(exp.Var(this=said), datatype_of(column)))
+        column.replace(typed_as(fragment(said), datatype_of(column)))
 
 
 def _element(array: exp.Expr) -> Datatype | None:

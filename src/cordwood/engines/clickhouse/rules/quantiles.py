@@ -4,7 +4,7 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.aggregates import gathered, plain, wrapped
 from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.words import MAY_BE_NONE, guarded, once, quoted, type_text
+from cordwood.engines.clickhouse.rules.words import MAY_BE_NONE, guarded, once, type_part
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.aggregates import Argument, argument_of, quantiles_of
 from cordwood.sql.constants import constant
@@ -62,8 +62,8 @@ def _top(counted: str, node: exp.Expr, parts: list[exp.Expr]) -> exp.Expr:
 def _shaped(in_order: str, node: exp.Expr, parts: list[exp.Expr]) -> exp.Expr:
     """The first so many pairs, as the structs they are told to be."""
     shaped = f"arrayMap(_t -> tuple(_t.1.1, _t.2), arraySlice({in_order}, 1, {{1}}))"
-    name = type_text(datatype_of(node))
-    return fragment(f"CAST({shaped}, {quoted(name)})" if name else shaped, *parts)
+    name = type_part(datatype_of(node))
+    return fragment(f"CAST({shaped}, {{{len(parts)}}})", *parts, name) if name else fragment(shaped, *parts)
 
 
 def _percentile(name: str) -> Rule:
@@ -93,7 +93,7 @@ def _picked(node: exp.Expr, argument: Argument) -> exp.Expr:
 def _bare(node: exp.Expr) -> exp.Expr:
     """A parameter of an aggregate is a literal."""
     value = constant(node)
-    return exp.Var(this=str(float(value))) if value is not None else node
+    return exp.Literal.number(float(value)) if value is not None else node
 
 
 MEANING = Meaning(

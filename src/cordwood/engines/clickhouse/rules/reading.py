@@ -5,14 +5,14 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.words import NAMES, cast, guarded, instant, naive, once, quoted
+from cordwood.engines.clickhouse.rules.words import NAMES, cast, guarded_with, instant, naive, once
 from cordwood.engines.clickhouse.rules.zones import moment_in
 from cordwood.model.datatype import MOMENTS, NUMBERS, Kind
 from cordwood.sql.bigquery.reading import Reader, Readers, read_by
 from cordwood.sql.bigquery.time_literals import CANONICAL, is_doubtful, is_none, respelt
 from cordwood.sql.constants import constant_text
-from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import is_safe
+from cordwood.sql.fragment import fragment, own_text, text_part
+from cordwood.sql.lowering import RAISED, is_safe
 from cordwood.sql.typing import inherit, kind_of
 
 
@@ -35,7 +35,7 @@ def _cast(kind: Kind) -> Reader:
 
 
 def _try_cast(kind: Kind) -> Reader:
-    name = quoted(NAMES[kind])
+    name = own_text(NAMES[kind])
     return lambda node: fragment(f"accurateCastOrNull({{0}}, {name})", event_text(node))
 
 
@@ -71,23 +71,24 @@ _ZONED: Final = re.compile(r"^(.*\d) ([A-Za-z_]+/[A-Za-z_/+-]+[0-9]*)$")
 def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
     """A text as a time, by BigQuery's own spelling of one; `node` tells whether a failure is NULL."""
     if is_doubtful(value, kind):
-        return once(_looked_at(node, kind, is_none(value, kind)), value)
+        texts = [text_part(f"^({CANONICAL[kind]})$"), text_part(RAISED + is_none(value, kind))]
+        return once(_looked_at(node, kind), value, texts=texts)
     plain = respelt(value, kind)
     named = _ZONED.match(plain or constant_text(value) or "") if kind is Kind.TIMESTAMP else None
     if named:
-        wall = once(_PARSED[Kind.DATETIME].replace("#", ""), fragment(quoted(named[1])))
+        wall = once(_PARSED[Kind.DATETIME].replace("#", ""), text_part(named[1]))
         return moment_in(wall, exp.Literal.string(named[2]))
-    text = inherit(fragment(quoted(plain)), value) if plain is not None else value
+    text = inherit(text_part(plain), value) if plain is not None else value
     return once(_PARSED[kind].replace("#", "OrNull" if is_safe(node) else ""), text)
 
 
-def _looked_at(node: exp.Expr, kind: Kind, wrong: str) -> str:
-    """What lies below a NULL is read, too: the reader must not be the one that fails."""
+def _looked_at(node: exp.Expr, kind: Kind) -> str:
+    """The template over a pattern and a message. What lies below a NULL is read, too: the reader must not be the one that fails."""
     read = _PARSED[kind].replace("#", "OrNull")
-    is_one = f"match(@a, {quoted(f'^({CANONICAL[kind]})$')})"
+    is_one = "match(@a, {0})"
     if is_safe(node):
         return f"if({is_one}, {read}, NULL)"
-    return guarded(node, f"(NOT {is_one} OR (@a IS NOT NULL AND {read} IS NULL))", wrong, read)
+    return guarded_with(node, f"(NOT {is_one} OR (@a IS NOT NULL AND {read} IS NULL))", "{1}", read)
 
 
 # The letters T and Z may be small. Of a date no more than its own ten characters is looked at, at most an hour too many.

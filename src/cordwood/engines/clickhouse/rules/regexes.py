@@ -5,7 +5,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.strings import as_text
-from cordwood.engines.clickhouse.rules.words import guarded, null_of, once, quoted
+from cordwood.engines.clickhouse.rules.words import guarded, null_of, once
 from cordwood.errors import QueryValue
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.patterns import (
@@ -18,7 +18,7 @@ from cordwood.sql.bigquery.patterns import (
     may_be_empty,
 )
 from cordwood.sql.constants import CONSTANT, constant_int, constant_text
-from cordwood.sql.fragment import fragment
+from cordwood.sql.fragment import fragment, own_text, text_part
 from cordwood.sql.lowering import RAISED, Meaning, is_safe, name_of, place_of, unsupported
 from cordwood.sql.typing import kind_of
 from cordwood.sql.typing.datatypes import BOOL, INT64, STRING, array_of
@@ -50,7 +50,7 @@ def _pattern(node: exp.Expr) -> exp.Expr:
     spelled = constant_text(node)
     if spelled is None:
         return fragment("concat('(?-s)', {0})", node)
-    told = fragment(quoted(f"(?-s){spelled}"))
+    told = text_part(f"(?-s){spelled}")
     told.meta[CONSTANT] = spelled
     return told
 
@@ -96,7 +96,7 @@ def _found(pattern: exp.Expr, value: str, name: str) -> str:
     if constant_text(pattern) is not None:
         return f"extractAll(assumeNotNull({value}), assumeNotNull({name}))"
     groups = _groups_of(pattern, name)
-    several = f"throwIf({groups} > 1, {quoted(RAISED + _ONE_GROUP)})"
+    several = f"throwIf({groups} > 1, {own_text(RAISED + _ONE_GROUP)})"
     return f"if({several} = 0 AND {groups} = 1, {_all(value, name, '1')}, {_all(value, name, '0')})"
 
 

@@ -9,11 +9,11 @@ from cordwood.engines.clickhouse.rules.aggregates import listed
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.stored import group_by_texts
 from cordwood.engines.clickhouse.rules.subqueries import mark_count, name_apart
-from cordwood.engines.clickhouse.rules.words import null_of, quoted, type_text
+from cordwood.engines.clickhouse.rules.words import null_of, type_part
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.aggregates import Argument
 from cordwood.sql.constants import constant_int, constant_text, is_null
-from cordwood.sql.fragment import fragment, holes
+from cordwood.sql.fragment import fragment, holes, named
 from cordwood.sql.lowering import Meaning, unsupported
 from cordwood.sql.nodes import in_brackets
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
@@ -34,26 +34,21 @@ def _relation(node: exp.Expr) -> exp.Expr:
     column = exp.to_identifier(name or "_element", quoted=True)
     if isinstance(offset, exp.Identifier):
         pair = "(arrayJoin(arrayZip({0}, arrayEnumerate({0}))) AS _z)"
-        source = f"(SELECT {pair}.1 AS {{1}}, toInt64(_z.2) - 1 AS {{2}}{_fields(element, '{1}')})"
-        made = fragment(source, array, column, exp.to_identifier(offset.name, quoted=True))
+        fields, labels = _fields(element, "{1}", first=3)
+        source = f"(SELECT {pair}.1 AS {{1}}, toInt64(_z.2) - 1 AS {{2}}{fields})"
+        made = fragment(source, array, column, named(offset.name), *labels)
     else:
-        made = fragment(f"(SELECT arrayJoin({{0}}) AS {{1}}{_fields(element, '{1}')})", array, column)
+        fields, labels = _fields(element, "{1}", first=2)
+        made = fragment(f"(SELECT arrayJoin({{0}}) AS {{1}}{fields})", array, column, *labels)
     return exp.Alias(this=made, alias=exp.to_identifier(relation, quoted=True)) if relation else made
 
 
-def _fields(element: Datatype | None, name: str) -> str:
-    """A struct's fields are columns of their own."""
-    if element is None or element.kind is not Kind.STRUCT:
-        return ""
-    return "".join(
-        f", tupleElement({name}, {at}) AS {_identifier(label)}"
-        for at, (label, _) in enumerate(element.fields, 1)
-        if label
-    )
-
-
-def _identifier(name: str) -> str:
-    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+def _fields(element: Datatype | None, name: str, first: int) -> tuple[str, list[exp.Expr]]:
+    """A struct's fields are columns of their own: the template of these, and their names in its holes from `first` on."""
+    fields = element.fields if element is not None and element.kind is Kind.STRUCT else ()
+    labelled = [(at, label) for at, (label, _) in enumerate(fields, 1) if label]
+    said = (f", tupleElement({name}, {at}) AS {{{hole}}}" for hole, (at, _) in enumerate(labelled, first))
+    return "".join(said), [named(label) for _, label in labelled]
 
 
 def _names(node: exp.Expr) -> tuple[str, str]:
@@ -157,8 +152,8 @@ def _formed(value: exp.Expr, datatype: Datatype, *, becomes: bool) -> exp.Expr:
 
 def _converted(value: exp.Expr, datatype: Datatype) -> exp.Expr:
     if datatype.kind in (Kind.STRUCT, Kind.ARRAY, Kind.NUMERIC, Kind.BIGNUMERIC, Kind.FLOAT64):
-        name = type_text(datatype)
-        return fragment(f"CAST({{0}}, {quoted(name)})", value) if name else value
+        name = type_part(datatype)
+        return fragment("CAST({0}, {1})", value, name) if name else value
     return read_as(value, datatype.kind)
 
 
@@ -189,11 +184,16 @@ def _as_struct(node: exp.Expr) -> exp.Expr:
     items = [item.this if isinstance(item, exp.Alias) else item for item in node.expressions]
     fields = tuple((item.alias_or_name, datatype_of(item)) for item in node.expressions)
     datatype = Datatype(Kind.STRUCT, fields=fields)
-    name, made = type_text(datatype), f"tuple({holes(len(items))})"
-    row = fragment(f"CAST({made}, {quoted(name)})" if name else made, *items)
+    row = tuple_of(datatype, items)
     node.set("expressions", [exp.Alias(this=typed_as(row, datatype), alias=exp.to_identifier("_row", quoted=True))])
     node.set("kind", None)
     return node
+
+
+def tuple_of(datatype: Datatype, items: list[exp.Expr]) -> exp.Expr:
+    """The items as one value of that type; where the type is not known, of whatever they are."""
+    name, made = type_part(datatype), f"tuple({holes(len(items))})"
+    return fragment(f"CAST({made}, {{{len(items)}}})", *items, name) if name else fragment(made, *items)
 
 
 def _is_plain(query: exp.Expr) -> bool:

@@ -6,13 +6,12 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.reading import event_text_of, text_at_hand, with_text
-from cordwood.engines.clickhouse.rules.words import quoted
 from cordwood.engines.clickhouse.tables import OBJECT_PATHS, PATHS
 from cordwood.model.datatype import Kind
 from cordwood.model.event import written_path
 from cordwood.sql.bigquery.grouping import grouping_keys, selected
 from cordwood.sql.constants import constant_text
-from cordwood.sql.fragment import fragment, literal_name
+from cordwood.sql.fragment import fragment, named, text_part
 from cordwood.sql.lowering import Meaning
 from cordwood.sql.typing import inherit, kind_of
 
@@ -58,8 +57,9 @@ def _stored(node: exp.Expr) -> exp.Expr:
     path = [constant_text(step) or "" for step in steps]
     kind = Manner(constant_text(manner) or "")
     if kind is Manner.RECORD:
-        return fragment(f"(position({{0}}, {quoted(written_path(path))}) > 0)", column)
-    return fragment(_READ[kind] % "".join(f".{literal_name(step)}" for step in path), column)
+        return fragment("(position({0}, {1}) > 0)", column, text_part(written_path(path)))
+    below = "".join(f".{{{at}}}" for at in range(1, len(path) + 1))
+    return fragment(_READ[kind] % below, column, *map(named, path))
 
 
 def _event_of(node: exp.Expr) -> exp.Expr:

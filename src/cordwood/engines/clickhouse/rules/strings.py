@@ -6,10 +6,10 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.words import guarded, once, quoted
+from cordwood.engines.clickhouse.rules.words import guarded, once
 from cordwood.model.datatype import Kind
 from cordwood.sql.constants import constant_int, constant_text
-from cordwood.sql.fragment import fragment, holes
+from cordwood.sql.fragment import fragment, holes, text_part
 from cordwood.sql.lowering import Meaning, Rule, name_of, unsupported
 from cordwood.sql.typing import kind_of
 from cordwood.sql.typing.datatypes import STRING
@@ -75,7 +75,8 @@ def _trim(node: exp.Expr) -> exp.Expr:
         if is_bytes(value):
             unsupported(node, "TRIM of BYTES without the bytes to trim")
         patterns = {"LEADING": f"^{_WHITE}", "TRAILING": f"{_WHITE}$"}
-        return fragment(f"replaceRegexpAll({{0}}, {quoted(patterns.get(side, f'^{_WHITE}|{_WHITE}$'))}, '')", value)
+        pattern = text_part(patterns.get(side, f"^{_WHITE}|{_WHITE}$"))
+        return fragment("replaceRegexpAll({0}, {1}, '')", value, pattern)
     name = {"LEADING": "trimLeft", "TRAILING": "trimRight"}.get(side, "trimBoth")
     if is_bytes(value) or (constant_text(what) or "é").isascii():
         return fragment(f"{name}({{0}}, {{1}})", value, what)

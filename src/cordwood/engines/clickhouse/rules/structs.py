@@ -3,12 +3,12 @@
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.relations import gather, is_gatherable
-from cordwood.engines.clickhouse.rules.words import null_of, quoted, type_text
+from cordwood.engines.clickhouse.rules.relations import gather, is_gatherable, tuple_of
+from cordwood.engines.clickhouse.rules.words import null_of, type_part
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.structs import field_values, is_list
 from cordwood.sql.constants import is_null
-from cordwood.sql.fragment import fragment, holes
+from cordwood.sql.fragment import fragment, holes, text_part
 from cordwood.sql.lowering import Meaning
 from cordwood.sql.typing import datatype_of, kind_of
 
@@ -22,8 +22,7 @@ def packed(datatype: Datatype, values: list[exp.Expr]) -> exp.Expr:
     """A tuple of that type; where a field's type is not known, of whatever its values are."""
     types = [field for _, field in datatype.fields] or [None] * len(values)
     values = [null_of(field) if is_null(value) else value for value, field in zip(values, types, strict=False)]
-    name, made = type_text(datatype), f"tuple({holes(len(values))})"
-    return fragment(f"CAST({made}, {quoted(name)})" if name else made, *values)
+    return tuple_of(datatype, values)
 
 
 def _tuple(node: exp.Expr) -> exp.Expr:
@@ -38,10 +37,11 @@ def _array(node: exp.Expr) -> exp.Expr:
         return _array_of_query(items[0])
     datatype = datatype_of(node)
     element = datatype.element if datatype else None
-    name = type_text(datatype) if element is not None or not items else None
+    name = type_part(datatype) if element is not None or not items else None
     if name is None:
         return fragment(f"[{holes(len(items))}]", *items)
-    return fragment(f"CAST([{holes(len(items))}], {quoted(name)})", *(_as_element(item, element) for item in items))
+    elements = [_as_element(item, element) for item in items]
+    return fragment(f"CAST([{holes(len(items))}], {{{len(items)}}})", *elements, name)
 
 
 def _as_element(item: exp.Expr, element: Datatype | None) -> exp.Expr:
@@ -62,14 +62,14 @@ def _field(node: exp.Expr) -> exp.Expr:
         return node
     name = node.expression.name
     if kind_of(node.this) is Kind.JSON:
-        return fragment(f"nullIf(JSONExtractRaw({{0}}, {quoted(name)}), '')", node.this)
-    return fragment(f"tupleElement({{0}}, {_place(datatype_of(node.this), name)})", node.this)
+        return fragment("nullIf(JSONExtractRaw({0}, {1}), '')", node.this, text_part(name))
+    return fragment("tupleElement({0}, {1})", node.this, _place(datatype_of(node.this), name))
 
 
-def _place(datatype: Datatype | None, name: str) -> str:
+def _place(datatype: Datatype | None, name: str) -> exp.Expr:
     """The field's place, so that case does not count; its name where places are not known."""
     names = [label.lower() for label, _ in datatype.fields] if datatype else []
-    return str(names.index(name.lower()) + 1) if name.lower() in names else quoted(name)
+    return exp.Literal.number(names.index(name.lower()) + 1) if name.lower() in names else text_part(name)
 
 
 MEANING = Meaning(nodes={exp.Struct: _struct, exp.Tuple: _tuple, exp.Array: _array, exp.Dot: _field})

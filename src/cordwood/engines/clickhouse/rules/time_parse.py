@@ -5,12 +5,11 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.words import quoted
 from cordwood.engines.clickhouse.rules.zones import moment_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.time_patterns import DAYS, MONTHS, Reading, read_by
 from cordwood.sql.constants import constant_text
-from cordwood.sql.fragment import fragment
+from cordwood.sql.fragment import fragment, own_text, text_part
 from cordwood.sql.lowering import RAISED, Meaning, Rule, is_safe, mark_safe, unsupported
 
 
@@ -42,17 +41,17 @@ def _shape(node: exp.Expr, kind: Kind) -> str:
 def _assembled(node: exp.Expr, reading: Reading, kind: Kind) -> exp.Expr:
     """The groups are an array; empty when the text does not match, NULL then or an error."""
     value = read_as(node.this, Kind.STRING)
-    pattern = quoted(rf"(?is)^(\s*{reading.pattern}\s*)$")
+    pattern = text_part(rf"(?is)^(\s*{reading.pattern}\s*)$")
     # The first group is the whole.
     found = {element: f"_p[{group + 1}]" for element, group in reading.last.items()}
     moment, wrong = _moment(found, kind), " OR ".join(["empty(_p)", *_wrongs(found)])
     if is_safe(node):
         body = f"if({wrong}, NULL, {moment})"
     else:
-        message = quoted(f"{RAISED}Failed to parse input string as {kind}")
+        message = own_text(f"{RAISED}Failed to parse input string as {kind}")
         body = f"if(throwIf({wrong}, {message}) = 1, NULL, {moment})"
-    groups = f"arrayMap(_p -> {body}, [extractGroups(ifNull({{0}}, ''), {pattern})])[1]"
-    wall = fragment(f"if(isNull({{0}}), NULL, {groups})", value)
+    groups = f"arrayMap(_p -> {body}, [extractGroups(ifNull({{0}}, ''), {{1}})])[1]"
+    wall = fragment(f"if(isNull({{0}}), NULL, {groups})", value, pattern)
     if kind is not Kind.TIMESTAMP or {"z", "s"} & reading.last.keys():
         return wall
     return moment_in(wall, node.args.get("zone"))
@@ -138,7 +137,7 @@ def _month(found: dict[str, str]) -> str:
         return "1"
     last = max(named, key=order.index)
     if last == "b":
-        names = ", ".join(quoted(month[:3]) for month in MONTHS)
+        names = ", ".join(own_text(month[:3]) for month in MONTHS)
         return f"indexOf([{names}], lower(substring({found['b']}, 1, 3)))"
     if last == "Q":
         return f"(toInt64OrZero({found['Q']}) * 3 - 2)"
@@ -163,7 +162,7 @@ def _weekday(found: dict[str, str], first: int) -> str:
     if "w" in found:
         return f"((toInt64OrZero({found['w']}) + 6) % 7)"
     if "a" in found:
-        names = ", ".join(quoted(day[:3]) for day in DAYS)
+        names = ", ".join(own_text(day[:3]) for day in DAYS)
         return f"(toInt64(indexOf([{names}], lower(substring({found['a']}, 1, 3)))) - 1)"
     return str(first)
 

@@ -6,11 +6,12 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.reading import clock, read_as
-from cordwood.engines.clickhouse.rules.words import cast, naive, once, quoted
+from cordwood.engines.clickhouse.rules.words import cast, naive, once
 from cordwood.engines.clickhouse.rules.zones import wall_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.time_elements import (
     WRITTEN_AS,
+    Said,
     as_it_is,
     case_of,
     cast_elements,
@@ -108,36 +109,34 @@ def written(value: exp.Expr, kind: Kind, shape: str, zone: exp.Expr | None) -> e
         local = wall_in(moment.copy(), zone) if zone is not None else utc
     else:
         utc = local = clock(read_as(value, kind))
-    template = _template(shape, kind)
-    return once(template, local, utc) if "@b" in template else once(template, local)
-
-
-def _template(shape: str, kind: Kind) -> str:
     pieces = [_piece(element, text) for element, text in elements(shape, kind)]
-    return _joined(pieces) if pieces else "if(isNull(@a), NULL, '')"
+    template, shapes = _joined(pieces) if pieces else ("if(isNull(@a), NULL, '')", [])
+    return once(template, *((local, utc) if "@b" in template else (local,)), texts=shapes)
 
 
-def _piece(element: str | None, text: str) -> str:
-    """The engine's own element begins with `=`."""
+def _piece(element: str | None, text: str) -> Said | str:
     if element is None:
         return as_it_is(text)
     if element in _SAME:
-        return f"=%{_SAME[element]}"
+        return Said(f"%{_SAME[element]}")
     digits = fraction_digits(element)
-    return _fraction(digits) if digits is not None else _PARTS.get(element, as_it_is(f"%{element}"))
+    if digits is not None:
+        return _fraction(digits)
+    return _PARTS[element] if element in _PARTS else as_it_is(f"%{element}")
 
 
-def _fraction(digits: int) -> str:
+def _fraction(digits: int) -> Said | str:
     if digits == 0:
-        return "=%S"
+        return Said("%S")
     micros = _padded(_FRACTION, 6)
     part = f"substring({micros}, 1, {digits})" if digits <= 6 else f"concat({micros}, '{'0' * (digits - 6)}')"
     return f"concat(formatDateTime(@a, '%S'), '.', {part})"
 
 
-def _joined(pieces: Iterable[str]) -> str:
-    whole = merged(pieces, lambda run: f"formatDateTime(@a, {quoted(run)})")
-    return whole[0] if len(whole) == 1 else f"concat({', '.join(whole)})"
+def _joined(pieces: Iterable[Said | str]) -> tuple[str, list[exp.Expr]]:
+    """The template of a wall clock @a, and the formats in its holes."""
+    whole, shapes = merged(pieces, lambda at: f"formatDateTime(@a, {{{at}}})")
+    return (whole[0] if len(whole) == 1 else f"concat({', '.join(whole)})"), shapes
 
 
 SUBSECOND: Final = (
@@ -167,10 +166,11 @@ def parts_text(node: exp.Expr, value: exp.Expr, shape: str) -> exp.Expr:
     kind = kind_of(value) or Kind.TIMESTAMP
     pieces = [_cast_piece(element, text) for element, text in cast_elements(node, shape, kind)]
     local = cast(value, Kind.DATETIME) if kind is Kind.TIME else clock(value)
-    return once(_joined(pieces) if pieces else "''", local)
+    template, shapes = _joined(pieces) if pieces else ("''", [])
+    return once(template, local, texts=shapes)
 
 
-def _cast_piece(element: str | None, text: str) -> str:
+def _cast_piece(element: str | None, text: str) -> Said | str:
     if element is None:
         return as_it_is(text)
     digits = fraction_digits(element)
@@ -183,7 +183,7 @@ def _cast_piece(element: str | None, text: str) -> str:
     elif element == "A":
         said = f"rightPad({said}, 9, ' ')"
     elif case is None:
-        return f"=%{_SAME[element]}"
+        return Said(f"%{_SAME[element]}")
     return f"{case or ''}({said})"
 
 

@@ -1,5 +1,7 @@
 """The turns of phrase that the rules share: failing, ClickHouse's names of types, writing a part once."""
 
+import re
+from collections.abc import Sequence
 from typing import Final
 
 from sqlglot import exp
@@ -7,7 +9,7 @@ from sqlglot import exp
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.structs import field_name
 from cordwood.sql.constants import CONSTANT
-from cordwood.sql.fragment import fragment, is_fragment, literal_text
+from cordwood.sql.fragment import HOLE, fragment, is_fragment, own_text, parts_of, text_part
 from cordwood.sql.lowering import RAISED, is_safe
 
 # An array that stands for NULL where it is empty: no place in it is out of bounds.
@@ -34,96 +36,104 @@ NAMES: Final = {
 _NEVER_NULL: Final = (Kind.ARRAY, Kind.INTERVAL)
 
 
-def type_text(datatype: Datatype | None) -> str | None:
-    """ClickHouse's name of a type whose values may be NULL; None when a part of it is not known."""
+def type_part(datatype: Datatype | None, *, has_names: bool = True) -> exp.Expr | None:
+    """ClickHouse's name of a type whose values may be NULL, as CAST takes it; None when a part of it is not known."""
+    told = _type_text(datatype, has_names=has_names)
+    return text_part(told) if told else None
+
+
+def _type_text(datatype: Datatype | None, *, has_names: bool) -> str | None:
     if datatype is None:
         return None
     if datatype.kind is Kind.ARRAY:
-        element = type_text(datatype.element) if datatype.element else "Nullable(Int64)"
+        element = _type_text(datatype.element, has_names=has_names) if datatype.element else "Nullable(Int64)"
         return f"Array({element})" if element else None
     if datatype.kind is Kind.STRUCT:
-        return _struct_text(datatype)
+        return _struct_text(datatype, has_names=has_names)
     name = NAMES[datatype.kind]
     return name if datatype.kind in _NEVER_NULL else f"Nullable({name})"
 
 
-def _struct_text(datatype: Datatype) -> str | None:
-    parts = [type_text(field) if field else None for _, field in datatype.fields]
+def _struct_text(datatype: Datatype, *, has_names: bool) -> str | None:
+    """The text of a type: no template, and so no hole is looked for in it."""
+    parts = [_type_text(field, has_names=has_names) if field else None for _, field in datatype.fields]
     if not parts or any(part is None for part in parts):
         return None
-    named = ", ".join(f"`{_field_name(datatype, at)}` {part}" for at, part in enumerate(parts))
-    return f"Nullable(Tuple({named}))"
+    named = (
+        [f"{quoted_name(field_name(datatype, at))} " for at in range(len(parts))] if has_names else [""] * len(parts)
+    )
+    return f"Nullable(Tuple({', '.join(f'{name}{part}' for name, part in zip(named, parts, strict=True))}))"
 
 
-def _field_name(datatype: Datatype, at: int) -> str:
-    return field_name(datatype, at).replace("\\", "\\\\").replace("`", "\\`")
+def quoted_name(name: str) -> str:
+    """Write a name as ClickHouse reads it, in a statement and in the text of a type."""
+    return '"' + name.replace("\\", "\\\\").replace('"', '\\"').replace("\0", "\\0") + '"'
 
 
 def cast(node: exp.Expr, kind: Kind) -> exp.Expr:
     """The engine's own cast, which fails for what does not fit and keeps NULL."""
-    return fragment(f"CAST({{0}}, {quoted(f'Nullable({NAMES[kind]})')})", node)
+    return fragment(f"CAST({{0}}, {own_text(f'Nullable({NAMES[kind]})')})", node)
 
 
 def null_of(datatype: Datatype | None) -> exp.Expr:
-    name = type_text(datatype)
-    if name is None:
+    name = type_part(datatype)
+    if datatype is None or name is None:
         return exp.Null()
-    return (
-        fragment(f"CAST([], {quoted(name)})") if name.startswith("Array") else fragment(f"CAST(NULL, {quoted(name)})")
-    )
-
-
-def quoted(value: str) -> str:
-    """A text as a literal inside a template: no brace in it is a hole, no `@` a part."""
-    return literal_text(value.replace("\\", "\\\\")).replace("\0", "\\0")
+    return fragment("CAST([], {0})" if datatype.kind is Kind.ARRAY else "CAST(NULL, {0})", name)
 
 
 def fail(node: exp.Expr, message: str) -> str:
     """Template text that raises a value error when it is worked out, or is NULL where the author wrote SAFE."""
-    return "NULL" if is_safe(node) else f"throwIf(true, {quoted(RAISED + message)})"
+    return "NULL" if is_safe(node) else f"throwIf(true, {own_text(RAISED + message)})"
 
 
 def guarded(node: exp.Expr, wrong: str, message: str, value: str) -> str:
     """Template text of a value that cannot be where something is wrong; where that is not known, nothing is.
 
-    The engine's `throwIf` looks at what lies below a NULL, too.
+    The message is one of ours. The engine's `throwIf` looks at what lies below a NULL, too.
     """
+    return guarded_with(node, wrong, own_text(RAISED + message), value)
+
+
+def guarded_with(node: exp.Expr, wrong: str, message: str, value: str) -> str:
+    """The same of a message that is template text: the hole of a text that begins with `RAISED`."""
     if is_safe(node):
         return f"if({wrong}, NULL, {value})"
-    return f"if(throwIf(ifNull({wrong}, false), {quoted(RAISED + message)}) = 1, NULL, {value})"
+    return f"if(throwIf(ifNull({wrong}, false), {message}) = 1, NULL, {value})"
 
 
 def is_simple(node: exp.Expr) -> bool:
     """Whether writing it twice costs nothing."""
     if is_fragment(node):
-        return len(node.expressions) == 1 or node.meta_get(CONSTANT) is not None
+        return node.meta_get(CONSTANT) is not None or all(isinstance(part, exp.Literal) for part in parts_of(node))
     return isinstance(node, (exp.Column, exp.Literal, exp.Null, exp.Parameter, exp.Boolean, exp.Dot)) or (
         isinstance(node, (exp.Cast, exp.Neg, exp.Paren)) and is_simple(node.this)
     )
 
 
-def once(template: str, *parts: exp.Expr) -> exp.Expr:
-    """A template that says its parts more than once, as `@a`, `@b`…: those that cost are worked out once."""
+def once(template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
+    """A template that says its parts more than once, as `@a`, `@b`…: those that cost are worked out once.
+
+    `texts` are constants, written where they are said: as `{0}`, `{1}`…
+    """
     costly = [at for at, part in enumerate(parts) if not _goes_in_place(template, at, part)]
-    names = {chr(97 + at): "{" + str(at) + "}" for at in range(len(parts))}
-    if not costly:
-        return fragment(_swap(template, names), *parts)
-    names |= {chr(97 + at): f"_{chr(97 + at)}" for at in costly}
-    heads = ", ".join(f"_{chr(97 + at)}" for at in costly)
-    lists = ", ".join(f"[{{{at}}}]" for at in costly)
-    return fragment(f"arrayMap(({heads}) -> {_swap(template, names)}, {lists})[1]", *parts)
+    template = HOLE.sub(lambda hole: f"{{{int(hole[1]) + len(parts)}}}", template)
+    template = _PART.sub(
+        lambda said: f"_{said[1]}" if ord(said[1]) - 97 in costly else f"{{{ord(said[1]) - 97}}}", template
+    )
+    if costly:
+        heads = ", ".join(f"_{chr(97 + at)}" for at in costly)
+        lists = ", ".join(f"[{{{at}}}]" for at in costly)
+        template = f"arrayMap(({heads}) -> {template}, {lists})[1]"
+    return fragment(template, *parts, *texts)
+
+
+_PART: Final = re.compile("@([a-z])")
 
 
 def _goes_in_place(template: str, at: int, part: exp.Expr) -> bool:
     """Whether it may be written where it is said: it costs nothing, or is said once."""
     return is_simple(part) or template.count("@" + chr(97 + at)) < 2
-
-
-def _swap(template: str, names: dict[str, str]) -> str:
-    """Put other texts for `@a`, `@b`…"""
-    for name, other in names.items():
-        template = template.replace("@" + name, other)
-    return template
 
 
 def naive(node: exp.Expr) -> exp.Expr:

@@ -9,13 +9,13 @@ from cordwood.engines.duckdb.rules.comparison import positional
 from cordwood.engines.duckdb.rules.intervals import INTERVAL_TEXT
 from cordwood.engines.duckdb.rules.reading import read_as, text_to_time
 from cordwood.engines.duckdb.rules.time_text import cast_text, strftime_parts
-from cordwood.engines.duckdb.rules.words import NAMES, attempt, fail, once, type_text
+from cordwood.engines.duckdb.rules.words import NAMES, attempt, fail, once, type_part
 from cordwood.model.datatype import EXACT, MOMENTS, Datatype, Kind
 from cordwood.model.shape import ValueKind
 from cordwood.sql.bigquery.leap_seconds import without_leap_second
 from cordwood.sql.bigquery.numerals import NUMERAL
 from cordwood.sql.constants import constant_int, constant_text
-from cordwood.sql.fragment import OPEN_BRACE, fragment, literal_text
+from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import Meaning, is_safe, mark_safe, unsupported
 from cordwood.sql.nodes import KINDS
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
@@ -69,7 +69,7 @@ _MOMENTS: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE)
 
 
 def _composite(node: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
-    name = type_text(to)
+    name = type_part(to)
     if name is None:
         return value
     if to.kind is Kind.STRUCT:
@@ -77,7 +77,7 @@ def _composite(node: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
     own = datatype_of(value)
     element = own.element if own else None
     if element is None or to.element is None or element == to.element or element.kind is Kind.ARRAY:
-        return fragment(f"CAST({{0}} AS {name})", value)
+        return fragment("CAST({0} AS {1})", value, name)
     item = typed_as(fragment("_e"), element)
     return fragment("list_transform({0}, lambda _e: {1})", value, cast_to(node, item, to.element))
 
@@ -165,7 +165,7 @@ def event_text(value: exp.Expr) -> exp.Expr:
         return fragment("{0}::VARCHAR", value)
     whole = "variant_typeof(@a) LIKE 'OBJECT%' OR variant_typeof(@a) LIKE 'ARRAY%'"
     json = f"CASE WHEN {whole} THEN @a::JSON::VARCHAR ELSE @a::VARCHAR END"
-    return once(f"CASE WHEN left(@a::VARCHAR, 1) IN ('{OPEN_BRACE}', '[') THEN {json} ELSE @a::VARCHAR END", value)
+    return once(f"CASE WHEN left(@a::VARCHAR, 1) IN ('{{', '[') THEN {json} ELSE @a::VARCHAR END", value)
 
 
 def _event_to(kind: Kind) -> Caster:
@@ -278,10 +278,11 @@ def _parse_number(node: exp.Expr) -> exp.Expr:
     """PARSE_NUMERIC: blanks around the number and after its sign, commas within it."""
     digits = r"regexp_replace(@a, '[\s,]', '', 'g')"
     trailing = f"CASE WHEN suffix({digits}, '-') THEN '-' || rtrim({digits}, '-') ELSE rtrim({digits}, '+') END"
-    wrong = f"NOT regexp_full_match(@a, {literal_text(NUMERAL)})"
+    wrong = "NOT regexp_full_match(@a, {0})"
     read = f"CAST({trailing} AS {NAMES[kind_of(node) or Kind.NUMERIC]})"
     bad = fail(node, "Invalid NUMERIC value")
-    return attempt(node, f"CASE WHEN {wrong} THEN {bad} ELSE {read} END", read_as(node.this, Kind.STRING))
+    body = f"CASE WHEN {wrong} THEN {bad} ELSE {read} END"
+    return attempt(node, body, read_as(node.this, Kind.STRING), texts=[text_part(NUMERAL)])
 
 
 MEANING = Meaning(

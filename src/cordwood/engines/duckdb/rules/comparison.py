@@ -3,7 +3,7 @@
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.reading import read_as
-from cordwood.engines.duckdb.rules.words import type_text
+from cordwood.engines.duckdb.rules.words import type_part
 from cordwood.model.datatype import MOMENTS, NUMBERS, Datatype, Kind
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning
@@ -65,10 +65,10 @@ def _alike(side: exp.Expr, other: exp.Expr) -> exp.Expr:
 
 def positional(node: exp.Expr, to: Datatype | None) -> exp.Expr:
     """A struct's fields by their place under other names: the engine alone would match them by name."""
-    own, spelled = datatype_of(node), type_text(to)
+    own, spelled = datatype_of(node), type_part(to)
     if spelled is None or own == to:
         return node
-    return fragment(f"CAST(row({_fields(own, '{0}')}) AS {spelled})", node) if own and own.fields else node
+    return fragment(f"CAST(row({_fields(own, '{0}')}) AS {{1}})", node, spelled) if own and own.fields else node
 
 
 def _fields(own: Datatype, value: str) -> str:

@@ -1,14 +1,16 @@
 """Events' values: paths into a VARIANT, repeated records as arrays, and the slots of parameters."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.aggregates import EVENT_NUMBER, event_number
 from cordwood.engines.duckdb.rules.words import NAMES
+from cordwood.engines.duckdb.script import is_name
 from cordwood.model.datatype import Kind
 from cordwood.model.shape import ValueKind
-from cordwood.sql.fragment import fragment, literal_name
+from cordwood.sql.fragment import fragment, named, text_part
 from cordwood.sql.lowering import Meaning
 from cordwood.sql.nodes import (
     EVENT_ARRAY_ELEMENTS,
@@ -29,10 +31,16 @@ _WITH_PARTS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 
 def _path(node: exp.Expr) -> exp.Expr:
     """Reading a path as text straight away is what the engine's shredded columns make fast."""
-    template = "{0}" + "".join(f".{literal_name(step)}" for step in path_steps(node))
-    path = fragment(f"{template}::VARCHAR" if kind_of(node) is Kind.STRING else template, path_value(node))
+    path = path_part(path_value(node), path_steps(node), as_text=kind_of(node) is Kind.STRING)
     path.meta[HAS_PARTS] = bool((node.meta_get(KINDS) or frozenset()) & _WITH_PARTS)
     return path
+
+
+def path_part(value: exp.Expr, steps: Sequence[str], *, as_text: bool = False) -> exp.Expr:
+    """The value at a path below a VARIANT, or its text: keys that the engine cannot name stand in brackets."""
+    template = "{0}" + "".join(f".{{{at}}}" if is_name(step) else f"[{{{at}}}]" for at, step in enumerate(steps, 1))
+    keys = [named(step) if is_name(step) else text_part(step) for step in steps]
+    return fragment(f"{template}::VARCHAR" if as_text else template, value, *keys)
 
 
 def _projected(node: exp.Expr) -> exp.Expr:
@@ -79,7 +87,8 @@ def _slot(node: exp.Expr) -> exp.Expr:
     kind = kind_of(node)
     if kind is None or kind is Kind.STRING or _is_asked_for(node):
         return node
-    return fragment(f"CAST(${node.name} AS {NAMES[kind]})")
+    # A copy: what stands in the tree cannot stand in its own replacement.
+    return fragment(f"CAST({{0}} AS {NAMES[kind]})", node.copy())
 
 
 def _is_asked_for(node: exp.Expr) -> bool:

@@ -1,6 +1,6 @@
 """FORMAT(): each specifier of a literal format becomes the text of its argument."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from sqlglot import exp
@@ -24,7 +24,7 @@ from cordwood.sql.bigquery.formats import (
     unwrapped_null,
 )
 from cordwood.sql.constants import constant_text
-from cordwood.sql.fragment import OPEN_BRACE, fragment, literal_text
+from cordwood.sql.fragment import fragment, holes, text_part
 from cordwood.sql.lowering import Meaning, is_safe, place_of, unsupported
 from cordwood.sql.typing import datatype_of, kind_of
 from cordwood.sql.typing.datatypes import STRING
@@ -72,8 +72,8 @@ def _one(node: exp.Expr, field: Field) -> exp.Expr:
 
 
 def _printf(node: exp.Expr, spec: str, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
-    holes = "".join(f", {{{at}}}" for at in range(len(counts) + 1))
-    return fragment(f"printf({literal_text(spec)}{holes})", *(_count(node, count) for count in counts), value)
+    parts = [text_part(spec), *(_count(node, count) for count in counts), value]
+    return fragment(f"printf({holes(len(parts))})", *parts)
 
 
 def _count(node: exp.Expr, star: exp.Expr) -> exp.Expr:
@@ -96,7 +96,7 @@ def _whole(node: exp.Expr, field: Field) -> exp.Expr:
 
 def _digits(spec: Specifier, letter: str) -> str:
     """Of @a, so many that a precision demands, in groups where they are to be."""
-    least = "@b" if spec.precision == "*" else spec.precision or "1"
+    least = "@b" if spec.precision == "*" else str(int(spec.precision or 1))
     mark = "#" if spec.has_all and letter == "o" else ""
     digits = f"ltrim(printf('%{mark}0*{letter}', {least} + (@a < 0)::INT, @a), '-')"
     if least in ("@b", "0"):
@@ -110,18 +110,18 @@ def _digits(spec: Specifier, letter: str) -> str:
 _GROUPS: Final = {"d": (3, ","), "o": (4, ","), "x": (4, ":"), "X": (4, ":")}
 
 
-def _by_hand(node: exp.Expr, field: Field, digits: str, *parts: exp.Expr) -> exp.Expr:
+def _by_hand(node: exp.Expr, field: Field, digits: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
     """What stands before the digits of the number @a, zeros, the digits, blanks around all."""
     spec = field.spec
     sign = f"CASE WHEN @a < 0 THEN '-' ELSE '{spec.plus}' END"
     if spec.letter in HEXADECIMAL:
         sign = f"CASE WHEN @a = 0 THEN '' ELSE '0{spec.letter}' END" if spec.has_all and spec.letter != "o" else "''"
     if not spec.has_zeros:
-        return _padded(node, field, once(f"{sign} || ({digits})", *parts))
+        return _padded(node, field, once(f"{sign} || ({digits})", *parts, texts=texts))
     if spec.width == "*":
         unsupported(node, "A field in FORMAT that zeros fill, whose width is no literal,")
-    zeros = f"repeat('0', {spec.width or 0} - length({sign}) - length({digits}))"
-    return once(f"{sign} || {zeros} || ({digits})", *parts)
+    zeros = f"repeat('0', {int(spec.width or 0)} - length({sign}) - length({digits}))"
+    return once(f"{sign} || {zeros} || ({digits})", *parts, texts=texts)
 
 
 def _fraction(node: exp.Expr, field: Field) -> exp.Expr:
@@ -129,8 +129,9 @@ def _fraction(node: exp.Expr, field: Field) -> exp.Expr:
     if spec.is_grouped or (spec.has_all and spec.letter not in "fF"):
         if field.precision is not None:
             unsupported(node, "A precision in FORMAT that is no literal, beside such flags,")
-        digits = _with_point(spec, f"printf('{spec.fraction}', abs(@a))")
-        return _by_hand(node, field, _grouped(digits) if spec.is_grouped else digits, value)
+        digits = _with_point(spec, "printf({0}, abs(@a))")
+        digits = _grouped(digits) if spec.is_grouped else digits
+        return _by_hand(node, field, digits, value, texts=[text_part(spec.fraction)])
     plain = _printf(node, spec.text(spec.letter), value, field.counts)
     if not spec.has_zeros:
         return plain
@@ -146,7 +147,8 @@ def _with_point(spec: Specifier, told: str) -> str:
     told = f"regexp_replace({told}, '^(.)([eE])', '\\1.\\2')"
     if spec.letter in "eE":
         return told
-    return f"regexp_replace({told}, '^([0-9]{OPEN_BRACE}{spec.precision or 6}}})\\.0$', '\\1.')"
+    places = int(spec.precision or 6)
+    return f"regexp_replace({told}, '^([0-9]{{{places},{places}}})\\.0$', '\\1.')"
 
 
 # The digits that the engine keeps after the point.

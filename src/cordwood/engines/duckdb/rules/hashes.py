@@ -11,7 +11,7 @@ from cordwood.engines.duckdb.rules.words import attempt, fail, once
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.fingerprints import farm_fingerprint
 from cordwood.sql.constants import constant_bytes, constant_int, is_null
-from cordwood.sql.fragment import fragment
+from cordwood.sql.fragment import data_part, fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
 
@@ -99,7 +99,7 @@ def _known(function: Known) -> Rule:
 
 def _literal(value: bytes | str | int) -> exp.Expr:
     if isinstance(value, bytes):
-        return fragment("'" + "".join(f"\\x{byte:02X}" for byte in value) + "'::BLOB")
+        return fragment("{0}::BLOB", data_part(value))
     return exp.Literal.string(value) if isinstance(value, str) else fragment(f"({value})::BIGINT")
 
 

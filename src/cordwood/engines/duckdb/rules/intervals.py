@@ -9,7 +9,7 @@ from cordwood.engines.duckdb.rules.times import span
 from cordwood.engines.duckdb.rules.words import in_calendar, instant, naive, once
 from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.bigquery.units import interval_parts, unit_of
-from cordwood.sql.fragment import fragment
+from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import Meaning
 from cordwood.sql.typing import kind_of
 
@@ -40,7 +40,9 @@ def _interval(node: exp.Expr) -> exp.Expr:
 
 
 def _interval_of_parts(node: exp.Expr, unit: exp.Expr) -> exp.Expr:
-    return fragment(" + ".join(f"INTERVAL '{value}' {part}" for part, value in interval_parts(node, unit)))
+    parts = interval_parts(node, unit)
+    template = " + ".join(f"INTERVAL {{{at}}} {part}" for at, (part, _) in enumerate(parts))
+    return fragment(template, *(text_part(value) for _, value in parts))
 
 
 def _make_interval(node: exp.Expr) -> exp.Expr:

@@ -10,7 +10,7 @@ from cordwood.engines.duckdb.rules.words import fail, once
 from cordwood.sql.bigquery.json_documents import said
 from cordwood.sql.bigquery.json_paths import Steps, steps_of
 from cordwood.sql.constants import constant
-from cordwood.sql.fragment import literal_text
+from cordwood.sql.fragment import text_part
 from cordwood.sql.lowering import Meaning, unsupported
 
 _CREATES: Final = "create_if_missing"
@@ -31,17 +31,20 @@ def _set(node: exp.Expr) -> exp.Expr:
 
 def _with(document: exp.Expr, steps: Steps, value: exp.Expr, node: exp.Expr, *, creates: bool) -> exp.Expr:
     """What is not there is made; the engine makes neither what a JSON null stands for nor elements before the one that is set."""
-    where = literal_text(path_text(steps))
+    # The whole path in the last hole, and in the others what leads there.
+    paths = [text_part(path_text(steps[:depth])) for depth in range(len(steps) + 1)]
+    where = f"{{{len(steps)}}}"
     if not creates:
-        return once(f"json_replace(@a, {where}, @b)", document, as_json(value))
+        return once(f"json_replace(@a, {where}, @b)", document, as_json(value), texts=paths)
     wrong = " OR ".join(_unmade(steps)) or "false"
     bad = fail(node, "JSON_SET below a JSON null, or beyond the end of an array, is not supported")
-    return once(f"CASE WHEN {wrong} THEN {bad} ELSE json_set(@a, {where}, @b) END", document, as_json(value))
+    body = f"CASE WHEN {wrong} THEN {bad} ELSE json_set(@a, {where}, @b) END"
+    return once(body, document, as_json(value), texts=paths)
 
 
 def _unmade(steps: Steps) -> list[str]:
     """When the engine would leave the document as it is, and BigQuery would not."""
-    above = [literal_text(path_text(steps[:depth])) for depth in range(len(steps))]
+    above = [f"{{{depth}}}" for depth in range(len(steps))]
     nulls = [f"json_type(@a, {path}) = 'NULL'" for path in above]
     beyond = [
         f"(coalesce(json_type(@a, {path}), 'ARRAY') = 'ARRAY' AND coalesce(json_array_length(@a, {path}), 0) < {step})"
@@ -58,7 +61,7 @@ def _remove(node: exp.Expr) -> exp.Expr:
         steps = steps_of(path, node)
         if not steps:
             unsupported(node, "JSON_REMOVE of the whole")
-        document = once(f"json_remove(@a, {literal_text(path_text(steps))})", document)
+        document = once("json_remove(@a, @b)", document, text_part(path_text(steps)))
     return document
 
 

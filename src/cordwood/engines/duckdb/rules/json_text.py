@@ -10,7 +10,7 @@ from cordwood.engines.duckdb.rules.time_text import time_text
 from cordwood.engines.duckdb.rules.words import once
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.json_documents import said, stringifies_wide
-from cordwood.sql.fragment import OPEN_BRACE, fragment
+from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, unsupported
 from cordwood.sql.typing import datatype_of
 
@@ -93,7 +93,7 @@ def _object(node: exp.Expr, datatype: Datatype, scalars: Mapping[Kind, str], dep
         parts.append(exp.Literal.string(json.dumps(label, ensure_ascii=False) + ":"))
         pieces.append(f"{{{len(parts)}}} || {{{len(parts) - 1}}}")
     body = " || ',' || ".join(pieces)
-    opened = f"'{OPEN_BRACE}' || {body} || '}}'" if pieces else f"'{OPEN_BRACE}}}'"
+    opened = f"'{{' || {body} || '}}'" if pieces else "'{}'"
     template = f"list_transform([{{0}}], lambda {name}: CASE WHEN {name} IS NULL THEN NULL ELSE {opened} END)[1]"
     return fragment(template, node, *parts)
 

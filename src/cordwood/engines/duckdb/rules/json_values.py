@@ -12,7 +12,7 @@ from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.bigquery.json_documents import NO_JSON, are_arrays, are_known, document, pairs_of, rounds_wide
 from cordwood.sql.bigquery.json_paths import Steps, steps_of
 from cordwood.sql.constants import constant_text
-from cordwood.sql.fragment import OPEN_BRACE, fragment, holes
+from cordwood.sql.fragment import fragment, holes
 from cordwood.sql.lowering import Meaning, Rule, is_safe, unsupported
 from cordwood.sql.typing import datatype_of, kind_of
 
@@ -206,7 +206,7 @@ def _object(node: exp.Expr) -> exp.Expr:
     """Pairs of key and value; of a key that is given twice the first counts."""
     pairs = pairs_of(node)
     if not pairs:
-        return fragment(f"'{OPEN_BRACE}}}'::JSON")
+        return fragment("'{}'::JSON")
     if are_arrays(pairs):
         return _object_of(node, pairs[0][0], _texts(pairs[0][1]))
     if are_known(pairs):
@@ -232,7 +232,7 @@ def _object_of(node: exp.Expr, keys: exp.Expr, texts: exp.Expr) -> exp.Expr:
     bad = fail(node, "JSON_OBJECT wants as many values as keys, and no key that is NULL")
     first = "list_filter(range(1, len(@a) + 1), lambda _i: list_position(@a, @a[_i]) = _i)"
     pairs = f"array_to_string(list_transform({first}, lambda _i: to_json(@a[_i])::VARCHAR || ':' || @b[_i]), ',')"
-    return once(f"CASE WHEN {wrong} THEN {bad} ELSE ('{OPEN_BRACE}' || {pairs} || '}}')::JSON END", keys, texts)
+    return once(f"CASE WHEN {wrong} THEN {bad} ELSE ('{{' || {pairs} || '}}')::JSON END", keys, texts)
 
 
 MEANING = Meaning(

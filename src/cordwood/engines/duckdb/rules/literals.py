@@ -5,14 +5,14 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.sql.constants import CONSTANT, constant, is_whole
-from cordwood.sql.fragment import fragment
+from cordwood.sql.fragment import data_part, fragment, text_part
 from cordwood.sql.lowering import Meaning
 
 _INT32: Final = 2**31
 
 
 def _literal(node: exp.Expr) -> exp.Expr:
-    lowered = _text(str(node.this)) if node.is_string else _whole(node) if is_whole(node) else _fraction(node)
+    lowered = text_part(str(node.this)) if node.is_string else _whole(node) if is_whole(node) else _fraction(node)
     if not isinstance(lowered, exp.Literal):
         lowered.meta[CONSTANT] = constant(node)
     return lowered
@@ -20,16 +20,7 @@ def _literal(node: exp.Expr) -> exp.Expr:
 
 def _fraction(node: exp.Expr) -> exp.Expr:
     spelled = str(node.this).lower()
-    return fragment(spelled if "e" in spelled else f"{spelled}e0")
-
-
-def _text(value: str) -> exp.Expr:
-    """The engine's literals cannot hold a zero character."""
-    literal = exp.Literal.string(value)
-    if "\0" not in value:
-        return literal
-    pieces = [f"'{piece.replace(chr(39), chr(39) * 2)}'" for piece in value.split("\0")]
-    return fragment("(" + " || chr(0) || ".join(pieces) + ")")
+    return fragment("{0}", exp.Literal.number(spelled if "e" in spelled else f"{spelled}e0"))
 
 
 def _whole(node: exp.Expr) -> exp.Expr:
@@ -63,7 +54,7 @@ def _bytes(node: exp.Expr) -> exp.Expr:
     """The parser hands the bytes over as text, escapes undone."""
     spelled = str(node.this)
     raw = spelled.encode("latin-1") if all(ord(char) < 256 for char in spelled) else spelled.encode()
-    return fragment("'" + "".join(f"\\x{byte:02X}" for byte in raw) + "'::BLOB")
+    return fragment("{0}::BLOB", data_part(raw))
 
 
 def _raw(node: exp.Expr) -> exp.Expr:

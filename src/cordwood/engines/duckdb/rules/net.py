@@ -10,13 +10,13 @@ from cordwood.sql.bigquery.net import named, without_list
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule
 
-_V4: Final = r"regexp_full_match(@a, '(25[0-5]|2[0-4]\d|1?\d?\d)(\.(25[0-5]|2[0-4]\d|1?\d?\d)){3}')"
+_V4: Final = r"regexp_full_match(@a, '(25[0-5]|2[0-4]\d|1?\d?\d)(\.(25[0-5]|2[0-4]\d|1?\d?\d)){3,3}')"
 _V4_HEX: Final = (
     "array_to_string(list_transform(string_split(@s, '.'), lambda _o: printf('%02X', try_cast(_o AS INT))), '')"
 )
 
 # An IPv4 tail becomes two groups; `::` becomes as many zero groups as are missing.
-_TAIL: Final = r"regexp_extract(@a, '(\d{1,3}(\.\d{1,3}){3})$', 1)"
+_TAIL: Final = r"regexp_extract(@a, '(\d{1,3}(\.\d{1,3}){3,3})$', 1)"
 _GROUPED: Final = (
     f"CASE WHEN {_TAIL} = '' THEN @a ELSE left(@a, length(@a) - length({_TAIL})) || "
     f"left({_V4_HEX.replace('@s', _TAIL)}, 4) || ':' || right({_V4_HEX.replace('@s', _TAIL)}, 4) END"
@@ -33,7 +33,7 @@ def _from_string(*, safe: bool) -> Rule:
         left = _SIDE.replace("@p", "string_split(@b, '::')[1]")
         right = _SIDE.replace("@p", "coalesce(string_split(@b, '::')[2], '')")
         hexed = f"rpad({left}, CAST(32 - length({right}) AS INT), '0') || {right}"
-        v6 = r"regexp_full_match(@b, '(?i)[0-9a-f]{1,4}(:[0-9a-f]{1,4}){7}|"
+        v6 = r"regexp_full_match(@b, '(?i)[0-9a-f]{1,4}(:[0-9a-f]{1,4}){7,7}|"
         v6 += r"((?:[0-9a-f]{1,4}(?::[0-9a-f]{1,4}){0,6})?)::((?:[0-9a-f]{1,4}(?::[0-9a-f]{1,4}){0,6})?)')"
         v6 += f" AND length({hexed}) = 32"
         body = f"CASE WHEN @a IS NULL THEN NULL WHEN {_V4} THEN unhex({_V4_HEX.replace('@s', '@a')})"
@@ -50,15 +50,15 @@ def _to_string(node: exp.Expr) -> exp.Expr:
     groups = "array_to_string(list_transform(regexp_extract_all(lower(@a), '....'),"
     groups += " lambda _p: coalesce(nullif(ltrim(_p, '0'), ''), '0')), ':')"
     shorter = "".join(
-        rf" WHEN regexp_matches({groups}, '(^|:)0(:0){{{count - 1}}}(:|$)')"
-        rf" THEN regexp_replace({groups}, '(^|:)0(:0){{{count - 1}}}(:|$)', '::')"
+        rf" WHEN regexp_matches({groups}, '(^|:)0(:0){{{count - 1},{count - 1}}}(:|$)')"
+        rf" THEN regexp_replace({groups}, '(^|:)0(:0){{{count - 1},{count - 1}}}(:|$)', '::')"
         for count in range(8, 1, -1)
     )
     mapped = "starts_with(@a, '00000000000000000000FFFF')"
     tail = octets.replace("@a", "right(@a, 8)")
     body = f"CASE WHEN @a IS NULL THEN NULL WHEN length(@a) = 8 THEN {octets} WHEN length(@a) <> 32 THEN {bad}"
     body += f" WHEN {mapped} THEN '::ffff:' || {tail}{shorter} ELSE {groups} END"
-    return once(body.replace("{{", "{").replace("}}", "}"), fragment("hex({0})", node.expressions[0]))
+    return once(body, fragment("hex({0})", node.expressions[0]))
 
 
 def _mask(node: exp.Expr) -> exp.Expr:
@@ -98,7 +98,7 @@ def _host(node: exp.Expr) -> exp.Expr:
     pattern = r"^\s*(?:[a-zA-Z][a-zA-Z0-9+.-]*:)?//(?:[^/?#@]*@)?(\[[^\]/?#]*\]|[^:/?#\s]*)"
     bare = r"^\s*(?:[a-zA-Z0-9._~%!$&''()*+,;=-]*@)?([^:/?#\s@]+\.[^:/?#\s@]+)(?:[:/?#].*)?\s*$"
     body = f"coalesce(nullif(regexp_extract(@a, '{pattern}', 1), ''), nullif(regexp_extract(@a, '{bare}', 1), ''))"
-    return attempt(node, body.replace("''()", "''()"), as_text(node.expressions[0]))
+    return attempt(node, body, as_text(node.expressions[0]))
 
 
 MEANING = Meaning(

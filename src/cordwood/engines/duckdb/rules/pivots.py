@@ -3,7 +3,7 @@
 from sqlglot import exp
 
 from cordwood.sql.constants import constant_int, constant_text
-from cordwood.sql.fragment import fragment, literal_name
+from cordwood.sql.fragment import fragment, holes, named
 from cordwood.sql.lowering import Meaning, unsupported
 
 
@@ -16,27 +16,29 @@ def _pivoted(node: exp.Expr) -> exp.Expr:
         unsupported(node, "A pivot of a pivot")
     pivot = pivots[0]
     alias = node.alias
-    columns = _values_first(pivot) if pivot.args.get("unpivot") else _aggregates_first(pivot)
-    whole = fragment(f"(SELECT {columns} FROM {{0}})", node.copy())  # noqa: S608 - a template of ours
-    return exp.Alias(this=whole, alias=exp.to_identifier(alias, quoted=True)) if alias else whole
+    columns, names = _values_first(pivot) if pivot.args.get("unpivot") else _aggregates_first(pivot)
+    whole = fragment(f"(SELECT {columns} FROM {{0}})", node.copy(), *map(named, names))  # noqa: S608 - a template of ours
+    return exp.Alias(this=whole, alias=named(alias)) if alias else whole
 
 
-def _values_first(pivot: exp.Expr) -> str:
+def _values_first(pivot: exp.Expr) -> tuple[str, list[str]]:
+    """The template of the columns, and the names in its holes; the first hole is the relation's."""
     for item in pivot.find_all(exp.PivotAlias):
         _name_as_identifier(item)
-    names = [literal_name(pivot.args["fields"][0].this.name), *(literal_name(value.name) for value in _values(pivot))]
-    last = ", ".join((*names[1:], names[0]))
-    return f"* EXCLUDE ({last}), {last}"
+    names = [*(value.name for value in _values(pivot)), pivot.args["fields"][0].this.name]
+    last = holes(len(names), first=1)
+    return f"* EXCLUDE ({last}), {last}", names
 
 
-def _aggregates_first(pivot: exp.Expr) -> str:
+def _aggregates_first(pivot: exp.Expr) -> tuple[str, list[str]]:
     """`sum(v) AS s … IN ('x')` is the column s_x; the engine says x_s."""
     labels = [item.alias or item.name for item in pivot.args["fields"][0].expressions]
     names = [item.alias for item in pivot.expressions]
     if not all(names):
-        return "*"
-    renamed = [(f"{label}_{name}", f"{name}_{label}") for label in labels for name in names]
-    return "* RENAME (" + ", ".join(f"{literal_name(old)} AS {literal_name(new)}" for old, new in renamed) + ")"
+        return "*", []
+    renamed = [part for label in labels for name in names for part in (f"{label}_{name}", f"{name}_{label}")]
+    pairs = (f"{{{at}}} AS {{{at + 1}}}" for at in range(1, len(renamed), 2))
+    return f"* RENAME ({', '.join(pairs)})", renamed
 
 
 def _values(pivot: exp.Expr) -> list[exp.Expr]:

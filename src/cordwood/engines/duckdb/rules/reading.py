@@ -4,12 +4,12 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.words import NAMES, fail, instant, naive, once
+from cordwood.engines.duckdb.rules.words import NAMES, fail_with, instant, naive, once
 from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.bigquery.reading import Reader, Readers, read_by
 from cordwood.sql.bigquery.time_literals import CANONICAL, is_doubtful, is_none, respelt
-from cordwood.sql.fragment import fragment, literal_text
-from cordwood.sql.lowering import is_safe
+from cordwood.sql.fragment import fragment, text_part
+from cordwood.sql.lowering import RAISED, is_safe
 from cordwood.sql.typing import kind_of
 
 
@@ -49,23 +49,25 @@ def _event_text(node: exp.Expr) -> exp.Expr:
 def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
     """A text as a time, by BigQuery's own spelling of one; `node` tells whether a failure is NULL."""
     if is_doubtful(value, kind):
-        return once(_of_rows(node, kind, is_none(value, kind)), value)
+        texts = [text_part(f"^({CANONICAL[kind]})$"), text_part(RAISED + is_none(value, kind))]
+        return once(_of_rows(node, kind), value, texts=texts)
     plain = respelt(value, kind)
     text = exp.Literal.string(plain) if plain is not None else value
     return once(f"try(@a::{NAMES[kind]})", text) if is_safe(node) else fragment(f"{{0}}::{NAMES[kind]}", text)
 
 
-def _of_rows(node: exp.Expr, kind: Kind, wrong: str) -> str:
-    """The engine reads most texts at once, three times as fast as their form is looked at: what it does not read is.
+def _of_rows(node: exp.Expr, kind: Kind) -> str:
+    """The template over a pattern and a message.
+
+    The engine reads most texts at once, three times as fast as their form is looked at: what it does not read is.
 
     Its reader takes more than BigQuery's does, so that it is not asked where a glance tells of another form.
     """
     cast = "try_cast" if is_safe(node) else "cast"
     # Small letters, and hours of one digit in an offset.
     plain = r"regexp_replace(upper(@a), '(:\d.*[+-])(\d)(:|$)', '\10\2\3')"
-    shape = literal_text(f"^({CANONICAL[kind]})$")
-    bad = fail(node, wrong)
-    looked = f"CASE WHEN @a IS NULL THEN NULL WHEN regexp_matches(@a, {shape}) THEN {cast}({plain} AS {NAMES[kind]}) ELSE {bad} END"
+    bad = fail_with(node, "{1}")
+    looked = f"CASE WHEN @a IS NULL THEN NULL WHEN regexp_matches(@a, {{0}}) THEN {cast}({plain} AS {NAMES[kind]}) ELSE {bad} END"
     return f"coalesce(CASE WHEN {_PLAINLY[kind]} THEN try_cast(@a AS {NAMES[kind]}) END, {looked})"
 
 

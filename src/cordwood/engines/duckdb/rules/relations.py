@@ -3,9 +3,9 @@
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.casts import cast_to
-from cordwood.engines.duckdb.rules.words import type_text
+from cordwood.engines.duckdb.rules.words import type_part
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.fragment import fragment, literal_name
+from cordwood.sql.fragment import fragment, named
 from cordwood.sql.lowering import Meaning
 from cordwood.sql.typing import datatype_of, typed_as
 
@@ -16,8 +16,7 @@ def _unnest(node: exp.Expr) -> exp.Expr:
     array, alias = node.expressions[0], node.args.get("alias") or exp.TableAlias()
     names = [alias.name, *(column.name for column in alias.columns)]
     # Resolved trees name the relation and its element; in others a struct's fields are the columns.
-    columns = _columns(_element_of(array), names[-1], spread=not alias.name)
-    source = _elements(array, node.args.get("offset"), columns)
+    source = _elements(array, node.args.get("offset"), names[-1], spread=not alias.name)
     return _aliased(source, names[0] or names[-1])
 
 
@@ -26,18 +25,16 @@ def _element_of(array: exp.Expr) -> Datatype | None:
     return datatype.element if datatype and datatype.kind is Kind.ARRAY else None
 
 
-def _columns(element: Datatype | None, name: str, *, spread: bool) -> str:
-    """What stands in the SELECT: `_e` is the element."""
-    if spread and element is not None and element.kind is Kind.STRUCT:
-        return "unnest(_e)"
-    return f'_e AS "{name or "_element"}"'
-
-
-def _elements(array: exp.Expr, offset: object, columns: str) -> exp.Expr:
+def _elements(array: exp.Expr, offset: object, name: str, *, spread: bool) -> exp.Expr:
+    """`_e` is the element."""
+    element = _element_of(array)
+    is_spread = spread and element is not None and element.kind is Kind.STRUCT
+    parts = [array, named(name or "_element")]
+    column = "unnest(_e)" if is_spread else "_e AS {1}"
     if not isinstance(offset, exp.Identifier):
-        return fragment(f"(SELECT {columns} FROM (SELECT unnest({{0}}) AS _e))", array)  # noqa: S608 - a template of ours
-    numbered = f"(SELECT {columns}, _n - 1 AS {{1}} FROM unnest({{0}}) WITH ORDINALITY AS _u(_e, _n))"  # noqa: S608 - ours
-    return fragment(numbered, array, offset)
+        return fragment(f"(SELECT {column} FROM (SELECT unnest({{0}}) AS _e))", *parts)  # noqa: S608 - a template of ours
+    numbered = f"(SELECT {column}, _n - 1 AS {{2}} FROM unnest({{0}}) WITH ORDINALITY AS _u(_e, _n))"  # noqa: S608 - ours
+    return fragment(numbered, *parts, offset)
 
 
 def _aliased(source: exp.Expr, relation: str) -> exp.Expr:
@@ -68,7 +65,7 @@ def _align(select: exp.Expr, at: int, datatype: Datatype) -> None:
         return
     item = select.expressions[at]
     value = item.this if isinstance(item, exp.Alias) else item
-    if datatype_of(item) is None or datatype_of(item) == datatype or type_text(datatype) is None:
+    if datatype_of(item) is None or datatype_of(item) == datatype or type_part(datatype) is None:
         return
     cast = typed_as(cast_to(value, typed_as(value.copy(), datatype_of(item)), datatype), datatype)
     value.replace(cast)
@@ -103,8 +100,8 @@ def _relations(select: exp.Expr) -> list[str]:
 
 def _say_with(column: exp.Expr, relation: str) -> None:
     """The column as it is, said with one of the query's own."""
-    said = f"CASE WHEN {literal_name(relation)} IS NULL OR true THEN {{0}} END"
-    column.replace(typed_as(fragment(said, column.copy()), datatype_of(column)))
+    said = fragment("CASE WHEN {1} IS NULL OR true THEN {0} END", column.copy(), named(relation))
+    column.replace(typed_as(said, datatype_of(column)))
 
 
 MEANING = Meaning(

@@ -3,11 +3,12 @@
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.comparison import positional
+from cordwood.engines.duckdb.rules.json_values import path_text
 from cordwood.engines.duckdb.rules.reading import read_as
-from cordwood.engines.duckdb.rules.words import quoted_field
+from cordwood.engines.duckdb.rules.words import field_part
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.structs import field_values, is_list
-from cordwood.sql.fragment import fragment, literal_text
+from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import Meaning, unsupported
 from cordwood.sql.typing import datatype_of, kind_of
 from cordwood.sql.typing.scopes import field_of
@@ -19,9 +20,9 @@ def _struct(node: exp.Expr) -> exp.Expr:
 
 
 def packed(datatype: Datatype, values: list[exp.Expr]) -> exp.Expr:
-    names = [quoted_field(datatype, at) for at in range(len(values))]
-    fields = ", ".join(f"{name} := {{{at}}}" for at, name in enumerate(names))
-    return fragment(f"struct_pack({fields})", *values)
+    names = [field_part(datatype, at) for at in range(len(values))]
+    fields = ", ".join(f"{{{at + len(values)}}} := {{{at}}}" for at in range(len(values)))
+    return fragment(f"struct_pack({fields})", *values, *names)
 
 
 def _tuple(node: exp.Expr) -> exp.Expr:
@@ -52,11 +53,10 @@ def _field(node: exp.Expr) -> exp.Expr:
     if kind_of(node.this) is Kind.ARRAY:
         return _field_of_elements(node)
     if kind_of(node.this) is Kind.JSON and isinstance(node.expression, exp.Identifier):
-        key = node.expression.name.replace('"', '\\"')
-        return fragment("json_extract({0}, {1})", node.this, exp.Literal.string(f'$."{key}"'))
+        return fragment("json_extract({0}, {1})", node.this, text_part(path_text([node.expression.name])))
     if isinstance(node.this, exp.Column) or not isinstance(node.expression, exp.Identifier):
         return node
-    return fragment(f"struct_extract({{0}}, {literal_text(node.expression.name)})", node.this)
+    return fragment("struct_extract({0}, {1})", node.this, text_part(node.expression.name))
 
 
 def _field_of_elements(node: exp.Expr) -> exp.Expr:
@@ -65,8 +65,8 @@ def _field_of_elements(node: exp.Expr) -> exp.Expr:
     field = field_of(base.element if base else None, node.expression.name)
     if field is None:
         unsupported(node, "A field of an array's elements")
-    name = literal_text(node.expression.name)
-    fields = fragment(f"list_transform({{0}}, lambda _e: struct_extract(_e, {name}))", node.this)
+    name = text_part(node.expression.name)
+    fields = fragment("list_transform({0}, lambda _e: struct_extract(_e, {1}))", node.this, name)
     return fragment("flatten({0})", fields) if field.kind is Kind.ARRAY else fields
 
 

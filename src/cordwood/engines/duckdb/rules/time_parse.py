@@ -10,7 +10,7 @@ from cordwood.engines.duckdb.rules.zones import moment_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.time_patterns import DAYS, MONTHS, Reading, read_by
 from cordwood.sql.constants import constant_text
-from cordwood.sql.fragment import fragment, literal_text
+from cordwood.sql.fragment import fragment, own_text, text_part
 from cordwood.sql.lowering import Meaning, Rule, is_safe, mark_safe, unsupported
 
 
@@ -40,18 +40,16 @@ def _parse(kind: Kind) -> Rule:
 
 def _assembled(node: exp.Expr, reading: Reading, kind: Kind) -> exp.Expr:
     """Where the text does not match, all groups are empty: an error then, or NULL."""
-    names = ", ".join(literal_text(name) for name in ("whole", *(f"g{at}" for at in range(reading.groups))))
-    pattern = literal_text(rf"(?is)^(\s*{reading.pattern}\s*)$")
+    names = ", ".join(own_text(name) for name in ("whole", *(f"g{at}" for at in range(reading.groups))))
+    pattern = text_part(rf"(?is)^(\s*{reading.pattern}\s*)$")
     found = {element: f"_p.g{group - 1}" for element, group in reading.last.items()}
     moment = _moment(found, kind)
     body = f"try({moment})" if is_safe(node) else moment
     bad = fail(node, f"Failed to parse input string as {kind}")
-    other = (
-        " OR ".join(["_p.whole = ''", *_wrongs(found)]) if reading.groups else f"NOT regexp_matches({{0}}, {pattern})"
-    )
+    other = " OR ".join(["_p.whole = ''", *_wrongs(found)]) if reading.groups else "NOT regexp_matches({0}, {1})"
     body = f"CASE WHEN _p IS NULL THEN NULL WHEN {other} THEN {bad} ELSE {body} END"
-    template = f"list_transform([regexp_extract({{0}}, {pattern}, [{names}])], lambda _p: {body})[1]"
-    wall = fragment(template, read_as(node.this, Kind.STRING))
+    template = f"list_transform([regexp_extract({{0}}, {{1}}, [{names}])], lambda _p: {body})[1]"
+    wall = fragment(template, read_as(node.this, Kind.STRING), pattern)
     if kind is not Kind.TIMESTAMP or {"z", "Z", "s"} & reading.last.keys():
         return wall
     return moment_in(wall, node.args.get("zone"))
@@ -136,7 +134,7 @@ def _month(found: dict[str, str]) -> str:
         return "1"
     last = max(named, key=order.index)
     if last == "b":
-        names = ", ".join(literal_text(month[:3]) for month in MONTHS)
+        names = ", ".join(own_text(month[:3]) for month in MONTHS)
         return f"list_position([{names}], lower(left({found['b']}, 3)))"
     if last == "Q":
         return f"(CAST({found['Q']} AS INT) * 3 - 2)"
@@ -161,7 +159,7 @@ def _weekday(found: dict[str, str], first: int) -> str:
     if "w" in found:
         return f"((CAST({found['w']} AS INT) + 6) % 7)"
     if "a" in found:
-        names = ", ".join(literal_text(day[:3]) for day in DAYS)
+        names = ", ".join(own_text(day[:3]) for day in DAYS)
         return f"(list_position([{names}], lower(left({found['a']}, 3))) - 1)"
     return str(first)
 

@@ -34,7 +34,7 @@ _PARTS: Final = {
 def _extract(node: exp.Expr) -> exp.Expr:
     part, value = extracted_part(node), node.expression
     if kind_of(value) is Kind.INTERVAL:
-        return fragment(_PARTS.get(part, f"date_part('{part.lower()}', {{0}})"), value)
+        return fragment(_PARTS[part], value) if part in _PARTS else unsupported(node, f"The part {part}")
     if isinstance(value, exp.AtTimeZone):
         moment = read_as(value.this, Kind.TIMESTAMP)
         value = wall_in(moment, value.args["zone"])

@@ -11,6 +11,7 @@ from cordwood.engines.duckdb.rules.zones import wall_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.time_elements import (
     WRITTEN_AS,
+    Said,
     as_it_is,
     case_of,
     cast_elements,
@@ -19,7 +20,7 @@ from cordwood.sql.bigquery.time_elements import (
     merged,
 )
 from cordwood.sql.constants import constant_text
-from cordwood.sql.fragment import fragment, literal_text
+from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, unsupported
 from cordwood.sql.typing import kind_of
 
@@ -90,39 +91,34 @@ def written(value: exp.Expr, kind: Kind, shape: str, zone: exp.Expr | None) -> e
         local = wall_in(moment.copy(), zone) if zone is not None else utc
     else:
         utc = local = clock(read_as(value, kind))
-    template = _template(shape, kind)
-    return once(template, local, utc) if "@b" in template else once(template, local)
-
-
-def _template(shape: str, kind: Kind) -> str:
     pieces = [_piece(element, text) for element, text in elements(shape, kind)]
-    return _joined(pieces) if pieces else "CASE WHEN @a IS NOT NULL THEN '' END"
+    template, shapes = _joined(pieces) if pieces else ("CASE WHEN @a IS NOT NULL THEN '' END", [])
+    return once(template, *((local, utc) if "@b" in template else (local,)), texts=shapes)
 
 
-def _piece(element: str | None, text: str) -> str:
-    """The engine's own element begins with `=`."""
+def _piece(element: str | None, text: str) -> Said | str:
     if element is None:
         return as_it_is(text)
     if element in _SAME:
-        return f"=%{element}"
+        return Said(f"%{element}")
     digits = fraction_digits(element)
-    return _fraction(digits) if digits is not None else _apart(_PARTS.get(element, as_it_is(f"%{element}")))
+    if digits is not None:
+        return _fraction(digits)
+    return f"({_PARTS[element]})" if element in _PARTS else as_it_is(f"%{element}")
 
 
-def _apart(piece: str) -> str:
-    return piece if piece.startswith("=") else f"({piece})"
-
-
-def _fraction(digits: int) -> str:
+def _fraction(digits: int) -> Said | str:
     if digits == 0 or digits > 6:
-        return "=%S" if digits == 0 else f"=%S.%f{'0' * (digits - 6)}"
+        return Said("%S" if digits == 0 else f"%S.%f{'0' * (digits - 6)}")
     cut = 10 ** (6 - digits)
     part = f"((epoch_us(@a) % 1000000 + 1000000) % 1000000) // {cut}"
     return f"(strftime(@a, '%S') || printf('.%0{digits}d', {part}))"
 
 
-def _joined(pieces: Iterable[str]) -> str:
-    return " || ".join(merged(pieces, lambda run: f"strftime(@a, {literal_text(run)})"))
+def _joined(pieces: Iterable[Said | str]) -> tuple[str, list[exp.Expr]]:
+    """The template of a wall clock @a, and the formats in its holes."""
+    whole, shapes = merged(pieces, lambda at: f"strftime(@a, {{{at}}})")
+    return " || ".join(whole), shapes
 
 
 def cast_text(value: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
@@ -163,10 +159,11 @@ def strftime_parts(node: exp.Expr, value: exp.Expr, shape: str) -> exp.Expr:
     kind = kind_of(value) or Kind.TIMESTAMP
     pieces = [_cast_piece(element, text) for element, text in cast_elements(node, shape, kind)]
     local = fragment("('1970-01-01'::DATE + {0})", value) if kind is Kind.TIME else clock(value)
-    return once(_joined(pieces) if pieces else "''", local)
+    template, shapes = _joined(pieces) if pieces else ("''", [])
+    return once(template, local, texts=shapes)
 
 
-def _cast_piece(element: str | None, text: str) -> str:
+def _cast_piece(element: str | None, text: str) -> Said | str:
     if element is None:
         return as_it_is(text)
     digits = fraction_digits(element)
@@ -179,7 +176,7 @@ def _cast_piece(element: str | None, text: str) -> str:
     elif element == "A":
         said = f"rpad({said}, 9, ' ')"
     elif case is None:
-        return f"=%{element}"
+        return Said(f"%{element}")
     return f"({case or ''}({said}))"
 
 

@@ -80,7 +80,7 @@ def _in_calendar(node: exp.Expr, moved: str, kind: Kind) -> str:
 
 
 def _is_now(value: exp.Expr) -> bool:
-    slots = [part for part in value.walk() if is_fragment(part) and template_of(part).startswith(f"CAST(${NOW} ")]
+    slots = [slot for slot in value.find_all(exp.Parameter) if slot.name == NOW]
     return bool(slots) and value.find(exp.Column) is None
 
 

@@ -1,5 +1,6 @@
 """The turns of phrase that the rules share: failing, reading one type as another, writing a part once."""
 
+import re
 from collections.abc import Sequence
 from string import ascii_lowercase
 from typing import Final
@@ -8,7 +9,7 @@ from sqlglot import exp
 
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.structs import field_name
-from cordwood.sql.fragment import fragment, is_fragment, literal_text, template_of
+from cordwood.sql.fragment import HOLE, fragment, is_fragment, named, own_text, parts_of, template_of
 from cordwood.sql.lowering import RAISED, is_safe
 
 NAMES: Final = {
@@ -42,8 +43,13 @@ def null() -> exp.Expr:
 
 
 def fail(node: exp.Expr, message: str) -> str:
-    """Template text that raises a value error, or is NULL where the author wrote SAFE."""
-    return "NULL" if is_safe(node) or _may_not_count(node) else f"error({literal_text(RAISED + message)})"
+    """Template text that raises a value error, or is NULL where the author wrote SAFE. The message is one of ours."""
+    return fail_with(node, own_text(RAISED + message))
+
+
+def fail_with(node: exp.Expr, message: str) -> str:
+    """The same of a message that is template text: the hole of a text that begins with `RAISED`."""
+    return "NULL" if is_safe(node) or _may_not_count(node) else f"error({message})"
 
 
 def _may_not_count(node: exp.Expr) -> bool:
@@ -67,15 +73,15 @@ def _may_not_count(node: exp.Expr) -> bool:
 def is_simple(node: exp.Expr) -> bool:
     """Whether writing it twice costs nothing."""
     if is_fragment(node):
-        return _is_cheap(template_of(node)) and all(map(is_simple, node.expressions[1:]))
-    return isinstance(node, (exp.Column, exp.Literal, exp.Null, exp.Parameter, exp.Boolean)) or (
+        return _is_cheap(template_of(node)) and all(map(is_simple, parts_of(node)))
+    return isinstance(node, (exp.Column, exp.Identifier, exp.Literal, exp.Null, exp.Parameter, exp.Boolean)) or (
         isinstance(node, (exp.Cast, exp.Neg, exp.Paren, exp.Dot)) and is_simple(node.this)
     )
 
 
 def _is_cheap(template: str) -> bool:
     """A cast, a path into an event, or no more than a word."""
-    return template in _CHEAP or template.startswith('{0}."') or "(" not in template
+    return template in _CHEAP or "(" not in template
 
 
 _CHEAP: Final = frozenset(
@@ -83,28 +89,29 @@ _CHEAP: Final = frozenset(
 )
 
 
-def type_text(datatype: Datatype | None) -> str | None:
-    """The engine's name of a type; None when a part of it is not known."""
+def type_part(datatype: Datatype | None) -> exp.Expr | None:
+    """The engine's name of a type, as a part; None when a part of it is not known."""
     if datatype is None:
         return None
     if datatype.kind is Kind.ARRAY:
-        element = type_text(datatype.element)
-        return f"{element}[]" if element else None
+        element = type_part(datatype.element)
+        return fragment("{0}[]", element) if element else None
     if datatype.kind is Kind.STRUCT:
-        return _struct_text(datatype)
-    return NAMES[datatype.kind]
+        return _struct_type(datatype)
+    return fragment(NAMES[datatype.kind])
 
 
-def _struct_text(datatype: Datatype) -> str | None:
-    parts = [(quoted_field(datatype, at), type_text(field)) for at, (_, field) in enumerate(datatype.fields)]
-    if not parts or any(part is None for _, part in parts):
+def _struct_type(datatype: Datatype) -> exp.Expr | None:
+    types = [type_part(field) for _, field in datatype.fields]
+    parts = [part for at, known in enumerate(types) if known is not None for part in (field_part(datatype, at), known)]
+    if not parts or len(parts) < 2 * len(types):
         return None
-    inner = ", ".join(f"{name} {part}" for name, part in parts)
-    return f"STRUCT({inner})"
+    return fragment(f"STRUCT({', '.join(f'{{{2 * at}}} {{{2 * at + 1}}}' for at in range(len(types)))})", *parts)
 
 
-def quoted_field(datatype: Datatype, at: int) -> str:
-    return '"' + field_name(datatype, at).replace('"', '""') + '"'
+def field_part(datatype: Datatype, at: int) -> exp.Expr:
+    """What a field is called to the engine, as a part."""
+    return named(field_name(datatype, at))
 
 
 _FIRST_AND_LAST: Final = {
@@ -133,15 +140,25 @@ def bounded(node: exp.Expr) -> str:
     return f"CASE WHEN strlen(@a)::HUGEINT * strlen(@c) > {MOST_REPLACED} THEN {huge} ELSE @c END"
 
 
-def once(template: str, *parts: exp.Expr) -> exp.Expr:
-    """A template that says its parts more than once, as `@a`, `@b`…: those that cost are worked out once."""
+def once(template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
+    """A template that says its parts more than once, as `@a`, `@b`…: those that cost are worked out once.
+
+    `texts` are constants, written where they are said: as `{0}`, `{1}`…
+    """
     lifted = _lifted(template, parts)
-    for at, letter in enumerate(ascii_lowercase[: len(parts)]):
-        template = template.replace(f"@{letter}", f"_v.{letter}" if at in lifted else f"{{{at}}}")
-    if not lifted:
-        return fragment(template, *parts)
-    fields = ", ".join(f"{ascii_lowercase[at]} := {{{at}}}" for at in lifted)
-    return fragment(f"list_transform([struct_pack({fields})], lambda _v: {template})[1]", *parts)
+    template = HOLE.sub(lambda hole: f"{{{int(hole[1]) + len(parts)}}}", template)
+    template = _PART.sub(lambda said: _said(ascii_lowercase.index(said[1]), lifted), template)
+    if lifted:
+        fields = ", ".join(f"{ascii_lowercase[at]} := {{{at}}}" for at in lifted)
+        template = f"list_transform([struct_pack({fields})], lambda _v: {template})[1]"
+    return fragment(template, *parts, *texts)
+
+
+_PART: Final = re.compile("@([a-z])")
+
+
+def _said(at: int, lifted: Sequence[int]) -> str:
+    return f"_v.{ascii_lowercase[at]}" if at in lifted else f"{{{at}}}"
 
 
 def _lifted(template: str, parts: Sequence[exp.Expr]) -> list[int]:
@@ -159,11 +176,9 @@ def _goes_in_place(template: str, at: int, part: exp.Expr) -> bool:
     return template.count("@" + ascii_lowercase[at]) < 2 and "try(" not in template
 
 
-def attempt(node: exp.Expr, template: str, *parts: exp.Expr) -> exp.Expr:
+def attempt(node: exp.Expr, template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
     """A template of `@a`, `@b`… that the engine may refuse: NULL then where the author wrote SAFE."""
-    if not is_safe(node):
-        return once(template, *parts)
-    return once(f"try({template})", *parts)
+    return once(f"try({template})" if is_safe(node) else template, *parts, texts=texts)
 
 
 def naive(node: exp.Expr) -> exp.Expr:
