@@ -25,13 +25,22 @@ class Event(msgspec.Struct, frozen=True, gc=False, array_like=True):
     received_us: int | None = None
 
 
-# Between the steps of a path, and around each path: no two paths are written alike.
+# Between the steps of a path, and around each path: no two paths are written alike, for in steps these are escaped.
 STEP = "\x1f"
 PATH_END = "\n"
+_ESCAPE = "\x1e"
+_ESCAPED = {_ESCAPE: _ESCAPE + "e", STEP: _ESCAPE + "s", PATH_END: _ESCAPE + "n"}
 
 
 def written_path(steps: Sequence[str]) -> str:
-    return PATH_END + STEP.join(steps) + PATH_END
+    return PATH_END + STEP.join(map(_written_step, steps)) + PATH_END
+
+
+def _written_step(step: str) -> str:
+    """A step may be any key that an event can have."""
+    if step.isprintable():
+        return step
+    return "".join(_ESCAPED.get(letter, letter) for letter in step)
 
 
 def written_paths(paths: Iterable[Sequence[str]]) -> str:

@@ -9,7 +9,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.sql.fragment import Printed, fragment, mark_part
+from cordwood.sql.draft import Printed
+from cordwood.sql.fragment import fragment, mark_part
 from cordwood.sql.nodes import conditions
 from cordwood.sql.stages import Guard
 

@@ -7,7 +7,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.model.datatype import Kind
-from cordwood.sql.fragment import Printed
+from cordwood.sql.draft import Printed
 from cordwood.sql.stages import Lowered, Resolved
 
 

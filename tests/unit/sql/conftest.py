@@ -12,7 +12,7 @@ from cordwood.model.parameter import Parameter
 from cordwood.model.shape import Shape, ValueKind
 from cordwood.sql.admit import admit
 from cordwood.sql.compile import Program, read_endpoint
-from cordwood.sql.fragment import Printed
+from cordwood.sql.draft import Printed
 from cordwood.sql.parse import parse
 from cordwood.sql.resolve.entry import resolve_saved, resolve_visiting
 from cordwood.sql.stages import Lowered, Resolved

@@ -6,20 +6,8 @@ from sqlglot import exp, parse_one
 from cordwood.engines.clickhouse.script import ClickHouseScript
 from cordwood.engines.duckdb.script import DuckDBScript
 from cordwood.errors import QueryUnsupported
-from cordwood.sql.fragment import (
-    Mark,
-    Script,
-    data_part,
-    fragment,
-    is_closed,
-    listed,
-    mark_part,
-    named,
-    own_text,
-    print_tree,
-    spliced,
-    text_part,
-)
+from cordwood.sql.draft import Mark, Script, is_closed, print_tree
+from cordwood.sql.fragment import data_part, fragment, listed, mark_part, named, own_text, spliced, text_part
 
 DUCKDB = DuckDBScript()
 CLICKHOUSE = ClickHouseScript()

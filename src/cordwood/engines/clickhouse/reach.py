@@ -23,6 +23,8 @@ _PLAIN: Final = frozenset({ValueKind.NUMBER, ValueKind.BOOL})
 # Other keys are read from the text: in these nothing has to be escaped.
 _STEP: Final = re.compile(r"[A-Za-z0-9_-]+")
 _DEEPEST: Final = 50
+# In the meta of a column that was made for a read.
+_PROVIDED: Final = "provided"
 
 
 class _Read(msgspec.Struct, frozen=True):
@@ -34,7 +36,7 @@ class _Read(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """No author's name has a blank in it."""
+        """An author may have called a column so: then the path is not read so."""
         return " ".join((self.column, *self.steps, *(["is record"] if self.manner is Manner.RECORD else [])))
 
 
@@ -98,17 +100,20 @@ def _widened(query: exp.Expr, read: _Read, streams: frozenset[str], depth: int) 
     """Whether the sub-query has the path as a column, made or there already."""
     if not isinstance(query, exp.Select) or any(query.args.get(key) for key in ("distinct", "group", "kind")):
         return False
-    projections = {item.alias: item.this for item in query.expressions}
+    projections = {item.alias: item for item in query.expressions}
     if read.name in projections:
-        return True
-    found = _path_of(projections.get(read.column))
+        return bool(projections[read.name].meta_get(_PROVIDED))
+    source = projections.get(read.column)
+    found = _path_of(source.this if source is not None else None)
     if found is None:
         return False
     column, steps = found
     further = _Read(column.name, (*steps, *read.steps), read.manner)
     carrier = _provided(query, column.table, further, streams, depth + 1)
     if carrier is not None:
-        query.append("expressions", exp.alias_(carrier, read.name, quoted=True))
+        provided = exp.alias_(carrier, read.name, quoted=True)
+        provided.meta[_PROVIDED] = True
+        query.append("expressions", provided)
     return carrier is not None
 
 

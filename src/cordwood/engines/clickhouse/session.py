@@ -1,6 +1,7 @@
 """Connections to ClickHouse: lent one at a time, bounded by settings, stopped by the mark a query carries."""
 
 import logging
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -26,6 +27,8 @@ for _library in ("clickhouse_connect", "urllib3"):
     logging.getLogger(_library).addHandler(logging.NullHandler())  # noqa: TID251 - it keeps others from logging
 
 _KILL: Final = "KILL QUERY WHERE Settings[{name:String}] = {mark:String} ASYNC"
+# Where the client sees a place that the server fills: its own pattern finds no less.
+_PLACE: Final = re.compile(r"\{\w+:[^}]+\}", re.ASCII)
 # A server's `http_max_field_value_size`.
 _LONGEST_VALUE: Final = 128 << 10
 _STOP_TRIES, _STOP_SECONDS = 40, 0.25
@@ -43,6 +46,11 @@ class Query(msgspec.Struct, frozen=True):
     settings: Values
     mark: str = ""
     in_bytes: tuple[str, ...] = ()
+
+    @property
+    def bound(self) -> Values:
+        """The values, where the SQL has a place for one. Else the client would put them in itself, at percent signs."""
+        return self.values if _PLACE.search(self.sql) else {}
 
     @property
     def seconds(self) -> object:
@@ -84,7 +92,7 @@ class Session:
         with self._lent() as client, clickhouse_faults(query.seconds):
             stream = client.query_row_block_stream(
                 query.sql,
-                parameters=dict(query.values),
+                parameters=dict(query.bound),
                 settings=said,
                 query_formats=_FORMATS,
                 column_formats=dict.fromkeys(query.in_bytes, _BYTES),

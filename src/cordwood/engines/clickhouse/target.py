@@ -12,7 +12,7 @@ from cordwood.engines.clickhouse.rules import RULES
 from cordwood.engines.clickhouse.script import ClickHouseScript
 from cordwood.errors import QueryUnsupported
 from cordwood.model.redaction import SHIPPED_RULES, RedactionRules, RedactMode
-from cordwood.sql.fragment import Draft, Printed
+from cordwood.sql.draft import Draft, Printed
 from cordwood.sql.redaction.trusting import trusting
 from cordwood.sql.stages import Lowered, Resolved
 from cordwood.sql.target import StreamTable, table_of_its_name

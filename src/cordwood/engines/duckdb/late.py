@@ -20,7 +20,7 @@ _MOST_ROWS = 2000
 # Nobody looks at more at once, and few have so many newer ones.
 _A_PAGE = 500
 
-# No column and no sub-query can be called so: such names are not admitted.
+# Where the query itself has one of these names, its events are not found so.
 _PLACE = "place of the event"
 _NEWEST = "newest events"
 
@@ -49,6 +49,8 @@ _BEYOND_ROWS = (
 def is_few(tree: exp.Select, source: Source) -> bool:
     """Whether the first few rows are wanted in an order, and each is made of its event alone."""
     if tree.args.get("order") is None or not 0 < rows_wanted(tree) <= _MOST_ROWS or _is_beyond_rows(tree):
+        return False
+    if any(name.name.lower() in (_PLACE, _NEWEST) for name in tree.find_all(exp.Identifier)):
         return False
     return _hands_on(way_of(tree, source.table), frozenset(COLUMNS) | source.wide)
 

@@ -14,7 +14,7 @@ from cordwood.engines.duckdb.source import Place, Source
 from cordwood.engines.duckdb.way import gathers, way_of
 from cordwood.sql.typing import inherit
 
-# No sub-query can be called so: such a name is not admitted.
+# What stands within it sees none of its name.
 _BOTH = "first of each"
 
 

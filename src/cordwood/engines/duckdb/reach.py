@@ -20,6 +20,8 @@ from cordwood.sql.nodes import in_brackets
 
 _PATH = re.compile(r"\{0\}(?:\.\{\d+\}|\[\{\d+\}\])+")
 _AS_TEXT = "{0}::VARCHAR"
+# In the meta of a column that was made for a read.
+_PROVIDED = "provided"
 
 Relation = exp.Expr
 _Steps = tuple[str, ...]
@@ -60,16 +62,20 @@ class _Reach(msgspec.Struct):
     def _provide_in(self, query: exp.Expr, read: Read, depth: int) -> str | None:
         if not isinstance(query, exp.Select) or not _may_widen(query):
             return None
-        projections = {item.alias: item.this for item in query.expressions}
-        if read.name in projections:
-            return read.name
-        found = _path_of(projections.get(read.column))
+        projections = {item.alias.lower(): item for item in query.expressions}
+        if read.name.lower() in projections:
+            # The author may have called a column so.
+            return read.name if projections[read.name.lower()].meta_get(_PROVIDED) else None
+        column = next((item.this for item in query.expressions if item.alias == read.column), None)
+        found = _path_of(column)
         if found is None:
             return None
         column, path = found
         name = self._provide_within(query, column.table, read.below(column.name, path), depth)
         if name is not None:
-            query.append("expressions", exp.alias_(exp.column(name, column.table, quoted=True), read.name, quoted=True))
+            provided = exp.alias_(exp.column(name, column.table, quoted=True), read.name, quoted=True)
+            provided.meta[_PROVIDED] = True
+            query.append("expressions", provided)
         return name and read.name
 
     def _provide_within(self, query: exp.Select, alias: str, read: Read, depth: int) -> str | None:

@@ -8,7 +8,7 @@ from cordwood.engines.duckdb.tables import literal, quoted
 
 _QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|/\*.*?\*/""", re.DOTALL)
 # A statement says a name again and again; answers show the author's own, whatever it is here.
-_LONGEST_NAME = 1000
+_LONGEST_NAME = 64 * 1024
 
 
 def is_name(name: str) -> bool:

@@ -12,7 +12,7 @@ from cordwood.engines.duckdb.script import DuckDBScript
 from cordwood.engines.duckdb.seeking import seeking
 from cordwood.engines.duckdb.source import tables_of
 from cordwood.engines.duckdb.sparing import spare
-from cordwood.sql.fragment import Printed, print_tree
+from cordwood.sql.draft import Printed, print_tree
 from cordwood.sql.redaction.trusting import trusting
 from cordwood.sql.stages import Lowered, Resolved
 from cordwood.sql.target import StreamTable, table_of_its_name

@@ -26,4 +26,9 @@ def field_name(datatype: Datatype, at: int) -> str:
     """Fields without a name, and those whose name is taken, are named by their place."""
     names = [name.lower() for name, _ in datatype.fields]
     name = datatype.fields[at][0]
-    return name if name and name.lower() not in names[:at] else f"_field_{at + 1}"
+    if name and name.lower() not in names[:at]:
+        return name
+    placed = f"_field_{at + 1}"
+    while placed in names:
+        placed += "_"
+    return placed

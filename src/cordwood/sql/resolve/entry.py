@@ -6,7 +6,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.model.shape import Shape
-from cordwood.sql.fragment import Printed
+from cordwood.sql.draft import Printed
 from cordwood.sql.program import Program
 from cordwood.sql.records import Records
 from cordwood.sql.resolve.ordering import settle_orders

@@ -242,6 +242,8 @@ _INTERVAL_PARTS: Final = {
 def _extract(node: exp.Expr) -> exp.Expr:
     part, value = extracted_part(node), node.expression
     if kind_of(value) is Kind.INTERVAL:
+        if part not in _INTERVAL_PARTS:
+            unsupported(node, f"The part {part}")
         return fragment(f"toInt64({_INTERVAL_PARTS[part]})", value)
     wall = _wall_of(value)
     if part in _WHOLES:

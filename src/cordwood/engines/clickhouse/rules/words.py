@@ -59,10 +59,8 @@ def _struct_text(datatype: Datatype, *, has_names: bool) -> str | None:
     parts = [_type_text(field, has_names=has_names) if field else None for _, field in datatype.fields]
     if not parts or any(part is None for part in parts):
         return None
-    named = (
-        [f"{quoted_name(field_name(datatype, at))} " for at in range(len(parts))] if has_names else [""] * len(parts)
-    )
-    return f"Nullable(Tuple({', '.join(f'{name}{part}' for name, part in zip(named, parts, strict=True))}))"
+    told = [f"{quoted_name(field_name(datatype, at))} {part}" if has_names else part for at, part in enumerate(parts)]
+    return f"Nullable(Tuple({', '.join(map(str, told))}))"
 
 
 def quoted_name(name: str) -> str:

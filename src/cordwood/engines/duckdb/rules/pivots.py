@@ -1,7 +1,10 @@
 """PIVOT and UNPIVOT: of the latter the values come before their names, where the engine has it the other way round."""
 
+from itertools import product
+
 from sqlglot import exp
 
+from cordwood.engines.duckdb.script import is_name
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment, holes, named
 from cordwood.sql.lowering import Meaning, unsupported
@@ -36,9 +39,9 @@ def _aggregates_first(pivot: exp.Expr) -> tuple[str, list[str]]:
     names = [item.alias for item in pivot.expressions]
     if not all(names):
         return "*", []
-    renamed = [part for label in labels for name in names for part in (f"{label}_{name}", f"{name}_{label}")]
-    pairs = (f"{{{at}}} AS {{{at + 1}}}" for at in range(1, len(renamed), 2))
-    return f"* RENAME ({', '.join(pairs)})", renamed
+    renamed = [part for label, name in product(labels, names) for part in (f"{label}_{name}", f"{name}_{label}")]
+    pairs = ", ".join(f"{{{at}}} AS {{{at + 1}}}" for at in range(1, len(renamed), 2))
+    return f"* RENAME ({pairs})", renamed
 
 
 def _values(pivot: exp.Expr) -> list[exp.Expr]:
@@ -56,7 +59,15 @@ def _labelled(pivot: exp.Expr) -> exp.Expr:
             _check_column(pivot, value)
         elif not isinstance(value, exp.PivotAlias):
             _label(value)
+    if not all(is_name(alias.name) for alias in _labels(pivot)):
+        unsupported(pivot, "A label that the engine can give to no column")
     return pivot
+
+
+def _labels(pivot: exp.Expr) -> list[exp.Expr]:
+    """What the engine makes names of, or values; another name that is found for them would be seen."""
+    labelled = [*pivot.args["fields"][0].expressions, *pivot.expressions]
+    return [item.args["alias"] for item in labelled if item.args.get("alias") is not None]
 
 
 def _check_column(pivot: exp.Expr, column: exp.Expr) -> None:

@@ -1,0 +1,287 @@
+"""Prints trees with fragments in two steps, so that names and texts are looked into by nothing but the engine.
+
+First a tree becomes a `Draft`, in which a token stands for each name, text, value of bytes, slot and mark. Then one
+pass over the draft puts each one's written form where its token stands; what was put in is not looked into again. So
+brackets, commas and quotes are counted in text of ours alone, and no text can reach the engine but as a name or a
+literal that the engine's `Script` wrote.
+"""
+
+import re
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+import msgspec
+from sqlglot import exp
+
+from cordwood.errors import QueryUnsupported
+from cordwood.sql.fragment import FRAGMENT, MARK, is_fragment, parts_of, pieces_of, template_of
+
+_NAME: Final = r'(?:\w+|"(?:[^"]|"")*")'
+_ATOM: Final = re.compile(rf"{_NAME}(?:\.{_NAME})*|'(?:[^']|'')*'")
+_CLOSERS: Final = {"(": ")", "[": "]"}
+_NUMBER: Final = re.compile(
+    r"-?(?:0[xX][0-9a-fA-F]+|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf|nan)", re.ASCII
+)
+_WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+# Stands in a draft for what is written last. No template can hold it, and texts never stand in a draft.
+_TOKEN: Final = f"_{secrets.token_hex(8)}_"
+_HELD: Final = re.compile(rf"{_TOKEN}(\d+)_")
+
+# Parts that are said twice double with every nesting; this is where it ends.
+LONGEST: Final = 1_000_000
+_LONGEST_WRITTEN: Final = 4 * LONGEST
+
+Printer = Callable[[exp.Expr], str]
+
+
+class Script(Protocol):
+    """How an engine writes what is no text of the rules: one function for names, one for texts."""
+
+    # A quoted text or name, or a comment, as the engine's lexer delimits it.
+    quoted: re.Pattern[str]
+
+    def name(self, name: str) -> str:
+        """Write a quoted name. `can_be_named` is true of it."""
+
+    def text(self, text: str) -> str:
+        """Write a text as an expression."""
+
+    def data(self, data: bytes) -> str:
+        """Write bytes as an expression."""
+
+    def slot(self, slot: exp.Parameter) -> str:
+        """Write the place of a bound value, whose name is a plain word."""
+
+    def can_be_named(self, name: str) -> bool:
+        """Say whether the engine can call anything so; for other names, another name is found."""
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """A place in printed text that is no text itself."""
+
+    kind: str
+    name: str = ""
+
+
+class Printed(msgspec.Struct, frozen=True):
+    """An engine's text; where its marks are, and which slots stand in it."""
+
+    text: str
+    marks: tuple[tuple[int, Mark], ...] = ()
+    slots: frozenset[str] = frozenset()
+
+
+class _Name(msgspec.Struct, frozen=True):
+    name: str
+
+
+class _Text(msgspec.Struct, frozen=True):
+    text: str
+
+
+class _Slot(msgspec.Struct, frozen=True):
+    name: str
+    written: str
+
+
+_Part = _Name | _Text | _Slot | Mark | bytes
+
+
+def print_tree(tree: exp.Expr, printer: Printer, script: Script) -> Printed:
+    """Print with the dialect's printer, every fragment by its own text. Uses up the tree."""
+    draft = Draft(tree, printer, script)
+    return draft.written(draft.text)
+
+
+class Draft:
+    """A printed tree in which tokens stand for names, texts, bytes, slots and marks. Uses up the tree."""
+
+    def __init__(self, tree: exp.Expr, printer: Printer, script: Script) -> None:
+        self._printer = printer
+        self._script = script
+        self._held: dict[_Part, int] = {}
+        self.text = self._printed(tree)
+
+    def written(self, text: str) -> Printed:
+        """Put what is held where its tokens stand in `text`, which is the draft's own with text of ours around it."""
+        self._check(text)
+        written = self._all_written()
+        pieces = _HELD.split(text)
+        tokens = list(map(int, pieces[1::2]))
+        if sum(len(written[at]) for at in tokens) > _LONGEST_WRITTEN:
+            raise _too_long()
+        parts = list(self._held)
+        marks: list[tuple[int, Mark]] = []
+        length = len(pieces[0])
+        for place, at in enumerate(tokens, start=1):
+            part = parts[at]
+            if isinstance(part, Mark):
+                marks.append((length, part))
+            length += len(written[at]) + len(pieces[2 * place])
+            pieces[2 * place - 1] = written[at]
+        slots = frozenset(part.name for part in map(parts.__getitem__, set(tokens)) if isinstance(part, _Slot))
+        return Printed(_encodable("".join(pieces)), tuple(marks), slots)
+
+    def _check(self, text: str) -> None:
+        """Nothing is put into quotes or comments of a template: there it would be written for another place."""
+        if any(_TOKEN in found[0] for found in self._script.quoted.finditer(text)):
+            raise ValueError("a part stands in quotes")
+
+    def _all_written(self) -> list[str]:
+        names = self._names()
+        return [self._one_written(part, names) for part in self._held]
+
+    def _one_written(self, part: _Part, names: dict[str, str]) -> str:
+        match part:
+            case _Name(name):
+                return self._script.name(names.get(name, name))
+            case _Text(text):
+                return self._script.text(text)
+            case _Slot():
+                return part.written
+            case Mark():
+                return ""
+        return self._script.data(part)
+
+    def _names(self) -> dict[str, str]:
+        """Other names for those that the engine cannot give: such that nothing else in the statement has."""
+        taken = {part.name for part in self._held if isinstance(part, _Name)}
+        others: dict[str, str] = {}
+        for name in sorted(name for name in taken if not self._script.can_be_named(name)):
+            number = len(others)
+            while f"_name_{number}" in taken:
+                number += 1
+            others[name] = f"_name_{number}"
+            taken.add(others[name])
+        return others
+
+    def _printed(self, tree: exp.Expr) -> str:
+        text = self._alone(tree)
+        if text is not None:
+            return text
+        for node in list(tree.walk(prune=_is_apart)):
+            held = self._alone(node)
+            if held is not None:
+                is_whole = not is_fragment(node) or self._is_closed(held)
+                node.replace(exp.Var(this=held if is_whole else f"({held})"))
+        return self._printer(tree)
+
+    def _alone(self, node: exp.Expr) -> str | None:
+        """What is not for sqlglot to print."""
+        if isinstance(node, exp.Anonymous):
+            return self._filled(node) if node.this == FRAGMENT else self._marked(node)
+        if isinstance(node, exp.Identifier):
+            return self._name(node)
+        if isinstance(node, exp.Literal):
+            return self._hold(_Text(node.this)) if node.is_string else _number(node)
+        if isinstance(node, exp.Parameter):
+            return self._hold(_Slot(_word(node.name), self._script.slot(node)))
+        if isinstance(node, exp.ByteString):
+            return self._hold(node.this.encode("latin-1"))
+        return _word(node.name) if isinstance(node, exp.Var) else None
+
+    def _marked(self, node: exp.Anonymous) -> str | None:
+        return self._hold(Mark(*(part.this for part in node.expressions))) if node.this == MARK else None
+
+    def _name(self, node: exp.Identifier) -> str:
+        """Names that the rules gave need no quotes."""
+        is_plain = not node.quoted and _WORD.fullmatch(node.name)
+        return node.name if is_plain else self._hold(_Name(node.name))
+
+    def _hold(self, part: _Part) -> str:
+        return f"{_TOKEN}{self._held.setdefault(part, len(self._held))}_"
+
+    def _filled(self, node: exp.Expr) -> str:
+        pieces = pieces_of(template_of(node))
+        parts = parts_of(node)
+        texts = [self._printed(part) for part in parts]
+        filled = "".join(
+            piece if isinstance(piece, str) else self._set(texts[piece], parts[piece], pieces, place)
+            for place, piece in enumerate(pieces)
+        )
+        if len(filled) > LONGEST:
+            raise _too_long()
+        return filled
+
+    def _set(self, text: str, part: exp.Expr, pieces: Sequence[str | int], place: int) -> str:
+        alone = isinstance(part, exp.Ordered) or _stands_alone(pieces, place) or self._is_closed(text)
+        return text if alone else f"({text})"
+
+    def _is_closed(self, text: str) -> bool:
+        return is_closed(text, self._script.quoted)
+
+
+def _is_apart(node: exp.Expr) -> bool:
+    """Whether what stands in the node is printed with it."""
+    return isinstance(node, (exp.Parameter, exp.Literal, exp.Identifier)) or (
+        isinstance(node, exp.Anonymous) and node.this in (FRAGMENT, MARK)
+    )
+
+
+def _number(node: exp.Literal) -> str:
+    spelled = str(node.this)
+    if not _NUMBER.fullmatch(spelled):
+        raise ValueError("no number")
+    return spelled
+
+
+def _word(name: str) -> str:
+    if not _WORD.fullmatch(name):
+        raise ValueError("no word")
+    return name
+
+
+def _encodable(text: str) -> str:
+    """No engine takes half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise QueryUnsupported("A text that is not Unicode is not supported", hint="Remove its surrogates.") from error
+    return text
+
+
+def _too_long() -> QueryUnsupported:
+    return QueryUnsupported("An expression nested so deeply is not supported", hint="Split it into sub-queries.")
+
+
+def _stands_alone(pieces: Sequence[str | int], place: int) -> bool:
+    """Whether commas or brackets on both sides keep the hole apart; between two holes there is always a piece of text."""
+    before, after = str(pieces[place - 1]).rstrip(), str(pieces[place + 1]).lstrip()
+    opens = before.endswith(("(", ",", "[")) if before else place == 1
+    closes = after.startswith((")", ",", "]")) if after else place == len(pieces) - 2
+    return opens and closes
+
+
+def is_closed(text: str, quoted: re.Pattern[str]) -> bool:
+    """Whether the text is one atom, called or subscripted, or one bracketed whole: no operator can reach into it."""
+    atom = _ATOM.match(text)
+    at = atom.end() if atom else 0
+    while at < len(text) and text[at] in _CLOSERS:
+        closed = _closing(text, at, quoted)
+        if closed < 0:
+            return False
+        at = closed + 1
+    return at == len(text)
+
+
+def _closing(text: str, opened: int, quoted: re.Pattern[str]) -> int:
+    """Where the bracket at `opened` closes, quotes skipped; -1 when it or a quote never does."""
+    stack: list[str] = []
+    at = opened
+    while at < len(text):
+        skipped = quoted.match(text, at)
+        if skipped:
+            at = skipped.end()
+            continue
+        char = text[at]
+        if char in "'\"`":
+            return -1
+        if char in _CLOSERS:
+            stack.append(_CLOSERS[char])
+        elif stack and char == stack[-1]:
+            stack.pop()
+            if not stack:
+                return at
+        at += 1
+    return -1
