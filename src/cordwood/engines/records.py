@@ -26,7 +26,7 @@ def as_structured(text: str, datatype: Datatype) -> msgspec.Raw:
     """As `as_records`, for a STRUCT or an ARRAY: its own objects stay, those of events inside it are wrapped."""
     try:
         return msgspec.Raw(_encoder.encode(_structured(_decoder.decode(text), datatype)))
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, RecursionError, ValueError):
         return as_records(text)
 
 
@@ -34,8 +34,10 @@ def _structured(value: object, datatype: Datatype | None) -> object:
     if datatype is None or datatype.kind is Kind.VARIANT:
         return _wrapped(value)
     if datatype.kind is Kind.STRUCT and isinstance(value, dict):
-        inner = dict(datatype.fields)
-        return {key: _structured(one, inner.get(key)) for key, one in value.items()}
+        # By their places: an engine may call a field by another name.
+        return {
+            name: _structured(one, field) for (name, field), one in zip(datatype.fields, value.values(), strict=True)
+        }
     if datatype.kind is Kind.ARRAY and isinstance(value, list):
         return _structured_elements(value, datatype.element)
     return value

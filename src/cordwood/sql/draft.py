@@ -15,7 +15,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported
-from cordwood.sql.fragment import FRAGMENT, MARK, is_fragment, parts_of, pieces_of, template_of
+from cordwood.sql.fragment import AS_IT_IS, FRAGMENT, MARK, is_fragment, parts_of, template_of, template_pieces
 
 _NAME: Final = r'(?:\w+|"(?:[^"]|"")*")'
 _ATOM: Final = re.compile(rf"{_NAME}(?:\.{_NAME})*|'(?:[^']|'')*'")
@@ -41,8 +41,11 @@ class Script(Protocol):
     # A quoted text or name, or a comment, as the engine's lexer delimits it.
     quoted: re.Pattern[str]
 
+    def spelled(self, name: str) -> str:
+        """Return what something of this name is called in the engine: no two names become one."""
+
     def name(self, name: str) -> str:
-        """Write a quoted name. `can_be_named` is true of it."""
+        """Write a quoted name, of those that `spelled` returns."""
 
     def text(self, text: str) -> str:
         """Write a text as an expression."""
@@ -52,9 +55,6 @@ class Script(Protocol):
 
     def slot(self, slot: exp.Parameter) -> str:
         """Write the place of a bound value, whose name is a plain word."""
-
-    def can_be_named(self, name: str) -> bool:
-        """Say whether the engine can call anything so; for other names, another name is found."""
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -106,7 +106,7 @@ class Draft:
     def written(self, text: str) -> Printed:
         """Put what is held where its tokens stand in `text`, which is the draft's own with text of ours around it."""
         self._check(text)
-        written = self._all_written()
+        written = [self._written(part) for part in self._held]
         pieces = _HELD.split(text)
         tokens = list(map(int, pieces[1::2]))
         if sum(len(written[at]) for at in tokens) > _LONGEST_WRITTEN:
@@ -128,33 +128,14 @@ class Draft:
         if any(_TOKEN in found[0] for found in self._script.quoted.finditer(text)):
             raise ValueError("a part stands in quotes")
 
-    def _all_written(self) -> list[str]:
-        names = self._names()
-        return [self._one_written(part, names) for part in self._held]
-
-    def _one_written(self, part: _Part, names: dict[str, str]) -> str:
-        match part:
-            case _Name(name):
-                return self._script.name(names.get(name, name))
-            case _Text(text):
-                return self._script.text(text)
-            case _Slot():
-                return part.written
-            case Mark():
-                return ""
-        return self._script.data(part)
-
-    def _names(self) -> dict[str, str]:
-        """Other names for those that the engine cannot give: such that nothing else in the statement has."""
-        taken = {part.name for part in self._held if isinstance(part, _Name)}
-        others: dict[str, str] = {}
-        for name in sorted(name for name in taken if not self._script.can_be_named(name)):
-            number = len(others)
-            while f"_name_{number}" in taken:
-                number += 1
-            others[name] = f"_name_{number}"
-            taken.add(others[name])
-        return others
+    def _written(self, part: _Part) -> str:
+        if isinstance(part, _Name):
+            return self._script.name(part.name)
+        if isinstance(part, _Text):
+            return self._script.text(part.text)
+        if isinstance(part, _Slot):
+            return part.written
+        return self._script.data(part) if isinstance(part, bytes) else ""
 
     def _printed(self, tree: exp.Expr) -> str:
         text = self._alone(tree)
@@ -187,13 +168,15 @@ class Draft:
     def _name(self, node: exp.Identifier) -> str:
         """Names that the rules gave need no quotes."""
         is_plain = not node.quoted and _WORD.fullmatch(node.name)
-        return node.name if is_plain else self._hold(_Name(node.name))
+        if is_plain:
+            return node.name
+        return self._hold(_Name(node.name if node.meta_get(AS_IT_IS) else self._script.spelled(node.name)))
 
     def _hold(self, part: _Part) -> str:
         return f"{_TOKEN}{self._held.setdefault(part, len(self._held))}_"
 
     def _filled(self, node: exp.Expr) -> str:
-        pieces = pieces_of(template_of(node))
+        pieces = template_pieces(template_of(node))
         parts = parts_of(node)
         texts = [self._printed(part) for part in parts]
         filled = "".join(

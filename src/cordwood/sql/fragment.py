@@ -15,6 +15,8 @@ from sqlglot import exp
 FRAGMENT: Final = "$fragment"
 MARK: Final = "$mark"
 
+AS_IT_IS: Final = "as_it_is"
+
 # A part by its number; in `once` of the engines' rules, a part by its letter.
 HOLE: Final = re.compile(r"\{(\d+)\}")
 # Constants of the rules that may be literals inside a template: they end no quote, open no hole, escape nothing.
@@ -23,7 +25,7 @@ _PLAIN: Final = re.compile(r"[ !%&()*+,./0-9:;<=>?A-Za-z\[\]^_|~'\-]*", re.ASCII
 
 def fragment(template: str, *parts: exp.Expr) -> exp.Expr:
     """`{0}` stands for the first part, as often as it is written; parts are set in parentheses where needed."""
-    if any(isinstance(piece, int) and piece >= len(parts) for piece in pieces_of(template)):
+    if any(isinstance(piece, int) and piece >= len(parts) for piece in template_pieces(template)):
         raise ValueError(f"a hole without a part: {template}")
     return exp.Anonymous(this=FRAGMENT, expressions=[exp.Literal.string(template), *parts])
 
@@ -49,7 +51,7 @@ def _renumbered(template: str, first: int) -> str:
 
 
 @lru_cache(maxsize=8192)
-def pieces_of(template: str) -> tuple[str | int, ...]:
+def template_pieces(template: str) -> tuple[str | int, ...]:
     """The template's text and, at every second place, the number of the part that stands in its hole."""
     return tuple(int(piece) if place % 2 else piece for place, piece in enumerate(HOLE.split(template)))
 
@@ -59,9 +61,19 @@ def holes(count: int, first: int = 0) -> str:
     return ", ".join(f"{{{at}}}" for at in range(first, first + count))
 
 
-def named(name: str) -> exp.Identifier:
-    """Return a name as a part: it is quoted, whatever it says."""
-    return exp.Identifier(this=name, quoted=True)
+def named(name: str, *, as_it_is: bool = False) -> exp.Identifier:
+    """Return a name as a part: it is quoted, whatever it says.
+
+    One that the engine cannot be given is spelled, unless it is of something that the engine knows by it already.
+    """
+    made = exp.Identifier(this=name, quoted=True)
+    return keep_name(made) if as_it_is else made
+
+
+def keep_name(name: exp.Identifier) -> exp.Identifier:
+    """Let the name be written as it is."""
+    name.meta[AS_IT_IS] = True
+    return name
 
 
 def text_part(text: str) -> exp.Expr:

@@ -4,7 +4,7 @@ import pytest
 from sqlglot import exp, parse_one
 
 from cordwood.engines.clickhouse.script import ClickHouseScript
-from cordwood.engines.duckdb.script import DuckDBScript
+from cordwood.engines.duckdb.script import DuckDBScript, author_name, engine_name, is_name
 from cordwood.errors import QueryUnsupported
 from cordwood.sql.draft import Mark, Script, is_closed, print_tree
 from cordwood.sql.fragment import data_part, fragment, listed, mark_part, named, own_text, spliced, text_part
@@ -87,12 +87,22 @@ def test_no_part_is_written_inside_quotes_of_a_template() -> None:
             printed(fragment(template, text_part("x")))
 
 
-def test_names_that_the_engine_cannot_give_are_others_that_nothing_else_has() -> None:
-    tree = exp.select(
-        exp.column("", "t", quoted=True), exp.column("_name_0", "t", quoted=True), exp.column("\0", "t", quoted=True)
-    )
-    assert printed(tree) == 'SELECT "t"."_name_1", "t"."_name_0", "t"."_name_2"'
-    assert printed(exp.select(exp.column("", quoted=True)), CLICKHOUSE) == 'SELECT "_name_0"'
+@pytest.mark.parametrize("name", ["", "\0", "a\0b", "\ue0ff", "\ue0ff0", "\ue0ffe", "\ue0ffs", "\0\ue0ff", "a"])
+def test_names_that_the_engine_cannot_be_given_are_spelled_so_that_none_becomes_another(name: str) -> None:
+    assert author_name(engine_name(name)) == name
+    assert is_name(name) == (engine_name(name) == name)
+    assert "\0" not in DUCKDB.spelled(name)
+    for script in (DUCKDB, CLICKHOUSE):
+        assert script.spelled(name) != ""
+        assert printed(named(name, as_it_is=True), script) == script.name(name)
+        assert printed(named(name), script) == script.name(script.spelled(name))
+
+
+def test_clickhouse_is_given_no_name_that_it_takes_for_a_part_of_a_column() -> None:
+    names = ["null", "size0", "size12", "", "\ue0ffnull", "\ue0ff", "a", "Null", "size"]
+    assert len({CLICKHOUSE.spelled(name) for name in names}) == len(names)
+    assert not {"null", "size0", "size12", ""} & {CLICKHOUSE.spelled(name) for name in names}
+    assert [name for name in names if CLICKHOUSE.spelled(name) == name] == ["a", "Null", "size"]
 
 
 def test_a_zero_character_in_a_text_is_no_end_of_it() -> None:

@@ -4,7 +4,7 @@ import re
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.words import NAMES, quoted_name
+from cordwood.engines.clickhouse.rules.words import NAMES, quoted_name, spelled
 from cordwood.model.datatype import Kind
 from cordwood.sql.typing import kind_of
 
@@ -15,6 +15,9 @@ class ClickHouseScript:
     """The engine's half of printing a lowered tree."""
 
     quoted = _QUOTED
+
+    def spelled(self, name: str) -> str:
+        return spelled(name)
 
     def name(self, name: str) -> str:
         return quoted_name(name)
@@ -28,6 +31,3 @@ class ClickHouseScript:
     def slot(self, slot: exp.Parameter) -> str:
         """A value is bound as its own type, or NULL."""
         return f"{{{slot.name}:Nullable({NAMES[kind_of(slot) or Kind.STRING]})}}"
-
-    def can_be_named(self, name: str) -> bool:
-        return name != ""

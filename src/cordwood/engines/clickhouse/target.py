@@ -13,6 +13,7 @@ from cordwood.engines.clickhouse.script import ClickHouseScript
 from cordwood.errors import QueryUnsupported
 from cordwood.model.redaction import SHIPPED_RULES, RedactionRules, RedactMode
 from cordwood.sql.draft import Draft, Printed
+from cordwood.sql.fragment import keep_name
 from cordwood.sql.redaction.trusting import trusting
 from cordwood.sql.stages import Lowered, Resolved
 from cordwood.sql.target import StreamTable, table_of_its_name
@@ -53,6 +54,7 @@ class ClickHouseTarget:
     def lower(self, resolved: Resolved) -> Lowered:
         tree = resolved.tree
         annotate(tree)
+        _keep_names(tree)
         mode = resolved.redaction
         if mode is not None:
             _keep_key(tree)
@@ -76,6 +78,13 @@ class ClickHouseTarget:
 
 def as_it_must_be_run(sql: str) -> str:
     return f"{sql} SETTINGS {', '.join(f'{name} = {value}' for name, value in SETTINGS.items())}"
+
+
+def _keep_names(tree: exp.Expr) -> None:
+    """Streams are called what they are called."""
+    for table in tree.find_all(exp.Table):
+        if table.meta_get("stream") is not None:
+            keep_name(table.this)
 
 
 def _keep_key(tree: exp.Expr) -> None:

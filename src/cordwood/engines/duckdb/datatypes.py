@@ -7,6 +7,7 @@ import msgspec
 from duckdb.sqltypes import DuckDBPyType
 
 from cordwood.engines.duckdb.rules.intervals import INTERVAL_TEXT
+from cordwood.engines.duckdb.script import author_name
 from cordwood.engines.duckdb.tables import quoted
 from cordwood.engines.records import as_records, as_structured
 from cordwood.model.datatype import Datatype, Kind
@@ -52,7 +53,7 @@ def datatype_of(found: DuckDBPyType) -> Datatype:
     if kind is Kind.ARRAY:
         return Datatype(kind, element=datatype_of(_children(found)[0][1]))
     if kind is Kind.STRUCT:
-        return Datatype(kind, fields=tuple((name, datatype_of(child)) for name, child in _children(found)))
+        return Datatype(kind, fields=tuple((author_name(name), datatype_of(child)) for name, child in _children(found)))
     return Datatype(kind)
 
 

@@ -71,7 +71,11 @@ def fault_of(problem: duckdb.Error) -> Fault:
         return QueryUnsupported(text)
     if isinstance(problem, _COMPILED_WRONGLY):
         return QuerySyntax(text)
-    return _of_the_file(text)
+    return QueryValue(text) if text.startswith(_BAD_PATTERN) else _of_the_file(text)
+
+
+# What it says of a pattern that an author wrote, and calls an error of its own.
+_BAD_PATTERN = "Like pattern must not end with escape character"
 
 
 def _of_the_file(text: str) -> Fault:

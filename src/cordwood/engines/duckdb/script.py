@@ -7,19 +7,37 @@ from sqlglot import exp
 from cordwood.engines.duckdb.tables import literal, quoted
 
 _QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|/\*.*?\*/""", re.DOTALL)
-# A statement says a name again and again; answers show the author's own, whatever it is here.
-_LONGEST_NAME = 64 * 1024
+
+# DuckDB has no empty names and none with a zero character: they are spelled with this sign, of Unicode's private use.
+_SIGN = "\ue0ff"
+_SPELLED = {_SIGN: f"{_SIGN}s", "\0": f"{_SIGN}0"}
+_READ = {f"{_SIGN}s": _SIGN, f"{_SIGN}0": "\0", f"{_SIGN}e": ""}
 
 
 def is_name(name: str) -> bool:
-    """Say whether DuckDB can call anything so."""
-    return 0 < len(name) <= _LONGEST_NAME and "\0" not in name
+    """Say whether DuckDB can call something just so."""
+    return name != "" and "\0" not in name and _SIGN not in name
+
+
+def engine_name(name: str) -> str:
+    """Return what something of this name is called in DuckDB: no two names become one."""
+    if is_name(name):
+        return name
+    return "".join(_SPELLED.get(letter, letter) for letter in name) or f"{_SIGN}e"
+
+
+def author_name(name: str) -> str:
+    """Return the name that `engine_name` spelled so."""
+    return re.sub(f"{_SIGN}[s0e]", lambda spelled: _READ[spelled[0]], name) if _SIGN in name else name
 
 
 class DuckDBScript:
     """The engine's half of printing a lowered tree."""
 
     quoted = _QUOTED
+
+    def spelled(self, name: str) -> str:
+        return engine_name(name)
 
     def name(self, name: str) -> str:
         return quoted(name)
@@ -33,6 +51,3 @@ class DuckDBScript:
 
     def slot(self, slot: exp.Parameter) -> str:
         return f"${slot.name}"
-
-    def can_be_named(self, name: str) -> bool:
-        return is_name(name)

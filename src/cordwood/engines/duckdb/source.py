@@ -115,7 +115,7 @@ class Source(msgspec.Struct, frozen=True):
         conditions = (*self.matches, *narrowing, *only)
         told = listed(", ", columns) if columns else fragment("NULL")
         select = "SELECT {0} FROM {1} WHERE {2}" if conditions else "SELECT {0} FROM {1}"
-        table = fragment(place, named(self.table.name))
+        table = fragment(place, named(self.table.name, as_it_is=True))
         return spliced(select, told, table, listed(" AND ", conditions))
 
     def _read_by_reader(self) -> frozenset[str]:

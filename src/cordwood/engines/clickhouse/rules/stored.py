@@ -59,7 +59,7 @@ def _stored(node: exp.Expr) -> exp.Expr:
     if kind is Manner.RECORD:
         return fragment("(position({0}, {1}) > 0)", column, text_part(written_path(path)))
     below = "".join(f".{{{at}}}" for at in range(1, len(path) + 1))
-    return fragment(_READ[kind] % below, column, *map(named, path))
+    return fragment(_READ[kind] % below, column, *(named(step, as_it_is=True) for step in path))
 
 
 def _event_of(node: exp.Expr) -> exp.Expr:

@@ -59,8 +59,27 @@ def _struct_text(datatype: Datatype, *, has_names: bool) -> str | None:
     parts = [_type_text(field, has_names=has_names) if field else None for _, field in datatype.fields]
     if not parts or any(part is None for part in parts):
         return None
-    told = [f"{quoted_name(field_name(datatype, at))} {part}" if has_names else part for at, part in enumerate(parts)]
+    told = [
+        f"{quoted_name(spelled(field_name(datatype, at)))} {part}" if has_names else part
+        for at, part in enumerate(parts)
+    ]
     return f"Nullable(Tuple({', '.join(map(str, told))}))"
+
+
+# Of Unicode's private use.
+_SIGN: Final = "\ue0ff"
+# Parts that ClickHouse finds in columns of some types by itself.
+_OF_COLUMNS: Final = re.compile(r"null|size[0-9]+")
+
+
+def spelled(name: str) -> str:
+    """Return what something of this name is called in ClickHouse: no two names become one.
+
+    It has no empty names, and takes some for parts of columns: these have one sign, where any other has two.
+    """
+    if name == "" or _OF_COLUMNS.fullmatch(name):
+        return _SIGN + name
+    return name.replace(_SIGN, _SIGN * 2)
 
 
 def quoted_name(name: str) -> str:
