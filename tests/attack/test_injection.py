@@ -1,7 +1,6 @@
 """Names and texts that try to be SQL: each is refused, or answered as the name or the text that it is."""
 
 import json
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -9,20 +8,17 @@ import pytest
 from cordwood.app.inside import Inside, opened
 from tests.attack.injections import (
     FOUND,
-    FRAGMENTS,
     LITERAL_PLACES,
     NAME_PLACES,
     READ_PLACES,
     TEXT_PLACES,
     as_name,
     as_text,
+    some,
 )
 from tests.attack.test_pinned import FOREIGN, STREAMS, ask, event, send, settings
 from tests.chdb_databases import fresh_database
 
-# In CI each place is tried with some of the fragments, another place with others; `make torture` tries all.
-IS_FULL = os.environ.get("TORTURE") == "full"
-STRIDE = 1 if IS_FULL else 23
 PLAIN = "zq7plain"
 Row = dict[str, object]
 
@@ -51,6 +47,7 @@ def test_what_was_found_is_answered_as_what_it_says(
     assert found == answer or (found is None and "clickhouse" in request.node.name)
 
 
+@pytest.mark.torture
 @pytest.mark.parametrize(("at", "place"), list(enumerate(NAME_PLACES)))
 def test_a_name_is_a_name_wherever_it_stands(
     request: pytest.FixtureRequest, inside: Inside, key: str, at: int, place: str
@@ -65,6 +62,7 @@ def test_a_name_is_a_name_wherever_it_stands(
         assert name == "" or found in (None, renamed(plain, name)), name
 
 
+@pytest.mark.torture
 @pytest.mark.parametrize(("at", "place"), list(enumerate(TEXT_PLACES)))
 def test_a_text_is_a_text_wherever_it_stands(inside: Inside, key: str, at: int, place: str) -> None:
     for text in some(at):
@@ -72,6 +70,7 @@ def test_a_text_is_a_text_wherever_it_stands(inside: Inside, key: str, at: int, 
         assert found in (None, [{"v": text}], [{"v": None}] if text == "" else None), text
 
 
+@pytest.mark.torture
 @pytest.mark.parametrize(("at", "places"), list(enumerate(READ_PLACES)))
 def test_a_text_is_read_as_what_it_is_when_it_comes_from_a_row(
     inside: Inside, key: str, at: int, places: tuple[str, str]
@@ -82,14 +81,11 @@ def test_a_text_is_read_as_what_it_is_when_it_comes_from_a_row(
         assert None in (known, read) or known == read, text
 
 
+@pytest.mark.torture
 @pytest.mark.parametrize(("at", "place"), list(enumerate(LITERAL_PLACES)))
 def test_a_text_that_means_something_means_no_more(inside: Inside, key: str, at: int, place: str) -> None:
     for text in some(at):
         rows(inside, key, place.replace("T", as_text(text)))
-
-
-def some(at: int) -> list[str]:
-    return list(FRAGMENTS[at % STRIDE :: STRIDE])
 
 
 def rows(inside: Inside, key: str, sql: str) -> list[Row] | None:

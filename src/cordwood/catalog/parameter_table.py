@@ -35,7 +35,16 @@ def read_parameters(document: Document) -> tuple[Parameter, ...]:
     tables = document.tables.get("parameters", {})
     if not isinstance(tables, Mapping):
         raise document.wrong("parameters must be a table.", ("parameters",), "Write: [parameters.project]")
+    _check_apart(document, list(tables))
     return tuple(_parameter(document, name, table) for name, table in tables.items())
+
+
+def _check_apart(document: Document, names: list[str]) -> None:
+    """BigQuery knows no case in them, and an engine that knows none would give one the other's value."""
+    for at, name in enumerate(names):
+        if name.lower() in map(str.lower, names[:at]):
+            told = f"{name} differs from another parameter's name only in small and capital letters."
+            raise document.wrong(told, ("parameters", name))
 
 
 def _parameter(document: Document, name: str, table: object) -> Parameter:

@@ -1,0 +1,153 @@
+"""Names and texts that reach a statement by another way than SQL: files, streams, parameters, LQL, the engine's client."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cordwood.app.inside import Inside, opened
+from cordwood.errors import BrokenFiles
+from cordwood.settings.settings import Settings
+from tests.attack.injections import as_name, as_text, some
+from tests.attack.test_pinned import FOREIGN, event, send, settings
+from tests.chdb_databases import fresh_database
+
+KEY_OF_DIGESTS = "s3cr3tk3y0fd1gests"
+STREAM = "a\"b'c{0}@a$x\\%s--/*;"
+# The names of streams and fields are as they are; a parameter's value is told as it came.
+ENDPOINT = f"""/*
+name = "hostile"
+description = '''{{0}} @a "q" -- $project'''
+sandbox = true
+redact_pii = false
+
+[parameters.project]
+required = true
+
+[parameters.p]
+default = '{{0}}\\"@a'
+
+[parameters.like]
+kind = "regex"
+*/
+with logs as (
+    select t.id, t.timestamp, t.event_message, t.metadata, @p as `p{{0}}"`, '{{0}} @p' as `@p` from {as_name(STREAM)} as t
+    where t.project = @project and (@like is null or regexp_contains(t.event_message, @like))
+)
+select event_message, `p{{0}}"` as p, `@p` as said from logs order by timestamp desc limit 5
+"""
+HASHED = """/*
+name = "hashed"
+sandbox = true
+redact_pii = true
+redact_mode = "hash"
+*/
+with logs as (select t.id, t.timestamp, t.event_message from `postgres.logs` as t)
+select event_message from logs
+"""
+
+
+@pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
+def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
+    folder = tmp_path_factory.mktemp("elsewhere")
+    (folder / "endpoints").mkdir()
+    (folder / "endpoints" / "hostile.sql").write_text(ENDPOINT)
+    (folder / "endpoints" / "hashed.sql").write_text(HASHED)
+    (folder / "streams.toml").write_text(f"[[stream]]\nname = '''{STREAM}'''\n")
+    engine = fresh_database() if request.param == "clickhouse" else "duckdb"
+    chosen = settings(folder / "data", endpoints=folder / "endpoints", streams=folder / "streams.toml", engine=engine)
+    with opened(with_key(chosen)) as inside:
+        for stream in ("postgres.logs", STREAM):
+            events = [event(project, mark) for project, mark in (("default", "ours"), ("other", FOREIGN))]
+            events[0]["metadata"] = {"a": {"{0}": "x", "@a": "y", 'q"': "z", "b\\": "w"}, **KEYED}
+            body = json.dumps(events).encode()
+            headers = {"content-type": "application/json"}
+            status, _, told = inside.send("POST", f"/api/logs?source_name={quoted(stream)}", body, headers)
+            assert status == 200, told
+        yield inside
+
+
+KEYED = {"project": "default"}
+
+
+def with_key(chosen: Settings) -> Settings:
+    return msgspec.structs.replace(chosen, redaction=msgspec.structs.replace(chosen.redaction, key=KEY_OF_DIGESTS))
+
+
+def quoted(text: str) -> str:
+    return "".join(letter if letter.isalnum() or letter == "." else f"%{ord(letter):02X}" for letter in text)
+
+
+@pytest.fixture(scope="module")
+def key(inside: Inside) -> str:
+    _, told = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
+    return str(json.loads(told)["token"])
+
+
+def rows(inside: Inside, key: str, endpoint: str = "hostile", **body: str) -> list[dict[str, object]] | None:
+    status, told = send(inside, f"/api/endpoints/query/{endpoint}", body, x_api_key=key)
+    assert status in (200, 400, 422), (body, told)
+    assert FOREIGN not in told
+    assert KEY_OF_DIGESTS not in told
+    return list(json.loads(told)["result"]) if status == 200 else None
+
+
+def test_a_file_and_a_stream_of_hostile_names_mean_what_they_say(inside: Inside, key: str) -> None:
+    default = '{0}\\"@a'
+    assert rows(inside, key) == [{"event_message": "ours", "p": default, "said": "{0} @p"}]
+    found = rows(inside, key, sql='select `p{0}"`, `@p`, l.* except (id, timestamp, metadata) from logs as l')
+    assert found == [{'p{0}"': default, "@p": "{0} @p", "event_message": "ours", 'p{0}"_1': default, "@p_1": "{0} @p"}]
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("at", range(20))
+def test_a_value_is_a_value(inside: Inside, key: str, at: int) -> None:
+    for value in some(at):
+        assert rows(inside, key, p=value) == [{"event_message": "ours", "p": value, "said": "{0} @p"}]
+        assert rows(inside, key, p=value, sql=f"select @p = {as_text(value)} as same from logs") == [{"same": True}]
+        found = rows(inside, key, like=value)
+        assert found in (None, [], [{"event_message": "ours", "p": '{0}\\"@a', "said": "{0} @p"}])
+
+
+LQL_PLACES = (
+    *("T", "~T", "-T order:m.T@asc", "t:T", "m.project:T", "m.project:~T", "m.a.T:x", "m.T:T", "m.a:@>T", "m.a:@>~T"),
+    *("s:m.a.T s:m.T@T", "c:count(*) c:group_by(m.T)", "s:T", "s:m.T@v", "m.level:T..T", "m.T:NULL", "limit:T"),
+)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize(("at", "query"), list(enumerate(LQL_PLACES)))
+def test_lql_says_no_more_than_it_says(inside: Inside, key: str, at: int, query: str) -> None:
+    for text in some(at):
+        said = '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        rows(inside, key, lql=f"f:logs {query.replace('T', said)}")
+        rows(inside, key, lql=f"f:logs {query.replace('T', text)}")
+
+
+def test_lql_finds_fields_of_hostile_names(inside: Inside, key: str) -> None:
+    for name, value in (("{0}", "x"), ("@a", "y"), ('q\\"', "z"), ("b\\\\", "w")):
+        assert rows(inside, key, lql=f'f:logs m.a."{name}":"{value}" s:m.a."{name}"@v') == [{"v": value}], name
+        assert rows(inside, key, lql=f'f:logs m.a."{name}":"no" s:m.a."{name}"@v') == [], name
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["%(cordwood_redaction_key)s", "x%(cordwood_redaction_key)s'", "{cordwood_redaction_key:String}", "%s", "100%"],
+)
+def test_the_engine_s_client_puts_nothing_into_a_text(inside: Inside, text: str) -> None:
+    """ClickHouse's own fills places of its own in any text that has none of the server's."""
+    sql = f"select {as_text(text)} as v"
+    assert rows(inside, inside.key, "hashed", sql=sql) == [{"v": text}]
+    assert rows(inside, inside.key, "hashed", sql=f"{sql} from logs limit 1") == [{"v": text}]
+
+
+def test_two_parameters_are_not_told_apart_by_case(tmp_path: Path) -> None:
+    said = '/* name = "two"\n[parameters.project]\nrequired = true\n[parameters.Project]\n*/ select @project as a'
+    (tmp_path / "two.sql").write_text(said)
+    with (
+        pytest.raises(BrokenFiles, match="only in small and capital"),
+        opened(settings(tmp_path / "data", endpoints=tmp_path)),
+    ):
+        pass
