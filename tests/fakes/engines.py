@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, Appended, Cancel, HeldFile, StreamFacts
+from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.errors import Cancelled, Fault
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.event import Batch
@@ -66,6 +67,9 @@ class ToldEngine:
         return f"FROM {stream}"
 
     def shapes(self) -> Mapping[str, Shape]:
+        return {}
+
+    def projects(self) -> Mapping[str, ProjectShapes]:
         return {}
 
     def facts(self) -> Mapping[str, StreamFacts]:

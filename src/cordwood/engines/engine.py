@@ -6,6 +6,7 @@ from typing import Protocol
 
 import msgspec
 
+from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.event import Batch
 from cordwood.model.rows import Column, Rows
@@ -87,6 +88,9 @@ class Engine(Protocol):
 
     def shapes(self) -> Mapping[str, Shape]:
         """What has been seen in each stream by name, up to the last `append` that returned."""
+
+    def projects(self) -> Mapping[str, ProjectShapes]:
+        """What of it has been seen in single projects, by stream; each is the engine's own, and grows."""
 
     def facts(self) -> Mapping[str, StreamFacts]:
         """Counts for people and metrics; must be cheap."""

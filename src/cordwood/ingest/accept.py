@@ -91,7 +91,7 @@ class Intake:
         engine.prepare([QUARANTINE])
         self._flusher = Flusher(engine)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="read")
-        self._shapes = ShapeReader(engine.shapes)
+        self._shapes = ShapeReader(engine.shapes, engine.projects)
 
     def admit(self, stream: Stream) -> None:
         """Before a body is read: StreamRateExceeded when the stream has been sent too much."""
@@ -177,8 +177,8 @@ class Intake:
     def _batch(
         self, stream: Stream, events: list[Event], received_us: int, filling: Filling = NOTHING_DERIVED
     ) -> Batch:
-        looked_at, learnt = self._shapes.learn(stream.name, events, filling)
-        return Batch(stream.name, looked_at, received_us, learnt)
+        learnt = self._shapes.read(stream, events, filling)
+        return Batch(stream.name, learnt.events, received_us, learnt.kinds, learnt.by_project)
 
 
 def _told(stream: Stream, batches: Sequence[Batch], appended: Sequence[Appended], aside: Accepted) -> Accepted:

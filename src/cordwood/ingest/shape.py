@@ -2,73 +2,117 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
+from cordwood.engines.project_shapes import ByProject, ProjectShapes
 from cordwood.ingest.derive import NOTHING_DERIVED, Filling
-from cordwood.ingest.fitting import Fitting
+from cordwood.ingest.fitting import Fitting, Records
 from cordwood.ingest.numbers import with_numbers_kept
+from cordwood.ingest.own_fittings import OwnFittings, Wanted
+from cordwood.ingest.project_news import ProjectNews
+from cordwood.ingest.walk import Found, look
 from cordwood.model.event import Event, written_paths
-from cordwood.model.shape import ELEMENT, Kinds, Path, Shape, ValueKind
+from cordwood.model.shape import NO_KINDS, Kinds, Path, Shape, ValueKind
+from cordwood.model.stream import Stream
 
 # Past this many paths a stream's new ones stay unlisted: they can be queried, but are not known beforehand.
 MAX_PATHS = 5_000
 # No event alone, and no object whose keys are data (ids, addresses), takes that room from all others.
 MAX_NEW_OF_ONE_EVENT = 500
 MAX_STEPS_BELOW = 1_000
+# Paths at which there has only been null widen every record that is decoded.
+MAX_NULLS = 1_000
+MAX_NEW_NULLS_OF_ONE_BATCH = 100
 _REBUILD_SECONDS = 1.0
 # After so many events of one batch that did not fit, the rest of it is held against what those have taught.
 _LEARN_MIDWAY_AT = frozenset({16, 128, 1024})
 
-_decode = msgspec.json.Decoder().decode
+_UNLISTED, _UNSURE = frozenset({ValueKind.UNLISTED}), frozenset({ValueKind.UNSURE})
 
-Found = dict[Path, set[ValueKind]]
+
+class Learnt(msgspec.Struct, frozen=True):
+    """The events as they are stored, what is new to their stream in them, and what to each project."""
+
+    events: list[Event]
+    kinds: Kinds
+    by_project: ByProject
 
 
 class ShapeReader:
     """Looks closely only at events that do not fit what is known: the rest cost a validation each."""
 
-    def __init__(self, shapes: Callable[[], Mapping[str, Shape]]) -> None:
+    def __init__(
+        self,
+        shapes: Callable[[], Mapping[str, Shape]],
+        projects: Callable[[], Mapping[str, ProjectShapes]] = dict,
+    ) -> None:
         self._shapes = shapes
+        self._projects = projects
         self._fittings: dict[str, Fitting] = {}
+        self._own = OwnFittings()
         # Paths at which there has only been null: nothing to tell of, but no reason to look again.
         self._nulls: dict[str, set[Path]] = {}
+
+    def read(self, stream: Stream, events: Sequence[Event], filling: Filling = NOTHING_DERIVED) -> Learnt:
+        """The events with the paths of their objects, and what is new in them."""
+        projects = self._projects().get(stream.name)
+        news = ProjectNews(projects, stream.project_at, MAX_NEW_OF_ONE_EVENT) if projects is not None else None
+        looked_at, kinds = self._learn(stream.name, events, filling, news)
+        return Learnt(looked_at, kinds, news.by_project if news is not None else {})
 
     def learn(
         self, stream: str, events: Sequence[Event], filling: Filling = NOTHING_DERIVED
     ) -> tuple[list[Event], Kinds]:
-        """The events as they are stored, with the paths of their objects, and what is new to the stream in them."""
-        shape = self._shapes().get(stream, Shape())
-        fitting = self._fitting(stream, shape, filling.paths)
-        found: Found = {}
+        """As `read`, without regard to projects."""
+        return self._learn(stream, events, filling, None)
+
+    def _learn(
+        self, stream: str, events: Sequence[Event], filling: Filling, news: ProjectNews | None
+    ) -> tuple[list[Event], Kinds]:
+        odd = _Odd(self._shapes().get(stream, Shape()), news)
+        fitting = self._fitting(stream, odd.shape, filling.paths)
+        own = Wanted(
+            self._own,
+            stream,
+            filling.paths,
+            self._projects().get(stream) if news else None,
+            self._nulls.get(stream, ()),
+        )
         looked_at = []
         unfit = 0
         for posted in events:
-            event, paths = posted, fitting.object_paths(posted, as_it_is=False)
-            if paths is None and filling.paths:
+            of_project = own.of(posted.project, fitting)
+            fittings = (fitting,) if of_project is None else (of_project, fitting)
+            event, (fits, records) = posted, _fitted(posted, fittings, as_it_is=False)
+            if records is None and filling.paths:
                 event = filling.filled(posted)
-                paths = fitting.object_paths(event)
-            if paths is None:
-                looked_at.append(_looked_at(event, found, shape.kinds))
+                fits, records = _fitted(event, fittings, as_it_is=True)
+            if records is None:
+                looked_at.append(odd.looked_at(event))
                 unfit += 1
                 if unfit in _LEARN_MIDWAY_AT:
-                    fitting = self._fitting_with(found, stream, shape, fitting)
-            else:
-                looked_at.append(msgspec.structs.replace(event, object_paths=paths))
-        self._note_nulls(stream, found)
-        return looked_at, _new(found, shape.kinds)
+                    fitting = self._fitting_with(odd, stream, fitting)
+                continue
+            if news is not None:
+                news.of_fitting(event, records, fits, fitting)
+            looked_at.append(msgspec.structs.replace(event, object_paths=fits.written(records)))
+        self._note_nulls(stream, odd.nulls)
+        return looked_at, odd.new()
 
-    def _fitting_with(self, found: Found, stream: str, shape: Shape, before: Fitting) -> Fitting:
+    def _fitting_with(self, odd: "_Odd", stream: str, before: Fitting) -> Fitting:
         """For this batch alone: others learn what is in it when it is stored."""
-        nulls = self._nulls.get(stream, set()) | {path for path, kinds in found.items() if not kinds}
-        learnt = shape.with_learnt(_new(found, shape.kinds))
-        return Fitting(learnt, before.built, nulls, before.needed, is_full=len(learnt.kinds) >= MAX_PATHS)
+        new = odd.new()
+        if not new and not odd.nulls:
+            return before
+        nulls = self._nulls.get(stream, set()) | odd.nulls
+        return Fitting(odd.shape.with_learnt(new), before.built, nulls, before.needed, self._projects().get(stream))
 
-    def _note_nulls(self, stream: str, found: Found) -> None:
+    def _note_nulls(self, stream: str, found: set[Path]) -> None:
         nulls = self._nulls.setdefault(stream, set())
-        if len(nulls) < MAX_PATHS:
-            nulls.update(path for path, kinds in found.items() if not kinds)
+        room = min(MAX_NULLS - len(nulls), MAX_NEW_NULLS_OF_ONE_BATCH)
+        nulls.update(sorted(found - nulls, key=len)[: max(0, room)])
 
     def _fitting(self, stream: str, shape: Shape, needed: tuple[Path, ...]) -> Fitting:
         known = self._fittings.get(stream)
@@ -76,87 +120,80 @@ class ShapeReader:
         now = time.monotonic()
         is_old = known is not None and known.made_of != (shape.version, len(nulls))
         if known is None or known.needed != needed or (is_old and now - known.built > _REBUILD_SECONDS):
-            known = Fitting(shape, now, nulls, needed, is_full=len(shape.kinds) >= MAX_PATHS)
+            known = Fitting(shape, now, set(nulls), needed, self._projects().get(stream))
             self._fittings[stream] = known
         return known
 
 
-def _looked_at(event: Event, found: Found, known: Kinds) -> Event:
-    """The event as it is stored, with the paths of its objects; what it may teach is added to what was found."""
-    event = with_numbers_kept(event)
-    own: Found = {}
-    objects: list[Path] = []
-    _look(event, own, objects)
-    for path in _teachable(own, found, known):
-        found.setdefault(path, set()).update(own[path])
-    return msgspec.structs.replace(event, object_paths=written_paths(objects))
+def _fitted(event: Event, fittings: Sequence[Fitting], *, as_it_is: bool) -> tuple[Fitting, Records | None]:
+    """The first that the event fits, and its values."""
+    for fitting in fittings:
+        records = fitting.records(event, as_it_is=as_it_is)
+        if records is not None:
+            return fitting, records
+    return fittings[-1], None
 
 
-def _teachable(own: Found, found: Found, known: Kinds) -> Iterable[Path]:
-    if len(own) <= MAX_NEW_OF_ONE_EVENT:
-        return own
-    new = [path for path in own if path not in known and path not in found]
-    too_many = frozenset(sorted(new, key=len)[MAX_NEW_OF_ONE_EVENT:])
-    return [path for path in own if path not in too_many]
+class _Odd:
+    """What the odd events of one batch teach of their stream."""
+
+    def __init__(self, shape: Shape, news: ProjectNews | None) -> None:
+        self.shape = shape
+        self._news = news
+        self._found: Found = {}
+        # Right above the paths that were seen and for which one event, or its project, had no room.
+        self._refused_below: set[Path] = set()
+
+    @property
+    def nulls(self) -> set[Path]:
+        return {path for path, kinds in self._found.items() if not kinds}
+
+    def looked_at(self, event: Event) -> Event:
+        """The event as it is stored, with the paths of its objects; what it may teach is added to what was found."""
+        event = with_numbers_kept(event)
+        own: Found = {}
+        objects: list[Path] = []
+        look(event, own, objects)
+        allowed = own if self._news is None else self._news.of_odd(event, own, self._is_listed)
+        taught = {path: allowed[path] for path in self._teachable(allowed)}
+        for path, kinds in taught.items():
+            self._found.setdefault(path, set()).update(kinds)
+        if len(taught) < len(own):
+            refused = own.keys() - taught.keys()
+            self._refused_below.update(path[:-1] for path in refused if path[:-1] not in refused)
+        return msgspec.structs.replace(event, object_paths=written_paths(objects))
+
+    def new(self) -> Kinds:
+        """New kinds always; new paths while there is room, and above those that find none the mark that there are such."""
+        known = self.shape.kinds
+        new = {path: frozenset(kinds) - known.get(path, NO_KINDS) for path, kinds in self._found.items()}
+        unknown = [path for path, kinds in new.items() if kinds and path not in known]
+        listed = set(_with_room(unknown, known)) if unknown else set()
+        learnt = {path: kinds for path, kinds in new.items() if kinds and (path in known or path in listed)}
+        refused_below = self._refused_below.union(path[:-1] for path in unknown if path not in listed)
+        marked = {_listed_above(path, listed, known) for path in refused_below} | self.shape.unlisted
+        if marked:
+            for path in listed:
+                if any(path[:length] in marked for length in range(len(path))):
+                    learnt[path] |= _UNSURE
+        return learnt | {path: learnt.get(path, NO_KINDS) | _UNLISTED for path in marked - self.shape.unlisted}
+
+    def _is_listed(self, path: Path) -> bool:
+        return path in self.shape.kinds or bool(self._found.get(path))
+
+    def _teachable(self, own: Found) -> Iterable[Path]:
+        if len(own) <= MAX_NEW_OF_ONE_EVENT:
+            return own
+        new = [path for path in own if path not in self.shape.kinds and path not in self._found]
+        too_many = frozenset(sorted(new, key=len)[MAX_NEW_OF_ONE_EVENT:])
+        return [path for path in own if path not in too_many]
 
 
-def _look(event: Event, found: Found, objects: list[Path]) -> None:
-    if event.project is not None:
-        found.setdefault(("project",), set()).add(ValueKind.TEXT)
-    if event.metadata is not None:
-        _note(_value(event.metadata), ("metadata",), found, objects)
-    if event.extras is not None:
-        for key, value in _items(_value(event.extras)):
-            _note(value, (key,), found, objects)
-
-
-def _value(text: str) -> object:
-    """Nothing is learnt from what cannot be read."""
-    try:
-        return _decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-
-
-def _items(value: object) -> Iterable[tuple[str, object]]:
-    return value.items() if isinstance(value, dict) else ()
-
-
-def _note(value: object, path: Path, found: Found, objects: list[Path]) -> None:
-    kinds = found.setdefault(path, set())
-    if value is None:
-        return
-    kinds.add(_kind(value))
-    if isinstance(value, dict):
-        if ELEMENT not in path:
-            objects.append(path)
-        for key, one in value.items():
-            _note(one, (*path, key), found, objects)
-    elif isinstance(value, list):
-        for one in value:
-            _note(one, (*path, ELEMENT), found, objects)
-
-
-def _kind(value: object) -> ValueKind:
-    match value:
-        case bool():
-            return ValueKind.BOOL
-        case str():
-            return ValueKind.TEXT
-        case dict():
-            return ValueKind.OBJECT
-        case list():
-            return ValueKind.ARRAY
-        case _:
-            return ValueKind.NUMBER
-
-
-def _new(found: Found, known: Kinds) -> Kinds:
-    """New kinds always; new paths while there is room."""
-    new = {path: frozenset(kinds) - known.get(path, frozenset()) for path, kinds in found.items()}
-    unknown = [path for path, kinds in new.items() if kinds and path not in known]
-    refused = frozenset(unknown).difference(_with_room(unknown, known)) if unknown else frozenset()
-    return {path: kinds for path, kinds in new.items() if kinds and path not in refused}
+def _listed_above(path: Path, listed: Collection[Path], known: Kinds) -> Path:
+    """The path itself if it is listed, else the nearest above it."""
+    while path and path not in listed and path not in known:
+        path = path[:-1]
+    return path
 
 
 def _with_room(unknown: Sequence[Path], known: Kinds) -> Sequence[Path]:

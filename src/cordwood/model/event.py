@@ -49,9 +49,13 @@ def written_paths(paths: Iterable[Sequence[str]]) -> str:
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Events of one stream that were received together, and the paths and kinds that are new with them."""
+    """Events of one stream that were received together, and the paths and kinds that are new with them.
+
+    `by_project` are those that are new to single projects.
+    """
 
     stream: str
     events: Sequence[Event]
     received_us: int
     learnt: Mapping[Path, frozenset[ValueKind]] = msgspec.field(default_factory=dict)
+    by_project: Mapping[str, Mapping[Path, frozenset[ValueKind]]] = msgspec.field(default_factory=dict)

@@ -26,6 +26,7 @@ from cordwood.engines.clickhouse.target import ClickHouseTarget, as_it_must_be_r
 from cordwood.engines.clickhouse.trust import Trust
 from cordwood.engines.engine import AnswerLimits, Appended, Cancel, HeldFile, StreamFacts
 from cordwood.engines.isolation import Isolation
+from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.errors import NothingToBackUp, QueryValue
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.event import Batch
@@ -128,6 +129,9 @@ class ClickHouse:
 
     def shapes(self) -> Mapping[str, Shape]:
         return self._storage.shapes()
+
+    def projects(self) -> Mapping[str, ProjectShapes]:
+        return self._storage.projects()
 
     def facts(self) -> Mapping[str, StreamFacts]:
         """While the server is away, what was known last."""

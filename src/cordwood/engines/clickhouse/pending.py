@@ -15,13 +15,17 @@ from cordwood.model.shape import ValueKind
 _SUFFIX: Final = ".batch"
 
 
+Seen = tuple[tuple[str, ...], frozenset[ValueKind]]
+
+
 class Kept(msgspec.Struct, frozen=True, array_like=True):
     """A batch as it lies on disk."""
 
     stream: str
     received_us: int
     events: list[Event]
-    learnt: list[tuple[tuple[str, ...], frozenset[ValueKind]]] = []
+    learnt: list[Seen] = []
+    by_project: list[tuple[str, list[Seen]]] = []
 
 
 _decoder = msgspec.msgpack.Decoder(list[Kept])
@@ -70,7 +74,7 @@ class Pending:
 
     def _send(self, file: Path, store: Callable[[Sequence[Batch]], object]) -> None:
         body = file.read_bytes()
-        store([Batch(one.stream, one.events, one.received_us, dict(one.learnt)) for one in _decoder.decode(body)])
+        store([_batch(one) for one in _decoder.decode(body)])
         with self._lock:
             self._bytes -= len(body)
             file.unlink()
@@ -80,7 +84,13 @@ class Pending:
 
 
 def _kept(batch: Batch) -> Kept:
-    return Kept(batch.stream, batch.received_us, list(batch.events), list(batch.learnt.items()))
+    by_project = [(project, list(kinds.items())) for project, kinds in batch.by_project.items()]
+    return Kept(batch.stream, batch.received_us, list(batch.events), list(batch.learnt.items()), by_project)
+
+
+def _batch(kept: Kept) -> Batch:
+    by_project = {project: dict(kinds) for project, kinds in kept.by_project}
+    return Batch(kept.stream, kept.events, kept.received_us, dict(kept.learnt), by_project)
 
 
 def _write_durably(file: Path, body: bytes) -> None:

@@ -5,10 +5,14 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, cast
 
+import msgspec
+
+from cordwood.engines.clickhouse.learnt_projects import LearntProjects
 from cordwood.engines.clickhouse.session import Session
 from cordwood.engines.clickhouse.tables import INSERTED, SHAPES, Tables, literal, quoted
 from cordwood.engines.engine import Appended, StreamFacts
 from cordwood.engines.object_paths import object_paths
+from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.errors import BadSetting, UnknownStream
 from cordwood.model.event import Batch, Event
 from cordwood.model.shape import Kinds, Path, Shape, ValueKind
@@ -38,6 +42,7 @@ class Storage:
         self._database = ""
         self._windows: dict[str, Window] = {}
         self._shapes: dict[str, Shape] = {}
+        self._projects = LearntProjects(session)
         self._facts: dict[str, StreamFacts] = {}
         # Streams whose tables are still to be made.
         self._unmade: dict[str, Stream] = {}
@@ -65,12 +70,14 @@ class Storage:
             for statement in self._tables.create_all(list(unmade.values())):
                 self._session.command(statement)
             self._read_shapes()
+            self._projects.read()
             self._unmade = {name: stream for name, stream in self._unmade.items() if unmade.get(name) is not stream}
 
     def catch_up(self) -> None:
         """Make what is missing, and learn what other processes have seen."""
         self.make()
         self._read_shapes()
+        self._projects.read()
 
     def append(self, batches: Sequence[Batch]) -> list[Appended]:
         """Each batch is stored whole or not at all; after a failure the same batches may be appended again."""
@@ -85,6 +92,9 @@ class Storage:
     def shapes(self) -> Mapping[str, Shape]:
         """What is known: nothing is asked for it, for it is wanted where nothing may wait."""
         return {name: self._shapes.get(name, Shape()) for name in self._streams}
+
+    def projects(self) -> Mapping[str, ProjectShapes]:
+        return {name: self._projects.of(name) for name in self._streams}
 
     def facts(self, *, anew: bool = True) -> Mapping[str, StreamFacts]:
         """One asks; who comes meanwhile waits for it a little, and goes with what was known last."""
@@ -112,6 +122,7 @@ class Storage:
         events = self._windows[batch.stream].new_events(batch)
         if events:
             self._learn(batch)
+            self._projects.learn(batch)
             token = {"insert_deduplication_token": _token(batch.stream, events)}
             self._session.insert(
                 quoted(batch.stream),
@@ -125,9 +136,7 @@ class Storage:
         """A shape is known before the events it is of: what is known too early harms nobody."""
         known = self._shapes.get(batch.stream, Shape())
         news = [
-            (path, kind.value)
-            for path, kinds in batch.learnt.items()
-            for kind in sorted(kinds - known.kinds.get(path, frozenset()))
+            (path, kind.value) for path, kinds in batch.learnt.items() for kind in sorted(kinds - known.known_at(path))
         ]
         if not news:
             return
@@ -147,7 +156,7 @@ class Storage:
     def _know(self, stream: str, kinds: Kinds) -> None:
         """What is known only grows: news that were on their way take nothing back."""
         with self._knowing:
-            self._shapes[stream] = _shape(_merged(self._shapes.get(stream, Shape()).kinds, kinds))
+            self._shapes[stream] = _versioned(self._shapes.get(stream, Shape()).with_learnt(kinds))
 
     def _read_shapes(self) -> None:
         found: dict[str, dict[Path, frozenset[ValueKind]]] = {}
@@ -156,8 +165,7 @@ class Storage:
             place = tuple(map(str, cast("list[str]", path)))
             kinds[place] = kinds.get(place, frozenset()) | {ValueKind(str(kind))}
         for stream, kinds in found.items():
-            if kinds != self._shapes.get(stream, Shape()).kinds:
-                self._know(stream, kinds)
+            self._know(stream, kinds)
 
     def _counted(self) -> dict[str, StreamFacts]:
         told = "count(), toUnixTimestamp64Micro(max(timestamp)), toUnixTimestamp64Micro(min(timestamp))"
@@ -293,13 +301,10 @@ def _insert_settings(cluster: str, *, wait_for_async: bool) -> dict[str, object]
     return settings
 
 
-def _shape(kinds: Kinds) -> Shape:
+def _versioned(shape: Shape) -> Shape:
     """The version counts what is known: it grows with every change, and is the same in every process."""
-    return Shape(kinds, sum(map(len, kinds.values())))
-
-
-def _merged(known: Kinds, learnt: Kinds) -> Kinds:
-    return {path: known.get(path, frozenset()) | learnt.get(path, frozenset()) for path in {**known, **learnt}}
+    known = sum(map(len, shape.kinds.values())) + len(shape.unlisted) + len(shape.unsure)
+    return shape if shape.version == known else msgspec.structs.replace(shape, version=known)
 
 
 def iso(micros: int) -> str:

@@ -28,6 +28,7 @@ PATHS: Final = {"metadata": "metadata_paths", "extras": "extras_paths"}
 _JSON: Final = "JSON(max_dynamic_paths = 256)"
 
 SHAPES: Final = "cordwood_shapes"
+PROJECT_SHAPES: Final = "cordwood_project_shapes"
 
 _CODECS: Final = {
     "timestamp": "CODEC(Delta, ZSTD(1))",
@@ -53,6 +54,9 @@ class Tables(msgspec.Struct, frozen=True):
         yield self._create(SHAPES, _SHAPE_COLUMNS, _SHAPE_LAYOUT, "ReplacingMergeTree")
         if self.cluster:
             yield self._over_all(SHAPES, "cityHash64(stream)")
+        yield self._create(PROJECT_SHAPES, _PROJECT_SHAPE_COLUMNS, _PROJECT_SHAPE_LAYOUT, "ReplacingMergeTree")
+        if self.cluster:
+            yield self._over_all(PROJECT_SHAPES, "cityHash64(stream, project)")
         for stream in streams:
             yield self._create(stream.name, _event_columns(), self._event_layout(stream), "MergeTree")
             if self.with_ttl:
@@ -104,6 +108,13 @@ class Tables(msgspec.Struct, frozen=True):
 
 _SHAPE_COLUMNS: Final = ("stream String", "path Array(String)", "kind LowCardinality(String)")
 _SHAPE_LAYOUT: Final = "ORDER BY (stream, path, kind)"
+_PROJECT_SHAPE_COLUMNS: Final = (
+    "stream String",
+    "project String",
+    *_SHAPE_COLUMNS[1:],
+    "seen_at DateTime64(6, 'UTC') DEFAULT now64(6)",
+)
+_PROJECT_SHAPE_LAYOUT: Final = "ORDER BY (stream, project, path, kind)"
 
 
 # The second lets a query for the newest events leave out blocks that are older than those it has.

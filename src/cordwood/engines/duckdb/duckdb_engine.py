@@ -18,6 +18,7 @@ from cordwood.engines.duckdb.sweeping import Sweeping
 from cordwood.engines.duckdb.tables import StreamTables
 from cordwood.engines.engine import AnswerLimits, Appended, Cancel, HeldFile, StreamFacts
 from cordwood.engines.isolation import Isolation
+from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.model.event import Batch
 from cordwood.model.moments import now_us
 from cordwood.model.redaction import UNKEYED, Redacting
@@ -101,6 +102,9 @@ class DuckDBEngine:
 
     def shapes(self) -> Mapping[str, Shape]:
         return self._storage.shapes()
+
+    def projects(self) -> Mapping[str, ProjectShapes]:
+        return self._storage.projects()
 
     def facts(self) -> Mapping[str, StreamFacts]:
         with duckdb_faults():

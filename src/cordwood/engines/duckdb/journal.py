@@ -21,6 +21,9 @@ _HEADER = struct.Struct("<II")
 _SEGMENT_BYTES = 64 * 1024 * 1024
 
 
+Seen = tuple[tuple[str, ...], frozenset[ValueKind]]
+
+
 class Record(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Events of one stream; the first is the stream's event number `first`, counted from its beginning."""
 
@@ -28,7 +31,8 @@ class Record(msgspec.Struct, frozen=True, gc=False, array_like=True):
     first: int
     received_us: int
     events: list[Event]
-    learnt: list[tuple[tuple[str, ...], frozenset[ValueKind]]] = []
+    learnt: list[Seen] = []
+    by_project: list[tuple[str, list[Seen]]] = []
 
     @property
     def end(self) -> int:

@@ -8,12 +8,13 @@ import duckdb
 from cordwood.engines.duckdb.faults import MEND_EVENTS
 from cordwood.engines.duckdb.pieces import MAKE_PIECES
 from cordwood.engines.duckdb.rows import first_row
+from cordwood.engines.duckdb.saved_projects import MAKE_PROJECTS
 from cordwood.engines.duckdb.transaction import transaction
 from cordwood.errors import DataFolderUnusable
 from cordwood.model.shape import Kinds, Path, ValueKind
 
 # Raised by one whenever an older cordwood could no longer read the folder.
-VERSION = 2
+VERSION = 3
 
 Ranges = list[tuple[int, int]]
 
@@ -34,7 +35,7 @@ def open_ledger(cursor: duckdb.DuckDBPyConnection) -> None:
     for statement in _STAMP:
         cursor.execute(statement)
     _stamp(cursor)
-    for statement in (*_TABLES, *MAKE_PIECES):
+    for statement in (*_TABLES, *MAKE_PIECES, *MAKE_PROJECTS):
         cursor.execute(statement)
 
 

@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 import duckdb
+import msgspec
 
 from cordwood.engines.duckdb import ledger
 from cordwood.engines.duckdb.faults import duckdb_faults
 from cordwood.engines.duckdb.held import Opened, held_files
-from cordwood.engines.duckdb.journal import Journal, Record
+from cordwood.engines.duckdb.journal import Journal, Record, Seen
 from cordwood.engines.duckdb.keeping import Keeping
 from cordwood.engines.duckdb.newest import Kept
 from cordwood.engines.duckdb.recent import WINDOW_EVENTS, WINDOW_US, Recall, RecentIds
 from cordwood.engines.duckdb.rows import first_row
+from cordwood.engines.duckdb.saved_projects import saved_projects
 from cordwood.engines.duckdb.sealer import Means, Sealer
 from cordwood.engines.duckdb.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.settling import Settling
@@ -23,6 +25,7 @@ from cordwood.engines.duckdb.stream_store import StreamStore, held_bytes
 from cordwood.engines.duckdb.sweeping import Sweeping
 from cordwood.engines.duckdb.traffic import Passing
 from cordwood.engines.engine import Appended, HeldFile, StreamFacts
+from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.errors import Backlog, BadStreamFile, UnknownStream
 from cordwood.model.event import Batch, Event
 from cordwood.model.shape import Shape
@@ -56,6 +59,7 @@ class Storage:
         ledger.open_ledger(cursor)
         self._sealed = ledger.sealed_ranges(cursor)
         self._shapes = ledger.shapes(cursor)
+        self._projects = dict(saved_projects(cursor))
         self._journal = Journal(folder / "journal")
         self._unclaimed = self._unsealed(self._journal.replay(tell))
         self._cursor = cursor
@@ -139,6 +143,9 @@ class Storage:
     def shapes(self) -> Mapping[str, Shape]:
         return {name: store.shape for name, store in self._stores.items()}
 
+    def projects(self) -> Mapping[str, ProjectShapes]:
+        return {name: store.projects for name, store in self._stores.items()}
+
     def facts(self) -> Mapping[str, StreamFacts]:
         return {name: store.facts for name, store in self._stores.items()}
 
@@ -187,7 +194,8 @@ class Storage:
             store.tables.create_view(with_hot=False),
         ):
             self._cursor.execute(statement)
-        store.shape = Shape(self._shapes.get(name, {}), version=1)
+        store.shape = Shape(version=1).with_learnt(self._shapes.get(name, {}))
+        store.saved_projects.load(*self._projects.pop(name, ({}, {})))
         store.count_sealed(self._cursor)
         store.tail = max((last for _, last in self._sealed.get(name, [])), default=0)
         self._recent[name] = self._recent_of(store)
@@ -221,8 +229,7 @@ class Storage:
         for batch in batches:
             store = self.store_of(batch.stream)
             events = self._new_events(batch, taken.setdefault(batch.stream, set()))
-            learnt = [(path, kinds) for path, kinds in batch.learnt.items()]
-            record = Record(batch.stream, ends[store.name], batch.received_us, events, learnt)
+            record = Record(batch.stream, ends[store.name], batch.received_us, events, *_told_of(batch))
             ends[store.name] = record.end
             screened.append((record, len(batch.events) - len(events)))
         return screened
@@ -299,6 +306,11 @@ class Storage:
             self._room.notify_all()
 
 
+def _told_of(batch: Batch) -> tuple[list[Seen], list[tuple[str, list[Seen]]]]:
+    by_project = [(project, list(kinds.items())) for project, kinds in batch.by_project.items()]
+    return list(batch.learnt.items()), by_project
+
+
 def _told_of_gap(stream: str, events: int) -> str:
     return (
         f"{events:,} events of {stream} that were stored are neither in events.duckdb nor in the journal: they are lost."
@@ -319,6 +331,6 @@ def _outside(record: Record, ranges: ledger.Ranges) -> list[Record]:
     if first < record.end:
         parts.append((first, record.end))
     return [
-        Record(record.stream, a, record.received_us, record.events[a - record.first : b - record.first], record.learnt)
+        msgspec.structs.replace(record, first=a, events=record.events[a - record.first : b - record.first])
         for a, b in parts
     ]

@@ -14,10 +14,12 @@ from cordwood.engines.duckdb.journal import Record
 from cordwood.engines.duckdb.newest import Newest
 from cordwood.engines.duckdb.pieces import list_block, new_block
 from cordwood.engines.duckdb.rows import first_row
+from cordwood.engines.duckdb.saved_projects import SavedProjects, Unsaved
 from cordwood.engines.duckdb.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.tables import StreamTables
 from cordwood.engines.duckdb.transaction import roll_back
 from cordwood.engines.engine import StreamFacts
+from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.model.event import Event
 from cordwood.model.shape import Kinds, Path, Shape, ValueKind
 from cordwood.model.stream import Stream
@@ -55,6 +57,8 @@ class StreamStore:
         self.drops = 0
         self._facts = StreamFacts(0, None, None)
         self._unsaved: dict[Path, frozenset[ValueKind]] = {}
+        self.projects = ProjectShapes()
+        self.saved_projects = SavedProjects(stream.name, self.projects)
 
     # What is known
 
@@ -134,6 +138,9 @@ class StreamStore:
             self._taken_events += len(record.events)
             self.tail = record.end
             self.learn(dict(record.learnt))
+            for project, kinds in record.by_project:
+                self.projects.learn(project, dict(kinds))
+                self.saved_projects.changed([project])
 
     def learn(self, learnt: Kinds) -> None:
         if not learnt:
@@ -230,7 +237,7 @@ class StreamStore:
         if self.newest.is_kept:
             with self.showing:
                 self._keep(chunk.end, cursor)
-        unsaved = self._take_unsaved()
+        unsaved, unsaved_projects = self._take_unsaved()
         cursor.execute("BEGIN")
         try:
             block = new_block(cursor)
@@ -242,6 +249,7 @@ class StreamStore:
                 {"stream": self.name, "first": chunk.first, "last": chunk.end},
             )
             self._save_shape(cursor, unsaved)
+            self.saved_projects.save(cursor, unsaved_projects)
             with self.turn:
                 self._wait_for_those_before(chunk)
                 cursor.execute("COMMIT")
@@ -249,6 +257,8 @@ class StreamStore:
         except BaseException:
             roll_back(cursor)
             self.learn(unsaved)
+            with self.turn:
+                self.saved_projects.give_back(unsaved_projects)
             raise
         self._let_go(cursor)
 
@@ -321,10 +331,10 @@ class StreamStore:
             bounds += row or []
         return max(bounds, default=None)
 
-    def _take_unsaved(self) -> Kinds:
+    def _take_unsaved(self) -> tuple[Kinds, Unsaved]:
         with self.turn:
             unsaved, self._unsaved = self._unsaved, {}
-            return unsaved
+            return unsaved, self.saved_projects.take()
 
     def _save_shape(self, cursor: duckdb.DuckDBPyConnection, unsaved: Kinds) -> None:
         rows = [(list(path), str(kind)) for path, kinds in unsaved.items() for kind in kinds]

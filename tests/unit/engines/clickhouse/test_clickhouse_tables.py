@@ -93,7 +93,7 @@ def test_a_dry_run_prints_the_statements_and_asks_nobody(
     monkeypatch.setenv("CORDWOOD_CLICKHOUSE_CLUSTER", "logs")
     assert run(["engine", "prepare", "--engine", "clickhouse://nowhere.invalid/logs", "--dry-run"]) == 0
     printed = capsys.readouterr().out
-    assert printed.count("ENGINE = ReplicatedMergeTree") == printed.count("ENGINE = Distributed") - 1
+    assert printed.count("ENGINE = ReplicatedMergeTree") == printed.count("ENGINE = Distributed") - 2
     assert "`cloudflare.logs.prod local` ON CLUSTER `logs`" in printed
 
 

@@ -1,0 +1,66 @@
+"""What has been seen in single projects, kept in a table of the server: other processes' news are read from it."""
+
+import threading
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final, cast
+
+from cordwood.engines.clickhouse.session import Session
+from cordwood.engines.clickhouse.tables import PROJECT_SHAPES, quoted
+from cordwood.engines.project_shapes import ProjectShapes
+from cordwood.model.event import Batch
+from cordwood.model.shape import Kinds, ValueKind
+
+# News may be visible a little later than others that have a later time.
+_OVERLAP_US: Final = 60 * 10**6
+
+_NEWS: Final = (
+    "SELECT stream, path, kind, groupUniqArray(project), toUnixTimestamp64Micro(max(seen_at))"  # noqa: S608 - our own name
+    f" FROM {quoted(PROJECT_SHAPES)} WHERE seen_at >= fromUnixTimestamp64Micro({{since:Int64}}, 'UTC')"
+    " GROUP BY stream, path, kind"
+)
+_COLUMNS: Final = ("String", "String", "Array(String)", "LowCardinality(String)")
+
+
+class LearntProjects:
+    """What is known only grows; each row that others wrote is read once, or a few times."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._shapes: dict[str, ProjectShapes] = defaultdict(ProjectShapes)
+        self._read_to_us = 0
+        self._lock = threading.Lock()
+
+    def of(self, stream: str) -> ProjectShapes:
+        return self._shapes[stream]
+
+    def learn(self, batch: Batch) -> None:
+        """Write what is new before the events are; what is known too early harms nobody."""
+        shapes = self._shapes[batch.stream]
+        rows = [
+            (project, list(path), kind.value)
+            for project, kinds in batch.by_project.items()
+            if shapes.bits(kinds) & ~shapes.set_of(project)
+            for path, of_path in kinds.items()
+            for kind in sorted(of_path)
+        ]
+        if rows:
+            columns: dict[str, Sequence[object]] = {
+                "stream": [batch.stream] * len(rows),
+                "project": [project for project, _, _ in rows],
+                "path": [path for _, path, _ in rows],
+                "kind": [kind for _, _, kind in rows],
+            }
+            self._session.insert(quoted(PROJECT_SHAPES), columns, list(_COLUMNS), {"insert_distributed_sync": 1})
+        for project, kinds in batch.by_project.items():
+            shapes.learn(project, kinds)
+
+    def read(self) -> None:
+        """Learn what was written since the last time."""
+        with self._lock:
+            since = {"since": max(0, self._read_to_us - _OVERLAP_US)}
+            for stream, path, kind, projects, seen_us in self._session.rows(_NEWS, since):
+                kinds: Kinds = {tuple(map(str, cast("list[str]", path))): frozenset({ValueKind(str(kind))})}
+                for project in cast("list[str]", projects):
+                    self._shapes[str(stream)].learn(str(project), kinds)
+                self._read_to_us = max(self._read_to_us, int(str(seen_us)))
