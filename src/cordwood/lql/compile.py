@@ -34,24 +34,28 @@ def compile_lql(
     program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
 ) -> Statement:
     """A caller's LQL over the endpoint's sub-queries and nothing else."""
-    written = _written(program, text, target, redaction.shown(shapes) if redaction else shapes)
+    records = Records(redaction.shown(shapes) if redaction else shapes)
+    written = _written(program, text, target, records)
     statement = compile_visiting(program, lambda: Parsed(written.tree, text), target, shapes, redaction)
-    return msgspec.structs.replace(statement, notices=written.notices)
+    facts = {**records.facts, **statement.facts}
+    return msgspec.structs.replace(statement, notices=written.notices, facts=facts)
 
 
 def explain_lql(program: Program, text: str, target: Target, shapes: Shapes) -> str:
     """The SQL that the LQL means, in BigQuery's dialect; where nothing has been seen, as if there were no arrays."""
-    return _written(program, text, target, shapes).tree.sql("bigquery", pretty=True)
+    return _written(program, text, target, Records(shapes)).tree.sql("bigquery", pretty=True)
 
 
-def _written(program: Program, text: str, target: Target, shapes: Shapes) -> Written:
+def _written(program: Program, text: str, target: Target, records: Records) -> Written:
+    """What was asked of the shapes is told in the records' facts."""
     if not text.strip():
         raise QuerySyntax("The query is empty.", hint="Write it as in f:edge_logs error.", span=span_at(text, 0))
     query = parse(text)
     sub_query = _sub_query(program, query, text)
-    resolved = resolve_visiting(program, _everything(sub_query, text), target, shapes)
+    resolved = resolve_visiting(program, _everything(sub_query, text), target, records.shapes)
     annotate(resolved.tree)
-    return write(query, _known(resolved.tree, sub_query, text, shapes), program.endpoint.zone)
+    records.facts.update(resolved.facts)
+    return write(query, _known(resolved.tree, sub_query, text, records), program.endpoint.zone)
 
 
 def _sub_query(program: Program, query: Query, text: str) -> str:
@@ -79,10 +83,9 @@ def _everything(sub_query: str, text: str) -> Admitted:
     return admit(Parsed(exp.Select(expressions=[exp.Star()]).from_(table, copy=False), text))
 
 
-def _known(resolved: exp.Expr, sub_query: str, text: str, shapes: Shapes) -> Known:
+def _known(resolved: exp.Expr, sub_query: str, text: str, records: Records) -> Known:
     columns = outermost_select(resolved).expressions
     natures = {column.alias_or_name.lower(): nature_of(column) for column in columns}
-    records = Records(shapes)
     return Known(
         sub_query,
         {column.alias_or_name: _kind(column, natures[column.alias_or_name.lower()]) for column in columns},

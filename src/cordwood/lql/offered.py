@@ -60,4 +60,4 @@ def _fields(nature: Nature, shapes: Shapes) -> Fields:
             if path[: len(origin.path)] == origin.path:
                 below = tuple(step for step in path[len(origin.path) :] if step != ELEMENT)
                 found[below] = found.get(below, frozenset()) | kinds
-    return found
+    return dict(sorted(found.items()))

@@ -63,6 +63,7 @@ def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]
         seeks=lowered.seeks,
         guards=guards,
         most_rows=most_rows,
+        facts=resolved.facts,
     )
 
 

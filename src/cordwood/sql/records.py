@@ -1,75 +1,93 @@
 """What lies at a path of a stream's events, as far as it has been seen."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
-from cordwood.model.shape import ELEMENT, Path, Shape, ValueKind
+from cordwood.model.shape import ELEMENT, Kinds, Path, Shape, ValueKind
 from cordwood.sql.scope import Nature, Origin
+from cordwood.sql.stages import Facts
 
 _KEPT: Final = 256
 _UNCLEAN: Final = re.compile(r"[^0-9a-z]")
 
+_T = TypeVar("_T")
 Children = Mapping[Path, tuple[str, ...]]
 # The keys below every path, kept for the shapes last asked about: making them costs as much as a compile.
-_children_of: dict[int, tuple[Shape, Children]] = {}
+_children_of: dict[int, tuple[Kinds, Children]] = {}
 
 
 class Records(msgspec.Struct):
-    """Reads the shapes of streams; remembers which paths were asked for and never seen."""
+    """Reads the shapes of streams: names are those that may be shown, kinds those of all events of the stream.
+
+    Remembers in `facts` what it was asked, and which paths were asked for and never seen.
+    """
 
     shapes: Mapping[str, Shape]
     unseen: dict[str, None] = msgspec.field(default_factory=dict)
+    facts: dict[tuple[str, tuple[Hashable, ...]], object] = msgspec.field(default_factory=dict)
 
     def kinds(self, nature: Nature) -> frozenset[ValueKind] | None:
-        """None when nothing is known: some stream has no shape."""
-        found: set[ValueKind] = set()
-        for origin in nature.origins:
-            shape = self.shapes.get(origin.stream)
-            if shape is None:
-                return None
-            found |= shape.kinds.get(origin.path, frozenset())
-        return frozenset(found)
+        """None when it cannot be known: some stream has no shape, or had no room for the path."""
+        return self._noted("kinds", self._kinds(nature), nature)
 
     def keys(self, nature: Nature) -> tuple[str, ...]:
-        """Every key seen in the objects there, in the order in which they were first seen."""
-        found: dict[str, None] = {}
-        for origin in nature.origins:
-            found.update(dict.fromkeys(self._children(origin)))
-        found.pop(ELEMENT, None)
-        return tuple(found)
+        """Every key seen in the objects there, by the alphabet: whose events came first changes no answer."""
+        return self._noted("keys", self._keys(nature), nature)
 
-    def keys_for(self, nature: Nature, name: str, *, exact: bool) -> tuple[str, ...]:
+    def keys_for(self, nature: Nature, name: str, exact: bool) -> tuple[str, ...]:  # noqa: FBT001 - a fact's own words
         """The keys a name means: itself when seen or quoted, else those that only cleaning tells apart."""
-        if exact:
-            return (name,)
-        keys = self.keys(nature)
-        cleaned = _cleaned(name)
-        alike = [key for key in keys if key != name and _cleaned(key) == cleaned]
-        if name in keys:
-            return (name, *alike)
-        return tuple(sorted(alike, key=lambda key: key.lower() != name.lower()))
+        return self._noted("keys_for", (name,) if exact else self._keys_for(nature, name), nature, name, exact)
 
-    def has(self, nature: Nature, name: str, *, exact: bool) -> bool:
-        if exact:
-            return name in self.keys(nature)
-        return bool(self.keys_for(nature, name, exact=False))
+    def has(self, nature: Nature, name: str, exact: bool) -> bool:  # noqa: FBT001 - a fact's own words
+        found = name in self._keys(nature) if exact else bool(self._keys_for(nature, name))
+        return self._noted("has", found, nature, name, exact)
 
     def is_blank(self, nature: Nature) -> bool:
         """Whether no object has been seen there, so that any name may be one of its keys."""
-        return not self.keys(nature)
+        return self._noted("is_blank", not self._keys(nature), nature)
+
+    def is_unseen(self, nature: Nature) -> bool:
+        """Whether none of the events that may be shown has anything there."""
+        return self._noted("is_unseen", all(map(self._is_unseen, nature.origins)), nature)
 
     def note_unseen(self, nature: Nature) -> None:
-        kinds = self.kinds(nature)
-        if kinds is not None and not kinds:
+        if self.is_unseen(nature):
             self.unseen.update(dict.fromkeys(".".join(origin.path) for origin in sorted(nature.origins, key=str)))
+
+    def _noted(self, asked: str, said: _T, *about: Hashable) -> _T:
+        self.facts[asked, about] = said
+        return said
+
+    def _kinds(self, nature: Nature) -> frozenset[ValueKind] | None:
+        found: set[ValueKind] = set()
+        for origin in nature.origins:
+            shape = self.shapes.get(origin.stream)
+            kinds = shape.stored_kinds(origin.path) if shape is not None else None
+            if kinds is None:
+                return None
+            found |= kinds
+        return frozenset(found)
+
+    def _keys(self, nature: Nature) -> tuple[str, ...]:
+        found = {key for origin in nature.origins for key in self._children(origin)}
+        return tuple(sorted(found - {ELEMENT}))
+
+    def _keys_for(self, nature: Nature, name: str) -> tuple[str, ...]:
+        cleaned = _cleaned(name)
+        alike = [key for key in self._keys(nature) if _cleaned(key) == cleaned]
+        return tuple(sorted(alike, key=lambda key: (key != name, key.lower() != name.lower(), key)))
+
+    def _is_unseen(self, origin: Origin) -> bool:
+        shape = self.shapes.get(origin.stream)
+        return shape is not None and origin.path not in shape.kinds and not shape.may_lack(origin.path)
 
     def _children(self, origin: Origin) -> tuple[str, ...]:
         shape = self.shapes.get(origin.stream)
-        return _children(shape).get(origin.path, ()) if shape is not None else ()
+        return _children(shape.kinds).get(origin.path, ()) if shape is not None else ()
 
 
 def below(nature: Nature, steps: Iterable[str]) -> Nature:
@@ -83,19 +101,25 @@ def elements(nature: Nature) -> Nature:
     return Nature(origins=nature.origins | below(nature, (ELEMENT,)).origins)
 
 
-def _children(shape: Shape) -> Children:
-    kept = _children_of.get(id(shape))
-    if kept is not None and kept[0] is shape:
+def still_hold(facts: Facts, shapes: Mapping[str, Shape]) -> bool:
+    """Whether these shapes say the same: then whatever was compiled with them is what these would make."""
+    records = Records(shapes)
+    return all(getattr(records, asked)(*about) == said for (asked, about), said in facts.items())
+
+
+def _children(kinds: Kinds) -> Children:
+    kept = _children_of.get(id(kinds))
+    if kept is not None and kept[0] is kinds:
         return kept[1]
     found: dict[Path, list[str]] = {}
-    for path in shape.kinds:
+    for path in kinds:
         if path:
             siblings = found.setdefault(path[:-1], [])
             siblings.append(path[-1])
     children = {path: tuple(keys) for path, keys in found.items()}
     if len(_children_of) >= _KEPT:
         _children_of.clear()
-    _children_of[id(shape)] = (shape, children)
+    _children_of[id(kinds)] = (kinds, children)
     return children
 
 

@@ -1,6 +1,6 @@
 """What each stage of the compiler hands to the next: a skipped guard is a type error."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from functools import cached_property
 from hashlib import sha256
 
@@ -11,6 +11,9 @@ from cordwood.model.datatype import Datatype
 from cordwood.model.parameter import Parameter
 from cordwood.model.redaction import RedactMode
 from cordwood.model.shape import Path
+
+# What was asked of the shapes, and what they said.
+Facts = Mapping[tuple[str, tuple[Hashable, ...]], object]
 
 
 class Parsed(msgspec.Struct, frozen=True):
@@ -44,6 +47,7 @@ class Resolved(msgspec.Struct, frozen=True):
     redaction: RedactMode | None = None
     hidden: tuple[int, ...] = ()
     textless: tuple[tuple[str, Path], ...] = ()
+    facts: Facts = msgspec.field(default_factory=dict)
 
 
 class Seek(msgspec.Struct, frozen=True):
@@ -107,6 +111,7 @@ class Statement(msgspec.Struct, frozen=True, dict=True):
     engine that holds no newest events apart, where it has one. `trusting` fails where a text may have to be redacted,
     and answers like the rest where none has. `most_rows` is how many rows there can be, where the SQL says so itself;
     `newest` answers like the rest where it finds as many. `guards` are those of each of these texts that has any.
+    `facts` is all that the shapes of streams were asked: shapes that say the same make the same statement.
     """
 
     sql: str
@@ -127,6 +132,7 @@ class Statement(msgspec.Struct, frozen=True, dict=True):
     seeks: tuple[Seek, ...] = ()
     guards: Mapping[str, tuple[Guard, ...]] = msgspec.field(default_factory=dict)
     most_rows: int | None = None
+    facts: Facts = msgspec.field(default_factory=dict)
 
     @cached_property
     def digest(self) -> bytes:

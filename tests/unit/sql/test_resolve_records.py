@@ -199,8 +199,8 @@ def test_records_pass_through_sub_queries(body: Body) -> None:
 def test_a_star_over_a_record_is_its_seen_fields(body: Body) -> None:
     made = body("select r.* except (headers) from edge_logs, unnest(metadata) m, unnest(m.request) r")
     assert made.startswith(
-        "SELECT PATH(edge_logs.metadata, 'request', 'path') AS path,"
-        " PATH(edge_logs.metadata, 'request', 'method') AS method FROM"
+        "SELECT PATH(edge_logs.metadata, 'request', 'method') AS method,"
+        " PATH(edge_logs.metadata, 'request', 'path') AS path FROM"
     )
 
 

@@ -26,12 +26,15 @@ from cordwood.sql.nodes import (
     path_value,
     typed,
 )
+from cordwood.sql.records import Records
 from cordwood.sql.redaction.redaction import Redaction
+from cordwood.sql.scope import Nature, Origin
 from cordwood.sql.stages import Resolved
 
 # The name of the tenant is no secret to its tenant; of the rest, what is text is looked through.
 _PLAIN_COLUMNS: Final = frozenset({"project", "timestamp", "ingested_at", "timestamp_inferred"})
 _EVENT_COLUMNS: Final = frozenset({"metadata", "extras"})
+_ANY: Final = frozenset(ValueKind)
 _ONLY_TEXT: Final = frozenset({ValueKind.TEXT})
 _RECORDS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 _NO_TEXT: Final = frozenset({ValueKind.NUMBER, ValueKind.BOOL})
@@ -59,18 +62,22 @@ Known = Mapping[str, Columns]
 def redact_leaves(resolved: Resolved, redaction: Redaction, shapes: Mapping[str, Shape]) -> Resolved:
     """Uses up the tree."""
     tree = resolved.tree
-    leaves = _Leaves(redaction, shapes, frozenset(_opened_names(tree)))
+    leaves = _Leaves(redaction, Records(shapes), frozenset(_opened_names(tree)))
     raw = leaves.query(tree, {}, {}, hands_on=True)
     names = [item.alias_or_name for item in tree.expressions] if isinstance(tree, exp.Select) else []
     hidden = tuple(place for place, name in enumerate(names) if name in raw)
     if len(set(names)) < len(names) and hidden:
         raise QueryUnsupported("Two columns of the answer have one name.")
-    return msgspec.structs.replace(resolved, redaction=redaction.mode, hidden=hidden, textless=tuple(leaves.textless))
+    facts = {**resolved.facts, **leaves.records.facts}
+    return msgspec.structs.replace(
+        resolved, redaction=redaction.mode, hidden=hidden, textless=tuple(leaves.textless), facts=facts
+    )
 
 
 def still_textless(places: Iterable[Place], shapes: Mapping[str, Shape]) -> bool:
     """Whether a statement that reads these places as they are may be answered: a text may have come there since."""
-    return all(_kinds_at(place, shapes) <= _NO_TEXT for place in places)
+    records = Records(shapes)
+    return all(_kinds_at(place, records) <= _NO_TEXT for place in places)
 
 
 def _opened_names(tree: exp.Expr) -> Iterator[str]:
@@ -88,9 +95,9 @@ def _has_star(select: exp.Select) -> bool:
 class _Leaves:
     """One walk through a tree, query by query."""
 
-    def __init__(self, redaction: Redaction, shapes: Mapping[str, Shape], opened: frozenset[str]) -> None:
+    def __init__(self, redaction: Redaction, records: Records, opened: frozenset[str]) -> None:
         self._redaction = redaction
-        self._shapes = shapes
+        self.records = records
         self._opened = opened
         # What is read as it is because no text was ever seen there.
         self.textless: dict[Place, None] = {}
@@ -267,12 +274,15 @@ class _Leaves:
 
     def _kinds(self, raw: _Raw) -> frozenset[ValueKind]:
         """What has been seen there; nothing is known of a text column."""
-        return _kinds_at((raw.stream, raw.path), self._shapes) if raw.is_event else frozenset()
+        if not raw.is_event:
+            return frozenset()
+        return _kinds_at((raw.stream, raw.path), self.records)
 
 
-def _kinds_at(place: Place, shapes: Mapping[str, Shape]) -> frozenset[ValueKind]:
-    shape = shapes.get(place[0])
-    return frozenset() if shape is None else shape.kinds.get(place[1], frozenset())
+def _kinds_at(place: Place, records: Records) -> frozenset[ValueKind]:
+    """Any where it cannot be known."""
+    kinds = records.kinds(Nature(origins=frozenset({Origin(*place)})))
+    return _ANY if kinds is None else kinds
 
 
 def _column(node: exp.Column, sources: Sources) -> _Raw | None:

@@ -3,12 +3,16 @@
 import re
 from collections.abc import Mapping
 from functools import cached_property
+from typing import Final
 
 import msgspec
 
 from cordwood.model.redaction import RedactionRules, RedactMode
-from cordwood.model.shape import Shape
+from cordwood.model.shape import Kinds, Shape
 from cordwood.sql.redaction.look import Look, Stage
+
+# Of so many shapes the names are judged once.
+_PRUNED: Final = 256
 
 
 class Redaction(msgspec.Struct, frozen=True, dict=True):
@@ -26,7 +30,7 @@ class Redaction(msgspec.Struct, frozen=True, dict=True):
         return {}
 
     @cached_property
-    def _pruned(self) -> dict[str, tuple[Shape, Shape]]:
+    def _pruned(self) -> dict[int, tuple[Kinds, Kinds]]:
         return {}
 
     def is_secret_name(self, name: str) -> bool:
@@ -43,13 +47,19 @@ class Redaction(msgspec.Struct, frozen=True, dict=True):
 
     def shown(self, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
         """The shapes without names that are hidden: no hint, and no list of columns, may tell them."""
-        return {stream: self._shown(stream, shape) for stream, shape in shapes.items()}
+        return {stream: self._shown(shape) for stream, shape in shapes.items()}
 
-    def _shown(self, stream: str, shape: Shape) -> Shape:
-        known = self._pruned.get(stream)
-        if known is None or known[0] is not shape:
-            kinds = {path: kinds for path, kinds in shape.kinds.items() if not any(map(self.hides, path))}
-            known = self._pruned[stream] = (shape, Shape(kinds, shape.version))
+    def _shown(self, shape: Shape) -> Shape:
+        whole = self._shown(shape.whole) if shape.whole is not None else None
+        return msgspec.structs.replace(shape, kinds=self._without_hidden(shape.kinds), whole=whole)
+
+    def _without_hidden(self, kinds: Kinds) -> Kinds:
+        known = self._pruned.get(id(kinds))
+        if known is None or known[0] is not kinds:
+            if len(self._pruned) > _PRUNED:
+                self._pruned.clear()
+            left = {path: of_path for path, of_path in kinds.items() if not any(map(self.hides, path))}
+            known = self._pruned[id(kinds)] = (kinds, left)
         return known[1]
 
     def _finds(self, name: str) -> bool:

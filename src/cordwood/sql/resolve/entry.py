@@ -116,6 +116,7 @@ def _resolved(work: Work, saved: _SubQueries, tree: exp.Expr) -> Resolved:
         sub_queries=saved.names(),
         unseen_paths=tuple(work.records.unseen),
         streams=tuple(work.streams),
+        facts=work.records.facts,
     )
 
 

@@ -118,7 +118,7 @@ def _exposes(work: Work, relation: Relation, name: exp.Identifier) -> bool:
     if record is None:
         return False
     if record.nature.is_event:
-        return work.records.has(record.nature, name.name, exact=bool(name.quoted))
+        return work.records.has(record.nature, name.name, bool(name.quoted))
     return any(known.lower() == name.name.lower() for known, _ in record.nature.fields)
 
 
@@ -198,7 +198,7 @@ def _path(work: Work, value: exp.Expr, nature: Nature, parts: Parts) -> exp.Expr
     work.records.note_unseen(paths[0][1])
     made = [_event_path(work, base, path) for path in paths]
     whole = made[0] if len(made) == 1 else exp.Coalesce(this=made[0], expressions=made[1:])
-    whole.meta["nature"] = paths[0][1]
+    whole.meta["nature"] = Nature(origins=frozenset(origin for _, of in paths for origin in of.origins))
     start = parts[0].meta_get("start")
     if start is not None:
         whole.meta["start"], whole.meta["end"] = start, parts[-1].meta_get("end", start)
@@ -215,7 +215,7 @@ def _event_path(work: Work, base: exp.Expr, path: tuple[Path, Nature]) -> exp.Ex
 
 def _step(work: Work, path: tuple[Path, Nature], part: exp.Identifier) -> list[tuple[Path, Nature]]:
     steps, nature = path
-    keys = work.records.keys_for(nature, part.name, exact=bool(part.quoted)) or (part.name,)
+    keys = work.records.keys_for(nature, part.name, bool(part.quoted)) or (part.name,)
     return [((*steps, key), below(nature, (key,))) for key in keys]
 
 

@@ -32,7 +32,8 @@ _WITH_PARTS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 def _path(node: exp.Expr) -> exp.Expr:
     """Reading a path as text straight away is what the engine's shredded columns make fast."""
     path = path_part(path_value(node), path_steps(node), as_text=kind_of(node) is Kind.STRING)
-    path.meta[HAS_PARTS] = bool((node.meta_get(KINDS) or frozenset()) & _WITH_PARTS)
+    kinds = node.meta_get(KINDS)
+    path.meta[HAS_PARTS] = kinds is None or bool(kinds & _WITH_PARTS)
     return path
 
 
