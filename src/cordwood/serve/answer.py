@@ -41,6 +41,7 @@ from cordwood.serve.run import Job, OutdatedError
 from cordwood.serve.spelling import Spellings, spelling
 from cordwood.serve.stream import Streamed
 from cordwood.serve.stumbles import Stumbles
+from cordwood.serve.visible import names_for, no_names
 from cordwood.sql.ad_hoc import ad_hoc_endpoint
 from cordwood.sql.bind import bind
 from cordwood.sql.redaction.redaction import Redaction
@@ -129,22 +130,25 @@ class Answers:
         """An endpoint for one call, of SQL over these streams; QueryFault for what cannot be asked."""
         return await asyncio.get_running_loop().run_in_executor(self._compilers, ad_hoc_endpoint, text, streams)
 
-    async def columns(self, endpoint: Endpoint) -> list[tuple[str, Datatype | None]]:
-        """The columns that the endpoint's own query answers with, as far as the compiler knows their types.
+    async def columns(self, endpoint: Endpoint, caller: Caller | None) -> list[tuple[str, Datatype | None]]:
+        """The columns that the endpoint's own query answers this caller with, as far as the compiler knows their types.
+
+        Whoever presents no key is told the columns that the query names itself, and none that events brought.
 
         Events that came since its file was checked may have broken it: then there are none to tell of.
         Of one that hides, no hidden name is told.
         """
         redaction = self._redactions.by_mode(endpoint.redact_mode) if endpoint.redact_pii else None
         try:
-            statement = await self._compiled(endpoint, None, redaction)
+            shapes = no_names(self._engine) if caller is None else names_for(caller, self._engine)
+            statement = await self._compiled(endpoint, None, redaction, shapes)
         except QueryFault:
             return []
         return list(zip(statement.column_names, statement.column_types, strict=True))
 
     def shapes_for(self, caller: Caller) -> Mapping[str, Shape]:
-        """What has been seen in each stream, without what is hidden from a key that is always redacted."""
-        shapes = self._engine.shapes()
+        """What the caller may know of each stream, without what is hidden from a key that is always redacted."""
+        shapes = names_for(caller, self._engine)
         return self._redactions.by_mode(RedactMode.REPLACE).shown(shapes) if caller.redact_always else shapes
 
     async def facts(self) -> Mapping[str, StreamFacts]:
@@ -237,7 +241,8 @@ class Answers:
     async def _job(self, ask: Ask) -> Job:
         began = time.monotonic()
         redaction = self._redactions.of(ask)
-        statement = await self._compiled(ask.endpoint, ask.sandbox, redaction)
+        shapes = names_for(ask.caller, self._engine)
+        statement = await self._compiled(ask.endpoint, ask.sandbox, redaction, shapes)
         now_us = self._clock_us()
         question = bind(statement, ask.parameters, now_us, self._is_regex)
         seconds = ask.endpoint.timeout_seconds or self._limits.query_seconds
@@ -246,14 +251,18 @@ class Answers:
         return Job(ask, question, limits, self._limits.answer_bytes, now_us, compile_seconds)
 
     async def _compiled(
-        self, endpoint: Endpoint, sandbox: SandboxText | None, redaction: Redaction | None
+        self,
+        endpoint: Endpoint,
+        sandbox: SandboxText | None,
+        redaction: Redaction | None,
+        shapes: Mapping[str, Shape],
     ) -> Statement:
-        statement = self._prepared.find(endpoint, sandbox, redaction)
+        statement = self._prepared.find(endpoint, sandbox, redaction, shapes)
         if statement is not None:
             return statement
         try:
             return await asyncio.get_running_loop().run_in_executor(
-                self._compilers, self._prepared.compile, endpoint, sandbox, redaction
+                self._compilers, self._prepared.compile, endpoint, sandbox, redaction, shapes
             )
         except QueryStumbled as fault:
             self._stumbles.tell(fault)

@@ -57,6 +57,11 @@ class Ask(msgspec.Struct, frozen=True):
         return self.is_ad_hoc or self.sandbox is not None
 
     @property
+    def knows(self) -> tuple[tuple[str, str], ...]:
+        """Whose names the answer may show, in a star or a notice: those of the key's pins, everybody's without any."""
+        return tuple(sorted(self.caller.pins.items()))
+
+    @property
     def redacts(self) -> bool:
         if self.caller.redact_always or self.redact is None:
             return self.caller.redact_always or self.endpoint.redact_pii

@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 
-import msgspec
-
 from cordwood.engines.engine import Engine
 from cordwood.lql.compile import explain_lql
 from cordwood.lql.offered import SubQuery, offered
@@ -12,6 +10,7 @@ from cordwood.model.endpoint import Endpoint
 from cordwood.model.shape import Shape
 from cordwood.serve.prepared import Prepared
 from cordwood.serve.redact import Redactions
+from cordwood.serve.visible import names_for
 
 
 class Offers:
@@ -23,10 +22,9 @@ class Offers:
         self._redactions = redactions
 
     def sub_queries(self, endpoint: Endpoint, caller: Caller) -> tuple[SubQuery, ...]:
-        """What events hold is learnt from everybody's: a key that sees only some of them is told the columns alone."""
+        """With what the events that the caller may know of have in their columns."""
         program = self._prepared.program(endpoint)
-        told = offered(program, self._engine.target, self._shapes(endpoint, caller))
-        return tuple(_without_fields(one) for one in told) if caller.pins else told
+        return offered(program, self._engine.target, self._shapes(endpoint, caller))
 
     def sql_of(self, endpoint: Endpoint, caller: Caller, lql: str) -> str:
         """The SQL that a query in LQL means, in BigQuery's dialect."""
@@ -34,13 +32,7 @@ class Offers:
         return explain_lql(program, lql, self._engine.target, self._shapes(endpoint, caller))
 
     def _shapes(self, endpoint: Endpoint, caller: Caller) -> Mapping[str, Shape]:
-        shapes = self._engine.shapes()
+        shapes = names_for(caller, self._engine)
         if not (endpoint.redact_pii or caller.redact_always):
             return shapes
         return self._redactions.by_mode(endpoint.redact_mode).shown(shapes)
-
-
-def _without_fields(one: SubQuery) -> SubQuery:
-    return msgspec.structs.replace(
-        one, columns=tuple(msgspec.structs.replace(column, fields={}) for column in one.columns)
-    )

@@ -12,10 +12,11 @@ MOST_SPELLINGS = 20_000
 
 
 def spelling(ask: Ask, compiled_from: StatementKey) -> bytes:
-    """Return a digest of all that the answer is made from: what is compiled, and the raw values."""
+    """Return a digest of all that the answer is made from: what is compiled, for whom, and the raw values."""
     endpoint = ask.endpoint
     values = [ask.parameters.get(parameter.name) for parameter in endpoint.parameters]
-    return sha256(msgspec.msgpack.encode((endpoint.id.bytes, compiled_from, values, ask.format.name))).digest()
+    said = (endpoint.id.bytes, compiled_from, values, ask.format.name, ask.knows)
+    return sha256(msgspec.msgpack.encode(said)).digest()
 
 
 class Spellings:

@@ -136,8 +136,12 @@ class Statement(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def digest(self) -> bytes:
-        """Equal only for equal statements: a digest of every field, those that are yet to be added too."""
-        return sha256(msgspec.msgpack.encode(self, order="deterministic")).digest()
+        """Equal only for equal statements: a digest of every field, those that are yet to be added too.
+
+        The facts are left out: what they said is in the other fields.
+        """
+        said = msgspec.structs.replace(self, facts={})
+        return sha256(msgspec.msgpack.encode(said, order="deterministic")).digest()
 
 
 class Question(msgspec.Struct, frozen=True):

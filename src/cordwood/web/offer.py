@@ -16,7 +16,7 @@ from cordwood.web.unkept import unkept_json
 
 
 async def show_scope(request: Request, rooms: Rooms, address: str) -> Response:
-    """A key that is pinned is told the columns alone: what events hold is learnt from everybody's."""
+    """A key that is pinned to a project is told what this project's events hold."""
     endpoint, caller, _ = _asked(request, rooms, address)
     sub_queries = await rooms.answers.sub_queries(endpoint, caller)
     return unkept_json({"endpoint": endpoint.name, "sub_queries": [_sub_query(one) for one in sub_queries]})

@@ -8,7 +8,7 @@ import pytest
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import QueryRefused, QuerySyntax
 from cordwood.model.endpoint import Endpoint
-from cordwood.model.shape import Shape
+from cordwood.model.shape import Shape, ValueKind
 from cordwood.serve.ask import Language, SandboxText
 from cordwood.serve.prepared import Prepared
 from tests.unit.serve.kitchen import WARMED
@@ -21,18 +21,22 @@ LOGS = msgspec.structs.replace(
 )
 
 
+EVENTS = msgspec.structs.replace(
+    LOGS, sql="with logs as (select id, metadata from `postgres.logs`) select id from logs", revision="events-1"
+)
+
+
 class Shapes:
     """Shapes that grow when told."""
 
     def __init__(self) -> None:
-        self.versions = {"postgres.logs": 1, "cloudflare.logs.prod": 1}
+        self.shapes = {"postgres.logs": Shape(), "cloudflare.logs.prod": Shape()}
 
     def __call__(self) -> Mapping[str, Shape]:
-        return {stream: Shape(version=version) for stream, version in self.versions.items()}
+        return dict(self.shapes)
 
-
-def sandbox(text: str) -> SandboxText:
-    return SandboxText(Language.SQL, text)
+    def learn(self, stream: str, *steps: str, kind: ValueKind = ValueKind.TEXT) -> None:
+        self.shapes[stream] = self.shapes[stream].with_learnt({steps: frozenset({kind})})
 
 
 def prepared(shapes: Shapes, most_characters: int = 100_000) -> Prepared:
@@ -50,14 +54,45 @@ def test_a_statement_is_found_after_it_was_compiled() -> None:
     assert statements.find(LOGS, None) is compiled
 
 
-def test_it_is_found_until_a_stream_that_it_reads_changes_shape() -> None:
+def sandbox(text: str) -> SandboxText:
+    return SandboxText(Language.SQL, text)
+
+
+READS_A_PATH = sandbox("select m.user_agent from logs cross join unnest(metadata) as m")
+A_STAR = sandbox("select m.* from logs cross join unnest(metadata) as m")
+
+
+@pytest.mark.parametrize(
+    ("text", "learnt", "is_still_found"),
+    [
+        (READS_A_PATH, ("cloudflare.logs.prod", "metadata", "user_agent"), True),
+        (READS_A_PATH, ("postgres.logs", "metadata", "other"), True),
+        (READS_A_PATH, ("postgres.logs", "metadata", "user_agent"), False),
+        (READS_A_PATH, ("postgres.logs", "metadata", "user-agent"), False),
+        (A_STAR, ("postgres.logs", "metadata", "other", "below"), True),
+        (A_STAR, ("postgres.logs", "metadata", "other"), False),
+    ],
+)
+def test_it_is_found_until_what_it_depends_on_is_otherwise(
+    text: SandboxText, learnt: tuple[str, ...], *, is_still_found: bool
+) -> None:
+    shapes = Shapes()
+    shapes.learn("postgres.logs", "metadata", kind=ValueKind.OBJECT)
+    shapes.learn("postgres.logs", "metadata", "path")
+    shapes.learn("postgres.logs", "metadata", "other", "first")
+    statements = prepared(shapes)
+    statements.compile(EVENTS, text)
+    shapes.learn(*learnt)
+    assert is_found(statements, EVENTS, text) is is_still_found
+
+
+def test_one_statement_serves_all_shapes_that_say_the_same_of_what_it_reads() -> None:
     shapes = Shapes()
     statements = prepared(shapes)
-    statements.compile(LOGS, None)
-    shapes.versions["cloudflare.logs.prod"] += 1
-    assert is_found(statements, LOGS)
-    shapes.versions["postgres.logs"] += 1
-    assert not is_found(statements, LOGS)
+    kept = statements.compile(EVENTS, READS_A_PATH)
+    for version in range(50):
+        other = {**shapes(), "postgres.logs": Shape({("metadata", f"k{version}"): frozenset()}, 100 + version)}
+        assert statements.find(EVENTS, READS_A_PATH, shapes=other) is kept
 
 
 def test_another_revision_or_text_is_another_statement() -> None:

@@ -4,30 +4,36 @@ import asyncio
 from typing import Any
 from uuid import UUID
 
+from cordwood.access import may_query
 from cordwood.engines.engine import StreamFacts
-from cordwood.errors import BadParameter
+from cordwood.errors import BadParameter, Fault
+from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.parameter import Parameter
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
 from cordwood.web.asgi import Header, Request, Response
-from cordwood.web.credentials import private_caller
+from cordwood.web.credentials import presented, private_caller
 from cordwood.web.describe.openapi import Described, document
 from cordwood.web.describe.page import page, page_policy
 from cordwood.web.describe.schemas import flat_schema, stream_schema
 from cordwood.web.named import existing_endpoint, existing_stream
 from cordwood.web.standing import Rooms
+from cordwood.web.texts import pairs
 from cordwood.web.unkept import unkept_json
 
 _DAY_SECONDS = 86_400
 
 
-async def api_document(_: Request, rooms: Rooms) -> Response:
-    """For everybody: what it takes to call an endpoint is no secret, and its query does not stand there."""
-    return unkept_json(await _document(rooms))
+async def api_document(request: Request, rooms: Rooms) -> Response:
+    """For everybody: what it takes to call an endpoint is no secret, and its query does not stand there.
+
+    Names of columns that events brought are told to those who may read them: with a key that may query the endpoint.
+    """
+    return unkept_json(await _document(request, rooms))
 
 
-async def api_page(_: Request, rooms: Rooms) -> Response:
+async def api_page(request: Request, rooms: Rooms) -> Response:
     """The same for people."""
     headers: list[Header] = [
         (b"content-type", b"text/html; charset=utf-8"),
@@ -36,14 +42,28 @@ async def api_page(_: Request, rooms: Rooms) -> Response:
         (b"referrer-policy", b"no-referrer"),
         (b"cache-control", b"no-cache"),
     ]
-    return Response(200, headers, page(await _document(rooms)).encode())
+    return Response(200, headers, page(await _document(request, rooms)).encode())
 
 
-async def _document(rooms: Rooms) -> dict[str, Any]:
+async def _document(request: Request, rooms: Rooms) -> dict[str, Any]:
     endpoints = rooms.catalog.endpoints()
-    columns = await asyncio.gather(*(rooms.answers.columns(endpoint) for endpoint in endpoints))
+    caller = _known(request, rooms)
+    columns = await asyncio.gather(
+        *(
+            rooms.answers.columns(endpoint, caller if caller is not None and may_query(caller, endpoint) else None)
+            for endpoint in endpoints
+        )
+    )
     described = [Described(endpoint, of) for endpoint, of in zip(endpoints, columns, strict=True)]
     return document(described, rooms.catalog.streams())
+
+
+def _known(request: Request, rooms: Rooms) -> Caller | None:
+    """Whose key the request carries; without one that is in force the document is told all the same."""
+    try:
+        return rooms.access.who(presented(request, pairs(request.query_string, "query string")))
+    except Fault:
+        return None
 
 
 async def list_endpoints(request: Request, rooms: Rooms) -> Response:
