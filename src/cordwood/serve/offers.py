@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import msgspec
+
 from cordwood.engines.engine import Engine
 from cordwood.lql.compile import explain_lql
 from cordwood.lql.offered import SubQuery, offered
@@ -29,7 +31,10 @@ class Offers:
     def sql_of(self, endpoint: Endpoint, caller: Caller, lql: str) -> str:
         """The SQL that a query in LQL means, in BigQuery's dialect."""
         program = self._prepared.program(endpoint)
-        return explain_lql(program, lql, self._engine.target, self._shapes(endpoint, caller))
+        known = self._shapes(endpoint, caller)
+        # How it is run goes by the kinds of all events; it means the same, and tells whether others have arrays.
+        own = {stream: msgspec.structs.replace(shape, whole=None) for stream, shape in known.items()}
+        return explain_lql(program, lql, self._engine.target, own)
 
     def _shapes(self, endpoint: Endpoint, caller: Caller) -> Mapping[str, Shape]:
         shapes = names_for(caller, self._engine)

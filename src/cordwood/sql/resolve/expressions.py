@@ -102,13 +102,12 @@ class _Walk(msgspec.Struct):
         node.meta["nature"] = elements(nature)
 
     def _only_record(self, node: exp.Expr, nature: Nature) -> exp.Expr | None:
-        """An object is an array of one record: its first element is itself."""
+        """An object is an array of one record: its first element is itself. Of other values it is not."""
         index = node.expressions[0] if len(node.expressions) == 1 else None
         is_first = (
             isinstance(index, exp.Literal) and not index.is_string and index.this == str(node.args.get("offset") or 0)
         )
-        kinds = self.place.work.records.kinds(nature)
-        if not is_first or kinds is None or ValueKind.ARRAY in kinds:
+        if not is_first or self.place.work.records.kinds(nature) != frozenset({ValueKind.OBJECT}):
             return None
         made: exp.Expr = node.this.copy()
         made.meta["nature"] = nature

@@ -72,7 +72,7 @@ def _elements(node: exp.Expr) -> exp.Expr:
 
 
 def _array_elements(node: exp.Expr) -> exp.Expr:
-    return fragment("CAST({0} AS VARIANT[])", node.expressions[0])
+    return fragment("coalesce(CAST({0} AS VARIANT[]), [])", node.expressions[0])
 
 
 # `reach` asks the event's object paths instead, wherever it can.

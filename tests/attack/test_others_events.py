@@ -1,0 +1,337 @@
+"""Others' events change nothing that a pinned key is told: a store with its own events answers as one with poison beside them."""
+
+import itertools
+import json
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from urllib.parse import urlencode
+
+import pytest
+
+from cordwood.app.inside import Inside, opened
+from tests.attack.test_pinned import settings
+from tests.chdb_databases import fresh_database
+
+NOW_US = 1_790_000_000_000_000
+STREAMS = {
+    "edge_logs": "cloudflare.logs.prod",
+    "function_logs": "deno-subhosting-events",
+    "storage_logs": "storage.logs.prod.2",
+}
+# The same path of every event has one kind of value in each of these, so that a compiler may rely on it.
+PLACES: Mapping[str, object] = {
+    "text": "/rest/v1",
+    "number": 7,
+    "float": 2.5,
+    "bool": True,
+    "record": {"a": "x", "b": 3, "in": {"c": [1, 2]}},
+    "list": ["p", "q"],
+    "numbers": [3, 1, 2],
+    "records": [{"k": "one", "v": 1}, {"k": "two", "v": 2}],
+    "user-agent": "curl",
+    "status_code": 200,
+    "mixed": None,
+}
+MIXED = ("text", 5, 1.5, False, {"m": 1}, [1, "2"], None)
+# What another project sends at a path: every other kind.
+KINDS = ("poison", 41, True, {"poison_key": {"deep": 1}}, [{"poison_key": 1}, "x", 2], [[1], [2]])
+
+
+def own_events() -> list[dict[str, object]]:
+    dice = random.Random(7)
+    events = []
+    for number in range(24):
+        metadata = {name: value for name, value in PLACES.items() if name in ("text", "record") or dice.random() < 0.8}
+        metadata |= {"mixed": MIXED[number % len(MIXED)], "number": number % 5, "text": f"/p/{number % 4}"}
+        metadata |= {"project": "a", "project_ref": "a"}
+        events.append(event(f"own{number:02}", "a", metadata, number))
+    return events
+
+
+def event(name: str, project: str, metadata: object, second: int = 0) -> dict[str, object]:
+    moment = (NOW_US - 3_600_000_000) + second * 1_000_000
+    return {
+        "id": name,
+        "event_message": f"{project} {second % 3}",
+        "project": project,
+        "timestamp": moment,
+        "metadata": metadata,
+        "app": "x",
+    }
+
+
+def poison() -> Iterator[list[dict[str, object]]]:
+    """Other kinds at the same paths, names that are like others, thousands of paths, deep and odd ones."""
+    for number, kind in enumerate(KINDS):
+        at_paths: dict[str, object] = dict.fromkeys(PLACES, kind)
+        at_paths |= {
+            "record": {"a": kind, "b": kind, "in": kind, "poison_inner": 1},
+            "records": [{"k": kind, "v": kind}],
+        }
+        yield [event(f"kind{number}", f"b{number}", named(at_paths, f"b{number}"))]
+        yield [
+            event(
+                f"whole{number}",
+                f"b{number}",
+                {"record": kind, "in": kind, "project": f"b{number}", "project_ref": f"b{number}"},
+            )
+        ]
+    yield [event("list", "b1", [named({"text": 1}, "b1"), named({"number": "x"}, "b1")])]
+    alike = {
+        "user_agent": [1],
+        "User-Agent": {"a": 1},
+        "user.agent": 5,
+        "TEXT": [1],
+        "Record": {"A": [1]},
+        "reCord": "x",
+    }
+    yield [event("alike", "b2", named(alike, "b2"))]
+    odd = {
+        "": 1,
+        "a b": 2,
+        "[]": {"x": 1},
+        "$.x": 3,
+        'qu"ote': 4,
+        "back\\slash": 5,
+        "'": 6,
+        "ключ": 7,
+        "x.y": {"z": 1},
+        "a" * 500: 8,
+    }
+    yield [event("odd", "b3", named(odd, "b3"))]
+    deep: object = 1
+    for _ in range(60):
+        deep = {"down": [deep]}
+    yield [event("deep", "b3", named({"deep": deep}, "b3"))]
+    for project, group in itertools.product(range(6), range(4)):
+        wide = {f"wide_{project}_{group}_{number}": {"x": number} for number in range(150)}
+        yield [event(f"wide{project}_{group}", f"w{project}", named(wide, f"w{project}"))]
+
+
+def named(metadata: dict[str, object], project: str) -> dict[str, object]:
+    return {**metadata, "project": project, "project_ref": project}
+
+
+PATHS = (
+    *(
+        f"m.{name}"
+        for name in ("text", "number", "float", "bool", "record", "list", "numbers", "records", "user_agent")
+    ),
+    *(
+        "m.mixed",
+        "m.record.a",
+        "m.record.b",
+        "m.record.in",
+        "m.record.in.c",
+        "m.status_code",
+        "m.poison_key",
+        "m.`user-agent`",
+    ),
+)
+ON_PATHS = (
+    "select X as x from edge_logs cross join unnest(metadata) as m order by id",
+    "select id, X as x from edge_logs left join unnest(metadata) as m on true order by 1",
+    "select X as x, count(*) as n from edge_logs cross join unnest(metadata) as m group by 1 order by n desc, to_json_string(any_value(X))",
+    "select count(*) as n, count(X) as c, count(distinct to_json_string(X)) as d from edge_logs cross join unnest(metadata) as m",
+    "select id from edge_logs cross join unnest(metadata) as m where X is not null order by id",
+    "select id from edge_logs cross join unnest(metadata) as m where X = '7' or X = '/p/1' order by id",
+    "select id from edge_logs cross join unnest(metadata) as m where X > 2 order by id",
+    "select id from edge_logs cross join unnest(metadata) as m order by X, id",
+    "select id from edge_logs cross join unnest(metadata) as m order by X desc, id limit 5",
+    "select max(X) as top, min(X) as low from edge_logs cross join unnest(metadata) as m",
+    "select sum(X) as s from edge_logs cross join unnest(metadata) as m",
+    "select cast(X as string) as t from edge_logs cross join unnest(metadata) as m order by id",
+    "select safe_cast(X as int64) as t from edge_logs cross join unnest(metadata) as m order by id",
+    "select regexp_contains(X, '[a-z]') as t from edge_logs cross join unnest(metadata) as m order by id",
+    "select concat('a', X) as t from edge_logs cross join unnest(metadata) as m order by id",
+    "select json_value(to_json_string(X), '$') as t from edge_logs cross join unnest(metadata) as m order by id",
+    "select id, e as e from edge_logs cross join unnest(metadata) as m cross join unnest(X) as e order by id, to_json_string(e)",
+    "select id, o as o from edge_logs cross join unnest(metadata) as m left join unnest(X) as e with offset as o order by id, o",
+    "select id, array_length(X) as l from edge_logs cross join unnest(metadata) as m order by id",
+    "select id, X[safe_offset(0)] as f, X[safe_offset(1)] as s from edge_logs cross join unnest(metadata) as m order by id",
+    "select id from edge_logs cross join unnest(metadata) as m where 'p' in unnest(X) order by id",
+    "select id, (select count(*) from unnest(X) as e) as n from edge_logs cross join unnest(metadata) as m order by id",
+    "select id, case when X is null then 'none' else to_json_string(X) end as t from edge_logs cross join unnest(metadata) as m order by id",
+    "select distinct X as x from edge_logs cross join unnest(metadata) as m order by 1",
+    "select id, row_number() over (order by X, id) as r from edge_logs cross join unnest(metadata) as m order by id",
+    "select a.id, b.id as other from edge_logs a cross join unnest(a.metadata) as m join edge_logs b on to_json_string(X) = b.event_message order by 1, 2",
+    "select count(*) as n from (select X as x from edge_logs cross join unnest(metadata) as m) where x is not null",
+    "with w as (select id, X as x from edge_logs cross join unnest(metadata) as m) select x, count(id) as n from w group by x order by n, to_json_string(x)",
+)
+BESIDE = (
+    "select * from edge_logs order by id",
+    "select * from function_logs order by id",
+    "select * from storage_logs order by id limit 3",
+    "select id, m.* from edge_logs cross join unnest(metadata) as m order by id",
+    "select id, m.* from function_logs cross join unnest(metadata) as m order by id",
+    "select m.* except (text) from storage_logs cross join unnest(metadata) as m order by id",
+    "select m.record.* from edge_logs cross join unnest(metadata) as m order by id",
+    "select r.* from edge_logs cross join unnest(metadata) as m cross join unnest(m.record) as r order by id",
+    "select r.* from edge_logs cross join unnest(metadata) as m cross join unnest(m.records) as r order by id, r.k",
+    "select text, number from edge_logs cross join unnest(metadata) as m order by id",
+    "select poison_key from edge_logs cross join unnest(metadata) as m",
+    "select poison_kez from edge_logs cross join unnest(metadata) as m",
+    "select m.poison_kez, m.wide_1_1_1, m.deep from edge_logs cross join unnest(metadata) as m order by id",
+    "select wide_1_1_1 from edge_logs",
+    "select m from edge_logs cross join unnest(metadata) as m order by id",
+    "select to_json_string(m) as t from edge_logs cross join unnest(metadata) as m order by id",
+    "select app from edge_logs",
+    "select id from edge_logs where to_json_string(metadata) like '%curl%' order by id",
+    "select m.* replace (1 as poison_key) from edge_logs cross join unnest(metadata) as m",
+    "select id from edge_logs cross join unnest(metadata) as m where m.record is not null and m.list is not null order by id",
+)
+LQL = (
+    "f:edge_logs s:m.text s:m.number",
+    "f:edge_logs m.list:p",
+    "f:edge_logs m.record.a:x s:m.record.in.c",
+    "f:edge_logs m.records.k:two s:m.records",
+    "f:edge_logs m.number:>2 c:count(*) c:group_by(t::minute)",
+    "f:edge_logs s:poison_kez",
+    "f:edge_logs m.user_agent:curl s:m.mixed",
+    "f:edge_logs c:max(m.number) c:group_by(m.text)",
+)
+
+
+class Store:
+    def __init__(self, inside: Inside, engine: str) -> None:
+        self.inside = inside
+        self.engine = engine
+        self.private = self._key("private")
+        self.pinned = self._key("query", {"project": "a"})
+        self.pinned_private = self._key("private", {"project": "a"})
+
+    def _key(self, scopes: str, pins: dict[str, str] | None = None) -> str:
+        _, told = self.send("/api/access-tokens", {"scopes": scopes, "pins": pins or {}})
+        return str(json.loads(told)["token"])
+
+    def send(self, path: str, body: object) -> tuple[int, str]:
+        headers = {"content-type": "application/json"}
+        status, _, told = self.inside.send("POST", path, json.dumps(body).encode(), headers)
+        return status, told.decode()
+
+    def take(self, stream: str, events: list[dict[str, object]]) -> None:
+        status, told = self.send(f"/api/logs?source_name={stream}", events)
+        assert status == 200, told
+
+    def told(self, path: str, key: str, **query: str) -> tuple[int, dict[str, str], str]:
+        """Everything that is answered, but for when and under which number."""
+        status, headers, body = self.inside.send("GET", f"{path}?{urlencode(query)}", b"", {"x-api-key": key})
+        kept = {name: value for name, value in headers.items() if name not in _OF_ONE_CALL}
+        try:
+            parsed = json.loads(body)
+        except ValueError:
+            return status, kept, body.decode()
+        if isinstance(parsed, dict) and status >= 400:
+            parsed.pop("instance", None)
+            parsed.get("error", {}).pop("request_id", None)
+        return status, kept, json.dumps(parsed)
+
+    def ask(self, key: str, **query: str) -> tuple[int, dict[str, str], str]:
+        return self.told("/api/endpoints/query/logs.all", key, **query)
+
+
+_OF_ONE_CALL = frozenset(
+    {
+        "x-request-id",
+        "cordwood-request-id",
+        "server-timing",
+        "date",
+        "etag",
+        "content-length",
+        "cordwood-compile-seconds",
+        "cordwood-engine-seconds",
+    }
+)
+
+
+@pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
+def stores(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, Store]]:
+    with ExitStack() as stack:
+        made = []
+        for name in ("alone", "crowded"):
+            engine = fresh_database() if request.param == "clickhouse" else "duckdb"
+            inside = stack.enter_context(
+                opened(settings(tmp_path_factory.mktemp(name) / "data", engine=engine), lambda: NOW_US)
+            )
+            made.append(Store(inside, request.param))
+        alone, crowded = made
+        bad = list(poison())
+        for stream in STREAMS.values():
+            for events in bad:
+                crowded.take(stream, events)
+            for store in made:
+                store.take(stream, own_events()[:12])
+                store.take(stream, own_events()[12:])
+            for events in bad[:14]:
+                crowded.take(stream, [{**one, "id": f"{one['id']}again"} for one in events])
+        yield alone, crowded
+
+
+QUERIES = [*(template.replace("X", path) for template in ON_PATHS for path in PATHS), *BESIDE]
+# Of the many queries each run takes some, always the same.
+ASKED = {"duckdb": 160, "clickhouse": 30}
+# Whether it can be planned depends on whether the record is read in place or unnested.
+GAPS_ON_CLICKHOUSE = {
+    template.replace("X", path) for template in ON_PATHS if "from unnest(X)" in template for path in PATHS
+}
+
+
+def some_queries(stores: tuple[Store, Store]) -> list[str]:
+    queries = QUERIES if stores[0].engine == "duckdb" else [one for one in QUERIES if one not in GAPS_ON_CLICKHOUSE]
+    return random.Random(11).sample(queries, ASKED[stores[0].engine])
+
+
+def test_a_pinned_key_is_told_the_same_whatever_else_the_stream_holds(stores: tuple[Store, Store]) -> None:
+    alone, crowded = stores
+    for sql in some_queries(stores):
+        assert crowded.ask(crowded.pinned, sql=sql) == alone.ask(alone.pinned, sql=sql), sql
+    for lql in LQL:
+        assert crowded.ask(crowded.pinned, lql=lql) == alone.ask(alone.pinned, lql=lql), lql
+
+
+def test_without_pins_the_values_of_a_project_are_the_same(stores: tuple[Store, Store]) -> None:
+    """Names of others it may be told: notices and stars are left out."""
+    alone, crowded = stores
+    for sql in (one for one in some_queries(stores) if one not in BESIDE):
+        (told, _, body), (own, _, expected) = (one.ask(one.private, sql=sql, project="a") for one in (crowded, alone))
+        assert (told, body) == (own, expected), sql
+
+
+@pytest.mark.parametrize("stream", STREAMS.values())
+def test_nor_do_descriptions_tell_of_others(stores: tuple[Store, Store], stream: str) -> None:
+    alone, crowded = stores
+    for path in ("/api/endpoints/logs.all/scope", "/api/openapi.json", f"/api/sources/{stream}/schema"):
+        told = crowded.told(path, crowded.pinned_private)
+        assert told == alone.told(path, alone.pinned_private)
+        assert "poison" not in told[2]
+    query = {"lql": "f:edge_logs m.list:p s:m.records"}
+    told = crowded.told("/api/endpoints/logs.all/sql", crowded.pinned, **query)
+    assert told == alone.told("/api/endpoints/logs.all/sql", alone.pinned, **query)
+
+
+def test_what_the_project_itself_sent_is_told_though_others_filled_the_list(stores: tuple[Store, Store]) -> None:
+    _, crowded = stores
+    _, _, scope = crowded.told("/api/endpoints/logs.all/scope", crowded.pinned)
+    assert '"records", "k"' in scope
+    _, headers, _ = crowded.ask(
+        crowded.pinned, sql="select m.wide_1_1_1 from edge_logs cross join unnest(metadata) as m"
+    )
+    assert headers["cordwood-notice"] == "path never seen: metadata.wide_1_1_1"
+
+
+def test_the_list_of_a_stream_is_full_and_a_new_array_is_read_all_the_same(stores: tuple[Store, Store]) -> None:
+    _, crowded = stores
+    crowded.take("postgres.logs", own_events())
+    for number in range(60):
+        keys = {f"filler{number}_{one}": {"x": 1} for one in range(100)}
+        crowded.take("postgres.logs", [{**event(f"filler{number}", f"f{number % 7}", keys), "project": None}])
+    late = {"new_list": ["one", "two"], "new_record": {"in": [{"deep": 5}]}, "project": "a"}
+    crowded.take("postgres.logs", [event("late", "a", late, 100)])
+    sql = "select e from postgres_logs cross join unnest(metadata) as m cross join unnest(m.new_list) as e order by e"
+    assert json.loads(crowded.ask(crowded.pinned, sql=sql)[2])["result"] == [{"e": "one"}, {"e": "two"}]
+    assert json.loads(crowded.ask(crowded.private, sql=sql, project="a")[2])["result"] == [{"e": "one"}, {"e": "two"}]
+    deep = "select d.deep as deep from postgres_logs cross join unnest(metadata) as m cross join unnest(m.new_record) as r cross join unnest(r.`in`) as d"
+    assert json.loads(crowded.ask(crowded.private, sql=deep, project="a")[2])["result"] == [{"deep": 5}]
+    star = "select m.* from postgres_logs cross join unnest(metadata) as m where m.new_list is not null"
+    assert set(json.loads(crowded.ask(crowded.pinned, sql=star)[2])["result"][0]) >= {"new_list", "new_record"}

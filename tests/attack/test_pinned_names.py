@@ -1,0 +1,161 @@
+"""A key that is pinned to a project learns no field names of others, wherever names are told."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from cordwood.app.inside import Inside, opened
+from tests.attack.test_pinned import send, settings
+from tests.chdb_databases import fresh_database
+
+# Like a name of the project's own, so that a hint would offer it.
+FOREIGN = "kq9plan4711"
+NEAR = "kq9plan471"
+OPEN = """/*
+name = "open.star"
+sandbox = true
+[parameters.project]
+required = true
+*/
+with logs as (select t.id, t.metadata from `postgres.logs` as t where t.project = @project)
+select m.* from logs cross join unnest(logs.metadata) as m order by id
+"""
+ELSEWHERE = """/*
+name = "by.tenant"
+sandbox = true
+[parameters.tenant]
+required = true
+*/
+with logs as (select t.id, t.metadata from `postgres.logs` as t cross join unnest(t.metadata) as m where m.tenant = @tenant)
+select id from logs
+"""
+
+
+def settings_of(folder: Path, engine: str) -> Iterator[Inside]:
+    endpoints = folder / "endpoints"
+    endpoints.mkdir()
+    (endpoints / "open.star.sql").write_text(OPEN)
+    (endpoints / "by.tenant.sql").write_text(ELSEWHERE)
+    with opened(settings(folder / "data", endpoints=endpoints, engine=engine)) as inside:
+        mine = {"plan": "free", "tenant": "t1", "request": {"path": "/"}}
+        theirs = {
+            "plan": "pro",
+            "tenant": "t2",
+            FOREIGN: {FOREIGN: 1},
+            "request": {"path": "/", FOREIGN: [1]},
+            "m": {"x": 1},
+        }
+        for stream in ("postgres.logs", "deno-subhosting-events"):
+            for project, metadata in (("theirs", theirs), ("mine", mine)):
+                body = [
+                    {
+                        "id": project,
+                        "event_message": "x",
+                        "project": project,
+                        "metadata": {**metadata, "project_ref": project},
+                    }
+                ]
+                assert send(inside, f"/api/logs?source_name={stream}", body)[0] == 200
+        yield inside
+
+
+@pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
+def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
+    engine = fresh_database() if request.param == "clickhouse" else "duckdb"
+    yield from settings_of(tmp_path_factory.mktemp("names"), engine)
+
+
+def key(inside: Inside, scopes: str, **pins: str) -> str:
+    return str(json.loads(send(inside, "/api/access-tokens", {"scopes": scopes, "pins": pins})[1])["token"])
+
+
+def told(inside: Inside, path: str, key: str, **query: str) -> str:
+    """Headers and body."""
+    _, headers, body = inside.send("GET", f"{path}?{urlencode(query)}", b"", {"x-api-key": key})
+    return json.dumps(headers) + body.decode()
+
+
+ASKED = [
+    "select m.* from postgres_logs cross join unnest(metadata) as m",
+    "select m.request.* from postgres_logs cross join unnest(metadata) as m",
+    "select m.* from function_logs cross join unnest(metadata) as m",
+    "select * from function_logs",
+    f"select {NEAR} from postgres_logs cross join unnest(metadata) as m",
+    f"select m.* replace (1 as {NEAR}) from postgres_logs cross join unnest(metadata) as m",
+    "select nothing_like_it from postgres_logs cross join unnest(metadata) as m",
+]
+
+
+@pytest.mark.parametrize("sql", ASKED)
+def test_a_query_names_no_path_that_only_others_have(inside: Inside, sql: str) -> None:
+    pinned = key(inside, "query", project="mine")
+    answer = told(inside, "/api/endpoints/query/logs.all", pinned, sql=sql)
+    assert FOREIGN not in answer.replace(f'"{NEAR}"', "")
+
+
+def test_a_notice_does_not_tell_whether_others_have_a_path(inside: Inside) -> None:
+    pinned = key(inside, "query", project="mine")
+    sql = f"select m.{FOREIGN} as a from postgres_logs cross join unnest(metadata) as m"
+    # Whoever may see all events asks first: the answer is not kept for those who may not.
+    unpinned = told(inside, "/api/endpoints/query/logs.all", key(inside, "query"), sql=sql, project="mine")
+    assert f"path never seen: metadata.{FOREIGN}" not in unpinned
+    assert f"path never seen: metadata.{FOREIGN}" in told(inside, "/api/endpoints/query/logs.all", pinned, sql=sql)
+
+
+def test_an_answer_with_others_columns_is_not_handed_on(inside: Inside) -> None:
+    sql = "select m.* from postgres_logs cross join unnest(metadata) as m"
+    assert FOREIGN in told(inside, "/api/endpoints/query/logs.all", key(inside, "query"), sql=sql, project="mine")
+    assert FOREIGN not in told(inside, "/api/endpoints/query/logs.all", key(inside, "query", project="mine"), sql=sql)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/endpoints/logs.all/scope",
+        "/api/endpoints/open.star/scope",
+        "/api/endpoints/query/open.star",
+        "/api/openapi.json",
+        "/docs",
+        "/api/sources/postgres.logs/schema",
+        "/api/sources/postgres.logs/schema?variant=dot",
+        "/api/endpoints",
+    ],
+)
+def test_no_page_names_a_path_that_only_others_have(inside: Inside, path: str) -> None:
+    assert FOREIGN not in told(inside, path, key(inside, "private", project="mine"))
+
+
+def test_a_document_for_everybody_names_nothing_that_events_brought(inside: Inside) -> None:
+    _, _, document = inside.send("GET", "/api/openapi.json", b"", {"x-api-key": "none"})
+    assert FOREIGN.encode() not in document
+    assert b'"plan"' not in document
+    assert FOREIGN in told(inside, "/api/openapi.json", key(inside, "query"))
+    assert '"plan"' in told(inside, "/api/openapi.json", key(inside, "query", project="mine"))
+
+
+def test_what_a_key_that_is_pinned_otherwise_reads_is_not_known(inside: Inside) -> None:
+    pinned = key(inside, "query", tenant="t1")
+    scope = told(inside, "/api/endpoints/by.tenant/scope", pinned)
+    assert FOREIGN not in scope
+    assert "plan" not in scope
+    by_path = "select m.plan from logs cross join unnest(metadata) as m"
+    assert '{"plan":"free"}' in told(inside, "/api/endpoints/query/by.tenant", pinned, sql=by_path)
+    star = told(
+        inside, "/api/endpoints/query/by.tenant", pinned, sql="select m.* from logs cross join unnest(metadata) as m"
+    )
+    assert FOREIGN not in star
+
+
+def test_a_project_that_stands_in_the_metadata_counts_where_the_stream_says_so(inside: Inside) -> None:
+    body = [{"id": "elsewhere", "event_message": "x", "metadata": {"project_ref": "third", "only_third": 1}}]
+    assert send(inside, "/api/logs?source_name=deno-subhosting-events", body)[0] == 200
+    sql = "select m.* from function_logs cross join unnest(metadata) as m"
+    assert '"only_third":1' in told(
+        inside, "/api/endpoints/query/logs.all", key(inside, "query", project="third"), sql=sql
+    )
+    assert "only_third" not in told(
+        inside, "/api/endpoints/query/logs.all", key(inside, "query", project="mine"), sql=sql
+    )
