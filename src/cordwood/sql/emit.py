@@ -43,7 +43,7 @@ def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]
     slots = _slots(resolved.tree, parameters)
     most_rows = _most_rows(resolved.tree)
     lowered = target.lower(resolved)
-    types = tuple(datatype_of(item) for item in outermost_select(lowered.tree).expressions)
+    types = tuple(datatype_of(item) for item in _typed_select(lowered.tree).expressions)
     guards: dict[str, tuple[Guard, ...]] = {}
     return Statement(
         sql=_printed(lowered.tree, target, guards),
@@ -86,6 +86,15 @@ def outermost_select(tree: exp.Expr) -> exp.Expr:
     while not isinstance(tree, exp.Select):
         tree = tree.this
     return tree
+
+
+def _typed_select(tree: exp.Expr) -> exp.Expr:
+    """The SELECT whose columns have types: an engine that cannot begin with a bracket reads what is in it by a star."""
+    select = outermost_select(tree)
+    from_ = select.args.get("from_")
+    inner = from_.this if isinstance(from_, exp.From) else None
+    is_star = len(select.expressions) == 1 and isinstance(select.expressions[0], exp.Star)
+    return _typed_select(inner.this) if is_star and isinstance(inner, exp.Subquery) else select
 
 
 def _slots(tree: exp.Expr, parameters: Mapping[str, Parameter]) -> tuple[Slot, ...]:

@@ -1,0 +1,18 @@
+"""A query in brackets is read by a star on ClickHouse; its columns have the types that they have in the brackets."""
+
+from uuid import UUID
+
+from cordwood.engines.clickhouse.target import ClickHouseTarget
+from cordwood.model.datatype import Kind
+from cordwood.model.endpoint import Endpoint
+from cordwood.sql.compile import compile_sandbox, read_endpoint
+
+
+def test_each_column_of_a_union_of_brackets_has_its_type() -> None:
+    program = read_endpoint(
+        Endpoint("e", UUID(int=3), "with t as (select id, timestamp from s) select id from t", "s", sandbox=True)
+    )
+    statement = compile_sandbox(
+        program, "(select id, timestamp from t) union all (select 'a', null)", ClickHouseTarget(), {}
+    )
+    assert [datatype.kind if datatype else None for datatype in statement.column_types] == [Kind.STRING, Kind.TIMESTAMP]
