@@ -12,7 +12,7 @@ from cordwood.errors import QueryFault, QueryRefused, QuerySyntax, QueryUnsuppor
 from cordwood.sql.foreign import check_foreign, clear_words
 from cordwood.sql.forms import clear_forms, clear_quantifiers, name_paths
 from cordwood.sql.literals import check_literals
-from cordwood.sql.pipes import cut_pipes
+from cordwood.sql.pipes import cut_pipes, unshare
 from cordwood.sql.places import span_at
 from cordwood.sql.precedence import bind_bits
 from cordwood.sql.stages import Parsed
@@ -218,6 +218,7 @@ def _one_statement(found: list[Token], text: str) -> exp.Expr:
     if len(trees) > 1:
         raise _second_statement(found, text)
     tree = spell_out(trees[0])
+    unshare(tree)
     clear_quantifiers(tree)
     name_paths(tree)
     bind_bits(tree)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
+from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 # What may follow such a step within one SELECT.
@@ -29,6 +30,19 @@ def _cuts(found: list[Token], places: list[int]) -> Iterator[int]:
         if any(_must_come_after(after, earlier) for earlier in under_way):
             under_way.clear()
             yield following
+
+
+def unshare(tree: exp.Expr) -> None:
+    """Give each place a node of its own: the parser puts a column that AGGREGATE groups by into two of them.
+
+    A node knows one parent alone, so what is resolved for one place would leave the other as it was written.
+    """
+    for node in list(tree.walk()):
+        for key, value in list(node.args.items()):
+            children = value if isinstance(value, list) else [value]
+            if any(isinstance(child, exp.Expr) and child.parent is not node for child in children):
+                own = [child.copy() if isinstance(child, exp.Expr) else child for child in children]
+                node.set(key, own if isinstance(value, list) else own[0])
 
 
 # After these the parser begins a new table by itself.
