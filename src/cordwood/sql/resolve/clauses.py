@@ -7,6 +7,7 @@ from sqlglot import exp
 from cordwood.errors import AmbiguousName
 from cordwood.sql.resolve.constants import FOLDED
 from cordwood.sql.resolve.expressions import Place, implicit_name, resolve_expression
+from cordwood.sql.resolve.ordinals import as_value, is_constant, is_ordinal, set_order, written_ordinal
 from cordwood.sql.resolve.stars import expand, is_star
 from cordwood.sql.resolve.work import Output
 from cordwood.sql.scope import nature_of
@@ -105,18 +106,17 @@ def _resolve_grouped(item: exp.Expr, place: Place, aliases: Aliases, *, ordinals
     parent, key, index = item.parent, item.arg_key, item.index
     if parent is None or key is None:
         return
-    ordinal = item if _is_ordinal(item) else aliases.ordinal(item, place)
+    ordinal = written_ordinal(item) or aliases.ordinal(item, place)
     if ordinal is not None:
         _child(parent, key, index).replace(ordinal if ordinals else _spelt_out(ordinal, aliases))
         return
     resolve_expression(item, place)
-    same = aliases.same(_child(parent, key, index)) if ordinals else None
+    resolved = _child(parent, key, index)
+    same = aliases.same(resolved) if ordinals else None
     if same is not None:
-        _child(parent, key, index).replace(same)
-
-
-def _is_ordinal(item: exp.Expr) -> bool:
-    return isinstance(item, exp.Literal) and item.is_int
+        resolved.replace(same)
+    elif is_constant(resolved):
+        resolved.replace(as_value(resolved))
 
 
 def _spelt_out(ordinal: exp.Expr, aliases: Aliases) -> exp.Expr:
@@ -171,23 +171,28 @@ def resolve_order(owner: exp.Expr, place: Place, aliases: Aliases) -> None:
         return
     after = Place(place.work, place.names, place.scope, aliases.meanings())
     # The columns of SELECT AS STRUCT become one: no ordinal can name them.
-    by_place = not owner.args.get("kind")
-    for ordered in order.expressions:
-        item = ordered.this
-        ordinal = aliases.ordinal(item, place) if by_place else None
-        if ordinal is None:
-            resolve_expression(item, after)
-            ordinal = aliases.same(ordered.this) if by_place else None
-        if ordinal is not None:
-            ordered.set("this", ordinal)
-    _drop_values(owner, order)
+    resolved = _resolve_key if not owner.args.get("kind") else _resolve_value_key
+    set_order(owner, [ordered for ordered in order.expressions if resolved(ordered, place, after, aliases)])
 
 
-def _drop_values(owner: exp.Expr, order: exp.Expr) -> None:
-    """A value that was written for its name puts nothing in order, and would be an ordinal."""
-    kept = [ordered for ordered in order.expressions if not ordered.this.meta_get(FOLDED)]
-    order.set("expressions", kept)
-    owner.set("order", order if kept else None)
+def _resolve_key(ordered: exp.Expr, place: Place, after: Place, aliases: Aliases) -> bool:
+    """Whether the key puts anything in order: a value that was written for its name does not."""
+    ordinal = written_ordinal(ordered.this) or aliases.ordinal(ordered.this, place)
+    if ordinal is None:
+        resolve_expression(ordered.this, after)
+        ordinal = aliases.same(ordered.this)
+    if ordinal is not None:
+        ordered.set("this", ordinal)
+        return True
+    return not (ordered.this.meta_get(FOLDED) or is_constant(ordered.this))
+
+
+def _resolve_value_key(ordered: exp.Expr, place: Place, after: Place, aliases: Aliases) -> bool:
+    """As `_resolve_key`, with the value itself in place of its ordinal."""
+    sorts = _resolve_key(ordered, place, after, aliases)
+    if sorts and is_ordinal(ordered.this):
+        ordered.set("this", _spelt_out(ordered.this, aliases))
+    return sorts
 
 
 def resolve_limits(owner: exp.Expr, place: Place) -> None:
@@ -206,7 +211,11 @@ def order_of_set(owner: exp.Expr, outputs: Sequence[Output], place: Place) -> No
     for ordered in order.expressions:
         item = ordered.this
         number = known.get(item.name.lower()) if isinstance(item, exp.Column) and len(item.parts) == 1 else None
-        if number is not None:
-            ordered.set("this", exp.Literal.number(number))
-        elif not _is_ordinal(item):
+        ordinal = written_ordinal(item) if number is None else exp.Literal.number(number)
+        if ordinal is not None:
+            ordered.set("this", ordinal)
+        else:
             resolve_expression(item, place)
+    set_order(
+        owner, [ordered for ordered in order.expressions if is_ordinal(ordered.this) or not is_constant(ordered.this)]
+    )
