@@ -12,7 +12,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported
-from cordwood.model.shape import ELEMENT, Path, Shape, ValueKind
+from cordwood.model.shape import ELEMENT, Shape, ValueKind
 from cordwood.sql.nodes import (
     EVENT_ARRAY_ELEMENTS,
     EVENT_ELEMENTS,
@@ -27,36 +27,15 @@ from cordwood.sql.nodes import (
     typed,
 )
 from cordwood.sql.records import Records
+from cordwood.sql.redaction.raw import Columns, Known, Place, Raw, Sources, kinds_at, raw_column
 from cordwood.sql.redaction.redaction import Redaction
-from cordwood.sql.scope import Nature, Origin
+from cordwood.sql.redaction.unread import unread_places
 from cordwood.sql.stages import Resolved
 
-# The name of the tenant is no secret to its tenant; of the rest, what is text is looked through.
-_PLAIN_COLUMNS: Final = frozenset({"project", "timestamp", "ingested_at", "timestamp_inferred"})
-_EVENT_COLUMNS: Final = frozenset({"metadata", "extras"})
-_ANY: Final = frozenset(ValueKind)
 _ONLY_TEXT: Final = frozenset({ValueKind.TEXT})
 _RECORDS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 _NO_TEXT: Final = frozenset({ValueKind.NUMBER, ValueKind.BOOL})
-
-
-class _Raw(msgspec.Struct, frozen=True):
-    """A value straight from an event: of its VARIANT, or a text column of its own."""
-
-    stream: str
-    path: Path
-    is_event: bool
-
-    def below(self, *steps: str) -> "_Raw":
-        return msgspec.structs.replace(self, path=(*self.path, *steps))
-
-
-Columns = Mapping[str, _Raw]
-# None stands for a stream's own table: its columns are raw by their names.
-Sources = dict[str, Columns | str]
-# A stream, and a path of its events.
-Place = tuple[str, Path]
-Known = Mapping[str, Columns]
+_REDACTED: Final = frozenset({REDACTED_TEXT, REDACTED_EVENT, REDACTED_EVENT_TEXT, REDACTED_SECRET})
 
 
 def redact_leaves(resolved: Resolved, redaction: Redaction, shapes: Mapping[str, Shape]) -> Resolved:
@@ -64,6 +43,7 @@ def redact_leaves(resolved: Resolved, redaction: Redaction, shapes: Mapping[str,
     tree = resolved.tree
     leaves = _Leaves(redaction, Records(shapes), frozenset(_opened_names(tree)))
     raw = leaves.query(tree, {}, {}, hands_on=True)
+    leaves.require_judged(tree)
     names = [item.alias_or_name for item in tree.expressions] if isinstance(tree, exp.Select) else []
     hidden = tuple(place for place, name in enumerate(names) if name in raw)
     if len(set(names)) < len(names) and hidden:
@@ -77,7 +57,7 @@ def redact_leaves(resolved: Resolved, redaction: Redaction, shapes: Mapping[str,
 def still_textless(places: Iterable[Place], shapes: Mapping[str, Shape]) -> bool:
     """Whether a statement that reads these places as they are may be answered: a text may have come there since."""
     records = Records(shapes)
-    return all(_kinds_at(place, records) <= _NO_TEXT for place in places)
+    return all(kinds_at(place, records) <= _NO_TEXT for place in places)
 
 
 def _opened_names(tree: exp.Expr) -> Iterator[str]:
@@ -101,6 +81,17 @@ class _Leaves:
         self._opened = opened
         # What is read as it is because no text was ever seen there.
         self.textless: dict[Place, None] = {}
+        # Columns by their ids; they are held, so that no id is given twice.
+        self._judged: dict[int, exp.Expr] = {}
+
+    def require_judged(self, tree: exp.Expr) -> None:
+        """Refuse a tree with a column that the walk did not come to: it might be read as it is."""
+        for node in tree.walk(prune=_is_redacted):
+            if isinstance(node, exp.Column) and id(node) not in self._judged:
+                raise QueryUnsupported("A column stands where redaction does not look.")
+
+    def _judge(self, node: exp.Expr) -> None:
+        self._judged |= {id(column): column for column in node.find_all(exp.Column)}
 
     def query(self, node: exp.Expr, known: Known, outer: Sources, *, hands_on: bool) -> Columns:
         """Redact what the query reads; its columns that are still raw, by name."""
@@ -134,21 +125,23 @@ class _Leaves:
             self._source(relation, known, sources, is_opened=is_opened)
         for part in _clauses(node):
             self._clause(part, known, sources)
-        plain = hands_on and not any(node.args.get(key) for key in ("distinct", "group", "kind"))
-        kept: dict[str, _Raw] = {}
+        unread = unread_places(node) if hands_on else frozenset()
+        kept: dict[str, Raw] = {}
         for place, item in enumerate(node.expressions, start=1):
-            raw = self._handed_on(node, place, sources) if plain else None
+            raw = self._handed_on(item, sources) if place in unread else None
             if raw is not None:
                 kept[item.alias] = raw
             else:
                 self._expression(item, known, sources)
         return kept
 
-    def _handed_on(self, select: exp.Select, place: int, sources: Sources) -> _Raw | None:
+    def _handed_on(self, item: exp.Expr, sources: Sources) -> Raw | None:
         """What a column hands on raw, when it does nothing else."""
-        item = select.expressions[place - 1]
         raw = self._raw(item.this, sources) if isinstance(item, exp.Alias) else None
-        return None if raw is None or _is_sorted_by(select, place) or self._is_secret(raw) else raw
+        if raw is None or self._is_secret(raw):
+            return None
+        self._judge(item)
+        return raw
 
     def _clause(self, part: exp.Expr, known: Known, sources: Sources) -> None:
         """Relations are read already; of a join only its condition is left."""
@@ -156,10 +149,19 @@ class _Leaves:
             condition = part.args.get("on")
             if condition is not None:
                 self._expression(condition, known, sources)
-        elif not isinstance(part, exp.Lateral):
+        else:
             self._expression(part, known, sources)
 
     def _source(self, node: exp.Expr, known: Known, sources: Sources, *, is_opened: bool) -> None:
+        """One relation, and those that are joined to it inside the same brackets."""
+        self._relation(node, known, sources, is_opened=is_opened)
+        for pivot in node.args.get("pivots") or ():
+            self._expression(pivot, known, sources)
+        for join in node.args.get("joins") or ():
+            self._source(join.this, known, sources, is_opened=is_opened)
+            self._clause(join, known, sources)
+
+    def _relation(self, node: exp.Expr, known: Known, sources: Sources, *, is_opened: bool) -> None:
         name = node.alias_or_name
         if isinstance(node, exp.Table):
             sources[name] = self._table(node, known, is_opened=is_opened)
@@ -169,16 +171,8 @@ class _Leaves:
             hands_on = not (is_opened or node.args.get("pivots") or _renames(node))
             sources[name] = self.query(node.this, known, sources, hands_on=hands_on)
         else:
-            self._joined(node, known, sources, is_opened=is_opened)
-
-    def _joined(self, node: exp.Expr, known: Known, sources: Sources, *, is_opened: bool) -> None:
-        """A parenthesised join: its relations are in scope as if it had no parentheses."""
-        for part in node.iter_expressions():
-            if isinstance(part, exp.Join):
-                self._source(part.this, known, sources, is_opened=is_opened)
-                self._clause(part, known, sources)
-            elif isinstance(part, (exp.Table, exp.Unnest, exp.Subquery)):
-                self._source(part, known, sources, is_opened=is_opened)
+            # A join in brackets: its relations are in scope as if it had none.
+            self._source(node.this, known, sources, is_opened=is_opened)
 
     def _table(self, node: exp.Table, known: Known, *, is_opened: bool) -> Columns | str:
         stream = node.meta_get("stream")
@@ -192,16 +186,23 @@ class _Leaves:
         array = node.expressions[0]
         alias = node.args.get("alias")
         raw = self._elements(array, sources)
-        if raw is None:
+        if raw is None or any(map(self._redaction.hides, raw.names)):
             self._expression(array, known, sources)
             return {}
+        self._judge(array)
         return {column.name: raw for column in alias.columns} if alias is not None else {}
 
     def _expression(self, node: exp.Expr, known: Known, sources: Sources) -> None:
         raw = self._raw(node, sources)
         if raw is not None:
-            if not self._is_harmless(node, raw):
+            if self._is_harmless(node, raw):
+                self._judge(node)
+            else:
                 node.replace(self._redacted(node.copy(), raw))
+            return
+        if isinstance(node, exp.Column):
+            if node.table or _may_be_bare(node):
+                self._judge(node)
             return
         if isinstance(node, exp.Query) and not isinstance(node, exp.Subquery):
             self.query(node, known, sources, hands_on=False)
@@ -209,14 +210,14 @@ class _Leaves:
         for part in list(node.iter_expressions()):
             self._expression(part, known, sources)
 
-    def _raw(self, node: exp.Expr | None, sources: Sources) -> _Raw | None:
+    def _raw(self, node: exp.Expr | None, sources: Sources) -> Raw | None:
         """What the expression reads from an event, when it does no more than that."""
         if isinstance(node, exp.Column):
-            return _column(node, sources)
+            return raw_column(node, sources)
         if isinstance(node, exp.Paren):
             return self._raw(node.this, sources)
         if isinstance(node, exp.Bracket):
-            return self._elements(node.this, sources)
+            return self._elements(node.this, sources) if _is_constant_place(node) else None
         if isinstance(node, exp.Coalesce):
             return self._first(node, sources)
         if node is not None and is_event_path(node):
@@ -224,92 +225,75 @@ class _Leaves:
             return base.below(*path_steps(node)) if base is not None else None
         return None
 
-    def _first(self, node: exp.Coalesce, sources: Sources) -> _Raw | None:
-        """Paths that one name may mean: all of them are of one event."""
+    def _first(self, node: exp.Coalesce, sources: Sources) -> Raw | None:
+        """The first of several paths of events; where one of their names says something by itself, each is looked at alone."""
         found = [self._raw(part, sources) for part in (node.this, *node.expressions)]
-        events = [raw for raw in found if raw is not None and raw.is_event]
-        return events[0] if len(events) == len(found) else None
+        events = [raw for raw in found if raw is not None and raw.is_event and not self._is_secret(raw)]
+        if len(events) < len(found):
+            return None
+        return Raw(tuple(place for raw in events for place in raw.places), is_event=True)
 
-    def _elements(self, node: exp.Expr, sources: Sources) -> _Raw | None:
+    def _elements(self, node: exp.Expr, sources: Sources) -> Raw | None:
         if isinstance(node, exp.Anonymous) and node.this in (EVENT_ELEMENTS, EVENT_ARRAY_ELEMENTS):
             base = self._raw(node.expressions[0], sources)
             return base.below(ELEMENT) if base is not None else None
         return None
 
-    def _redacted(self, node: exp.Expr, raw: _Raw) -> exp.Expr:
+    def _redacted(self, node: exp.Expr, raw: Raw) -> exp.Expr:
         mode = exp.Literal.string(self._redaction.mode.value)
         if not raw.is_event:
             return typed(exp.Anonymous(this=REDACTED_TEXT, expressions=[node, mode]), exp.DType.VARCHAR)
-        if any(self._redaction.hides(step) for step in raw.path[1:]):
+        if any(map(self._redaction.hides, raw.names)):
             # To be told whether a key is there is to be told the key.
             return typed(exp.Null(), exp.DType.VARIANT)
-        if self._kinds(raw) == _ONLY_TEXT and not self._is_secret(raw):
+        if raw.kinds(self.records) == _ONLY_TEXT and not self._is_secret(raw):
             # Read as text at once: nothing has to be told apart, and the engine has such columns ready.
             return typed(exp.Anonymous(this=REDACTED_EVENT_TEXT, expressions=[node, mode]), exp.DType.VARIANT)
         if self._is_secret(raw):
-            may_be_record = exp.Boolean(this=bool(self._kinds(raw) & _RECORDS))
+            may_be_record = exp.Boolean(this=bool(raw.kinds(self.records) & _RECORDS))
             return typed(
                 exp.Anonymous(this=REDACTED_SECRET, expressions=[node, mode, may_be_record]), exp.DType.VARIANT
             )
         return typed(exp.Anonymous(this=REDACTED_EVENT, expressions=[node, mode]), exp.DType.VARIANT)
 
-    def _is_secret(self, raw: _Raw) -> bool:
+    def _is_secret(self, raw: Raw) -> bool:
         """Not to be handed on raw: what it is called matters, and that is lost on the way."""
-        names = [step for step in raw.path[1:] if step != ELEMENT]
-        return raw.is_event and (
-            any(map(self._redaction.hides, names)) or any(map(self._redaction.is_secret_name, names[-1:]))
-        )
+        if not raw.is_event:
+            return False
+        return any(map(self._redaction.hides, raw.names)) or any(map(self._redaction.is_secret_name, raw.own_names))
 
-    def _is_harmless(self, node: exp.Expr, raw: _Raw) -> bool:
+    def _is_harmless(self, node: exp.Expr, raw: Raw) -> bool:
         """Whether it is there, or what kind it is, tells no text; neither do numbers."""
-        if raw.is_event and any(self._redaction.hides(step) for step in raw.path[1:]):
+        if raw.is_event and any(map(self._redaction.hides, raw.names)):
             return False
         if _is_only_counted(node.parent):
             return True
-        kinds = self._kinds(raw)
+        kinds = raw.kinds(self.records)
         is_textless = bool(kinds) and kinds <= _NO_TEXT
         if is_textless:
-            self.textless[raw.stream, raw.path] = None
+            self.textless |= dict.fromkeys(raw.places)
         return is_textless
-
-    def _kinds(self, raw: _Raw) -> frozenset[ValueKind]:
-        """What has been seen there; nothing is known of a text column."""
-        if not raw.is_event:
-            return frozenset()
-        return _kinds_at((raw.stream, raw.path), self.records)
-
-
-def _kinds_at(place: Place, records: Records) -> frozenset[ValueKind]:
-    """Any where it cannot be known."""
-    kinds = records.kinds(Nature(origins=frozenset({Origin(*place)})))
-    return _ANY if kinds is None else kinds
-
-
-def _column(node: exp.Column, sources: Sources) -> _Raw | None:
-    source = sources.get(node.table)
-    name = node.name
-    if isinstance(source, str):
-        if name in _PLAIN_COLUMNS:
-            return None
-        path = () if name == "extras" else (name,)
-        return _Raw(source, path, is_event=name in _EVENT_COLUMNS)
-    return source.get(name) if source is not None else None
-
-
-def _is_sorted_by(select: exp.Select, place: int) -> bool:
-    """Whether an ordinal of ORDER BY means this column: its order would tell what it holds."""
-    order = select.args.get("order")
-    ordinals = [item.this for item in order.expressions] if order is not None else []
-    return any(isinstance(one, exp.Literal) and one.this == str(place) for one in ordinals)
 
 
 def _relations(select: exp.Select) -> Iterator[exp.Expr]:
     from_ = select.args.get("from_")
     if from_ is not None:
         yield from_.this
-        yield from (join.this for join in from_.this.args.get("joins") or [])
     yield from (join.this for join in select.args.get("joins") or [])
-    yield from (lateral.this for lateral in select.args.get("laterals") or [])
+
+
+def _is_constant_place(bracket: exp.Bracket) -> bool:
+    """Whether its index reads nothing: one that does is looked at by itself."""
+    return not any(index.find(exp.Column, exp.Query) for index in bracket.expressions)
+
+
+def _may_be_bare(column: exp.Expr) -> bool:
+    """Whether it names a column of a set operation or of a PIVOT's rows; any other bare name may be the engine's for a raw one."""
+    return not isinstance(column.find_ancestor(exp.Pivot, exp.Query), exp.Select)
+
+
+def _is_redacted(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Anonymous) and node.this in _REDACTED
 
 
 def _is_only_counted(reader: exp.Expr | None) -> bool:
