@@ -1,4 +1,9 @@
-"""What an answer shows of texts that nothing else reads: redacted once they are fetched, and remembered."""
+"""What an answer shows of texts that nothing else reads: redacted once they are fetched.
+
+Only texts in which nothing is hidden are remembered, and only they are looked up. Whether a text was seen before shows
+in how long an answer takes: of a text that is answered as it is that tells nothing, of any other it would tell which
+events have the same private value, and whether it is the one that somebody sent in an event of their own.
+"""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,7 +15,7 @@ import msgspec
 
 from cordwood.model.redaction import RedactMode
 
-# What is remembered, found texts and what is left of them: some thousand events.
+# What is remembered of texts: some thousand events.
 _MOST_CHARACTERS: Final = 8 * 2**20
 
 # JSON that may hold a text.
@@ -22,26 +27,23 @@ Redact = Callable[[Sequence[str]], Sequence[str]]
 
 
 class HiddenTexts:
-    """Safe from several threads.
-
-    Who looks at the newest events asks for nearly the same ones again and again, so texts that were redacted are
-    remembered: to find one again costs a thousandth of redacting it.
-    """
+    """Safe from several threads."""
 
     def __init__(self, most_characters: int = _MOST_CHARACTERS) -> None:
-        self._remembered = {mode: _Remembered(most_characters) for mode in RedactMode}
+        self._clean = {mode: _CleanTexts(most_characters) for mode in RedactMode}
 
     def json(self, mode: RedactMode, texts: Texts, redact: Redact) -> list[str | None]:
         """JSON texts, redacted; numbers and truths are none."""
-        remembered = self._remembered[mode]
-        looked_at = list(dict.fromkeys(text for text in texts if text is not None and text.startswith(_WITH_TEXTS)))
-        known = remembered.of(looked_at)
-        new = [text for text in looked_at if text not in known]
-        if new:
-            left = dict(zip(new, redact(new), strict=True))
-            remembered.keep(left)
-            known |= left
-        return [None if text is None else known.get(text, text) for text in texts]
+        clean, answered = self._clean[mode], list(texts)
+        places = clean.without([(at, text) for at, text in enumerate(texts) if text and text.startswith(_WITH_TEXTS)])
+        if places:
+            # Each as often as it is there: whether texts are the same must not show in how long it takes.
+            looked_at = [text for _, text in places]
+            left = redact(looked_at)
+            for (at, _), shown in zip(places, left, strict=True):
+                answered[at] = shown
+            clean.keep(text for text, shown in zip(looked_at, left, strict=True) if text == shown)
+        return answered
 
     def rows(
         self, mode: RedactMode, rows: Sequence[Sequence[Any]], places: Mapping[int, bool], redact: Redact
@@ -66,29 +68,32 @@ def _read(column: Texts, *, is_text: bool) -> Texts:
     return [None if text is None else msgspec.json.decode(text, type=str) for text in column] if is_text else column
 
 
-class _Remembered:
-    """What is left of texts; those that were not asked for longest go first."""
+class _CleanTexts:
+    """Texts that redaction leaves as they are; those that were not asked for longest go first."""
 
     def __init__(self, most_characters: int) -> None:
         self._most_characters = most_characters
         self._characters = 0
         self._lock = Lock()
-        self._left: OrderedDict[str, str] = OrderedDict()
+        self._texts: OrderedDict[str, None] = OrderedDict()
 
-    def of(self, texts: Iterable[str]) -> dict[str, str]:
-        """Those that are known."""
+    def without(self, placed: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
+        """Those that are not known to be clean."""
         with self._lock:
-            found = {text: self._left[text] for text in texts if text in self._left}
-            for text in found:
-                self._left.move_to_end(text)
-            return found
+            return [(at, text) for at, text in placed if not self._knows(text)]
 
-    def keep(self, left: dict[str, str]) -> None:
+    def _knows(self, text: str) -> bool:
+        is_known = text in self._texts
+        if is_known:
+            self._texts.move_to_end(text)
+        return is_known
+
+    def keep(self, texts: Iterable[str]) -> None:
         with self._lock:
-            for text, rest in left.items():
-                if text not in self._left:
-                    self._characters += len(text) + len(rest)
-                self._left[text] = rest
+            for text in texts:
+                if text not in self._texts:
+                    self._characters += len(text)
+                self._texts[text] = None
             while self._characters > self._most_characters:
-                text, rest = self._left.popitem(last=False)
-                self._characters -= len(text) + len(rest)
+                text, _ = self._texts.popitem(last=False)
+                self._characters -= len(text)
