@@ -1,0 +1,111 @@
+"""What an engine does for a statement, told without a clock: its plan, the rows that pass each step, the texts it redacts.
+
+Two stores that differ in private values alone must have it the same: then they need the same time, too, as far as that
+hangs on what is done.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import duckdb
+
+from cordwood.engines.duckdb.storage import Storage
+from cordwood.errors import QueryFault
+from cordwood.model.redaction import RedactMode
+from cordwood.sql.redaction.hiding import HIDING_EVENT, HIDING_TEXT, TRUSTING_TEXT
+from cordwood.sql.stages import Question, Statement
+from tests.attack.twins import Twin
+
+# Of a step's description, what is an estimate of the engine's own, or a time.
+_ESTIMATES: Final = frozenset({"Estimated Cardinality", "Total Time"})
+_DATABASE: Final = re.compile(r"\btest_\d+\.")
+_MODE: Final = RedactMode.REPLACE
+_COUNTED: Final = (HIDING_TEXT, HIDING_EVENT, TRUSTING_TEXT)
+_CALLS: Final = re.compile(rf"\b({'|'.join(_COUNTED)})_{_MODE}\(")
+
+
+def work(twin: Twin, question: Question) -> list[object]:
+    """For each text that the engine may run for the question."""
+    statement = question.statement
+    if twin.engine_name == "clickhouse":
+        return [_clickhouse_plan(twin, statement.sql, question)]
+    return list(_duckdb_work(twin, question))
+
+
+def _clickhouse_plan(twin: Twin, sql: str, question: Question) -> object:
+    session = twin.house.engine._session  # type: ignore[attr-defined]
+    from_engine = {name: str(value) for name, value in question.values.items()}
+    try:
+        plan = session.rows(f"SELECT explain FROM (EXPLAIN PLAN indexes = 1 {sql})", from_engine)
+    except QueryFault as fault:  # scalar sub-queries are worked out for the plan
+        return fault.message
+    return [_DATABASE.sub("", str(row[0])) for row in plan]
+
+
+def _duckdb_work(twin: Twin, question: Question) -> Iterator[object]:
+    """Each run in a transaction of its own: one that fails takes it along."""
+    storage = twin.house.engine._storage  # type: ignore[attr-defined]
+    with twin.house.engine._session.cursor() as beside:  # type: ignore[attr-defined]
+        _count_by(beside)
+        yield from _each_way(storage, question, beside)
+
+
+def _count_by(cursor: duckdb.DuckDBPyConnection) -> None:
+    """Functions that count how often they are called, in a sequence: no failure takes that back."""
+    cursor.execute("CREATE SEQUENCE IF NOT EXISTS memory.main.calls")
+    for name in _COUNTED:
+        counted = f"CASE WHEN nextval('memory.main.calls') > 0 THEN {name}_{_MODE}(t) END"
+        cursor.execute(f"CREATE OR REPLACE MACRO memory.main.counted_{name}(t) AS {counted}")
+
+
+def _each_way(storage: Storage, question: Question, beside: duckdb.DuckDBPyConnection) -> Iterator[object]:
+    for told in (_plan, _redacted):
+        for is_trusting in (False, True):
+            with storage.shown(question.statement.streams) as shown:
+                sql = _way(question.statement, at_rest=shown.at_rest, is_trusting=is_trusting)
+                if sql is not None:
+                    before = _calls(beside)
+                    yield told(shown.cursor, sql, question.values), _calls(beside) - before
+
+
+def _way(statement: Statement, *, at_rest: bool, is_trusting: bool) -> str | None:
+    if is_trusting:
+        return (statement.trusting_at_rest if at_rest else None) or statement.trusting
+    return (statement.at_rest if at_rest else None) or statement.sql
+
+
+def _plan(cursor: duckdb.DuckDBPyConnection, sql: str, values: Mapping[str, object]) -> object:
+    told = _run(cursor, f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", values)
+    return told if isinstance(told, str) else _steps(json.loads(told[0][1]))
+
+
+def _steps(node: dict[str, Any]) -> object:
+    facts = {name: fact for name, fact in (node.get("extra_info") or {}).items() if name not in _ESTIMATES}
+    children = [_steps(child) for child in node.get("children", ())]
+    return (
+        node.get("operator_name"),
+        node.get("operator_cardinality"),
+        node.get("operator_rows_scanned"),
+        facts,
+        children,
+    )
+
+
+def _redacted(cursor: duckdb.DuckDBPyConnection, sql: str, values: Mapping[str, object]) -> object:
+    """Looks through texts by the functions that count; the same sentence where the engine will not count there."""
+    told = _run(cursor, _CALLS.sub(r"counted_\1(", sql), values)
+    return told if isinstance(told, str) else len(told)
+
+
+def _calls(cursor: duckdb.DuckDBPyConnection) -> int:
+    return int(cursor.execute("SELECT nextval('memory.main.calls')").fetchall()[0][0])
+
+
+def _run(cursor: duckdb.DuckDBPyConnection, sql: str, values: Mapping[str, object]) -> Any:
+    (read,) = cursor.extract_statements(sql)
+    try:
+        return cursor.execute(read, {name: values[name] for name in read.named_parameters}).fetchall()
+    except duckdb.Error as problem:
+        return str(problem)

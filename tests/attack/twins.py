@@ -1,0 +1,210 @@
+"""Two services that hold the same events but for what redaction hides: whatever tells them apart tells a private value.
+
+The private values of the second are longer, shorter and as long; where the first has many it has one, and the other
+way round; and they stand in the reverse order. Both have the same events, kinds, keys and clock.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlencode
+
+import msgspec
+
+from cordwood.app.compose import House, build, web_options
+from cordwood.app.first_keys import fixed_key
+from cordwood.app.inside import Inside
+from cordwood.app.watch import Watch
+from cordwood.engines.engine import Engine
+from cordwood.engines.hidden import HiddenTexts, Redact, Texts
+from cordwood.folder import DataFolder
+from cordwood.model.redaction import RedactMode
+from cordwood.settings.settings import DuckDB, Limits, Serve, Settings, Web
+from cordwood.sql.stages import Question
+from cordwood.web.routes import application
+from cordwood.web.standing import Standing
+
+STREAM: Final = "twins"
+NOW_US: Final = 1_763_000_100_000_000
+FIRST_US: Final = 1_763_000_000_000_000
+
+ENDPOINT: Final = f"""/*
+name = "logs"
+max_rows = 200
+cache = "60s"
+sandbox = true
+*/
+with
+  logs as (select id, timestamp, event_message, metadata, who, whence from `{STREAM}`),
+  again as (select id, event_message, who from `{STREAM}` order by timestamp desc),
+  flat as (
+    select l.id, l.timestamp, l.event_message, l.who, r.ip, r.card, r.mixed, r.method, r.status, r.nothing, r.list
+    from `{STREAM}` as l cross join unnest(l.metadata) as m cross join unnest(m.request) as r
+  )
+select id, timestamp, event_message, metadata from logs order by timestamp desc limit 100
+"""
+
+# What differs, event by event; each line is used in turn.
+_Secrets = Mapping[str, Sequence[str]]
+ONE: Final[_Secrets] = {
+    "ip": ("203.0.113.7", "198.51.100.23", "192.0.2.99", "10.20.30.40", "9.9.9.9"),
+    "ip6": ("2001:db8:1:2::7", "2001:db8::1", "fe80::aaaa:1"),
+    "mail": ("first.person@example.org", "a@b.example.com", "zoe@example.net"),
+    "card": ("4111111111111111", "5500005555555559", "378282246310005"),
+    "key": ("sb_secret_aaaaaaaaaaaa", "ghp_0123456789abcdefghijABCDEFGHIJ012345"),
+    "password": ("correct horse", "x", "hunter2 but longer"),
+    "field": ("10.9.9.9",),
+}
+OTHER: Final[_Secrets] = {
+    "ip": ("192.0.2.1", "192.0.2.1", "198.51.100.200", "255.255.255.254", "203.0.113.255"),
+    "ip6": ("fe80::aaaa:1", "fe80::aaaa:1", "fe80::aaaa:1"),
+    "mail": ("someone-else@elsewhere.example.com", "zz@b.example.com", "ann@example.net"),
+    "card": ("5555555555554444", "4012888888881881", "4012888888881881"),
+    "key": ("ghp_9876543210abcdefghijABCDEFGHIJ012345", "sb_secret_bbbbbbbbbbbb"),
+    "password": ("zzz", "also not short at all", "1"),
+    "field": ("192.168.77.8",),
+}
+EVENTS: Final = 24
+
+# Headers that are of one request.
+_OF_A_REQUEST: Final = ("x-request-id", "server-timing", "date")
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """All of an answer but what no two requests have alike."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+
+class Noted(msgspec.Struct):
+    """What the engine was asked, and how many texts at a time were redacted once they were fetched."""
+
+    questions: list[Question] = []
+    redacted: list[int] = []
+
+
+class Twin(msgspec.Struct, frozen=True):
+    """One of the two, and the house it lives in."""
+
+    house: House
+    inside: Inside
+    secrets: _Secrets
+    noted: Noted
+
+    @property
+    def engine_name(self) -> str:
+        return self.house.engine.target.name
+
+    def ask(self, query: str, *, language: str = "sql", mode: str = "true") -> Answer:
+        path = f"/api/endpoints/query/logs?{urlencode({language: query})}"
+        headers = {"lf-endpoint-redact-pii": mode, "x-request-id": "twin"}
+        status, answered, body = self.inside.send("GET", path, b"", headers)
+        kept = ((name.lower(), value) for name, value in answered.items())
+        return Answer(status, tuple(sorted(pair for pair in kept if pair[0] not in _OF_A_REQUEST)), body)
+
+
+def events(secrets: _Secrets, first: int = 0) -> list[dict[str, object]]:
+    return [
+        _event({name: values[at % len(values)] for name, values in secrets.items()}, at)
+        for at in range(first, first + EVENTS)
+    ]
+
+
+def _event(secret: Mapping[str, str], at: int) -> dict[str, object]:
+    inner = json.dumps({"ip": secret["ip"], "email": secret["mail"], "password": secret["password"]})
+    messages = (
+        f"hit from {secret['ip']} by {secret['mail']}",
+        f"key {secret['key']} card {secret['card']} [{secret['ip6']}]:443",
+        inner,
+        "nothing here",
+    )
+    request: dict[str, object] = {
+        "ip": secret["ip"],
+        "ip6": secret["ip6"],
+        "status": (200, 404, 500)[at % 3],
+        "method": ("GET", "POST")[at % 2],
+        "headers": [{"name": "x-real-ip", "value": secret["ip"]}, {"name": "cookie", "value": "a"}],
+        "list": [secret["ip"], secret["mail"], "same", 7][: 1 + at % 4],
+        "texts": [secret["mail"], secret["ip"]],
+        "password": secret["password"],
+        "card": secret["card"],
+        "mixed": (secret["card"], at, True)[at % 3],
+        secret["field"]: "seen",
+    }
+    if at % 5 == 0:
+        request["nothing"] = None if at % 2 else secret["mail"]
+    return {
+        "id": f"id-{at:03}",
+        "timestamp": FIRST_US + at * 1000,
+        "event_message": messages[at % len(messages)],
+        "project": "default",
+        "metadata": {"request": request, "inner": inner, "level": ("info", "error")[at % 2]},
+        "who": secret["ip"],
+        "whence": secret["mail"] if at % 3 else None,
+    }
+
+
+@contextmanager
+def opened_twin(folder: Path, engine: str, secrets: _Secrets) -> Iterator[Twin]:
+    settings = _settings(folder, engine)
+    data, key, watch = DataFolder(folder / "data"), "twin-key-0123456789abcdef0123456789", Watch.of(settings)
+    with data.owned(), asyncio.Runner() as runner:
+        local = (fixed_key("private", key, "local"),)
+        house = build(settings, data, watch.observer, local, lambda: NOW_US)
+        standing = Standing()
+        try:
+            standing.open(house.rooms)
+            app = application(standing, watch.observer, web_options(settings), watch.metrics)
+            yield Twin(house, Inside(app, runner, key), secrets, _listen(house.engine))
+        finally:
+            runner.run(house.rooms.answers.close())
+            house.close()
+
+
+def _listen(engine: Engine) -> Noted:
+    noted, answer = Noted(), engine.answer
+    hiding = engine._hiding if hasattr(engine, "_hiding") else engine._answering._hiding  # type: ignore[attr-defined]
+    texts: HiddenTexts = hiding._texts
+    json_texts = texts.json
+
+    def answered(question: Question, *rest: object) -> object:
+        noted.questions.append(question)
+        return answer(question, *rest)  # type: ignore[arg-type] # handed on as they come
+
+    def redacted(mode: RedactMode, some: Texts, redact: Redact) -> list[str | None]:
+        def counted(of: Sequence[str]) -> Sequence[str]:
+            noted.redacted.append(len(of))
+            return redact(of)
+
+        return json_texts(mode, some, counted)
+
+    engine.answer = answered  # type: ignore[method-assign, assignment]
+    texts.json = redacted  # type: ignore[method-assign, assignment]
+    return noted
+
+
+def fill(twin: Twin, first: int = 0) -> None:
+    body = json.dumps(events(twin.secrets, first)).encode()
+    headers = {"content-type": "application/json"}
+    status, _, told = twin.inside.send("POST", f"/api/logs?source_name={STREAM}", body, headers)
+    assert status == 200, told
+
+
+def _settings(folder: Path, engine: str) -> Settings:
+    endpoints, streams = folder / "endpoints", folder / "streams.toml"
+    endpoints.mkdir()
+    (endpoints / "logs.sql").write_text(ENDPOINT)
+    streams.write_text(f'[[stream]]\nname = "{STREAM}"\n')
+    serve = Serve(data_dir=str(folder / "data"), endpoints=str(endpoints), streams=str(streams))
+    return Settings(
+        engine=engine,
+        serve=serve,
+        web=Web(log_level="error"),
+        limits=Limits(memory=700 * 10**6),
+        duckdb=DuckDB(threads=1),
+    )
