@@ -52,18 +52,29 @@ def hide_texts(mode: RedactMode) -> str:
 
 
 def _text(look: Look, hiding: Hiding) -> str:
-    return f"CASE WHEN {_has_hint(look)} THEN {hiding.shipped(hiding.own('t', look.own), look.stages)} ELSE t END"
+    return f"CASE WHEN {_finds('t', look.hint)} THEN {_hidden(look, hiding)} ELSE t END"
+
+
+def _hidden(look: Look, hiding: Hiding) -> str:
+    """Most texts in which there is anything hold an address alone: of them, the looks before that one are spared."""
+    if look.own or not look.before_addresses:
+        return hiding.shipped(hiding.own("t", look.own), look.stages)
+    bare = hiding.bare("t")
+    early = hiding.own(bare, look.before_addresses)
+    hint = "|".join(stage.hint for stage in look.before_addresses)
+    looked = f"CASE WHEN {_finds(bare, hint)} THEN {early} ELSE {bare} END"
+    return hiding.unmarked(hiding.own(looked, look.stages[len(look.before_addresses) :]))
 
 
 def _trusted(look: Look) -> str:
     """Not by error(): the engine lets nothing so volatile stand in a window. What is cast is no constant, or it would be tried at once."""
     failure = f"CAST({literal(RAISED + FOUND)} || left(t, 0) AS INTEGER)::VARCHAR"
-    return f"CASE WHEN {_has_hint(look)} THEN {failure} ELSE t END"
+    return f"CASE WHEN {_finds('t', look.hint)} THEN {failure} ELSE t END"
 
 
-def _has_hint(look: Look) -> str:
+def _finds(text: str, hint: str) -> str:
     """Not regexp_matches: the engine makes its pattern ready three times before it has begun. No hint is empty."""
-    return f"regexp_extract(t, {literal(look.hint)}) <> ''"
+    return f"regexp_extract({text}, {literal(hint)}) <> ''"
 
 
 def _json(look: Look, hiding: Hiding) -> str:

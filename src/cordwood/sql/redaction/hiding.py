@@ -82,8 +82,16 @@ class Hiding(msgspec.Struct, frozen=True):
 
     def shipped(self, text: str, stages: Sequence[Stage], *, is_set_apart: bool = False) -> str:
         """`is_set_apart` where digits of JSON have been: those marks are to stay until all is looked through."""
-        text = self._without(text, (OPEN, CUT) if is_set_apart else (OPEN, CUT, APART))
-        return self._without(self.own(text, stages), (OPEN, CUT))
+        text = self._without(text, (OPEN, CUT)) if is_set_apart else self.bare(text)
+        return self.unmarked(self.own(text, stages))
+
+    def bare(self, text: str) -> str:
+        """The text without marks of its own."""
+        return self._without(text, (OPEN, CUT, APART))
+
+    def unmarked(self, text: str) -> str:
+        """What has been looked through, without the marks around finds."""
+        return self._without(text, (OPEN, CUT))
 
     def _without(self, text: str, marks: Sequence[str]) -> str:
         for mark in marks:

@@ -45,6 +45,12 @@ class Look(msgspec.Struct, frozen=True, dict=True):
         return tuple(_joined(tuple(passes)) for _, passes in groupby(wanted, key=lambda one: one.stage))
 
     @cached_property
+    def before_addresses(self) -> tuple[Stage, ...]:
+        """The stages before the last look for addresses, which is the only one that most finds are of."""
+        last = max((at for at, one in enumerate(self.stages) if one.nature is Nature.ADDRESS), default=0)
+        return self.stages[:last]
+
+    @cached_property
     def hint(self) -> str:
         """Found in every text in which anything is."""
         return "|".join(stage.hint for stage in (*self.stages, *self.own))
