@@ -38,11 +38,14 @@ def unshare(tree: exp.Expr) -> None:
     A node knows one parent alone, so what is resolved for one place would leave the other as it was written.
     """
     for node in list(tree.walk()):
-        for key, value in list(node.args.items()):
-            children = value if isinstance(value, list) else [value]
-            if any(isinstance(child, exp.Expr) and child.parent is not node for child in children):
-                own = [child.copy() if isinstance(child, exp.Expr) else child for child in children]
-                node.set(key, own if isinstance(value, list) else own[0])
+        if any(child.parent is not node for child in node.iter_expressions()):
+            for key, value in list(node.args.items()):
+                own = [_own(child, node) for child in value] if isinstance(value, list) else _own(value, node)
+                node.set(key, own)
+
+
+def _own(child: object, parent: exp.Expr) -> object:
+    return child.copy() if isinstance(child, exp.Expr) and child.parent is not parent else child
 
 
 # After these the parser begins a new table by itself.

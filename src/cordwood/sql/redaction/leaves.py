@@ -194,15 +194,11 @@ class _Leaves:
 
     def _expression(self, node: exp.Expr, known: Known, sources: Sources) -> None:
         raw = self._raw(node, sources)
-        if raw is not None:
-            if self._is_harmless(node, raw):
-                self._judge(node)
-            else:
-                node.replace(self._redacted(node.copy(), raw))
+        if raw is not None and not self._is_harmless(node, raw):
+            node.replace(self._redacted(node.copy(), raw))
             return
-        if isinstance(node, exp.Column):
-            if node.table or _may_be_bare(node):
-                self._judge(node)
+        if raw is not None or _is_known(node):
+            self._judge(node)
             return
         if isinstance(node, exp.Query) and not isinstance(node, exp.Subquery):
             self.query(node, known, sources, hands_on=False)
@@ -217,7 +213,7 @@ class _Leaves:
         if isinstance(node, exp.Paren):
             return self._raw(node.this, sources)
         if isinstance(node, exp.Bracket):
-            return self._elements(node.this, sources) if _is_constant_place(node) else None
+            return self._element(node, sources)
         if isinstance(node, exp.Coalesce):
             return self._first(node, sources)
         if node is not None and is_event_path(node):
@@ -238,6 +234,11 @@ class _Leaves:
             base = self._raw(node.expressions[0], sources)
             return base.below(ELEMENT) if base is not None else None
         return None
+
+    def _element(self, node: exp.Bracket, sources: Sources) -> Raw | None:
+        """One element of an array; where its index reads something, both are looked at by themselves."""
+        reads = any(index.find(exp.Column, exp.Query) for index in node.expressions)
+        return None if reads else self._elements(node.this, sources)
 
     def _redacted(self, node: exp.Expr, raw: Raw) -> exp.Expr:
         mode = exp.Literal.string(self._redaction.mode.value)
@@ -282,14 +283,14 @@ def _relations(select: exp.Select) -> Iterator[exp.Expr]:
     yield from (join.this for join in select.args.get("joins") or [])
 
 
-def _is_constant_place(bracket: exp.Bracket) -> bool:
-    """Whether its index reads nothing: one that does is looked at by itself."""
-    return not any(index.find(exp.Column, exp.Query) for index in bracket.expressions)
+def _is_known(node: exp.Expr) -> bool:
+    """Whether it is a column that says whose it is.
 
-
-def _may_be_bare(column: exp.Expr) -> bool:
-    """Whether it names a column of a set operation or of a PIVOT's rows; any other bare name may be the engine's for a raw one."""
-    return not isinstance(column.find_ancestor(exp.Pivot, exp.Query), exp.Select)
+    Only a set operation's and a PIVOT's have no such name: any other bare name may be the engine's for a raw column.
+    """
+    if not isinstance(node, exp.Column):
+        return False
+    return bool(node.table) or not isinstance(node.find_ancestor(exp.Pivot, exp.Query), exp.Select)
 
 
 def _is_redacted(node: exp.Expr) -> bool:

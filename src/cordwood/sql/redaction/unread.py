@@ -3,6 +3,7 @@
 This is proved, not assumed: a SELECT with a clause that is not known here to read no column by its place hands on none.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from sqlglot import exp
@@ -20,23 +21,23 @@ def unread_places(select: exp.Select) -> frozenset[int]:
     """The places, from 1, of selected values that no clause of the SELECT sorts, groups or compares by."""
     if any(value and key not in _APART for key, value in select.args.items()):
         return frozenset()
-    places = frozenset(range(1, len(select.expressions) + 1))
     order = select.args.get("order")
-    for ordered in order.expressions if order is not None else ():
-        place = _place(ordered.this)
-        if place is not None and place in places:
-            places -= {place}
-        elif place is not None or not _is_of_rows(ordered.this):
-            return frozenset()
-    return places
+    places = frozenset(range(1, len(select.expressions) + 1))
+    return _unsorted(places, [ordered.this for ordered in order.expressions]) if order is not None else places
 
 
-def _place(key: exp.Expr) -> int | None:
-    """The ordinal, in the one form that `resolve` leaves: a bare number without a zero before it."""
-    if isinstance(key, exp.Literal) and not key.is_string and str(key.this).isdecimal():
-        number = int(key.this)
-        return number if str(number) == key.this else 0
-    return None
+def _unsorted(places: frozenset[int], keys: Sequence[exp.Expr]) -> frozenset[int]:
+    """The places that no key means; none where a key may mean any."""
+    sorted_by = [_place(key) for key in keys if not _is_of_rows(key)]
+    return places.difference(sorted_by) if places.issuperset(sorted_by) else frozenset()
+
+
+def _place(key: exp.Expr) -> int:
+    """The ordinal, in the one form that `resolve` leaves: a bare number without a zero before it; 0 for all else."""
+    if not isinstance(key, exp.Literal) or key.is_string or not str(key.this).isdecimal():
+        return 0
+    number = int(key.this)
+    return number if str(number) == key.this else 0
 
 
 def _is_of_rows(key: exp.Expr) -> bool:

@@ -113,10 +113,7 @@ def _resolve_grouped(item: exp.Expr, place: Place, aliases: Aliases, *, ordinals
     resolve_expression(item, place)
     resolved = _child(parent, key, index)
     same = aliases.same(resolved) if ordinals else None
-    if same is not None:
-        resolved.replace(same)
-    elif is_constant(resolved):
-        resolved.replace(as_value(resolved))
+    resolved.replace(same or as_value(resolved))
 
 
 def _spelt_out(ordinal: exp.Expr, aliases: Aliases) -> exp.Expr:
@@ -208,14 +205,16 @@ def order_of_set(owner: exp.Expr, outputs: Sequence[Output], place: Place) -> No
     if order is None:
         return
     known = {output.name.lower(): index for index, output in reversed(list(enumerate(outputs, start=1)))}
-    for ordered in order.expressions:
-        item = ordered.this
-        number = known.get(item.name.lower()) if isinstance(item, exp.Column) and len(item.parts) == 1 else None
-        ordinal = written_ordinal(item) if number is None else exp.Literal.number(number)
-        if ordinal is not None:
-            ordered.set("this", ordinal)
-        else:
-            resolve_expression(item, place)
-    set_order(
-        owner, [ordered for ordered in order.expressions if is_ordinal(ordered.this) or not is_constant(ordered.this)]
-    )
+    set_order(owner, [ordered for ordered in order.expressions if _resolve_output(ordered, known, place)])
+
+
+def _resolve_output(ordered: exp.Expr, known: Mapping[str, int], place: Place) -> bool:
+    """Whether the key puts anything in order."""
+    item = ordered.this
+    number = known.get(item.name.lower()) if isinstance(item, exp.Column) and len(item.parts) == 1 else None
+    ordinal = written_ordinal(item) if number is None else exp.Literal.number(number)
+    if ordinal is None:
+        resolve_expression(item, place)
+        return not is_constant(ordered.this)
+    ordered.set("this", ordinal)
+    return True

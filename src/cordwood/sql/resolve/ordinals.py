@@ -32,9 +32,9 @@ def is_constant(item: exp.Expr) -> bool:
     return item.find(*_OF_ROWS) is None
 
 
-def as_value(constant: exp.Expr) -> exp.Expr:
-    """The same value in a form that no engine takes for a place."""
-    return exp.Case(ifs=[exp.If(this=exp.true(), true=constant.copy())])
+def as_value(key: exp.Expr) -> exp.Expr:
+    """The key, where it is constant in a form that no engine takes for a place."""
+    return exp.Case(ifs=[exp.If(this=exp.true(), true=key.copy())]) if is_constant(key) else key
 
 
 def set_order(owner: exp.Expr, kept: list[exp.Expr]) -> None:

@@ -1,0 +1,40 @@
+"""A SELECT hands a column on as it is only where it is proved that nothing in it reads the column."""
+
+import pytest
+from sqlglot import exp, parse_one
+
+from cordwood.sql.redaction.unread import unread_places
+
+
+def places(sql: str) -> set[int]:
+    tree = parse_one(sql, dialect="duckdb")
+    assert isinstance(tree, exp.Select)
+    return set(unread_places(tree))
+
+
+@pytest.mark.parametrize(
+    "clauses",
+    ["", "where t.a = 'x'", "order by t.a", "order by upper(t.b) desc limit 3", "order by row_number() over (order by t.a)",
+     "qualify count(*) over (partition by t.a) > 1", "order by (select max(u.x) from u)", "limit 1 offset 2"],
+)  # fmt: skip
+def test_where_all_clauses_read_expressions_of_their_own_every_column_may(clauses: str) -> None:
+    assert places(f"select t.a as a, t.b as b from t {clauses}") == {1, 2}
+
+
+def test_a_column_that_rows_are_sorted_by_may_not() -> None:
+    assert places("select t.a as a, t.b as b, t.c as c from t order by 3, 1 desc") == {2}
+
+
+@pytest.mark.parametrize(
+    "clauses",
+    ["order by (1)", "order by 01", "order by -(-1)", "order by 1 + 0", "order by 3", "order by 0", "order by true", "order by '1'",
+     "order by a", 'order by "a", 2', "order by all", "order by null", "order by 1.0", "order by #1", "order by $1", "group by 1, 2",
+     "group by all", "having true", "using sample 3"],
+)  # fmt: skip
+def test_where_a_clause_may_read_one_by_whatever_spelling_none_may(clauses: str) -> None:
+    assert places(f"select t.a as a, t.b as b from t {clauses}") == set()
+
+
+@pytest.mark.parametrize("head", ["distinct", "distinct on (t.a)"])
+def test_where_rows_are_compared_none_may(head: str) -> None:
+    assert places(f"select {head} t.a as a, t.b as b from t") == set()
