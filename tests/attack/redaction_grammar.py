@@ -54,6 +54,7 @@ SCALARS: Final = {
         cast({F} as string)
         cast({T} as string)
         safe_cast({S} as string)
+        cast({S} as string(30))
         string({T}, 'UTC')
         chr({I})
         array_to_string({A}, ',')
@@ -136,6 +137,7 @@ SCALARS: Final = {
         range_bucket({I}, [10, 20, 30])
         extract(minute from {T})
         extract(year from {D})
+        extract(hour from {T} at time zone 'UTC')
         timestamp_diff({T}, {T}, second)
         date_diff({D}, {D}, day)
         datetime_diff({E}, {E}, hour)
@@ -257,6 +259,7 @@ SCALARS: Final = {
         if({B}, {T}, {T})
         current_timestamp()
         {T} + interval 1 day
+        {T} + interval '1:2' hour to minute
         {T} + make_interval(hour => {I})
     """),
     "D": _lines("""
@@ -264,6 +267,7 @@ SCALARS: Final = {
         date_add(date '2026-01-01', interval {I} day)
         date_sub({D}, interval 1 week)
         date_trunc({D}, month)
+        date_trunc({D}, week(monday))
         date_bucket({D}, interval 2 day)
         date_from_unix_date(mod({I}, 1000))
         last_day({D})
@@ -416,6 +420,7 @@ WINDOWS: Final = {
         lag({S}) over ({O})
         lead({S}, 1, {s}) over ({O})
         first_value({S}) over ({O})
+        first_value({S} respect nulls) over ({O})
         last_value({S}) over ({O} rows between unbounded preceding and unbounded following)
         nth_value({S}, 2) over ({O} rows between 1 preceding and 1 following)
         min({S}) over ({W})
@@ -442,25 +447,26 @@ WINDOWS: Final = {
     """),
 }
 
-# Functions that no template above calls, with the reason.
-ELSEWHERE: Final = {
-    "GROUPING": "stands beside grouping sets",
-    "WEEK": "a part of a date, in `date_trunc(…, week(monday))`",
-    "UNNEST": "stands in FROM",
-    "OFFSET": "stands in brackets",
-    "ORDINAL": "stands in brackets",
-    "STRUCT": "stands in other templates",
-    "ARRAY": "stands in other templates",
+# What is admitted and no query here is made of, with the reason: of the functions, and of the parser's nodes.
+FUNCTIONS_ELSEWHERE: Final = {"GROUPING": "stands beside grouping sets, which the queries have"}
+NODES_ELSEWHERE: Final = {
+    **dict.fromkeys(
+        ("JSONPath", "JSONPathKey", "JSONPathRoot", "JSONPathSubscript"), "paths of other dialects' functions"
+    ),
+    **dict.fromkeys(
+        ("Escape", "National", "UnicodeString", "Slice", "Xor", "ColumnDef"), "not written in BigQuery's queries"
+    ),
+    "PivotAny": "PIVOT with ANY is not supported",
 }
 
 CONSTANTS: Final = {
     "s": (
         "'203'", "'203.0.113.7'", "'2'", "'hit'", "'hit from 203.0.113.7 by first.person@example.org'", "'REDACTED'",
-        "'first.person@example.org'", "'correct horse'", "'x'", "'@'", "'.'", "'nothing here'", "''", "'4111'", "'GET'",
+        "'first.person@example.org'", "'correct horse'", "'x'", "'@'", "'.'", "'nothing here'", "''", "'4111'", "'GET'", "@p",
     ),
     "l": ("'%203%'", "'2%'", "'%example.org%'", "'%ED'", "'_%'", "'%'", "'%hit%'", "'%4111%'", "'%.7'"),
     "i": ("0", "1", "2", "3", "12", "200", "4111111111111111"),
-    "p": ("r'203'", "r'[0-9.]{7,}'", "r'([a-z]+)@'", "r'^h'", "r'[0-9]+'", "r'ED'", "r'horse$'"),
+    "p": ("r'203'", "r'[0-9.]{7,}'", "r'([a-z]+)@'", "r'^h'", "r'[0-9]+'", "r'ED'", "r'horse$'", "@p"),
 }  # fmt: skip
 
 # An ordinal in every spelling that stands for a place, or might be taken for one; `#` is the place.

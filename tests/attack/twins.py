@@ -36,6 +36,9 @@ name = "logs"
 max_rows = 200
 cache = "60s"
 sandbox = true
+
+[parameters.p]
+default = "203.0.113.7"
 */
 with
   logs as (select id, timestamp, event_message, metadata, who, whence from `{STREAM}`),
