@@ -140,9 +140,12 @@ class Fitting:
             extras = None if event.extras is None else self._extras.decode(event.extras)
         except (msgspec.DecodeError, RecursionError):
             return None
-        if metadata is not None and not as_it_is and not all(_has(metadata, way) for way in self._needed):
+        if self._needed and not as_it_is and metadata is not None and not self._has_needed(metadata):
             return None
         return metadata, extras
+
+    def _has_needed(self, metadata: object) -> bool:
+        return all(_has(metadata, way) for way in self._needed)
 
     def written(self, records: Records) -> str:
         """The paths of the objects there."""

@@ -32,16 +32,17 @@ class ProjectNews:
         The event's own project lacks none where it is its decoder that the event fits.
         """
         project = event.project
-        if fits is of_stream and project is not None and not self._covers(project, fits):
-            self._take(project, fits.bits(event, records))
-        for other in fits.at(event, records, self._place) if self._place else ():
-            if other != project and not self._covers(other, of_stream):
-                self._take_other(other, event, of_stream)
+        if fits is of_stream and project not in fits.covering and project is not None:
+            self._take_uncovered(project, event, records, fits)
+        if self._place:
+            for other in fits.at(event, records, self._place):
+                if other != project and other not in of_stream.covering:
+                    self._take_other(other, event, of_stream)
 
     def _take_other(self, project: str, event: Event, of_stream: Fitting) -> None:
         records = of_stream.records(event)
         if records is not None:
-            self._take(project, of_stream.bits(event, records))
+            self._take_uncovered(project, event, records, of_stream)
 
     def of_odd(self, event: Event, own: Found, is_listed: Callable[[Path], bool]) -> Found:
         """What of an event's paths the stream may list: those that it lists anyway, or that a project has room for."""
@@ -57,13 +58,11 @@ class ProjectNews:
         projects = set(texts_at(event.metadata, self._place)) if self._place else set()
         return projects if event.project is None else projects | {event.project}
 
-    def _covers(self, project: str, fitting: Fitting) -> bool:
-        if project in fitting.covering:
-            return True
-        is_covered = not fitting.everything & ~self._shapes.set_of(project)
-        if is_covered:
+    def _take_uncovered(self, project: str, event: Event, records: Records, fitting: Fitting) -> None:
+        if fitting.everything & ~self._shapes.set_of(project):
+            self._take(project, fitting.bits(event, records))
+        else:
             fitting.covering.add(project)
-        return is_covered
 
     def _take(self, project: str, bits: int) -> None:
         key, known = self._known(project)

@@ -83,12 +83,10 @@ class ShapeReader:
         looked_at = []
         unfit = 0
         for posted in events:
-            of_project = own.of(posted.project, fitting)
-            fittings = (fitting,) if of_project is None else (of_project, fitting)
-            event, (fits, records) = posted, _fitted(posted, fittings, as_it_is=False)
-            if records is None and filling.paths:
-                event = filling.filled(posted)
-                fits, records = _fitted(event, fittings, as_it_is=True)
+            fits = own.of(posted.project, fitting) or fitting
+            event, records = posted, fits.records(posted, as_it_is=False)
+            if records is None and (fits is not fitting or filling.paths):
+                event, fits, records = _fitted(posted, fits, fitting, filling)
             if records is None:
                 looked_at.append(odd.looked_at(event))
                 unfit += 1
@@ -125,13 +123,19 @@ class ShapeReader:
         return known
 
 
-def _fitted(event: Event, fittings: Sequence[Fitting], *, as_it_is: bool) -> tuple[Fitting, Records | None]:
-    """The first that the event fits, and its values."""
-    for fitting in fittings:
-        records = fitting.records(event, as_it_is=as_it_is)
+def _fitted(
+    posted: Event, of_project: Fitting, of_stream: Fitting, filling: Filling
+) -> tuple[Event, Fitting, Records | None]:
+    """An event that does not fit as it came: the stream's decoder, and both again once what it lacks is filled in."""
+    records = of_stream.records(posted, as_it_is=False)
+    if records is not None or not filling.paths:
+        return posted, of_stream, records
+    event = filling.filled(posted)
+    for fitting in (of_project, of_stream):
+        records = fitting.records(event)
         if records is not None:
-            return fitting, records
-    return fittings[-1], None
+            return event, fitting, records
+    return event, of_stream, None
 
 
 class _Odd:

@@ -1,0 +1,71 @@
+"""What each project's events have is known after a restart and after a crash, from the file and from the journal."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.session import ROW_GROUP_ROWS
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.model.event import Batch, Event
+from cordwood.model.shape import Kinds, ValueKind
+from cordwood.model.shape import Path as Steps
+from tests.contract.engine_asking import NOW_US, stream
+from tests.waiting import until_sealed
+
+Open = Callable[..., DuckDBEngine]
+TEXT = frozenset({ValueKind.TEXT})
+
+
+def learnt(*paths: Steps) -> Kinds:
+    return dict.fromkeys(paths, TEXT)
+
+
+def batch(name: str, count: int = 1, **by_project: Kinds) -> Batch:
+    events = [Event(f"{name}{number}", NOW_US, metadata="{}") for number in range(count)]
+    return Batch("s", events, NOW_US, {}, by_project)
+
+
+@pytest.fixture
+def open_(tmp_path: Path) -> Iterator[Open]:
+    opened: list[DuckDBEngine] = []
+
+    def open_(name: str = "data") -> DuckDBEngine:
+        while opened:
+            opened.pop().close()
+        engine = DuckDBEngine(tmp_path / name, DuckDBTarget(), clock_us=lambda: NOW_US)
+        engine.prepare([stream("s")])
+        opened.append(engine)
+        return engine
+
+    yield open_
+    while opened:
+        opened.pop().close()
+
+
+def known(engine: DuckDBEngine, project: str) -> Kinds:
+    return engine.projects()["s"].shape(project, engine.shapes()["s"]).kinds
+
+
+def test_sets_are_known_after_restarts(open_: Open) -> None:
+    open_().append([batch("a", p=learnt(("x",), ("y",)), q=learnt(("y",)))])
+    for number in range(4):
+        engine = open_()
+        assert known(engine, "p") == learnt(("x",), ("y",))
+        assert ("y",) in known(engine, "q")
+        engine.append([batch(f"b{number}", q=learnt((f"new{number}",)))])
+    assert known(open_(), "q") == learnt(("y",), *((f"new{number}",) for number in range(4)))
+
+
+def test_sets_are_known_after_a_crash_sealed_or_not(open_: Open, tmp_path: Path) -> None:
+    """The folder as it is on disk while the engine runs is what a kill leaves."""
+    engine = open_()
+    engine.append([batch("a", ROW_GROUP_ROWS, p=learnt(("sealed",)))])
+    until_sealed(tmp_path / "data")
+    engine.append([batch("b", p=learnt(("waiting",)), q=learnt(("sealed",)))])
+    shutil.copytree(tmp_path / "data", tmp_path / "killed")
+    engine = open_("killed")
+    assert known(engine, "p") == learnt(("sealed",), ("waiting",))
+    assert known(engine, "q") == learnt(("sealed",))

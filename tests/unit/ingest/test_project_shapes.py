@@ -1,0 +1,163 @@
+"""What each project's events have is learnt with bounds: none takes the room of others, nor makes them pay."""
+
+import json
+from uuid import UUID
+
+import pytest
+
+from cordwood.engines import project_shapes
+from cordwood.engines.project_shapes import MAX_OF_ONE_PROJECT, ProjectShapes
+from cordwood.ingest import shape
+from cordwood.ingest.shape import MAX_PATHS, Learnt, ShapeReader
+from cordwood.ingest.walk import Found
+from cordwood.model.event import Event
+from cordwood.model.shape import Path, Shape, ValueKind
+from cordwood.model.stream import Stream
+
+STREAM = Stream("s", UUID(int=1), project_at=("ref",))
+TEXT, NUMBER, OBJECT, ARRAY = ValueKind.TEXT, ValueKind.NUMBER, ValueKind.OBJECT, ValueKind.ARRAY
+
+
+def event(project: str | None, metadata: object, extras: object = None) -> Event:
+    return Event("a", 1, "m", project, json.dumps(metadata), None if extras is None else json.dumps(extras))
+
+
+class Store:
+    """Learns as an engine does."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.shape = Shape()
+        self.projects = ProjectShapes()
+        self.looked_at: list[Event] = []
+        self.reader = ShapeReader(lambda: {"s": self.shape}, lambda: {"s": self.projects})
+        monkeypatch.setattr(shape, "_REBUILD_SECONDS", 0)
+        look = shape.look
+
+        def counted(event: Event, found: Found, objects: list[Path]) -> None:
+            self.looked_at.append(event)
+            look(event, found, objects)
+
+        monkeypatch.setattr(shape, "look", counted)
+
+    def take(self, *events: Event) -> Learnt:
+        learnt = self.reader.read(STREAM, events)
+        self.shape = self.shape.with_learnt(learnt.kinds)
+        for project, kinds in learnt.by_project.items():
+            self.projects.learn(project, kinds)
+        return learnt
+
+    def names(self, project: str) -> set[tuple[str, ...]]:
+        return set(self.projects.shape(project, self.shape).kinds)
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Store:
+    return Store(monkeypatch)
+
+
+OWN = {"a": {"b": [1, {"c": "x"}], "n": None}, "t": True}
+OF_OWN = {
+    ("metadata",): {OBJECT},
+    ("metadata", "a"): {OBJECT},
+    ("metadata", "a", "b"): {ARRAY},
+    ("metadata", "a", "b", "[]"): {NUMBER, OBJECT},
+    ("metadata", "a", "b", "[]", "c"): {TEXT},
+    ("metadata", "t"): {ValueKind.BOOL},
+    ("project",): {TEXT},
+    ("app",): {TEXT},
+}
+
+
+@pytest.mark.parametrize("before", ["nobody", "another with the same", "another with more"])
+def test_a_project_has_what_its_own_events_have_whether_others_had_it_before(store: Store, before: str) -> None:
+    if before != "nobody":
+        store.take(event("other", OWN | ({"more": [1], "t": "x"} if "more" in before else {}), {"app": "x"}))
+    store.take(event("p", OWN, {"app": "x"}))
+    assert store.projects.shape("p", store.shape).kinds == OF_OWN
+
+
+def test_an_event_that_fits_its_stream_is_learnt_of_without_a_closer_look(store: Store) -> None:
+    store.take(event("one", {"a": 1, "b": [{"c": 1}]}))
+    before = len(store.looked_at)
+    store.take(event("two", {"b": [{"c": 1}]}), event("two", {"b": []}))
+    assert len(store.looked_at) == before
+    assert store.names("two") == {
+        ("metadata",),
+        ("metadata", "b"),
+        ("metadata", "b", "[]"),
+        ("metadata", "b", "[]", "c"),
+        ("project",),
+    }
+
+
+def test_the_project_in_the_metadata_counts_too(store: Store) -> None:
+    for _ in range(2):
+        store.take(event("sender", {"ref": "reader", "x": 1}), event(None, [{"ref": "left"}, {"ref": "right", "y": 1}]))
+    assert ("metadata", "x") in store.names("sender") & store.names("reader")
+    assert ("metadata", "[]", "y") in store.names("left") & store.names("right")
+    assert ("metadata", "x") not in store.names("left")
+
+
+def test_one_project_lists_no_more_than_its_part_and_others_list_theirs(store: Store) -> None:
+    for number in range(40):
+        store.take(event("greedy", {f"k{number}_{one}": {"x": one} for one in range(200)}))
+    assert len(store.names("greedy")) <= MAX_OF_ONE_PROJECT
+    assert len(store.shape.kinds) <= MAX_OF_ONE_PROJECT
+    learnt = store.take(event("modest", {"path": "/", "list": [1]}))
+    assert {("metadata", "path"), ("metadata", "list")} <= learnt.kinds.keys()
+    assert {("metadata", "path"), ("metadata", "list")} <= store.names("modest")
+
+
+def test_new_kinds_at_listed_paths_are_learnt_of_a_project_whose_part_is_used_up(store: Store) -> None:
+    store.take(event("modest", {"path": "/"}))
+    for number in range(20):
+        store.take(event("greedy", {f"k{number}_{one}": 1 for one in range(200)}))
+    assert ARRAY in store.take(event("greedy", {"path": [1]})).kinds["metadata", "path"]
+
+
+def test_events_of_others_cost_a_validation_when_the_list_is_full(store: Store) -> None:
+    modest = [event("modest", {"path": "/", "request": {"method": "GET"}})] * 40
+    store.take(*modest)
+    for number in range(60):
+        store.take(event(None, {f"k{number}": {f"x{one}": 1 for one in range(100)}}))
+    assert len(store.shape.kinds) == MAX_PATHS
+    before = len(store.looked_at)
+    store.take(*modest)
+    store.take(*modest)
+    assert len(store.looked_at) == before
+
+
+def test_of_a_path_that_found_no_room_nothing_is_taken_for_granted(store: Store) -> None:
+    store.take(event("p", {"known": {"x": 1}}))
+    wide = {f"k{one}": [one] for one in range(600)}
+    store.take(event("p", {"known": wide, "beside": 1}))
+    unlisted = next(path for one in wide if (path := ("metadata", "known", one)) not in store.shape.kinds)
+    assert store.shape.stored_kinds(unlisted) is None
+    assert store.shape.stored_kinds(("metadata", "beside", "below")) == frozenset()
+    # Listed now, but events that came before may have other kinds there.
+    store.take(event("p", {"known": {unlisted[-1]: "text"}}))
+    assert store.shape.kinds[unlisted] == {TEXT}
+    assert store.shape.stored_kinds(unlisted) is None
+
+
+def test_projects_beyond_the_most_share_a_set_that_no_key_is_shown(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(project_shapes, "MAX_PROJECTS", 3)
+    for number in range(5):
+        store.take(event(f"p{number}", {f"k{number}": 1}))
+    assert [len(store.names(f"p{number}")) for number in range(5)] == [3, 3, 3, 0, 0]
+    assert store.names("") == set()
+    for number in range(40):
+        store.take(event(f"q{number}", {f"many{number}_{one}": 1 for one in range(100)}))
+    assert len(store.shape.kinds) <= MAX_OF_ONE_PROJECT + 20
+
+
+def test_equal_sets_have_one_version_and_another_set_another() -> None:
+    shapes = ProjectShapes()
+    for project in ("a", "b"):
+        shapes.learn(project, {("x",): frozenset({TEXT})})
+    before = shapes.version("a")
+    assert shapes.version("b") == before
+    shapes.learn("b", {("y",): frozenset({TEXT})})
+    assert (shapes.version("a") == before, shapes.version("b") == before) == (True, False)
