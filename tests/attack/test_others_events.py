@@ -105,7 +105,7 @@ def poison() -> Iterator[list[dict[str, object]]]:
         deep = {"down": [deep]}
     yield [event("deep", "b3", named({"deep": deep}, "b3"))]
     for project, group in itertools.product(range(6), range(4)):
-        wide = {f"wide_{project}_{group}_{number}": {"x": number} for number in range(150)}
+        wide: dict[str, object] = {f"wide_{project}_{group}_{number}": {"x": number} for number in range(150)}
         yield [event(f"wide{project}_{group}", f"w{project}", named(wide, f"w{project}"))]
 
 

@@ -140,12 +140,10 @@ class Fitting:
             extras = None if event.extras is None else self._extras.decode(event.extras)
         except (msgspec.DecodeError, RecursionError):
             return None
-        if self._needed and not as_it_is and metadata is not None and not self._has_needed(metadata):
-            return None
-        return metadata, extras
+        return (metadata, extras) if as_it_is or self._has_needed(metadata) else None
 
     def _has_needed(self, metadata: object) -> bool:
-        return all(_has(metadata, way) for way in self._needed)
+        return not self._needed or metadata is None or all(_has(metadata, way) for way in self._needed)
 
     def written(self, records: Records) -> str:
         """The paths of the objects there."""

@@ -16,7 +16,7 @@ class ProjectNews:
     """An event is of its own project, and of the one that stands at `place` in its metadata."""
 
     def __init__(self, shapes: ProjectShapes, place: Sequence[str], most_of_an_event: int) -> None:
-        self._shapes = shapes
+        self.shapes = shapes
         self._most_of_an_event = most_of_an_event
         self._place = tuple(place)
         self._sets: dict[str, int] = {}
@@ -24,7 +24,7 @@ class ProjectNews:
 
     @property
     def by_project(self) -> ByProject:
-        return {project: self._shapes.kinds(bits) for project, bits in self._new.items() if bits}
+        return {project: self.shapes.kinds(bits) for project, bits in self._new.items() if bits}
 
     def of_fitting(self, event: Event, records: Records, fits: Fitting, of_stream: Fitting) -> None:
         """An event whose every path and kind the stream has: looked at only for projects that may lack some of these.
@@ -59,7 +59,7 @@ class ProjectNews:
         return projects if event.project is None else projects | {event.project}
 
     def _take_uncovered(self, project: str, event: Event, records: Records, fitting: Fitting) -> None:
-        if fitting.everything & ~self._shapes.set_of(project):
+        if fitting.everything & ~self.shapes.set_of(project):
             self._take(project, fitting.bits(event, records))
         else:
             fitting.covering.add(project)
@@ -70,7 +70,7 @@ class ProjectNews:
         if self._is_full(known):
             return
         if new.bit_count() > self._limit(known):
-            new = self._first([self._shapes.pairs[place] for place in places_in(new)], known)
+            new = self._first([self.shapes.pairs[place] for place in places_in(new)], known)
         self._put(key, known, new)
 
     def _take_pairs(self, project: str, own: Found) -> int:
@@ -78,16 +78,16 @@ class ProjectNews:
         if self._is_full(known):
             return known
         pairs = [(path, kind) for path, kinds in own.items() for kind in kinds]
-        new = [pair for pair in pairs if not known & self._shapes.listed(pair)]
+        new = [pair for pair in pairs if not known & self.shapes.listed(pair)]
         return self._put(key, known, self._first(new, known))
 
     def _known(self, project: str) -> tuple[str, int]:
-        key = project if self._shapes.has_room_for(project) else OTHERS
+        key = project if self.shapes.has_room_for(project) else OTHERS
         known = self._sets.get(key)
-        return key, self._shapes.set_of(key) if known is None else known
+        return key, self.shapes.set_of(key) if known is None else known
 
     def _is_full(self, known: int) -> bool:
-        return known.bit_count() >= MAX_OF_ONE_PROJECT and bool(known & self._shapes.listed(_SOMETHING_UNLISTED))
+        return known.bit_count() >= MAX_OF_ONE_PROJECT and bool(known & self.shapes.listed(_SOMETHING_UNLISTED))
 
     def _limit(self, known: int) -> int:
         return max(0, min(MAX_OF_ONE_PROJECT - known.bit_count(), self._most_of_an_event))
@@ -98,7 +98,7 @@ class ProjectNews:
         taken = new if len(new) <= limit else [_SOMETHING_UNLISTED, *sorted(new, key=_outermost)[:limit]]
         bits = 0
         for pair in taken:
-            bits |= self._shapes.bit(pair)
+            bits |= self.shapes.bit(pair)
         return bits
 
     def _put(self, key: str, known: int, bits: int) -> int:
@@ -108,7 +108,7 @@ class ProjectNews:
         return known | bits
 
     def _has_room(self, sets: int, path: Path, kinds: Collection[ValueKind]) -> bool:
-        return not kinds or any(self._shapes.listed((path, kind)) & sets for kind in kinds)
+        return not kinds or any(self.shapes.listed((path, kind)) & sets for kind in kinds)
 
 
 def _outermost(pair: Pair) -> tuple[int, Pair]:

@@ -73,29 +73,17 @@ class ShapeReader:
     ) -> tuple[list[Event], Kinds]:
         odd = _Odd(self._shapes().get(stream, Shape()), news)
         fitting = self._fitting(stream, odd.shape, filling.paths)
-        own = Wanted(
-            self._own,
-            stream,
-            filling.paths,
-            self._projects().get(stream) if news else None,
-            self._nulls.get(stream, ()),
-        )
+        projects = None if news is None else news.shapes
+        own = Wanted(self._own, stream, filling.paths, projects, self._nulls.get(stream, ()))
         looked_at = []
-        unfit = 0
         for posted in events:
-            fits = own.of(posted.project, fitting) or fitting
-            event, records = posted, fits.records(posted, as_it_is=False)
-            if records is None and (fits is not fitting or filling.paths):
-                event, fits, records = _fitted(posted, fits, fitting, filling)
-            if records is None:
-                looked_at.append(odd.looked_at(event))
-                unfit += 1
-                if unfit in _LEARN_MIDWAY_AT:
-                    fitting = self._fitting_with(odd, stream, fitting)
+            event, fits, records = _fitted(posted, own.of(posted.project, fitting), fitting, filling)
+            if records is not None:
+                looked_at.append(_as_stored(event, fits, records, fitting, news))
                 continue
-            if news is not None:
-                news.of_fitting(event, records, fits, fitting)
-            looked_at.append(msgspec.structs.replace(event, object_paths=fits.written(records)))
+            looked_at.append(odd.looked_at(event))
+            if odd.events in _LEARN_MIDWAY_AT:
+                fitting = self._fitting_with(odd, stream, fitting)
         self._note_nulls(stream, odd.nulls)
         return looked_at, odd.new()
 
@@ -124,18 +112,29 @@ class ShapeReader:
 
 
 def _fitted(
-    posted: Event, of_project: Fitting, of_stream: Fitting, filling: Filling
+    posted: Event, of_project: Fitting | None, of_stream: Fitting, filling: Filling
 ) -> tuple[Event, Fitting, Records | None]:
-    """An event that does not fit as it came: the stream's decoder, and both again once what it lacks is filled in."""
-    records = of_stream.records(posted, as_it_is=False)
+    """The event as it came or with what it lacks filled in, and the decoder that it fits, its project's or the stream's."""
+    fittings = (of_stream,) if of_project is None else (of_project, of_stream)
+    fits, records = _first_that_fits(posted, fittings, as_it_is=False)
     if records is not None or not filling.paths:
-        return posted, of_stream, records
+        return posted, fits, records
     event = filling.filled(posted)
-    for fitting in (of_project, of_stream):
-        records = fitting.records(event)
+    return event, *_first_that_fits(event, fittings, as_it_is=True)
+
+
+def _first_that_fits(event: Event, fittings: Sequence[Fitting], *, as_it_is: bool) -> tuple[Fitting, Records | None]:
+    for fitting in fittings:
+        records = fitting.records(event, as_it_is=as_it_is)
         if records is not None:
-            return event, fitting, records
-    return event, of_stream, None
+            return fitting, records
+    return fittings[-1], None
+
+
+def _as_stored(event: Event, fits: Fitting, records: Records, of_stream: Fitting, news: ProjectNews | None) -> Event:
+    if news is not None:
+        news.of_fitting(event, records, fits, of_stream)
+    return msgspec.structs.replace(event, object_paths=fits.written(records))
 
 
 class _Odd:
@@ -143,6 +142,7 @@ class _Odd:
 
     def __init__(self, shape: Shape, news: ProjectNews | None) -> None:
         self.shape = shape
+        self.events = 0
         self._news = news
         self._found: Found = {}
         # Right above the paths that were seen and for which one event, or its project, had no room.
@@ -154,6 +154,7 @@ class _Odd:
 
     def looked_at(self, event: Event) -> Event:
         """The event as it is stored, with the paths of its objects; what it may teach is added to what was found."""
+        self.events += 1
         event = with_numbers_kept(event)
         own: Found = {}
         objects: list[Path] = []
@@ -172,15 +173,16 @@ class _Odd:
         known = self.shape.kinds
         new = {path: frozenset(kinds) - known.get(path, NO_KINDS) for path, kinds in self._found.items()}
         unknown = [path for path, kinds in new.items() if kinds and path not in known]
-        listed = set(_with_room(unknown, known)) if unknown else set()
+        listed = set(_with_room(unknown, known))
         learnt = {path: kinds for path, kinds in new.items() if kinds and (path in known or path in listed)}
-        refused_below = self._refused_below.union(path[:-1] for path in unknown if path not in listed)
-        marked = {_listed_above(path, listed, known) for path in refused_below} | self.shape.unlisted
-        if marked:
-            for path in listed:
-                if any(path[:length] in marked for length in range(len(path))):
-                    learnt[path] |= _UNSURE
-        return learnt | {path: learnt.get(path, NO_KINDS) | _UNLISTED for path in marked - self.shape.unlisted}
+        marked = self._marked(listed, unknown)
+        unsure = {path: _UNSURE for path in listed if _is_below(path, marked | self.shape.unlisted)}
+        return _merged(learnt, unsure, dict.fromkeys(marked - self.shape.unlisted, _UNLISTED))
+
+    def _marked(self, listed: Collection[Path], unknown: Iterable[Path]) -> set[Path]:
+        """The nearest listed paths above those that found no room."""
+        below = self._refused_below.union(path[:-1] for path in unknown if path not in listed)
+        return {_listed_above(path, listed, self.shape.kinds) for path in below}
 
     def _is_listed(self, path: Path) -> bool:
         return path in self.shape.kinds or bool(self._found.get(path))
@@ -193,6 +195,18 @@ class _Odd:
         return [path for path in own if path not in too_many]
 
 
+def _merged(learnt: Kinds, *more: Kinds) -> Kinds:
+    merged = dict(learnt)
+    for one in more:
+        for path, kinds in one.items():
+            merged[path] = merged.get(path, NO_KINDS) | kinds
+    return merged
+
+
+def _is_below(path: Path, marked: Collection[Path]) -> bool:
+    return bool(marked) and any(path[:length] in marked for length in range(len(path)))
+
+
 def _listed_above(path: Path, listed: Collection[Path], known: Kinds) -> Path:
     """The path itself if it is listed, else the nearest above it."""
     while path and path not in listed and path not in known:
@@ -202,6 +216,8 @@ def _listed_above(path: Path, listed: Collection[Path], known: Kinds) -> Path:
 
 def _with_room(unknown: Sequence[Path], known: Kinds) -> Sequence[Path]:
     """The shortest first; nothing below a path that finds no room itself."""
+    if not unknown:
+        return ()
     steps_below = Counter(path[:-1] for path in known)
     taken, refused = [], set()
     for path in sorted(unknown, key=len):

@@ -96,6 +96,11 @@ def below(nature: Nature, steps: Iterable[str]) -> Nature:
     return Nature(origins=frozenset(Origin(origin.stream, origin.path + further) for origin in nature.origins))
 
 
+def joined(natures: Iterable[Nature]) -> Nature:
+    """The nature of what is one of several."""
+    return Nature(origins=frozenset(origin for nature in natures for origin in nature.origins))
+
+
 def elements(nature: Nature) -> Nature:
     """The nature of what a repeated record repeats: an object is an array of itself, an array its elements."""
     return Nature(origins=nature.origins | below(nature, (ELEMENT,)).origins)

@@ -7,7 +7,7 @@ import pytest
 
 from cordwood.engines import project_shapes
 from cordwood.engines.project_shapes import MAX_OF_ONE_PROJECT, ProjectShapes
-from cordwood.ingest import shape
+from cordwood.ingest import shape, walk
 from cordwood.ingest.shape import MAX_PATHS, Learnt, ShapeReader
 from cordwood.ingest.walk import Found
 from cordwood.model.event import Event
@@ -31,7 +31,7 @@ class Store:
         self.looked_at: list[Event] = []
         self.reader = ShapeReader(lambda: {"s": self.shape}, lambda: {"s": self.projects})
         monkeypatch.setattr(shape, "_REBUILD_SECONDS", 0)
-        look = shape.look
+        look = walk.look
 
         def counted(event: Event, found: Found, objects: list[Path]) -> None:
             self.looked_at.append(event)

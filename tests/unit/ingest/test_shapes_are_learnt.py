@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cordwood.ingest import shape
+from cordwood.ingest import shape, walk
 from cordwood.ingest.fitting import Fitting
 from cordwood.ingest.shape import MAX_NEW_OF_ONE_EVENT, MAX_PATHS, MAX_STEPS_BELOW, ShapeReader
 from cordwood.model.event import Event, written_paths
@@ -167,9 +167,9 @@ def test_the_paths_of_objects_are_told_whether_the_event_is_new_or_known() -> No
 
 def test_what_a_batch_has_taught_is_known_for_the_rest_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at: list[Event] = []
-    look = shape.look
+    look = walk.look
 
-    def noted(event: Event, found: shape.Found, objects: list[Path]) -> None:
+    def noted(event: Event, found: walk.Found, objects: list[Path]) -> None:
         looked_at.append(event)
         look(event, found, objects)
 

@@ -2,7 +2,7 @@
 
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, cast
 
 from cordwood.engines.clickhouse.session import Session
@@ -37,19 +37,14 @@ class LearntProjects:
     def learn(self, batch: Batch) -> None:
         """Write what is new before the events are; what is known too early harms nobody."""
         shapes = self._shapes[batch.stream]
-        rows = [
-            (project, list(path), kind.value)
-            for project, kinds in batch.by_project.items()
-            if shapes.bits(kinds) & ~shapes.set_of(project)
-            for path, of_path in kinds.items()
-            for kind in sorted(of_path)
-        ]
+        rows = [row for project, kinds in batch.by_project.items() for row in _new(shapes, project, kinds)]
         if rows:
+            projects, paths, names = zip(*rows, strict=True)
             columns: dict[str, Sequence[object]] = {
                 "stream": [batch.stream] * len(rows),
-                "project": [project for project, _, _ in rows],
-                "path": [path for _, path, _ in rows],
-                "kind": [kind for _, _, kind in rows],
+                "project": projects,
+                "path": paths,
+                "kind": names,
             }
             self._session.insert(quoted(PROJECT_SHAPES), columns, list(_COLUMNS), {"insert_distributed_sync": 1})
         for project, kinds in batch.by_project.items():
@@ -64,3 +59,9 @@ class LearntProjects:
                 for project in cast("list[str]", projects):
                     self._shapes[str(stream)].learn(str(project), kinds)
                 self._read_to_us = max(self._read_to_us, int(str(seen_us)))
+
+
+def _new(shapes: ProjectShapes, project: str, kinds: Kinds) -> Iterator[tuple[str, list[str], str]]:
+    """A row for each pair, unless all are known."""
+    if shapes.bits(kinds) & ~shapes.set_of(project):
+        yield from ((project, list(path), kind.value) for path, of_path in kinds.items() for kind in sorted(of_path))

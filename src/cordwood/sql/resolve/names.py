@@ -9,7 +9,7 @@ from sqlglot import exp
 from cordwood.errors import AmbiguousName, UnknownName
 from cordwood.model.shape import Path, ValueKind
 from cordwood.sql.nodes import KINDS, event_path, root_and_steps
-from cordwood.sql.records import below
+from cordwood.sql.records import below, joined
 from cordwood.sql.resolve.work import Work
 from cordwood.sql.scope import PLAIN, Field, Nature, Relation, Scope, fresh, nature_of
 
@@ -198,7 +198,7 @@ def _path(work: Work, value: exp.Expr, nature: Nature, parts: Parts) -> exp.Expr
     work.records.note_unseen(paths[0][1])
     made = [_event_path(work, base, path) for path in paths]
     whole = made[0] if len(made) == 1 else exp.Coalesce(this=made[0], expressions=made[1:])
-    whole.meta["nature"] = Nature(origins=frozenset(origin for _, of in paths for origin in of.origins))
+    whole.meta["nature"] = joined(of for _, of in paths)
     start = parts[0].meta_get("start")
     if start is not None:
         whole.meta["start"], whole.meta["end"] = start, parts[-1].meta_get("end", start)
