@@ -13,6 +13,7 @@ import pytest
 
 from cordwood.engines.duckdb import resting, sealer, session, settling
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.ledger import VERSION
 from cordwood.engines.duckdb.pieces import add_pieces
 from cordwood.engines.duckdb.sealer import Sealer
 from cordwood.engines.duckdb.settling import Settling
@@ -271,6 +272,7 @@ from pathlib import Path
 import duckdb
 from cordwood.engines.duckdb import settling
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.ledger import VERSION
 from cordwood.engines.duckdb.sealer import Sealer
 from cordwood.engines.duckdb.tables import StreamTables
 from cordwood.engines.duckdb.target import DuckDBTarget
