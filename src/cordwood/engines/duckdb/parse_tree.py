@@ -152,7 +152,15 @@ class SubqueryExpression(Expression, tag="SUBQUERY"):
     type: Literal["SUBQUERY"]
     subquery_type: Literal["ANY", "EXISTS", "NOT_EXISTS", "SCALAR"]
     subquery: "Query"
-    comparison_type: Literal["COMPARE_EQUAL", "INVALID"]
+    comparison_type: Literal[
+        "COMPARE_EQUAL",
+        "COMPARE_NOTEQUAL",
+        "COMPARE_LESSTHAN",
+        "COMPARE_GREATERTHAN",
+        "COMPARE_LESSTHANOREQUALTO",
+        "COMPARE_GREATERTHANOREQUALTO",
+        "INVALID",
+    ]
     child: "AnyExpression | None" = None
 
 
