@@ -16,6 +16,7 @@ from cordwood.engines.clickhouse.rules import RULES as CLICKHOUSE_RULES
 from cordwood.engines.clickhouse.session import Query, Selected, Session
 from cordwood.engines.duckdb import answers
 from cordwood.engines.duckdb.rules import RULES as DUCKDB_RULES
+from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule
 from tests.attack.test_pinned import FOREIGN, event, send, settings
 from tests.chdb_databases import fresh_database
@@ -75,7 +76,7 @@ def inside(
     """A service whose compiler writes, for UPPER, what another stream holds."""
     rules: Any = (DUCKDB_RULES if engine == "duckdb" else CLICKHOUSE_RULES).nodes
     table: MutableMapping[type[exp.Expr], Rule] = rules
-    monkeypatch.setitem(table, exp.Upper, lambda _: exp.Var(this=BROKEN[engine]))
+    monkeypatch.setitem(table, exp.Upper, lambda _: fragment(BROKEN[engine]))
     address = fresh_database() if engine == "clickhouse" else "duckdb"
     with opened(settings(tmp_path / "data", engine=address)) as inside:
         for stream, mark in ((STREAM, "ours"), (OTHER, FOREIGN)):
