@@ -39,7 +39,8 @@ def check_columns(resolved: Resolved) -> None:
 
 def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]) -> Statement:
     """What is told of the tree is read before each step that changes it."""
-    names = tuple(item.alias_or_name for item in outermost_select(resolved.tree).expressions)
+    items = outermost_select(resolved.tree).expressions
+    names = tuple(item.alias if isinstance(item, exp.Alias) else item.name for item in items)
     slots = _slots(resolved.tree, parameters)
     most_rows = _most_rows(resolved.tree)
     lowered = target.lower(resolved)

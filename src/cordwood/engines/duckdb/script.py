@@ -11,7 +11,8 @@ _QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|/\*.*?\*/""", re.DOTALL)
 # DuckDB has no empty names and none with a zero character: they are spelled with this sign, of Unicode's private use.
 _SIGN = "\ue0ff"
 _SPELLED = {_SIGN: f"{_SIGN}s", "\0": f"{_SIGN}0"}
-_READ = {f"{_SIGN}s": _SIGN, f"{_SIGN}0": "\0", f"{_SIGN}e": ""}
+_READ = {f"{_SIGN}s": _SIGN, f"{_SIGN}0": "\0"}
+_SAID = re.compile(f"{_SIGN}(?:[s0e]|d[0-9]+_)")
 
 
 def is_name(name: str) -> bool:
@@ -28,7 +29,12 @@ def engine_name(name: str) -> str:
 
 def author_name(name: str) -> str:
     """Return the name that `engine_name` spelled so."""
-    return re.sub(f"{_SIGN}[s0e]", lambda spelled: _READ[spelled[0]], name) if _SIGN in name else name
+    return _SAID.sub(lambda spelled: _READ.get(spelled[0], ""), name) if _SIGN in name else name
+
+
+def told_apart(name: str, place: int) -> str:
+    """Return what is called so where another has the name in other capitals: DuckDB's names know no case."""
+    return f"{engine_name(name)}{_SIGN}d{place}_"
 
 
 class DuckDBScript:

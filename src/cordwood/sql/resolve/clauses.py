@@ -31,7 +31,12 @@ def resolve_projections(select: exp.Expr, place: Place) -> list[Output]:
     if kind == "VALUE":
         items = [item.unalias() for item in items]
     select.set("expressions", items)
-    return [Output("" if is_star(item) else item.alias_or_name, nature_of(item)) for item in items]
+    return [_output(item) for item in items]
+
+
+def _output(item: exp.Expr) -> Output:
+    name = item.alias if isinstance(item, exp.Alias) else item.name
+    return Output("", nature_of(item), is_star=True) if is_star(item) else Output(name, nature_of(item))
 
 
 def _aliased(item: exp.Expr, name: str, place: Place) -> exp.Expr:

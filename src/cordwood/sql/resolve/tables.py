@@ -92,7 +92,7 @@ def read_derived(work: Work, names: Names, scope: Scope, source: exp.Expr) -> No
     outputs = told_apart(source.this, work.query(work, source.this, names, scope.parent))
     alias = _pivots_alias(source) or source.alias or work.unique("_derived")
     name_source(source, alias)
-    is_open = bool(pivots) or any(not output.name for output in outputs)
+    is_open = bool(pivots) or any(output.is_star for output in outputs)
     scope.relations.append(_relation(alias, outputs, is_open=is_open, is_value=is_value))
 
 
@@ -133,6 +133,8 @@ def _relation(alias: str, outputs: list[Output], *, is_open: bool, is_value: boo
         if lower in fields:
             fields[lower] = msgspec.structs.replace(fields[lower], repeated=True)
             lower = f"{lower}\0{place}"
+            while lower in fields:
+                lower += "\0"
         fields[lower] = field
     if is_value and len(fields) == 1:
         value = next(iter(fields.values()))

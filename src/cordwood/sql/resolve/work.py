@@ -14,14 +14,15 @@ from cordwood.sql.target import Target
 
 
 class Output(msgspec.Struct, frozen=True):
-    """A column that a query yields. Nameless ones cannot be referred to.
+    """A column that a query yields, or a star for columns that are not known.
 
-    `column` is how the tree spells it where another column has the name already.
+    An event's key may be empty, and so may be a name. `column` is how the tree spells it where another column has the name already.
     """
 
     name: str
     nature: Nature
     column: str | None = None
+    is_star: bool = False
 
 
 class Cte(msgspec.Struct):

@@ -55,15 +55,21 @@ def _type_text(datatype: Datatype | None, *, has_names: bool) -> str | None:
 
 
 def _struct_text(datatype: Datatype, *, has_names: bool) -> str | None:
-    """The text of a type: no template, and so no hole is looked for in it."""
+    """The text of a type: no template, and so no hole is looked for in it.
+
+    Fields are found by their places. Its client reads a type from its text again, and few names well: with any other,
+    no field has one there.
+    """
     parts = [_type_text(field, has_names=has_names) if field else None for _, field in datatype.fields]
     if not parts or any(part is None for part in parts):
         return None
-    told = [
-        f"{quoted_name(spelled(field_name(datatype, at)))} {part}" if has_names else part
-        for at, part in enumerate(parts)
-    ]
-    return f"Nullable(Tuple({', '.join(map(str, told))}))"
+    names = [field_name(datatype, at) for at in range(len(parts))] if has_names else [""]
+    if all(_PLAIN.fullmatch(name) and spelled(name) == name for name in names):
+        parts = [f"{quoted_name(name)} {part}" for name, part in zip(names, parts, strict=True)]
+    return f"Nullable(Tuple({', '.join(map(str, parts))}))"
+
+
+_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 # Of Unicode's private use.

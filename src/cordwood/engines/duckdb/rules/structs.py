@@ -6,6 +6,7 @@ from cordwood.engines.duckdb.rules.comparison import positional
 from cordwood.engines.duckdb.rules.json_values import path_text
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.words import field_part
+from cordwood.engines.duckdb.script import engine_name
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.structs import field_values, is_list
 from cordwood.sql.fragment import fragment, text_part
@@ -56,7 +57,7 @@ def _field(node: exp.Expr) -> exp.Expr:
         return fragment("json_extract({0}, {1})", node.this, text_part(path_text([node.expression.name])))
     if isinstance(node.this, exp.Column) or not isinstance(node.expression, exp.Identifier):
         return node
-    return fragment("struct_extract({0}, {1})", node.this, text_part(node.expression.name))
+    return fragment("struct_extract({0}, {1})", node.this, text_part(engine_name(node.expression.name)))
 
 
 def _field_of_elements(node: exp.Expr) -> exp.Expr:
@@ -65,9 +66,19 @@ def _field_of_elements(node: exp.Expr) -> exp.Expr:
     field = field_of(base.element if base else None, node.expression.name)
     if field is None:
         unsupported(node, "A field of an array's elements")
-    name = text_part(node.expression.name)
+    name = text_part(engine_name(node.expression.name))
     fields = fragment("list_transform({0}, lambda _e: struct_extract(_e, {1}))", node.this, name)
     return fragment("flatten({0})", fields) if field.kind is Kind.ARRAY else fields
 
 
-MEANING = Meaning(nodes={exp.Struct: _struct, exp.Tuple: _tuple, exp.Array: _array, exp.Dot: _field})
+def _rows(node: exp.Expr) -> exp.Expr:
+    """SELECT AS STRUCT: columns become fields, which are told apart."""
+    if str(node.args.get("kind") or "").upper() == "STRUCT":
+        fields = tuple((item.alias_or_name, datatype_of(item)) for item in node.expressions)
+        for at, item in enumerate(node.expressions):
+            if isinstance(item, exp.Alias):
+                item.set("alias", field_part(Datatype(Kind.STRUCT, fields=fields), at))
+    return node
+
+
+MEANING = Meaning(nodes={exp.Select: _rows, exp.Struct: _struct, exp.Tuple: _tuple, exp.Array: _array, exp.Dot: _field})

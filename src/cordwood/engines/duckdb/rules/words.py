@@ -7,6 +7,7 @@ from typing import Final
 
 from sqlglot import exp
 
+from cordwood.engines.duckdb.script import told_apart
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.structs import field_name
 from cordwood.sql.fragment import HOLE, fragment, is_fragment, named, own_text, parts_of, template_of
@@ -111,6 +112,9 @@ def _struct_type(datatype: Datatype) -> exp.Expr | None:
 
 def field_part(datatype: Datatype, at: int) -> exp.Expr:
     """What a field is called to the engine, as a part."""
+    name, before = datatype.fields[at][0], [label for label, _ in datatype.fields[:at]]
+    if name and name not in before and name.lower() in map(str.lower, before):
+        return named(told_apart(name, at), as_it_is=True)
     return named(field_name(datatype, at))
 
 

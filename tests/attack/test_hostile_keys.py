@@ -1,0 +1,178 @@
+"""Keys of events that try to be SQL, or to be nothing an engine can hold: other projects' queries answer as before."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cordwood.app.inside import Inside, opened
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.ingest.shape import ShapeReader
+from cordwood.model.event import Event
+from tests.attack.injections import FRAGMENTS, as_name, as_text
+from tests.attack.test_pinned import FOREIGN, STREAMS, ask, event, send, settings
+from tests.chdb_databases import fresh_database
+from tests.contract.engine_asking import NOW_US, batch, rows, stream
+from tests.unit.engines.duckdb.sealing import seal
+
+IS_FULL = os.environ.get("TORTURE") == "full"
+STREAM = STREAMS[0]
+KEYS = sorted(
+    {*FRAGMENTS, "null", "size0", "x" * 5000, "Path", "PATH", "pAth", "metadata", "timestamp", "extras", "object_paths"}
+)
+# What clients ask, and the stars.
+QUERIES = (
+    "select * from edge_logs",
+    "select id, timestamp, event_message, metadata from edge_logs order by timestamp desc limit 2",
+    "select m.* from edge_logs cross join unnest(metadata) as m",
+    "select r.* from edge_logs cross join unnest(metadata) as m cross join unnest(m.request) as r",
+    "select m.request.path, count(*) as n from edge_logs cross join unnest(metadata) as m group by 1 order by 1",
+    "select array(select as struct m.* from unnest(metadata) as m) as s from edge_logs",
+    "select as struct m.* from edge_logs cross join unnest(metadata) as m",
+    "select to_json_string(m) as j from edge_logs cross join unnest(metadata) as m",
+    "select m from edge_logs cross join unnest(metadata) as m where m.request.path = '/rest/ours'",
+    "select x.* from (select m.* from edge_logs cross join unnest(metadata) as m) as x order by x.mark",
+    "select m.* from edge_logs cross join unnest(metadata) as m union all select m.* from edge_logs cross join unnest(metadata) as m",
+    "select count(*) as n from edge_logs cross join unnest(metadata) as m where regexp_contains(event_message, 'our')",
+    "select n.* from edge_logs cross join unnest(metadata) as m left join unnest(m.n) as n",
+)
+
+
+def hostile(key: str) -> list[dict[str, object]]:
+    inner = {key: "in", "n": {key: [{key: 1}]}}
+    return [
+        {"event_message": FOREIGN, "project": "other", "metadata": {key: f"value of {key}"[:60], "n": inner}},
+        {"event_message": FOREIGN, "project": "other", "metadata": {"request": {key: {key: FOREIGN}}, key: inner}},
+        {"event_message": FOREIGN, "project": "other", key: {key: FOREIGN}, "metadata": {key: [1, {key: key}]}},
+    ]
+
+
+@pytest.fixture(params=["duckdb", "clickhouse"], scope="module")
+def engine(request: pytest.FixtureRequest) -> str:
+    return fresh_database() if request.param == "clickhouse" else "duckdb"
+
+
+@pytest.fixture(scope="module")
+def folder(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where events of two projects were stored, those of one of them with hostile keys; and what was answered before."""
+    folder = tmp_path_factory.mktemp("keys")
+    with opened(settings(folder / "data", engine=engine)) as inside:
+        assert send(inside, ADDRESS, [event("default", "ours") for _ in range(3)])[0] == 200
+        (folder / "before.json").write_text(json.dumps(answers(inside)))
+        for key in KEYS:
+            status, told = send(inside, ADDRESS, hostile(key))
+            assert status == 200, (key, told)
+            assert json.loads(told)["accepted"] == len(hostile(key)), (key, told)
+        (folder / "after.json").write_text(json.dumps(answers(inside)))
+    return folder
+
+
+ADDRESS = f"/api/logs?source_name={STREAM}"
+
+
+@pytest.fixture(scope="module")
+def inside(engine: str, folder: Path) -> Iterator[Inside]:
+    """Opened again: what was taken has been read from where it is kept."""
+    with opened(settings(folder / "data", engine=engine)) as inside:
+        yield inside
+
+
+def answers(inside: Inside) -> list[object]:
+    """Of one project, under a key that is held to it; without what is not there."""
+    _, told = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
+    key = str(json.loads(told)["token"])
+    return [answer(inside, key, sql) for sql in QUERIES]
+
+
+def answer(inside: Inside, key: str, sql: str, **more: str) -> list[object]:
+    status, told = ask(inside, key, sql=sql, **more)
+    assert status == 200, (sql, told)
+    if more.get("project") != "other":
+        assert FOREIGN not in told
+    found = json.loads(told)["result"]
+    assert isinstance(found, list)
+    return sorted((without_nulls(row) for row in found), key=json.dumps)
+
+
+def without_nulls(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: without_nulls(one) for key, one in value.items() if one is not None}
+    return [without_nulls(one) for one in value] if isinstance(value, list) else value
+
+
+def test_queries_of_another_project_answer_as_before(folder: Path, inside: Inside) -> None:
+    before = json.loads((folder / "before.json").read_text())
+    for asked, old, new, again in zip(
+        QUERIES, before, json.loads((folder / "after.json").read_text()), answers(inside), strict=True
+    ):
+        assert old == new == again, asked
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("key", KEYS[:: 1 if IS_FULL else 6])
+def test_a_key_is_a_key(inside: Inside, key: str) -> None:
+    """Its values are found by it, and by it alone. In backquotes: a bare name means keys that are like it, too."""
+    name, value = as_name(key), f"value of {key}"[:60]
+    if key != "":
+        assert of_other(inside, f"select m.{name} as v {OF_ALL} where m.{name} = {as_text(value)}") == [{"v": value}]
+        in_request = f"{OF_ALL} cross join unnest(m.request) as r where r.{name}.{name} is not null"
+        assert of_other(inside, f"select r.{name}.{name} as v {in_request}") == [{"v": FOREIGN}]
+        elements = (
+            "cross join unnest(m.`n`) as o cross join unnest(o.`n`) as i cross join unnest(i.N) as e where e.N = 1"
+        )
+        assert of_other(inside, f"select count(*) as c {OF_ALL} {elements.replace('N', name)}") == [{"c": 1}]
+
+
+def test_a_star_shows_every_key(inside: Inside) -> None:
+    found = [row for row in of_other(inside, f"select m.* {OF_ALL}") if isinstance(row, dict)]
+    for key in KEYS:
+        assert f"value of {key}"[:60] in [row.get(key) for row in found], key
+
+
+OF_ALL = "from edge_logs cross join unnest(metadata) as m"
+
+
+def of_other(inside: Inside, sql: str) -> list[object]:
+    return answer(inside, inside.key, sql, project="other")
+
+
+def test_everything_is_exported_and_taken_back(engine: str, inside: Inside, tmp_path: Path) -> None:
+    status, _, told = inside.send("GET", f"/api/streams/{STREAM}/events?format=ndjson", b"", {})
+    assert status == 200
+    assert len(told.splitlines()) == 3 + 3 * len(KEYS)
+    with opened(settings(tmp_path / "data", engine=fresh_database() if engine != "duckdb" else engine)) as other:
+        headers = {"content-type": "application/x-ndjson"}
+        status, _, said = other.send("POST", f"/api/streams/{STREAM}/events", told, headers)
+        assert status == 200, said
+        assert answers(other) == answers(inside)
+
+
+def test_what_is_sealed_in_the_file_is_found_by_its_keys(tmp_path: Path) -> None:
+    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), Options())
+    engine.prepare([stream("s")])
+    # Many of each: the engine shreds what it often finds into columns.
+    events = [
+        Event(
+            f"{at} {number}",
+            NOW_US + at,
+            "m",
+            "p",
+            json.dumps({key: f"v{at}", "n": {key: {key: at}}}),
+            json.dumps({key: "x"}),
+        )
+        for at, key in enumerate(KEYS)
+        for number in range(20)
+    ]
+    looked_at, learnt = ShapeReader(engine.shapes).learn("s", events)
+    engine.append([batch(*looked_at)])
+    del learnt
+    seal(engine)
+    for at, key in enumerate(KEYS):
+        if key != "":
+            name = as_name(key)
+            sql = f"select count(*) as c, cast(max(o.{name}.{name}) as int64) as d from s cross join unnest(metadata) as m cross join unnest(m.`n`) as o where m.{name} = 'v{at}'"
+            assert [tuple(map(str, row)) for row in rows(engine, sql)] == [("20", str(at))], key
+    engine.close()
