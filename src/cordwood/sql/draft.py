@@ -166,10 +166,6 @@ class Draft:
         return self._hold(Mark(*(part.this for part in node.expressions))) if node.this == MARK else None
 
     def _name(self, node: exp.Identifier) -> str:
-        """Names that the rules gave need no quotes."""
-        is_plain = not node.quoted and _WORD.fullmatch(node.name)
-        if is_plain:
-            return node.name
         return self._hold(_Name(node.name if node.meta_get(AS_IT_IS) else self._script.spelled(node.name)))
 
     def _hold(self, part: _Part) -> str:

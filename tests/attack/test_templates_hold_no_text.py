@@ -1,0 +1,151 @@
+"""A canary in every place where a name or a text can stand: no template and no draft ever holds it.
+
+Templates are text of the rules alone, and a draft is made of templates and tokens. So whatever a rule does with a
+text of an author, a caller or an event, it cannot be read as SQL. New rules are held to it by the pages of their spec.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.tokenizer_core import TokenType
+
+from cordwood.engines.clickhouse.target import ClickHouseTarget
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.errors import Fault
+from cordwood.lql.compile import compile_lql
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.parameter import Parameter
+from cordwood.model.redaction import RedactMode
+from cordwood.model.shape import Shape, ValueKind
+from cordwood.sql import fragment as fragments
+from cordwood.sql.compile import compile_alone, compile_sandbox, compile_saved, read_endpoint
+from cordwood.sql.draft import Draft, Printed
+from cordwood.sql.redaction.redaction import Redaction
+from cordwood.sql.stages import Statement
+from cordwood.sql.target import Target
+from tests.attack.injections import LITERAL_PLACES, NAME_PLACES, READ_PLACES, TEXT_PLACES, as_name, as_text
+from tests.spec_runner.page import read_cases
+
+CANARY = "qz9canary"
+PAGES = sorted(Path("spec").glob("*/*.md"))
+TARGETS: Mapping[str, Target] = {"duckdb": DuckDBTarget(), "clickhouse": ClickHouseTarget()}
+# In CI every so many cases of the pages; `make torture` has all.
+STRIDE = 1 if os.environ.get("TORTURE") == "full" else 6
+TOKENS = Dialect.get_or_raise("bigquery").tokenize
+
+ENDPOINT = Endpoint(
+    "canary",
+    UUID(int=1),
+    f"""
+    with edge_logs as (
+        select t.id, t.timestamp, t.event_message, t.metadata, '{CANARY}' as {CANARY} from `{CANARY}.logs` as t
+        where t.project = @project and (@{CANARY} is null or t.event_message = @{CANARY}) order by t.timestamp desc
+    )
+    select id, `{CANARY}`, m.{CANARY} as m{CANARY}, m.request.{CANARY} as r{CANARY} from edge_logs as {CANARY} cross join unnest(metadata) as m
+    """,
+    "1",
+    sandbox=True,
+    parameters=(Parameter("project"), Parameter(CANARY)),
+)
+KINDS = {
+    ("metadata",): frozenset({ValueKind.OBJECT}),
+    ("metadata", "request"): frozenset({ValueKind.OBJECT}),
+    ("metadata", "request", "path"): frozenset({ValueKind.TEXT}),
+    ("metadata", "request", CANARY): frozenset({ValueKind.TEXT, ValueKind.NUMBER}),
+    ("metadata", CANARY): frozenset({ValueKind.OBJECT, ValueKind.ARRAY}),
+    ("metadata", CANARY, CANARY): frozenset({ValueKind.NUMBER}),
+    (CANARY,): frozenset({ValueKind.TEXT}),
+}
+SHAPES = {f"{CANARY}.logs": Shape(KINDS, 1)}
+STARS = (
+    "select * from edge_logs",
+    "select m.* from edge_logs cross join unnest(metadata) as m",
+    "select r.* from edge_logs cross join unnest(metadata) as m cross join unnest(m.request) as r",
+    f"select c.{CANARY}, count(*) as n from edge_logs cross join unnest(metadata) as m cross join unnest(m.{CANARY}) as c group by 1",
+    "select array(select as struct m.* from unnest(metadata) as m) as s from edge_logs",
+    f"select event_message from edge_logs where event_message like '%{CANARY}%' and regexp_contains(event_message, '{CANARY}')",
+    f"select m.request.path, '{CANARY}' as x from edge_logs cross join unnest(metadata) as m where m.request.path = '{CANARY}' order by timestamp desc limit 5",
+)
+LQL = (
+    f'f:edge_logs {CANARY} ~{CANARY} m.{CANARY}.{CANARY}:{CANARY} m."a{CANARY}":~{CANARY} -m.request.path:"{CANARY}"',
+    f"f:edge_logs s:m.{CANARY}@{CANARY} s:m.request.path m.request.{CANARY}:@>{CANARY}",
+    f"f:edge_logs c:count(*) c:group_by(t::minute) c:group_by(m.request.{CANARY}) m.request.path:{CANARY}",
+)
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The templates that are made and the drafts that are written meanwhile; none may hold the canary."""
+    seen: list[str] = []
+    pieces, written = fragments.template_pieces, Draft.written
+
+    def noted_pieces(template: str) -> tuple[str | int, ...]:
+        seen.append(template)
+        return pieces(template)
+
+    def noted_written(draft: Draft, text: str) -> Printed:
+        seen.append(text)
+        return written(draft, text)
+
+    monkeypatch.setattr(fragments, "template_pieces", noted_pieces)
+    monkeypatch.setattr(Draft, "written", noted_written)
+    yield seen
+    assert not [text for text in seen if CANARY in text.lower()]
+
+
+def compiled(make: Callable[[], Statement]) -> bool:
+    """Whether it is answered at all: what is refused has no text."""
+    try:
+        statement = make()
+    except Fault:
+        return False
+    return CANARY in statement.sql.lower() or CANARY in str(statement.column_names).lower()
+
+
+@pytest.mark.parametrize("engine", TARGETS)
+def test_of_the_places_of_the_grammar(engine: str, seen: list[str]) -> None:
+    target, program = TARGETS[engine], read_endpoint(ENDPOINT)
+    name, text = as_name(CANARY), as_text(CANARY)
+    queries = [
+        *(place.replace("N", name) for place in NAME_PLACES),
+        *(place.replace("T", text) for place in (*TEXT_PLACES, *LITERAL_PLACES, *(known for known, _ in READ_PLACES))),
+        *STARS,
+    ]
+    for redaction in (None, Redaction(RedactMode.HASH)):
+        sandbox = partial(compile_sandbox, program, target=target, shapes=SHAPES, redaction=redaction)
+        lql = partial(compile_lql, program, target=target, shapes=SHAPES, redaction=redaction)
+        assert sum(compiled(partial(sandbox, sql)) for sql in queries) > len(queries) * 0.6
+        assert [said for said in LQL if not compiled(partial(lql, said))] == []
+        assert compiled(partial(compile_saved, program, target, SHAPES, redaction))
+    assert len(seen) > 1000
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
+@pytest.mark.usefixtures("seen")
+def test_of_the_pages_of_the_spec(page: Path) -> None:
+    """Each literal of each query in turn, and all of its aliases at once."""
+    queries = [case.text("sql") or "" for case in read_cases(page) if not case.all("stream")]
+    for sql in queries[:: STRIDE if len(queries) > STRIDE else 1]:
+        for changed in with_canaries(sql):
+            for target in TARGETS.values():
+                compiled(partial(compile_alone, changed, target))
+
+
+def with_canaries(sql: str) -> Iterator[str]:
+    try:
+        tokens = TOKENS(sql)
+    except Exception:  # noqa: BLE001 - a page may show what cannot be read
+        return
+    for token in tokens:
+        if token.token_type == TokenType.STRING:
+            yield f"{sql[: token.end]}{CANARY}{sql[token.end :]}"
+    for name in set(re.findall(r"(?i)\bas (\w+)", sql)):
+        sql = re.sub(rf"\b{name}\b", f"{name}_{CANARY}", sql)
+    yield sql
