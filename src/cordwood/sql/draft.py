@@ -9,6 +9,7 @@ literal that the engine's `Script` wrote.
 import re
 import secrets
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Final, Protocol
 
 import msgspec
@@ -26,7 +27,8 @@ _NUMBER: Final = re.compile(
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 # Stands in a draft for what is written last. No template can hold it, and texts never stand in a draft.
 _TOKEN: Final = f"_{secrets.token_hex(8)}_"
-_HELD: Final = re.compile(rf"{_TOKEN}(\d+)_")
+_HELD: Final = re.compile(rf"{_TOKEN}(\d+_\d+)_")
+_drafts: Final = count()
 
 # Parts that are said twice double with every nesting; this is where it ends.
 LONGEST: Final = 1_000_000
@@ -100,6 +102,7 @@ class Draft:
     def __init__(self, tree: exp.Expr, printer: Printer, script: Script) -> None:
         self._printer = printer
         self._script = script
+        self._serial = next(_drafts)
         self._held: dict[_Part, int] = {}
         self.text = self._printed(tree)
 
@@ -108,7 +111,7 @@ class Draft:
         self._check(text)
         written = [self._written(part) for part in self._held]
         pieces = _HELD.split(text)
-        tokens = list(map(int, pieces[1::2]))
+        tokens = [self._number_of(token) for token in pieces[1::2]]
         if sum(len(written[at]) for at in tokens) > _LONGEST_WRITTEN:
             raise _too_long()
         parts = list(self._held)
@@ -122,6 +125,12 @@ class Draft:
             pieces[2 * place - 1] = written[at]
         slots = frozenset(part.name for part in map(parts.__getitem__, set(tokens)) if isinstance(part, _Slot))
         return Printed(_encodable("".join(pieces)), tuple(marks), slots)
+
+    def _number_of(self, token: str) -> int:
+        serial, number = map(int, token.split("_"))
+        if serial != self._serial:
+            raise ValueError("a tree was printed before")
+        return number
 
     def _check(self, text: str) -> None:
         """Nothing is put into quotes or comments of a template: there it would be written for another place."""
@@ -152,24 +161,28 @@ class Draft:
         """What is not for sqlglot to print."""
         if isinstance(node, exp.Anonymous):
             return self._filled(node) if node.this == FRAGMENT else self._marked(node)
+        if isinstance(node, exp.Literal) and not node.is_string:
+            return _number(node)
+        if isinstance(node, exp.Var):
+            return _word(node.name)
+        part = self._part(node)
+        return None if part is None else self._hold(part)
+
+    def _part(self, node: exp.Expr) -> _Part | None:
+        """What is written last."""
         if isinstance(node, exp.Identifier):
-            return self._name(node)
+            return _Name(node.name if node.meta_get(AS_IT_IS) else self._script.spelled(node.name))
         if isinstance(node, exp.Literal):
-            return self._hold(_Text(node.this)) if node.is_string else _number(node)
+            return _Text(node.this)
         if isinstance(node, exp.Parameter):
-            return self._hold(_Slot(_word(node.name), self._script.slot(node)))
-        if isinstance(node, exp.ByteString):
-            return self._hold(node.this.encode("latin-1"))
-        return _word(node.name) if isinstance(node, exp.Var) else None
+            return _Slot(_word(node.name), self._script.slot(node))
+        return node.this.encode("latin-1") if isinstance(node, exp.ByteString) else None
 
     def _marked(self, node: exp.Anonymous) -> str | None:
         return self._hold(Mark(*(part.this for part in node.expressions))) if node.this == MARK else None
 
-    def _name(self, node: exp.Identifier) -> str:
-        return self._hold(_Name(node.name if node.meta_get(AS_IT_IS) else self._script.spelled(node.name)))
-
     def _hold(self, part: _Part) -> str:
-        return f"{_TOKEN}{self._held.setdefault(part, len(self._held))}_"
+        return f"{_TOKEN}{self._serial}_{self._held.setdefault(part, len(self._held))}_"
 
     def _filled(self, node: exp.Expr) -> str:
         pieces = template_pieces(template_of(node))

@@ -38,7 +38,7 @@ def printed(tree: exp.Expr, script: Script = DUCKDB) -> str:
 
 def test_parts_are_set_in_brackets_where_an_operator_could_reach_into_them() -> None:
     total = parse_one("a + b")
-    assert printed(fragment("{0} * 2", total)) == '("a" + "b") * 2'
+    assert printed(fragment("{0} * 2", total.copy())) == '("a" + "b") * 2'
     assert printed(fragment("f({0}, {0})", total)) == 'f("a" + "b", "a" + "b")'
     assert printed(fragment("{0} * 2", exp.column("a", "t"))) == '"t"."a" * 2'
 
@@ -51,6 +51,14 @@ def test_a_fragment_in_a_tree_is_printed_where_it_stands() -> None:
 def test_what_looks_like_a_hole_in_a_name_or_a_text_is_text() -> None:
     tree = fragment("{0}.{1} = {2}", exp.column("x"), named("{0}"), text_part("it's {0} @a {2}"))
     assert printed(tree) == """"x"."{0}" = 'it''s {0} @a {2}'"""
+
+
+def test_no_tree_is_printed_twice() -> None:
+    """It is used up: what stood in it was written into another text."""
+    tree = exp.select(exp.column("a"))
+    assert printed(tree) == 'SELECT "a"'
+    with pytest.raises(ValueError, match="printed before"):
+        printed(tree)
 
 
 def test_a_hole_without_a_part_is_a_mistake() -> None:

@@ -100,26 +100,33 @@ def _widened(query: exp.Expr, read: _Read, streams: frozenset[str], depth: int) 
     """Whether the sub-query has the path as a column, made or there already."""
     if not isinstance(query, exp.Select) or any(query.args.get(key) for key in ("distinct", "group", "kind")):
         return False
-    projections = {item.alias: item for item in query.expressions}
-    if read.name in projections:
-        return bool(projections[read.name].meta_get(_PROVIDED))
-    source = projections.get(read.column)
-    found = _path_of(source.this if source is not None else None)
+    there = _projection(query, read.name)
+    if there is not None:
+        return bool(there.meta_get(_PROVIDED))
+    found = _path_of(_projection(query, read.column))
     if found is None:
         return False
     column, steps = found
     further = _Read(column.name, (*steps, *read.steps), read.manner)
     carrier = _provided(query, column.table, further, streams, depth + 1)
     if carrier is not None:
-        provided = exp.alias_(carrier, read.name, quoted=True)
-        provided.meta[_PROVIDED] = True
-        query.append("expressions", provided)
+        _append(query, carrier, read.name)
     return carrier is not None
+
+
+def _projection(query: exp.Select, name: str) -> exp.Expr | None:
+    return next((item for item in query.expressions if item.alias == name), None)
+
+
+def _append(query: exp.Select, carrier: exp.Expr, name: str) -> None:
+    provided = exp.alias_(carrier, name, quoted=True)
+    provided.meta[_PROVIDED] = True
+    query.append("expressions", provided)
 
 
 def _path_of(node: exp.Expr | None) -> tuple[exp.Column, tuple[str, ...]] | None:
     """The column and the steps below it; none for a column alone."""
-    root, steps = root_and_steps(node) if node is not None else (None, ())
+    root, steps = root_and_steps(node.unalias()) if node is not None else (None, ())
     return (root, steps) if isinstance(root, exp.Column) and root.table else None
 
 

@@ -62,25 +62,31 @@ class _Reach(msgspec.Struct):
     def _provide_in(self, query: exp.Expr, read: Read, depth: int) -> str | None:
         if not isinstance(query, exp.Select) or not _may_widen(query):
             return None
-        projections = {item.alias.lower(): item for item in query.expressions}
-        if read.name.lower() in projections:
+        there = _projection(query, read.name)
+        if there is not None:
             # The author may have called a column so.
-            return read.name if projections[read.name.lower()].meta_get(_PROVIDED) else None
-        column = next((item.this for item in query.expressions if item.alias == read.column), None)
-        found = _path_of(column)
+            return read.name if there.meta_get(_PROVIDED) else None
+        found = _path_of(_projection(query, read.column))
         if found is None:
             return None
         column, path = found
         name = self._provide_within(query, column.table, read.below(column.name, path), depth)
-        if name is not None:
-            provided = exp.alias_(exp.column(name, column.table, quoted=True), read.name, quoted=True)
-            provided.meta[_PROVIDED] = True
-            query.append("expressions", provided)
-        return name and read.name
+        return name and _append(query, exp.column(name, column.table, quoted=True), read.name)
 
     def _provide_within(self, query: exp.Select, alias: str, read: Read, depth: int) -> str | None:
         relation = _relation(query, alias)
         return None if relation is None else self.provide(relation, read, depth + 1)
+
+
+def _projection(query: exp.Select, name: str) -> exp.Expr | None:
+    return next((item for item in query.expressions if item.alias.lower() == name.lower()), None)
+
+
+def _append(query: exp.Select, column: exp.Expr, name: str) -> str:
+    provided = exp.alias_(column, name, quoted=True)
+    provided.meta[_PROVIDED] = True
+    query.append("expressions", provided)
+    return name
 
 
 def reach(tree: exp.Expr, streams: frozenset[str]) -> list[Source]:
@@ -156,6 +162,7 @@ def _asks_for_record(node: exp.Expr) -> bool:
 
 def _path_of(node: exp.Expr | None) -> tuple[exp.Column, _Steps] | None:
     """The column and the steps below it: none for a column alone."""
+    node = node.unalias() if node is not None else None
     if node is None:
         return None
     if not is_fragment(node):

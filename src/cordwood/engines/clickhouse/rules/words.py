@@ -60,13 +60,17 @@ def _struct_text(datatype: Datatype, *, has_names: bool) -> str | None:
     Fields are found by their places. Its client reads a type from its text again, and few names well: with any other,
     no field has one there.
     """
-    parts = [_type_text(field, has_names=has_names) if field else None for _, field in datatype.fields]
+    parts = [_type_text(field, has_names=has_names) for _, field in datatype.fields]
     if not parts or any(part is None for part in parts):
         return None
-    names = [field_name(datatype, at) for at in range(len(parts))] if has_names else [""]
-    if all(_PLAIN.fullmatch(name) and spelled(name) == name for name in names):
-        parts = [f"{quoted_name(name)} {part}" for name, part in zip(names, parts, strict=True)]
-    return f"Nullable(Tuple({', '.join(map(str, parts))}))"
+    names = _plain_names(datatype) if has_names else None
+    told = [f"{quoted_name(name)} {part}" for name, part in zip(names, parts, strict=True)] if names else parts
+    return f"Nullable(Tuple({', '.join(map(str, told))}))"
+
+
+def _plain_names(datatype: Datatype) -> list[str] | None:
+    names = [field_name(datatype, at) for at in range(len(datatype.fields))]
+    return names if all(_PLAIN.fullmatch(name) and spelled(name) == name for name in names) else None
 
 
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
