@@ -320,6 +320,39 @@ def test_what_the_project_itself_sent_is_told_though_others_filled_the_list(stor
     assert headers["cordwood-notice"] == "path never seen: metadata.wide_1_1_1"
 
 
+ADDRESS = "10.0.0.5"
+# Where others have nothing but numbers at the end of ways that lead through their arrays.
+WAYS: tuple[object, ...] = (
+    {"in": {"address": 5}},
+    [{"in": {"address": 5}}],
+    {"in": [{"address": 5}]},
+    [{"in": [{"address": 5}]}],
+    [{"in": [{"address": [5]}]}],
+)
+READ_THROUGH = (
+    "select i.address as x, count(*) as n from auth_logs cross join unnest(metadata) as m cross join unnest(m.`in`) as i group by 1",
+    "select i.address as x from auth_logs cross join unnest(metadata) as m cross join unnest(m.`in`) as i order by 1",
+    "select max(i.address) as x from auth_logs cross join unnest(metadata) as m cross join unnest(m.`in`) as i",
+    "select a as x from auth_logs cross join unnest(metadata) as m cross join unnest(m.`in`) as i cross join unnest(i.address) as a",
+    "select count(*) as n from auth_logs cross join unnest(metadata) as m cross join unnest(m.`in`) as i where i.address like '10.%'",
+    "select m.`in`[safe_offset(0)].address as x, 1 as n from auth_logs cross join unnest(metadata) as m group by 1",
+)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_numbers_of_others_do_not_lay_texts_bare(stores: tuple[Store, Store], way: object) -> None:
+    _, crowded = stores
+    number = WAYS.index(way)
+    own: dict[str, object] = {"in": {"address": ADDRESS, "list": [ADDRESS]}}
+    crowded.take("gotrue.logs.prod", [event(f"way{number}", f"y{number}", way), event(f"told{number}", "a", own)])
+    for sql in READ_THROUGH:
+        query = urlencode({"project": "a", "sql": sql})
+        headers = {"x-api-key": crowded.private, "lf-endpoint-redact-pii": "true"}
+        _, _, body = crowded.inside.send("GET", f"/api/endpoints/query/logs.all?{query}", b"", headers)
+        assert ADDRESS.encode() not in body, sql
+        assert b'"n":1' not in body or b"REDACTED" in body, sql
+
+
 def test_the_list_of_a_stream_is_full_and_a_new_array_is_read_all_the_same(stores: tuple[Store, Store]) -> None:
     _, crowded = stores
     crowded.take("postgres.logs", own_events())

@@ -12,7 +12,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported
-from cordwood.model.shape import ELEMENT, Shape, ValueKind
+from cordwood.model.shape import Shape, ValueKind
 from cordwood.sql.nodes import (
     EVENT_ARRAY_ELEMENTS,
     EVENT_ELEMENTS,
@@ -232,7 +232,7 @@ class _Leaves:
     def _elements(self, node: exp.Expr, sources: Sources) -> Raw | None:
         if isinstance(node, exp.Anonymous) and node.this in (EVENT_ELEMENTS, EVENT_ARRAY_ELEMENTS):
             base = self._raw(node.expressions[0], sources)
-            return base.below(ELEMENT) if base is not None else None
+            return base.elements() if base is not None else None
         return None
 
     def _element(self, node: exp.Bracket, sources: Sources) -> Raw | None:

@@ -19,6 +19,10 @@ _ANY: Final = frozenset(ValueKind)
 Place = tuple[str, Path]
 
 
+# Each array on the way doubles them.
+_MOST_PLACES: Final = 64
+
+
 class Raw(msgspec.Struct, frozen=True):
     """A value straight from an event: of its VARIANT, or a text column of its own; where it may lie, the first that is there."""
 
@@ -28,6 +32,11 @@ class Raw(msgspec.Struct, frozen=True):
     def below(self, *steps: str) -> "Raw":
         places = tuple((stream, (*path, *steps)) for stream, path in self.places)
         return msgspec.structs.replace(self, places=places)
+
+    def elements(self) -> "Raw | None":
+        """An element of the value: an object repeats itself, an array what is in it. None where it may lie anywhere."""
+        places = (*self.places, *self.below(ELEMENT).places)
+        return None if len(places) > _MOST_PLACES else msgspec.structs.replace(self, places=places)
 
     @property
     def names(self) -> Iterator[str]:
