@@ -23,8 +23,19 @@ def _event(node: exp.Expr) -> exp.Expr:
 
 
 def _secret(node: exp.Expr) -> exp.Expr:
-    """Whatever the text is, the name of its field says what it is; a record there is looked through like any."""
-    return once(f"if(JSONType(@a) = 'String', '\"{HIDDEN}\"', {HIDING_EVENT}_{mode_of(node)}(@a))", node.expressions[0])
+    """Whatever the text is, the name of its field says what it is, and so are the texts of an array there.
+
+    A record is looked through like any.
+    """
+    looked = f"{HIDING_EVENT}_{mode_of(node)}"
+    element = f"if(JSONType(_e) IN ('String', 'Array'), '\"{HIDDEN}\"', ifNull({looked}(CAST(_e, 'Nullable(String)')), 'null'))"
+    elements = (
+        f"'[' || arrayStringConcat(arrayMap(_e -> {element}, JSONExtractArrayRaw(assumeNotNull(@a))), ',') || ']'"
+    )
+    return once(
+        f"multiIf(JSONType(@a) = 'String', '\"{HIDDEN}\"', JSONType(@a) = 'Array', {elements}, {looked}(@a))",
+        node.expressions[0],
+    )
 
 
 MEANING = redaction_meaning(text=_text, event_text=_event_text, event=_event, secret=_secret)

@@ -24,9 +24,10 @@ def _event(node: exp.Expr) -> exp.Expr:
 
 
 def _secret(node: exp.Expr) -> exp.Expr:
-    """Whatever the text is, the name of its field says what it is; a record there is looked through like any.
+    """Whatever the text is, the name of its field says what it is, and so are the texts of an array there.
 
-    Where no record was ever seen, it is spared the look, and hidden whole if there is one after all.
+    A record is looked through like any. Where none was ever seen, it is spared the look, and hidden whole if there is
+    one after all.
     """
     if not node.expressions[2].this:
         return fragment(
@@ -34,9 +35,14 @@ def _secret(node: exp.Expr) -> exp.Expr:
             f" THEN '{HIDDEN}'::VARIANT ELSE {{0}} END",
             node.expressions[0],
         )
+    looked = f"{HIDING_EVENT}_{mode_of(node)}"
+    hidden = f"'{HIDDEN}'::VARIANT"
+    element = f"CASE WHEN regexp_matches(variant_typeof(e), '^(?:VARCHAR|ARRAY)') THEN {hidden} ELSE {looked}(e) END"
     return fragment(
-        f"CASE WHEN variant_typeof({{0}}) = 'VARCHAR' THEN '{HIDDEN}'::VARIANT"
-        f" ELSE {HIDING_EVENT}_{mode_of(node)}({{0}}) END",
+        f"CASE WHEN variant_typeof({{0}}) = 'VARCHAR' THEN {hidden}"
+        " WHEN starts_with(variant_typeof({0}), 'ARRAY')"
+        f" THEN list_transform(CAST({{0}} AS VARIANT[]), lambda e: {element})::VARIANT"
+        f" ELSE {looked}({{0}}) END",
         node.expressions[0],
     )
 
