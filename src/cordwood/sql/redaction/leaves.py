@@ -27,7 +27,8 @@ from cordwood.sql.nodes import (
     typed,
 )
 from cordwood.sql.records import Records
-from cordwood.sql.redaction.raw import Columns, Known, Place, Raw, Sources, kinds_at, raw_column
+from cordwood.sql.redaction.lifting import is_around, is_read_from_within, lift, put_in, source_of
+from cordwood.sql.redaction.raw import Columns, Known, Place, Raw, Source, Sources, kinds_at, raw_column
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.redaction.unread import unread_places
 from cordwood.sql.stages import Resolved
@@ -83,6 +84,7 @@ class _Leaves:
         self.textless: dict[Place, None] = {}
         # Columns by their ids; they are held, so that no id is given twice.
         self._judged: dict[int, exp.Expr] = {}
+        self._lifted = 0
 
     def require_judged(self, tree: exp.Expr) -> None:
         """Refuse a tree with a column that the walk did not come to: it might be read as it is."""
@@ -133,12 +135,15 @@ class _Leaves:
                 kept[item.alias] = raw
             else:
                 self._expression(item, known, sources)
+        for source in sources.values():
+            if source.lifted and source.reader is node:
+                self._judge(put_in(source))
         return kept
 
     def _handed_on(self, item: exp.Expr, sources: Sources) -> Raw | None:
         """What a column hands on raw, when it does nothing else."""
         raw = self._raw(item.this, sources) if isinstance(item, exp.Alias) else None
-        if raw is None or self._is_secret(raw):
+        if raw is None or self._is_secret(raw) or is_around(source_of(item.this, sources), item):
             return None
         self._judge(item)
         return raw
@@ -162,17 +167,19 @@ class _Leaves:
             self._clause(join, known, sources)
 
     def _relation(self, node: exp.Expr, known: Known, sources: Sources, *, is_opened: bool) -> None:
-        name = node.alias_or_name
+        columns: Columns | str
         if isinstance(node, exp.Table):
-            sources[name] = self._table(node, known, is_opened=is_opened)
+            columns = self._table(node, known, is_opened=is_opened)
         elif isinstance(node, exp.Unnest):
-            sources[name] = self._unnest(node, known, sources)
+            columns = self._unnest(node, known, sources)
         elif isinstance(node, exp.Subquery) and isinstance(node.this, exp.Query) and node.alias:
             hands_on = not (is_opened or node.args.get("pivots") or _renames(node))
-            sources[name] = self.query(node.this, known, sources, hands_on=hands_on)
+            columns = self.query(node.this, known, sources, hands_on=hands_on)
         else:
             # A join in brackets: its relations are in scope as if it had none.
             self._source(node.this, known, sources, is_opened=is_opened)
+            return
+        sources[node.alias_or_name] = Source(columns, node, node.find_ancestor(exp.Select))
 
     def _table(self, node: exp.Table, known: Known, *, is_opened: bool) -> Columns | str:
         stream = node.meta_get("stream")
@@ -186,18 +193,24 @@ class _Leaves:
         array = node.expressions[0]
         alias = node.args.get("alias")
         raw = self._elements(array, sources)
-        if raw is None or any(map(self._redaction.hides, raw.names)):
+        if raw is None or not self._may_be_unnested(node, raw, sources):
             self._expression(array, known, sources)
             return {}
         self._judge(array)
         return {column.name: raw for column in alias.columns} if alias is not None else {}
 
+    def _may_be_unnested(self, node: exp.Unnest, raw: Raw, sources: Sources) -> bool:
+        """Whether its elements may be raw: not where a sub-query reads them, or reads the array, of rows around it."""
+        if self._is_hidden(raw) or is_around(source_of(node.expressions[0], sources), node):
+            return False
+        return not is_read_from_within(node.find_ancestor(exp.Select), node.alias_or_name)
+
     def _expression(self, node: exp.Expr, known: Known, sources: Sources) -> None:
         raw = self._raw(node, sources)
-        if raw is not None and not self._is_harmless(node, raw):
-            node.replace(self._redacted(node.copy(), raw))
+        if raw is not None:
+            self._read(node, raw, source_of(node, sources))
             return
-        if raw is not None or _is_known(node):
+        if _is_known(node):
             self._judge(node)
             return
         if isinstance(node, exp.Query) and not isinstance(node, exp.Subquery):
@@ -205,6 +218,20 @@ class _Leaves:
             return
         for part in list(node.iter_expressions()):
             self._expression(part, known, sources)
+
+    def _read(self, node: exp.Expr, raw: Raw, source: Source | None) -> None:
+        is_lifted = source is not None and is_around(source, node)
+        if self._is_textless(raw) or (not is_lifted and self._is_shape(node, raw)):
+            value = node.copy() if is_lifted else node
+            self._judge(value)
+        else:
+            value = self._redacted(node.copy(), raw)
+        if source is not None and is_lifted and not isinstance(value, exp.Null):
+            self._lifted += 1
+            value = lift(source, value, self._lifted)
+            self._judge(value)
+        if value is not node:
+            node.replace(value)
 
     def _raw(self, node: exp.Expr | None, sources: Sources) -> Raw | None:
         """What the expression reads from an event, when it does no more than that."""
@@ -225,7 +252,7 @@ class _Leaves:
         """The first of several paths of events; where one of their names says something by itself, each is looked at alone."""
         found = [self._raw(part, sources) for part in (node.this, *node.expressions)]
         events = [raw for raw in found if raw is not None and raw.is_event and not self._is_secret(raw)]
-        if len(events) < len(found):
+        if len(events) < len(found) or source_of(node, sources) is None:
             return None
         return Raw(tuple(place for raw in events for place in raw.places), is_event=True)
 
@@ -244,8 +271,7 @@ class _Leaves:
         mode = exp.Literal.string(self._redaction.mode.value)
         if not raw.is_event:
             return typed(exp.Anonymous(this=REDACTED_TEXT, expressions=[node, mode]), exp.DType.VARCHAR)
-        if any(map(self._redaction.hides, raw.names)):
-            # To be told whether a key is there is to be told the key.
+        if self._is_hidden(raw):
             return typed(exp.Null(), exp.DType.VARIANT)
         if raw.kinds(self.records) == _ONLY_TEXT and not self._is_secret(raw):
             # Read as text at once: nothing has to be told apart, and the engine has such columns ready.
@@ -259,21 +285,23 @@ class _Leaves:
 
     def _is_secret(self, raw: Raw) -> bool:
         """Not to be handed on raw: what it is called matters, and that is lost on the way."""
-        if not raw.is_event:
-            return False
-        return any(map(self._redaction.hides, raw.names)) or any(map(self._redaction.is_secret_name, raw.own_names))
+        return self._is_hidden(raw) or (raw.is_event and any(map(self._redaction.is_secret_name, raw.own_names)))
 
-    def _is_harmless(self, node: exp.Expr, raw: Raw) -> bool:
-        """Whether it is there, or what kind it is, tells no text; neither do numbers."""
-        if raw.is_event and any(map(self._redaction.hides, raw.names)):
-            return False
-        if _is_only_counted(node.parent):
-            return True
+    def _is_shape(self, node: exp.Expr, raw: Raw) -> bool:
+        """Whether nothing is asked but whether it is there, or what kind it is: that tells no text."""
+        return _is_only_counted(node.parent) and not self._is_hidden(raw)
+
+    def _is_textless(self, raw: Raw) -> bool:
+        """Whether no text was ever seen there: numbers tell none."""
         kinds = raw.kinds(self.records)
-        is_textless = bool(kinds) and kinds <= _NO_TEXT
+        is_textless = bool(kinds) and kinds <= _NO_TEXT and not self._is_hidden(raw)
         if is_textless:
             self.textless |= dict.fromkeys(raw.places)
         return is_textless
+
+    def _is_hidden(self, raw: Raw) -> bool:
+        """Whether a name on the way to it is something to hide: to be told whether a key is there is to be told the key."""
+        return raw.is_event and any(map(self._redaction.hides, raw.names))
 
 
 def _relations(select: exp.Select) -> Iterator[exp.Expr]:

@@ -55,9 +55,32 @@ class Raw(msgspec.Struct, frozen=True):
 
 
 Columns = Mapping[str, Raw]
-# A text stands for a stream's own table: its columns are raw by their names.
-Sources = dict[str, Columns | str]
 Known = Mapping[str, Columns]
+
+
+class Source(msgspec.Struct, eq=False):
+    """A relation as the names of a query see it: its raw columns, or the stream whose columns are raw by their names.
+
+    `reader` is the SELECT that has it in its FROM, `used` are the columns that are read of it. `lifted` are values that
+    sub-queries read of its raw columns, by the names of the columns that hold them.
+    """
+
+    columns: Columns | str
+    relation: exp.Expr
+    reader: exp.Expr | None
+    used: dict[str, exp.Expr] = {}
+    lifted: dict[str, exp.Expr] = {}
+
+    def raw(self, name: str) -> Raw | None:
+        if not isinstance(self.columns, str):
+            return self.columns.get(name)
+        if name in _PLAIN_COLUMNS:
+            return None
+        path = () if name == "extras" else (name,)
+        return Raw(((self.columns, path),), is_event=name in _EVENT_COLUMNS)
+
+
+Sources = dict[str, Source]
 
 
 def kinds_at(place: Place, records: Records) -> frozenset[ValueKind]:
@@ -68,10 +91,7 @@ def kinds_at(place: Place, records: Records) -> frozenset[ValueKind]:
 
 def raw_column(node: exp.Column, sources: Sources) -> Raw | None:
     source = sources.get(node.table)
-    name = node.name
-    if isinstance(source, str):
-        if name in _PLAIN_COLUMNS:
-            return None
-        path = () if name == "extras" else (name,)
-        return Raw(((source, path),), is_event=name in _EVENT_COLUMNS)
-    return source.get(name) if source is not None else None
+    if source is None:
+        return None
+    source.used.setdefault(node.name, node.copy())
+    return source.raw(node.name)
