@@ -32,7 +32,17 @@ class _Relation(msgspec.Struct, frozen=True):
 
 
 _REQUEST: Final = "cross join unnest(l.metadata) m cross join unnest(m.request) r"
-_TEXTS_OF_REQUEST: Final = ("r.ip", "r.ip6", "r.card", "r.password", "r.method", "r.nothing", "r.mixed", "m.inner")
+_TEXTS_OF_REQUEST: Final = (
+    "r.ip",
+    "r.ip6",
+    "r.card",
+    "r.password",
+    "r.api_key",
+    "r.method",
+    "r.nothing",
+    "r.mixed",
+    "m.inner",
+)
 RELATIONS: Final = (
     _Relation("logs l", {"S": ("l.event_message", "l.who", "l.whence", "l.id"), "T": ("l.timestamp",), "I": ("1",)}),
     _Relation("again l", {"S": ("l.event_message", "l.who", "l.id"), "I": ("1",)}),

@@ -78,19 +78,17 @@ def _way(statement: Statement, *, at_rest: bool, is_trusting: bool) -> str | Non
 
 def _plan(cursor: duckdb.DuckDBPyConnection, sql: str, values: Mapping[str, object]) -> object:
     told = _run(cursor, f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", values)
-    return told if isinstance(told, str) else _steps(json.loads(told[0][1]))
+    if isinstance(told, str):
+        return told
+    (plan,) = json.loads(told[0][1])["operator"]
+    return _step(plan)
 
 
-def _steps(node: dict[str, Any]) -> object:
-    facts = {name: fact for name, fact in (node.get("extra_info") or {}).items() if name not in _ESTIMATES}
-    children = [_steps(child) for child in node.get("children", ())]
-    return (
-        node.get("operator_name"),
-        node.get("operator_cardinality"),
-        node.get("operator_rows_scanned"),
-        facts,
-        children,
-    )
+def _step(step: dict[str, Any]) -> object:
+    """A step of the plan with the rows that left it and those that it read, and the steps before it."""
+    facts = {name: fact for name, fact in step["extra_info"].items() if name not in _ESTIMATES}
+    rows = [step.get(count) for count in ("intermediate_rows", "rows_scanned", "row_groups_scanned")]
+    return step["type"], rows, facts, [_step(before) for before in step.get("children", ())]
 
 
 def _redacted(cursor: duckdb.DuckDBPyConnection, sql: str, values: Mapping[str, object]) -> object:
