@@ -203,7 +203,7 @@ def test_rows_that_an_event_makes_with_others_are_asked_again(at_rest: DuckDBEng
         f"{THROUGH} select e.id, e.metadata, tag from e cross join unnest(e.metadata.tags) as tag"
         " where tag like 'b%' order by e.id limit 9"
     )
-    finding, _, reading = str(compiled(at_rest, sql).at_rest).partition(" AS found)")
+    finding, _, reading = str(compiled(at_rest, sql).at_rest).partition(' AS "found")')
     assert ("'b%'" in finding, "'b%'" in reading) == (True, True)
     assert len(rows(at_rest, sql)) == 9
 
