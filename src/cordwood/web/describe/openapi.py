@@ -21,7 +21,7 @@ from cordwood.web.problems import TITLES
 Columns = Sequence[tuple[str, Datatype | None]]
 
 # What may befall a query, as `TITLES` has it; the rest befalls no well-made request for an endpoint.
-_QUERY_STATUSES = (400, 401, 403, 404, 406, 413, 415, 422, 429, 500, 503, 504, 507)
+_QUERY_STATUSES = (400, 401, 403, 404, 406, 408, 413, 415, 422, 429, 500, 503, 504, 507)
 _SHARED_PARAMETERS = ("format", "redact", "no_cache")
 _OWN_QUERY: Mapping[str, str] = {
     "sql": "A query of your own over the endpoint's sub-queries, in SQL; not together with lql.",
