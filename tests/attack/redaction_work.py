@@ -20,7 +20,8 @@ from tests.attack.twins import Twin
 
 # Of a step's description, what is an estimate of the engine's own, or a time.
 _ESTIMATES: Final = frozenset({"Estimated Cardinality", "Total Time"})
-_DATABASE: Final = re.compile(r"\btest_\d+\.")
+# What a plan calls its database, and a set that it makes of a sub-query by a digest with the database in it.
+_NAMES_OF_ITS_OWN: Final = re.compile(r"\btest_\d+\.|__set_\d+_\d+")
 _MODE: Final = RedactMode.REPLACE
 _COUNTED: Final = (HIDING_TEXT, HIDING_EVENT, TRUSTING_TEXT)
 _CALLS: Final = re.compile(rf"\b({'|'.join(_COUNTED)})_{_MODE}\(")
@@ -41,7 +42,7 @@ def _clickhouse_plan(twin: Twin, sql: str, question: Question) -> object:
         plan = session.rows(f"SELECT explain FROM (EXPLAIN PLAN indexes = 1 {sql})", from_engine)
     except QueryFault as fault:  # scalar sub-queries are worked out for the plan
         return fault.message
-    return [_DATABASE.sub("", str(row[0])) for row in plan]
+    return [_NAMES_OF_ITS_OWN.sub("", str(row[0])) for row in plan]
 
 
 def _duckdb_work(twin: Twin, question: Question) -> Iterator[object]:
