@@ -339,6 +339,29 @@ def test_over_http_a_key_has_the_shape_that_clients_know(service: Service) -> No
     assert (gone.status_code, gone.json()["error"]["status"]) == (404, "request.unknown-key")
 
 
+def test_over_http_the_address_may_hold_a_description_and_scopes_and_nothing_that_narrows(service: Service) -> None:
+    def create(address: str, **body: object) -> httpx.Response:
+        return service.client.post(f"/api/access-tokens?{address}", json=body)
+
+    told = create("description=of+the+address&scopes=query+ingest").json()
+    assert (told["description"], told["scopes"]) == ("of the address", "ingest query")
+    assert create("description=d", scopes="query").json()["scopes"] == "query"
+    for refused_call in (
+        create("pins=x", scopes="query"),
+        create("scopes=query", scopes="ingest"),
+        create("scope=query"),
+    ):
+        assert refused_call.status_code == 422, refused_call.text
+
+
+def test_over_http_a_key_of_a_numeric_scope_reaches_its_endpoint_alone(service: Service) -> None:
+    (found,) = [one for one in service.client.get("/api/endpoints").json() if one["name"] == "logs.all"]
+    told = service.client.post("/api/access-tokens", json={"scopes": f"query:endpoint:{found['id']}"}).json()
+    assert told["scopes"] == f"query:endpoint:{found['token']}"
+    assert asks(service, told["token"], project="p").status_code == 200
+    assert refused(asks(service, told["token"], "usage.api-counts", interval="daily"))
+
+
 def test_over_http_a_key_is_rotated_with_a_grace_and_shown_once(service: Service) -> None:
     told = service.client.post("/api/access-tokens", json={"scopes": "query", "description": "turned"}).json()
     address = f"/api/access-tokens/{told['id']}/rotate"

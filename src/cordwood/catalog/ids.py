@@ -18,3 +18,11 @@ def stated_id(document: Document, path: Path, given: object, namespace: UUID, na
     if not isinstance(given, str) or not is_uuid(given):
         raise document.wrong(f"{given!r} is no UUID.", path, "Leave id out, and one is made from the name.")
     return UUID(given)
+
+
+def numeric_id(token: UUID) -> int:
+    """Return the number by which the incumbent's clients name an endpoint or a stream: the first 31 bits of its UUID.
+
+    It is the same in every installation, as the UUID is. Two of them can share it.
+    """
+    return token.int >> 97

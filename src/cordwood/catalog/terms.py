@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from cordwood.catalog.catalog import Catalog
+from cordwood.catalog.ids import numeric_id
 from cordwood.errors import BadTerms
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.key import Terms
 from cordwood.model.parameter import TextKind
+from cordwood.model.stream import Stream
 from cordwood.settings.units import read_duration, read_rate
 
 # As parameters are named in endpoint files: no letter only looks like another.
@@ -106,11 +108,23 @@ def _scope(scope: str, catalog: Catalog) -> str:
         known = ", ".join((*_PLAIN_SCOPES, *(f"{prefix}NAME" for prefix in _TARGETED)))
         raise BadTerms("scopes", "contains unrecognized scope", hint=f"{scope!r} is none of: {known}.")
     kind, target = _TARGETED[prefix], scope.removeprefix(prefix)
-    found = catalog.stream(target) if kind == "stream" else catalog.endpoint(target)
-    if found is None:
+    named = catalog.stream(target) if kind == "stream" else catalog.endpoint(target)
+    # A scope is a word: names with spaces are kept by their UUID.
+    if named is not None and target.split() == [target]:
+        return scope
+    return f"{prefix}{(named or _numbered(kind, target, catalog)).id}"
+
+
+def _numbered(kind: str, target: str, catalog: Catalog) -> Endpoint | Stream:
+    """Find what a numeric id names. The scope is kept by the UUID, for a number could come to name another as well."""
+    among: Sequence[Endpoint | Stream] = catalog.streams() if kind == "stream" else catalog.endpoints()
+    found = [one for one in among if str(numeric_id(one.id)) == target]
+    if not found:
         raise BadTerms("scopes", f"names an unknown {kind}", hint=f"There is no {kind} {target!r}.")
-    # A scope is a word: names with spaces are kept by their id.
-    return scope if target.split() == [target] else f"{prefix}{found.id}"
+    if len(found) > 1:
+        names = ", ".join(one.name for one in found)
+        raise BadTerms("scopes", f"names more than one {kind}", hint=f"{target} is the id of {names}: use the name.")
+    return found[0]
 
 
 def _note(note: str) -> str:

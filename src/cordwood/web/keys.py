@@ -3,6 +3,8 @@
 import asyncio
 import re
 import time
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -53,6 +55,8 @@ class Asked(msgspec.Struct):
 
 
 _TERMS = frozenset(Asked.__struct_fields__)
+# The incumbent's clients may say these in the address; a term that narrows a key is read from the body alone.
+_TERMS_OF_ADDRESS = ("description", "scopes")
 
 
 class AskedRotation(msgspec.Struct):
@@ -67,10 +71,9 @@ async def list_keys(request: Request, rooms: Rooms) -> Response:
 
 
 async def create_key(request: Request, rooms: Rooms, options: WebOptions, observer: Observer) -> Response:
-    _require_private(request, rooms)
+    query = _require_private(request, rooms)
     body = await read_body(request, options.queries)
-    asked = _read(body, Asked)
-    _check_names(body)
+    asked = _with_address(_read(body, Asked), _names_in(body), query)
     terms = read_terms(asked.written(), rooms.catalog, time.time())
     new = await asyncio.to_thread(rooms.access.keys.create, terms)
     audit_key_change(observer, request, "created", new.key.id, terms)
@@ -99,11 +102,15 @@ async def revoke_key(request: Request, rooms: Rooms, observer: Observer, key_id:
     return Response(204, [])
 
 
-def _require_private(request: Request, rooms: Rooms) -> None:
-    """A private key that is held to less than everything could else make itself one that is not."""
-    caller, _ = private_caller(request, rooms)
+def _require_private(request: Request, rooms: Rooms) -> Mapping[str, str]:
+    """Return the query string of a request with a private key that has no pins and is not always redacted.
+
+    A key that is held to less than everything could otherwise make one that is not.
+    """
+    caller, query = private_caller(request, rooms)
     if caller.pins or caller.redact_always:
         raise Forbidden("This key does not see everything, and whoever makes keys may see what they like.")
+    return query
 
 
 def _read(body: bytes, kind: type[T]) -> T:
@@ -113,15 +120,35 @@ def _read(body: bytes, kind: type[T]) -> T:
         raise BadBody(f"The body cannot be read: {why_no_json(problem, body)}.") from problem
 
 
-def _check_names(body: bytes) -> None:
-    """Refuse a misspelt term and one that is given twice: without `pins` a key reads every project."""
+def _names_in(body: bytes) -> AbstractSet[str]:
+    """Return the names in the body; refuse a misspelt term and one that is given twice.
+
+    A key whose `pins` were overlooked would read every project.
+    """
     twice = name_given_twice(body)
     if twice is not None:
         raise BadBody(f"The body has the name {twice[:40]!r} twice in one object.")
-    for name in _read(body, dict[str, msgspec.Raw]).keys() - _TERMS:
+    names = _read(body, dict[str, msgspec.Raw]).keys()
+    _check_names(names)
+    return names
+
+
+def _check_names(names: AbstractSet[str]) -> None:
+    for name in names - _TERMS:
         meant = did_you_mean(name, _TERMS)
         if meant is not None:
             raise BadTerms(name, "is no term of a key", hint=meant)
+
+
+def _with_address(asked: Asked, in_body: AbstractSet[str], query: Mapping[str, str]) -> Asked:
+    """Add the terms of the query string; BadTerms for one that the body has as well or that only a body may have."""
+    _check_names(query.keys())
+    for name in query.keys() & _TERMS:
+        if name not in _TERMS_OF_ADDRESS:
+            raise BadTerms(name, "must be in the body", hint="In the address stand only: description, scopes.")
+        if name in in_body:
+            raise BadTerms(name, "is given twice", hint="It is in the body and in the address: send one of them.")
+    return msgspec.structs.replace(asked, **{name: query[name] for name in _TERMS_OF_ADDRESS if name in query})
 
 
 def _unknown() -> UnknownKey:

@@ -1,10 +1,14 @@
 """A key's terms are read as people write them; what cannot be meant names its field."""
 
+from uuid import UUID
+
+import msgspec
 import pytest
 
 from cordwood.catalog.contents import Contents
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.catalog.files import FileCatalog
+from cordwood.catalog.ids import numeric_id
 from cordwood.catalog.stream_file import read_stream_file
 from cordwood.catalog.terms import WrittenTerms, is_anchored, read_terms, warnings
 from cordwood.errors import BadTerms
@@ -36,6 +40,20 @@ def test_targets_may_be_named_by_uuid() -> None:
     }
 
 
+def test_a_target_named_by_its_numeric_id_is_kept_by_its_uuid() -> None:
+    assert read(f"query:endpoint:{numeric_id(LOGS.id)}").scopes == {f"query:endpoint:{LOGS.id}"}
+    (edge,) = CATALOG.streams()
+    assert read(f"ingest:source:{numeric_id(edge.id)}").scopes == {f"ingest:source:{edge.id}"}
+
+
+def test_a_numeric_id_of_two_endpoints_is_refused() -> None:
+    twin = msgspec.structs.replace(LOGS, name="twin", id=UUID(int=LOGS.id.int ^ 1))
+    catalog = FileCatalog(Contents((LOGS, twin), ()))
+    with pytest.raises(BadTerms) as caught:
+        read_terms(WrittenTerms([f"query:endpoint:{numeric_id(LOGS.id)}"]), catalog, NOW)
+    assert caught.value.problem == "names more than one endpoint"
+
+
 def test_a_target_whose_name_is_several_words_is_kept_by_its_id() -> None:
     assert read("query:endpoint:with space").scopes == {f"query:endpoint:{SPACED.id}"}
 
@@ -50,6 +68,7 @@ def test_a_target_whose_name_is_several_words_is_kept_by_its_id() -> None:
         ([""], "contains unrecognized scope"),
         (["query:endpoint:gone"], "names an unknown endpoint"),
         (["query:endpoint:"], "names an unknown endpoint"),
+        (["query:endpoint:1"], "names an unknown endpoint"),
         (["ingest:source:gone"], "names an unknown stream"),
         (["ingest:source:logs"], "names an unknown stream"),
     ],

@@ -2,9 +2,9 @@
 
 import asyncio
 from typing import Any
-from uuid import UUID
 
 from cordwood.access import may_query
+from cordwood.catalog.ids import numeric_id
 from cordwood.engines.engine import StreamFacts
 from cordwood.errors import BadParameter, Fault
 from cordwood.model.caller import Caller
@@ -106,7 +106,7 @@ async def show_schema(request: Request, rooms: Rooms, address: str) -> Response:
 
 def _endpoint(one: Endpoint) -> dict[str, Any]:
     return {
-        "id": _number(one.id),
+        "id": numeric_id(one.id),
         "token": str(one.id),
         "name": one.name,
         "description": one.description,
@@ -130,11 +130,6 @@ def _endpoint(one: Endpoint) -> dict[str, Any]:
     }
 
 
-def _number(token: UUID) -> int:
-    """The incumbent's ids are numbers; this one is the same in every installation, like the token."""
-    return token.int >> 97
-
-
 def _parameter(one: Parameter) -> dict[str, Any]:
     return {
         "name": one.name,
@@ -156,7 +151,7 @@ def _plain(number: float | None) -> float | None:
 def _source(one: Stream, facts: StreamFacts | None) -> dict[str, Any]:
     retention = one.retention_seconds
     return {
-        "id": _number(one.id),
+        "id": numeric_id(one.id),
         "token": str(one.id),
         "name": one.name,
         "retention_days": None if retention is None else _plain(retention / _DAY_SECONDS),
