@@ -102,6 +102,12 @@ class BadMethod(RequestFault):
     code = "request.bad-method"
 
 
+class NotOffered(RequestFault):
+    """A client of the incumbent asks for something that cordwood does not have on purpose."""
+
+    code = "request.not-offered"
+
+
 class BadParameter(RequestFault):
     code = "request.bad-parameter"
 

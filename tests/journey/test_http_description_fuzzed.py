@@ -51,10 +51,15 @@ def test_every_operation_answers_as_it_is_described(described: Any, mode: Genera
 
 
 def _hold(operation: Any, mode: GenerationMode) -> None:
+    # An operation that is described as not offered answers 501, which counts as a failure of the server otherwise.
+    checks = [
+        one for one in HELD if one.__name__ != "not_a_server_error" or "501" not in operation.responses.status_codes
+    ]
+
     @settings(max_examples=12, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(case=operation.as_strategy(generation_mode=mode))
     def holds(case: Case[Any]) -> None:
-        case.call_and_validate(headers={"X-API-KEY": PRIVATE}, checks=HELD, timeout=30)
+        case.call_and_validate(headers={"X-API-KEY": PRIVATE}, checks=checks, timeout=30)
 
     try:
         holds()

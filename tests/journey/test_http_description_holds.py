@@ -37,7 +37,7 @@ def operations(paths: dict[str, Any], verb: str) -> Iterator[tuple[str, Any]]:
 
 def check(answer: httpx.Response, operation: Any) -> None:
     told = f"{answer.request.method} {answer.request.url} {answer.status_code} {answer.text[:300]}"
-    assert answer.status_code < 500, told
+    assert answer.status_code < 500 or answer.status_code == 501, told
     assert str(answer.status_code) in operation["responses"], told
 
 

@@ -174,6 +174,18 @@ def test_an_unknown_address_is_404(service: Service) -> None:
     told(service.client.get("/api/nothing"), 404, "request.unknown-route")
 
 
+@pytest.mark.parametrize("what", ["backends", "rules"])
+def test_what_the_incumbent_has_besides_is_an_empty_list_and_cannot_be_made(service: Service, what: str) -> None:
+    assert service.client.get(f"/api/{what}").json() == []
+    told(service.client.post(f"/api/{what}", json={"name": "x"}), 501, "request.not-offered")
+    assert service.client.get(f"/api/{what}", headers={"X-API-KEY": PUBLIC}).status_code == 403
+
+
+def test_there_is_one_account(service: Service) -> None:
+    assert service.client.get("/api/account").json()["name"] == "default"
+    assert service.client.get("/api/account", headers={"X-API-KEY": PUBLIC}).status_code == 403
+
+
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH"])
 def test_an_address_says_which_methods_it_takes(service: Service, method: str) -> None:
     answer = service.client.request(method, "/api/endpoints/query/logs.all")

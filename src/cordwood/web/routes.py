@@ -9,7 +9,7 @@ from cordwood.errors import BadMethod, Draining, Starting, UnknownRoute
 from cordwood.ingest.accept import Form
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observer import Observer
-from cordwood.web import ad_hoc, explorer, health, keys, offer, quarantine, recent, status
+from cordwood.web import account, ad_hoc, explorer, health, keys, offer, quarantine, recent, status
 from cordwood.web.answering import Site
 from cordwood.web.asgi import Request, Response
 from cordwood.web.backup import back_up
@@ -27,6 +27,7 @@ from cordwood.web.texts import decoded
 QUERY = ("GET", "HEAD", "POST", "OPTIONS")
 READ = ("GET", "HEAD", "OPTIONS")
 WRITE = ("POST", "OPTIONS")
+READ_OR_MAKE = ("GET", "HEAD", "POST", "OPTIONS")
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -176,7 +177,7 @@ EVENTS: Mapping[bytes, Route] = {
 EXACT: Mapping[bytes, Route] = {
     **EVENTS,
     b"/v1/logs": Route("otlp", WRITE, _ingest(Form.OTLP)),
-    b"/api/access-tokens": Route("keys", ("GET", "HEAD", "POST", "OPTIONS"), _keys),
+    b"/api/access-tokens": Route("keys", READ_OR_MAKE, _keys),
     b"/api/quarantine": Route("quarantine", READ, _quarantine),
     b"/api/backup": Route("backup", ("GET", "OPTIONS"), _backup),
     b"/api/openapi.json": Route("openapi", READ, _listed(catalog.api_document)),
@@ -184,6 +185,9 @@ EXACT: Mapping[bytes, Route] = {
     b"/docs": Route("docs", READ, _listed(catalog.api_page)),
     b"/api/endpoints": Route("endpoints", READ, _listed(catalog.list_endpoints)),
     b"/api/sources": Route("sources", READ, _listed(catalog.list_sources)),
+    b"/api/account": Route("account", READ, _listed(account.show_account)),
+    b"/api/backends": Route("account", READ_OR_MAKE, _listed(account.backends)),
+    b"/api/rules": Route("account", READ_OR_MAKE, _listed(account.rules)),
     b"/api/query": Route("ad_hoc", QUERY, _ad_hoc),
     b"/api/query/parse": Route("ad_hoc", QUERY, _ad_hoc_parse),
     b"/api/status": Route("status", READ, _status),
@@ -206,7 +210,7 @@ NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     (re.compile(rb"/api/sources/([^/]+)/recent"), Route("recent", READ, _shown(recent.recent_events))),
     (keys.KEY_ADDRESS, Route("key", ("DELETE", "OPTIONS"), _key)),
     (keys.ROTATE_ADDRESS, Route("key", WRITE, _key_rotation)),
-    (EVENTS_ADDRESS, Route("export", ("GET", "HEAD", "POST", "OPTIONS"), _export)),
+    (EVENTS_ADDRESS, Route("export", READ_OR_MAKE, _export)),
     (quarantine.ITEM_ADDRESS, Route("quarantine", READ, _quarantined)),
     (quarantine.REPLAY_ADDRESS, Route("quarantine", WRITE, _replay)),
 )

@@ -1,0 +1,50 @@
+"""The incumbent's addresses for the account, backends and rules: one account, one store, nothing to route."""
+
+from typing import Final
+
+from cordwood.errors import NotOffered
+from cordwood.web.asgi import Request, Response
+from cordwood.web.credentials import private_caller
+from cordwood.web.standing import Rooms
+from cordwood.web.unkept import unkept_json
+
+# What the incumbent tells of a user; here there is one, and all that is counted by plan is unbounded.
+_ACCOUNT: Final = {
+    "name": "default",
+    "email": None,
+    "email_preferred": None,
+    "company": None,
+    "phone": None,
+    "image": None,
+    "provider": None,
+    "admin": True,
+    "api_quota": None,
+    "bigquery_project_id": None,
+    "bigquery_dataset_id": None,
+    "bigquery_dataset_location": None,
+}
+_HINTS: Final = {
+    "backends": "Every stream is kept by the one engine that the setting `engine` names; a stream is copied elsewhere by its sender.",
+    "rules": "Send an event to each stream that is to have it; a filter for readers is an endpoint.",
+}
+
+
+async def show_account(request: Request, rooms: Rooms) -> Response:
+    private_caller(request, rooms)
+    return unkept_json(_ACCOUNT)
+
+
+async def backends(request: Request, rooms: Rooms) -> Response:
+    return _none_of(request, rooms, "backends")
+
+
+async def rules(request: Request, rooms: Rooms) -> Response:
+    return _none_of(request, rooms, "rules")
+
+
+def _none_of(request: Request, rooms: Rooms, what: str) -> Response:
+    """Answer a list of none; NotOffered for a request to make one."""
+    private_caller(request, rooms)
+    if request.method == "POST":
+        raise NotOffered(f"cordwood has no {what}, so none can be made.", hint=_HINTS[what])
+    return unkept_json([])
