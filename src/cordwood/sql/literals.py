@@ -1,6 +1,7 @@
-"""Literals that BigQuery knows not: escapes that the parser takes for the letter behind them, and numbers too wide."""
+"""Literals as they are written: quotes that are doubled, escapes that do not exist, and numbers that are too wide."""
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from sqlglot.tokenizer_core import Token, TokenType
@@ -16,6 +17,65 @@ _LEGAL: Final = {
 }
 _FEWEST_WIDE: Final = len(str(2**63))
 _ESCAPE: Final = re.compile(r"\\.?", re.DOTALL)
+
+
+# Comments, quoted names and literals with a prefix stay as they are; the group is a literal whose quotes may be doubled.
+# What is never closed goes to the end of the text, so that nothing is scanned twice.
+_QUOTED: Final = re.compile(
+    r"""(?:--|\#)[^\n]*|/\*.*?(?:\*/|\Z)|`[^`]*(?:`|\Z)|\b(?:r|b|rb|br)(?:'[^'\n]*'|"[^"\n]*")"""
+    r"""|('(?:''|\\.|[^'\\])*+'|"(?:""|\\.|[^"\\])*+")|['"].*\Z""",
+    re.DOTALL | re.IGNORECASE,
+)
+
+
+def escape_doubled_quotes(text: str) -> str:
+    """Write each doubled quote inside a literal as an escaped one; every place in the text stays where it is.
+
+    Only for a text that has no other reading: three quotes in a row begin a literal of BigQuery's own.
+    """
+    return _QUOTED.sub(lambda found: _escaped(found[1]) if found[1] else found[0], text)
+
+
+def _escaped(literal: str) -> str:
+    quote = literal[0]
+    inside = re.sub(
+        rf"\\.|{quote}{quote}", lambda found: found[0].replace(quote * 2, f"\\{quote}"), literal[1:-1], flags=re.DOTALL
+    )
+    return f"{quote}{inside}{quote}"
+
+
+def join_doubled_quotes(found: list[Token], text: str) -> list[Token]:
+    """Join literals that touch each other into one with a quote between: `'it''s'` is the text it's.
+
+    BigQuery refuses literals without a space between, so no query that it takes changes its meaning. Clients that quote
+    as other databases do double every quote of what a user typed.
+    """
+    joined: list[Token] = []
+    run: list[Token] = []
+    for token in found:
+        if run and not _touch(run[-1], token, text):
+            joined.append(_joined(run, text))
+            run = []
+        run.append(token)
+    return [*joined, _joined(run, text)] if run else joined
+
+
+def _joined(run: Sequence[Token], text: str) -> Token:
+    """Make the first of the tokens stand for all of them."""
+    first, last = run[0], run[-1]
+    if first is not last:
+        first.text = text[first.start].join(token.text for token in run)
+        first.end, first.line, first.col = last.end, last.line, last.col
+    return first
+
+
+def _touch(left: Token, right: Token, text: str) -> bool:
+    if not (left.token_type == right.token_type == TokenType.STRING and right.start == left.end + 1):
+        return False
+    quote = text[left.start]
+    return text[right.start] == quote and not (
+        text.startswith(quote * 3, left.start) or text.startswith(quote * 3, right.start)
+    )
 
 
 def check_literals(found: list[Token], text: str) -> None:

@@ -1,6 +1,7 @@
 """Text to tree: one statement of BigQuery's dialect, within bounds that keep the parser's work small."""
 
 import re
+from contextlib import suppress
 from typing import Final
 
 from sqlglot import exp
@@ -11,7 +12,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from cordwood.errors import QueryFault, QueryRefused, QuerySyntax, QueryUnsupported, Span
 from cordwood.sql.foreign import check_foreign, clear_words
 from cordwood.sql.forms import clear_forms, clear_quantifiers, name_paths
-from cordwood.sql.literals import check_literals
+from cordwood.sql.literals import check_literals, escape_doubled_quotes, join_doubled_quotes
 from cordwood.sql.pipes import cut_pipes, unshare
 from cordwood.sql.places import span_at
 from cordwood.sql.precedence import bind_bits
@@ -140,6 +141,19 @@ def parse(text: str) -> Parsed:
     half = _HALF.search(text)
     if half is not None:
         raise QuerySyntax("The query has half of a surrogate pair in it.", span=span_at(text, half.start()))
+    try:
+        return _read(text)
+    except QuerySyntax:
+        other = escape_doubled_quotes(text)
+        if other == text:
+            raise
+        # A literal that begins or ends with a doubled quote looks like one in three quotes.
+        with suppress(QueryFault):
+            return Parsed(_read(other).tree, text)
+        raise
+
+
+def _read(text: str) -> Parsed:
     found = _tokens(text)
     if not found:
         raise QuerySyntax("The query is empty.", hint="Send one SELECT.", span=Span(1, 1))
@@ -158,7 +172,7 @@ def _tokens(text: str) -> list[Token]:
         found: list[Token] = _BIGQUERY.tokenize(text)
     except TokenError as error:
         raise _unreadable(error, text) from error
-    return found
+    return join_doubled_quotes(found, text)
 
 
 def _unreadable(error: TokenError, text: str) -> QuerySyntax:

@@ -1,8 +1,13 @@
 """Text to tree: places of syntax errors, one statement, bounds on the work."""
 
-import pytest
+import time
 
-from cordwood.errors import QueryRefused, QuerySyntax
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlglot import exp
+
+from cordwood.errors import QueryFault, QueryRefused, QuerySyntax
 from cordwood.sql.parse import MAX_CHARACTERS, parse
 
 
@@ -50,6 +55,62 @@ def test_only_one_statement(text: str, place: str) -> None:
 def test_other_statements_are_refused_by_their_first_word(word: str) -> None:
     with pytest.raises(QueryRefused, match=f"{word.upper()} is refused"):
         parse(f"{word} x")
+
+
+def literals(text: str) -> list[str]:
+    return [found.this for found in parse(text).tree.find_all(exp.Literal)]
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("select 'it''s'", ["it's"]),
+        ("select 'it'''", ["it'"]),
+        ("select '''it'", ["'it"]),
+        ("select ''''", ["'"]),
+        ('select "say ""a"""', ['say "a"']),
+        ("select 'a''b''c', 'd'", ["a'b'c", "d"]),
+        ("select '''a'''", ["a"]),
+        ("select '''a' or b = '''b' -- don't\n", ["'a", "'b"]),
+        ("select '''a', '\\''", ["'a", "'"]),
+        ("select 'a' 'b'", ["a", "b"]),
+    ],
+)
+def test_a_doubled_quote_inside_a_literal_is_one_quote(text: str, read: list[str]) -> None:
+    assert literals(text) == read
+
+
+@pytest.mark.parametrize("text", ["select 'a''", "select b'a''b'", "select 'a'\"b\"", "select 'a", "select '''a"])
+def test_literals_that_touch_otherwise_or_never_end_are_refused(text: str) -> None:
+    with pytest.raises(QuerySyntax):
+        parse(text)
+
+
+# Three quotes in a row begin a literal of BigQuery's own: only a text that does not begin with a quote has one reading.
+QUOTABLE = st.text(alphabet="'ab\"`-#/*r ", max_size=8).filter(lambda text: not text.startswith("'"))
+
+
+@given(st.lists(QUOTABLE, min_size=1, max_size=3))
+def test_what_a_client_quotes_by_doubling_is_read_as_it_was_meant(texts: list[str]) -> None:
+    quoted = [text.replace("'", "''") for text in texts]
+    assert literals("select " + ", ".join(f"'{text}'" for text in quoted)) == texts
+
+
+@given(QUOTABLE.filter(lambda text: not text.endswith("'")))
+def test_so_is_a_single_text_that_begins_with_a_quote(text: str) -> None:
+    quoted = f"'{text}".replace("'", "''")
+    assert literals(f"select '{quoted}' as x") == [f"'{text}"]
+
+
+def test_a_text_of_quotes_alone_is_read_in_time_that_grows_with_its_length() -> None:
+    def seconds(count: int) -> float:
+        began = time.process_time()
+        for text in ("'" + "\\'" * count, "'a'" * count + "'", "/*" * count, "'" * (2 * count + 1)):
+            with pytest.raises(QueryFault):
+                parse(f"select {text}")
+        return time.process_time() - began
+
+    assert seconds(60_000) < 40 * (seconds(6_000) + 0.01)
 
 
 def test_a_long_text_is_refused_unread() -> None:
