@@ -29,3 +29,9 @@ def test_every_verb_that_the_readme_names_is_a_verb_of_make() -> None:
 
 def test_every_link_of_the_readme_leads_somewhere() -> None:
     assert not [target for target in LINK.findall(README) if not (ROOT / target).exists()]
+
+
+def test_the_forge_runs_the_command_that_ci_runs() -> None:
+    command = re.search(r"exec (make \w+)", (ROOT / ".ci" / "run").read_text())
+    assert command is not None
+    assert f"run: {command[1]} " in (ROOT / ".github" / "workflows" / "check.yml").read_text()
