@@ -103,6 +103,21 @@ def test_lines_framed_by_their_length_are_told_apart() -> None:
     assert [event.event_message for event in events(Form.SYSLOG, framed, "text/plain")] == ["one\ntwo", "zwölf"]
 
 
+@pytest.mark.parametrize("off", [-1, 1, 3, 500], ids=["one short", "one long", "into the next", "beyond the end"])
+def test_where_a_byte_count_is_wrong_each_line_is_a_message(off: int) -> None:
+    lines = [f"<13>1 - h a - - - {text}" for text in ("zwölf", "two", "three")]
+    counted = "\n".join(f"{len(line.encode()) + off + 1} {line}" for line in lines) + "\n"
+    reading = read(Form.SYSLOG, counted, "text/plain")
+    assert [event.event_message for event in reading.events] == ["zwölf", "two", "three"]
+    assert reading.set_aside == []
+
+
+def test_counts_that_leave_out_the_end_of_the_line_are_right() -> None:
+    lines = ["<13>1 - h a - - - one", "<13>1 - h a - - - two"]
+    counted = "\n".join(f"{len(line)} {line}" for line in lines)
+    assert [event.event_message for event in events(Form.SYSLOG, counted, "text/plain")] == ["one", "two"]
+
+
 def test_logplex_lines_without_structured_data_and_older_lines_are_read() -> None:
     text = (
         "<40>1 2012-11-30T06:45:29+00:00 host app web.3 - State changed\n<34>Oct 11 22:14:15 mymachine su[12]: failed"

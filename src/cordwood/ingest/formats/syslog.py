@@ -34,6 +34,7 @@ _OLD_LINE = re.compile(
     re.DOTALL,
 )
 _COUNT = re.compile(rb"(\d{1,7}) (?=<\d)")
+_COUNT_OF_LINE = re.compile(r"\A\d{1,7} (?=<\d)")
 _BLANKS = re.compile(rb"\s*")
 _COLOUR = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 _DATA = re.compile(r'\[(?P<id>[^\s=\]"]+)(?P<parameters>(?: [^\s=\]"]+="(?:[^"\\]|\\.)*")*)\]')
@@ -54,21 +55,39 @@ def read_syslog(body: Body) -> Reading:
 
 
 def _lines(text: str, most: int) -> Iterator[tuple[int, str]]:
-    """Framed by byte counts when the text begins with one, else by line ends."""
-    if not _COUNT.match(text.lstrip().encode()):
-        yield from lines_of(text, most)
-        return
+    """Split a body into messages: by byte counts where the text begins with one and all counts fit, else by line ends."""
     data = text.encode()
-    index = at = 0
+    frames, at = _frames(data, most)
+    if not frames:
+        yield from lines_of(text, most)
+    elif _ends_well(data, at):
+        yield from enumerate(frame.decode("utf-8", "replace").rstrip("\n") for frame in frames)
+        for index, line in lines_of(data[at:].decode("utf-8", "replace"), most):
+            yield len(frames) + index, line
+    else:
+        # Some sender counts characters, or without the line's end: its counts are left out.
+        for index, line in lines_of(text, most):
+            yield index, _COUNT_OF_LINE.sub("", line)
+
+
+def _frames(data: bytes, most: int) -> tuple[list[bytes], int]:
+    """Return the messages that byte counts tell, and where the last of them ends."""
+    frames: list[bytes] = []
+    at = 0
     while count := _COUNT.match(data, _BLANKS.match(data, at).end()):  # type: ignore[union-attr] # it always matches
         at = count.end() + int(count[1])
-        yield index, data[count.end() : at].decode("utf-8", "replace").rstrip("\n")
-        index += 1
-        if index > most:
+        frames.append(data[count.end() : at])
+        if len(frames) > most:
             raise too_many(most)
-    for _, line in lines_of(data[at:].decode("utf-8", "replace"), most):
-        yield index, line
-        index += 1
+    return frames, at
+
+
+def _ends_well(data: bytes, at: int) -> bool:
+    """Whether the frames end where the data ends or where a line begins: otherwise one of the counts is wrong."""
+    if at >= len(data):
+        return at == len(data)
+    rest = _BLANKS.match(data, at).end()  # type: ignore[union-attr] # it always matches
+    return rest == len(data) or (data[rest : rest + 1] == b"<" and b"\n" in data[at - 1 : rest])
 
 
 def _event(line: str) -> Posted | None:
