@@ -40,10 +40,6 @@ class Connection(Protocol):
     def has_begun(self) -> bool:
         """Whether the wait is for the rest of a head, or for the first request of the connection."""
 
-    @property
-    def head_bytes(self) -> int:
-        """The bytes of the unfinished head that are held."""
-
     def cut(self) -> None:
         """Close the connection now."""
 
@@ -55,11 +51,10 @@ class ConnectionTable:
         self.most = most
         self._clock = clock
         self._open: set[Connection] = set()
-        self._head_bytes = 0
+        # Of each connection with an unfinished head, the bytes of it that are held; `head_bytes` is their sum.
+        self._heads: dict[Connection, int] = {}
+        self.head_bytes = 0
         self._sweeping: asyncio.TimerHandle | None = None
-
-    def __len__(self) -> int:
-        return len(self._open)
 
     def add(self, connection: Connection) -> bool:
         """Take a new connection, in the place of a waiting one when there are too many; False when there is no room."""
@@ -73,27 +68,29 @@ class ConnectionTable:
         return True
 
     def discard(self, connection: Connection) -> None:
-        if connection in self._open:
-            self._open.remove(connection)
-            self.release_head(connection.head_bytes)
+        self._open.discard(connection)
+        self.release_head(connection)
 
-    def hold_head(self, more_bytes: int) -> None:
-        """Count bytes of an unfinished head; the connections with the largest ones are closed when it is too much."""
-        self._head_bytes += more_bytes
-        if self._head_bytes > MOST_HEAD_BYTES:
-            for connection in sorted(self._waiting(), key=lambda one: -one.head_bytes):
-                if self._head_bytes <= MOST_HEAD_BYTES // 2:
+    def held_of(self, connection: Connection) -> int:
+        """The bytes of the connection's unfinished head that are counted."""
+        return self._heads.get(connection, 0)
+
+    def hold_head(self, connection: Connection, more_bytes: int) -> None:
+        """Count bytes of a connection's unfinished head.
+
+        When all heads together are too large, the connections with the largest ones are closed, perhaps this one.
+        """
+        self._heads[connection] = self.held_of(connection) + more_bytes
+        self.head_bytes += more_bytes
+        if self.head_bytes > MOST_HEAD_BYTES:
+            for one in sorted(self._heads, key=self._heads.__getitem__, reverse=True):
+                if self.head_bytes <= MOST_HEAD_BYTES // 2:
                     break
-                self._cut(connection)
+                self._cut(one)
 
-    def release_head(self, fewer_bytes: int) -> None:
-        self._head_bytes -= fewer_bytes
-
-    def close(self) -> None:
-        """Stop the sweep; the server closes the connections."""
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-            self._sweeping = None
+    def release_head(self, connection: Connection) -> None:
+        """Count the connection's head no longer; nothing when none is held."""
+        self.head_bytes -= self._heads.pop(connection, 0)
 
     def sweep(self) -> None:
         """Close what has waited too long."""

@@ -56,8 +56,6 @@ class Wire(HttpToolsProtocol):
         self._table = table
         self._written_together: list[bytes] = []
         self._piece_bytes = self._head_bytes = 0
-        # Those that came after the piece in which the head began: all of them are the head's.
-        self._later_head_bytes = 0
         self._header_count = 0
         self._dropped_bytes: int | None = None
         self._is_in_head = self._is_answered = False
@@ -78,10 +76,6 @@ class Wire(HttpToolsProtocol):
     def has_begun(self) -> bool:
         return self._is_in_head or not self._has_served
 
-    @property
-    def head_bytes(self) -> int:
-        return self._later_head_bytes
-
     def cut(self) -> None:
         self.transport.abort()
 
@@ -101,14 +95,16 @@ class Wire(HttpToolsProtocol):
             return
         self._piece_bytes = len(data)
         if self._is_in_head:
+            # Each piece after the one in which the head began counts as a whole.
             self._head_bytes += self._piece_bytes
-            self._later_head_bytes += self._piece_bytes
-            self._table.hold_head(self._piece_bytes)
+            self._table.hold_head(self, self._piece_bytes)
+            if self.transport.is_closing():
+                return
         self._unset_keepalive_if_required()
         self._read(memoryview(data))
         self._write_together()
         if self._is_in_head and (
-            self._later_head_bytes > MAX_REQUEST_LINE_BYTES + MAX_HEADER_BYTES or self._header_count > MAX_HEADERS
+            self._table.held_of(self) > MAX_REQUEST_LINE_BYTES + MAX_HEADER_BYTES or self._header_count > MAX_HEADERS
         ):
             self._refuse(self._endless_head())
 
@@ -118,7 +114,7 @@ class Wire(HttpToolsProtocol):
 
     def _refuse(self, fault: Fault) -> None:
         """Answer before the request is whole, then close: at once, or when the caller has had time to read it."""
-        self._release_head()
+        self._table.release_head(self)
         if self.waits_since is None:
             # An earlier request is still being answered: this answer would come before that one's.
             self.transport.abort()
@@ -132,10 +128,6 @@ class Wire(HttpToolsProtocol):
         self._dropped_bytes = (self._dropped_bytes or 0) + len(data)
         if self._dropped_bytes > DROPPED_BYTES:
             self.transport.abort()
-
-    def _release_head(self) -> None:
-        self._table.release_head(self._later_head_bytes)
-        self._later_head_bytes = 0
 
     def _read(self, data: memoryview) -> None:
         try:
@@ -183,7 +175,7 @@ class Wire(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._is_in_head = False
         self._has_served = True
-        self._release_head()
+        self._table.release_head(self)
         if self.parser.should_upgrade() and self._header_count <= MAX_HEADERS:
             self._offering = self._head_without_offer()
             self._is_answered = True

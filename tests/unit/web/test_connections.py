@@ -1,0 +1,136 @@
+"""The bounds on open connections: what their unfinished heads hold is counted once, and given back once."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from cordwood.web import connections
+from cordwood.web.connections import ConnectionTable
+from cordwood.web.wire import Wire
+from tests.waiting import until
+
+MOST = 1000
+
+
+class Idle:
+    """A connection that waits for the rest of a head."""
+
+    address = "192.0.2.1"
+    waits_since: float | None = 0.0
+    has_begun = True
+
+    def __init__(self) -> None:
+        self.was_cut = False
+
+    def cut(self) -> None:
+        self.was_cut = True
+
+
+@pytest.fixture(autouse=True)
+def small_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MOST_HEAD_BYTES", MOST)
+
+
+async def with_three(table: ConnectionTable) -> list[Idle]:
+    opened = [Idle() for _ in range(3)]
+    assert all(table.add(one) for one in opened)
+    return opened
+
+
+def test_a_head_is_given_back_once_however_often_it_is_released() -> None:
+    async def hold_and_release() -> None:
+        table = ConnectionTable(10)
+        first, second, _ = await with_three(table)
+        table.hold_head(first, 300)
+        table.hold_head(first, 100)
+        table.hold_head(second, 50)
+        assert (table.held_of(first), table.head_bytes) == (400, 450)
+        table.discard(first)
+        table.release_head(first)
+        table.discard(first)
+        assert (table.held_of(first), table.head_bytes) == (0, 50)
+
+    asyncio.run(hold_and_release())
+
+
+def test_the_largest_heads_are_cut_when_all_together_are_too_large() -> None:
+    async def overfill() -> None:
+        table = ConnectionTable(10)
+        small, large, larger = await with_three(table)
+        table.hold_head(small, 100)
+        table.hold_head(large, 400)
+        table.hold_head(larger, 600)
+        assert [one.was_cut for one in (small, large, larger)] == [False, False, True]
+        assert table.head_bytes == 500
+
+    asyncio.run(overfill())
+
+
+@contextlib.asynccontextmanager
+async def listening(table: ConnectionTable, asked: list[str]) -> AsyncIterator[int]:
+    """The port of a socket that speaks our protocol; `asked` gets the path of each request that is answered."""
+
+    async def application(scope: Any, _receive: Any, send: Any) -> None:
+        asked.append(scope["path"])
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    config = uvicorn.Config(application, lifespan="off", interface="asgi3", ws="none", log_config=None)
+    config.load()
+    wire = partial(Wire, table, config, ServerState(), {})
+    server = await asyncio.get_running_loop().create_server(wire, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def until_held(table: ConnectionTable, size: int) -> None:
+    await asyncio.to_thread(until, lambda: table.head_bytes == size)
+
+
+def test_a_connection_that_is_cut_while_its_head_ends_gives_it_back_once_and_asks_nothing() -> None:
+    async def send_too_much() -> None:
+        table = ConnectionTable(10)
+        asked: list[str] = []
+        async with listening(table, asked) as port:
+            for _ in range(3):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n")
+                await writer.drain()
+                # So that the first line is a piece of its own.
+                await asyncio.sleep(0.05)
+                writer.write(b"X-Long: " + b"y" * 500)
+                await until_held(table, 508)
+                writer.write(b"y" * MOST + b"\r\n\r\n")
+                with contextlib.suppress(ConnectionResetError):
+                    assert await reader.read() == b""
+                writer.close()
+                assert table.head_bytes == 0
+        assert not asked
+
+    asyncio.run(send_too_much())
+
+
+def test_a_head_in_pieces_is_answered_and_given_back() -> None:
+    async def send_slowly() -> None:
+        table = ConnectionTable(10)
+        asked: list[str] = []
+        async with listening(table, asked) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            for _ in range(3):
+                writer.write(b"GET / HTTP/1.1\r\n")
+                await asyncio.sleep(0.05)
+                writer.write(b"Host: x\r\n")
+                await until_held(table, 9)
+                writer.write(b"\r\n")
+                assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 204 ")
+                assert table.head_bytes == 0
+            writer.close()
+        assert len(asked) == 3
+
+    asyncio.run(send_slowly())
