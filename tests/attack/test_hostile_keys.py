@@ -13,6 +13,7 @@ from cordwood.engines.duckdb.parquet import read_stored
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.ingest.shape import ShapeReader
 from cordwood.model.event import Event
+from cordwood.model.shape import is_listable
 from tests.attack.injections import FRAGMENTS, as_name, as_text
 from tests.attack.test_pinned import FOREIGN, STREAMS, ask, event, send, settings
 from tests.chdb_databases import fresh_database
@@ -22,7 +23,20 @@ from tests.unit.engines.duckdb.sealing import seal
 IS_FULL = os.environ.get("TORTURE") == "full"
 STREAM = STREAMS[0]
 KEYS = sorted(
-    {*FRAGMENTS, "null", "size0", "x" * 5000, "Path", "PATH", "pAth", "metadata", "timestamp", "extras", "object_paths"}
+    {
+        *FRAGMENTS,
+        "null",
+        "size0",
+        "x" * 900,
+        "x" * 5000,
+        "Path",
+        "PATH",
+        "pAth",
+        "metadata",
+        "timestamp",
+        "extras",
+        "object_paths",
+    }
 )
 # What clients ask, and the stars.
 QUERIES = (
@@ -133,7 +147,8 @@ def test_a_star_shows_every_key(inside: Inside) -> None:
     assert send(inside, "/api/logs?source_name=postgres.logs", flat)[0] == 200
     answered = of_other(inside, "select m.* from postgres_logs cross join unnest(metadata) as m")
     found = [row for row in answered if isinstance(row, dict)]
-    for key in KEYS:
+    # What is too long to be listed is read by its name alone.
+    for key in (key for key in KEYS if is_listable(("metadata", key))):
         assert f"value of {key}"[:60] in [row.get(key) for row in found], key
 
 

@@ -14,6 +14,7 @@ from cordwood.ingest.derive import NOTHING_DERIVED, Filling, filling
 from cordwood.ingest.flush import Flusher
 from cordwood.ingest.formats import Form, read_body
 from cordwood.ingest.holding import HoldingRoom
+from cordwood.ingest.nesting import is_too_deep
 from cordwood.ingest.pace import Pace
 from cordwood.ingest.posted import MOST_ITEMS, Body
 from cordwood.ingest.quarantine import QUARANTINE, Shelf, quarantined, replay_mark
@@ -152,7 +153,7 @@ class Intake:
         received_us = self._clock_us()
         reading = read_body(form, body)
         events = stamped(reading, received_us)
-        if needs_scrutiny(stream, pins, len(body.data), self._limits.event_bytes):
+        if needs_scrutiny(stream, pins, len(body.data), self._limits.event_bytes) or any(map(is_too_deep, events)):
             events = Scrutiny(stream, pins, received_us, self._limits.event_bytes).passed(events, reading)
         batches = [self._batch(stream, events, received_us, filling(stream))] if events else []
         if reading.set_aside:

@@ -7,12 +7,13 @@ name: of these, one that is missing, or that a later one already contains, is le
 
 import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any
 
 import msgspec
 
+from cordwood.ingest.walk import values_at
 from cordwood.model.event import Event
 from cordwood.model.stream import Stream
 
@@ -39,9 +40,9 @@ class Derivation:
             return event
         try:
             metadata = _decode(event.metadata)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return event
-        if not self._fill_in(metadata, self._steps, _top_of(event)):
+        if not self._fill_in(metadata, _top_of(event)):
             return event
         return msgspec.structs.replace(event, metadata=_encode(metadata).decode())
 
@@ -49,7 +50,7 @@ class Derivation:
         """A quick look that settles the common case."""
         try:
             found = self._presence.decode(metadata)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return False
         for place in range(len(self._steps)):
             found = getattr(found, f"f{place}")
@@ -57,21 +58,15 @@ class Derivation:
                 return False
         return True
 
-    def _fill_in(self, value: object, steps: Sequence[str], top: Top) -> bool:
+    def _fill_in(self, metadata: object, top: Top) -> bool:
         """Fill every record on the way that lacks the field; whether there was one."""
-        if isinstance(value, list):
-            outcomes = [self._fill_in(one, steps, top) for one in value]
-            return any(outcomes)
-        if not isinstance(value, dict):
-            return False
-        if len(steps) > 1:
-            return self._fill_in(value.get(steps[0]), steps[1:], top)
-        if value.get(steps[0]) is not None:
-            return False
-        text = filled(self._template, lambda name: _beside(value, name) or top(name))
-        if text is not None:
-            value[steps[0]] = text
-        return text is not None
+        *outer, name = self._steps
+        lacking = [one for one in values_at(metadata, outer) if isinstance(one, dict) and one.get(name) is None]
+        texts = [filled(self._template, partial(_beside_or, record, top)) for record in lacking]
+        for record, text in zip(lacking, texts, strict=True):
+            if text is not None:
+                record[name] = text
+        return any(text is not None for text in texts)
 
 
 def filled(template: str, value_of: Callable[[str], str | None]) -> str | None:
@@ -87,6 +82,10 @@ def _joined(names: Sequence[str], value_of: Callable[[str], str | None]) -> str 
     values = [value for name in names if (value := value_of(name))]
     kept = [value for value, later in pairwise([*values, ""]) if value not in later]
     return ".".join(kept) or None
+
+
+def _beside_or(record: Record, top: Top, name: str) -> str | None:
+    return _beside(record, name) or top(name)
 
 
 def _beside(record: Record, name: str) -> str | None:

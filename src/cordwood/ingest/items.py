@@ -50,6 +50,6 @@ def scalar_of(raw: msgspec.Raw | None) -> str | int | float | None:
         return None
     try:
         value = _value.decode(raw)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return bytes(raw).decode()
     return value if isinstance(value, str | int | float) and not isinstance(value, bool) else None

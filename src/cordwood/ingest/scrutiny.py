@@ -1,4 +1,4 @@
-"""Which events may be stored, by their size, their time and what the sender's key is pinned to."""
+"""Which events may be stored, by their size, nesting and time, and by what the sender's key is pinned to."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,6 +8,7 @@ import msgspec
 
 from cordwood.ingest.claim import ForeignClaim, claimed_for
 from cordwood.ingest.items import text_of
+from cordwood.ingest.nesting import MOST_LEVELS, is_too_deep
 from cordwood.ingest.posted import Reading
 from cordwood.model.event import Event
 from cordwood.model.stream import ClockPolicy, Stream
@@ -27,9 +28,7 @@ class Scrutiny(msgspec.Struct, frozen=True):
 
     def passed(self, events: list[Event], reading: Reading) -> list[Event]:
         """The events that may be stored; the others are set aside in the reading."""
-        if not (self.pins or self._some_beyond(events)) and all(
-            size_of(event) <= self.max_event_bytes for event in events
-        ):
+        if not (self.pins or self._some_beyond(events)) and not any(map(self._is_oversized, events)):
             return events
         kept = []
         for place, event in enumerate(events):
@@ -45,8 +44,13 @@ class Scrutiny(msgspec.Struct, frozen=True):
         """The event as it will be stored, or why it will not."""
         if size_of(event) > self.max_event_bytes:
             return f"The event is larger than {self.max_event_bytes} bytes."
+        if is_too_deep(event):
+            return f"The event is nested deeper than {MOST_LEVELS} levels."
         held = self._held(event)
         return self._clocked(held) if isinstance(held, Event) else held
+
+    def _is_oversized(self, event: Event) -> bool:
+        return size_of(event) > self.max_event_bytes or is_too_deep(event)
 
     def _held(self, event: Event) -> Event | str:
         for name, value in self.pins.items():
@@ -161,9 +165,9 @@ def posted_again(event: Event) -> str:
         del fields["timestamp"]
     if event.metadata is not None:
         fields["metadata"] = msgspec.Raw(event.metadata.encode())
-    if event.extras is not None:
-        fields |= msgspec.json.decode(event.extras, type=dict[str, msgspec.Raw])
-    return msgspec.json.encode({name: value for name, value in fields.items() if value is not None}).decode()
+    known = msgspec.json.encode({name: value for name, value in fields.items() if value is not None}).decode()
+    # As text: what is too deep to be stored may be too deep to be decoded here.
+    return f"{known[:-1]},{event.extras[1:]}" if event.extras else known
 
 
 def reasons(reading: Reading, most: int) -> Sequence[tuple[int, str]]:

@@ -153,7 +153,11 @@ class _Odd:
         return {path for path, kinds in self._found.items() if not kinds}
 
     def looked_at(self, event: Event) -> Event:
-        """The event as it is stored, with the paths of its objects; what it may teach is added to what was found."""
+        """The event as it is stored, with the paths of its objects; what it may teach is added to what was found.
+
+        Objects at paths that are not listed are left out: no query is compiled to ask for those, and written out they
+        could be many times as long as the event.
+        """
         self.events += 1
         event = with_numbers_kept(event)
         own: Found = {}
@@ -166,7 +170,7 @@ class _Odd:
         if len(taught) < len(own):
             refused = own.keys() - taught.keys()
             self._refused_below.update(path[:-1] for path in refused if path[:-1] not in refused)
-        return msgspec.structs.replace(event, object_paths=written_paths(objects))
+        return msgspec.structs.replace(event, object_paths=written_paths(path for path in objects if path in taught))
 
     def new(self) -> Kinds:
         """New kinds always; new paths while there is room, and above those that find none the mark that there are such."""

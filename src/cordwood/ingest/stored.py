@@ -56,6 +56,8 @@ def _held(events: list[Event], project: str, project_at: Sequence[str]) -> list[
         held = [claimed_for(event, project_at, project) for event in events] if project_at else events
     except ForeignClaim:
         held = []
+    except RecursionError as problem:
+        raise BadBody("An event is nested too deeply to be held to a project.") from problem
     if len(held) < len(events) or any(event.project != project for event in held):
         raise Forbidden(f"This key is held to project {project!r}, and some of the events are of another.")
     return held

@@ -1,68 +1,96 @@
 """Walks the values of one event: every path, the kinds found there, and the paths of its objects."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from typing import Final
 
 import msgspec
 
+from cordwood.ingest.nesting import cut_below
 from cordwood.model.event import Event
-from cordwood.model.shape import ELEMENT, Path, ValueKind
+from cordwood.model.shape import ELEMENT, MAX_STEPS, Path, ValueKind, is_listable
 
 Found = dict[Path, set[ValueKind]]
+Member = tuple[Path, object]
+
+# One level is one step, and a level more tells an object that is at the end of a path from a null.
+_LEVELS: Final = MAX_STEPS + 1
 
 _decode = msgspec.json.Decoder().decode
 
 
 def look(event: Event, found: Found, objects: list[Path]) -> None:
-    """Add what the event holds to `found`; a path at which there is only null has no kind."""
+    """Add what the event holds to `found`, but for paths that are too long to be listed.
+
+    A path at which there is only null has no kind. Without recursion: an event may be nested as deep as its decoder goes.
+    """
+    waiting = [_fields(event)]
+    while waiting:
+        member = next(waiting[-1], None)
+        if member is None:
+            waiting.pop()
+            continue
+        path, value = member
+        if not is_listable(path):
+            continue
+        kinds = found.setdefault(path, set())
+        if value is None:
+            continue
+        kinds.add(_kind(value))
+        if isinstance(value, dict):
+            if ELEMENT not in path:
+                objects.append(path)
+            waiting.append(_members(path, value))
+        elif isinstance(value, list):
+            waiting.append(zip(repeat((*path, ELEMENT)), value, strict=False))
+
+
+def _fields(event: Event) -> Iterator[Member]:
     if event.project is not None:
-        found.setdefault(("project",), set()).add(ValueKind.TEXT)
+        yield ("project",), event.project
     if event.metadata is not None:
-        _note(_value(event.metadata), ("metadata",), found, objects)
+        yield ("metadata",), _value(event.metadata)
     if event.extras is not None:
-        for key, value in _items(_value(event.extras)):
-            _note(value, (key,), found, objects)
+        yield from _members((), _value(event.extras))
+
+
+def _members(path: Path, record: object) -> Iterator[Member]:
+    if isinstance(record, dict):
+        for key, value in record.items():
+            yield (*path, key), value
 
 
 def texts_at(metadata: str | None, steps: Sequence[str]) -> Iterator[str]:
     """The values at a path inside the metadata, as text; of every record where records stand in an array."""
-    return _texts(_value(metadata) if metadata is not None else None, steps)
+    for value in values_at(_value(metadata) if metadata is not None else None, steps):
+        if value is not None and not isinstance(value, dict):
+            yield value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _texts(value: object, steps: Sequence[str]) -> Iterator[str]:
-    if isinstance(value, list):
-        for one in value:
-            yield from _texts(one, steps)
-    elif steps:
-        yield from _texts(value.get(steps[0]) if isinstance(value, dict) else None, steps[1:])
-    elif value is not None and not isinstance(value, dict):
-        yield value if isinstance(value, str) else msgspec.json.encode(value).decode()
+def values_at(value: object, steps: Sequence[str]) -> Iterator[object]:
+    """The values at a path, no arrays among them: of each element where an array stands on the way or at the end.
+
+    Without recursion, for arrays may be nested as deep as the decoder goes.
+    """
+    waiting = [(value, 0)]
+    while waiting:
+        one, place = waiting.pop()
+        if isinstance(one, list):
+            waiting += [(element, place) for element in reversed(one)]
+        elif place == len(steps):
+            yield one
+        elif isinstance(one, dict):
+            waiting.append((one.get(steps[place]), place + 1))
 
 
 def _value(text: str) -> object:
-    """Nothing is learnt from what cannot be read."""
+    """The value of JSON text: of one that is too deep for the decoder, what paths can be listed of."""
     try:
         return _decode(text)
-    except (msgspec.DecodeError, RecursionError):
+    except msgspec.DecodeError:
         return None
-
-
-def _items(value: object) -> Iterable[tuple[str, object]]:
-    return value.items() if isinstance(value, dict) else ()
-
-
-def _note(value: object, path: Path, found: Found, objects: list[Path]) -> None:
-    kinds = found.setdefault(path, set())
-    if value is None:
-        return
-    kinds.add(_kind(value))
-    if isinstance(value, dict):
-        if ELEMENT not in path:
-            objects.append(path)
-        for key, one in value.items():
-            _note(one, (*path, key), found, objects)
-    elif isinstance(value, list):
-        for one in value:
-            _note(one, (*path, ELEMENT), found, objects)
+    except RecursionError:
+        return _decode(cut_below(text, _LEVELS))
 
 
 def _kind(value: object) -> ValueKind:

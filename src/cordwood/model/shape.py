@@ -30,6 +30,11 @@ Kinds = Mapping[Path, frozenset[ValueKind]]
 # The step of a path that stands for "any element of the array".
 ELEMENT = "[]"
 
+# A path with more steps, or with more letters in them, is never listed: what is kept of a stream's paths, and the types
+# that its decoders are made of, would grow with the nesting and the keys of a single event.
+MAX_STEPS = 32
+MAX_LETTERS = 1_000
+
 NO_KINDS: frozenset[ValueKind] = frozenset()
 _MARKS = frozenset({ValueKind.UNLISTED, ValueKind.UNSURE})
 
@@ -51,8 +56,8 @@ class Shape(msgspec.Struct, frozen=True):
     whole: Optional["Shape"] = None
 
     def with_learnt(self, learnt: Kinds) -> "Shape":
-        """This shape with what is new in `learnt`; itself when nothing is."""
-        new = {path: kinds for path, kinds in learnt.items() if not kinds <= self.known_at(path)}
+        """This shape with what is new in `learnt`, but for paths that are too long; itself when nothing is."""
+        new = {path: kinds for path, kinds in learnt.items() if not kinds <= self.known_at(path) and is_listable(path)}
         if not new:
             return self
         merged = dict(self.kinds)
@@ -81,4 +86,11 @@ class Shape(msgspec.Struct, frozen=True):
 
     def may_lack(self, path: Path) -> bool:
         """Whether a path that is not listed may have been seen all the same."""
+        if not is_listable(path):
+            return True
         return bool(self.unlisted) and any(path[:length] in self.unlisted for length in range(len(path)))
+
+
+def is_listable(path: Path) -> bool:
+    """Whether the path is short enough to be listed in a shape."""
+    return len(path) <= MAX_STEPS and sum(map(len, path)) <= MAX_LETTERS

@@ -1,0 +1,172 @@
+"""Events that are nested deeply, or whose keys are long: stored or set aside, and nobody else's requests are any different."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cordwood.app.inside import Inside, opened
+from cordwood.ingest.nesting import MOST_LEVELS, cut_below
+from cordwood.model import shape
+from tests.attack.test_pinned import ask, send, settings
+from tests.chdb_databases import fresh_database
+
+STREAM = "/api/logs?source_name=cloudflare.logs.prod"
+MEBIBYTE = 2**20
+# Of the project that sends nothing odd.
+QUERIES = (
+    "select id, event_message, metadata from edge_logs order by id",
+    "select m.* from edge_logs cross join unnest(metadata) as m order by m.a.b",
+    "select m.a.b, count(*) as n from edge_logs cross join unnest(metadata) as m group by 1 order by 1",
+    "select a.b from edge_logs cross join unnest(metadata) as m cross join unnest(m.a) as a order by 1",
+    "select l from edge_logs cross join unnest(metadata) as m cross join unnest(m.l) as l order by 1",
+    "select m.never_sent from edge_logs cross join unnest(metadata) as m",
+)
+DEEP = ("object", "array", "mixed")
+
+
+def nested(kind: str, levels: int, inner: str = "1") -> str:
+    opening, closing = {"object": ('{"a":', "}"), "array": ("[", "]"), "mixed": ('{"a":[', "]}")}[kind]
+    levels = levels // 2 if kind == "mixed" else levels
+    return opening * levels + inner + closing * levels
+
+
+def post(inside: Inside, *metadata: str, project: str = "poison") -> tuple[int, dict[str, object]]:
+    """Send events by the text of their metadata, which may be deeper than `json` can write."""
+    events = (f'{{"event_message":"x","project":"{project}","metadata":{one}}}' for one in metadata)
+    body = f"[{','.join(events)}]".encode()
+    status, _, told = inside.send("POST", STREAM, body, {"content-type": "application/json"})
+    return status, json.loads(told)
+
+
+def send_usual(inside: Inside) -> None:
+    for number in range(3):
+        metadata = json.dumps({"project": "default", "a": {"b": number}, "l": [number, "x"]})
+        assert post(inside, metadata, project="default") == (200, LOGGED | {"accepted": 1})
+
+
+LOGGED: dict[str, object] = {"message": "Logged!", "accepted": 0, "duplicates": 0, "quarantined": 0, "reasons": []}
+
+
+def answers(inside: Inside) -> list[tuple[int, str]]:
+    _, told = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
+    key = str(json.loads(told)["token"])
+    return [ask(inside, key, sql=sql) for sql in QUERIES]
+
+
+@pytest.fixture(params=["duckdb", "clickhouse"])
+def engine(request: pytest.FixtureRequest) -> str:
+    return fresh_database() if request.param == "clickhouse" else "duckdb"
+
+
+@pytest.fixture
+def inside(engine: str, tmp_path: Path) -> Iterator[Inside]:
+    with opened(settings(tmp_path / "data", engine=engine)) as inside:
+        yield inside
+
+
+def count(inside: Inside, sql: str) -> object:
+    status, told = ask(inside, inside.key, project="poison", sql=sql)
+    assert status == 200, told
+    return json.loads(told)["result"][0]["n"]
+
+
+@pytest.mark.parametrize("kind", DEEP)
+def test_deep_events_change_nothing_for_others_after_a_restart_either(engine: str, tmp_path: Path, kind: str) -> None:
+    with opened(settings(tmp_path / "data", engine=engine)) as inside:
+        send_usual(inside)
+        before = answers(inside)
+        assert all(status == 200 for status, _ in before)
+        for levels in (30, 33, 100, 400, MOST_LEVELS):
+            assert post(inside, nested(kind, levels)) == (200, LOGGED | {"accepted": 1})
+        assert answers(inside) == before
+    with opened(settings(tmp_path / "data", engine=engine)) as inside:
+        assert answers(inside) == before
+        send_usual(inside)
+        assert count(inside, "select count(*) as n from edge_logs") == 5
+
+
+def test_a_folder_that_has_learnt_deep_paths_before_is_served(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it was before paths were bounded: the first sender after the deep event was told 500, and so were all others."""
+    with monkeypatch.context() as unbounded:
+        unbounded.setattr(shape, "MAX_STEPS", 10**6)
+        unbounded.setattr(shape, "MAX_LETTERS", 10**9)
+        with opened(settings(tmp_path / "data", engine=engine)) as inside:
+            send_usual(inside)
+            before = answers(inside)
+            assert post(inside, nested("object", 40), nested("object", 400))[0] == 200
+    for _ in range(2):
+        with opened(settings(tmp_path / "data", engine=engine)) as inside:
+            assert answers(inside) == before
+            assert post(inside, nested("object", 40)) == (200, LOGGED | {"accepted": 1})
+            assert count(inside, below(38, "is not null")) in {3, 4}
+            assert post(inside, '{"a":1}', project="third") == (200, LOGGED | {"accepted": 1})
+
+
+def below(steps: int, condition: str) -> str:
+    path = ".".join("a" for _ in range(steps))
+    return f"select count(*) as n from edge_logs cross join unnest(metadata) as m where m.{path} {condition}"
+
+
+def test_a_deep_event_is_answered_whole_and_read_below_the_paths_that_are_listed(inside: Inside) -> None:
+    assert post(inside, nested("object", 60, '{"deep":"found"}'))[0] == 200
+    assert count(inside, below(60, ".deep = 'found'").replace(" .", ".")) == 1
+    unnested = "select count(*) as n from edge_logs cross join unnest(metadata) as m cross join unnest(m.X) as d"
+    assert count(inside, unnested.replace("X", ".".join("a" * 31))) == 1
+    assert count(inside, unnested.replace("X", ".".join("a" * 45))) == 1
+    status, told = ask(inside, inside.key, project="poison", sql="select metadata from edge_logs")
+    assert status == 200
+    assert '"deep":"found"' in told
+
+
+@pytest.mark.parametrize("kind", DEEP)
+def test_an_event_too_deep_to_be_stored_is_set_aside_and_the_others_are_not(inside: Inside, kind: str) -> None:
+    too_deep = [nested(kind, levels) for levels in (MOST_LEVELS + 2, 700, 960, 1100, 20_000)]
+    status, told = post(inside, *too_deep, '{"a":1}')
+    assert (status, told["accepted"], told["quarantined"]) == (200, 1, len(too_deep))
+    assert "nested" in str(told["reasons"])
+    for levels in range(MOST_LEVELS + 2, 1050, 50):
+        assert post(inside, nested(kind, levels), '{"a":1}')[1]["quarantined"] == 1
+    pinned = json.loads(send(inside, "/api/access-tokens", {"scopes": "ingest", "pins": {"project": "poison"}})[1])
+    for levels in (600, 900, 940):
+        event = (
+            f'{{"timestamp":{nested(kind, levels)},"extra":{nested(kind, levels)},"metadata":{nested(kind, levels)}}}'
+        )
+        sent = {"content-type": "application/json", "x-api-key": str(pinned["token"])}
+        status, _, told_of_one = inside.send("POST", STREAM, event.encode(), sent)
+        assert (status, json.loads(told_of_one)["quarantined"]) == (200, 1), told_of_one
+
+
+def test_the_paths_of_objects_are_not_many_times_as_long_as_their_event(inside: Inside, tmp_path: Path) -> None:
+    """110 KB of an object of empty objects under one long key were 190 MB on disk, 750 KB of a spine 530 MB."""
+    wide = json.dumps({"k" * 100_000: {f"a{number}": {} for number in range(1000)}})
+    long = "k" * 1500
+    spine = f'{{"{long}":' * MOST_LEVELS + "1" + "}" * MOST_LEVELS
+    assert post(inside, wide, spine) == (200, LOGGED | {"accepted": 2})
+    stored = sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file())
+    assert stored < 10 * MEBIBYTE
+    assert count(inside, "select count(*) as n from edge_logs where length(to_json_string(metadata)) > 100000") == 2
+
+
+def test_a_key_too_long_to_be_listed_is_read_by_its_name(inside: Inside) -> None:
+    key = "k" * (shape.MAX_LETTERS + 1)
+    assert post(inside, f'{{"{key}":{{"in":["x","y"]}}}}')[0] == 200
+    asked = "select count(*) as n from edge_logs cross join unnest(metadata) as m cross join unnest(m.`K`.`in`) as one"
+    assert count(inside, asked.replace("K", key)) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "levels", "cut"),
+    [
+        ('{"a":[1,{"b":{}},"]"],"d":{}}', 2, '{"a":[1,null,"]"],"d":{}}'),
+        ('[[[]],[[[1]]],"[[["]', 2, '[[null],[null],"[[["]'),
+        ('["\\"[[[",[]]', 1, '["\\"[[[",null]'),
+        ("[1]", 1, "[1]"),
+        ("5", 1, "5"),
+    ],
+)
+def test_json_is_cut_below_a_level(text: str, levels: int, cut: str) -> None:
+    assert cut_below(text, levels) == cut
