@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 
 from cordwood.observe.arrivals import Arrivals
-from cordwood.observe.observation import EngineAsked, Ingested, IsolationRefused, Refreshed, Requested
+from cordwood.observe.observation import EngineAsked, Ingested, IsolationRefused, Queued, Refreshed, Requested
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 Labels = tuple[str, ...]
@@ -95,6 +95,12 @@ class Metrics:
             ("engine",),
         )
         self._seconds = Histogram("cordwood_requests_seconds", "How long requests took.", ("route", "status"))
+        self._queued = Counter(
+            "cordwood_places_claims_total",
+            "Runs that asked for a place, by what became of them.",
+            ("places", "lane", "outcome"),
+        )
+        self._waits = Histogram("cordwood_places_wait_seconds", "How long runs waited for a place.", ("places", "lane"))
 
     def note(self, observation: object) -> None:
         with self._lock:
@@ -103,6 +109,9 @@ class Metrics:
                     self._note_request(observation)
                 case EngineAsked():
                     self._engine.add((observation.endpoint, observation.engine, observation.outcome))
+                case Queued():
+                    self._queued.add((observation.places, observation.lane, observation.outcome))
+                    self._waits.add((observation.places, observation.lane), observation.seconds)
                 case IsolationRefused():
                     self._isolation.add((observation.engine,))
                 case Refreshed():
@@ -125,7 +134,9 @@ class Metrics:
                 self._events,
                 self._beyond,
                 self._isolation,
+                self._queued,
                 self._seconds,
+                self._waits,
             ]
             lines = [line for family in families for line in _family(family)]
         for name, read in self.gauges.items():

@@ -50,6 +50,16 @@ class EngineAsked(Observation, frozen=True, kw_only=True, tag="engine_query"):
     usual_level: ClassVar[Level] = "debug"
 
 
+class Queued(Observation, frozen=True, kw_only=True, tag="queued"):
+    """A run waited for a place; `outcome` is admitted, refused or abandoned. `places` are those of query or compile."""
+
+    places: str
+    lane: str
+    outcome: str
+    seconds: float
+    usual_level: ClassVar[Level] = "debug"
+
+
 class Refreshed(Observation, frozen=True, kw_only=True, tag="refresh"):
     """A kept answer was asked for again in the background."""
 

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from enum import StrEnum
 from functools import lru_cache, partial
@@ -23,13 +22,15 @@ from cordwood.model.redaction import SHIPPED_RULES, RedactionRules, RedactMode
 from cordwood.model.shape import Shape
 from cordwood.observe.observer import Observer
 from cordwood.serve.ask import Ask, SandboxText
+from cordwood.serve.compiling import Compiling
 from cordwood.serve.conduct import Conductor
 from cordwood.serve.doing import Load
 from cordwood.serve.export import Range, export_job
+from cordwood.serve.fair_queue import SERVICE, Askers
 from cordwood.serve.finished import Finished
 from cordwood.serve.flight import Flights, Halt
 from cordwood.serve.freshness import SECOND_US, Entry, age_us, is_expired, is_stale
-from cordwood.serve.gate import Gate
+from cordwood.serve.gate import Gate, QueryPlaces
 from cordwood.serve.identity import identity
 from cordwood.serve.limits import ServeLimits
 from cordwood.serve.offers import Offers
@@ -47,9 +48,10 @@ from cordwood.sql.bind import bind
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Statement
 
-COMPILERS = 2
-
 T = TypeVar("T")
+
+# What a statement is compiled from.
+_Text = tuple[Endpoint, SandboxText | None, Redaction | None, Mapping[str, Shape]]
 
 
 class Outcome(StrEnum):
@@ -99,22 +101,21 @@ class Answers:
         self._clock_us = clock_us
         self._redactions = Redactions(parts.redaction)
         self._prepared = Prepared(engine.target, engine.shapes, engine.is_regex)
-        places = limits.places()
-        self._gate = Gate(places, limits.queued_queries, limits.queue_seconds)
-        self._conductor = Conductor(engine, self._gate, places, observer)
+        places = QueryPlaces(limits.places())
+        self._gate = Gate(places, limits.queued_queries, limits.queue_seconds, observer)
+        self._conductor = Conductor(engine, self._gate, observer)
         self._offers = Offers(engine, self._prepared, self._redactions)
         self._flights: Flights[Finished] = Flights()
         self._refresher = Refresher(parts.cache, parts.catalog, observer, clock_us, self._ask_again)
         self._rates = Rates(limits.key_requests_per_second, limits.key_concurrent_queries, time.monotonic)
-        # Compiling is Python's own work: more threads would only take turns with the event loop's.
         self._stumbles = Stumbles(observer)
-        self._compilers = ThreadPoolExecutor(COMPILERS, thread_name_prefix="compile")
+        self._compiling = Compiling(limits, observer)
         self._is_regex = lru_cache(maxsize=4096)(engine.is_regex)
         self._spellings = Spellings()
 
-    def admit(self, caller: Caller) -> Allowance | None:
-        """Count a request of the caller's key; RateExceeded when it has sent too many."""
-        return self._rates.take(caller)
+    def admit(self, caller: Caller, account: str = "") -> Allowance | None:
+        """Count a request of the caller's key, or account; RateExceeded when it has sent too many."""
+        return self._rates.take(caller, account or caller.key_id)
 
     def spelling_of(self, ask: Ask) -> bytes | None:
         """A digest by which `kept` knows the ask; None for one whose answer is not to be taken from the cache."""
@@ -126,9 +127,9 @@ class Answers:
         key = self._spellings.find(spelled, now_us)
         return None if key is None else self._look_up(key, now_us)
 
-    async def ad_hoc(self, text: str, streams: Collection[str]) -> Endpoint:
+    async def ad_hoc(self, text: str, streams: Collection[str], account: str) -> Endpoint:
         """An endpoint for one call, of SQL over these streams; QueryFault for what cannot be asked."""
-        return await asyncio.get_running_loop().run_in_executor(self._compilers, ad_hoc_endpoint, text, streams)
+        return await self._compiling.own(account, ad_hoc_endpoint, text, streams)
 
     async def columns(self, endpoint: Endpoint, caller: Caller | None) -> list[tuple[str, Datatype | None]]:
         """The columns that the endpoint's own query answers this caller with, as far as the compiler knows their types.
@@ -141,7 +142,8 @@ class Answers:
         redaction = self._redactions.by_mode(endpoint.redact_mode) if endpoint.redact_pii else None
         try:
             shapes = no_names(self._engine) if caller is None else names_for(caller, self._engine)
-            statement = await self._compiled(endpoint, None, redaction, shapes)
+            account = "anonymous" if caller is None else caller.key_id
+            statement = await self._compiled((endpoint, None, redaction, shapes), account, is_own=False)
         except QueryFault:
             return []
         return list(zip(statement.column_names, statement.column_types, strict=True))
@@ -171,21 +173,17 @@ class Answers:
             self._gate.places, self._gate.waiting, doing.under_way(), doing.slowest(), cache.size(), cache.budget()
         )
 
-    async def sub_queries(self, endpoint: Endpoint, caller: Caller) -> tuple[SubQuery, ...]:
+    async def sub_queries(self, endpoint: Endpoint, caller: Caller, account: str) -> tuple[SubQuery, ...]:
         """What a query of this caller's own may read."""
-        return await asyncio.get_running_loop().run_in_executor(
-            self._compilers, self._offers.sub_queries, endpoint, caller
-        )
+        return await self._compiling.saved(account, self._offers.sub_queries, endpoint, caller)
 
-    async def sql_of(self, endpoint: Endpoint, caller: Caller, lql: str) -> str:
+    async def sql_of(self, endpoint: Endpoint, caller: Caller, lql: str, account: str) -> str:
         """The SQL that a query in LQL means."""
-        return await asyncio.get_running_loop().run_in_executor(
-            self._compilers, self._offers.sql_of, endpoint, caller, lql
-        )
+        return await self._compiling.own(account, self._offers.sql_of, endpoint, caller, lql)
 
     async def answer(self, ask: Ask) -> Answer:
         """The answer, kept or from the engine; cancel it when the caller has left."""
-        with self._rates.query_of(ask.caller):
+        with self._rates.query_of(ask.account):
             return await self._asked(ask)
 
     async def _asked(self, ask: Ask) -> Answer:
@@ -205,7 +203,8 @@ class Answers:
 
     async def _joined(self, ask: Ask, key: bytes, job: Job) -> Answer:
         outcome = self._outcome(ask, key)
-        finished = await self._flights.join(key, lambda halt: self._run(key, job, halt))
+        start = partial(self._run, key, job)
+        finished = await self._flights.join(key, ask.account, start)
         return Answer(finished, outcome, self._age_seconds(finished))
 
     async def export(self, ask: Ask, wanted: Range) -> Answer:
@@ -225,7 +224,7 @@ class Answers:
         """Let what is under way finish; called after the last request."""
         await self._refresher.close()
         await asyncio.to_thread(self._conductor.close)
-        self._compilers.shutdown(cancel_futures=True)
+        self._compiling.close()
 
     def _look_up(self, key: bytes, now_us: int) -> Answer | None:
         entry = self._cache.get(key)
@@ -242,7 +241,8 @@ class Answers:
         began = time.monotonic()
         redaction = self._redactions.of(ask)
         shapes = names_for(ask.caller, self._engine)
-        statement = await self._compiled(ask.endpoint, ask.sandbox, redaction, shapes)
+        text = ask.endpoint, ask.sandbox, redaction, shapes
+        statement = await self._compiled(text, ask.account, is_own=ask.is_callers_own)
         now_us = self._clock_us()
         question = bind(statement, ask.parameters, now_us, self._is_regex)
         seconds = ask.endpoint.timeout_seconds or self._limits.query_seconds
@@ -250,26 +250,23 @@ class Answers:
         compile_seconds = time.monotonic() - began
         return Job(ask, question, limits, self._limits.answer_bytes, now_us, compile_seconds)
 
-    async def _compiled(
-        self,
-        endpoint: Endpoint,
-        sandbox: SandboxText | None,
-        redaction: Redaction | None,
-        shapes: Mapping[str, Shape],
-    ) -> Statement:
-        statement = self._prepared.find(endpoint, sandbox, redaction, shapes)
+    async def _compiled(self, text: _Text, account: str, *, is_own: bool) -> Statement:
+        statement = self._prepared.find(*text)
         if statement is not None:
             return statement
+        compile_in_turn = self._compiling.own if is_own else self._compiling.saved
         try:
-            return await asyncio.get_running_loop().run_in_executor(
-                self._compilers, self._prepared.compile, endpoint, sandbox, redaction, shapes
-            )
+            return await compile_in_turn(account, self._found_or_compiled, text)
         except QueryStumbled as fault:
             self._stumbles.tell(fault)
             raise
 
-    async def _run(self, key: bytes, job: Job, halt: Halt, *, refresh: bool = False) -> Finished:
-        finished = await self._conductor.whole(job, halt, refresh=refresh)
+    def _found_or_compiled(self, text: _Text) -> Statement:
+        """Another caller's text may have been the same, and compiled while this one waited."""
+        return self._prepared.find(*text) or self._prepared.compile(*text)
+
+    async def _run(self, key: bytes, job: Job, halt: Halt, askers: Askers, *, refresh: bool = False) -> Finished:
+        finished = await self._conductor.whole(job, halt, askers, refresh=refresh)
         if job.ask.endpoint.cache_seconds:
             self._keep(Entry(key, job.ask, finished, asked_us=job.asked_us))
         return finished
@@ -280,7 +277,7 @@ class Answers:
     async def _refreshed(self, ask: Ask, entry: Entry) -> None:
         job = await self._job(ask)
         key = identity(ask, job.question)
-        await self._flights.join(key, lambda halt: self._run(key, job, halt, refresh=True))
+        await self._flights.join(key, SERVICE, partial(self._run, key, job, refresh=True))
         self._remember(job, key)
         if key != entry.key:
             # The ask is compiled to another statement by now: no caller is to find the old answer any more.

@@ -39,7 +39,7 @@ class Format(msgspec.Struct, frozen=True):
 class Ask(msgspec.Struct, frozen=True):
     """`redact` is None where the caller leaves it to the endpoint; `fresh` asks for a run of the engine.
 
-    `is_ad_hoc` where the endpoint was made for this one call.
+    `is_ad_hoc` where the endpoint was made for this one call. `counted_as` is the account of a caller without a key.
     """
 
     endpoint: Endpoint
@@ -50,6 +50,12 @@ class Ask(msgspec.Struct, frozen=True):
     redact: bool | None = None
     fresh: bool = False
     is_ad_hoc: bool = False
+    counted_as: str = ""
+
+    @property
+    def account(self) -> str:
+        """What the run is counted against where callers share: the key, or what stands for it."""
+        return self.counted_as or self.caller.key_id
 
     @property
     def is_callers_own(self) -> bool:

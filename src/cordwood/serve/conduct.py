@@ -8,14 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from cordwood.engines.engine import Engine
-from cordwood.errors import Fault, OutOfTime
+from cordwood.errors import Busy, Fault, OutOfTime
 from cordwood.observe.observation import EngineAsked
 from cordwood.observe.observer import Observer
 from cordwood.serve.ask import SandboxText
 from cordwood.serve.doing import Doing
+from cordwood.serve.fair_queue import Askers, Lane
 from cordwood.serve.finished import Finished
 from cordwood.serve.flight import Halt
-from cordwood.serve.gate import Gate, Lane, Turn
+from cordwood.serve.gate import Gate, Turn
 from cordwood.serve.run import Job, OutdatedError, finish
 from cordwood.serve.stream import Outflow, Streamed, begin
 
@@ -36,39 +37,50 @@ class DemotedError(Exception):
 class Conductor:
     """Owns the threads in which the engine is asked."""
 
-    def __init__(self, engine: Engine, gate: Gate, places: int, observer: Observer) -> None:
+    def __init__(self, engine: Engine, gate: Gate, observer: Observer) -> None:
         self._engine = engine
         self._gate = gate
         self._observer = observer
-        # A run that was told to stop holds its thread for a moment longer than its place.
-        self._threads = ThreadPoolExecutor(places * 2, thread_name_prefix="answer")
+        # For runs in places, for as many that were lent, and for as many that let go of the engine a moment later.
+        self._threads = ThreadPoolExecutor(gate.places * 3, thread_name_prefix="answer")
         self._durations = Durations()
         self.doing = Doing()
 
-    async def whole(self, job: Job, halt: Halt, *, refresh: bool = False) -> Finished:
-        return await self._run(job, halt, lambda stop: finish(job, self._engine, stop), refresh=refresh)
+    async def whole(self, job: Job, halt: Halt, askers: Askers, *, refresh: bool = False) -> Finished:
+        return await self._run(job, halt, askers, lambda stop: finish(job, self._engine, stop), refresh=refresh)
 
     async def streamed(self, job: Job, halt: Halt) -> Finished | Streamed:
         """Whole after all when it is all there within a moment; else its first pieces and the way to the rest."""
         flow = Outflow(asyncio.get_running_loop())
-        running = self._run(job, halt, lambda stop: flow.fill(job, self._engine, stop), begun=flow.has_begun)
+        askers = Askers(job.ask.account)
+        running = self._run(job, halt, askers, lambda stop: flow.fill(job, self._engine, stop), begun=flow.has_begun)
         return await begin(flow, asyncio.ensure_future(flow.ended(running)), halt)
 
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     async def _run(
-        self, job: Job, halt: Halt, work: Work[T], *, refresh: bool = False, begun: Callable[[], bool] = lambda: False
+        self,
+        job: Job,
+        halt: Halt,
+        askers: Askers,
+        work: Work[T],
+        *,
+        refresh: bool = False,
+        begun: Callable[[], bool] = lambda: False,
     ) -> T:
         lane = Lane.REFRESH if refresh else self._lane(job)
         with self.doing.run(job.ask):
             try:
-                return await self._in_turn(job, halt, work, lane, begun)
+                return await self._in_turn(job, halt, askers, work, lane, begun)
             except DemotedError:
-                return await self._in_turn(job, halt, work, Lane.SLOW, begun)
+                slow = Lane.OWN_SLOW if job.ask.is_callers_own else Lane.SLOW
+                return await self._in_turn(job, halt, askers, work, slow, begun)
 
-    async def _in_turn(self, job: Job, halt: Halt, work: Work[T], lane: Lane, begun: Callable[[], bool]) -> T:
-        async with self._gate.turn(lane) as turn:
+    async def _in_turn(
+        self, job: Job, halt: Halt, askers: Askers, work: Work[T], lane: Lane, begun: Callable[[], bool]
+    ) -> T:
+        async with self._gate.turn(lane, askers, joined=self._lane(job)) as turn:
             started = time.monotonic()
             outcome = "ok"
             try:
@@ -98,13 +110,16 @@ class Conductor:
                 return running.result()
         finally:
             if not running.done():
+                running.add_done_callback(_forget)
                 stop.pull()
                 await asyncio.wait({running})
-                _forget(running)
         raise DemotedError
 
     async def _until_done(self, job: Job, running: "asyncio.Future[T]", turn: Turn, begun: Callable[[], bool]) -> None:
-        """Returns when the run is done, or when it has been slow and others wait; OutOfTime past its limit."""
+        """Return when the run is done, or when it has been slow and others wait; OutOfTime past its limit.
+
+        A run of which a part is out cannot be started again: it goes on beside the places.
+        """
         ends = time.monotonic() + job.limits.seconds + GRACE_SECONDS
         pause = min(QUICK_SECONDS, job.limits.seconds + GRACE_SECONDS)
         while not (await asyncio.wait({running}, timeout=pause))[0]:
@@ -113,15 +128,21 @@ class Conductor:
                     f"The query took longer than {job.limits.seconds:g} s and was stopped.",
                     hint="Ask for a shorter time range, or for less of it.",
                 )
-            if turn.lane < Lane.SLOW and turn.crowded and not begun():
-                return
+            if turn.is_withdrawn:
+                raise Busy("The answer was stopped on its way: others wait for its place.", retry_after=10)
+            if turn.lane < Lane.SLOW and turn.must_yield():
+                if not begun():
+                    return
+                turn.lend()
             pause = min(LOOK_AGAIN_SECONDS, max(0.0, ends - time.monotonic()))
 
     def _lane(self, job: Job) -> Lane:
         seconds = self._durations.of(job.ask.endpoint.revision, job.ask.sandbox)
-        if seconds is None:
-            return Lane.UNKNOWN if job.ask.is_callers_own else Lane.QUICK
-        return Lane.QUICK if seconds < QUICK_SECONDS else Lane.SLOW
+        if job.ask.is_callers_own:
+            if seconds is None:
+                return Lane.UNKNOWN
+            return Lane.OWN_QUICK if seconds < QUICK_SECONDS else Lane.OWN_SLOW
+        return Lane.QUICK if seconds is None or seconds < QUICK_SECONDS else Lane.SLOW
 
     def _note(self, job: Job, outcome: str, seconds: float) -> None:
         self._durations.note(job.ask.endpoint.revision, job.ask.sandbox, seconds)

@@ -7,6 +7,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from cordwood.serve.fair_queue import Askers
+
 T = TypeVar("T")
 
 
@@ -36,6 +38,7 @@ class Halt:
 class _Flight(msgspec.Struct, Generic[T]):
     task: asyncio.Task[T]
     halt: Halt
+    askers: Askers
     waiting: int = 0
 
 
@@ -48,19 +51,25 @@ class Flights(Generic[T]):
     def under_way(self, key: bytes) -> bool:
         return key in self._under_way
 
-    async def join(self, key: bytes, start: Callable[[Halt], Awaitable[T]]) -> T:
-        flight = self._under_way.get(key) or self._take_off(key, start)
+    async def join(self, key: bytes, account: str, start: Callable[[Halt, Askers], Awaitable[T]]) -> T:
+        """The result of the run; `account` is that of the caller, or SERVICE for a refresh."""
+        flight = self._under_way.get(key)
+        if flight is None:
+            flight = self._take_off(key, account, start)
+        else:
+            flight.askers.join(account)
         flight.waiting += 1
         try:
             return await asyncio.shield(flight.task)
         finally:
             flight.waiting -= 1
+            flight.askers.leave(account)
             if flight.waiting == 0 and not flight.task.done():
                 self._abandon(key, flight)
 
-    def _take_off(self, key: bytes, start: Callable[[Halt], Awaitable[T]]) -> _Flight[T]:
-        halt = Halt()
-        flight = _Flight(asyncio.ensure_future(start(halt)), halt)
+    def _take_off(self, key: bytes, account: str, start: Callable[[Halt, Askers], Awaitable[T]]) -> _Flight[T]:
+        halt, askers = Halt(), Askers(account)
+        flight = _Flight(asyncio.ensure_future(start(halt, askers)), halt, askers)
         self._under_way[key] = flight
         flight.task.add_done_callback(lambda _: self._land(key, flight))
         return flight

@@ -1,108 +1,272 @@
-"""Whose turn it is at the engine: few at once, a bounded queue, and quick questions before slow ones."""
+"""Admission control: few runs at once, a bounded queue, and both shared fairly between callers."""
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from enum import IntEnum
+from typing import Protocol
 
 from cordwood.errors import Busy
+from cordwood.observe.observation import Queued
+from cordwood.observe.observer import Observer
+from cordwood.serve.fair_queue import SERVICE, Askers, Claim, FairQueue, Lane, Usage
 
 
-class Lane(IntEnum):
-    """How a question queues, the first lane first."""
+class Places(Protocol):
+    """How many places there are, and which lane may take one of those that are free."""
 
-    QUICK = 0
-    UNKNOWN = 1
-    SLOW = 2
-    REFRESH = 3
+    @property
+    def name(self) -> str:
+        """What metrics call them."""
+
+    @property
+    def total(self) -> int:
+        """How many runs there are at once."""
+
+    def may_run(self, lane: Lane, running: Mapping[Lane, int]) -> bool:
+        """Whether one more run of the lane may begin beside those that are running."""
+
+
+class QueryPlaces:
+    """Places at the engine. Callers' own texts never take all of them, and slow runs few.
+
+    - Saved queries have a quarter of the places, one at least, that callers' own texts cannot take.
+    - One place is for saved queries that are not known to be slow: all others together never take all places.
+    - Slow saved queries, slow texts of callers and refreshes take at most a quarter of the places each, but one may run.
+
+    With two places, one is for saved queries alone, and all the rest take turns in the other.
+    """
+
+    name = "query"
+
+    def __init__(self, total: int) -> None:
+        self.total = max(2, total)
+        self._quarter = max(1, self.total // 4)
+
+    def may_run(self, lane: Lane, running: Mapping[Lane, int]) -> bool:
+        taken = sum(running.values())
+        if lane is Lane.QUICK or taken == self.total:
+            return taken < self.total
+        if taken - running[Lane.QUICK] >= self.total - 1:
+            return False
+        own = sum(running[one] for one in (Lane.OWN_QUICK, Lane.UNKNOWN, Lane.OWN_SLOW))
+        if lane.is_own and own >= self.total - self._quarter:
+            return False
+        return lane < Lane.SLOW or running[lane] < self._quarter
+
+
+class CompilePlaces:
+    """Threads that compile. Texts of callers whose texts took long of late (`OWN_SLOW`) never take the last one."""
+
+    name = "compile"
+
+    def __init__(self, total: int) -> None:
+        self.total = max(2, total)
+
+    def may_run(self, lane: Lane, running: Mapping[Lane, int]) -> bool:
+        taken = sum(running.values())
+        return taken < self.total and (lane < Lane.OWN_SLOW or running[lane] < self.total - 1)
 
 
 class Turn:
-    """A place at the engine; `crowded` says that others wait for one."""
+    """A place that was given, and the account that it is counted against.
 
-    def __init__(self, gate: "Gate", lane: Lane) -> None:
+    A lent turn runs on beside the places; one that is withdrawn must be stopped.
+    """
+
+    def __init__(self, gate: "Gate", lane: Lane, account: str, began: float) -> None:
         self._gate = gate
         self.lane = lane
+        self.account = account
+        self.began = began
+        self.yields = self.is_lent = self.is_withdrawn = False
 
-    @property
-    def crowded(self) -> bool:
-        return self._gate.waiting > 0
+    def must_yield(self) -> bool:
+        """Whether this run is to be started again later, because a claim that waits goes before it."""
+        return self._gate.must_yield(self)
+
+    def lend(self) -> None:
+        """Give the place to a claim that waits and run on without one: for a run that cannot be started again."""
+        self._gate.lend(self)
 
 
 class Gate:
-    """At most `places` runs at once, of which slow and unknown ones never take the last.
+    """Admission to places. Safe only on the event loop.
 
-    Callers wait for at most `patience_seconds`, and at most `queue_length` of them; refreshes wait as long as it takes.
+    The next place goes to the account (a key, or an address where there is no key) that has used the places least of
+    late, in seconds that are halved every few seconds. So one account may use all that is idle, and gives way when
+    others come. At most `queue_length` claims wait: where there would be more, the newest claim of the account that has
+    most of them is refused. Each waits for at most `patience_seconds`. Refreshes wait as long as it takes.
     """
 
-    def __init__(self, places: int, queue_length: int, patience_seconds: float) -> None:
-        self.places = max(2, places)
+    def __init__(
+        self,
+        places: Places,
+        queue_length: int,
+        patience_seconds: float,
+        observer: Observer,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._places = places
         self._queue_length = queue_length
         self._patience = patience_seconds
+        self._observer = observer
+        self._clock = clock
+        self._usage = Usage(clock)
+        self._queue = FairQueue(self._usage)
         self._running = dict.fromkeys(Lane, 0)
-        self._queues: dict[Lane, deque[asyncio.Future[None]]] = {lane: deque() for lane in Lane}
+        self._turns: dict[Claim, Turn] = {}
+        self._claims = 0
+        self._starved_since: float | None = None
+
+    @property
+    def places(self) -> int:
+        return self._places.total
 
     @property
     def waiting(self) -> int:
-        """How many callers wait; refreshes have time."""
-        return sum(len(queue) for lane, queue in self._queues.items() if lane is not Lane.REFRESH)
+        """How many callers' claims wait; refreshes have time."""
+        return len(self._queue)
 
     @property
     def running(self) -> int:
         return sum(self._running.values())
 
+    @property
+    def starved_seconds(self) -> float:
+        """For how long callers have waited in vain, no place having been given to any since the first of them came."""
+        return 0.0 if self._starved_since is None else self._clock() - self._starved_since
+
+    def usage(self, account: str) -> float:
+        """Seconds of places that the account has had of late."""
+        return self._usage.of(account)
+
     @asynccontextmanager
-    async def turn(self, lane: Lane) -> AsyncIterator[Turn]:
-        await self._wait(lane)
+    async def turn(self, lane: Lane, askers: Askers, joined: Lane = Lane.QUICK) -> AsyncIterator[Turn]:
+        """A place for as long as the block runs. A refresh that a caller joins while it waits moves to `joined`."""
+        claim = self._claim(lane, askers.accounts)
+        askers.on_change = lambda: self._follow(claim, askers.accounts, joined)
         try:
-            yield Turn(self, lane)
+            await self._admitted(claim)
         finally:
-            self._running[lane] -= 1
-            self._admit()
-
-    async def _wait(self, lane: Lane) -> None:
-        if self._may_run(lane) and not self._queues[lane]:
-            self._running[lane] += 1
-            return
-        if lane is not Lane.REFRESH and self.waiting >= self._queue_length:
-            raise self._busy("There are more queries waiting than the service holds.")
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queues[lane].append(place)
+            askers.on_change = _nothing
         try:
-            async with asyncio.timeout(None if lane is Lane.REFRESH else self._patience):
-                await place
-        except TimeoutError:
-            self._leave(lane, place)
-            raise self._busy(f"No place at the engine came free within {self._patience:g} s.") from None
-        except asyncio.CancelledError:
-            self._leave(lane, place)
-            raise
+            yield self._turns[claim]
+        finally:
+            self._end(claim)
 
-    def _leave(self, lane: Lane, place: "asyncio.Future[None]") -> None:
+    def must_yield(self, turn: Turn) -> bool:
+        """A turn yields to claims of its own account, of accounts that have used less, and to quick saved queries.
+
+        No more turns yield than claims wait.
+        """
+        if turn.yields or turn.is_lent or sum(one.yields for one in self._turns.values()) >= self.waiting:
+            return turn.yields
+        running = {**self._running, turn.lane: self._running[turn.lane] - 1}
+        found = self._queue.next(lambda lane: self._places.may_run(lane, running))
+        if found is not None and found.claim.lane is not Lane.REFRESH:
+            is_saved = turn.lane.is_own and found.claim.lane is Lane.QUICK
+            used = self._usage.of(turn.account)
+            turn.yields = is_saved or found.account == turn.account or found.usage <= used
+        return turn.yields
+
+    def lend(self, turn: Turn) -> None:
+        """Lend to as many turns as there are places; beyond, one of the account that used most is withdrawn."""
+        lent = [one for one in self._turns.values() if one.is_lent and not one.is_withdrawn]
+        if len(lent) >= self.places:
+            used = {one.account: self._usage.of(one.account) for one in [*lent, turn]}
+            heaviest = max([*lent, turn], key=lambda one: (used[one.account], -one.began))
+            heaviest.is_withdrawn = True
+            if heaviest is turn:
+                return
+        turn.is_lent, turn.yields = True, False
+        self._running[turn.lane] -= 1
+        self._admit()
+
+    def _claim(self, lane: Lane, accounts: frozenset[str]) -> Claim:
+        self._claims += 1
+        claim = Claim(lane, accounts, self._claims, self._clock())
+        self._queue.add(claim)
+        self._admit()
+        if claim.waits and lane is not Lane.REFRESH and self.waiting > self._queue_length:
+            refused = self._queue.to_refuse(claim)
+            self._queue.remove(refused)
+            if not refused.place.done():
+                refused.place.set_exception(self._busy("There are more queries waiting than the service holds."))
+        return claim
+
+    async def _admitted(self, claim: Claim) -> None:
+        outcome = "refused"
+        try:
+            if not claim.place.done():
+                async with asyncio.timeout(None if claim.lane is Lane.REFRESH else self._patience):
+                    await claim.place
+            claim.place.result()
+            outcome = "admitted"
+        except TimeoutError:
+            if self._starved_since is None:
+                self._starved_since = claim.since
+            raise self._busy(f"No place came free within {self._patience:g} s.") from None
+        except asyncio.CancelledError:
+            outcome = "abandoned"
+            raise
+        finally:
+            if outcome != "admitted":
+                self._leave(claim)
+            self._note(claim, outcome)
+
+    def _follow(self, claim: Claim, accounts: frozenset[str], joined: Lane) -> None:
+        """Other accounts wait for the same run now; one that callers wait for is no refresh any more."""
+        callers = accounts - {SERVICE}
+        if not claim.waits or not callers:
+            return
+        if claim.lane is Lane.REFRESH:
+            self._queue.remove(claim)
+            claim.lane, claim.accounts = joined, callers
+            self._queue.add(claim)
+        else:
+            self._queue.change(claim, callers)
+        self._admit()
+
+    def _leave(self, claim: Claim) -> None:
         """Out of the queue, or out of the place that was given a moment too late."""
-        if place in self._queues[lane]:
-            self._queues[lane].remove(place)
-        elif place.done() and not place.cancelled():
-            self._running[lane] -= 1
-            self._admit()
+        if claim in self._turns:
+            self._end(claim)
+        elif claim.waits:
+            self._queue.remove(claim)
+        elif not claim.place.cancelled():
+            # It was refused: that is known here.
+            claim.place.exception()
 
     def _admit(self) -> None:
-        for lane in Lane:
-            queue = self._queues[lane]
-            while queue and self._may_run(lane):
-                place = queue.popleft()
-                if not place.done():
-                    self._running[lane] += 1
-                    place.set_result(None)
+        while True:
+            found = self._queue.next(lambda lane: self._places.may_run(lane, self._running))
+            if found is None:
+                return
+            claim = found.claim
+            self._queue.remove(claim)
+            if not claim.place.done():
+                self._running[claim.lane] += 1
+                self._turns[claim] = Turn(self, claim.lane, found.account, self._usage.begin(found.account))
+                self._starved_since = None
+                claim.place.set_result(None)
 
-    def _may_run(self, lane: Lane) -> bool:
-        running = self.running
-        if lane is Lane.QUICK:
-            return running < self.places
-        if running >= self.places - 1:
-            return False
-        return lane is Lane.UNKNOWN or self._running[lane] < max(1, self.places // 4)
+    def _end(self, claim: Claim) -> None:
+        turn = self._turns.pop(claim)
+        self._usage.end(turn.account, turn.began)
+        if not turn.is_lent:
+            self._running[turn.lane] -= 1
+            self._starved_since = None
+        self._admit()
+
+    def _note(self, claim: Claim, outcome: str) -> None:
+        seconds = round(self._clock() - claim.since, 6)
+        lane = claim.lane.name.lower()
+        self._observer.note(Queued(places=self._places.name, lane=lane, outcome=outcome, seconds=seconds))
 
     def _busy(self, message: str) -> Busy:
         return Busy(message, hint="Ask again in a moment.", retry_after=max(1.0, self._patience / 2))
+
+
+def _nothing() -> None:
+    """No claim of the askers waits."""

@@ -28,7 +28,10 @@ class _Bucket(msgspec.Struct):
 
 
 class Rates:
-    """A bucket a key, filled at the key's own rate; `clock` is in seconds and only its differences count."""
+    """A bucket an account, filled at its key's own rate; `clock` is in seconds and only its differences count.
+
+    An account is a key, or an address where there is no key.
+    """
 
     def __init__(self, default_per_second: float | None, at_once: int | None, clock: Callable[[], float]) -> None:
         self._default = default_per_second
@@ -37,14 +40,14 @@ class Rates:
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
         self._running: dict[str, int] = {}
 
-    def take(self, caller: Caller) -> Allowance | None:
-        """One request of the key's rate; None where no rate applies, RateExceeded where it is used up."""
+    def take(self, caller: Caller, account: str) -> Allowance | None:
+        """One request of the account's rate; None where no rate applies, RateExceeded where it is used up."""
         rate = caller.rate_per_second or self._default
         if not rate:
             return None
         # A rate below one a second still lets one through at a time.
         quota, window = (round(rate), 1) if rate >= 1 else (1, round(1 / rate))
-        bucket = self._filled(caller.key_id, rate, quota)
+        bucket = self._filled(account, rate, quota)
         if bucket.tokens < 1:
             raise RateExceeded(
                 f"This key may send {quota} requests in {window} s.",
@@ -55,32 +58,32 @@ class Rates:
         return Allowance(quota, window, int(bucket.tokens), (quota - bucket.tokens) / rate)
 
     @contextmanager
-    def query_of(self, caller: Caller) -> Iterator[None]:
-        """One of the queries that the key may have under way at once."""
-        running = self._running.get(caller.key_id, 0)
+    def query_of(self, account: str) -> Iterator[None]:
+        """One of the queries that the account may have under way at once."""
+        running = self._running.get(account, 0)
         if self._at_once is not None and running >= self._at_once:
             raise RateExceeded(
                 f"This key has {running} queries under way, as many as it may.", hint="Wait for one to end."
             )
-        self._running[caller.key_id] = running + 1
+        self._running[account] = running + 1
         try:
             yield
         finally:
-            self._release(caller.key_id)
+            self._release(account)
 
-    def _release(self, key_id: str) -> None:
-        self._running[key_id] -= 1
-        if not self._running[key_id]:
-            del self._running[key_id]
+    def _release(self, account: str) -> None:
+        self._running[account] -= 1
+        if not self._running[account]:
+            del self._running[account]
 
-    def _filled(self, key_id: str, rate: float, quota: int) -> _Bucket:
+    def _filled(self, account: str, rate: float, quota: int) -> _Bucket:
         now = self._clock()
-        bucket = self._buckets.get(key_id)
+        bucket = self._buckets.get(account)
         if bucket is None:
-            bucket = self._buckets[key_id] = _Bucket(quota, now)
+            bucket = self._buckets[account] = _Bucket(quota, now)
             if len(self._buckets) > REMEMBERED_KEYS:
                 self._buckets.popitem(last=False)
-        self._buckets.move_to_end(key_id)
+        self._buckets.move_to_end(account)
         bucket.tokens = min(quota, bucket.tokens + (now - bucket.filled_at) * rate)
         bucket.filled_at = now
         return bucket

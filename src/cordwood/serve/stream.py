@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable
+from concurrent.futures import CancelledError, Future
 
 from cordwood.engines.engine import Engine
 from cordwood.serve.finished import Finished, Receipt
@@ -24,6 +25,7 @@ class Outflow:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue(PIECES_AHEAD)
+        self._putting: Future[None] | None = None
         self._begun = False
         self._closed = False
 
@@ -31,12 +33,22 @@ class Outflow:
         return self._begun
 
     def fill(self, job: Job, engine: Engine, cancel: Halt) -> Receipt:
-        """Runs in the engine's thread."""
+        """Run in the engine's thread. A pull ends the wait for a reader that does not read, too."""
+        cancel.on_pull(self._stop_waiting)
         run = start(job, engine, cancel)
         for piece in run.pieces():
-            self._begun = True
-            asyncio.run_coroutine_threadsafe(self._put(piece), self._loop).result()
+            self._putting = asyncio.run_coroutine_threadsafe(self._put(piece, cancel), self._loop)
+            if cancel.pulled:
+                self._putting.cancel()
+            try:
+                self._putting.result()
+            except CancelledError:
+                raise ReaderLeftError from None
         return run.receipt()
+
+    def _stop_waiting(self) -> None:
+        if self._putting is not None:
+            self._putting.cancel()
 
     async def ended(self, filling: Awaitable[Receipt]) -> Receipt:
         """Waits for the filling and, however it ends, tells the reader that no more comes."""
@@ -78,9 +90,12 @@ class Outflow:
         while not self._pieces.empty():
             self._pieces.get_nowait()
 
-    async def _put(self, piece: bytes) -> None:
-        if not self._closed:
-            await self._pieces.put(piece)
+    async def _put(self, piece: bytes, cancel: Halt) -> None:
+        """Nothing of a run that was stopped comes after the stop: it may be started again."""
+        if self._closed or cancel.pulled:
+            raise ReaderLeftError
+        self._begun = True
+        await self._pieces.put(piece)
         if self._closed:
             raise ReaderLeftError
 

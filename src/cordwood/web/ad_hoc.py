@@ -46,7 +46,7 @@ async def _read(request: Request, rooms: Rooms, options: WebOptions) -> tuple[Ca
         )
     texts = {**query, **await texts_in_body(request, query, options, TEXT_NAMES)}
     streams = [QUARANTINE.name, *(stream.name for stream in rooms.catalog.streams())]
-    endpoint = await rooms.answers.ad_hoc(_text(texts), streams)
+    endpoint = await rooms.answers.ad_hoc(_text(texts), streams, caller.key_id)
     request.facts["endpoint"] = endpoint.name
     return caller, endpoint, texts
 

@@ -13,6 +13,7 @@ from cordwood.model.untyped_json import FORM_MEDIA, is_json_sent_as_form
 from cordwood.serve.ask import Ask, Language, SandboxText
 from cordwood.web.asgi import Request
 from cordwood.web.body import read_body
+from cordwood.web.credentials import account_of
 from cordwood.web.negotiate import chosen_format
 from cordwood.web.options import WebOptions
 from cordwood.web.texts import pairs
@@ -39,6 +40,7 @@ async def read_ask(
         sandbox=_sandbox(texts, endpoint),
         redact=redact_asked(request),
         fresh="no-cache" in request.joined(b"cache-control"),
+        counted_as=account_of(request, caller),
     )
 
 

@@ -1,8 +1,9 @@
 """Where a request carries its key: in a header or in the address, and nowhere a different one."""
 
 from collections.abc import Iterator, Mapping
+from ipaddress import IPv6Address, ip_address
 
-from cordwood.access import require_management
+from cordwood.access import ANONYMOUS, require_management
 from cordwood.errors import TwoKeys
 from cordwood.model.caller import Caller
 from cordwood.web.asgi import Request
@@ -10,6 +11,8 @@ from cordwood.web.standing import Rooms
 from cordwood.web.texts import each_pair, pairs
 
 BEARER = b"bearer "
+# What one subscriber has of IPv6, in bits.
+_SUBSCRIBER_BITS = 64
 
 
 def presented(request: Request, query: Mapping[str, str]) -> str | None:
@@ -41,6 +44,29 @@ def _key_in(header: bytes, value: bytes) -> bytes | None:
         return value.strip()
     is_bearer = header == b"authorization" and value[:7].lower() == BEARER
     return value[7:].strip() if is_bearer else None
+
+
+def account_of(request: Request, caller: Caller) -> str:
+    """Return what the caller is counted by where callers share: its key, or its address where it has no key.
+
+    An address of IPv6 counts with all of its network, which is one subscriber's.
+    """
+    if caller is not ANONYMOUS:
+        return caller.key_id
+    peer = request.scope.get("client")
+    return f"{caller.key_id} {_network(str(peer[0]))}" if peer else caller.key_id
+
+
+def _network(host: str) -> str:
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if not isinstance(address, IPv6Address):
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return f"{IPv6Address(int(address) >> _SUBSCRIBER_BITS << _SUBSCRIBER_BITS)}/{_SUBSCRIBER_BITS}"
 
 
 def private_caller(request: Request, rooms: Rooms) -> tuple[Caller, Mapping[str, str]]:

@@ -8,7 +8,7 @@ from cordwood.lql.offered import OfferedColumn, SubQuery
 from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
 from cordwood.web.asgi import Request, Response
-from cordwood.web.credentials import presented
+from cordwood.web.credentials import account_of, presented
 from cordwood.web.named import existing_endpoint
 from cordwood.web.standing import Rooms
 from cordwood.web.texts import pairs
@@ -18,7 +18,7 @@ from cordwood.web.unkept import unkept_json
 async def show_scope(request: Request, rooms: Rooms, address: str) -> Response:
     """A key that is pinned to a project is told what this project's events hold."""
     endpoint, caller, _ = _asked(request, rooms, address)
-    sub_queries = await rooms.answers.sub_queries(endpoint, caller)
+    sub_queries = await rooms.answers.sub_queries(endpoint, caller, account_of(request, caller))
     return unkept_json({"endpoint": endpoint.name, "sub_queries": [_sub_query(one) for one in sub_queries]})
 
 
@@ -28,7 +28,8 @@ async def show_sql(request: Request, rooms: Rooms, address: str) -> Response:
     lql = query.get("lql", "").strip()
     if not lql:
         raise BadParameter("The parameter lql is missing.", hint="It is the query whose SQL is wanted.")
-    return unkept_json({"sql": await rooms.answers.sql_of(endpoint, caller, query["lql"])})
+    sql = await rooms.answers.sql_of(endpoint, caller, query["lql"], account_of(request, caller))
+    return unkept_json({"sql": sql})
 
 
 def _asked(request: Request, rooms: Rooms, address: str) -> tuple[Endpoint, Caller, dict[str, str]]:
@@ -38,7 +39,7 @@ def _asked(request: Request, rooms: Rooms, address: str) -> tuple[Endpoint, Call
     request.facts["key"] = caller.key_id
     require_query(caller, found)
     found = found or existing_endpoint(rooms, address)
-    rooms.answers.admit(caller)
+    rooms.answers.admit(caller, account_of(request, caller))
     if not found.sandbox:
         raise BadParameter(f"{found.name} takes no query of your own.")
     return found, caller, query

@@ -9,7 +9,7 @@ from cordwood.web.asgi import Request, Response
 from cordwood.web.ask import read_ask
 from cordwood.web.codings import chosen_coding
 from cordwood.web.connection import while_connected
-from cordwood.web.credentials import presented
+from cordwood.web.credentials import account_of, presented
 from cordwood.web.deliver import delivered, is_at_hand, whole
 from cordwood.web.named import existing_endpoint
 from cordwood.web.options import WebOptions
@@ -29,7 +29,7 @@ async def answer_query(request: Request, rooms: Rooms, options: WebOptions, addr
     require_query(caller, found)
     endpoint = found or existing_endpoint(rooms, address)
     request.facts["endpoint"] = endpoint.name
-    allowance = rooms.answers.admit(caller)
+    allowance = rooms.answers.admit(caller, account_of(request, caller))
     ask = await read_ask(request, endpoint, caller, query, options)
     spelling = rooms.answers.spelling_of(ask)
     answer = None if spelling is None else rooms.answers.kept(spelling)
@@ -58,7 +58,7 @@ def answer_recalled(request: Request, rooms: Rooms, recall: Recall) -> Response 
         return None
     request.facts["key"] = ask.caller.key_id
     request.facts["endpoint"] = ask.endpoint.name
-    allowance = rooms.answers.admit(ask.caller)
+    allowance = rooms.answers.admit(ask.caller, account_of(request, ask.caller))
     return _with_rate(whole(request, ask, answer, remembered.coding, began), allowance)
 
 

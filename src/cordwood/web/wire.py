@@ -236,7 +236,13 @@ class Wire(HttpToolsProtocol):
 
     def _short_scope(self) -> Scope:
         path, _, query = self.url.partition(b"?")
-        return {"method": "GET", "raw_path": path, "query_string": query, "headers": self.headers}
+        return {
+            "method": "GET",
+            "raw_path": path,
+            "query_string": query,
+            "headers": self.headers,
+            "client": self.client,
+        }
 
     def _bound_passed(self) -> Fault | None:
         request_line = len(self.parser.get_method()) + len(self.url) + len("  HTTP/1.1")

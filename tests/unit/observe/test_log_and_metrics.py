@@ -12,6 +12,7 @@ from cordwood.observe.observation import (
     EngineAsked,
     Ingested,
     IsolationRefused,
+    Queued,
     Noted,
     Refreshed,
     Requested,
@@ -98,6 +99,7 @@ def test_metrics_count_what_is_noted() -> None:
     observer.note(request(endpoint="", cache="", route="ingest", status=404))
     observer.note(EngineAsked(endpoint="logs.all", engine="duckdb", outcome="ok", seconds=0.1))
     observer.note(Refreshed(endpoint="logs.all", outcome="engine.unreachable"))
+    observer.note(Queued(places="compile", lane="unknown", outcome="refused", seconds=0.2))
     observer.note(IsolationRefused(incident="i", engine="duckdb", breach="the table x", sql="SELECT"))
     observer.note(Ingested(stream='a"b\\c\nd', accepted=3, duplicates=1))
     text = metrics.text().decode()
@@ -113,6 +115,8 @@ def test_metrics_count_what_is_noted() -> None:
         'cordwood_ingest_events_total{stream="a\\"b\\\\c\\nd",outcome="accepted"} 3',
         'cordwood_ingest_events_total{stream="a\\"b\\\\c\\nd",outcome="duplicate"} 1',
         'cordwood_isolation_refusals_total{engine="duckdb"} 1',
+        'cordwood_places_claims_total{places="compile",lane="unknown",outcome="refused"} 1',
+        'cordwood_places_wait_seconds_count{places="compile",lane="unknown"} 1',
         "cordwood_memory_bytes 12",
         "cordwood_share 0.5",
         'cordwood_build_info{version="1.2.3"} 1',

@@ -13,6 +13,7 @@ from cordwood.model.rows import Row
 from cordwood.observe.observation import EngineAsked
 from cordwood.serve.answer import Answer, Outcome
 from cordwood.serve.ask import Ask, Language, SandboxText
+from cordwood.serve.fair_queue import Askers
 from cordwood.serve.finished import Finished
 from cordwood.serve.flight import Flights, Halt
 from cordwood.serve.limits import ServeLimits
@@ -31,9 +32,11 @@ def joined(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     came: list[bytes] = []
     join = Flights.join
 
-    async def counted(flights: Flights[Finished], key: bytes, start: Callable[[Halt], Awaitable[Finished]]) -> Finished:
+    async def counted(
+        flights: Flights[Finished], key: bytes, account: str, start: Callable[[Halt, Askers], Awaitable[Finished]]
+    ) -> Finished:
         came.append(key)
-        return await join(flights, key, start)
+        return await join(flights, key, account, start)
 
     monkeypatch.setattr(Flights, "join", counted)
     return came

@@ -1,0 +1,210 @@
+"""Fair queueing between callers: who holds places, how much of them each has used, and whose turn is next."""
+
+import asyncio
+import math
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from enum import IntEnum
+
+import msgspec
+
+# What an account has used counts half after as long.
+HALF_LIFE_SECONDS = 5.0
+# Of so many accounts the usage is remembered; those that used a place longest ago are forgotten first.
+REMEMBERED_ACCOUNTS = 10_000
+# What a place costs an account at least: a crowd of runs that take no time still goes in turns.
+_LEAST_SECONDS = 0.001
+# The account of refreshes, which no caller waits for.
+SERVICE = ""
+
+
+class Lane(IntEnum):
+    """How a run queues. `OWN` lanes are of callers' own texts; the others are of saved queries."""
+
+    QUICK = 0
+    OWN_QUICK = 1
+    UNKNOWN = 2
+    SLOW = 3
+    OWN_SLOW = 4
+    REFRESH = 5
+
+    @property
+    def rank(self) -> int:
+        """The order within one account: unknown and slow runs go by their arrival."""
+        return min(self, 2)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the text is a caller's own."""
+        return self in (Lane.OWN_QUICK, Lane.UNKNOWN, Lane.OWN_SLOW)
+
+
+class Askers:
+    """The accounts that wait for one run: the one that asked first, and those that joined it."""
+
+    def __init__(self, account: str) -> None:
+        self._requests = Counter([account])
+        self.on_change: Callable[[], None] = lambda: None
+
+    @property
+    def accounts(self) -> frozenset[str]:
+        return frozenset(self._requests)
+
+    def join(self, account: str) -> None:
+        self._requests[account] += 1
+        if self._requests[account] == 1:
+            self.on_change()
+
+    def leave(self, account: str) -> None:
+        self._requests[account] -= 1
+        if not self._requests[account]:
+            del self._requests[account]
+            self.on_change()
+
+
+class Claim:
+    """A wish for a place, of all accounts that wait for the same run. `place` is done when it is given or refused."""
+
+    __slots__ = ("accounts", "lane", "number", "place", "since", "waits")
+
+    def __init__(self, lane: Lane, accounts: frozenset[str], number: int, since: float) -> None:
+        self.lane = lane
+        self.accounts = accounts
+        self.number = number
+        self.since = since
+        self.waits = False
+        self.place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
+class Usage:
+    """Seconds that each account has held places, halved every `HALF_LIFE_SECONDS`."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._used: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._running: dict[str, list[float]] = {}
+
+    def of(self, account: str) -> float:
+        """Runs under way are counted until now."""
+        now = self._clock()
+        running = sum(max(now - began, _LEAST_SECONDS) for began in self._running.get(account, ()))
+        return self._past(account, now) + running
+
+    def begin(self, account: str) -> float:
+        began = self._clock()
+        self._running.setdefault(account, []).append(began)
+        return began
+
+    def end(self, account: str, began: float) -> None:
+        now = self._clock()
+        running = self._running[account]
+        running.remove(began)
+        if not running:
+            del self._running[account]
+        self._used[account] = self._past(account, now) + max(now - began, _LEAST_SECONDS), now
+        self._used.move_to_end(account)
+        if len(self._used) > REMEMBERED_ACCOUNTS:
+            self._used.popitem(last=False)
+
+    def _past(self, account: str, now: float) -> float:
+        seconds, at = self._used.get(account, (0.0, now))
+        return seconds * math.exp2((at - now) / HALF_LIFE_SECONDS)
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A claim that may be admitted, on behalf of the account that has used least of those that wait for it."""
+
+    claim: Claim
+    account: str
+    usage: float
+
+
+class FairQueue:
+    """Claims that wait, by lane and account. The next is of the account that has used the least."""
+
+    def __init__(self, usage: Usage) -> None:
+        self._usage = usage
+        self._waiting: dict[Lane, dict[str, dict[int, Claim]]] = {lane: {} for lane in Lane}
+        self._counts: Counter[str] = Counter()
+        self._sizes = dict.fromkeys(Lane, 0)
+
+    def __len__(self) -> int:
+        """How many callers' claims wait; refreshes have time."""
+        return sum(size for lane, size in self._sizes.items() if lane is not Lane.REFRESH)
+
+    @property
+    def sizes(self) -> Mapping[Lane, int]:
+        return self._sizes
+
+    def add(self, claim: Claim) -> None:
+        claim.waits = True
+        self._sizes[claim.lane] += 1
+        for account in claim.accounts:
+            self._enter(claim, account)
+
+    def remove(self, claim: Claim) -> None:
+        claim.waits = False
+        self._sizes[claim.lane] -= 1
+        for account in claim.accounts:
+            self._withdraw(claim, account)
+
+    def change(self, claim: Claim, accounts: frozenset[str]) -> None:
+        """Other accounts wait for it now."""
+        for account in claim.accounts - accounts:
+            self._withdraw(claim, account)
+        for account in accounts - claim.accounts:
+            self._enter(claim, account)
+        claim.accounts = accounts
+
+    def _enter(self, claim: Claim, account: str) -> None:
+        self._waiting[claim.lane].setdefault(account, {})[claim.number] = claim
+        if claim.lane is not Lane.REFRESH:
+            self._counts[account] += 1
+
+    def _withdraw(self, claim: Claim, account: str) -> None:
+        of_account = self._waiting[claim.lane][account]
+        del of_account[claim.number]
+        if not of_account:
+            del self._waiting[claim.lane][account]
+        if claim.lane is not Lane.REFRESH:
+            self._counts[account] -= 1
+            if not self._counts[account]:
+                del self._counts[account]
+
+    def next(self, may_run: Callable[[Lane], bool]) -> Candidate | None:
+        """The claim whose turn it is, of the lanes that may run; refreshes only where nothing else may."""
+        used: dict[str, float] = {}
+        best: tuple[tuple[bool, float, int, int], Candidate] | None = None
+        for lane, waiting in self._waiting.items():
+            if not waiting or not may_run(lane):
+                continue
+            for account, claims in waiting.items():
+                claim = next(iter(claims.values()))
+                if account not in used:
+                    used[account] = self._usage.of(account)
+                order = (lane is Lane.REFRESH, used[account], lane.rank, claim.number)
+                if best is None or order < best[0]:
+                    best = order, Candidate(claim, account, used[account])
+        return None if best is None else best[1]
+
+    def to_refuse(self, newest: Claim) -> Claim:
+        """The claim to give up where one too many waits: the newest of the account that has most of them.
+
+        It is the newest of all where no account has more than its own. A caller that has the most itself gives up its
+        own least urgent claim for a more urgent one.
+        """
+        own = min(self._counts[account] for account in newest.accounts)
+        for account, count in self._counts.most_common():
+            if count <= own and account not in newest.accounts:
+                break
+            for claim in self._least_urgent_first(account):
+                if min(self._counts[one] for one in claim.accounts) > own:
+                    return claim
+                if claim.accounts <= newest.accounts and claim.lane.rank > newest.lane.rank:
+                    return claim
+        return newest
+
+    def _least_urgent_first(self, account: str) -> Iterator[Claim]:
+        for lane in reversed(Lane):
+            if lane is not Lane.REFRESH:
+                yield from reversed(self._waiting[lane].get(account, {}).values())

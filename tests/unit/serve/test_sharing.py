@@ -1,0 +1,245 @@
+"""The journey with several callers: compiling in turns, readers that do not read, and what joined runs wait for."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from cordwood.errors import Busy, OutOfTime
+from cordwood.model.caller import Caller
+from cordwood.model.rows import Row
+from cordwood.observe.observation import Queued
+from cordwood.observe.observer import Observer
+from cordwood.serve.answer import Answer
+from cordwood.serve.ask import Ask, Language, SandboxText
+from cordwood.serve.compiling import Compiling
+from cordwood.serve.limits import ServeLimits
+from cordwood.serve.stream import Streamed
+from cordwood.web.negotiate import FORMATS
+from tests.unit.serve.kitchen import UNCACHED, Kitchen, ask, run, until, whole
+
+NDJSON = FORMATS["ndjson"]
+
+
+def of(key_id: str, asked: Ask, text: str | None = None) -> Ask:
+    sandbox = None if text is None else SandboxText(Language.SQL, text)
+    return msgspec.structs.replace(asked, caller=Caller(key_id, frozenset({"private"})), sandbox=sandbox)
+
+
+def text_of(key_id: str, number: int = 0) -> Ask:
+    return of(key_id, ask(UNCACHED), f"select {number} as n from numbers")
+
+
+def endless() -> Iterator[list[Row]]:
+    while True:
+        yield [(1,)] * 100
+
+
+async def begun(kitchen: Kitchen, asked: Ask) -> Streamed:
+    answer = await kitchen.answers.answer(asked)
+    assert isinstance(answer.body, Streamed)
+    return answer.body
+
+
+def test_a_reader_that_does_not_read_holds_no_place_beyond_the_time_limit() -> None:
+    endpoint = msgspec.structs.replace(UNCACHED, timeout_seconds=0.2)
+
+    async def test(kitchen: Kitchen) -> None:
+        kitchen.engine.rows = lambda _: endless()
+        stalled = [await begun(kitchen, ask(endpoint, NDJSON)) for _ in range(4)]
+        await until(lambda: kitchen.answers.load().under_way == [])
+        kitchen.engine.rows = lambda number: [[(number,)]]
+        assert whole(await kitchen.answers.answer(ask())).receipt.rows == 1
+        with pytest.raises(OutOfTime):
+            async for _ in stalled[0].pieces():
+                pass
+
+    run(test, Kitchen(ServeLimits(concurrent_queries=4)))
+
+
+def test_answers_that_leave_as_they_come_lend_their_places_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cordwood.serve.conduct.QUICK_SECONDS", 0.05)
+    monkeypatch.setattr("cordwood.serve.conduct.LOOK_AGAIN_SECONDS", 0.05)
+
+    async def test(kitchen: Kitchen) -> None:
+        kitchen.engine.rows = lambda _: endless()
+        form = msgspec.structs.replace(ask(UNCACHED), format=NDJSON)
+        stalled = [
+            await begun(kitchen, of(f"reader {number}", form, "select 1 as n from numbers")) for number in range(3)
+        ]
+        kitchen.engine.rows = lambda number: [[(number,)]]
+        answer = await asyncio.wait_for(kitchen.answers.answer(text_of("another")), 2)
+        assert whole(answer).receipt.rows == 1
+        for body in stalled:
+            pieces = body.pieces()
+            assert (await anext(pieces)).startswith(b'{"n":1}')
+            await pieces.aclose()
+
+    run(test, Kitchen(ServeLimits(concurrent_queries=4)))
+
+
+def test_an_answer_that_was_lent_too_long_ago_is_stopped_for_newer_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cordwood.serve.conduct.QUICK_SECONDS", 0.05)
+    monkeypatch.setattr("cordwood.serve.conduct.LOOK_AGAIN_SECONDS", 0.05)
+
+    async def test(kitchen: Kitchen) -> None:
+        kitchen.engine.rows = lambda _: endless()
+        form = msgspec.structs.replace(ask(UNCACHED), format=NDJSON)
+        bodies = []
+        for number in range(8):
+            asked = of("reader", form, f"select {number} as n from numbers")
+            bodies.append(await asyncio.wait_for(begun(kitchen, asked), 5))
+        kitchen.engine.rows = lambda number: [[(number,)]]
+        await asyncio.wait_for(kitchen.answers.answer(text_of("another")), 5)
+        outcomes = await asyncio.gather(*[_read_some(body) for body in bodies], return_exceptions=True)
+        assert any(isinstance(outcome, Busy) for outcome in outcomes), outcomes
+
+    run(test, Kitchen(ServeLimits(concurrent_queries=4)))
+
+
+async def _read_some(body: Streamed) -> None:
+    pieces = body.pieces()
+    for _ in range(1000):
+        await anext(pieces)
+    await pieces.aclose()
+
+
+class Held:
+    """Work that a thread does until it is released."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.released = threading.Event()
+
+    def __call__(self, name: str) -> str:
+        self.begun.append(name)
+        self.released.wait(10)
+        return name
+
+
+def compiling_alone(notes: "Notes | None" = None) -> Compiling:
+    return Compiling(ServeLimits(queue_seconds=0.2), Observer([notes] if notes else []))
+
+
+class Notes:
+    def __init__(self) -> None:
+        self.queued: list[Queued] = []
+
+    def note(self, observation: object) -> None:
+        if isinstance(observation, Queued):
+            self.queued.append(observation)
+
+
+def test_texts_of_one_caller_wait_for_each_other_while_anothers_is_compiled() -> None:
+    async def test() -> None:
+        compiling, held = compiling_alone(), Held()
+        await compiling.own("heavy", time.sleep, 0.6)
+        crowd = [asyncio.ensure_future(compiling.own("heavy", held, f"text {number}")) for number in range(5)]
+        await until(lambda: held.begun == ["text 0"])
+        assert await compiling.own("light", str, "compiled") == "compiled"
+        assert await compiling.saved("heavy", str, "saved") == "saved"
+        assert held.begun == ["text 0"]
+        held.released.set()
+        await asyncio.gather(*crowd, return_exceptions=True)
+        compiling.close()
+
+    asyncio.run(test())
+
+
+def test_waiting_to_be_compiled_ends_by_being_told_to_come_back() -> None:
+    async def test() -> None:
+        notes = Notes()
+        compiling, held = compiling_alone(notes), Held()
+        running = [asyncio.ensure_future(compiling.own(f"caller {number}", held, "text")) for number in range(2)]
+        await until(lambda: len(held.begun) == 2)
+        with pytest.raises(Busy) as told:
+            await compiling.own("another", held, "text")
+        assert told.value.retry_after
+        held.released.set()
+        await asyncio.gather(*running)
+        compiling.close()
+        assert [(note.places, note.lane, note.outcome) for note in notes.queued] == [
+            ("compile", "unknown", "admitted"),
+            ("compile", "unknown", "admitted"),
+            ("compile", "unknown", "refused"),
+        ]
+
+    asyncio.run(test())
+
+
+def test_a_caller_that_leaves_while_its_text_is_compiled_keeps_the_place_until_the_thread_is_free() -> None:
+    async def test() -> None:
+        compiling, held = compiling_alone(), Held()
+        leaving = [asyncio.ensure_future(compiling.own("caller", held, "text")) for _ in range(2)]
+        await until(lambda: len(held.begun) == 2)
+        for task in leaving:
+            task.cancel()
+        with pytest.raises(Busy):
+            await compiling.own("another", held, "text")
+        held.released.set()
+        await asyncio.gather(*leaving, return_exceptions=True)
+        assert await compiling.own("another", held, "text") == "text"
+        compiling.close()
+
+    asyncio.run(test())
+
+
+def test_what_is_compiled_already_waits_for_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(kitchen: Kitchen) -> None:
+        await kitchen.answers.answer(text_of("light"))
+        held = Held()
+        compile_once = kitchen.answers._prepared.compile
+
+        def slowly(*text: object) -> object:
+            held("text")
+            return compile_once(*text)  # type: ignore[arg-type] # as it is called
+
+        monkeypatch.setattr(kitchen.answers._prepared, "compile", slowly)
+        crowd = [asyncio.ensure_future(kitchen.answers.answer(text_of("heavy", number))) for number in range(1, 5)]
+        await until(lambda: len(held.begun) == 2)
+        assert whole(await asyncio.wait_for(kitchen.answers.answer(text_of("light")), 2)).receipt.rows == 1
+        held.released.set()
+        await asyncio.gather(*crowd)
+
+    run(test)
+
+
+def test_the_same_new_text_is_compiled_once_however_many_send_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(kitchen: Kitchen) -> None:
+        compiled: list[object] = []
+        compile_once = kitchen.answers._prepared.compile
+
+        def counted(*text: object) -> object:
+            compiled.append(text)
+            time.sleep(0.05)
+            return compile_once(*text)  # type: ignore[arg-type] # as it is called
+
+        monkeypatch.setattr(kitchen.answers._prepared, "compile", counted)
+        asked: list[asyncio.Task[Answer]] = [
+            asyncio.ensure_future(kitchen.answers.answer(text_of("caller"))) for _ in range(20)
+        ]
+        await asyncio.gather(*asked)
+        assert len(compiled) <= 2, "two threads may begin at once"
+
+    run(test)
+
+
+def test_callers_without_a_key_are_counted_by_their_addresses() -> None:
+    anonymous = Caller("anonymous", frozenset())
+
+    def of_address(address: str, project: str) -> Ask:
+        return msgspec.structs.replace(ask(project=project), caller=anonymous, counted_as=f"anonymous {address}")
+
+    async def test(kitchen: Kitchen) -> None:
+        kitchen.engine.hold()
+        first = asyncio.ensure_future(kitchen.answers.answer(of_address("192.0.2.1", "a")))
+        await until(lambda: kitchen.engine.asked == 1)
+        second = asyncio.ensure_future(kitchen.answers.answer(of_address("192.0.2.2", "b")))
+        await until(lambda: kitchen.engine.asked == 2)
+        kitchen.engine.release()
+        await asyncio.gather(first, second)
+
+    run(test, Kitchen(ServeLimits(key_concurrent_queries=1)))
