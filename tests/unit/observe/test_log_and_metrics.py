@@ -12,8 +12,8 @@ from cordwood.observe.observation import (
     EngineAsked,
     Ingested,
     IsolationRefused,
-    Queued,
     Noted,
+    Queued,
     Refreshed,
     Requested,
 )
