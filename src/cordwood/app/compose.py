@@ -38,7 +38,7 @@ from cordwood.serve.limits import ServeLimits
 from cordwood.settings.settings import Limits, Settings
 from cordwood.sql.target import Target
 from cordwood.web.body import BodyBounds
-from cordwood.web.options import WebOptions
+from cordwood.web.options import WebOptions, query_room
 from cordwood.web.standing import Rooms
 
 # What the interpreter holds, with the bodies under way and the events that wait for their seal.
@@ -153,6 +153,8 @@ def web_options(settings: Settings) -> WebOptions:
     return WebOptions(
         logflare_errors=settings.compat.errors == "logflare",
         events=BodyBounds(settings.ingest.body_size, min(settings.ingest.inflated_size, settings.limits.ceiling // 2)),
+        unread_bytes=settings.limits.ceiling // 8,
+        query_room=query_room(settings.limits.ceiling // 16),
     )
 
 

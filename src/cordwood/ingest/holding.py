@@ -1,4 +1,4 @@
-"""The memory of request bodies: how much is held, from the first byte that arrives until the events are stored."""
+"""The memory of bodies: how much is held of those that arrive, until they are done with, and of those that are sent."""
 
 import threading
 import time
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from cordwood.errors import Backlog
+from cordwood.errors import Backlog, Fault
 
 # A body that is still arriving, and has not grown for so long, gives way to others of the same key too.
 STALLED_SECONDS: Final = 3.0
@@ -31,6 +31,14 @@ class Share:
         """Backlog when others hold what would be needed, or when this share had to give way to another key's."""
         self._room.lend(self, more_bytes)
 
+    def moved(self) -> None:
+        """The body is not stalled: the other side has sent or taken some of it."""
+        self.grown_at = self._room.now()
+
+    def refusal(self) -> Fault:
+        """What is told of a share that was revoked."""
+        return self._room.refusal()
+
     def arrived(self) -> None:
         """The body is whole: from here on it is stored as fast as the disk allows, and is not revoked."""
         self.is_arriving = False
@@ -52,10 +60,18 @@ class HoldingRoom:
     No key holds more than half while another key asks for room: bodies of it that are still arriving are revoked.
     """
 
-    def __init__(self, most_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        most_bytes: int,
+        clock: Callable[[], float] = time.monotonic,
+        refusal: Callable[[], Fault] | None = None,
+        most_bodies: int = MOST_BODIES_OF_A_KEY,
+    ) -> None:
         self._most = most_bytes
         self._half = most_bytes // 2
-        self._clock = clock
+        self.now = clock
+        self.refusal = refusal or no_room
+        self._most_bodies = most_bodies
         # What counts of the bodies of each key.
         self._by_owner: Counter[str] = Counter()
         self._shares: set[Share] = set()
@@ -65,9 +81,9 @@ class HoldingRoom:
     @contextmanager
     def share(self, owner: str) -> Iterator[Share]:
         """Room for one body of a key; Backlog when too many bodies of the key are under way."""
-        share = Share(self, owner, self._clock())
+        share = Share(self, owner, self.now())
         with self._lock:
-            if sum(one.owner == owner for one in self._shares) >= MOST_BODIES_OF_A_KEY:
+            if sum(one.owner == owner for one in self._shares) >= self._most_bodies:
                 raise Backlog("Too many bodies of this key are being read at once.", retry_after=2)
             self._shares.add(share)
         try:
@@ -82,10 +98,10 @@ class HoldingRoom:
             if not self._fits(share, more_bytes):
                 self._make_room(share, more_bytes)
             if share.is_revoked or not self._fits(share, more_bytes):
-                raise no_room()
+                raise self.refusal()
             self._by_owner[share.owner] += self._counted(share, more_bytes)
             share.held += more_bytes
-            share.grown_at = self._clock()
+            share.grown_at = self.now()
 
     def _fits(self, share: Share, more_bytes: int) -> bool:
         if share.held + more_bytes > self._half and any(
@@ -113,7 +129,7 @@ class HoldingRoom:
         if not one.is_arriving or one.is_revoked or not one.held:
             return False
         has_too_much = one.owner != asking.owner and self._by_owner[one.owner] > self._half
-        return has_too_much or self._clock() - one.grown_at > STALLED_SECONDS
+        return has_too_much or self.now() - one.grown_at > STALLED_SECONDS
 
     def _give_back(self, share: Share) -> None:
         self._by_owner[share.owner] -= min(share.held, self._half)

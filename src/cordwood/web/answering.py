@@ -6,18 +6,21 @@ import re
 import time
 import traceback
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 
-from cordwood.errors import BadMethod, BugFault, Fault
+from cordwood.errors import BadMethod, BugFault, Busy, Fault
 from cordwood.observe.observation import Broke, Requested
 from cordwood.observe.observer import Observer
 from cordwood.web import otlp
-from cordwood.web.asgi import Message, Receive, Request, Response, Scope, Send, marked_fault
+from cordwood.web.asgi import Message, Receive, Request, Response, Scope, Send, cut_of, marked_fault
 from cordwood.web.audit import audit_refusal
 from cordwood.web.body import CallerLeftError
 from cordwood.web.connection import pieces_while_connected
 from cordwood.web.cors import ON_EVERY_ANSWER
+from cordwood.web.credentials import account_of_key
 from cordwood.web.problems import masked, refusal
 from cordwood.web.repeated import check_repeated
+from cordwood.web.sending import Sending, nothing_moved
 
 Respond = Callable[[Request], Awaitable[Response]]
 RespondAtOnce = Callable[[Request], Response | None]
@@ -33,11 +36,18 @@ class Site:
     """The ASGI application, and a short way for what can be answered without waiting."""
 
     def __init__(
-        self, respond: Respond, respond_at_once: RespondAtOnce, observer: Observer, *, logflare_errors: bool
+        self,
+        respond: Respond,
+        respond_at_once: RespondAtOnce,
+        observer: Observer,
+        sending: Sending,
+        *,
+        logflare_errors: bool,
     ) -> None:
         self._respond = respond
         self._respond_at_once = respond_at_once
         self._observer = observer
+        self._sending = sending
         self._logflare_errors = logflare_errors
         self._new_id = _ids()
 
@@ -46,7 +56,7 @@ class Site:
             return
         began = time.perf_counter()
         request = self._received(scope, receive)
-        status = await _served(request, self._respond, self._observer, send, logflare_errors=self._logflare_errors)
+        status = await self._served(request, send)
         _note(self._observer, request, status, time.perf_counter() - began)
 
     def at_once(self, scope: Scope) -> Response | None:
@@ -62,6 +72,39 @@ class Site:
             _note(self._observer, request, response.status, time.perf_counter() - began)
         return response
 
+    async def _served(self, request: Request, send: Send) -> int:
+        """The status that was sent.
+
+        An answer that breaks on its way out is left unfinished, so that nobody takes it for whole: the server then
+        closes the connection.
+        """
+        try:
+            response = await _answered(request, self._respond, self._observer, logflare_errors=self._logflare_errors)
+            with ExitStack() as held:
+                if isinstance(response.body, bytes):
+                    response, moved = self._held(request, response, response.body, held)
+                    _complete(request, response)
+                    await response.send_to(request.scope, send, moved)
+                else:
+                    _complete(request, response)
+                    response.body = pieces_while_connected(request, response.body)
+                    await response.send_to(request.scope, send)
+        except CallerLeftError:
+            return CALLER_LEFT_STATUS
+        except Fault as fault:
+            request.facts["fault"] = fault.code
+        return response.status
+
+    def _held(
+        self, request: Request, response: Response, body: bytes, held: ExitStack
+    ) -> tuple[Response, Callable[[], None]]:
+        """The response with room for its body, or the refusal where there is none; and what is called as it is read."""
+        account = account_of_key(request, request.facts.get("key", ""))
+        try:
+            return response, held.enter_context(self._sending.held(body, account, cut_of(request.scope)))
+        except Busy as fault:
+            return _refused(request, fault, logflare_errors=self._logflare_errors), nothing_moved
+
     def _received(self, scope: Scope, receive: Receive) -> Request:
         request = Request(scope, receive)
         asked_id = request.headers.get(b"x-request-id")
@@ -71,22 +114,6 @@ class Site:
 
 async def _nothing_to_receive() -> Message:
     return {"type": "http.disconnect"}
-
-
-async def _served(request: Request, respond: Respond, observer: Observer, send: Send, *, logflare_errors: bool) -> int:
-    """The status that was sent.
-
-    An answer that breaks on its way out is left unfinished, so that nobody takes it for whole: the server then
-    closes the connection.
-    """
-    try:
-        response = await _answered(request, respond, observer, logflare_errors=logflare_errors)
-        await _send(request, response, send)
-    except CallerLeftError:
-        return CALLER_LEFT_STATUS
-    except Fault as fault:
-        request.facts["fault"] = fault.code
-    return response.status
 
 
 async def _answered(request: Request, respond: Respond, observer: Observer, *, logflare_errors: bool) -> Response:
@@ -130,13 +157,6 @@ def _complete(request: Request, response: Response) -> None:
         response.headers.append((b"content-length", b"%d" % len(response.body)))
     if not response.block:
         response.headers += ON_EVERY_ANSWER
-
-
-async def _send(request: Request, response: Response, send: Send) -> None:
-    _complete(request, response)
-    if not isinstance(response.body, bytes):
-        response.body = pieces_while_connected(request, response.body)
-    await response.send_to(request.scope, send)
 
 
 def _note(observer: Observer, request: Request, status: int, seconds: float) -> None:

@@ -12,8 +12,14 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
+# A larger body is written piece by piece, as its reader takes it; smaller ones at once.
+PIECE_BYTES = 128 * 1024
+
 # Where the wire offers to write a whole answer at once; it says whether it did.
 WRITE_WHOLE = "cordwood.write_whole"
+
+# Where the wire offers to close the connection at once.
+_CUT = "cordwood.cut"
 
 # Where the wire tells of a request whose bounds were passed before the application saw it.
 _FAULT = "cordwood.fault"
@@ -21,6 +27,20 @@ _FAULT = "cordwood.fault"
 
 def offer_whole(scope: Any, write: "Callable[[Response, bytes], bool]") -> None:
     scope[WRITE_WHOLE] = write
+
+
+def offer_cut(scope: Any, cut: Callable[[], None]) -> None:
+    scope[_CUT] = cut
+
+
+def cut_of(scope: Scope) -> Callable[[], None]:
+    """Close the connection of a request at once, where the server offers it."""
+    found: Callable[[], None] = scope.get(_CUT, _nothing)
+    return found
+
+
+def _nothing() -> None:
+    """There is no connection, or nothing to tell."""
 
 
 def mark_fault(scope: Any, fault: Fault) -> None:
@@ -84,19 +104,25 @@ class Response:
         self.body = body
         self.block = block
 
-    async def send_to(self, scope: Scope, send: Send) -> None:
+    async def send_to(self, scope: Scope, send: Send, moved: Callable[[], None] = _nothing) -> None:
+        """Send the response; `moved` is called whenever the reader has taken a piece of a large body."""
         with_body = scope["method"] != "HEAD"
         if not isinstance(self.body, bytes):
             await self._send_pieces(send, self.body, with_body=with_body)
             return
         write = scope.get(WRITE_WHOLE)
         if write is None or not write(self, self.body if with_body else b""):
-            await self._send_whole(send, self.body if with_body else b"")
+            await self._send_whole(send, self.body if with_body else b"", moved)
 
-    async def _send_whole(self, send: Send, body: bytes) -> None:
+    async def _send_whole(self, send: Send, body: bytes, moved: Callable[[], None]) -> None:
         headers = [*self.headers, *_headers_of(self.block)]
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        last = max(0, (len(body) - 1) // PIECE_BYTES * PIECE_BYTES)
+        for begin in range(0, last, PIECE_BYTES):
+            # Each waits until the reader has taken most of those before.
+            await send({"type": "http.response.body", "body": body[begin : begin + PIECE_BYTES], "more_body": True})
+            moved()
+        await send({"type": "http.response.body", "body": body[last:]})
 
     async def _send_pieces(self, send: Send, pieces: AsyncIterator[bytes], *, with_body: bool) -> None:
         await send({"type": "http.response.start", "status": self.status, "headers": self.headers})

@@ -13,7 +13,7 @@ from cordwood.model.untyped_json import FORM_MEDIA, is_json_sent_as_form
 from cordwood.serve.ask import Ask, Language, SandboxText
 from cordwood.web.asgi import Request
 from cordwood.web.body import read_body
-from cordwood.web.credentials import account_of
+from cordwood.web.credentials import account_of, account_of_key
 from cordwood.web.negotiate import chosen_format
 from cordwood.web.options import WebOptions
 from cordwood.web.texts import pairs
@@ -68,11 +68,12 @@ async def texts_in_body(
 
     That of a GET may only bring the query that its address was too short for.
     """
-    if request.method == "POST":
-        return _texts(await read_body(request, options.queries), request.media_type(), meant)
-    if not request.announces_body() or not of_get or any(name in query for name in of_get):
-        return {}
-    return _texts(await read_body(request, options.queries), request.media_type(), of_get)
+    if request.method != "POST":
+        if not request.announces_body() or not of_get or any(name in query for name in of_get):
+            return {}
+        meant = of_get
+    with options.query_room.share(account_of_key(request, request.facts.get("key", ""))) as share:
+        return _texts(await read_body(request, options.queries, share), request.media_type(), meant)
 
 
 def _texts(body: bytes, media_type: str, meant: Collection[str] | None) -> Mapping[str, str]:

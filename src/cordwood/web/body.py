@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from cordwood.errors import TooLarge, TooSlow
-from cordwood.ingest.holding import Share, no_room
+from cordwood.ingest.holding import Share
 from cordwood.web.asgi import Message, Request
 from cordwood.web.inflate import inflate, uncounted
 
@@ -78,7 +78,7 @@ async def _next_message(request: Request, share: Share | None) -> Message:
             return await request.receive()
     except TimeoutError:
         if share is not None and share.is_revoked:
-            raise no_room() from None
+            raise share.refusal() from None
         raise _too_slow() from None
 
 

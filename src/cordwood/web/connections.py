@@ -2,7 +2,8 @@
 
 A connection *waits* while no request of it is being answered: it has sent nothing yet, only a part of a head, or it is
 idle between two requests. Waiting connections are closed when they take too long, when all their unfinished heads
-together take too much memory, and when their descriptors are needed for a new connection.
+together take too much memory, and when their descriptors are needed for a new connection. Connections whose peer does
+not read its answer are closed, too.
 """
 
 import asyncio
@@ -18,6 +19,8 @@ HEAD_SECONDS: Final = 20.0
 IDLE_SECONDS: Final = 75.0
 # All unfinished heads together.
 MOST_HEAD_BYTES: Final = 16 * 2**20
+# Between two times at which the peer took a part of an answer.
+STALL_SECONDS: Final = 30.0
 SWEEP_SECONDS: Final = 1.0
 # Descriptors that are left to the engine, the log, the files of a backup, and the listener.
 RESERVED_DESCRIPTORS: Final = 128
@@ -39,6 +42,10 @@ class Connection(Protocol):
     @property
     def has_begun(self) -> bool:
         """Whether the wait is for the rest of a head, or for the first request of the connection."""
+
+    @property
+    def stalled_since(self) -> float | None:
+        """The monotonic time at which the peer last took a part of an answer that waits to be sent, if one does."""
 
     def cut(self) -> None:
         """Close the connection now."""
@@ -93,8 +100,12 @@ class ConnectionTable:
         self.head_bytes -= self._heads.pop(connection, 0)
 
     def sweep(self) -> None:
-        """Close what has waited too long."""
+        """Close what has waited too long, and those that do not read their answers."""
         now = self._clock()
+        for connection in list(self._open):
+            since = connection.stalled_since
+            if since is not None and now - since > STALL_SECONDS:
+                self._cut(connection)
         for connection in list(self._waiting()):
             most_seconds = HEAD_SECONDS if connection.has_begun else IDLE_SECONDS
             if connection.waits_since is not None and now - connection.waits_since > most_seconds:

@@ -51,10 +51,15 @@ def account_of(request: Request, caller: Caller) -> str:
 
     An address of IPv6 counts with all of its network, which is one subscriber's.
     """
-    if caller is not ANONYMOUS:
-        return caller.key_id
+    return account_of_key(request, caller.key_id)
+
+
+def account_of_key(request: Request, key_id: str) -> str:
+    """Return the account of a key by its id, which is empty or says that there was none."""
+    if key_id and key_id != ANONYMOUS.key_id:
+        return key_id
     peer = request.scope.get("client")
-    return f"{caller.key_id} {_network(str(peer[0]))}" if peer else caller.key_id
+    return f"{ANONYMOUS.key_id} {_network(str(peer[0]))}" if peer else ANONYMOUS.key_id
 
 
 def _network(host: str) -> str:

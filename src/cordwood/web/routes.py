@@ -20,6 +20,7 @@ from cordwood.web.ingest import ingest
 from cordwood.web.options import WebOptions
 from cordwood.web.query import answer_query, answer_recalled
 from cordwood.web.recall import Recall
+from cordwood.web.sending import Sending
 from cordwood.web.standing import Phase, Rooms, Standing
 from cordwood.web.taking_back import take_back
 from cordwood.web.texts import decoded
@@ -248,4 +249,5 @@ def application(standing: Standing, observer: Observer, options: WebOptions, met
             return None
         return answer_recalled(request, standing.rooms, place.recall)
 
-    return Site(respond, respond_at_once, observer, logflare_errors=options.logflare_errors)
+    sending = Sending(options.unread_bytes)
+    return Site(respond, respond_at_once, observer, sending, logflare_errors=options.logflare_errors)

@@ -17,13 +17,15 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from cordwood.errors import AddressTooLong, Busy, Fault, HeadersTooLarge, Malformed
-from cordwood.web.asgi import Header, Response, Scope, mark_fault, offer_whole, rendered
+from cordwood.web.asgi import PIECE_BYTES, Header, Response, Scope, mark_fault, offer_cut, offer_whole, rendered
 from cordwood.web.connections import ConnectionTable
 from cordwood.web.problems import refusal, status_of
 
 MAX_REQUEST_LINE_BYTES = 64 * 1024
 MAX_HEADER_BYTES = 64 * 1024
 MAX_HEADERS = 500
+# A peer that takes as much of an answer is reading it.
+TAKEN_BYTES = 32 * 1024
 # After a refused head, what the caller still sends is read and dropped, so that it can read the answer.
 DROPPED_BYTES = 4 * 1024 * 1024
 DROPPED_SECONDS = 2.0
@@ -55,6 +57,9 @@ class Wire(HttpToolsProtocol):
         self._site = application if isinstance(application, AtOnce) else NothingAtOnce()
         self._table = table
         self._written_together: list[bytes] = []
+        self._written_bytes = 0
+        # While the peer does not read as fast as is written: how much was left to send, and since when.
+        self._unsent: tuple[int, float] | None = None
         self._piece_bytes = self._head_bytes = 0
         self._header_count = 0
         self._dropped_bytes: int | None = None
@@ -75,6 +80,19 @@ class Wire(HttpToolsProtocol):
     @property
     def has_begun(self) -> bool:
         return self._is_in_head or not self._has_served
+
+    @property
+    def stalled_since(self) -> float | None:
+        if not self.flow.write_paused:
+            return None
+        left = self.transport.get_write_buffer_size()
+        if self._unsent is None or left <= self._unsent[0] - TAKEN_BYTES:
+            self._unsent = left, time.monotonic()
+        return self._unsent[1]
+
+    def resume_writing(self) -> None:
+        self._unsent = None
+        super().resume_writing()
 
     def cut(self) -> None:
         self.transport.abort()
@@ -155,6 +173,7 @@ class Wire(HttpToolsProtocol):
         """Kept answers to requests that came together leave together."""
         if self._written_together and not self.transport.is_closing():
             together, self._written_together = self._written_together, []
+            self._written_bytes = 0
             self.transport.write(together[0] if len(together) == 1 else b"".join(together))
             self.on_response_complete()
 
@@ -193,6 +212,7 @@ class Wire(HttpToolsProtocol):
             self.url = b"/"
         super().on_headers_complete()
         offer_whole(self.scope, partial(_write_whole, self.cycle))
+        offer_cut(self.scope, self.cut)
 
     def _begin_scope(self) -> None:
         """What the stock protocol does when a message begins; most kept answers never need it."""
@@ -222,8 +242,9 @@ class Wire(HttpToolsProtocol):
         if not self._is_plain_get() or self._is_busy():
             return False
         response = self._site.at_once(self._short_scope())
-        if response is None or not isinstance(response.body, bytes):
+        if response is None or not isinstance(response.body, bytes) or len(response.body) > PIECE_BYTES:
             return False
+        self._written_bytes += len(response.body)
         self._written_together.append(_whole(response, self.server_state.default_headers, response.body))
         return True
 
@@ -232,6 +253,9 @@ class Wire(HttpToolsProtocol):
 
     def _is_busy(self) -> bool:
         """An earlier request is still being answered, or the reader is behind."""
+        if self._written_bytes > PIECE_BYTES:
+            # Heads that came in one piece may ask for a thousand times their size.
+            self._write_together()
         return self.flow.write_paused or (self.cycle is not None and not self.cycle.response_complete)
 
     def _short_scope(self) -> Scope:
@@ -285,7 +309,7 @@ def _parser(protocol: HttpToolsProtocol) -> httptools.HttpRequestParser:
 
 def _write_whole(cycle: RequestResponseCycle, response: Response, body: bytes) -> bool:
     """Head and body in one write, without looking at each header again; False where the reader is behind."""
-    if cycle.flow.write_paused or cycle.response_started:
+    if cycle.flow.write_paused or cycle.response_started or len(body) > PIECE_BYTES:
         return False
     if cycle.disconnected:
         return True

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
@@ -24,6 +25,7 @@ class Idle:
     address = "192.0.2.1"
     waits_since: float | None = 0.0
     has_begun = True
+    stalled_since: float | None = None
 
     def __init__(self) -> None:
         self.was_cut = False
@@ -87,6 +89,53 @@ async def listening(table: ConnectionTable, asked: list[str]) -> AsyncIterator[i
     server = await asyncio.get_running_loop().create_server(wire, "127.0.0.1", 0)
     async with server:
         yield server.sockets[0].getsockname()[1]
+
+
+class Flood:
+    """An application that sends more than any buffer takes."""
+
+    def __init__(self) -> None:
+        self.ended = False
+
+    async def __call__(self, _scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(1000):
+            await send({"type": "http.response.body", "body": b"x" * 2**20, "more_body": True})
+        self.ended = True
+
+
+async def flooded(application: Any, table: ConnectionTable, rate: int) -> bool:
+    """Whether a reader that takes `rate` bytes in every tenth of a second is cut within two seconds."""
+    config = uvicorn.Config(application, lifespan="off", interface="asgi3", ws="none", log_config=None)
+    config.load()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(partial(Wire, table, config, ServerState(), {}), "127.0.0.1", 0)
+    async with server:
+        with socket.create_connection(server.sockets[0].getsockname()) as reader:
+            reader.settimeout(0)
+            await loop.sock_sendall(reader, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            deadline = loop.time() + 2
+            while loop.time() < deadline and not application.ended:
+                await asyncio.sleep(0.1)
+                if rate:
+                    await loop.sock_recv(reader, rate)
+        return bool(application.ended)
+
+
+@pytest.fixture
+def short_stall(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "STALL_SECONDS", 0.6)
+    monkeypatch.setattr(connections, "SWEEP_SECONDS", 0.1)
+
+
+@pytest.mark.usefixtures("short_stall")
+def test_a_peer_that_does_not_read_its_answer_is_cut() -> None:
+    assert asyncio.run(flooded(Flood(), ConnectionTable(10), rate=0))
+
+
+@pytest.mark.usefixtures("short_stall")
+def test_a_peer_that_reads_its_answer_slowly_is_not_cut() -> None:
+    assert not asyncio.run(flooded(Flood(), ConnectionTable(10), rate=2**20))
 
 
 async def until_held(table: ConnectionTable, size: int) -> None:

@@ -25,6 +25,7 @@ from cordwood.web.options import WebOptions
 from cordwood.web.otlp import failed
 from cordwood.web.problems import masked
 from cordwood.web.routes import application
+from cordwood.web.sending import Sending
 from cordwood.web.standing import Standing
 from tests.fakes.callers import call, scope
 from tests.unit.serve.kitchen import Notes
@@ -86,7 +87,7 @@ def nothing_at_once(_: Request) -> Response | None:
 
 def test_a_fault_of_ours_is_a_500_with_an_incident_and_its_trace_only_in_the_log() -> None:
     notes = Notes()
-    broken = Site(breaks, nothing_at_once, Observer([notes]), logflare_errors=False)
+    broken = Site(breaks, nothing_at_once, Observer([notes]), Sending(1000), logflare_errors=False)
     said = call(broken, "GET", "/", **{"X-Request-Id": "incident-7"})
     assert (said.status, said.json()["error"]["status"]) == (500, "bug.internal")
     assert "incident-7" in said.json()["error"]["hint"]
@@ -111,7 +112,7 @@ def test_each_fault_has_its_status(fault: Exception, status: int) -> None:
     async def refuses(_: Request) -> Response:
         raise fault
 
-    said = call(Site(refuses, nothing_at_once, Observer(), logflare_errors=False), "POST", "/")
+    said = call(Site(refuses, nothing_at_once, Observer(), Sending(1000), logflare_errors=False), "POST", "/")
     assert said.status == status
     if status == 429:
         assert said.headers["retry-after"] == "3"

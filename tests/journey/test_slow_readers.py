@@ -1,0 +1,139 @@
+"""Answers that are not read and bodies of queries that do not end: memory stays bounded, and others are answered."""
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import httpx
+import pytest
+
+from tests.journey.conftest import PRIVATE, Service, Start
+
+MEGABYTE = 10**6
+# Ten megabytes; the number makes each its own question.
+TEN_MEGABYTES = "select {number} as n, repeat('x', 1000000) as s from unnest(generate_array(1, 10)) as i"
+
+
+def head(sql: str, key: str = PRIVATE, endpoint: str = "logs.all") -> bytes:
+    address = f"/api/endpoints/query/{endpoint}?project=p&sql={quote(sql)}"
+    return f"GET {address} HTTP/1.1\r\nHost: x\r\nX-API-KEY: {key}\r\n\r\n".encode()
+
+
+@contextmanager
+def connections(service: Service, count: int) -> Iterator[list[socket.socket]]:
+    """Open connections whose side takes little into its own buffers."""
+    address = urlsplit(service.url)
+    opened: list[socket.socket] = []
+    try:
+        for _ in range(count):
+            one = socket.socket()
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            one.connect((address.hostname, address.port))
+            opened.append(one)
+        yield opened
+    finally:
+        for one in opened:
+            one.close()
+
+
+def memory(service: Service) -> int:
+    text = httpx.get(f"{service.url}/metrics", timeout=30).text
+    (line,) = [line for line in text.splitlines() if line.startswith("cordwood_memory_bytes ")]
+    return int(float(line.split()[1]))
+
+
+KEPT = """/*
+name = "kept"
+max_rows = 1000
+cache = "900s"
+sandbox = true
+*/
+with one as (select 1 as n) select * from one
+"""
+
+
+@pytest.fixture
+def small(start: Start, tmp_path: Path) -> Service:
+    """A service with a ceiling of 256 MB: all answers that are sent may hold 32 MB. It has an endpoint `kept`."""
+    endpoints = tmp_path / "endpoints"
+    endpoints.mkdir()
+    (endpoints / "kept.sql").write_text(KEPT)
+    return start("--endpoints", str(endpoints), env={"CORDWOOD_LIMITS_MEMORY": "256MB"})
+
+
+def test_fifty_readers_that_do_not_read_hold_a_bounded_amount_and_nobody_up(small: Service) -> None:
+    before = memory(small)
+    with connections(small, 50) as readers:
+        for number, reader in enumerate(readers):
+            reader.sendall(head(TEN_MEGABYTES.format(number=number)))
+        most, deadline = 0, time.monotonic() + 20
+        while time.monotonic() < deadline:
+            most = max(most, memory(small))
+            began = time.monotonic()
+            assert small.query("usage.api-counts", project="p", interval="daily").status_code == 200
+            assert time.monotonic() - began < 2
+            time.sleep(0.2)
+        assert most - before < 200 * MEGABYTE
+        large = small.query("logs.all", project="p", sql=TEN_MEGABYTES.format(number=-1))
+        assert large.status_code == 200
+        assert len(large.content) > 10 * MEGABYTE
+
+
+@pytest.mark.parametrize("size", [100_000, 1_000_000])
+def test_hundreds_of_heads_in_one_piece_do_not_make_as_many_copies_of_a_kept_answer(small: Service, size: int) -> None:
+    asked = head(f"select repeat('x', {size}) as s", endpoint="kept")
+    before = memory(small)
+    with connections(small, 3) as readers:
+        for reader in readers:
+            reader.sendall(asked)
+            received = 0
+            while received < size:
+                received += len(reader.recv(2**20))
+        for reader in readers:
+            reader.sendall(asked * 250)
+        time.sleep(2)
+        assert memory(small) - before < 60 * MEGABYTE
+        assert small.query("usage.api-counts", project="p", interval="daily").status_code == 200
+
+
+def test_a_large_answer_is_whole_for_a_reader_that_pauses(small: Service) -> None:
+    with connections(small, 1) as (reader,):
+        reader.sendall(head(TEN_MEGABYTES.format(number=0)))
+        time.sleep(2)
+        reader.settimeout(30)
+        taken = b""
+        while b"\r\n\r\n" not in taken:
+            taken += reader.recv(2**16)
+        answer_head, _, body = taken.partition(b"\r\n\r\n")
+        (length,) = [
+            int(line.split(b":")[1])
+            for line in answer_head.split(b"\r\n")
+            if line.lower().startswith(b"content-length")
+        ]
+        received = len(body)
+        while received < length:
+            received += len(reader.recv(2**16))
+        assert received == length > 10 * MEGABYTE
+
+
+def test_bodies_of_queries_that_stop_half_way_hold_a_bounded_amount_and_nobody_up(small: Service) -> None:
+    before = memory(small)
+    announced = 4 * 2**20
+    sent_head = (
+        f"POST /api/endpoints/query/logs.all?project=p HTTP/1.1\r\nHost: x\r\nX-API-KEY: {PRIVATE}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {announced}\r\n\r\n"
+    )
+    with connections(small, 50) as senders:
+        for sender in senders:
+            # One that was refused is closed.
+            with suppress(OSError):
+                sender.sendall(sent_head.encode() + b" " * (announced - 1))
+        assert memory(small) - before < 60 * MEGABYTE
+        time.sleep(3.5)
+        answer = small.client.post(
+            "/api/endpoints/query/logs.all", params={"project": "p"}, json={"sql": "select 1 as n"}, timeout=5
+        )
+        assert answer.status_code == 200
