@@ -94,6 +94,11 @@ class Intake:
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="read")
         self._shapes = ShapeReader(engine.shapes, engine.projects)
 
+    @property
+    def fault(self) -> str | None:
+        """Why events could not be stored the last time; None when they were."""
+        return self._flusher.fault
+
     def admit(self, stream: Stream) -> None:
         """Before a body is read: StreamRateExceeded when the stream has been sent too much."""
         self._pace.admit(stream)

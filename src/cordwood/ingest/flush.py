@@ -9,7 +9,7 @@ from itertools import islice
 import msgspec
 
 from cordwood.engines.engine import Appended, Engine
-from cordwood.errors import Backlog
+from cordwood.errors import Backlog, EngineFault, OutOfDisk
 from cordwood.model.event import Batch
 
 # What may wait for the engine, and what goes to it at once.
@@ -36,6 +36,8 @@ class Flusher:
         self._waiting_events = 0
         self._changed = threading.Condition()
         self._closing = False
+        # Why nothing could be stored the last time.
+        self.fault: str | None = None
         self._thread = threading.Thread(target=self._work, name="flush", daemon=True)
         self._thread.start()
 
@@ -79,9 +81,12 @@ class Flusher:
         try:
             appended = self._engine.append([batch for waiting in group for batch in waiting.batches])
         except Exception as problem:  # noqa: BLE001 - one of the two catch-alls: whoever waits must be told
+            if isinstance(problem, OutOfDisk | EngineFault):
+                self.fault = problem.message
             for waiting in group:
                 waiting.loop.call_soon_threadsafe(_fail, waiting.done, problem)
             return True
+        self.fault = None
         rest = iter(appended)
         for waiting in group:
             outcome = list(islice(rest, len(waiting.batches)))

@@ -165,6 +165,11 @@ class Answers:
         """About how many bytes each stream takes where it is stored."""
         return await asyncio.to_thread(self._engine.sizes)
 
+    @property
+    def starved_seconds(self) -> float:
+        """For how long queries have waited in vain for a place at the engine; 0 while some get one."""
+        return self._gate.starved_seconds
+
     def load(self) -> Load:
         """What is being asked now, and what is kept."""
         doing = self._conductor.doing

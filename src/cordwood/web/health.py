@@ -6,6 +6,7 @@ from cordwood.web.asgi import Response
 from cordwood.web.standing import Phase, Standing
 from cordwood.web.unkept import NO_STORE, unkept_json
 
+RETRY = (b"retry-after", b"1")
 STATUSES = {Phase.STARTING: "coming_up", Phase.READY: "ok", Phase.DRAINING: "draining"}
 
 
@@ -27,10 +28,16 @@ def metrics(counted: Metrics) -> Response:
 
 
 def _told(standing: Standing, status: str) -> Response:
-    body: dict[str, object] = {"status": status}
-    if standing.phase is Phase.READY and standing.rooms is not None:
-        body |= {
-            "endpoints": len(standing.rooms.catalog.endpoints()),
-            "streams": len(standing.rooms.catalog.streams()),
-        }
-    return unkept_json(body) if standing.phase is Phase.READY else unkept_json(body, 503, (b"retry-after", b"1"))
+    """200 while queries are answered; what else does not work is told beside it, for reads go on."""
+    if standing.phase is not Phase.READY or standing.rooms is None:
+        return unkept_json({"status": status}, 503, RETRY)
+    reasons = standing.unready_reasons()
+    if reasons:
+        return unkept_json({"status": "not_ready", "reasons": reasons}, 503, RETRY)
+    body: dict[str, object] = {
+        "status": status,
+        "endpoints": len(standing.rooms.catalog.endpoints()),
+        "streams": len(standing.rooms.catalog.streams()),
+    }
+    degraded = standing.degraded_reasons()
+    return unkept_json(body | {"degraded": degraded} if degraded else body)

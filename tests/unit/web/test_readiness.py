@@ -1,0 +1,117 @@
+"""Whether queries are answered, told to those who send them elsewhere when they are not."""
+
+import asyncio
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from cordwood.access import Access
+from cordwood.cache.memory import MemoryCache
+from cordwood.errors import Busy, Fault, OutOfDisk
+from cordwood.ingest.accept import Intake
+from cordwood.model.stream import Stream
+from cordwood.observe.observer import Observer
+from cordwood.serve.answer import Answers, Parts
+from cordwood.serve.backup import Backups
+from cordwood.serve.limits import ServeLimits
+from cordwood.web import health
+from cordwood.web.asgi import Response
+from cordwood.web.standing import Rooms, Standing
+from tests.fakes.engines import ToldEngine
+from tests.unit.serve.kitchen import UNCACHED, Kitchen, ask, run, until
+
+STREAM = Stream("postgres.logs", UUID(int=1))
+
+
+def told(response: Response) -> tuple[int, dict[str, Any]]:
+    assert isinstance(response.body, bytes)
+    return response.status, msgspec.json.decode(response.body)
+
+
+def opened(kitchen: Kitchen) -> Standing:
+    standing = Standing()
+    intake = Intake(kitchen.engine, lambda: kitchen.now_us)
+    nowhere: Any = None
+    access, backups = Access(nowhere), Backups(kitchen.engine, bytes, nowhere, "1")
+    standing.open(Rooms(kitchen.answers, intake, access, kitchen.catalog, backups))
+    return standing
+
+
+def test_it_is_ready_while_queries_are_answered() -> None:
+    async def test(kitchen: Kitchen) -> None:
+        standing = opened(kitchen)
+        assert told(health.ready(standing)) == (200, {"status": "ok", "endpoints": 2, "streams": 0})
+        assert told(health.health(standing)) == (200, {"status": "ok", "endpoints": 2, "streams": 0})
+
+    run(test)
+
+
+def test_it_is_not_ready_while_no_query_gets_a_place_and_ready_when_one_does() -> None:
+    async def test(kitchen: Kitchen) -> None:
+        standing = opened(kitchen)
+        kitchen.engine.hold()
+        stuck = [asyncio.ensure_future(kitchen.answers.answer(ask(UNCACHED, project=str(n)))) for n in range(4)]
+        await until(lambda: kitchen.engine.asked == 4)
+        assert told(health.ready(standing))[0] == 200, "all places are taken, and nobody has waited in vain"
+        with pytest.raises(Busy):
+            await kitchen.answers.answer(ask(UNCACHED, project="another"))
+        for probe in (health.ready, health.health):
+            status, body = told(probe(standing))
+            assert (status, body["status"]) == (503, "not_ready")
+            assert body["reasons"][0].startswith("No query has got a place for ")
+        assert health.live().status == 200
+        kitchen.engine.release()
+        await asyncio.gather(*stuck)
+        assert told(health.ready(standing))[0] == 200
+
+    run(test, Kitchen(ServeLimits(concurrent_queries=4, queue_seconds=0.05)))
+
+
+def test_a_part_that_is_away_says_why_until_it_is_back() -> None:
+    async def test(kitchen: Kitchen) -> None:
+        standing = opened(kitchen)
+        standing.set_unready("engine", "The engine is being replaced.")
+        assert told(health.ready(standing)) == (
+            503,
+            {"status": "not_ready", "reasons": ["The engine is being replaced."]},
+        )
+        standing.set_unready("engine", None)
+        assert told(health.ready(standing))[0] == 200
+
+    run(test)
+
+
+class FullDisk(ToldEngine):
+    """Stores nothing while it is full."""
+
+    is_full = True
+
+    def append(self, batches: Any) -> Any:
+        if self.is_full:
+            raise OutOfDisk("The disk is full.")
+        return super().append(batches)
+
+
+def test_a_store_that_cannot_be_written_is_told_and_queries_are_still_answered() -> None:
+    async def send(standing: Standing) -> None:
+        assert standing.rooms is not None
+        await standing.rooms.intake.accept(STREAM, "application/json", b'[{"event_message": "x"}]')
+
+    async def test(kitchen: Kitchen) -> None:
+        engine = FullDisk()
+        kitchen.answers = Answers(
+            Parts(kitchen.catalog, engine, MemoryCache(1000), Observer()), kitchen.limits, lambda: kitchen.now_us
+        )
+        kitchen.engine = engine
+        standing = opened(kitchen)
+        with pytest.raises(Fault):
+            await send(standing)
+        status, body = told(health.ready(standing))
+        assert (status, body["degraded"]) == (200, ["Events are not stored: The disk is full."])
+        engine.is_full = False
+        await send(standing)
+        assert "degraded" not in told(health.ready(standing))[1]
+
+    run(test)
