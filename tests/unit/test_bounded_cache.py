@@ -1,0 +1,118 @@
+"""Caches of what callers chose hold no more bytes than they may, however large or many the entries are."""
+
+import re
+import sys
+import tracemalloc
+
+import msgspec
+import pytest
+
+from cordwood.bounded_cache import ENTRY_BYTES, BoundedCache, bytes_of, compiled_pattern, remember_short
+
+
+def of_texts(most_bytes: int) -> BoundedCache[str, str]:
+    return BoundedCache(most_bytes, lambda key, value: bytes_of((key, value)))
+
+
+def test_the_least_recently_used_go_when_there_is_no_room() -> None:
+    cache: BoundedCache[int, str] = BoundedCache(5 * ENTRY_BYTES, lambda *_: 0)
+    for number in range(5):
+        cache.put(number, str(number))
+    assert cache.get(0) == "0"
+    assert cache.peek(1) == "1"
+    cache.put(5, "5")
+    assert cache.get(0) == "0"
+    assert cache.get(1) is None
+    assert len(cache) == 5
+
+
+def test_a_value_of_more_than_a_quarter_of_the_room_is_not_kept_and_pushes_nothing_out() -> None:
+    cache = of_texts(10_000)
+    cache.put("small", "x")
+    cache.put("small", "x" * 3_000)
+    assert cache.get("small") is None
+    cache.put("small", "x")
+    cache.put("large", "x" * 3_000)
+    assert cache.get("large") is None
+    assert cache.get("small") == "x"
+
+
+def test_what_is_put_again_or_dropped_counts_once() -> None:
+    cache = of_texts(10_000)
+    cache.put("a", "x")
+    held = cache.held_bytes
+    cache.put("a", "y")
+    assert cache.held_bytes == held
+    cache.drop("a")
+    cache.drop("a")
+    assert cache.held_bytes == 0
+
+
+def test_a_value_that_grew_is_counted_again_and_others_go_for_it() -> None:
+    cache: BoundedCache[str, list[int]] = BoundedCache(10 * ENTRY_BYTES, lambda _, value: len(value))
+    grown: list[int] = []
+    for key in "bac":
+        cache.put(key, grown if key == "a" else [])
+    grown.extend([0] * 8 * ENTRY_BYTES)
+    cache.recount("a")
+    cache.recount("unknown")
+    assert cache.held_bytes <= cache.most_bytes
+    assert cache.get("b") is None
+
+
+@pytest.mark.parametrize("text", ["x", "é", "中", "\U0001f600"], ids=ascii)
+@pytest.mark.parametrize("characters", [10, 20_000])
+def test_texts_take_no_more_memory_than_the_bound(text: str, characters: int) -> None:
+    cache = of_texts(2_000_000)
+    tracemalloc.start()
+    try:
+        for number in range(3_000_000 // (characters + 500)):
+            cache.put(f"{number}", f"{number}" + text * characters)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 500_000 < held < 2_100_000
+
+
+def test_a_function_is_remembered_for_short_texts_alone() -> None:
+    asked: list[str] = []
+
+    @remember_short(longest=3, most=10)
+    def length(text: str) -> int:
+        asked.append(text)
+        return len(text)
+
+    assert [length("abc"), length("abc"), length("abcd"), length("abcd")] == [3, 3, 4, 4]
+    assert asked == ["abc", "abcd", "abcd"]
+
+
+def test_a_long_pattern_does_not_stay_in_the_cache_of_pythons_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    purged: list[bool] = []
+    monkeypatch.setattr(re, "purge", lambda: purged.append(True))
+    assert compiled_pattern("a+").fullmatch("aa")
+    assert not purged
+    assert compiled_pattern("a" * 2_000).fullmatch("a" * 2_000)
+    with pytest.raises(re.error):
+        compiled_pattern("a" * 2_000 + "(")
+    assert len(purged) == 2
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(" * 2_000 + ")" * 2_000, "a{99999999999999}", "("], ids=["deep", "often", "open"]
+)
+def test_whatever_python_cannot_read_is_one_kind_of_error(pattern: str) -> None:
+    with pytest.raises(re.error):
+        compiled_pattern(pattern)
+
+
+class Pair(msgspec.Struct):
+    first: object
+    second: object
+
+
+def test_a_value_is_counted_with_all_that_it_holds_and_once() -> None:
+    text = "x" * 10_000
+    assert bytes_of(text) == sys.getsizeof(text)
+    assert bytes_of(Pair([text], {"a": (text,)})) < 11_000
+    assert bytes_of(Pair([text + "1"], {"a": (text + "2",)})) > 20_000
+    assert bytes_of(frozenset({text})) > 10_000
