@@ -15,6 +15,8 @@ from cordwood.serve.ask import Ask
 from cordwood.serve.freshness import Entry, due_us, is_expired, is_wanted
 
 LOOK_SECONDS = 1.0
+# With so many times to look, those of entries that are gone are forgotten.
+LEAST_TIMES = 1000
 
 
 class Refresher:
@@ -35,13 +37,23 @@ class Refresher:
         self._ask_again = ask_again
         self._times: list[tuple[int, bytes]] = []
         self._watched: set[bytes] = set()
+        self._most_times = LEAST_TIMES
         self._refreshing: dict[bytes, asyncio.Task[None]] = {}
         self._revisions = self._current_revisions()
 
     def watch(self, entry: Entry) -> None:
         if entry.key not in self._watched:
+            if len(self._times) >= self._most_times:
+                self._forget_dropped()
             self._watched.add(entry.key)
             heapq.heappush(self._times, (due_us(entry), entry.key))
+
+    def _forget_dropped(self) -> None:
+        """Entries that the cache let go before their time are looked at no more: there may be many more than it holds."""
+        self._times = [(time, key) for time, key in self._times if self._cache.peek(key) is not None]
+        heapq.heapify(self._times)
+        self._watched = {key for _, key in self._times}
+        self._most_times = max(LEAST_TIMES, 2 * len(self._times))
 
     async def run(self) -> None:
         while True:

@@ -43,6 +43,7 @@ def whole(request: Request, ask: Ask, answer: Answer, coding: str | None, began:
     head = finished.heads.get(coding or "")
     if head is None:
         head = finished.heads[coding or ""] = _head(ask, finished, coding)
+        finished.size += len(head)
     if b"if-none-match" in request.headers and _is_known(request, etag(finished, coding)):
         return Response(304, [], b"", moving + head)
     body = finished.body if coding is None else finished.coded(coding, compressed)
