@@ -49,6 +49,7 @@ _CONNECTION_BYTES = 64 * 1024
 # The smallest event takes about 1 KB while it is read: all of a body may take a quarter of the ceiling.
 _ITEM_BYTES = 4096
 _MOST_HELD_BYTES = 96 * 2**20
+_MOST_TEXTS_BYTES = 16 * 2**20
 
 _CLICKHOUSE = ("clickhouse://", "clickhouses://", "chdb://")
 
@@ -180,6 +181,7 @@ def _engine(settings: Settings, folder: DataFolder, observer: Observer, clock_us
         redacting=Redacting(redaction_rules(settings), redaction_key(settings, folder)),
         store_bytes=settings.limits.store_size,
         held_bytes=min(_MOST_HELD_BYTES, settings.limits.ceiling // 10),
+        parsed_bytes=_texts_bytes(settings.limits),
     )
     return DuckDBEngine(folder.engine_folder, DuckDBTarget(), options, clock_us=clock_us)
 
@@ -232,4 +234,10 @@ def _serve_limits(limits: Limits) -> ServeLimits:
         queue_seconds=limits.queue_time,
         key_requests_per_second=limits.key_rate,
         key_concurrent_queries=limits.key_concurrent_queries,
+        compiled_bytes=_texts_bytes(limits),
     )
+
+
+def _texts_bytes(limits: Limits) -> int:
+    """What each of the three caches of what callers' texts were made into may take."""
+    return min(_MOST_TEXTS_BYTES, limits.ceiling // 32)

@@ -5,18 +5,17 @@ in how long an answer takes: of a text that is answered as it is that tells noth
 events have the same private value, and whether it is the one that somebody sent in an event of their own.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, islice
-from threading import Lock
 from typing import Any, Final
 
 import msgspec
 
+from cordwood.bounded_cache import BoundedCache, bytes_of
 from cordwood.model.redaction import RedactMode
 
-# What is remembered of texts: some thousand events.
-_MOST_CHARACTERS: Final = 8 * 2**20
+# What is remembered of texts, whatever the mode: some thousand events.
+_MOST_BYTES: Final = 16 * 2**20
 
 # JSON that may hold a text.
 _WITH_TEXTS: Final = ('"', "{", "[")
@@ -29,20 +28,21 @@ Redact = Callable[[Sequence[str]], Sequence[str]]
 class HiddenTexts:
     """Safe from several threads."""
 
-    def __init__(self, most_characters: int = _MOST_CHARACTERS) -> None:
-        self._clean = {mode: _CleanTexts(most_characters) for mode in RedactMode}
+    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
+        self._clean = _CleanTexts(most_bytes)
 
     def json(self, mode: RedactMode, texts: Texts, redact: Redact) -> list[str | None]:
         """JSON texts, redacted; numbers and truths are none."""
-        clean, answered = self._clean[mode], list(texts)
-        places = clean.without([(at, text) for at, text in enumerate(texts) if text and text.startswith(_WITH_TEXTS)])
+        answered = list(texts)
+        placed = [(at, text) for at, text in enumerate(texts) if text and text.startswith(_WITH_TEXTS)]
+        places = self._clean.without(mode, placed)
         if places:
             # Each as often as it is there: whether texts are the same must not show in how long it takes.
             looked_at = [text for _, text in places]
             left = redact(looked_at)
             for (at, _), shown in zip(places, left, strict=True):
                 answered[at] = shown
-            clean.keep(text for text, shown in zip(looked_at, left, strict=True) if text == shown)
+            self._clean.keep(mode, (text for text, shown in zip(looked_at, left, strict=True) if text == shown))
         return answered
 
     def rows(
@@ -71,29 +71,17 @@ def _read(column: Texts, *, is_text: bool) -> Texts:
 class _CleanTexts:
     """Texts that redaction leaves as they are; those that were not asked for longest go first."""
 
-    def __init__(self, most_characters: int) -> None:
-        self._most_characters = most_characters
-        self._characters = 0
-        self._lock = Lock()
-        self._texts: OrderedDict[str, None] = OrderedDict()
+    def __init__(self, most_bytes: int) -> None:
+        self._texts: BoundedCache[tuple[RedactMode, str], bool] = BoundedCache(most_bytes, _text_bytes)
 
-    def without(self, placed: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
+    def without(self, mode: RedactMode, placed: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
         """Those that are not known to be clean."""
-        with self._lock:
-            return [(at, text) for at, text in placed if not self._knows(text)]
+        return [(at, text) for at, text in placed if not self._texts.get((mode, text))]
 
-    def _knows(self, text: str) -> bool:
-        is_known = text in self._texts
-        if is_known:
-            self._texts.move_to_end(text)
-        return is_known
+    def keep(self, mode: RedactMode, texts: Iterable[str]) -> None:
+        for text in texts:
+            self._texts.put((mode, text), value=True)
 
-    def keep(self, texts: Iterable[str]) -> None:
-        with self._lock:
-            for text in texts:
-                if text not in self._texts:
-                    self._characters += len(text)
-                self._texts[text] = None
-            while self._characters > self._most_characters:
-                text, _ = self._texts.popitem(last=False)
-                self._characters -= len(text)
+
+def _text_bytes(key: tuple[RedactMode, str], _: bool) -> int:  # noqa: FBT001 - a cache's value
+    return bytes_of(key[1])

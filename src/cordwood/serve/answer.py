@@ -5,11 +5,12 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from enum import StrEnum
-from functools import lru_cache, partial
+from functools import partial
 from typing import TypeVar
 
 import msgspec
 
+from cordwood.bounded_cache import remember_short
 from cordwood.cache.cache import AnswerCache
 from cordwood.catalog.catalog import Catalog
 from cordwood.engines.engine import AnswerLimits, Engine, StreamFacts
@@ -47,6 +48,9 @@ from cordwood.sql.ad_hoc import ad_hoc_endpoint
 from cordwood.sql.bind import bind
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Statement
+
+# What an engine says of a longer regular expression is not remembered.
+_SHORT_PATTERN = 256
 
 T = TypeVar("T")
 
@@ -100,7 +104,7 @@ class Answers:
         self._limits = limits
         self._clock_us = clock_us
         self._redactions = Redactions(parts.redaction)
-        self._prepared = Prepared(engine.target, engine.shapes, engine.is_regex)
+        self._prepared = Prepared(engine.target, engine.shapes, engine.is_regex, limits.compiled_bytes)
         places = QueryPlaces(limits.places())
         self._gate = Gate(places, limits.queued_queries, limits.queue_seconds, observer)
         self._conductor = Conductor(engine, self._gate, observer)
@@ -110,7 +114,7 @@ class Answers:
         self._rates = Rates(limits.key_requests_per_second, limits.key_concurrent_queries, time.monotonic)
         self._stumbles = Stumbles(observer)
         self._compiling = Compiling(limits, observer)
-        self._is_regex = lru_cache(maxsize=4096)(engine.is_regex)
+        self._is_regex = remember_short(_SHORT_PATTERN, most=4096)(engine.is_regex)
         self._spellings = Spellings()
 
     def admit(self, caller: Caller, account: str = "") -> Allowance | None:

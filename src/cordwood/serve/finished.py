@@ -6,6 +6,8 @@ from hashlib import blake2b
 
 import msgspec
 
+from cordwood.bounded_cache import bytes_of
+
 
 class Receipt(msgspec.Struct, frozen=True, dict=True):
     """What was true when the answer was made. `truncated` names the limit that cut it."""
@@ -40,7 +42,7 @@ class Finished(msgspec.Struct):
 
     def __post_init__(self) -> None:
         self.etag = blake2b(self.body, digest_size=16).hexdigest()
-        self.size = len(self.body)
+        self.size = len(self.body) + bytes_of(self.receipt.notices)
 
     def coded(self, coding: str, compress: Callable[[bytes, str], bytes]) -> bytes:
         if coding not in self.codings:

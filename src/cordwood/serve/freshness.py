@@ -2,6 +2,7 @@
 
 import msgspec
 
+from cordwood.bounded_cache import bytes_of
 from cordwood.model.endpoint import Endpoint
 from cordwood.serve.ask import Ask
 from cordwood.serve.finished import Finished
@@ -27,8 +28,8 @@ class Entry(msgspec.Struct):
     ask_bytes: int = 0
 
     def __post_init__(self) -> None:
-        texts = [*self.ask.parameters.values(), self.ask.sandbox.text if self.ask.sandbox else ""]
-        self.ask_bytes = sum(len(text) for text in texts)
+        ask = self.ask
+        self.ask_bytes = bytes_of((ask.parameters, ask.sandbox, ask.endpoint if ask.is_ad_hoc else None))
 
     @property
     def size(self) -> int:

@@ -17,6 +17,8 @@ class ServeLimits(msgspec.Struct, frozen=True):
     queue_seconds: float = 10.0
     key_requests_per_second: float | None = None
     key_concurrent_queries: int | None = None
+    # What compiled statements may hold together, and the trees of endpoints as much.
+    compiled_bytes: int = 16 * 2**20
 
     def places(self) -> int:
         """How many queries run at once: two a core, since one of them waits or is about to end."""

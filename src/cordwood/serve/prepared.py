@@ -1,11 +1,11 @@
 """Compiled statements, kept by endpoint revision, sandbox text and what they depend on in the shapes of their streams."""
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from cordwood.bounded_cache import BoundedCache, bytes_of
 from cordwood.lql.compile import compile_lql
 from cordwood.lql.patterns import IsRegex, check_patterns
 from cordwood.model.endpoint import Endpoint
@@ -23,16 +23,15 @@ StatementKey = tuple[str, SandboxText | None, RedactMode | None]
 _COMPILERS = {Language.SQL: compile_sandbox, Language.LQL: compile_lql}
 
 
-# What statements and their texts may hold together; the least recently used go first.
-MOST_CHARACTERS = 16 * 2**20
-MOST_PROGRAMS = 1000
-
+# What statements and their texts may hold together, and what the trees of endpoints may.
+MOST_BYTES = 16 * 2**20
+# A node of a tree: the tree is kept twice, as it is and as what callers' queries are put into.
+_NODE_BYTES = 1_000
 
 # Of one text, statements for so many kinds of shapes are kept, each for so many versions of them.
 MOST_VARIANTS = 16
 MOST_VERSIONS = 1_000
-# What a fact takes of the room of characters.
-_FACT_CHARACTERS = 100
+_VERSION_BYTES = 320
 
 Shapes = Mapping[str, Shape]
 Versions = tuple[tuple[int, int], ...]
@@ -42,8 +41,8 @@ class _Kept(msgspec.Struct, frozen=True):
     """`holds_for` are versions of the streams' shapes of which it is known that all facts hold."""
 
     statement: Statement
-    characters: int
     holds_for: set[Versions]
+    size: int
 
 
 class Prepared:
@@ -58,16 +57,14 @@ class Prepared:
         target: Target,
         shapes: Callable[[], Shapes],
         is_regex: IsRegex | None = None,
-        most_characters: int = MOST_CHARACTERS,
+        most_bytes: int = MOST_BYTES,
     ) -> None:
         self._target = target
         self._shapes = shapes
         self._is_regex = is_regex
-        self._most_characters = most_characters
-        self._characters = 0
-        self._lock = threading.Lock()
-        self._programs: OrderedDict[str, Program] = OrderedDict()
-        self._statements: OrderedDict[StatementKey, list[_Kept]] = OrderedDict()
+        self._keeping = threading.Lock()
+        self._programs: BoundedCache[str, Program] = BoundedCache(most_bytes, _program_bytes)
+        self._statements: BoundedCache[StatementKey, tuple[_Kept, ...]] = BoundedCache(most_bytes, _statement_bytes)
 
     def find(
         self,
@@ -81,17 +78,19 @@ class Prepared:
         `shapes` are those that the caller may know, all where they are left out.
         """
         key = statement_key(endpoint, sandbox, redaction)
-        with self._lock:
-            variants = list(self._statements.get(key, ()))
-            if not variants:
-                return None
-            self._statements.move_to_end(key)
+        variants = self._statements.get(key)
+        if variants is None:
+            return None
         shapes = self._shapes() if shapes is None else shapes
         versions = _versions(variants[0].statement, shapes)
         for kept in variants:
             if versions in kept.holds_for:
                 return kept.statement
-        return _holding(variants, versions, redaction.shown(shapes) if redaction else shapes)
+        found = _holding(variants, redaction.shown(shapes) if redaction else shapes)
+        if found is None:
+            return None
+        self._note_version(key, found, versions)
+        return found.statement
 
     def compile(
         self,
@@ -108,27 +107,27 @@ class Prepared:
             if sandbox.language is Language.LQL and self._is_regex is not None:
                 check_patterns(sandbox.text, self._is_regex)
             statement = _COMPILERS[sandbox.language](program, sandbox.text, self._target, shapes, redaction)
-        characters = len(statement.sql) + (len(sandbox.text) if sandbox else 0)
-        characters += _FACT_CHARACTERS * len(statement.facts)
-        kept = _Kept(statement, characters, {_versions(statement, shapes)})
+        kept = _Kept(statement, {_versions(statement, shapes)}, bytes_of(statement))
         self._keep(statement_key(endpoint, sandbox, redaction), kept)
         return statement
 
     def _keep(self, key: StatementKey, kept: _Kept) -> None:
-        with self._lock:
-            before = self._statements.pop(key, [])
-            others = [one for one in before if one.statement.facts != kept.statement.facts]
-            self._statements[key] = now = [kept, *others[: MOST_VARIANTS - 1]]
-            self._characters += sum(one.characters for one in now) - sum(one.characters for one in before)
-            while self._characters > self._most_characters:
-                self._characters -= sum(one.characters for one in self._statements.popitem(last=False)[1])
+        with self._keeping:
+            others = [one for one in self._statements.get(key) or () if one.statement.facts != kept.statement.facts]
+            self._statements.put(key, (kept, *others[: MOST_VARIANTS - 1]))
+
+    def _note_version(self, key: StatementKey, kept: _Kept, versions: Versions) -> None:
+        with self._keeping:
+            if len(kept.holds_for) >= MOST_VERSIONS:
+                kept.holds_for.clear()
+            kept.holds_for.add(versions)
+        self._statements.recount(key)
 
     def program(self, endpoint: Endpoint) -> Program:
         program = self._programs.get(endpoint.revision)
         if program is None:
-            program = self._programs[endpoint.revision] = read_endpoint(endpoint)
-            while len(self._programs) > MOST_PROGRAMS:
-                self._programs.popitem(last=False)
+            program = read_endpoint(endpoint)
+            self._programs.put(endpoint.revision, program)
         return program
 
 
@@ -137,14 +136,16 @@ def statement_key(endpoint: Endpoint, sandbox: SandboxText | None, redaction: Re
     return endpoint.revision, sandbox, redaction.mode if redaction else None
 
 
-def _holding(variants: Sequence[_Kept], versions: Versions, shapes: Shapes) -> Statement | None:
-    for kept in variants:
-        if still_hold(kept.statement.facts, shapes):
-            if len(kept.holds_for) >= MOST_VERSIONS:
-                kept.holds_for.clear()
-            kept.holds_for.add(versions)
-            return kept.statement
-    return None
+def _program_bytes(revision: str, program: Program) -> int:
+    return bytes_of((revision, program.endpoint)) + _NODE_BYTES * sum(1 for _ in program.tree.walk())
+
+
+def _statement_bytes(key: StatementKey, variants: Sequence[_Kept]) -> int:
+    return bytes_of(key) + sum(kept.size + _VERSION_BYTES * len(kept.holds_for) for kept in variants)
+
+
+def _holding(variants: Sequence[_Kept], shapes: Shapes) -> _Kept | None:
+    return next((kept for kept in variants if still_hold(kept.statement.facts, shapes)), None)
 
 
 def _versions(statement: Statement, shapes: Shapes) -> Versions:

@@ -6,10 +6,11 @@ in holes. `draft` prints trees with such nodes.
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Final
 
 from sqlglot import exp
+
+from cordwood.bounded_cache import remember_short
 
 # sqlglot's compiled nodes cannot be subclassed; no text can spell these names past `admit`.
 FRAGMENT: Final = "$fragment"
@@ -50,7 +51,8 @@ def _renumbered(template: str, first: int) -> str:
     return HOLE.sub(lambda hole: f"{{{int(hole[1]) + first}}}", template)
 
 
-@lru_cache(maxsize=8192)
+# Long ones are lists, whose length a caller chooses.
+@remember_short(longest=512, most=4096)
 def template_pieces(template: str) -> tuple[str | int, ...]:
     """The template's text and, at every second place, the number of the part that stands in its hole."""
     return tuple(int(piece) if place % 2 else piece for place, piece in enumerate(HOLE.split(template)))

@@ -1,10 +1,13 @@
 """Places: from an offset or a node to the line and column of the author's text."""
 
 import re
+from typing import Final
 
 from sqlglot import exp
 
 from cordwood.errors import Span
+
+_PARAMETER: Final = re.compile(r"@(\w+)")
 
 
 def span_at(text: str, offset: int) -> Span:
@@ -23,8 +26,7 @@ def span_of(node: exp.Expr, text: str) -> Span | None:
 
 def _parameter_start(node: exp.Expr, text: str) -> int | None:
     """The parser keeps no place of an @name: it is the first of that name."""
-    found = re.search(rf"@{re.escape(node.name)}\b", text)
-    return found.start() if found else None
+    return next((found.start() for found in _PARAMETER.finditer(text) if found[1] == node.name), None)
 
 
 def start_of(node: exp.Expr) -> int | None:

@@ -2,22 +2,25 @@
 
 import re
 from collections.abc import Hashable, Iterable, Mapping
-from functools import lru_cache
 from typing import Final, TypeVar
 
 import msgspec
 
+from cordwood.bounded_cache import BoundedCache, remember_short
 from cordwood.model.shape import ELEMENT, Kinds, Path, Shape, ValueKind
 from cordwood.sql.scope import Nature, Origin
 from cordwood.sql.stages import Facts
 
-_KEPT: Final = 256
+_CHILDREN_BYTES: Final = 8 * 2**20
+_CHILD_BYTES: Final = 150
 _UNCLEAN: Final = re.compile(r"[^0-9a-z]")
 
 _T = TypeVar("_T")
 Children = Mapping[Path, tuple[str, ...]]
 # The keys below every path, kept for the shapes last asked about: making them costs as much as a compile.
-_children_of: dict[int, tuple[Kinds, Children]] = {}
+_children_of: BoundedCache[int, tuple[Kinds, Children]] = BoundedCache(
+    _CHILDREN_BYTES, lambda _, kept: _CHILD_BYTES * len(kept[0])
+)
 
 
 class Records(msgspec.Struct):
@@ -122,12 +125,10 @@ def _children(kinds: Kinds) -> Children:
             siblings = found.setdefault(path[:-1], [])
             siblings.append(path[-1])
     children = {path: tuple(keys) for path, keys in found.items()}
-    if len(_children_of) >= _KEPT:
-        _children_of.clear()
-    _children_of[id(kinds)] = (kinds, children)
+    _children_of.put(id(kinds), (kinds, children))
     return children
 
 
-@lru_cache(maxsize=8192)
+@remember_short(longest=128, most=4096)
 def _cleaned(key: str) -> str:
     return _UNCLEAN.sub("_", key.lower()).lstrip("_")

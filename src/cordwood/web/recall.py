@@ -3,10 +3,9 @@
 What a key may do and what an endpoint is are looked up each time; only the reading is remembered.
 """
 
-from collections import OrderedDict
-
 import msgspec
 
+from cordwood.bounded_cache import BoundedCache, bytes_of
 from cordwood.serve.ask import Ask
 from cordwood.web.asgi import Request
 
@@ -19,9 +18,12 @@ READ_HEADERS = (
     b"cache-control",
     b"lf-endpoint-redact-pii",
 )
-MOST = 4096
+MOST_BYTES = 16 * 2**20
 # A longer request costs more to keep than reading it again does.
 LONGEST_BYTES = 2048
+
+# An ask and what holds it.
+_STRUCT_BYTES = 300
 
 Spelling = tuple[bytes | None, ...]
 
@@ -37,10 +39,10 @@ class Remembered(msgspec.Struct, frozen=True):
 
 
 class Recall:
-    """The latest few thousand distinct requests."""
+    """The latest few thousand distinct requests, with what was read of them."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[Spelling, Remembered] = OrderedDict()
+        self._known: BoundedCache[Spelling, Remembered] = BoundedCache(MOST_BYTES, _remembered_bytes)
 
     def find(self, request: Request) -> Remembered | None:
         return self._known.get(_spelling(request)) if _is_plain(request) else None
@@ -49,9 +51,14 @@ class Recall:
         spelling = _spelling(request)
         if not _is_plain(request) or sum(len(part) for part in spelling if part) > LONGEST_BYTES:
             return
-        self._known[spelling] = remembered
-        if len(self._known) > MOST:
-            self._known.popitem(last=False)
+        self._known.put(spelling, remembered)
+
+
+def _remembered_bytes(spelling: Spelling, remembered: Remembered) -> int:
+    """Endpoints are the catalogue's, and keys mostly the store's."""
+    ask = remembered.ask
+    own = (remembered.address, remembered.presented, remembered.spelling, ask.parameters, ask.sandbox)
+    return bytes_of((spelling, *own, ask.caller)) + _STRUCT_BYTES
 
 
 def _is_plain(request: Request) -> bool:

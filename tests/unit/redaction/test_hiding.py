@@ -32,8 +32,8 @@ def counted() -> Iterator[_Counted]:
     made.connection.close()
 
 
-def hiding(counted: _Counted, most_characters: int = 1000) -> Hiding:
-    made = Hiding(counted.cursor, Redacting(key="key"), HiddenTexts(most_characters))
+def hiding(counted: _Counted, most_bytes: int = 100_000) -> Hiding:
+    made = Hiding(counted.cursor, Redacting(key="key"), HiddenTexts(most_bytes))
     made.make(MODE)
     counted.count = 0
     return made
@@ -107,13 +107,15 @@ def test_the_same_private_text_is_redacted_as_often_as_it_is_there() -> None:
 
 
 def test_what_was_not_asked_for_longest_is_forgotten(counted: _Counted) -> None:
-    hidden = hiding(counted, most_characters=150)
-    texts(hidden, "x" * 100)
-    texts(hidden, "y" * 100)
-    texts(hidden, "y" * 100)
-    assert counted.count == 2
-    texts(hidden, "x" * 100)
-    assert counted.count == 3
+    hidden = hiding(counted, most_bytes=8_000)
+    texts(hidden, "x" * 1000)
+    for letter in "abcdef":
+        texts(hidden, letter * 1000)
+    assert counted.count == 7
+    texts(hidden, "f" * 1000)
+    assert counted.count == 7
+    texts(hidden, "x" * 1000)
+    assert counted.count == 8
 
 
 def test_who_may_interrupt_is_told_of_the_cursor(counted: _Counted) -> None:

@@ -39,8 +39,8 @@ class Shapes:
         self.shapes[stream] = self.shapes[stream].with_learnt({steps: frozenset({kind})})
 
 
-def prepared(shapes: Shapes, most_characters: int = 100_000) -> Prepared:
-    return Prepared(DuckDBTarget(), shapes, most_characters=most_characters)
+def prepared(shapes: Shapes, most_bytes: int = 200_000) -> Prepared:
+    return Prepared(DuckDBTarget(), shapes, most_bytes=most_bytes)
 
 
 def is_found(statements: Prepared, endpoint: Endpoint, text: SandboxText | None = None) -> bool:
@@ -103,7 +103,7 @@ def test_another_revision_or_text_is_another_statement() -> None:
 
 
 def test_the_least_recently_used_go_when_there_is_no_room() -> None:
-    statements = prepared(Shapes(), most_characters=3000)
+    statements = prepared(Shapes(), most_bytes=60_000)
     texts = [sandbox(f"select id, {number} as n from logs") for number in range(40)]
     for text in texts:
         statements.compile(LOGS, text)

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from cordwood.bounded_cache import compiled_pattern
 from cordwood.engines.clickhouse.datatypes import Render, bindable, datatype_of, has_bytes, renderer, settled
 from cordwood.engines.clickhouse.faults import is_silent
 from cordwood.engines.clickhouse.hiding import Hiding
@@ -207,7 +208,7 @@ class ClickHouse:
 def _is_regex_here(pattern: str) -> str | None:
     """What Python thinks of it, which is near enough until the server says more."""
     try:
-        re.compile(pattern)
+        compiled_pattern(pattern)
     except re.error as problem:
         return str(problem)
     return None

@@ -17,23 +17,23 @@ class Trust:
     """Safe from several threads."""
 
     def __init__(self) -> None:
-        # Statements that had something to redact the last time.
-        self._hides: set[str] = set()
+        # Digests of statements that had something to redact the last time.
+        self._hides: set[bytes] = set()
 
     def rows(self, statement: Statement, run: Callable[[str], Rows]) -> Rows:
         """The answer to a statement; `run` answers SQL."""
         trusting = statement.trusting
-        if trusting is not None and statement.sql not in self._hides:
+        if trusting is not None and statement.digest not in self._hides:
             rows = _tried(trusting, run)
             if rows is not None:
                 return rows
-            self._remember(statement.sql)
+            self._remember(statement.digest)
         return run(statement.sql)
 
-    def _remember(self, sql: str) -> None:
+    def _remember(self, digest: bytes) -> None:
         if len(self._hides) >= _REMEMBERED:
             self._hides.clear()
-        self._hides.add(sql)
+        self._hides.add(digest)
 
 
 def _tried(trusting: str, run: Callable[[str], Rows]) -> Rows | None:

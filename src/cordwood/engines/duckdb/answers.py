@@ -1,5 +1,6 @@
 """Runs a question: its rows in answer form, cut at their limit, stopped when out of time or no longer wanted."""
 
+import re
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -8,6 +9,7 @@ from datetime import datetime
 import duckdb
 from duckdb.sqltypes import DuckDBPyType
 
+from cordwood.bounded_cache import BoundedCache, bytes_of
 from cordwood.engines.duckdb.datatypes import cell_reader, datatype_of, rendered
 from cordwood.engines.duckdb.faults import duckdb_faults
 from cordwood.engines.duckdb.hiding import HiddenColumns, Hiding
@@ -26,29 +28,38 @@ _BATCH_ROWS = 1000
 # Who fails for want of memory before this is asked once more, after as long.
 _SOON_SECONDS = 0.05
 _REMEMBERED = 2000
-# What was read of a text is much larger than the text.
-_READ = 200
+# What is known of statements by their digests: the types of their columns.
+_KNOWN_BYTES = 4 * 2**20
+_TYPE_BYTES = 250
+# The engine's own tree of a text: measured, at most 800 bytes for each word, and twice the text.
+PARSED_BYTES = 16 * 2**20
+_WORD_BYTES = 800
+_WORD = re.compile(r"\w+", re.ASCII)
 # A failed try costs a third of what a good one saves; who pages back through time soon comes to the newest again.
 _ELSEWHERE_SECONDS = 10.0
 
 Types = tuple[DuckDBPyType, ...]
 _Ways = tuple[str | None, str | None]
+# What is read: a text, and the streams for which it was checked.
+_Text = tuple[str, tuple[str, ...]]
 
 
 class Answering:
     """Remembers what types a statement's columns have, and what its text says: asking again costs one round, and no reading."""
 
-    def __init__(self, storage: Storage, hiding: Hiding, check: StatementCheck) -> None:
+    def __init__(
+        self, storage: Storage, hiding: Hiding, check: StatementCheck, parsed_bytes: int = PARSED_BYTES
+    ) -> None:
         self._storage = storage
         self._hiding = hiding
         self._check = check
         self._watch = Watch()
-        self._known: dict[str, Types] = {}
-        self._read: dict[tuple[str, tuple[str, ...]], duckdb.Statement] = {}
+        self._known: BoundedCache[bytes, Types] = BoundedCache(_KNOWN_BYTES, _types_bytes)
+        self._read: BoundedCache[_Text, duckdb.Statement] = BoundedCache(parsed_bytes, _parsed_bytes)
         # Questions for which the newest events were too few, and until when they are not tried again.
         self._elsewhere: dict[int, float] = {}
-        # Statements that had something to redact the last time.
-        self._hides: set[str] = set()
+        # Digests of statements that had something to redact the last time.
+        self._hides: set[bytes] = set()
 
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
         statement = question.statement
@@ -58,7 +69,7 @@ class Answering:
             rows = self._of_newest(question, limits, cancel)
             if rows is not None:
                 return rows
-        if statement.trusting is not None and statement.sql not in self._hides:
+        if statement.trusting is not None and statement.digest not in self._hides:
             rows = self._trusting(question, limits, cancel)
             if rows is not None:
                 return rows
@@ -80,7 +91,7 @@ class Answering:
             rows.batches.close()
         if len(self._hides) >= _REMEMBERED:
             self._hides.clear()
-        self._hides.add(statement.sql)
+        self._hides.add(statement.digest)
         return None
 
     def _of_newest(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows | None:
@@ -158,27 +169,24 @@ class Answering:
         self._watch.close()
 
     def _types(self, cursor: duckdb.DuckDBPyConnection, question: Question) -> Types:
-        sql = question.statement.sql
-        types = self._known.get(sql)
+        statement = question.statement
+        types = self._known.get(statement.digest)
         if types is None:
-            asked = f"FROM ({sql}) LIMIT 0"
-            self._check.check(cursor, asked, question.statement.streams)
+            asked = f"FROM ({statement.sql}) LIMIT 0"
+            self._check.check(cursor, asked, statement.streams)
             cursor.execute(_one_statement(cursor, asked), dict(question.values))
             types = tuple(column[1] for column in cursor.description or [])
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            self._known[sql] = types
+            self._known.put(statement.digest, types)
         return types
 
     def _parsed(self, cursor: duckdb.DuckDBPyConnection, sql: str, streams: tuple[str, ...]) -> duckdb.Statement:
         """Only what passed the isolation check for these streams is kept."""
-        found = self._read.get((sql, streams))
+        text = (sql, streams)
+        found = self._read.get(text)
         if found is None:
             self._check.check(cursor, sql, streams)
             found = _one_statement(cursor, sql)
-            if len(self._read) >= _READ:
-                self._read.clear()
-            self._read[sql, streams] = found
+            self._read.put(text, found)
         return found
 
 
@@ -249,6 +257,15 @@ class _Run:
                 f"The query took longer than its {self.limits.seconds:g} s.",
                 hint="Read a shorter time range, or filter by project.",
             )
+
+
+def _types_bytes(digest: bytes, types: Types) -> int:
+    return bytes_of(digest) + _TYPE_BYTES * len(types)
+
+
+def _parsed_bytes(text: _Text, _: duckdb.Statement) -> int:
+    """Return what the text takes here, twice more in the engine, and what its tree takes there."""
+    return 3 * bytes_of(text) + _WORD_BYTES * sum(1 for _ in _WORD.finditer(text[0]))
 
 
 def _without_times(question: Question) -> int:

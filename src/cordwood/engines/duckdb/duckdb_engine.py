@@ -7,7 +7,7 @@ from pathlib import Path
 import duckdb
 import msgspec
 
-from cordwood.engines.duckdb.answers import Answering
+from cordwood.engines.duckdb.answers import PARSED_BYTES, Answering
 from cordwood.engines.duckdb.faults import duckdb_faults, opening
 from cordwood.engines.duckdb.hiding import Hiding
 from cordwood.engines.duckdb.sealer import Means
@@ -48,6 +48,8 @@ class Options(msgspec.Struct, frozen=True):
     note: Note = note_nothing
     redacting: Redacting = UNKEYED
     store_bytes: int | None = None
+    # Of statements that were read, and are kept for those who ask the same.
+    parsed_bytes: int = PARSED_BYTES
 
 
 _ORDINARY = Options()
@@ -84,7 +86,9 @@ class DuckDBEngine:
         self._storage.keeping.most_bytes = min(_MOST_NEWEST_BYTES, options.memory_bytes // 16)
         self._storage.start(_means(options))
         check = StatementCheck(Isolation(target.name, options.note))
-        self._answering = Answering(self._storage, Hiding(self._session.cursor, options.redacting), check)
+        self._answering = Answering(
+            self._storage, Hiding(self._session.cursor, options.redacting), check, options.parsed_bytes
+        )
 
     def prepare(self, streams: Sequence[Stream]) -> None:
         with opening(self._file):

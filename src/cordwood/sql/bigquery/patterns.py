@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
+from cordwood.bounded_cache import compiled_pattern
 from cordwood.errors import QueryValue
 from cordwood.sql.constants import constant_text
 from cordwood.sql.lowering import is_safe, place_of
@@ -118,6 +119,6 @@ def group_may_be_empty(pattern: str) -> bool:
 
 def _compiled(pattern: str) -> re.Pattern[str] | None:
     try:
-        return re.compile(_PYTHON.sub("", pattern))
+        return compiled_pattern(_PYTHON.sub("", pattern))
     except re.error:
         return None

@@ -7,12 +7,15 @@ from typing import Final
 
 import msgspec
 
+from cordwood.bounded_cache import BoundedCache, bytes_of
 from cordwood.model.redaction import RedactionRules, RedactMode
 from cordwood.model.shape import Kinds, Shape
 from cordwood.sql.redaction.look import Look, Stage
 
-# Of so many shapes the names are judged once.
-_PRUNED: Final = 256
+# What is remembered of names, and of shapes without those that are hidden: about 100 bytes for each path.
+_JUDGED_BYTES: Final = 4 * 2**20
+_PRUNED_BYTES: Final = 4 * 2**20
+_PATH_BYTES: Final = 100
 
 
 class Redaction(msgspec.Struct, frozen=True, dict=True):
@@ -26,12 +29,12 @@ class Redaction(msgspec.Struct, frozen=True, dict=True):
         return Look(self.rules)
 
     @cached_property
-    def _judged(self) -> dict[str, bool]:
-        return {}
+    def _judged(self) -> BoundedCache[str, bool]:
+        return BoundedCache(_JUDGED_BYTES, lambda name, _: bytes_of(name))
 
     @cached_property
-    def _pruned(self) -> dict[int, tuple[Kinds, Kinds]]:
-        return {}
+    def _pruned(self) -> BoundedCache[int, tuple[Kinds, Kinds]]:
+        return BoundedCache(_PRUNED_BYTES, lambda _, kept: _PATH_BYTES * len(kept[0]))
 
     def is_secret_name(self, name: str) -> bool:
         return self.look.is_secret_name(name)
@@ -40,9 +43,8 @@ class Redaction(msgspec.Struct, frozen=True, dict=True):
         """Whether a field's own name is something to hide. A doubtful number is hidden too."""
         known = self._judged.get(name)
         if known is None:
-            if len(self._judged) > 100_000:
-                self._judged.clear()
-            known = self._judged[name] = self._finds(name)
+            known = self._finds(name)
+            self._judged.put(name, known)
         return known
 
     def shown(self, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
@@ -56,10 +58,9 @@ class Redaction(msgspec.Struct, frozen=True, dict=True):
     def _without_hidden(self, kinds: Kinds) -> Kinds:
         known = self._pruned.get(id(kinds))
         if known is None or known[0] is not kinds:
-            if len(self._pruned) > _PRUNED:
-                self._pruned.clear()
             left = {path: of_path for path, of_path in kinds.items() if not any(map(self.hides, path))}
-            known = self._pruned[id(kinds)] = (kinds, left)
+            known = (kinds, left)
+            self._pruned.put(id(kinds), known)
         return known[1]
 
     def _finds(self, name: str) -> bool:

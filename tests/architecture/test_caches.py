@@ -1,0 +1,57 @@
+"""What callers send is kept within bytes, never by count: a cache is a BoundedCache, or stands here with its reason."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.tree import Module, modules
+
+# Decorators and structures that keep values by their number, or without any bound.
+BY_COUNT = {"lru_cache", "cache", "OrderedDict"}
+
+ALLOWED = {
+    ("bounded_cache.py", "OrderedDict"): "the one place that counts bytes",
+    ("bounded_cache.py", "lru_cache"): "for texts of a bounded length alone",
+    ("engines/duckdb/recent.py", "cache"): "of no argument",
+    ("engines/parse_trees.py", "cache"): "the parts of the engine's grammar",
+    ("engines/project_shapes.py", "OrderedDict"): "shapes of projects: each has a bounded number of paths",
+    ("ingest/derive.py", "lru_cache"): "what the operator's streams file derives",
+    ("ingest/own_fittings.py", "OrderedDict"): "counts the paths of its decoders",
+    ("lql/template.py", "cache"): "templates of our own",
+    ("serve/conduct.py", "OrderedDict"): "4,096 durations by digest: 1 MB",
+    ("serve/rates.py", "OrderedDict"): "10,000 buckets by the ids of valid keys, of 64 characters at most: 4 MB",
+    ("serve/spelling.py", "OrderedDict"): "20,000 pairs of digests: 7 MB",
+    ("settings/fields.py", "cache"): "of no argument",
+    ("web/describe/openapi.py", "cache"): "of no argument",
+    ("web/describe/page.py", "cache"): "of no argument",
+    ("web/explorer.py", "cache"): "files that ship",
+}
+
+
+def used(module: Module) -> Iterator[str]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ImportFrom) and node.module in {"functools", "collections"}:
+            yield from (name.name for name in node.names if name.name in BY_COUNT)
+        if (
+            isinstance(node, ast.Attribute)
+            and node.attr in BY_COUNT
+            and ast.unparse(node.value)
+            in {
+                "functools",
+                "collections",
+            }
+        ):
+            yield node.attr
+
+
+def test_a_cache_that_counts_entries_is_listed_with_its_reason() -> None:
+    assert {(module.name, kind) for module in modules() for kind in used(module)} == ALLOWED.keys()
+
+
+@pytest.mark.parametrize(
+    "text", ["from functools import lru_cache", "collections.OrderedDict()", "@functools.cache\ndef f(): ..."]
+)
+def test_each_spelling_is_seen(text: str) -> None:
+    assert list(used(Module(Path("x.py"), text, ast.parse(text))))
