@@ -21,6 +21,7 @@ ALLOWED = {
     ("ingest/own_fittings.py", "OrderedDict"): "counts the paths of its decoders",
     ("lql/template.py", "cache"): "templates of our own",
     ("serve/conduct.py", "OrderedDict"): "4,096 durations by digest: 1 MB",
+    ("serve/fair_queue.py", "OrderedDict"): "10,000 accounts: ids of valid keys, or addresses: 4 MB",
     ("serve/rates.py", "OrderedDict"): "10,000 buckets by the ids of valid keys, of 64 characters at most: 4 MB",
     ("serve/spelling.py", "OrderedDict"): "20,000 pairs of digests: 7 MB",
     ("settings/fields.py", "cache"): "of no argument",
