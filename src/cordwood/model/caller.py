@@ -13,3 +13,8 @@ class Caller(msgspec.Struct, frozen=True):
     pins: Mapping[str, str] = msgspec.field(default_factory=dict)
     rate_per_second: float | None = None
     redact_always: bool = False
+
+    @property
+    def knows(self) -> tuple[tuple[str, str], ...]:
+        """Whose names the key may be told: those of its pins, everybody's without any."""
+        return tuple(sorted(self.pins.items()))

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
 from contextlib import suppress
 from enum import StrEnum
 from functools import partial
@@ -114,6 +114,7 @@ class Answers:
         self._rates = Rates(limits.key_requests_per_second, limits.key_concurrent_queries, time.monotonic)
         self._stumbles = Stumbles(observer)
         self._compiling = Compiling(limits, observer)
+        self._compilations: Flights[Statement] = Flights()
         self._is_regex = remember_short(_SHORT_PATTERN, most=4096)(engine.is_regex)
         self._spellings = Spellings()
 
@@ -133,7 +134,7 @@ class Answers:
 
     async def ad_hoc(self, text: str, streams: Collection[str], account: str) -> Endpoint:
         """An endpoint for one call, of SQL over these streams; QueryFault for what cannot be asked."""
-        return await self._compiling.own(account, ad_hoc_endpoint, text, streams)
+        return await self._compiling.own(Askers(account), ad_hoc_endpoint, text, streams)
 
     async def columns(self, endpoint: Endpoint, caller: Caller | None) -> list[tuple[str, Datatype | None]]:
         """The columns that the endpoint's own query answers this caller with, as far as the compiler knows their types.
@@ -146,8 +147,8 @@ class Answers:
         redaction = self._redactions.by_mode(endpoint.redact_mode) if endpoint.redact_pii else None
         try:
             shapes = no_names(self._engine) if caller is None else names_for(caller, self._engine)
-            account = "anonymous" if caller is None else caller.key_id
-            statement = await self._compiled((endpoint, None, redaction, shapes), account, is_own=False)
+            account, knows = ("anonymous", None) if caller is None else (caller.key_id, caller.knows)
+            statement = await self._compiled((endpoint, None, redaction, shapes), account, knows, is_own=False)
         except QueryFault:
             return []
         return list(zip(statement.column_names, statement.column_types, strict=True))
@@ -184,11 +185,11 @@ class Answers:
 
     async def sub_queries(self, endpoint: Endpoint, caller: Caller, account: str) -> tuple[SubQuery, ...]:
         """What a query of this caller's own may read."""
-        return await self._compiling.saved(account, self._offers.sub_queries, endpoint, caller)
+        return await self._compiling.saved(Askers(account), self._offers.sub_queries, endpoint, caller)
 
     async def sql_of(self, endpoint: Endpoint, caller: Caller, lql: str, account: str) -> str:
         """The SQL that a query in LQL means."""
-        return await self._compiling.own(account, self._offers.sql_of, endpoint, caller, lql)
+        return await self._compiling.own(Askers(account), self._offers.sql_of, endpoint, caller, lql)
 
     async def answer(self, ask: Ask) -> Answer:
         """The answer, kept or from the engine; cancel it when the caller has left."""
@@ -251,7 +252,7 @@ class Answers:
         redaction = self._redactions.of(ask)
         shapes = names_for(ask.caller, self._engine)
         text = ask.endpoint, ask.sandbox, redaction, shapes
-        statement = await self._compiled(text, ask.account, is_own=ask.is_callers_own)
+        statement = await self._compiled(text, ask.account, ask.knows, is_own=ask.is_callers_own)
         now_us = self._clock_us()
         question = bind(statement, ask.parameters, now_us, self._is_regex)
         seconds = ask.endpoint.timeout_seconds or self._limits.query_seconds
@@ -259,20 +260,25 @@ class Answers:
         compile_seconds = time.monotonic() - began
         return Job(ask, question, limits, self._limits.answer_bytes, now_us, compile_seconds)
 
-    async def _compiled(self, text: _Text, account: str, *, is_own: bool) -> Statement:
+    async def _compiled(self, text: _Text, account: str, knows: Hashable, *, is_own: bool) -> Statement:
+        """The statement of a text; callers that send the same, and know the same names, wait for one compilation."""
+        key = statement_key(*text[:3]), knows
         statement = self._prepared.find(*text)
-        if statement is not None:
-            return statement
+        if statement is None and self._compilations.under_way(key):
+            await self._compilation(key, text, account, is_own=is_own)
+            # It may have begun before events that this caller sent: the statement is only taken if it holds now.
+            statement = self._prepared.find(*text)
+        return statement or await self._compilation(key, text, account, is_own=is_own)
+
+    async def _compilation(self, key: Hashable, text: _Text, account: str, *, is_own: bool) -> Statement:
         compile_in_turn = self._compiling.own if is_own else self._compiling.saved
         try:
-            return await compile_in_turn(account, self._found_or_compiled, text)
+            return await self._compilations.join(
+                key, account, lambda _, askers: compile_in_turn(askers, self._prepared.compile, *text)
+            )
         except QueryStumbled as fault:
             self._stumbles.tell(fault)
             raise
-
-    def _found_or_compiled(self, text: _Text) -> Statement:
-        """Another caller's text may have been the same, and compiled while this one waited."""
-        return self._prepared.find(*text) or self._prepared.compile(*text)
 
     async def _run(self, key: bytes, job: Job, halt: Halt, askers: Askers, *, refresh: bool = False) -> Finished:
         finished = await self._conductor.whole(job, halt, askers, refresh=refresh)

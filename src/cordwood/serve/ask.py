@@ -65,7 +65,7 @@ class Ask(msgspec.Struct, frozen=True):
     @property
     def knows(self) -> tuple[tuple[str, str], ...]:
         """Whose names the answer may show, in a star or a notice: those of the key's pins, everybody's without any."""
-        return tuple(sorted(self.caller.pins.items()))
+        return self.caller.knows
 
     @property
     def redacts(self) -> bool:

@@ -29,20 +29,21 @@ class Compiling:
         self._gate = Gate(CompilePlaces(THREADS), queue_length, limits.queue_seconds, observer)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="compile")
 
-    async def own(self, account: str, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Work on a text of the caller's own, in its turn; Busy when there is none in time."""
-        lane = Lane.OWN_SLOW if self._gate.usage(account) > HEAVY_SECONDS else Lane.UNKNOWN
-        return await self._run(lane, account, lambda: work(*arguments, **named))
+    async def own(self, askers: Askers, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """Work on a text of the callers' own, in its turn; Busy when there is none in time."""
+        used = min(map(self._gate.usage, askers.accounts))
+        lane = Lane.OWN_SLOW if used > HEAVY_SECONDS else Lane.UNKNOWN
+        return await self._run(lane, askers, lambda: work(*arguments, **named))
 
-    async def saved(self, account: str, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    async def saved(self, askers: Askers, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """The same for a saved query, which has a place that texts which take long cannot have."""
-        return await self._run(Lane.QUICK, account, lambda: work(*arguments, **named))
+        return await self._run(Lane.QUICK, askers, lambda: work(*arguments, **named))
 
     def close(self) -> None:
         self._threads.shutdown(cancel_futures=True)
 
-    async def _run(self, lane: Lane, account: str, work: Callable[[], T]) -> T:
-        async with self._gate.turn(lane, Askers(account)):
+    async def _run(self, lane: Lane, askers: Askers, work: Callable[[], T]) -> T:
+        async with self._gate.turn(lane, askers):
             running = asyncio.get_running_loop().run_in_executor(self._threads, work)
             try:
                 return await asyncio.shield(running)

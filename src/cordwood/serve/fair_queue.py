@@ -8,8 +8,6 @@ from enum import IntEnum
 
 import msgspec
 
-# What an account has used counts half after as long.
-HALF_LIFE_SECONDS = 5.0
 # Of so many accounts the usage is remembered; those that used a place longest ago are forgotten first.
 REMEMBERED_ACCOUNTS = 10_000
 # What a place costs an account at least: a crowd of runs that take no time still goes in turns.
@@ -77,9 +75,10 @@ class Claim:
 
 
 class Usage:
-    """Seconds that each account has held places, halved every `HALF_LIFE_SECONDS`."""
+    """Seconds that each account has held places, halved every `half_life_seconds`."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, half_life_seconds: float, clock: Callable[[], float]) -> None:
+        self._half_life = half_life_seconds
         self._clock = clock
         self._used: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._running: dict[str, list[float]] = {}
@@ -108,7 +107,7 @@ class Usage:
 
     def _past(self, account: str, now: float) -> float:
         seconds, at = self._used.get(account, (0.0, now))
-        return seconds * math.exp2((at - now) / HALF_LIFE_SECONDS)
+        return seconds * math.exp2((at - now) / self._half_life)
 
 
 class Candidate(msgspec.Struct, frozen=True):

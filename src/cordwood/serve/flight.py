@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
 import msgspec
@@ -46,12 +46,12 @@ class Flights(Generic[T]):
     """Runs by their question. The run ends when the last who waits for it has gone."""
 
     def __init__(self) -> None:
-        self._under_way: dict[bytes, _Flight[T]] = {}
+        self._under_way: dict[Hashable, _Flight[T]] = {}
 
-    def under_way(self, key: bytes) -> bool:
+    def under_way(self, key: Hashable) -> bool:
         return key in self._under_way
 
-    async def join(self, key: bytes, account: str, start: Callable[[Halt, Askers], Awaitable[T]]) -> T:
+    async def join(self, key: Hashable, account: str, start: Callable[[Halt, Askers], Awaitable[T]]) -> T:
         """The result of the run; `account` is that of the caller, or SERVICE for a refresh."""
         flight = self._under_way.get(key)
         if flight is None:
@@ -67,21 +67,21 @@ class Flights(Generic[T]):
             if flight.waiting == 0 and not flight.task.done():
                 self._abandon(key, flight)
 
-    def _take_off(self, key: bytes, account: str, start: Callable[[Halt, Askers], Awaitable[T]]) -> _Flight[T]:
+    def _take_off(self, key: Hashable, account: str, start: Callable[[Halt, Askers], Awaitable[T]]) -> _Flight[T]:
         halt, askers = Halt(), Askers(account)
         flight = _Flight(asyncio.ensure_future(start(halt, askers)), halt, askers)
         self._under_way[key] = flight
         flight.task.add_done_callback(lambda _: self._land(key, flight))
         return flight
 
-    def _land(self, key: bytes, flight: _Flight[T]) -> None:
+    def _land(self, key: Hashable, flight: _Flight[T]) -> None:
         if self._under_way.get(key) is flight:
             del self._under_way[key]
         if not flight.task.cancelled():
             # Asked for, so that a failure nobody waited for any more is not reported as forgotten.
             flight.task.exception()
 
-    def _abandon(self, key: bytes, flight: _Flight[T]) -> None:
+    def _abandon(self, key: Hashable, flight: _Flight[T]) -> None:
         del self._under_way[key]
         flight.halt.pull()
         flight.task.cancel()

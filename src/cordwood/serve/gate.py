@@ -23,6 +23,10 @@ class Places(Protocol):
     def total(self) -> int:
         """How many runs there are at once."""
 
+    @property
+    def half_life_seconds(self) -> float:
+        """What an account has used counts half after as long."""
+
     def may_run(self, lane: Lane, running: Mapping[Lane, int]) -> bool:
         """Whether one more run of the lane may begin beside those that are running."""
 
@@ -38,6 +42,7 @@ class QueryPlaces:
     """
 
     name = "query"
+    half_life_seconds = 5.0
 
     def __init__(self, total: int) -> None:
         self.total = max(2, total)
@@ -59,6 +64,8 @@ class CompilePlaces:
     """Threads that compile. Texts of callers whose texts took long of late (`OWN_SLOW`) never take the last one."""
 
     name = "compile"
+    # Few texts are new, and one that takes long takes seconds: who sent one is remembered for minutes.
+    half_life_seconds = 60.0
 
     def __init__(self, total: int) -> None:
         self.total = max(2, total)
@@ -94,7 +101,7 @@ class Gate:
     """Admission to places. Safe only on the event loop.
 
     The next place goes to the account (a key, or an address where there is no key) that has used the places least of
-    late, in seconds that are halved every few seconds. So one account may use all that is idle, and gives way when
+    late, in seconds that count less as time passes. So one account may use all that is idle, and gives way when
     others come. At most `queue_length` claims wait: where there would be more, the newest claim of the account that has
     most of them is refused. Each waits for at most `patience_seconds`. Refreshes wait as long as it takes.
     """
@@ -112,7 +119,7 @@ class Gate:
         self._patience = patience_seconds
         self._observer = observer
         self._clock = clock
-        self._usage = Usage(clock)
+        self._usage = Usage(places.half_life_seconds, clock)
         self._queue = FairQueue(self._usage)
         self._running = dict.fromkeys(Lane, 0)
         self._turns: dict[Claim, Turn] = {}

@@ -122,11 +122,19 @@ class Limits(Section, frozen=True):
         ),
     ] = 64 * 2**20
     concurrent_queries: Annotated[
-        int, Meta(description="How many queries run at once; 0 takes it from the cores.", ge=0)
+        int,
+        Meta(
+            description="How many queries run at once; 0 takes it from the cores. Callers' own texts never take all of them.",
+            ge=0,
+        ),
     ] = 0
-    queued_queries: Annotated[int, Meta(description="How many queries may wait for their turn; 503 beyond.", ge=0)] = (
-        200
-    )
+    queued_queries: Annotated[
+        int,
+        Meta(
+            description="How many queries may wait for their turn; beyond, the newest of the key that has most of them is 503.",
+            ge=0,
+        ),
+    ] = 200
     queue_time: Annotated[
         float, Meta(description="How long a query may wait for its turn; 503 then.", gt=0, extra=DURATION)
     ] = 10.0
@@ -134,7 +142,11 @@ class Limits(Section, frozen=True):
         float | None, Meta(description="Requests a second of any one key that states no rate of its own.", extra=RATE)
     ] = None
     key_concurrent_queries: Annotated[
-        int | None, Meta(description="How many queries of any one key run or wait at once; empty means no bound.")
+        int | None,
+        Meta(
+            description="How many queries of any one key run or wait at once;"
+            " empty: a key may use what is idle, and gives way to others."
+        ),
     ] = None
 
     @property

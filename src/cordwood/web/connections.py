@@ -57,25 +57,33 @@ class ConnectionTable:
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.most = most
         self._clock = clock
-        self._open: set[Connection] = set()
+        # In the order in which they came.
+        self._open: dict[Connection, None] = {}
+        self._by_address: Counter[str] = Counter()
         # Of each connection with an unfinished head, the bytes of it that are held; `head_bytes` is their sum.
         self._heads: dict[Connection, int] = {}
         self.head_bytes = 0
         self._sweeping: asyncio.TimerHandle | None = None
 
     def add(self, connection: Connection) -> bool:
-        """Take a new connection, in the place of a waiting one when there are too many; False when there is no room."""
+        """Take a new connection, in the place of a waiting one when there are too many; False when there is no room.
+
+        Where none waits, one that is being answered gives way if its address has most of them, and the new one's not.
+        """
         if len(self._open) >= self.most:
-            self._evict()
+            self._evict(connection.address)
         if len(self._open) >= self.most + RESERVED_CONNECTIONS:
             return False
-        self._open.add(connection)
+        self._open[connection] = None
+        self._by_address[connection.address] += 1
         if self._sweeping is None:
             self._sweep_later()
         return True
 
     def discard(self, connection: Connection) -> None:
-        self._open.discard(connection)
+        if connection in self._open:
+            del self._open[connection]
+            self._by_address[connection.address] -= 1
         self.release_head(connection)
 
     def held_of(self, connection: Connection) -> int:
@@ -120,13 +128,20 @@ class ConnectionTable:
         if self._open:
             self._sweep_later()
 
-    def _evict(self) -> None:
+    def _evict(self, new_address: str) -> None:
         """Close one waiting connection: of the address that has most of them, the one that waits longest."""
         waiting = list(self._waiting())
         if not waiting:
+            self._evict_answered(new_address)
             return
         held = Counter(one.address for one in waiting)
         self._cut(max(waiting, key=lambda one: (held[one.address], one.has_begun, -(one.waits_since or 0.0))))
+
+    def _evict_answered(self, new_address: str) -> None:
+        """Close the newest connection of an address that has more than half of all; not for one of the same address."""
+        ((crowd, count),) = self._by_address.most_common(1)
+        if crowd != new_address and count > len(self._open) // 2:
+            self._cut(next(one for one in reversed(self._open) if one.address == crowd))
 
     def _waiting(self) -> Iterable[Connection]:
         return (one for one in self._open if one.waits_since is not None)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 
 import msgspec
 import pytest
@@ -27,22 +27,23 @@ def asking(kitchen: Kitchen, *asks: Ask) -> list["asyncio.Task[Answer]"]:
 
 
 @pytest.fixture
-def joined(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+def joined(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """The questions that were joined or begun: a run may end once all who are to share it have come to it."""
-    came: list[bytes] = []
+    came: list[object] = []
     join = Flights.join
 
     async def counted(
-        flights: Flights[Finished], key: bytes, account: str, start: Callable[[Halt, Askers], Awaitable[Finished]]
+        flights: Flights[Finished], key: Hashable, account: str, start: Callable[[Halt, Askers], Awaitable[Finished]]
     ) -> Finished:
-        came.append(key)
+        if isinstance(key, bytes):
+            came.append(key)
         return await join(flights, key, account, start)
 
     monkeypatch.setattr(Flights, "join", counted)
     return came
 
 
-def test_500_equal_asks_at_once_are_one_question_to_the_engine(joined: list[bytes]) -> None:
+def test_500_equal_asks_at_once_are_one_question_to_the_engine(joined: list[object]) -> None:
     async def test(kitchen: Kitchen) -> None:
         kitchen.engine.hold()
         tasks = asking(kitchen, *[ask(project=" same ") for _ in range(500)])
@@ -58,7 +59,7 @@ def test_500_equal_asks_at_once_are_one_question_to_the_engine(joined: list[byte
     run(test)
 
 
-def test_equal_asks_of_an_endpoint_without_a_cache_are_one_question_too(joined: list[bytes]) -> None:
+def test_equal_asks_of_an_endpoint_without_a_cache_are_one_question_too(joined: list[object]) -> None:
     async def test(kitchen: Kitchen) -> None:
         kitchen.engine.hold()
         tasks = asking(kitchen, *[ask(UNCACHED)] * 20)
@@ -70,7 +71,7 @@ def test_equal_asks_of_an_endpoint_without_a_cache_are_one_question_too(joined: 
     run(test)
 
 
-def test_callers_that_hang_up_do_not_break_the_rest(joined: list[bytes]) -> None:
+def test_callers_that_hang_up_do_not_break_the_rest(joined: list[object]) -> None:
     async def test(kitchen: Kitchen) -> None:
         kitchen.engine.hold()
         tasks = asking(kitchen, *[ask()] * 10)

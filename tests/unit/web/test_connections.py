@@ -91,6 +91,30 @@ async def listening(table: ConnectionTable, asked: list[str]) -> AsyncIterator[i
         yield server.sockets[0].getsockname()[1]
 
 
+class Answered(Idle):
+    """A connection whose request is being answered."""
+
+    waits_since: float | None = None
+
+    def __init__(self, address: str) -> None:
+        super().__init__()
+        self.address = address
+
+
+def test_an_address_that_has_most_connections_gives_way_to_a_probe_of_another() -> None:
+    async def fill() -> None:
+        table = ConnectionTable(10)
+        crowd = [Answered("192.0.2.1") for _ in range(10 + connections.RESERVED_CONNECTIONS)]
+        assert all(table.add(one) for one in crowd)
+        assert not table.add(Answered("192.0.2.1")), "it takes no place from itself"
+        probe = Answered("192.0.2.2")
+        assert table.add(probe)
+        assert [one.was_cut for one in crowd] == [False] * (len(crowd) - 1) + [True]
+        assert not probe.was_cut
+
+    asyncio.run(fill())
+
+
 class Flood:
     """An application that sends more than any buffer takes."""
 

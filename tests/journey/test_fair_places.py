@@ -1,0 +1,119 @@
+"""Three callers that send all they can, and what a fourth caller and the saved queries wait for meanwhile."""
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from tests.journey.conftest import Service, Start
+
+ATTACKERS = 3
+THREADS_OF_EACH = 6
+SECONDS = 8
+# Runs for seconds, in small vectors, and stops when it is told to.
+CROSS_JOIN = (
+    "with n as (select x from unnest(generate_array(1, 20000)) x)"
+    " select count(*) as n from n a, n b where mod(a.x * b.x, {number}) = 1"
+)
+# Compiled anew for each number, and then answered at once.
+SMALL = "select count(*) as n, {number} as m from edge_logs as t where t.event_message like '%x{number}%'"
+# Takes the compiler long.
+LONG = "select " + ", ".join(f"{{number}} + {place} as c{place}" for place in range(1000))
+
+
+def ask(client: httpx.Client, sql: str) -> httpx.Response:
+    return client.post("/api/endpoints/query/logs.all", params={"project": "p"}, json={"sql": sql})
+
+
+def key(service: Service, name: str) -> str:
+    made = service.client.post("/api/access-tokens", json={"description": name, "scopes": "query"})
+    assert made.status_code == 201, made.text
+    secret = made.json()["token"]
+    assert isinstance(secret, str)
+    return secret
+
+
+@contextmanager
+def attacked(service: Service, texts: tuple[str, ...]) -> Iterator[list[int]]:
+    """Three keys that send texts from many connections; the statuses that they were answered with."""
+    numbers, over, statuses = itertools.count(2), threading.Event(), list[int]()
+
+    def attack(secret: str, text: str) -> None:
+        with httpx.Client(base_url=service.url, headers={"X-API-KEY": secret}, timeout=60) as client:
+            while not over.is_set():
+                statuses.append(ask(client, text.format(number=next(numbers))).status_code)
+
+    keys = [key(service, f"attacker {number}") for number in range(ATTACKERS)]
+    threads = [
+        threading.Thread(target=attack, args=(secret, texts[place % len(texts)]))
+        for secret in keys
+        for place in range(THREADS_OF_EACH)
+    ]
+    for thread in threads:
+        thread.start()
+    time.sleep(1)
+    try:
+        yield statuses
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+
+
+def seconds_each(asked: Callable[[], httpx.Response]) -> list[float]:
+    """How long each answer took, asked one after the other."""
+    taken = []
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        began = time.monotonic()
+        answer = asked()
+        assert answer.status_code == 200, answer.text
+        taken.append(time.monotonic() - began)
+        time.sleep(0.02)
+    return taken
+
+
+def percentile_99(taken: list[float]) -> float:
+    return sorted(taken)[int(len(taken) * 0.99)]
+
+
+@pytest.fixture
+def served(start: Start) -> Service:
+    """A service with few places, in which each attack is an attack."""
+    service = start(env={"CORDWOOD_LIMITS_CONCURRENT_QUERIES": "4", "CORDWOOD_LIMITS_QUERY_TIME": "5s"})
+    events = [{"event_message": f"x{number}", "project": "p"} for number in range(1000)]
+    assert service.send("cloudflare.logs.prod", events).status_code == 200
+    return service
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [(CROSS_JOIN,), (SMALL,), (LONG,), (CROSS_JOIN, SMALL, LONG)],
+    ids=["slow cross joins", "small distinct texts", "texts that take long to compile", "all of them"],
+)
+def test_a_fourth_caller_and_saved_queries_are_answered_in_two_seconds(served: Service, texts: tuple[str, ...]) -> None:
+    numbers = itertools.count(10**6)
+    with (
+        attacked(served, texts) as statuses,
+        httpx.Client(base_url=served.url, headers={"X-API-KEY": key(served, "fourth")}, timeout=60) as fourth,
+    ):
+        own: list[float] = []
+        asking = threading.Thread(
+            target=lambda: own.extend(seconds_each(lambda: ask(fourth, SMALL.format(number=next(numbers)))))
+        )
+        asking.start()
+        saved = seconds_each(
+            lambda: served.client.get(
+                "/api/endpoints/query/logs.all",
+                params={"project": "p", "iso_timestamp_end": f"2030-01-01T00:00:00.{next(numbers)}Z"},
+            )
+        )
+        asking.join()
+    assert len(statuses) > ATTACKERS
+    assert own
+    assert percentile_99(saved) < 2, sorted(saved)[-10:]
+    assert percentile_99(own) < 2, sorted(own)[-10:]
