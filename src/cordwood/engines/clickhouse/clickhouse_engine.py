@@ -25,6 +25,7 @@ from cordwood.engines.clickhouse.storage import Storage
 from cordwood.engines.clickhouse.tables import Tables, literal, stored
 from cordwood.engines.clickhouse.target import ClickHouseTarget, as_it_must_be_run
 from cordwood.engines.clickhouse.trust import Trust
+from cordwood.engines.clickhouse.wording import NO_REGEX
 from cordwood.engines.engine import AnswerLimits, Appended, Cancel, HeldFile, StreamFacts
 from cordwood.engines.isolation import Isolation
 from cordwood.engines.project_shapes import ProjectShapes
@@ -159,7 +160,7 @@ class ClickHouse:
         try:
             self._session.rows("SELECT match('', {pattern:String})", {"pattern": pattern})
         except QueryValue as problem:
-            return problem.message
+            return problem.message.removeprefix(NO_REGEX)
         except NOBODY:
             return _is_regex_here(pattern)
         return None

@@ -3,10 +3,11 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
+from cordwood.engines.clickhouse.wording import reworded
 from cordwood.errors import (
     Busy,
     Cancelled,
@@ -24,27 +25,68 @@ from cordwood.errors import (
 )
 from cordwood.sql.lowering import RAISED
 
-_TIME: Final = frozenset({159, 160, 209})
-_CANCELLED: Final = 394
-_MEMORY: Final = frozenset({173, 241})
-_ROWS: Final = frozenset({158, 307, 396})
-_BUSY: Final = frozenset({202, 745})
+_TIME: Final = frozenset({159, 160, 209, 718})
+_CANCELLED: Final = frozenset({394, 677, 735})
+_MEMORY: Final = frozenset({173, 241, 777, 778})
+_ROWS: Final = frozenset({158, 191, 290, 307, 396})
+_BUSY: Final = frozenset({201, 202, 203, 700, 745, 749, 762, 776})
 _DISK: Final = frozenset({243})
-_ENTRY: Final = frozenset({81, 192, 193, 194, 497, 516})
-_AWAY: Final = frozenset({74, 76, 210, 225, 242, 279, 319, 425, 999})
-_VALUE: Final = frozenset(
-    {
-        *(6, 25, 26, 27, 32, 36, 38, 41, 69, 70, 72, 117, 125, 128, 130, 131, 134, 135, 149, 153, 190, 282, 302),
-        *(321, 349, 361, 376, 395, 407, 427, 432, 441, 457, 467, 469, 531, 561, 646, 675, 676, 677, 691),
-    }
-)
-_COMPILED_WRONGLY: Final = frozenset({42, 43, 44, 46, 47, 53, 62, 63, 179, 184, 207, 215, 386, 700})
-_NOT_THERE: Final = frozenset({1, 10, 48, 206, 344, 403, 450})
+_ENTRY: Final = frozenset({81, 192, 193, 194, 195, 497, 516})
+_AWAY: Final = frozenset({74, 76, 95, 96, 198, 210, 225, 242, 279, 319, 364, 369, 425, 999})
+
+
+class _Kind(NamedTuple):
+    """What codes of ClickHouse stand for, and the sentence for one whose own words are not known."""
+
+    codes: frozenset[int]
+    fault: type[Fault]
+    sentence: str
+
+
+# In this table a query or a value is at fault; a code that is in none of these tables is the engine's failure.
+_OF_QUERIES: Final = (
+    # Texts and numbers that cannot be read, converted or divided, that are out of range, or that throwIf caught.
+    _Kind(
+        frozenset(
+            {
+                *(6, 11, 12, 19, 25, 26, 27, 28, 32, 33, 36, 38, 41, 68, 69, 70, 71, 72, 117, 124, 125, 127, 128, 130, 131),
+                *(134, 135, 149, 153, 169, 170, 190, 282, 302, 321, 346, 349, 360, 361, 376, 395, 407, 427, 432, 436, 441, 446),
+                *(447, 457, 467, 469, 490, 503, 531, 536, 561, 563, 621, 632, 645, 646, 675, 676, 691, 760),
+            }
+        ),
+        QueryValue,
+        "A function is given a value that it cannot take, or a value cannot be converted",
+    ),
+    # Combinations that it does not have.
+    _Kind(
+        frozenset({1, 2, 10, 48, 121, 141, 186, 187, 206, 262, 264, 284, 309, 344, 403, 438, 446, 450, 455, 475, 476, 498, 527, 721}),
+        QueryUnsupported,
+        "The query combines types or clauses in a way that is not supported",
+    ),
+    # Depth, length and columns of the text.
+    _Kind(
+        frozenset({161, 162, 165, 166, 167, 168, 174, 229, 269, 306, 572, 724}),
+        QuerySyntax,
+        "The query is too long, or nested too deeply",
+    ),
+    # Names, types and places of the query's parts.
+    _Kind(
+        frozenset(
+            {
+                *(7, 8, 9, 13, 15, 16, 20, 34, 35, 37, 42, 43, 44, 46, 47, 50, 51, 52, 53, 59, 62, 63, 80, 122, 123, 133, 142),
+                *(179, 183, 184, 207, 215, 223, 258, 352, 353, 370, 377, 378, 386, 440, 456, 544, 545, 549, 557, 558, 596, 628, 728),
+            }
+        ),
+        QuerySyntax,
+        "The types of the query's parts do not fit together, or one stands where it cannot",
+    ),
+)  # fmt: skip
 
 # What the driver says for itself when a server that was reached did not answer.
 _NO_ANSWER: Final = ("Read timed out", "read timeout", "ReadTimeout")
 
-_UNGROUPED: Final = re.compile(r"Column '(?:.*\.)?(.*?)' is not under aggregate function")
+# The engine inside this process says what is wrong with a value in bytes that are no text.
+_NOT_DECODED: Final = "codec can't decode"
 _DISTRUSTED: Final = re.compile(r"certificate verify failed: (.+?)\.? \(_ssl")
 _NO_TLS: Final = "SSLError("
 _NOT_OPENED: Final = "Unable to open the chdb engine"
@@ -62,14 +104,11 @@ def clickhouse_faults(seconds: object = None) -> Iterator[None]:
 def fault_of(problem: ClickHouseError, seconds: object = None) -> Fault:
     """The fault that the server's code stands for; without a code nobody answered."""
     code = getattr(problem, "code", None)
-    text = sentence(str(problem))
     if code is None:
         return _unanswered(str(problem))
+    said = sentence(str(problem))
     return (
-        _limit(code, seconds)
-        or _of_operator(code, text)
-        or _of_query(code, text)
-        or EngineFailed(f"ClickHouse: {text}")
+        _limit(code, seconds) or _of_operator(code, said) or _of_query(code, said) or EngineFailed("ClickHouse failed.")
     )
 
 
@@ -77,7 +116,7 @@ def _limit(code: int, seconds: object) -> Fault | None:
     if code in _TIME:
         bound = f"the {seconds} s that it may" if seconds is not None else "it may"
         return OutOfTime(f"The query took longer than {bound}.", hint="Read a shorter time range.")
-    if code == _CANCELLED:
+    if code in _CANCELLED:
         return Cancelled("The query was stopped.")
     if code in _MEMORY:
         return OutOfMemory(
@@ -100,17 +139,18 @@ def _of_operator(code: int, text: str) -> Fault | None:
     return None
 
 
-def _of_query(code: int, text: str) -> Fault | None:
-    if code in _VALUE:
-        return QueryValue(text)
-    if code in _NOT_THERE:
-        return QueryUnsupported(text)
-    if code in _COMPILED_WRONGLY:
-        return QuerySyntax(text)
+def _of_query(code: int, said: str) -> Fault | None:
+    if said.startswith(RAISED):
+        return QueryValue(said.removeprefix(RAISED))
+    for kind in _OF_QUERIES:
+        if code in kind.codes:
+            return kind.fault(reworded(said) or kind.sentence)
     return None
 
 
 def _unanswered(text: str) -> Fault:
+    if _NOT_DECODED in text:
+        return QueryValue("A value of the query is not valid UTF-8")
     if any(words in text for words in _NO_ANSWER):
         return OutOfTime("ClickHouse did not answer in time.", hint="Read a shorter time range.")
     if _NOT_OPENED in text:
@@ -144,22 +184,23 @@ _CHECK_TLS: Final = "Take the port of its TLS, often 8443, or secure=0, in the s
 def sentence(text: str) -> str:
     """What the server said, without its numbers, its drawing of the query, and its version."""
     # What was raised stands first; in the drawing of the query there may be what others of its parts would raise.
-    text = text.rpartition("DB::Exception: ")[2].strip().removeprefix(RAISED)
-    for end in (
-        ": while executing",
-        ": In scope",
-        ". In scope",
-        ": while converting",
-        " (version ",
-        " (for url ",
-        " in JOIN ON expression",
-        ". Look at https",
-        "\n",
-    ):
+    text = text.rpartition("DB::Exception: ")[2].strip()
+    for end in _ENDS:
         text = text.split(end, 1)[0]
-    if "cannot compile re2" in text:
-        text = text.rpartition(", error: ")[2].removeprefix(".")
-    ungrouped = _UNGROUPED.match(text)
-    if ungrouped:
-        return f"The SELECT list expression references {ungrouped[1]} which is neither grouped nor aggregated"
-    return text.strip().rstrip(":")
+    return _CODE_NAME.sub("", text.strip()).rstrip(":")
+
+
+_ENDS: Final = (
+    ": while executing",
+    ": In scope",
+    ". In scope",
+    ". In query",
+    " In query ",
+    ": while converting",
+    " (version ",
+    " (for url ",
+    " in JOIN ON expression",
+    ": JOIN cannot infer",
+    "\n",
+)
+_CODE_NAME: Final = re.compile(r"\. ?\([A-Z_0-9]+\)$")

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import duckdb
 
@@ -22,15 +23,19 @@ from cordwood.errors import (
 )
 from cordwood.sql.lowering import RAISED
 
-_VALUE = (
-    duckdb.ConversionException,
-    duckdb.OutOfRangeException,
-    duckdb.InvalidInputException,
-    duckdb.TypeMismatchException,
-    duckdb.ConstraintException,
-)
 _FULL = {errno.ENOSPC, errno.EDQUOT}
-_COMPILED_WRONGLY = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException)
+
+# What DuckDB's kinds of error stand for, each with the sentence for one whose own words are not known; the first that
+# fits counts. A kind that is not here is the engine's failure, whatever it says.
+_KINDS: Final[tuple[tuple[type[duckdb.Error], type[Fault], str], ...]] = (
+    (duckdb.NotImplementedException, QueryUnsupported, "The query combines types or clauses in a way that is not supported"),
+    (duckdb.InvalidInputException, QueryValue, "A function is given a value that it cannot take"),
+    (duckdb.InvalidTypeException, QuerySyntax, "A part of the query is of a type that cannot stand there"),
+    (duckdb.SyntaxException, QueryValue, "A function is given a text that it cannot read"),
+    (duckdb.ConstraintException, QueryValue, "A function is given a value that it cannot take"),
+    (duckdb.DataError, QueryValue, "A value cannot be converted to the type that the query wants, or is out of its range"),
+    (duckdb.ProgrammingError, QuerySyntax, "The types of the query's parts do not fit together, or one stands where it cannot"),
+)  # fmt: skip
 
 
 @contextmanager
@@ -54,7 +59,9 @@ def opening(file: Path) -> Iterator[None]:
         fault = fault_of(problem)
         if isinstance(fault, OutOfDisk):
             raise fault from problem
-        raise DataFolderUnusable(f"The events in {file} cannot be read: {fault.message}", hint=MEND_EVENTS) from problem
+        raise DataFolderUnusable(
+            f"The events in {file} cannot be read: {_first_line(problem)}", hint=MEND_EVENTS
+        ) from problem
     except OSError as problem:
         if problem.errno in _FULL:
             raise out_of_disk() from problem
@@ -62,31 +69,34 @@ def opening(file: Path) -> Iterator[None]:
 
 
 def fault_of(problem: duckdb.Error) -> Fault:
-    text = _sentence(str(problem))
     if isinstance(problem, duckdb.OutOfMemoryException):
         return _out_of_memory()
-    if isinstance(problem, _VALUE):
-        return QueryValue(text)
-    if isinstance(problem, duckdb.NotImplementedException):
-        return QueryUnsupported(text)
-    if isinstance(problem, _COMPILED_WRONGLY):
-        return QuerySyntax(text)
-    return QueryValue(text) if text.startswith(_BAD_PATTERN) else _of_the_file(text)
+    said = _first_line(problem)
+    for kind, fault, sentence in _KINDS:
+        if isinstance(problem, kind):
+            return _of_query(said, fault, sentence)
+    return _of_the_file(said)
 
 
-# What it says of a pattern that an author wrote, and calls an error of its own.
-_BAD_PATTERN = "Like pattern must not end with escape character"
+def _of_query(said: str, fault: type[Fault], sentence: str) -> Fault:
+    # Only at the beginning: in a piece of SQL that the engine cites there may be what another part would raise.
+    raised = _RAISED.match(said)
+    if raised:
+        return QueryValue(said[raised.end() :])
+    told = reworded(said)
+    # What the engine does not implement, and the table knows, is a value: a zone that does not exist, for example.
+    return (QueryValue if told and fault is QueryUnsupported else fault)(told or sentence)
 
 
-def _of_the_file(text: str) -> Fault:
-    """Errors of reading, writing and committing alike."""
-    if _TO_BE_REOPENED in text:
+def _of_the_file(said: str) -> Fault:
+    """Errors of reading, writing and committing alike. What was said is for the log, which has the cause."""
+    if _TO_BE_REOPENED in said:
         return Cancelled("The query was stopped: the engine opens its file anew.", hint="Ask again.", retry_after=1)
-    if "No space left" in text:
+    if "No space left" in said:
         return out_of_disk()
-    if _DAMAGED in text:
-        return EngineFailed(f"A part of events.duckdb is damaged: {text}.", hint=MEND_EVENTS)
-    return EngineFailed(f"The engine failed: {text}")
+    if _DAMAGED in said:
+        return EngineFailed(f"A part of events.duckdb is damaged: {said}.", hint=MEND_EVENTS)
+    return EngineFailed("The engine failed.")
 
 
 def is_interrupt(problem: duckdb.Error) -> bool:
@@ -114,11 +124,11 @@ _TO_BE_REOPENED = "has been invalidated because checkpointing failed"
 _DAMAGED = "Corrupt database file"
 MEND_EVENTS = "Look after the disk, and restore a backup: cordwood restore."
 
+# Redaction raises by a cast that fails, everything else by the engine's own function for it.
+_RAISED = re.compile(f"(?:Could not convert string ')?{RAISED}")
 _KIND = re.compile(r"^[A-Z][A-Za-z ]* (?:Error|Exception): ")
 
 
-def _sentence(text: str) -> str:
-    """The driver's first line, without its name for the kind of error and without its drawing of the SQL."""
-    said = _KIND.sub("", text).split("\n", 1)[0].strip()
-    # Not in the drawing: there may be what another part of the query would raise.
-    return said.partition(RAISED)[2] if RAISED in said else reworded(said)
+def _first_line(problem: duckdb.Error) -> str:
+    """What the driver says, without its name for the kind of error and without its drawing of the SQL."""
+    return _KIND.sub("", str(problem)).split("\n", 1)[0].strip()

@@ -1,36 +1,90 @@
-"""DuckDB's sentences about a query in the words of who wrote it: BigQuery's types, and names without our marks."""
+"""DuckDB's sentences about a query in the words of the author: BigQuery's types, and names without our marks.
+
+A sentence that is not in the table is not told: it may name our columns, our SQL, or what only DuckDB knows.
+"""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
+
+from cordwood.sql.permitted import FUNCTIONS
 
 _TYPES: Final = {
     "TIMESTAMP WITH TIME ZONE": "TIMESTAMP",
     "TIMESTAMP": "DATETIME",
+    "TIMESTAMP_NS": "DATETIME",
     "INTEGER_LITERAL": "INT64",
     "STRING_LITERAL": "STRING",
     "VARCHAR": "STRING",
-    "BIGINT": "INT64",
-    "INTEGER": "INT64",
-    "HUGEINT": "INT64",
+    **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "INT8", "INT16", "INT32"), "INT64"),
+    **dict.fromkeys(("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"), "INT64"),
+    "INT64": "INT64",
+    "INT128": "INT64",
+    "FLOAT": "FLOAT64",
     "DOUBLE": "FLOAT64",
     "BOOLEAN": "BOOL",
+    "BOOL": "BOOL",
     "BLOB": "BYTES",
+    "BIGNUM": "BIGNUMERIC",
     "VARIANT": "a value of an event",
 }
-_TYPE: Final = re.compile(r"\b(?:" + "|".join(_TYPES) + r")\b")
+_SAME: Final = frozenset({"DATE", "TIME", "INTERVAL", "JSON", "NULL", "STRING", "BYTES"})
+# BigQuery's BIGNUMERIC is compiled to the first, its NUMERIC to others.
+_BIGNUMERIC: Final = "DECIMAL(38,18)"
+_LIST: Final = re.compile(r"(.*)\[\d*\]")
+_STRUCT: Final = re.compile(r"STRUCT\((.*)\)")
+_FIELD: Final = re.compile(r'("(?:[^"]|"")*"|\w+) (.*)', re.DOTALL)
 # The name of a column that holds a path of an event, and how it is read there.
 _PATH_MARK: Final = re.compile(r" (?:text|value|record)$")
-# Its advice is for who writes DuckDB's SQL and may change its settings.
-_ADVICE: Final = re.compile(r"\s+(?:Use (?:TRY|try|\"?SET)\b|You might need to).*$")
+_SHOWN: Final = 60
 
 _PATTERN: Final = (
     r"(?:(?:missing [)\]]|unexpected \)|no argument for repetition operator|bad repetition operator|invalid perl operator"
-    r"|invalid escape sequence|invalid character class(?: range)?|invalid repetition size|invalid named capture group)"
-    r": .*|trailing \\.*)"
+    r"|invalid escape sequence|invalid character class(?: range)?|invalid repetition size|invalid named capture group"
+    r"|pattern too large|invalid UTF-8|nested too deeply)(?:: .*)?|trailing \\.*)"
 )
+_FROM: Final = r"(?: when casting from source column .*)?"
 
 Reworder = Callable[[re.Match[str]], str]
+
+
+def type_name(text: str) -> str:
+    """The BigQuery type that the compiler writes as this type of DuckDB."""
+    text = text.strip()
+    found = _LIST.fullmatch(text)
+    if found:
+        return f"ARRAY<{type_name(found[1])}>"
+    found = _STRUCT.fullmatch(text)
+    if found:
+        return f"STRUCT<{', '.join(_field(part) for part in _parts(found[1]))}>"
+    text = text.strip('"')
+    if text.startswith("DECIMAL"):
+        return "BIGNUMERIC" if text.replace(" ", "") == _BIGNUMERIC else "NUMERIC"
+    return text if text in _SAME else _TYPES.get(text, "another type")
+
+
+def _field(text: str) -> str:
+    """A field without a name has one that we gave it."""
+    found = _FIELD.fullmatch(text)
+    if found is None:
+        return type_name(text)
+    name = found[1].replace('"', "")
+    return type_name(found[2]) if name.startswith("_") else f"{name} {type_name(found[2])}"
+
+
+def _parts(text: str) -> Iterator[str]:
+    """What commas divide, but for those within parentheses and quotes."""
+    depth, begin, is_quoted = 0, 0, False
+    for at, sign in enumerate(text):
+        is_quoted ^= sign == '"'
+        if is_quoted:
+            continue
+        depth += (sign == "(") - (sign == ")")
+        if sign == "," and not depth:
+            yield text[begin:at].strip()
+            begin = at + 1
+    if text[begin:].strip():
+        yield text[begin:].strip()
 
 
 def _ungrouped(match: re.Match[str]) -> str:
@@ -38,11 +92,47 @@ def _ungrouped(match: re.Match[str]) -> str:
 
 
 def _no_signature(match: re.Match[str]) -> str:
-    return f"No matching signature for {_typed(match[1])}"
+    """A function that the compiler put there, for another or for an operator, is not named."""
+    name, _, types = match[1].partition("(")
+    told = ", ".join(map(type_name, _parts(types.removesuffix(")"))))
+    if not re.fullmatch(r"\w+", name):
+        return f"No matching signature for {name}({told})"
+    if name.upper() in FUNCTIONS:
+        return f"No matching signature for {name.upper()}({told})"
+    return f"No matching signature for arguments of the types {told}"
 
 
 def _not_compared(match: re.Match[str]) -> str:
-    return f"No matching signature for the comparison of {_typed(match[1])} and {_typed(match[2])}"
+    return f"No matching signature for the comparison of {type_name(match[1])} and {type_name(match[2])}"
+
+
+def _not_mixed(match: re.Match[str]) -> str:
+    return f"No matching signature for {match[3]} with {type_name(match[1])} and {type_name(match[2])}"
+
+
+def _not_joined(match: re.Match[str]) -> str:
+    return f"{type_name(match[1])} and {type_name(match[2])} cannot be put together"
+
+
+def _invalid_cast(match: re.Match[str]) -> str:
+    return f"Invalid cast from {type_name(match[1])} to {type_name(match[2])}"
+
+
+def _not_converted(match: re.Match[str]) -> str:
+    quote = match[1]
+    return f"Could not convert string {quote}{_short(match[2])}{quote} to {type_name(match[3])}"
+
+
+def _not_cast(match: re.Match[str]) -> str:
+    return f"The value {_short(match[1])} cannot be cast to {type_name(match[2])}"
+
+
+def _not_an_array(match: re.Match[str]) -> str:
+    return f"UNNEST takes an array, not {type_name(match[1])}"
+
+
+def _no_zone(match: re.Match[str]) -> str:
+    return f"Invalid time zone: {_short(match[1])}"
 
 
 def _plain(sentence: str) -> Reworder:
@@ -50,37 +140,66 @@ def _plain(sentence: str) -> Reworder:
 
 
 _SENTENCES: Final[tuple[tuple[re.Pattern[str], Reworder], ...]] = tuple(
-    (re.compile(pattern), reworder)
+    (re.compile(pattern, re.DOTALL), reworder)
     for pattern, reworder in (
         (r'column "(.*)" must appear in the GROUP BY clause.*', _ungrouped),
         (r"No function matches the given name and argument types '(.*)'.*", _no_signature),
+        (r'Could not choose a best candidate function for the function call "(.*)"\..*', _no_signature),
         (r"Cannot compare values of type (.*) and type (.*) - an explicit cast is required.*", _not_compared),
-        (r"Division by zero in expression .*", _plain("Division by zero")),
+        (r"Cannot (?:compare|mix) values of type (.*) and (.*) in (IN)/ANY/ALL clause.*", _not_mixed),
+        (r"Cannot mix values of type (.*) and (.*) in (\w+) (?:clause|expression|operator).*", _not_mixed),
+        (r"Cannot (?:concatenate|combine)(?: lists)?(?: of)? types (?:of )?(.*) and (.*) - .*", _not_joined),
+        (r"Cannot deduce template type .*", _plain("The elements of an array must be of one type")),
+        (r"Unimplemented type for cast \((.*) -> (.*?)\)" + _FROM, _invalid_cast),
+        (r"Could not convert string (['\"])(.*)\1 to (.+?)" + _FROM, _not_converted),
+        (r"(?:Type|Can't convert) .*? (?:with )?value '(.*)' (?:can't be cast to the destination type|to) '?(.*?)'?" + _FROM, _not_cast),
+        (r"(?:Failed to cast value: )?Type .* with value '?(.*?)'? can't be cast because .* destination type (.*?)" + _FROM, _not_cast),
+        (r'Casting value "(.*)" to type (.*) failed: .*', _not_cast),
+        (r"Could not cast value (.*) to (\w+\(.*\)).*", _not_cast),
+        (r"Failed to cast value(?: to numerical)?: (.*?)" + _FROM, lambda match: f"The value {_short(match[1])} is not a number"),
+        (r"UNNEST\(\) can only be applied to lists, structs and NULL, not (.*)", _not_an_array),
+        (r"UNNEST requires a single list or array as input.*", _plain("UNNEST takes an array")),
+        (r"Division by zero.*", _plain("Division by zero")),
+        (r"Overflow in .*|.* out of range(?:!|\.| error).*", _plain("Overflow: the result is out of the range of its type")),
         (r"More than one row returned by a subquery.*", _plain("Scalar subquery produced more than one element")),
         (
-            r"(WHERE|QUALIFY|JOIN|GROUP BY) clause cannot contain aggregates.*",
+            r"(WHERE|QUALIFY|JOIN|GROUP BY|ORDER BY|LIMIT) clause cannot contain aggregates.*",
             _plain(r"Aggregates are not allowed in \1"),
         ),
+        (
+            r"(WHERE|QUALIFY|JOIN|GROUP BY|HAVING|LIMIT) clause cannot contain window functions.*",
+            _plain(r"Analytic functions are not allowed in \1"),
+        ),
         (r"aggregate function calls cannot be nested.*", _plain("Aggregations of aggregations are not allowed")),
+        (r"aggregate function calls cannot contain window function calls.*", _plain("Analytic functions are not allowed in aggregations")),
+        (r"window function calls cannot be nested.*|window functions are not allowed in window definitions.*", _plain("Analytic functions cannot be nested")),
+        (r"GROUPING (?:statement cannot be used without groups|child).*", _plain("GROUPING takes an expression of the GROUP BY")),
+        (r'The ".*" argument in function .* must be a constant expression.*', _plain("An argument of the function must be a constant")),
+        (r"Malformed JSON at byte (\d+) of input: .*", _plain(r"syntax error while parsing JSON, at byte \1")),
+        (r"Cannot cast to list of JSON.*", _plain("The JSON is not an array")),
+        (r"Like pattern must not end with escape character.*", _plain("A LIKE pattern cannot end with a backslash")),
         (r"Failure in decode: .*", _plain("The bytes are no valid UTF-8")),
-        (r'invalid timestamp field format: "(.*)", expected format.*', _plain(r'Invalid timestamp: "\1"')),
-        (r'timestamp field value out of range: "(.*)".*', _plain(r'Invalid timestamp: "\1"')),
+        (r"Unknown TimeZone '(.*)'.*", _no_zone),
+        (r'invalid timestamp field format: "(.*)", expected format.*', lambda match: f'Invalid timestamp: "{_short(match[1])}"'),
+        (r'timestamp field value out of range: "(.*)".*', lambda match: f'Invalid timestamp: "{_short(match[1])}"'),
         (r'Values list ".*" does not have a column named "(.*)".*', _plain(r'"\1" is unknown here.')),
-        (f"({_PATTERN})", _plain(r"Cannot parse regular expression: \1")),
+        (r"Max expression depth limit of \d+ exceeded.*", _plain("The query is nested too deeply")),
+        (f"({_PATTERN})", lambda match: f"Cannot parse regular expression: {_short(match[1])}"),
     )
-)
+)  # fmt: skip
 
 
-def reworded(sentence: str) -> str:
+def reworded(sentence: str) -> str | None:
+    """The sentence in the author's words; None for one that is not known."""
     for pattern, reworder in _SENTENCES:
         match = pattern.fullmatch(sentence)
         if match:
             return reworder(match)
-    return _ADVICE.sub("", sentence)
+    return None
 
 
-def _typed(text: str) -> str:
-    return _TYPE.sub(lambda match: _TYPES[match[0]], text)
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _name(column: str) -> str:

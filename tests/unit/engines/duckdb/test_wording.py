@@ -50,4 +50,4 @@ def test_what_another_part_of_the_query_would_raise_is_not_what_was_wrong() -> N
     sql = "SELECT CASE WHEN x = 0 THEN error('cordwood: division by zero') END, 'abc'::INTEGER FROM (VALUES (1)) t(x)"
     with duckdb.connect(config={"threads": 1}) as connection, pytest.raises(duckdb.Error) as raised:
         connection.execute(sql).fetchall()
-    assert fault_of(raised.value).message == "Could not convert string 'abc' to INT32"
+    assert fault_of(raised.value).message == "Could not convert string 'abc' to INT64"

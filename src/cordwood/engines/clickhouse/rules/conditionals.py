@@ -95,7 +95,7 @@ def _error(node: exp.Expr) -> exp.Expr:
     return fragment(f"throwIf(isNotNull({{0}}) OR isNull({{0}}), concat({own_text(RAISED)}, {told}))", sentence)
 
 
-_UNTOLD = "ERROR, with a sentence that ClickHouse cannot tell"
+_UNTOLD = "ERROR, with a sentence that is worked out and cannot be told"
 
 
 MEANING = Meaning(
