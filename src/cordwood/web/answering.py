@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 
-from cordwood.errors import BadMethod, BugFault, Busy, Fault
+from cordwood.errors import BadMethod, BugFault, Busy, EngineFailed, Fault
 from cordwood.observe.observation import Broke, Requested
 from cordwood.observe.observer import Observer
 from cordwood.web import otlp
@@ -92,6 +92,7 @@ class Site:
         except CallerLeftError:
             return CALLER_LEFT_STATUS
         except Fault as fault:
+            _log_failure(self._observer, request, fault)
             request.facts["fault"] = fault.code
         return response.status
 
@@ -125,13 +126,25 @@ async def _answered(request: Request, respond: Respond, observer: Observer, *, l
         return await respond(request)
     except Fault as fault:
         audit_refusal(observer, request, fault)
+        _log_failure(observer, request, fault)
         return _refused(request, fault, logflare_errors=logflare_errors)
     except CallerLeftError:
         raise
     except Exception:  # noqa: BLE001 - the last catch-all of HTTP
         observer.note(Broke(incident=request.id, trace=traceback.format_exc()))
-        bug = BugFault("Something broke here that should not have.", hint=f"Report the incident {request.id}.")
+        bug = BugFault("Something broke here that should not have.", hint=_to_report(request))
         return _refused(request, bug, logflare_errors=logflare_errors)
+
+
+def _log_failure(observer: Observer, request: Request, fault: Fault) -> None:
+    """Write what an engine said when it failed, which the caller is not told, under the id that the caller is told."""
+    if isinstance(fault, EngineFailed) and fault.__cause__ is not None:
+        observer.note(Broke(incident=request.id, trace="".join(traceback.format_exception(fault))))
+        fault.hint = fault.hint or _to_report(request)
+
+
+def _to_report(request: Request) -> str:
+    return f"Report the incident {request.id}."
 
 
 def _refused(request: Request, fault: Fault, *, logflare_errors: bool) -> Response:

@@ -97,6 +97,20 @@ def test_a_fault_of_ours_is_a_500_with_an_incident_and_its_trace_only_in_the_log
     assert "ZeroDivisionError" in bug.trace
 
 
+def test_what_an_engine_said_as_it_failed_is_in_the_log_alone_under_the_incident_that_is_told() -> None:
+    async def fails(_: Request) -> Response:
+        raise EngineFailed("The engine failed.") from RuntimeError("INTERNAL Error: secret")
+
+    notes = Notes()
+    failed = Site(fails, nothing_at_once, Observer([notes]), logflare_errors=False)
+    said = call(failed, "GET", "/", **{"X-Request-Id": "incident-8"})
+    assert (said.status, said.json()["error"]["status"]) == (500, "engine.failed")
+    assert "incident-8" in said.json()["error"]["hint"]
+    assert b"secret" not in said.body
+    [bug] = [note for note in notes.all if isinstance(note, Broke)]
+    assert (bug.incident, "INTERNAL Error: secret" in bug.trace) == ("incident-8", True)
+
+
 @pytest.mark.parametrize(
     ("fault", "status"),
     [
