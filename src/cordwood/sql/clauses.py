@@ -135,6 +135,15 @@ def _table_alias(node: exp.Expr) -> str | None:
     return None
 
 
+def _alias(node: exp.Expr) -> str | None:
+    """The parser takes one within brackets and before commas, too."""
+    return None if isinstance(node.parent, _NAMED) else "An alias cannot stand here"
+
+
+# Whose parts can be given a name.
+_NAMED: Final = (exp.Select, exp.Star, exp.Pivot, exp.In)
+
+
 def _interval(node: exp.Expr) -> str | None:
     """The parser makes a text of what is counted."""
     count, unit = node.this if isinstance(node, exp.Interval) else node.expression, node.args.get("unit")
@@ -172,4 +181,5 @@ _CHECKS: Final[Mapping[type[exp.Expr], Check]] = {
     exp.Unnest: _unnest,
     **dict.fromkeys((exp.Interval, *_MOVED), _interval),
     exp.TableAlias: _table_alias,
+    exp.Alias: _alias,
 }

@@ -11,7 +11,7 @@ def _words(text: str) -> frozenset[str]:
 NODES: Final = _words("""
     Add Alias All And Any AtTimeZone Between BitwiseAnd BitwiseLeftShift BitwiseNot BitwiseOr BitwiseRightShift
     BitwiseXor Boolean Bracket ByteString CTE Case Cast Column ColumnDef Cube DPipe DataType DataTypeParam
-    Distinct Div Dot EQ Escape Except Exists From GT GTE Group GroupingSets Having HavingMax HexString
+    Distinct Div Dot EQ Except Exists From GT GTE Group GroupingSets Having HavingMax HexString
     Identifier If IgnoreNulls In IntDiv Intersect Interval IntervalSpan Is JSONKeyValue JSONPath JSONPathKey
     JSONPathRoot JSONPathSubscript Join LT LTE Like Limit Literal Mod Mul NEQ National Neg NetFunc Not Null
     NullSafeEQ NullSafeNEQ Offset Or Order Ordered Parameter Paren Pivot PivotAlias PivotAny PropertyEQ Qualify

@@ -235,8 +235,9 @@ def _no_column(work: Work, part: exp.Identifier, relation: Relation) -> UnknownN
     )
 
 
-# How relations are called that the author gave no name.
+# How relations are called that the author gave no name; the second is the parser's, for a step of a pipe.
 UNNAMED: Final = "_unnested"
+_NAMELESS: Final = (UNNAMED, "__tmp")
 
 
 def visible(work: Work, scope: Scope | None) -> list[str]:
@@ -245,7 +246,7 @@ def visible(work: Work, scope: Scope | None) -> list[str]:
     while scope is not None:
         for relation in scope.relations:
             names.update(dict.fromkeys(column.name for column in relation.fields.values()))
-            if not relation.name.startswith(UNNAMED):
+            if not relation.name.startswith(_NAMELESS):
                 names[relation.name] = None
             record = relation.record or relation.extras
             if record is not None:
