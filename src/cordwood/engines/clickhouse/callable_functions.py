@@ -38,12 +38,13 @@ _WRITTEN: Final = """
 
 # Aggregates, with the endings that the rules give them.
 _AGGREGATES: Final = """
-    any anyOrNull argMaxOrNull argMinOrNull avgOrNull avgOrNullDistinct corrStableOrNullIf count countIf
-    covarPopStableOrNullIf covarSampStableOrNullIf groupArray groupArrayIf groupBitAndOrNull groupBitAndOrNullDistinct
-    groupBitOrOrNull groupBitOrOrNullDistinct groupBitXorOrNull groupBitXorOrNullDistinct maxOrNull maxOrNullIf minOrNull
-    minOrNullIf quantileExactInclusiveOrNull stddevPopStableOrNull stddevPopStableOrNullDistinct stddevSampStableOrNull
-    stddevSampStableOrNullDistinct sumMap sumOrNull sumOrNullDistinct uniqExact uniqExactIf varPopStableOrNull
-    varPopStableOrNullDistinct varSampStableOrNull varSampStableOrNullDistinct
+    any anyOrNull argMax argMaxOrNull argMin argMinOrNull avgOrNull avgOrNullDistinct corrStableOrNullIf count
+    countIf covarPopStableOrNullIf covarSampStableOrNullIf groupArray groupArrayIf groupBitAndOrNull
+    groupBitAndOrNullDistinct groupBitOrOrNull groupBitOrOrNullDistinct groupBitXorOrNull groupBitXorOrNullDistinct
+    max maxIf maxOrNull maxOrNullIf min minIf minOrNull minOrNullIf quantileExactInclusiveOrNull
+    stddevPopStableOrNull stddevPopStableOrNullDistinct stddevSampStableOrNull stddevSampStableOrNullDistinct sumMap
+    sumOrNull sumOrNullDistinct uniqExact uniqExactIf varPopStableOrNull varPopStableOrNullDistinct
+    varSampStableOrNull varSampStableOrNullDistinct
 """
 
 # The functions of redaction, which the statement itself defines.

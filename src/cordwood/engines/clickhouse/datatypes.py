@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from cordwood.engines.records import as_records
+from cordwood.errors import QueryValue
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.rows import Cell
 
@@ -216,7 +217,10 @@ def _number(value: object) -> Cell:
 
 
 def _datetime(value: object) -> Cell:
-    return (_EPOCH + timedelta(microseconds=int(str(value)))).isoformat()
+    try:
+        return (_EPOCH + timedelta(microseconds=int(str(value)))).isoformat()
+    except OverflowError:
+        raise QueryValue("DATETIME out of range: it would be before 0001-01-01 or after 9999-12-31") from None
 
 
 def _date(value: object) -> Cell:
@@ -230,10 +234,13 @@ def _time(value: object) -> Cell:
 
 
 def _interval(value: object) -> Cell:
-    """Months, days and microseconds as `Y-M D H:M:S`, each group with its own sign."""
+    """Months, days and microseconds as `Y-M D H:M:S`, each group with its own sign; NULL where one is not known."""
     if isinstance(value, str):
         return value
-    months, days, micros = map(int, value.values() if isinstance(value, Mapping) else _listed(value))
+    parts = list(value.values()) if isinstance(value, Mapping) else _listed(value)
+    if None in parts:
+        return None
+    months, days, micros = map(int, parts)
     seconds, fraction = divmod(abs(micros), 1_000_000)
     clock = f"{seconds // 3600}:{seconds // 60 % 60}:{seconds % 60}"
     if fraction:

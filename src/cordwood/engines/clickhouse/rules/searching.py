@@ -25,7 +25,7 @@ def _found(value: exp.Expr, datatype: Datatype | None, wanted: exp.Expr, depth: 
         return fragment("(position(lowerUTF8({0}), {1}) > 0)", value, wanted)
     if datatype.kind is Kind.STRUCT:
         fields = [
-            _found(typed_as(fragment(f"tupleElement({{0}}, {at + 1})", value), field), field, wanted, depth)
+            _found(typed_as(fragment(f"tupleElement({{0}}, {at + 1})", value.copy()), field), field, wanted, depth)
             for at, (_, field) in enumerate(datatype.fields)
         ]
         return fragment("(" + " OR ".join(f"{{{at}}}" for at in range(len(fields))) + ")", *fields)

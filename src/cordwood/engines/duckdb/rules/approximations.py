@@ -60,11 +60,12 @@ def _top_sum(node: exp.Expr) -> exp.Expr:
     value, weight = _plain(node.this), node.expression
     weight = read_as(weight, Kind.FLOAT64) if kind_of(weight) is Kind.VARIANT else weight
     bad = fail(node, "APPROX_TOP_SUM takes no weight that is negative or NaN")
-    weight = once(f"CASE WHEN @a < 0 OR isnan(@a::DOUBLE) THEN {bad} ELSE @a END", weight)
-    rows = "array_agg(struct_pack(v := {0}, w := {2}))"
-    keys = f"list_distinct(list_transform({rows}, lambda _r: struct_pack(v := _r.v)))"
-    weights = f"list_transform(list_filter({rows}, lambda _r: _r.v IS NOT DISTINCT FROM _k.v), lambda _r: _r.w)"
-    entries = f"list_transform({keys}, lambda _k: struct_pack(s := list_sum({weights}), v := _k.v))"
+    # Checked in the list, and the aggregate outside of the lambdas: the engine fails to optimise either within the other.
+    checked = f"CASE WHEN _r.w < 0 OR isnan(_r.w::DOUBLE) THEN {bad} ELSE _r.w END"
+    keys = "list_distinct(list_transform(_a, lambda _r: struct_pack(v := _r.v)))"
+    weights = f"list_transform(list_filter(_a, lambda _r: _r.v IS NOT DISTINCT FROM _k.v), lambda _r: {checked})"
+    sums = f"list_transform({keys}, lambda _k: struct_pack(s := list_sum({weights}), v := _k.v))"
+    entries = f"list_transform([array_agg(struct_pack(v := {{0}}, w := {{2}}))], lambda _a: {sums})[1]"
     return _top(entries, "[]", "sum", [value, limit, weight])
 
 

@@ -43,7 +43,7 @@ def _found(value: exp.Expr, datatype: Datatype | None, wanted: exp.Expr, depth: 
 
 def _in_fields(value: exp.Expr, datatype: Datatype, wanted: exp.Expr, depth: int) -> exp.Expr:
     found = [
-        _found(typed_as(fragment(f"struct_extract_at({{0}}, {at + 1})", value), field), field, wanted, depth)
+        _found(typed_as(fragment(f"struct_extract_at({{0}}, {at + 1})", value.copy()), field), field, wanted, depth)
         for at, (_, field) in enumerate(datatype.fields)
     ]
     return fragment(" OR ".join(f"({{{at}}})" for at in range(len(found))), *found)
