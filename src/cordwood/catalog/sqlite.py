@@ -5,13 +5,13 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
 
 from cordwood.catalog.keys import NewKey, digest, make_secret
-from cordwood.errors import DataFolderUnusable
+from cordwood.errors import DataFolderUnusable, OutOfDisk
 from cordwood.model.key import Key, Terms, scope_words
 
 _SCHEMA = """
@@ -90,10 +90,11 @@ class SQLiteKeys:
 
     def write_uses(self) -> None:
         """Write down when keys were last used; waits for the disk, so not for the event loop."""
-        with self._lock, self._database:
+        with self._lock:
             uses = [(used_at, _number(key_id)) for key_id, used_at in self._uses.items()]
+            with _writing(), self._database:
+                self._database.executemany("update keys set last_used_at = ? where id = ?", uses)
             self._uses.clear()
-            self._database.executemany("update keys set last_used_at = ? where id = ?", uses)
 
     def is_new(self) -> bool:
         """Whether no key was ever made here."""
@@ -102,13 +103,15 @@ class SQLiteKeys:
 
     def close(self) -> None:
         with self._lock:
-            self.write_uses()
+            # When keys were last used is not worth a failure to stop.
+            with suppress(OutOfDisk):
+                self.write_uses()
             self._database.close()
 
     @contextmanager
     def _changing(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
-            with self._database:
+            with _writing(), self._database:
                 self._database.execute("begin immediate")
                 yield self._database
             self._read()
@@ -128,6 +131,19 @@ class SQLiteKeys:
 
     def _with_use(self, key: Key) -> Key:
         return msgspec.structs.replace(key, last_used_at=self._uses.get(key.id, key.last_used_at))
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    """The file is locked, the disk is full, or it cannot be written any more."""
+    try:
+        yield
+    except sqlite3.OperationalError as problem:
+        raise OutOfDisk(
+            f"The key store cannot be written: {problem}.",
+            hint="Make room on the disk of the data folder, or make it writable again.",
+            retry_after=30,
+        ) from problem
 
 
 def _open(file: Path) -> sqlite3.Connection:
