@@ -18,7 +18,7 @@ from cordwood.engines.duckdb.statement_check import StatementCheck
 from cordwood.engines.duckdb.storage import Shown, Storage
 from cordwood.engines.duckdb.watch import Watch
 from cordwood.engines.engine import AnswerLimits, Cancel
-from cordwood.errors import Cancelled, OutOfMemory, OutOfTime, QueryRefused, QueryValue
+from cordwood.errors import Cancelled, OutOfDisk, OutOfMemory, OutOfTime, QueryRefused, QueryValue
 from cordwood.model.rows import Column, Row, Rows
 from cordwood.sql.guards import decided
 from cordwood.sql.redaction.hiding import FOUND
@@ -124,7 +124,7 @@ class Answering:
         began = time.perf_counter()
         try:
             rows = self._asked(question, ways, limits, cancel)
-        except OutOfMemory:
+        except (OutOfMemory, OutOfDisk):
             if time.perf_counter() - began > _SOON_SECONDS:
                 raise
             # It had hardly taken any itself: somebody else had it all, and fails by it, too.

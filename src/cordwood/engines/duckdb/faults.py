@@ -1,6 +1,7 @@
 """The only place where DuckDB's exceptions are caught, and put into our words."""
 
 import errno
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +24,8 @@ from cordwood.errors import (
 )
 from cordwood.sql.lowering import RAISED
 
-_FULL = {errno.ENOSPC, errno.EDQUOT}
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_UNWRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 # What DuckDB's kinds of error stand for, each with the sentence for one whose own words are not known; the first that
 # fits counts. A kind that is not here is the engine's failure, whatever it says.
@@ -47,6 +49,8 @@ def duckdb_faults() -> Iterator[None]:
     except OSError as problem:
         if problem.errno in _FULL:
             raise out_of_disk() from problem
+        if problem.errno in _UNWRITABLE:
+            raise _not_written(problem) from problem
         raise EngineFailed(f"The data folder cannot be written: {problem.strerror}.") from problem
 
 
@@ -92,11 +96,18 @@ def _of_the_file(said: str) -> Fault:
     """Errors of reading, writing and committing alike. What was said is for the log, which has the cause."""
     if _TO_BE_REOPENED in said:
         return Cancelled("The query was stopped: the engine opens its file anew.", hint="Ask again.", retry_after=1)
-    if "No space left" in said:
+    if _SPILLING.search(said):
+        return _not_spilled()
+    if has_no_room(said):
         return out_of_disk()
     if _DAMAGED in said:
         return EngineFailed(f"A part of events.duckdb is damaged: {said}.", hint=MEND_EVENTS)
     return EngineFailed("The engine failed.")
+
+
+def has_no_room(said: str) -> bool:
+    """Say whether DuckDB's words are those of the system for a disk, a quota or a limit of a file that is used up."""
+    return _NO_ROOM.search(said) is not None
 
 
 def is_interrupt(problem: duckdb.Error) -> bool:
@@ -111,6 +122,22 @@ def out_of_disk() -> OutOfDisk:
     )
 
 
+def _not_written(problem: OSError) -> OutOfDisk:
+    return OutOfDisk(
+        f"The data folder cannot be written: {problem.strerror}.",
+        hint="Make it writable again; what was stored is safe and can be queried.",
+        retry_after=30,
+    )
+
+
+def _not_spilled() -> OutOfDisk:
+    return OutOfDisk(
+        "The query needs more memory than it may have, and the disk does not take what it would put there.",
+        hint="Read a shorter time range, or fewer columns; or free some space.",
+        retry_after=30,
+    )
+
+
 def _out_of_memory() -> Fault:
     return OutOfMemory(
         "The query needs more memory than it may have.",
@@ -120,6 +147,9 @@ def _out_of_memory() -> Fault:
 
 # What the engine says once it could not write its log into the file; see `Session.checkpoint`.
 _TO_BE_REOPENED = "has been invalidated because checkpointing failed"
+_NO_ROOM = re.compile("|".join(re.escape(os.strerror(number)) for number in sorted(_FULL)))
+# When it cannot write what does not fit into memory; see `Session`.
+_SPILLING = re.compile(r"[/\\]spill\b|duckdb_temp_|max_temp_directory_size")
 # And when a block is not as it was written.
 _DAMAGED = "Corrupt database file"
 MEND_EVENTS = "Look after the disk, and restore a backup: cordwood restore."

@@ -104,6 +104,8 @@ class Sealer:
             return False
 
     def _seal_one(self, cursor: duckdb.DuckDBPyConnection) -> bool:
+        if self._session.is_stuck and not self._has_written(cursor, now=False):
+            return False
         stores = sorted(self._stores(), key=lambda store: store.held_bytes, reverse=True)
         is_tight = self._is_tight(stores)
         for store in stores:
@@ -146,13 +148,17 @@ class Sealer:
         """Into the file, where they are compressed: as soon as they are a whole row group, which is never filled up later."""
         if self.means.is_in_parts:
             self._gathered[store.name] += rows
+        self._has_written(cursor, now=self._gathered[store.name] >= ROW_GROUP_ROWS)
+
+    def _has_written(self, cursor: duckdb.DuckDBPyConnection, *, now: bool) -> bool:
         try:
-            is_written = self._session.checkpoint_when_due(cursor, now=self._gathered[store.name] >= ROW_GROUP_ROWS)
+            is_written = self._session.checkpoint_when_due(cursor, now=now)
         except duckdb.IOException as problem:
             self._tell_now_and_then(f"Events stay in the engine's log for now: {problem}".splitlines()[0])
-        else:
-            if is_written:
-                self._gathered.clear()
+            return False
+        if is_written:
+            self._gathered.clear()
+        return is_written
 
     def _trim_now_and_then(self) -> None:
         now = time.monotonic()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import duckdb
 
-from cordwood.engines.duckdb.faults import MEND_EVENTS, out_of_disk
+from cordwood.engines.duckdb.faults import MEND_EVENTS, has_no_room, out_of_disk
 from cordwood.engines.duckdb.held import Opened
 from cordwood.engines.duckdb.rows import first_row
 from cordwood.engines.duckdb.tables import literal
@@ -23,7 +23,9 @@ ROW_GROUP_ROWS = 20_480
 # A quarter of DuckDB's own: many short columns share a block, and an eighth of the file is saved.
 _BLOCK_BYTES = 65_536
 # Beyond this the engine's own log is written into the file: by us, so that it can be put off while the files are held.
+# What is in the log is in memory, too, until then: it takes no more than so much of it.
 _LOG_BYTES = 64 * 10**6
+_LOG_SHARE = 4
 _NEVER = "1TB"
 _SPILL_BYTES = "4GB"
 # What the engine may keep of the file while nobody asks: enough to go on with, should somebody.
@@ -47,6 +49,8 @@ class Session:
         self._still = threading.Lock()
         self._holders = 0
         self._failed = -_AFTER_FAILURE_SECONDS
+        # Whether the last checkpoint failed for want of room on the disk.
+        self._wants_room = False
         self.traffic = Traffic()
         self.memory_bytes = self._most_bytes = memory_bytes
         self._spill = folder / "spill"
@@ -80,18 +84,33 @@ class Session:
                 cursor.execute("CHECKPOINT store")
         except duckdb.TransactionException:
             return False
-        except duckdb.IOException:
+        except duckdb.IOException as problem:
             self._failed = time.monotonic()
+            self._wants_room = has_no_room(str(problem))
             # The engine gives nothing of the file any more until it is opened anew.
             with self.traffic.alone(PRESSING, throughout=True), suppress(duckdb.Error):
                 self.is_open = False
                 self.reopen(cursor)
             raise
+        self._failed = -_AFTER_FAILURE_SECONDS
         return True
 
     def checkpoint_when_due(self, cursor: duckdb.DuckDBPyConnection, *, now: bool = False) -> bool:
-        is_due = (now or self.is_log_long) and time.monotonic() > self._failed + _AFTER_FAILURE_SECONDS
+        is_due = (now or self.is_log_long) and (self._may_try_again or self._has_got_room())
         return is_due and self.checkpoint(cursor)
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the log is long and could not be written into the file: what is added to it would fill the memory."""
+        return self.is_log_long and self._failed > 0
+
+    @property
+    def _may_try_again(self) -> bool:
+        return time.monotonic() > self._failed + _AFTER_FAILURE_SECONDS
+
+    def _has_got_room(self) -> bool:
+        facts = os.statvfs(self._file.parent)
+        return self._wants_room and facts.f_bavail * facts.f_frsize > 2 * self._log_bytes()
 
     def let_go(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Give back what the engine keeps of the file, but for a little: the machine keeps it, too.
@@ -148,7 +167,7 @@ class Session:
 
     @property
     def is_log_long(self) -> bool:
-        return self._log_bytes() > _LOG_BYTES
+        return self._log_bytes() > min(_LOG_BYTES, self.memory_bytes // _LOG_SHARE)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -251,7 +270,7 @@ def _unusable(file: Path, problem: str) -> Fault:
             f"The events in {file.parent} are in use by another process.",
             hint="Stop it, or choose another folder with --data-dir.",
         )
-    if "No space left" in problem:
+    if has_no_room(problem):
         return out_of_disk()
     said = problem.splitlines()[0].partition("Error: ")[2] or problem.splitlines()[0]
     hint = "Start the cordwood that wrote it, or a newer one." if "storage version" in said else MEND_EVENTS

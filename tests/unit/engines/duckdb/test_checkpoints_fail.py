@@ -136,11 +136,42 @@ def test_one_that_is_interrupted_leaves_the_file_open(tmp_path: Path) -> None:
 def test_the_next_that_is_due_waits_a_while(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(disk / "data") as engine, engine._session.cursor() as cursor:
         stored(engine)
+        with full(disk, 1_000_000):
+            with pytest.raises(duckdb.IOException):
+                engine._session.checkpoint_when_due(cursor, now=True)
+            assert not engine._session.checkpoint_when_due(cursor, now=True)
+            monkeypatch.setattr(session, "_AFTER_FAILURE_SECONDS", 0.0)
+            with pytest.raises(duckdb.IOException):
+                engine._session.checkpoint_when_due(cursor, now=True)
+
+
+def test_one_that_failed_for_want_of_room_is_due_as_soon_as_there_is_room(disk: Path) -> None:
+    with opened(disk / "data") as engine, engine._session.cursor() as cursor:
+        stored(engine)
         with full(disk, 1_000_000), pytest.raises(duckdb.IOException):
             engine._session.checkpoint_when_due(cursor, now=True)
-        assert not engine._session.checkpoint_when_due(cursor, now=True)
-        monkeypatch.setattr(session, "_AFTER_FAILURE_SECONDS", 0.0)
         assert engine._session.checkpoint_when_due(cursor, now=True)
+
+
+def test_nothing_is_added_to_a_long_log_that_cannot_be_written_into_the_file(
+    disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of the log is in memory: what reads need would be taken by it."""
+    monkeypatch.setattr(session, "_LOG_BYTES", 1_000_000)
+    with opened(disk / "data") as engine, engine._session.cursor() as cursor:
+        sealer = engine._storage._sealer
+        monkeypatch.setattr(sealer, "_is_due", lambda _: True)
+        count = stored(engine)
+        engine.append([batch(Event("later", NOW_US, metadata='{"a": "x"}'))])
+        with full(disk, 1_000_000):
+            with pytest.raises(duckdb.IOException):
+                engine._session.checkpoint(cursor)
+            assert engine._session.is_stuck
+            assert not sealer._seal_one(cursor)
+            assert_there(engine, count + 1)
+        assert sealer._seal_one(cursor)
+        assert not engine._session.is_stuck
+        assert_there(engine, count + 1)
 
 
 def test_who_asks_meanwhile_gets_all_rows_or_is_told_to_ask_again(disk: Path) -> None:

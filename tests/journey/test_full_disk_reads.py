@@ -1,0 +1,160 @@
+"""Reads go on where nothing can be written: what must write is refused with 507, and goes on once it can be written."""
+
+import os
+import resource
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from tests.journey.conftest import Service, Start
+from tests.small_disks import small_disk
+
+PROJECT = "full"
+EVENTS = 3000
+COUNT = "select count(*) as events, count(distinct id) as ids from postgres_logs"
+READS: tuple[tuple[str, dict[str, str]], ...] = (
+    ("logs.all", {"project": PROJECT}),
+    ("logs.all", {"project": PROJECT, "sql": COUNT}),
+    ("logs.all", {"project": PROJECT, "sql": "select event_message, count(*) as n from postgres_logs group by 1 order by 2 desc"}),
+    ("logs.all", {"project": PROJECT, "sql": "select id, m.text from postgres_logs cross join unnest(metadata) as m order by id limit 50"}),
+    ("logs.all", {"project": PROJECT, "lql": "f:postgres_logs m1 c:count(*) c:group_by(t::hour)"}),
+    ("usage.api-counts", {"project": PROJECT, "interval": "1day"}),
+)  # fmt: skip
+PAGES = (
+    "/ready",
+    "/health",
+    "/metrics",
+    "/api/sources",
+    "/api/endpoints",
+    "/api/access-tokens",
+    "/api/quarantine",
+    "/",
+)
+# Nine million different texts: more than the engine's memory under the ceiling below.
+MUST_SPILL = "select count(*) as n from (select distinct concat(a.id, b.id, a.id) as both from postgres_logs a cross join postgres_logs b)"
+CEILING = {"CORDWOOD_LIMITS_MEMORY": "300MB", "CORDWOOD_LIMITS_QUERY_TIME": "60s"}
+
+
+def send(service: Service, first: int, count: int = 500) -> int:
+    """Send events with ids from `first` on; the answer's status."""
+    events = [
+        {"id": f"e{at}", "project": PROJECT, "event_message": f"m{at % 7}", "metadata": {"text": os.urandom(100).hex()}}
+        for at in range(first, first + count)
+    ]
+    return service.send("postgres.logs", events).status_code
+
+
+def filled(service: Service) -> None:
+    """With events in the file and nothing under way that would free room on the disk later."""
+    for first in range(0, EVENTS, 500):
+        assert send(service, first) == 200
+    deadline = time.monotonic() + 30
+    while any((service.data_dir / "journal").glob("*.log")):
+        assert time.monotonic() < deadline, "the events are not in the file yet"
+        time.sleep(0.1)
+
+
+def assert_read(service: Service, events: int) -> None:
+    for endpoint, asked in READS:
+        answer = service.query(endpoint, **asked)
+        assert answer.status_code == 200, (endpoint, asked, answer.text)
+    assert service.rows("logs.all", project=PROJECT, sql=COUNT) == [{"events": events, "ids": events}]
+    for page in PAGES:
+        assert service.client.get(page).status_code == 200, page
+
+
+def assert_not_written(service: Service) -> None:
+    refused = service.send("postgres.logs", [{"project": PROJECT, "id": "refused"}])
+    assert (refused.status_code, refused.json()["error"]["status"]) == (507, "limit.disk")
+    assert refused.headers["retry-after"]
+    made = service.client.post("/api/access-tokens", json={"scopes": "query"})
+    assert (made.status_code, made.json()["error"]["status"]) == (507, "limit.disk")
+
+
+def assert_written(service: Service, first: int) -> int:
+    """Ingest goes on within a minute; how many events there are then."""
+    deadline = time.monotonic() + 60
+    while (status := send(service, first)) != 200:
+        assert status in {429, 507}
+        assert time.monotonic() < deadline, "events are refused although they can be written again"
+        time.sleep(0.5)
+    assert service.client.post("/api/access-tokens", json={"scopes": "query"}).status_code == 201
+    return first + 500
+
+
+def not_spilled(service: Service) -> httpx.Response:
+    answer = service.query("logs.all", project=PROJECT, sql=MUST_SPILL)
+    assert (answer.status_code, answer.json()["error"]["status"]) == (507, "limit.disk"), answer.text
+    assert "memory" in answer.json()["error"]["message"]
+    return answer
+
+
+@contextmanager
+def brimful(disk: Path) -> Iterator[None]:
+    """No byte is left on the disk."""
+    with (disk / "filler").open("wb", buffering=0) as filler:
+        for size in (65_536, 1):
+            try:
+                while filler.write(b"x" * size):
+                    pass
+            except OSError:
+                continue
+    yield
+    (disk / "filler").unlink()
+
+
+@contextmanager
+def unwritable(service: Service) -> Iterator[None]:
+    """The process cannot write to any file: works without a file system of limited size."""
+    pid = service.process.pid
+    before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, before[1]))
+    yield
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
+
+
+def go_through(service: Service, is_full: Callable[[], object]) -> int:
+    """Read, and be refused, while nothing can be written; the events that are there at the end."""
+    filled(service)
+    with is_full():  # type: ignore[attr-defined]
+        for _ in range(2):
+            assert_not_written(service)
+            assert_read(service, EVENTS)
+        not_spilled(service)
+        assert_read(service, EVENTS)
+    events = assert_written(service, EVENTS)
+    assert_read(service, events)
+    assert service.stop() == 0
+    return events
+
+
+def test_a_process_that_cannot_write_answers_reads_and_then_goes_on(start: Start, tmp_path: Path) -> None:
+    service = start(env=CEILING)
+    events = go_through(service, lambda: unwritable(service))
+    assert_read(start(data_dir=service.data_dir), events)
+
+
+def test_a_disk_without_a_free_byte_is_read_from_and_then_written_to(start: Start, tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "80m") as disk:
+        service = start(data_dir=disk / "data", env=CEILING)
+        events = go_through(service, lambda: brimful(disk))
+        again = start(data_dir=disk / "data")
+        assert_read(again, events)
+        assert again.stop() == 0
+
+
+def test_without_a_spill_folder_only_a_query_that_must_spill_is_refused(start: Start) -> None:
+    service = start(env=CEILING)
+    filled(service)
+    folder = service.data_dir / "spill"
+    assert not folder.exists(), "the engine makes it when it needs it"
+    folder.write_text("in its place")
+    assert_read(service, EVENTS)
+    not_spilled(service)
+    assert_read(service, EVENTS)
+    folder.unlink()
+    assert service.query("logs.all", project=PROJECT, sql=MUST_SPILL).status_code in {200, 504}
+    assert service.stop() == 0
