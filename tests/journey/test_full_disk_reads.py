@@ -4,7 +4,7 @@ import os
 import resource
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import httpx
@@ -116,10 +116,10 @@ def unwritable(service: Service) -> Iterator[None]:
     resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
 
 
-def go_through(service: Service, is_full: Callable[[], object]) -> int:
+def go_through(service: Service, nothing_is_written: Callable[[], AbstractContextManager[None]]) -> int:
     """Read, and be refused, while nothing can be written; the events that are there at the end."""
     filled(service)
-    with is_full():  # type: ignore[attr-defined]
+    with nothing_is_written():
         for _ in range(2):
             assert_not_written(service)
             assert_read(service, EVENTS)
@@ -131,7 +131,7 @@ def go_through(service: Service, is_full: Callable[[], object]) -> int:
     return events
 
 
-def test_a_process_that_cannot_write_answers_reads_and_then_goes_on(start: Start, tmp_path: Path) -> None:
+def test_a_process_that_cannot_write_answers_reads_and_then_goes_on(start: Start) -> None:
     service = start(env=CEILING)
     events = go_through(service, lambda: unwritable(service))
     assert_read(start(data_dir=service.data_dir), events)

@@ -240,7 +240,7 @@ def _interval(value: object) -> Cell:
     parts = list(value.values()) if isinstance(value, Mapping) else _listed(value)
     if None in parts:
         return None
-    months, days, micros = map(int, parts)
+    months, days, micros = (int(str(part)) for part in parts)
     seconds, fraction = divmod(abs(micros), 1_000_000)
     clock = f"{seconds // 3600}:{seconds // 60 % 60}:{seconds % 60}"
     if fraction:
