@@ -102,7 +102,7 @@ def test_what_an_engine_said_as_it_failed_is_in_the_log_alone_under_the_incident
         raise EngineFailed("The engine failed.") from RuntimeError("INTERNAL Error: secret")
 
     notes = Notes()
-    failed = Site(fails, nothing_at_once, Observer([notes]), logflare_errors=False)
+    failed = Site(fails, nothing_at_once, Observer([notes]), Sending(1000), logflare_errors=False)
     said = call(failed, "GET", "/", **{"X-Request-Id": "incident-8"})
     assert (said.status, said.json()["error"]["status"]) == (500, "engine.failed")
     assert "incident-8" in said.json()["error"]["hint"]
