@@ -9,6 +9,8 @@ from cordwood.sql.places import span_at
 # A key as it stands in a path; any other key is written in quotes.
 _KEY: Final = r'(?:@?[\w$-]+|"(?:[^"\\]|\\.)*")'
 _PATH: Final = re.compile(rf"{_KEY}(?:\.{_KEY})*")
+# Resolving a path takes twice as long for each step that no event is known to have.
+MAX_STEPS: Final = 32
 _ESCAPE: Final = re.compile(r'\\(["\\])')
 
 
@@ -48,6 +50,8 @@ class Scanner:
     def match_path(self) -> str | None:
         """The path that begins here, without moving."""
         found = _PATH.match(self.text, self.at)
+        if found and found[0].count(".") >= MAX_STEPS:
+            raise self.fault(f"A path has more than {MAX_STEPS} steps.")
         return found[0] if found else None
 
     def quoted(self) -> str:

@@ -1,10 +1,12 @@
 """LQL text to a query and back."""
 
+import pytest
 from hypothesis import given, settings
 
 from cordwood.errors import QuerySyntax, Span
 from cordwood.lql.parse import MAX_CHARACTERS, MAX_CLAUSES, MAX_DEPTH, parse
 from cordwood.lql.query import Query
+from cordwood.lql.scan import MAX_STEPS
 from cordwood.lql.show import show
 from tests.unit.lql.queries import QUERIES, TEXTS_LIKE_QUERIES
 
@@ -54,3 +56,11 @@ def test_groups_may_be_deep_but_not_endless() -> None:
 
 def test_places_are_told_on_the_line_where_they_are() -> None:
     assert place_of_refusal("error\n  m.status:299..200") == Span(2, 12)
+
+
+def test_a_path_has_so_many_steps_at_most() -> None:
+    assert parse("m." + "x." * (MAX_STEPS - 2) + "y:1")
+    for steps in (MAX_STEPS - 1, 20_000):
+        with pytest.raises(QuerySyntax, match="more than 32 steps") as raised:
+            parse("a m." + "x." * steps + "y:1")
+        assert raised.value.span == Span(1, 3)
