@@ -2,7 +2,8 @@
 
 Fault
 ├── RequestFault   request.*   the caller's move: another key, parameter, body or address
-├── QueryFault     query.*     the author's move: another query; carries a Span in the author's own text
+├── QueryFault     query.*     the author's move: another query; carries a Span in the author's own text;
+│                              limit.plan and limit.compile too, for they are the query's own size
 ├── LimitFault     limit.*     ask for less, or later
 ├── ServiceFault   service.*   later: the service is starting or stopping
 ├── EngineFault    engine.*    the operator's move: the engine is away or broke
@@ -215,6 +216,18 @@ class QueryValue(QueryFault):
     ) -> None:
         found_running = None if span else "SAFE_CAST, SAFE_DIVIDE and SAFE. before a function give NULL instead."
         super().__init__(message, hint=hint or found_running, span=span, retry_after=retry_after)
+
+
+class PlanTooLarge(QueryFault):
+    """What the query means, spelled out, is more than an engine may be asked to plan."""
+
+    code = "limit.plan"
+
+
+class CompileTooLong(QueryFault):
+    """The compiler gave the query up."""
+
+    code = "limit.compile"
 
 
 class LimitFault(Fault):

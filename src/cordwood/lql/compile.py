@@ -16,6 +16,7 @@ from cordwood.lql.write import Written, write
 from cordwood.model.datatype import Kind
 from cordwood.model.shape import Shape, ValueKind
 from cordwood.sql.admit import admit
+from cordwood.sql.budget import compiling
 from cordwood.sql.compile import Program, compile_visiting
 from cordwood.sql.emit import outermost_select
 from cordwood.sql.places import span_at
@@ -35,15 +36,17 @@ def compile_lql(
 ) -> Statement:
     """A caller's LQL over the endpoint's sub-queries and nothing else."""
     records = Records(redaction.shown(shapes) if redaction else shapes)
-    written = _written(program, text, target, records)
-    statement = compile_visiting(program, lambda: Parsed(written.tree, text), target, shapes, redaction)
+    with compiling():
+        written = _written(program, text, target, records)
+        statement = compile_visiting(program, lambda: Parsed(written.tree, text), target, shapes, redaction)
     facts = {**records.facts, **statement.facts}
     return msgspec.structs.replace(statement, notices=written.notices, facts=facts)
 
 
 def explain_lql(program: Program, text: str, target: Target, shapes: Shapes) -> str:
     """The SQL that the LQL means, in BigQuery's dialect; where nothing has been seen, as if there were no arrays."""
-    return _written(program, text, target, Records(shapes)).tree.sql("bigquery", pretty=True)
+    with compiling():
+        return _written(program, text, target, Records(shapes)).tree.sql("bigquery", pretty=True)
 
 
 def _written(program: Program, text: str, target: Target, records: Records) -> Written:

@@ -5,12 +5,14 @@ from functools import cache
 import sqlglot
 from sqlglot import exp
 
+from cordwood.sql.budget import copied
+
 Part = exp.Expr | str | int | tuple[exp.Expr, ...]
 
 
 def fill(template: str, at: int = 0, /, **parts: Part) -> exp.Expr:
     """The template's tree with each `@name` replaced; texts become literals. All of it stands at `at` in the LQL."""
-    tree = _parsed(template).copy()
+    tree = copied(_parsed(template))
     for node in list(tree.walk()):
         node.meta["start"] = node.meta["end"] = at
     holes = [node for node in tree.find_all(exp.Parameter) if node.name in parts]
@@ -78,8 +80,8 @@ def _tree(part: Part, at: int) -> exp.Expr:
     if isinstance(part, int):
         return number(str(part), at)
     if isinstance(part, tuple):
-        return exp.Tuple(expressions=[node.copy() for node in part])
-    return part.copy()
+        return exp.Tuple(expressions=[copied(node) for node in part])
+    return copied(part)
 
 
 def _placed(node: exp.Expr, at: int) -> exp.Expr:

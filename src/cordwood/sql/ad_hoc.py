@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.parameter import Parameter
+from cordwood.sql.budget import compiling
 from cordwood.sql.parse import parse
 from cordwood.sql.program import parse_endpoint, with_places
 from cordwood.sql.resolve.entry import try_all
@@ -20,15 +21,16 @@ _ID: Final = UUID("5d1a4e0f-6c6d-5b0c-8f5e-0c5d3f1b7a04")
 
 def ad_hoc_endpoint(text: str, streams: Collection[str]) -> Endpoint:
     """QueryFault with the place in the text for what cannot be read or resolved over these streams."""
-    endpoint = Endpoint(
-        name="query",
-        id=_ID,
-        sql=text,
-        revision=f"query/{sha256(text.encode()).hexdigest()}",
-        max_rows=MAX_ROWS,
-        parameters=tuple(Parameter(name) for name in parameter_names(text)),
-    )
-    try_all(with_places(parse_endpoint(endpoint)), streams)
+    with compiling():
+        endpoint = Endpoint(
+            name="query",
+            id=_ID,
+            sql=text,
+            revision=f"query/{sha256(text.encode()).hexdigest()}",
+            max_rows=MAX_ROWS,
+            parameters=tuple(Parameter(name) for name in parameter_names(text)),
+        )
+        try_all(with_places(parse_endpoint(endpoint)), streams)
     return endpoint
 
 

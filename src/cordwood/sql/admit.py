@@ -7,6 +7,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.errors import QueryFault, QueryRefused, QuerySyntax, QueryUnsupported
+from cordwood.sql.budget import spend
 from cordwood.sql.clauses import misplaced
 from cordwood.sql.permitted import FUNCTIONS, NAMELESS, NODES, UNSUPPORTED
 from cordwood.sql.places import span_of
@@ -26,6 +27,7 @@ def admit(parsed: Parsed) -> Admitted:
         kind = type(parsed.tree).__name__.upper()
         raise _refused(parsed.tree, parsed.text, f"{kind} is refused: only a query can be sent.", "Send one SELECT.")
     for node in parsed.tree.walk():
+        spend()
         _check(node, parsed.text)
         node.comments = None
     for node in parsed.tree.walk():

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Collection, Mapping
 
-from sqlglot.errors import SqlglotError
-
-from cordwood.errors import QueryFault, QueryRefused, QueryStumbled
+from cordwood.errors import CompileTooLong, QueryFault
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.shape import Shape
 from cordwood.sql.admit import admit
+from cordwood.sql.budget import compiling
 from cordwood.sql.emit import cap, check_columns, emit
 from cordwood.sql.parse import parse
 from cordwood.sql.program import Program, in_file, parse_endpoint, with_places
@@ -28,8 +27,9 @@ def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) ->
     With `streams` given, every table must be one of them or a sub-query.
     """
     try:
-        program = parse_endpoint(endpoint)
-        try_all(with_places(program), streams)
+        with compiling():
+            program = parse_endpoint(endpoint)
+            try_all(with_places(program), streams)
     except QueryFault as fault:
         raise in_file(fault, endpoint) from fault
     return program
@@ -44,6 +44,8 @@ def compile_saved(program: Program, target: Target, shapes: Shapes, redaction: R
 
     try:
         return _bounded(lambda: compiled(program))
+    except CompileTooLong:
+        raise
     except QueryFault:
         return _bounded(lambda: compiled(with_places(program)))
 
@@ -88,10 +90,5 @@ def _emitted(resolved: Resolved, program: Program, target: Target) -> Statement:
 
 
 def _bounded(stages: Callable[[], Statement]) -> Statement:
-    try:
+    with compiling():
         return stages()
-    except RecursionError as error:
-        raise QueryRefused("The query is nested too deeply.", hint="Split it into sub-queries in WITH.") from error
-    except (SqlglotError, ValueError, TypeError, AttributeError, LookupError) as error:
-        # Trees take forms that no list foresees: what trips over one is not supported here, and whoever asked the compiler may tell of it.
-        raise QueryStumbled("This query takes a form that is not supported.") from error

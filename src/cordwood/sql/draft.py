@@ -16,7 +16,9 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported
+from cordwood.sql.budget import spend, write
 from cordwood.sql.fragment import AS_IT_IS, FRAGMENT, MARK, is_fragment, parts_of, template_of, template_pieces
+from cordwood.sql.nodes import swap
 
 _NAME: Final = r'(?:\w+|"(?:[^"]|"")*")'
 _ATOM: Final = re.compile(rf"{_NAME}(?:\.{_NAME})*|'(?:[^']|'')*'")
@@ -112,7 +114,9 @@ class Draft:
         written = [self._written(part) for part in self._held]
         pieces = _HELD.split(text)
         tokens = [self._number_of(token) for token in pieces[1::2]]
-        if sum(len(written[at]) for at in tokens) > _LONGEST_WRITTEN:
+        length = sum(len(written[at]) for at in tokens)
+        write(length)
+        if length > _LONGEST_WRITTEN:
             raise _too_long()
         parts = list(self._held)
         marks: list[tuple[int, Mark]] = []
@@ -151,11 +155,14 @@ class Draft:
         if text is not None:
             return text
         for node in list(tree.walk(prune=_is_apart)):
+            spend()
             held = self._alone(node)
             if held is not None:
                 is_whole = not is_fragment(node) or self._is_closed(held)
-                node.replace(exp.Var(this=held if is_whole else f"({held})"))
-        return self._printer(tree)
+                swap(node, exp.Var(this=held if is_whole else f"({held})"))
+        printed = self._printer(tree)
+        write(len(printed))
+        return printed
 
     def _alone(self, node: exp.Expr) -> str | None:
         """What is not for sqlglot to print."""
@@ -192,6 +199,7 @@ class Draft:
             piece if isinstance(piece, str) else self._set(texts[piece], parts[piece], pieces, place)
             for place, piece in enumerate(pieces)
         )
+        write(len(filled))
         if len(filled) > LONGEST:
             raise _too_long()
         return filled

@@ -7,6 +7,8 @@ from typing import Final
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
+from cordwood.sql.budget import copied
+
 _OPENING: Final = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET})
 _CLOSING: Final = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET})
 _STEPS: Final = frozenset({TokenType.DOT, TokenType.L_BRACKET})
@@ -179,4 +181,4 @@ def name_paths(tree: exp.Expr) -> None:
         if isinstance(unnest.parent, exp.Join) and "offset" not in unnest.args and unnest.args.get("alias") is None:
             path = unnest.expressions[0]
             last = path.expression if isinstance(path, exp.Dot) else path.this
-            unnest.set("alias", exp.TableAlias(columns=[last.copy()]))
+            unnest.set("alias", exp.TableAlias(columns=[copied(last)]))

@@ -9,6 +9,7 @@ from typing import Final
 
 from sqlglot import exp
 
+from cordwood.sql.budget import copied
 from cordwood.sql.draft import Printed
 from cordwood.sql.fragment import fragment, mark_part
 from cordwood.sql.nodes import conditions
@@ -28,7 +29,7 @@ def mark(tree: exp.Expr) -> None:
             parameter = _parameter(condition.this) if isinstance(condition, exp.Or) else None
             if parameter is not None:
                 marks = mark_part(_BEGIN, parameter), mark_part(_MIDDLE), mark_part(_END)
-                sides = condition.this.copy(), condition.expression.copy()
+                sides = copied(condition.this), copied(condition.expression)
                 condition.replace(fragment(f"({{2}}{{0}}{{3}}{_OR}{{1}}{{4}})", *sides, *marks))
 
 

@@ -7,6 +7,8 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported, Span
+from cordwood.sql.budget import spend
+from cordwood.sql.nodes import swap
 from cordwood.sql.typing import inherit
 
 Rule = Callable[[exp.Expr], exp.Expr]
@@ -38,13 +40,14 @@ class Rules(msgspec.Struct, frozen=True):
     first: Mapping[type[exp.Expr], Rule]
 
     def lower(self, node: exp.Expr) -> exp.Expr:
+        spend()
         before = self.first.get(type(node))
         if before is not None:
             node = _seen_from(node, _replaced(node, before))
         for part in list(node.iter_expressions()):
             lowered = self.lower(part)
             if lowered is not part:
-                part.replace(lowered)
+                swap(part, lowered)
         rule = self._rule(node)
         return _replaced(node, rule) if rule else node
 

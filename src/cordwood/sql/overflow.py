@@ -7,6 +7,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.model.datatype import EXACT, Kind
+from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant
 from cordwood.sql.typing import inherit, kind_of
 
@@ -33,7 +34,7 @@ def check_overflow(node: exp.Expr) -> exp.Expr:
     if len(leaves) > _MOST_LEAVES or any(leaf.find(*_COSTLY) for leaf in leaves) or not _may_be_said(node, leaves):
         return node
     # The copies are lowered each for itself, to the same words: the engine works them out once.
-    checked = exp.Anonymous(this=CHECKED, expressions=[node.copy(), *(leaf.copy() for leaf in leaves)])
+    checked = exp.Anonymous(this=CHECKED, expressions=[copied(node), *(copied(leaf) for leaf in leaves)])
     return inherit(checked, node)
 
 

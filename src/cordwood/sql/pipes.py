@@ -7,6 +7,8 @@ from typing import Final
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
+from cordwood.sql.budget import copied
+
 # What may follow such a step within one SELECT.
 _MAY_FOLLOW: Final = {"LIMIT": frozenset({"SELECT", "EXTEND", "LIMIT"}), "DISTINCT": frozenset({"ORDER", "LIMIT"})}
 
@@ -45,7 +47,7 @@ def unshare(tree: exp.Expr) -> None:
 
 
 def _own(child: object, parent: exp.Expr) -> object:
-    return child.copy() if isinstance(child, exp.Expr) and child.parent is not parent else child
+    return copied(child) if isinstance(child, exp.Expr) and child.parent is not parent else child
 
 
 # After these the parser begins a new table by itself.

@@ -4,6 +4,8 @@ from typing import Final
 
 from sqlglot import exp
 
+from cordwood.sql.budget import copied
+
 _LEVELS: Final[dict[type[exp.Expr], int]] = {
     exp.BitwiseOr: 1,
     exp.BitwiseXor: 2,
@@ -36,13 +38,13 @@ def _chain(node: exp.Expr) -> list[exp.Expr]:
 
 
 def _bound(chain: list[exp.Expr]) -> exp.Expr:
-    values: list[exp.Expr] = [chain[0].this.copy()]
+    values: list[exp.Expr] = [copied(chain[0].this)]
     waiting: list[exp.Expr] = []
     for operator in chain:
         while waiting and _level(waiting[-1]) >= _level(operator):
             _join(values, waiting.pop())
         waiting.append(operator)
-        values.append(operator.expression.copy())
+        values.append(copied(operator.expression))
     while waiting:
         _join(values, waiting.pop())
     return values[0]

@@ -10,6 +10,7 @@ from cordwood.errors import BadEndpointFile, QueryFault, QueryRefused, Span
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.parameter import Parameter
 from cordwood.sql.admit import admit
+from cordwood.sql.budget import copied
 from cordwood.sql.nodes import NOW
 from cordwood.sql.parse import parse
 
@@ -53,7 +54,7 @@ def _forget_places(tree: exp.Expr) -> None:
 
 
 def _program(endpoint: Endpoint, tree: exp.Expr, *, places: bool = False) -> Program:
-    final = tree.copy()
+    final = copied(tree)
     if not places:
         _forget_places(final)
     with_ = final.args.get("with_")

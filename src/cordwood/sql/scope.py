@@ -7,6 +7,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.model.shape import Path
+from cordwood.sql.budget import copied, spend
 from cordwood.sql.nodes import event_path, is_event_path, path_steps, path_value
 
 
@@ -58,8 +59,8 @@ def fresh(value: exp.Expr) -> exp.Expr:
     if is_event_path(value):
         return event_path(fresh(path_value(value)), path_steps(value))
     if not isinstance(value, exp.Column):
-        copied: exp.Expr = value.copy()
-        return copied
+        return copied(value)
+    spend(len(value.args) + 1)
     parts = {key: exp.Identifier(this=part.this, quoted=True) for key, part in value.args.items() if part is not None}
     made = exp.Column(**parts)
     made.type = value.type

@@ -4,6 +4,7 @@ from typing import Final
 
 from sqlglot import exp
 
+from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment, template_of
 
 _BY_SEVERAL: Final = "by_several"
@@ -25,6 +26,6 @@ def spread(window: exp.Expr) -> exp.Expr:
 
 
 def _over(window: exp.Expr, aggregate: exp.Expr) -> exp.Expr:
-    one = window.copy()
-    one.set("this", aggregate.copy())
+    one = copied(window)
+    one.set("this", copied(aggregate))
     return one

@@ -6,6 +6,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from cordwood.errors import QueryRefused
+from cordwood.sql.budget import copied
 
 # Marks the result among what are fields to the parser.
 _RESULT: Final = "$with"
@@ -101,7 +102,7 @@ def _value(field: exp.Expr) -> exp.Expr:
 
 
 def _with_values(value: exp.Expr, values: dict[str, exp.Expr]) -> exp.Expr:
-    holder = exp.Paren(this=value.copy())
+    holder = exp.Paren(this=copied(value))
     names = (column.parts[0].name.lower() for column in holder.find_all(exp.Column))
     if sum(_size(values[name]) for name in names if name in values) > _MOST_NODES:
         raise QueryRefused("The values of a WITH expression are repeated too often.", hint="Use sub-queries in WITH.")
@@ -109,9 +110,9 @@ def _with_values(value: exp.Expr, values: dict[str, exp.Expr]) -> exp.Expr:
         first, *further = column.parts
         known = values.get(first.name.lower())
         if known is not None:
-            put: exp.Expr = known.copy()
+            put: exp.Expr = copied(known)
             for part in further:
-                put = exp.Dot(this=put, expression=part.copy())
+                put = exp.Dot(this=put, expression=copied(part))
             column.replace(put)
     return holder
 

@@ -35,6 +35,8 @@ STATUSES: Mapping[type[Fault], int] = {
     errors.HeadersTooLarge: 431,
     errors.QueryFault: 400,
     errors.QueryRefused: 422,
+    errors.PlanTooLarge: 422,
+    errors.CompileTooLong: 422,
     errors.LimitFault: 422,
     errors.OutOfTime: 504,
     errors.OutOfMemory: 503,

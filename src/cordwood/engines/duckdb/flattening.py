@@ -8,6 +8,8 @@ from itertools import pairwise
 from sqlglot import exp
 
 from cordwood.engines.duckdb.way import Step, is_one_scan, way_of
+from cordwood.sql.budget import copied
+from cordwood.sql.nodes import swap
 from cordwood.sql.typing import inherit
 
 
@@ -47,7 +49,7 @@ def _merge(below: exp.Select, above: Step) -> None:
     _forget(below)
     for column in list(above.select.find_all(exp.Column)):
         if column.table == above.alias:
-            column.replace(inherit(picked[column.name].copy(), column))
+            swap(column, inherit(copied(picked[column.name]), column))
     above.select.set("from_", source)
     above.select.set("where", None)
     above.select.where(*(each.this for each in filters if each is not None), copy=False)

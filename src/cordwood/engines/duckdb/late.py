@@ -12,6 +12,7 @@ from cordwood.engines.duckdb.source import Place, Source
 from cordwood.engines.duckdb.tables import COLUMNS, quoted
 from cordwood.engines.duckdb.way import Step, is_one_scan, way_of
 from cordwood.sql.bigquery.grouping import selected
+from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment
 
 # Of more rows than this, every part of the file is likely to hold one.
@@ -128,7 +129,7 @@ def rows_wanted(tree: exp.Select) -> int:
 
 def _finding(tree: exp.Select, source: Source, place: Place) -> exp.Select:
     """The query, telling where its first few rows come from."""
-    finding = tree.copy()
+    finding = copied(tree)
     twin = source.twin(finding)
     finding.set("limit", exp.Limit(expression=exp.Literal.number(rows_wanted(tree))))
     finding.set("offset", None)
@@ -153,8 +154,8 @@ def _order_by_values(tree: exp.Select) -> exp.Order | None:
         columns = list(value.find_all(exp.Column))
         if not columns or not all(column.table for column in columns):
             return None
-        keys.append(key.copy())
-        keys[-1].set("this", value.copy())
+        keys.append(copied(key))
+        keys[-1].set("this", copied(value))
     return exp.Order(expressions=keys)
 
 

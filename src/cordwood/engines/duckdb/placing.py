@@ -12,6 +12,7 @@ from sqlglot import exp
 from cordwood.engines.duckdb.late import first_of, is_few, is_of_newest, rows_wanted
 from cordwood.engines.duckdb.source import Place, Source
 from cordwood.engines.duckdb.way import gathers, way_of
+from cordwood.sql.budget import copied
 from cordwood.sql.typing import inherit
 
 # What stands within it sees none of its name.
@@ -33,7 +34,7 @@ def newest_alone(tree: exp.Expr, sources: Sequence[Source]) -> exp.Expr | None:
     """The tree over the newest events alone that are kept as texts, where those may be all that it asks for."""
     if len(sources) != 1 or not isinstance(tree, exp.Select) or not is_of_newest(tree, sources[0]):
         return None
-    alone = tree.copy()
+    alone = copied(tree)
     source = sources[0].twin(alone)
     source.read(source.events(Place.NEWEST))
     return alone
@@ -43,10 +44,10 @@ def _first_of_both(tree: exp.Select, source: Source) -> exp.Select:
     merged = exp.Select(expressions=[_handed_on(place, item) for place, item in enumerate(tree.expressions)])
     merged.set("order", _order(tree))
     for name in ("limit", "offset"):
-        merged.set(name, tree.args.get(name) and tree.args[name].copy())
+        merged.set(name, tree.args.get(name) and copied(tree.args[name]))
     tree.set("limit", exp.Limit(expression=exp.Literal.number(rows_wanted(tree))))
     tree.set("offset", None)
-    twin = tree.copy()
+    twin = copied(tree)
     both = exp.Union(
         this=first_of(tree, source, Place.SEALED),
         expression=first_of(twin, source.twin(twin), Place.HOT),
@@ -61,7 +62,7 @@ def _order(tree: exp.Select) -> exp.Order:
     """The tree's order, by columns of it: what it is ordered by and does not select, it tells besides."""
     keys = []
     for key in tree.args["order"].expressions:
-        keys.append(key.copy())
+        keys.append(copied(key))
         keys[-1].set("this", _column(_place_of(tree, key.this)))
     return exp.Order(expressions=keys)
 
@@ -69,7 +70,7 @@ def _order(tree: exp.Select) -> exp.Order:
 def _place_of(tree: exp.Select, value: exp.Expr) -> int:
     if isinstance(value, exp.Literal) and value.is_int:
         return int(value.this) - 1
-    tree.append("expressions", exp.alias_(value.copy(), f"key {len(tree.expressions)}", quoted=True))
+    tree.append("expressions", exp.alias_(copied(value), f"key {len(tree.expressions)}", quoted=True))
     return len(tree.expressions) - 1
 
 

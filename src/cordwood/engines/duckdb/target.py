@@ -12,6 +12,7 @@ from cordwood.engines.duckdb.script import DuckDBScript
 from cordwood.engines.duckdb.seeking import seeking
 from cordwood.engines.duckdb.source import tables_of
 from cordwood.engines.duckdb.sparing import spare
+from cordwood.sql.budget import copied
 from cordwood.sql.draft import Printed, print_tree
 from cordwood.sql.redaction.trusting import trusting
 from cordwood.sql.stages import Lowered, Resolved
@@ -41,7 +42,7 @@ class DuckDBTarget:
         sources, seeks = seeking(lowered, reach(lowered, streams))
         if len(sources) == 1:
             flatten(lowered, sources[0].table)
-        at_rest = lowered.copy()
+        at_rest = copied(lowered)
         twins = [
             msgspec.structs.replace(one, table=table)
             for table, one in zip(tables_of(at_rest, streams), sources, strict=True)

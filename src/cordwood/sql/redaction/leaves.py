@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported
 from cordwood.model.shape import Shape, ValueKind
+from cordwood.sql.budget import copied, spend
 from cordwood.sql.nodes import (
     EVENT_ARRAY_ELEMENTS,
     EVENT_ELEMENTS,
@@ -24,6 +25,7 @@ from cordwood.sql.nodes import (
     is_event_path,
     path_steps,
     path_value,
+    swap,
     typed,
 )
 from cordwood.sql.records import Records
@@ -97,6 +99,7 @@ class _Leaves:
 
     def query(self, node: exp.Expr, known: Known, outer: Sources, *, hands_on: bool) -> Columns:
         """Redact what the query reads; its columns that are still raw, by name."""
+        spend(1 + len(known))
         known = {**known, **self._with(node, known, outer)}
         if isinstance(node, exp.Select):
             return self._select(node, known, outer, hands_on=hands_on)
@@ -206,6 +209,7 @@ class _Leaves:
         return not is_read_from_within(node.find_ancestor(exp.Select), node.alias_or_name)
 
     def _expression(self, node: exp.Expr, known: Known, sources: Sources) -> None:
+        spend()
         raw = self._raw(node, sources)
         if raw is not None:
             self._read(node, raw, source_of(node, sources))
@@ -222,16 +226,16 @@ class _Leaves:
     def _read(self, node: exp.Expr, raw: Raw, source: Source | None) -> None:
         is_lifted = source is not None and is_around(source, node)
         if self._is_textless(raw) or (not is_lifted and self._is_shape(node, raw)):
-            value = node.copy() if is_lifted else node
+            value = copied(node) if is_lifted else node
             self._judge(value)
         else:
-            value = self._redacted(node.copy(), raw)
+            value = self._redacted(copied(node), raw)
         if source is not None and is_lifted and not isinstance(value, exp.Null):
             self._lifted += 1
             value = lift(source, value, self._lifted)
             self._judge(value)
         if value is not node:
-            node.replace(value)
+            swap(node, value)
 
     def _raw(self, node: exp.Expr | None, sources: Sources) -> Raw | None:
         """What the expression reads from an event, when it does no more than that."""

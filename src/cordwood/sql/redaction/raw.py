@@ -7,6 +7,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.model.shape import ELEMENT, Path, ValueKind
+from cordwood.sql.budget import copied
 from cordwood.sql.records import Records
 from cordwood.sql.scope import Nature, Origin
 
@@ -93,5 +94,5 @@ def raw_column(node: exp.Column, sources: Sources) -> Raw | None:
     source = sources.get(node.table)
     if source is None:
         return None
-    source.used.setdefault(node.name, node.copy())
+    source.used.setdefault(node.name, copied(node))
     return source.raw(node.name)

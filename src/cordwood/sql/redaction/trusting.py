@@ -6,6 +6,7 @@ hidden, paths and methods and countries, that is all it pays; else it is run aga
 
 from sqlglot import exp
 
+from cordwood.sql.budget import copied
 from cordwood.sql.fragment import is_fragment, template_of
 from cordwood.sql.redaction.hiding import HIDING_TEXT, TRUSTING_TEXT
 
@@ -15,7 +16,7 @@ def trusting(tree: exp.Expr) -> exp.Expr | None:
     templates = [template_of(node) for node in tree.find_all(exp.Anonymous) if is_fragment(node)]
     if not any(map(_redacts, templates)) or any("try(" in template for template in templates):
         return None
-    trusting = tree.copy()
+    trusting = copied(tree)
     for node in list(trusting.find_all(exp.Anonymous)):
         if is_fragment(node) and _redacts(template_of(node)):
             trusted = template_of(node).replace(HIDING_TEXT, TRUSTING_TEXT, 1)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from sqlglot import exp
 
 from cordwood.errors import AmbiguousName
+from cordwood.sql.budget import copied
 from cordwood.sql.resolve.constants import FOLDED
 from cordwood.sql.resolve.expressions import Place, implicit_name, resolve_expression
 from cordwood.sql.resolve.ordinals import as_value, is_constant, is_ordinal, set_order, written_ordinal
@@ -124,7 +125,7 @@ def _resolve_grouped(item: exp.Expr, place: Place, aliases: Aliases, *, ordinals
 def _spelt_out(ordinal: exp.Expr, aliases: Aliases) -> exp.Expr:
     number = int(ordinal.this)
     if 1 <= number <= len(aliases.expressions):
-        copy: exp.Expr = aliases.expressions[number - 1].unalias().copy()
+        copy: exp.Expr = copied(aliases.expressions[number - 1].unalias())
         return copy
     return ordinal
 
@@ -156,7 +157,7 @@ def _spell_out_windows(windows: Sequence[exp.Expr]) -> None:
     for window in windows:
         base = known.get(window.alias.lower())
         if base is not None:
-            _take_over(window, base.copy())
+            _take_over(window, copied(base))
         known[window.name.lower()] = window
 
 

@@ -5,6 +5,7 @@ from typing import Final
 
 from sqlglot import exp
 
+from cordwood.sql.budget import copied
 from cordwood.sql.scope import Field, Relation, nature_of
 
 # Marks a value that is written in place of its column's name.
@@ -35,7 +36,7 @@ def as_relation(alias: str, columns: dict[str, exp.Expr]) -> Relation:
 
 
 def _folded(value: exp.Expr) -> exp.Expr:
-    made = exp.Paren(this=value.copy())
+    made = exp.Paren(this=copied(value))
     made.meta[FOLDED] = True
     return made
 
@@ -65,4 +66,4 @@ def scalar(holder: exp.Expr) -> exp.Expr | None:
     columns = constants(holder.this)
     if columns is None or len(columns) != 1:
         return None
-    return exp.Paren(this=next(iter(columns.values())).copy())
+    return exp.Paren(this=copied(next(iter(columns.values()))))

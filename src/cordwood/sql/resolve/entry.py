@@ -6,6 +6,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.model.shape import Shape
+from cordwood.sql.budget import copied
 from cordwood.sql.draft import Printed
 from cordwood.sql.program import Program
 from cordwood.sql.records import Records
@@ -35,7 +36,7 @@ class _SubQueries(msgspec.Struct):
         if saved is None or lower in self.under_way:
             return None
         self.under_way.append(lower)
-        copy = saved.copy()
+        copy = copied(saved)
         cte = read_cte(self.owner, copy, Names(), None, recursive=self.program.is_recursive)
         self.under_way.pop()
         self.read[cte.name] = copy
@@ -56,7 +57,7 @@ def _inline(cte: exp.Expr) -> None:
 
 def resolve_saved(program: Program, target: Target, shapes: Mapping[str, Shape]) -> Resolved:
     owner, saved = _owner(program, target, shapes)
-    tree = program.final.copy()
+    tree = copied(program.final)
     as_table(tree)
     resolve_query(owner, tree, Names(), None)
     return _resolved(owner, saved, tree)
@@ -84,7 +85,7 @@ def try_all(program: Program, streams: Collection[str] | None) -> None:
     owner.known_streams = frozenset(streams) if streams is not None else None
     for name in program.sub_queries:
         saved.demand(name)
-    resolve_query(owner, program.final.copy(), Names(), None)
+    resolve_query(owner, copied(program.final), Names(), None)
 
 
 def _owner(program: Program, target: Target, shapes: Mapping[str, Shape]) -> tuple[Work, _SubQueries]:

@@ -6,7 +6,8 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.model.shape import ValueKind
-from cordwood.sql.nodes import event_elements, is_event_path
+from cordwood.sql.budget import copied, spend
+from cordwood.sql.nodes import event_elements, is_event_path, swap
 from cordwood.sql.records import elements
 from cordwood.sql.resolve import names as of_names
 from cordwood.sql.resolve.constants import scalar
@@ -34,6 +35,7 @@ class _Walk(msgspec.Struct):
     in_aggregate: int = 0
 
     def visit(self, node: exp.Expr) -> None:
+        spend()
         act = _ACTS.get(type(node))
         if act is not None:
             act(self, node)
@@ -65,7 +67,7 @@ class _Walk(msgspec.Struct):
         if isinstance(node.this, exp.Star):
             raise self.place.work.refuse(node, '"*" cannot stand here.')
         aliased = self._alias(parts)
-        node.replace(aliased if aliased is not None else of_names.meaning(self.place.work, parts, self.place.scope))
+        swap(node, aliased if aliased is not None else of_names.meaning(self.place.work, parts, self.place.scope))
 
     def _alias(self, parts: list[exp.Identifier]) -> exp.Expr | None:
         """A select alias wins over a column, but not inside an aggregate function."""
@@ -98,7 +100,7 @@ class _Walk(msgspec.Struct):
         if simple is not None:
             node.replace(simple)
             return
-        node.this.replace(event_elements(node.this.copy(), only_arrays=False))
+        node.this.replace(event_elements(copied(node.this), only_arrays=False))
         node.meta["nature"] = elements(nature)
 
     def _only_record(self, node: exp.Expr, nature: Nature) -> exp.Expr | None:
@@ -109,7 +111,7 @@ class _Walk(msgspec.Struct):
         )
         if not is_first or self.place.work.records.kinds(nature) != frozenset({ValueKind.OBJECT}):
             return None
-        made: exp.Expr = node.this.copy()
+        made: exp.Expr = copied(node.this)
         made.meta["nature"] = nature
         return made
 
@@ -164,7 +166,7 @@ def as_elements(work: Work, value: exp.Expr) -> None:
     nature = nature_of(value)
     if nature.is_event:
         only_arrays = work.records.kinds(nature) == frozenset({ValueKind.ARRAY})
-        made = event_elements(value.copy(), only_arrays=only_arrays)
+        made = event_elements(copied(value), only_arrays=only_arrays)
         made.meta["nature"] = Nature(element=elements(nature))
         value.replace(made)
 
@@ -198,7 +200,7 @@ def _flattened(node: exp.Expr) -> tuple[exp.Expr, list[exp.Identifier]]:
 
 def _standing_alone(aliased: exp.Expr) -> exp.Expr:
     """The expression of an alias, in brackets where it would otherwise fall apart."""
-    copy: exp.Expr = aliased.copy()
+    copy: exp.Expr = copied(aliased)
     bare = isinstance(copy, (exp.Column, exp.Literal, exp.Func, exp.Paren)) and not isinstance(copy, (exp.And, exp.Or))
     if bare or is_event_path(copy):
         return copy

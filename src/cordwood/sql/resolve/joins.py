@@ -4,6 +4,7 @@ from typing import Final
 
 from sqlglot import exp
 
+from cordwood.sql.budget import copied
 from cordwood.sql.resolve.expressions import Place, resolve_expression
 from cordwood.sql.resolve.names import ambiguous, unknown
 from cordwood.sql.resolve.work import Work
@@ -26,7 +27,7 @@ def keep_row(drops: list[exp.Expr], join: exp.Expr, place: Place) -> None:
     on = join.args.get("on")
     if on is None or is_plain_truth(on):
         return
-    holder = exp.Paren(this=on.copy())
+    holder = exp.Paren(this=copied(on))
     resolve_expression(holder.this, place)
     drops.append(holder)
 
@@ -67,7 +68,7 @@ def _side(work: Work, name: exp.Identifier, scope: Scope) -> Merged:
 def _open(relation: Relation, name: exp.Identifier) -> list[Field]:
     if not relation.is_open:
         return []
-    column = exp.Column(this=name.copy(), table=exp.to_identifier(relation.name, quoted=True))
+    column = exp.Column(this=copied(name), table=exp.to_identifier(relation.name, quoted=True))
     return [Field(name.name, column)]
 
 

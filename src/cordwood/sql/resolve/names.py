@@ -8,6 +8,7 @@ from sqlglot import exp
 
 from cordwood.errors import AmbiguousName, UnknownName
 from cordwood.model.shape import Path, ValueKind
+from cordwood.sql.budget import copied, spend
 from cordwood.sql.nodes import KINDS, event_path, root_and_steps
 from cordwood.sql.records import below, joined
 from cordwood.sql.resolve.work import Work
@@ -149,7 +150,7 @@ def _unseen_keys(work: Work, relation: Relation) -> Field | None:
 
 
 def _open_column(name: exp.Identifier, relation: Relation | None = None) -> exp.Expr:
-    return exp.Column(this=name.copy(), table=relation and exp.to_identifier(relation.name, quoted=True))
+    return exp.Column(this=copied(name), table=relation and exp.to_identifier(relation.name, quoted=True))
 
 
 def access(work: Work, value: exp.Expr, parts: Parts) -> exp.Expr:
@@ -171,7 +172,7 @@ def _dot(work: Work, value: exp.Expr, nature: Nature, part: exp.Identifier) -> e
     if nature is PLAIN and isinstance(value, exp.Column) and _is_scalar(value):
         raise UnknownName(f'"{value.name}" has no fields; "{part.name}" was asked of it.', span=work.span(part))
     if found is None:
-        return _field(value, part.copy(), PLAIN)
+        return _field(value, copied(part), PLAIN)
     return _field(value, exp.to_identifier(found[0], quoted=True), found[1])
 
 
@@ -195,6 +196,8 @@ def _path(work: Work, value: exp.Expr, nature: Nature, parts: Parts) -> exp.Expr
     paths = [(known, nature)]
     for part in parts:
         paths = [further for path in paths for further in _step(work, path, part)]
+        # Keys that differ in case or dashes alone are tried one after the other: each doubles the paths.
+        spend(len(paths))
     work.records.note_unseen(paths[0][1])
     made = [_event_path(work, base, path) for path in paths]
     whole = made[0] if len(made) == 1 else exp.Coalesce(this=made[0], expressions=made[1:])

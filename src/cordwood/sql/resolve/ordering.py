@@ -2,6 +2,8 @@
 
 from sqlglot import exp
 
+from cordwood.sql.budget import copied
+
 
 def settle_orders(tree: exp.Expr) -> None:
     """Drop ORDER BY where rows are only read; an answer that has none takes that of the sub-query it reads."""
@@ -61,7 +63,7 @@ def _outside(ordered: exp.Expr, query: exp.Expr, alias: str) -> exp.Expr | None:
     if not (isinstance(query, exp.Select) and isinstance(ordinal, exp.Literal) and ordinal.is_int):
         return None
     name = query.expressions[int(ordinal.this) - 1].alias_or_name
-    made = ordered.copy()
+    made = copied(ordered)
     column = exp.Column(this=exp.to_identifier(name, quoted=True), table=exp.to_identifier(alias, quoted=True))
     made.set("this", column)
     return made

@@ -8,6 +8,8 @@ from typing import Final
 
 from sqlglot import exp
 
+from cordwood.sql.budget import copied
+
 # An expression without any of these is the same for every row.
 _OF_ROWS: Final = (exp.Column, exp.AggFunc, exp.Window, exp.Query)
 
@@ -34,7 +36,7 @@ def is_constant(item: exp.Expr) -> bool:
 
 def as_value(key: exp.Expr) -> exp.Expr:
     """The key, where it is constant in a form that no engine takes for a place."""
-    return exp.Case(ifs=[exp.If(this=exp.true(), true=key.copy())]) if is_constant(key) else key
+    return exp.Case(ifs=[exp.If(this=exp.true(), true=copied(key))]) if is_constant(key) else key
 
 
 def set_order(owner: exp.Expr, kept: list[exp.Expr]) -> None:

@@ -2,7 +2,8 @@
 
 from sqlglot import exp
 
-from cordwood.errors import AmbiguousName
+from cordwood.errors import AmbiguousName, CompileTooLong, PlanTooLarge
+from cordwood.sql.budget import copied, spend
 from cordwood.sql.resolve.clauses import (
     Aliases,
     order_of_set,
@@ -23,7 +24,16 @@ from cordwood.sql.scope import Field, Relation, Scope
 
 
 def resolve_query(work: Work, node: exp.Expr, names: Names, parent: Scope | None) -> list[Output]:
-    """Resolves a query in place; returns its columns."""
+    """Resolves a query in place; returns its columns. What is too much of it is told at its place."""
+    spend(1 + len(names.ctes))
+    try:
+        return _read_query(work, node, names, parent)
+    except (PlanTooLarge, CompileTooLong) as fault:
+        fault.span = fault.span or work.span(node)
+        raise
+
+
+def _read_query(work: Work, node: exp.Expr, names: Names, parent: Scope | None) -> list[Output]:
     names = _read_with(work, node, names, parent)
     if isinstance(node, exp.Select):
         return _select(work, node, names, parent)
@@ -205,7 +215,7 @@ def _constants(query: exp.Expr, outputs: list[Output]) -> dict[str, exp.Expr] | 
 def _anchor(work: Work, union: exp.Expr, names: Names, parent: Scope | None) -> list[Output]:
     """The columns of a recursive sub-query are those of its first part, which cannot read it."""
     kept = set(work.spelt)
-    first = union.copy()
+    first = copied(union)
     names = _read_with(work, first, names, parent)
     while isinstance(first, exp.SetOperation):
         first = first.this

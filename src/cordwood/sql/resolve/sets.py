@@ -6,6 +6,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.errors import QueryRefused
+from cordwood.sql.budget import copied
 from cordwood.sql.resolve.work import Output, Work
 from cordwood.sql.scope import Nature
 
@@ -102,10 +103,10 @@ def _reorder(work: Work, side: exp.Expr, outputs: list[Output], names: list[str]
     wrapped = exp.Select(expressions=items)
     side.replace(wrapped)
     inner = side.this if isinstance(side, exp.Subquery) and not side.args.get("limit") else side
-    wrapped.set("from_", exp.From(this=exp.Subquery(this=inner, alias=exp.TableAlias(this=alias.copy()))))
+    wrapped.set("from_", exp.From(this=exp.Subquery(this=inner, alias=exp.TableAlias(this=copied(alias)))))
 
 
 def _value(name: str | None, alias: exp.Expr) -> exp.Expr:
     if name is None:
         return exp.Null()
-    return exp.Column(this=exp.to_identifier(name, quoted=True), table=alias.copy())
+    return exp.Column(this=exp.to_identifier(name, quoted=True), table=copied(alias))

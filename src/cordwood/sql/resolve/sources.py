@@ -6,6 +6,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.model.shape import ValueKind
+from cordwood.sql.budget import copied
 from cordwood.sql.nodes import asks_for_record, is_record, is_within
 from cordwood.sql.resolve import tables
 from cordwood.sql.resolve.constants import are_keys, as_relation
@@ -156,7 +157,7 @@ def _read_inner_joins(reader: Reader, source: exp.Expr, joins: list[exp.Expr]) -
 def _put_in_brackets(source: exp.Expr) -> None:
     """`a JOIN b JOIN c ON … ON …`: not every engine reads the joins of `b` without them."""
     if source.args.get("joins") and isinstance(source.parent, exp.Join):
-        source.replace(exp.Subquery(this=source.copy()))
+        source.replace(exp.Subquery(this=copied(source)))
 
 
 def _read_subquery(reader: Reader, source: exp.Expr) -> None:
@@ -284,7 +285,7 @@ def _unnested(reader: Reader, unnest: exp.Expr) -> Relation:
         relation.fields[offset.name.lower()] = Field(offset.name, _column(offset.name, name))
         unnest.set("offset", exp.to_identifier(offset.name, quoted=True))
     quoted = exp.to_identifier(name, quoted=True)
-    unnest.set("alias", exp.TableAlias(this=quoted, columns=[quoted.copy()]))
+    unnest.set("alias", exp.TableAlias(this=quoted, columns=[copied(quoted)]))
     return relation
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 
+from cordwood.sql.budget import copied
 from cordwood.sql.resolve import names as of_names
 from cordwood.sql.resolve.expressions import Place, name_parts, resolve_expression
 from cordwood.sql.scope import Field, Nature, Relation, nature_of
@@ -55,7 +56,7 @@ def _column(field: Field, replacement: exp.Expr | None, place: Place) -> exp.Exp
     name = exp.to_identifier(field.name, quoted=True)
     if replacement is None:
         return exp.Alias(this=field.expression(), alias=name)
-    made = exp.Alias(this=replacement.this.copy(), alias=name)
+    made = exp.Alias(this=copied(replacement.this), alias=name)
     resolve_expression(made.this, place)
     return made
 
@@ -79,7 +80,7 @@ def _value(item: exp.Expr, parts: list[exp.Identifier], place: Place) -> exp.Exp
     """What stands before `.*`."""
     if parts:
         return of_names.meaning(place.work, parts, place.scope)
-    holder = exp.Paren(this=item.this.copy())
+    holder = exp.Paren(this=copied(item.this))
     resolve_expression(holder.this, place)
     value: exp.Expr = holder.this
     return value
@@ -132,5 +133,5 @@ def _of_value(value: exp.Expr, place: Place) -> Iterator[Field]:
         raise place.work.unsupported(value, "A star over a value whose fields are not known")
     for name in names:
         part = exp.to_identifier(name, quoted=True)
-        reached = of_names.access(place.work, value.copy(), [part])
+        reached = of_names.access(place.work, copied(value), [part])
         yield Field(name, reached, nature_of(reached))

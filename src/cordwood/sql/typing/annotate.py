@@ -5,6 +5,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.budget import spend
 from cordwood.sql.typing.datatypes import INT64, common, spelled, struct_of
 from cordwood.sql.typing.expressions import result_of
 from cordwood.sql.typing.marks import datatype_of, typed_as
@@ -17,6 +18,7 @@ def annotate(tree: exp.Expr) -> Relation:
 
 
 def _query(node: exp.Expr, outer: Scope) -> Relation:
+    spend()
     scope = Scope(ctes=_ctes(node, outer), parent=outer)
     if isinstance(node, exp.Select):
         return _select(node, scope)
@@ -185,6 +187,7 @@ def _starred(item: exp.Expr, scope: Scope) -> Columns:
 
 def _expression(node: exp.Expr, scope: Scope) -> Datatype | None:
     """The type of one expression, once its parts have theirs."""
+    spend()
     if isinstance(node, exp.Query):
         return _scalar(node, scope)
     if isinstance(node, exp.Column):

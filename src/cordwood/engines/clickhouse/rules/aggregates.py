@@ -9,6 +9,7 @@ from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import NAMES
 from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.bigquery.aggregates import Argument, argument_of, demanded, has_window
+from cordwood.sql.budget import copied
 from cordwood.sql.constants import is_small
 from cordwood.sql.fragment import fragment, holes, own_text
 from cordwood.sql.lowering import Meaning, Rule
@@ -144,7 +145,7 @@ def _avg(node: exp.Expr) -> exp.Expr:
     kind = kind_of(node)
     if kind not in EXACT:
         return fragment(f"avgOrNull{suffix}({{0}})", value)
-    count = fragment(f"{'uniqExact' if argument.distinct else 'count'}({{0}})", value.copy())
+    count = fragment(f"{'uniqExact' if argument.distinct else 'count'}({{0}})", copied(value))
     return by_several(_AVERAGES[kind], fragment(f"sumOrNull{suffix}({{0}})", value), count)
 
 
@@ -211,8 +212,8 @@ def _float_extremum(node: exp.Expr, name: str, value: exp.Expr) -> exp.Expr:
 
 
 def _event_extremum(name: str, value: exp.Expr) -> exp.Expr:
-    numbers, texts = read_as(value, Kind.FLOAT64), read_as(value.copy(), Kind.STRING)
-    counts = (fragment("count({0})", each.copy()) for each in (numbers, texts))
+    numbers, texts = read_as(value, Kind.FLOAT64), read_as(copied(value), Kind.STRING)
+    counts = (fragment("count({0})", copied(each)) for each in (numbers, texts))
     ends = (fragment(f"{name}OrNull({{0}})", each) for each in (numbers, texts))
     return by_several("if({0} = {1}, toString({2}), toJSONString({3}))", *counts, *ends)
 
@@ -234,8 +235,8 @@ def _at_extremum(name: str, value: exp.Expr, key: exp.Expr) -> exp.Expr:
     if kind_of(value) in (Kind.ARRAY, Kind.STRUCT):
         return by_several("tupleElement({0}, 1)", fragment(f"arg{name}(tuple({{0}}), {{1}})", value, key))
     extreme = fragment(f"{name.lower()}OrNull({{0}})", key)
-    known = fragment(f"{name.lower()}OrNullIf({{0}}, isNotNull({{1}}))", key.copy(), value.copy())
-    found = fragment(f"arg{name}OrNull({{0}}, {{1}})", value, key.copy())
+    known = fragment(f"{name.lower()}OrNullIf({{0}}, isNotNull({{1}}))", copied(key), copied(value))
+    found = fragment(f"arg{name}OrNull({{0}}, {{1}})", value, copied(key))
     return by_several("if({0} = {1}, {2}, NULL)", extreme, known, found)
 
 
@@ -270,8 +271,8 @@ def _pair(name: str) -> Rule:
         pair = "isNotNull({0}) AND isNotNull({1})"
         called = fragment(f"{name}StableOrNullIf({{0}}, {{1}}, {pair})", left, right)
         if name.endswith("Pop"):
-            return _unsettled(called, fragment("anyOrNull({0} + {1})", left.copy(), right.copy()))
-        return _of_two(called, fragment(f"countIf({pair})", left.copy(), right.copy()))
+            return _unsettled(called, fragment("anyOrNull({0} + {1})", copied(left), copied(right)))
+        return _of_two(called, fragment(f"countIf({pair})", copied(left), copied(right)))
 
     return rule
 
@@ -285,8 +286,8 @@ def _spread(name: str) -> Rule:
         value = fragment("toFloat64({0})", _value(argument, node))
         called = fragment(f"{name}StableOrNull{suffix}({{0}})", value)
         if name.endswith("Pop"):
-            return _unsettled(called, fragment("anyOrNull({0})", value.copy()))
-        return _of_two(called, fragment(f"{'uniqExact' if argument.distinct else 'count'}({{0}})", value.copy()))
+            return _unsettled(called, fragment("anyOrNull({0})", copied(value)))
+        return _of_two(called, fragment(f"{'uniqExact' if argument.distinct else 'count'}({{0}})", copied(value)))
 
     return rule
 

@@ -6,6 +6,7 @@ from cordwood.engines.clickhouse.rules.comparison import meeting_kind
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import null_of, type_part
 from cordwood.model.datatype import EXACT, Datatype, Kind
+from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_text, is_null
 from cordwood.sql.fragment import fragment, holes, own_text
 from cordwood.sql.lowering import RAISED, Meaning, is_safe
@@ -48,7 +49,7 @@ def _case(node: exp.Expr) -> exp.Expr:
 def _condition(subject: exp.Expr | None, condition: exp.Expr, kind: Kind | None) -> exp.Expr:
     if subject is None:
         return _truth(condition)
-    left, right = (read_as(side, kind) if kind else side for side in (subject.copy(), condition))
+    left, right = (read_as(side, kind) if kind else side for side in (copied(subject), condition))
     return fragment("{0} = {1}", left, right)
 
 
@@ -74,7 +75,7 @@ def _in_turn(node: exp.Expr) -> exp.Expr:
     *parts, last = node.this, *node.expressions
     if not parts or not any(str(call.this).upper() == "ERROR" for call in last.find_all(exp.Anonymous)):
         return node
-    ifs = [exp.If(this=exp.Not(this=exp.Is(this=part.copy(), expression=exp.Null())), true=part) for part in parts]
+    ifs = [exp.If(this=exp.Not(this=exp.Is(this=copied(part), expression=exp.Null())), true=part) for part in parts]
     return exp.Case(ifs=ifs, default=last)
 
 
@@ -82,7 +83,7 @@ def _nullif(node: exp.Expr) -> exp.Expr:
     left, right = node.this, node.expression
     kind = meeting_kind([kind_of(left), kind_of(right)])
     if kind is not None and kind_of(left) is Kind.VARIANT:
-        return fragment("if({0} = {1}, NULL, {2})", read_as(left, kind), right, left.copy())
+        return fragment("if({0} = {1}, NULL, {2})", read_as(left, kind), right, copied(left))
     return fragment("nullIf({0}, {1})", left, read_as(right, kind) if kind else right)
 
 

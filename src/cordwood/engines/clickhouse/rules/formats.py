@@ -22,6 +22,7 @@ from cordwood.sql.bigquery.formats import (
     filled,
     unwrapped_null,
 )
+from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment, holes, text_part
 from cordwood.sql.lowering import Meaning, is_safe, place_of, unsupported
@@ -140,8 +141,8 @@ def _fraction(node: exp.Expr, field: Field) -> exp.Expr:
     plain = _printf(node, field, spec.letter, value)
     if not spec.has_zeros:
         return plain
-    unfilled = fragment("printf({1}, {0})", value.copy(), text_part(spec.unfilled.text(spec.letter)))
-    return fragment("if(isFinite({0}), {1}, {2})", value.copy(), plain, unfilled)
+    unfilled = fragment("printf({1}, {0})", copied(value), text_part(spec.unfilled.text(spec.letter)))
+    return fragment("if(isFinite({0}), {1}, {2})", copied(value), plain, unfilled)
 
 
 def _exact(node: exp.Expr, field: Field, kind: Kind) -> exp.Expr:
@@ -199,7 +200,7 @@ def _as_text(node: exp.Expr, letter: str, value: exp.Expr) -> exp.Expr:
         unsupported(node, "%P")
     if letter == "p":
         written = json_text(value, datatype_of(value))
-        return fragment("if(isNull({0}), NULL, {1})", value.copy(), written)
+        return fragment("if(isNull({0}), NULL, {1})", copied(value), written)
     told = literal_of(value) if letter == "T" else readable(value)
     return fragment("ifNull({0}, 'NULL')", told)
 

@@ -10,6 +10,7 @@ from cordwood.engines.clickhouse.rules.time_text import SUBSECOND, written
 from cordwood.engines.clickhouse.rules.words import cast, once
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.json_documents import said, stringifies_wide
+from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment, holes, text_part
 from cordwood.sql.lowering import Meaning, unsupported
 from cordwood.sql.typing import datatype_of, typed_as
@@ -70,7 +71,7 @@ def _written(node: exp.Expr, datatype: Datatype | None, scalars: Mapping[Kind, s
         whole = written(known, datatype.kind, _TIMES[datatype.kind], None)
         end = "Z" if datatype.kind is Kind.TIMESTAMP else ""
         return fragment(
-            f"concat('\"', {{0}}, {{1}}, '{end}\"')", whole, once(SUBSECOND, cast(node.copy(), Kind.DATETIME))
+            f"concat('\"', {{0}}, {{1}}, '{end}\"')", whole, once(SUBSECOND, cast(copied(node), Kind.DATETIME))
         )
     return once(scalars.get(datatype.kind, "toJSONString(toString(@a))"), node)
 

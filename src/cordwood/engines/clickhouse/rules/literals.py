@@ -4,6 +4,7 @@ from typing import Final
 
 from sqlglot import exp
 
+from cordwood.sql.budget import copied
 from cordwood.sql.constants import CONSTANT, constant, is_whole
 from cordwood.sql.fragment import data_part, fragment, text_part
 from cordwood.sql.lowering import Meaning
@@ -15,7 +16,7 @@ def _literal(node: exp.Expr) -> exp.Expr:
     elif is_whole(node):
         lowered = _whole(node)
     else:
-        lowered = fragment("toFloat64({0})", node.copy())
+        lowered = fragment("toFloat64({0})", copied(node))
     if not isinstance(lowered, exp.Literal):
         lowered.meta[CONSTANT] = constant(node)
     return lowered

@@ -10,6 +10,7 @@ from cordwood.engines.clickhouse.rules.zones import moment_in
 from cordwood.model.datatype import MOMENTS, NUMBERS, Kind
 from cordwood.sql.bigquery.reading import Reader, Readers, read_by
 from cordwood.sql.bigquery.time_literals import CANONICAL, is_doubtful, is_none, respelt
+from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment, own_text, text_part
 from cordwood.sql.lowering import RAISED, is_safe
@@ -50,13 +51,13 @@ _TEXT: Final = "event_text"
 
 def with_text(value: exp.Expr, text: exp.Expr) -> exp.Expr:
     """An event's value that was made of its text: whoever reads it as text takes that."""
-    value.meta[_TEXT] = text.copy()
+    value.meta[_TEXT] = copied(text)
     return value
 
 
 def text_at_hand(node: exp.Expr) -> exp.Expr | None:
     text = node.unnest().meta_get(_TEXT) if kind_of(node) is Kind.VARIANT else None
-    return text.copy() if isinstance(text, exp.Expr) else None
+    return copied(text) if isinstance(text, exp.Expr) else None
 
 
 def event_text(node: exp.Expr) -> exp.Expr:

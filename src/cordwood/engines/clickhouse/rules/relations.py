@@ -12,6 +12,7 @@ from cordwood.engines.clickhouse.rules.subqueries import mark_count, name_apart
 from cordwood.engines.clickhouse.rules.words import null_of, type_part
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.aggregates import Argument
+from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int, constant_text, is_null
 from cordwood.sql.fragment import fragment, holes, named
 from cordwood.sql.lowering import Meaning, unsupported
@@ -98,13 +99,13 @@ _PLACES: Final = "arrayMap(_i -> CAST(toInt64(_i) - 1, 'Nullable(Int64)'), array
 
 def _kept(array: exp.Expr, condition: exp.Expr | None, names: tuple[str, str, str]) -> tuple[exp.Expr, exp.Expr]:
     """The elements for which the join's condition holds, and their places."""
-    places = fragment(_PLACES, array.copy())
+    places = fragment(_PLACES, copied(array))
     if condition is None or isinstance(condition, exp.Boolean):
         return array, places
     told = _told(condition, *names)
     return (
         fragment("arrayFilter((_e, _o) -> {2}, {0}, {1})", array, places, told),
-        fragment("arrayFilter((_o, _e) -> {2}, {0}, {1})", places.copy(), array.copy(), told.copy()),
+        fragment("arrayFilter((_o, _e) -> {2}, {0}, {1})", copied(places), copied(array), copied(told)),
     )
 
 
@@ -114,14 +115,14 @@ def _field_columns(unnested: exp.Expr, array: exp.Expr, relation: str, name: str
     columns = []
     for at, (label, _) in enumerate(element.fields if element else (), 1):
         if label and label != name:
-            fields = fragment(f"arrayMap(_e -> tupleElement(_e, {at}), {{0}})", array.copy())
+            fields = fragment(f"arrayMap(_e -> tupleElement(_e, {at}), {{0}})", copied(array))
             columns.append(_joined(fields, relation, label))
     return columns
 
 
 def _told(condition: exp.Expr, relation: str, name: str, offset: str) -> exp.Expr:
     """The condition of one element, `_e`, at one place, `_o`."""
-    told = condition.copy()
+    told = copied(condition)
     for column in list(told.find_all(exp.Column)):
         if column.table == relation and column.name in (name, offset):
             column.replace(fragment("_e" if column.name == name else "_o"))
@@ -294,7 +295,7 @@ def _open_up(select: exp.Expr, bracket: exp.Expr) -> None:
 def _columns_of(relations: set[str], read: list[exp.Column]) -> list[exp.Expr]:
     """What is read of the relations, each column under a name that holds its relation's."""
     found = {(column.table, column.name): column for column in read if column.table in relations}
-    return [exp.Alias(this=column.copy(), alias=_quoted(f"{table}.{name}")) for (table, name), column in found.items()]
+    return [exp.Alias(this=copied(column), alias=_quoted(f"{table}.{name}")) for (table, name), column in found.items()]
 
 
 def _quoted(name: str) -> exp.Identifier:
@@ -315,9 +316,9 @@ def _sort_keys(select: exp.Expr, key: exp.Expr) -> list[exp.Expr]:
         value = item.this if isinstance(item, exp.Alias) else item
     if kind_of(value) is not Kind.VARIANT or any(value.find_all(exp.AggFunc, exp.Subquery)):
         return [key]
-    texts = [key.copy(), key.copy()]
+    texts = [copied(key), copied(key)]
     for text, kind in zip(texts, (Kind.FLOAT64, Kind.STRING), strict=True):
-        read = exp.Anonymous(this=EVENT_AS, expressions=[value.copy(), exp.Literal.string(kind)])
+        read = exp.Anonymous(this=EVENT_AS, expressions=[copied(value), exp.Literal.string(kind)])
         text.set("this", read)
     return texts
 

@@ -19,6 +19,7 @@ from cordwood.sql.bigquery.time_elements import (
     fraction_digits,
     merged,
 )
+from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, unsupported
@@ -106,7 +107,7 @@ def written(value: exp.Expr, kind: Kind, shape: str, zone: exp.Expr | None) -> e
     elif kind is Kind.TIMESTAMP:
         moment = read_as(value, Kind.TIMESTAMP)
         utc = naive(moment)
-        local = wall_in(moment.copy(), zone) if zone is not None else utc
+        local = wall_in(copied(moment), zone) if zone is not None else utc
     else:
         utc = local = clock(read_as(value, kind))
     pieces = [_piece(element, text) for element, text in elements(shape, kind)]
@@ -158,7 +159,7 @@ def cast_text(value: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
     if zone is None:
         return once(f"concat({day_and_time}, '+00')", naive(value))
     zoned = f"concat({_SIGNED}, {_HOURS}, if({_OFFSET} % 60 = 0, '', concat(':', {_MINUTES})))"
-    return once(f"concat({day_and_time}, {zoned})", wall_in(value.copy(), zone), naive(value))
+    return once(f"concat({day_and_time}, {zoned})", wall_in(copied(value), zone), naive(value))
 
 
 def parts_text(node: exp.Expr, value: exp.Expr, shape: str) -> exp.Expr:

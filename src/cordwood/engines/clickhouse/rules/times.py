@@ -9,6 +9,7 @@ from cordwood.engines.clickhouse.rules.words import cast, naive, once
 from cordwood.engines.clickhouse.rules.zones import moment_in, wall_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.units import MICROSECONDS, are_moments, extracted_part, unit_of, week_start, with_known_unit
+from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
@@ -137,7 +138,7 @@ def _cut_clock(value: exp.Expr, size: int, zone: exp.Expr) -> exp.Expr:
     """By what the clocks of the zone show beyond the unit: so an hour that they show twice is cut twice."""
     beyond = f"positiveModulo(toUnixTimestamp64Micro({{1}}), {size})"
     cut_off = f"fromUnixTimestamp64Micro(toUnixTimestamp64Micro({{0}}) - {beyond}, 'UTC')"
-    return fragment(cut_off, value, wall_in(value.copy(), zone))
+    return fragment(cut_off, value, wall_in(copied(value), zone))
 
 
 def back(moment: exp.Expr, kind: Kind) -> exp.Expr:

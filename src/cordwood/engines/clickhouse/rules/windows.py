@@ -8,6 +8,7 @@ from cordwood.engines.clickhouse.rules.aggregates import settled, wrapped
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.aggregates import argument_of
+from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule
@@ -21,7 +22,7 @@ def _window(node: exp.Expr) -> exp.Expr:
         return spread(node)
     template, parts = wrap
     # A copy: what stands in the tree cannot stand in its own replacement.
-    return fragment(template, node.copy(), *parts)
+    return fragment(template, copied(node), *parts)
 
 
 def _value(name: str) -> Rule:
@@ -75,7 +76,7 @@ def _frame(node: exp.Expr) -> exp.Expr:
     if (start < end) if side == "PRECEDING" else (start > end):
         beyond = exp.Literal.number(_BEYOND)
         for key in ("start", "end"):
-            node.set(key, beyond.copy())
+            node.set(key, copied(beyond))
             node.set(f"{key}_side", "FOLLOWING")
     return node
 

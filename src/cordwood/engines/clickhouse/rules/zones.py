@@ -6,6 +6,7 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.words import instant, naive, once
 from cordwood.sql.bigquery.zones import is_utc, offset_minutes
+from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import unsupported
 
@@ -52,4 +53,4 @@ def _the_same_for_all(zone: exp.Expr) -> exp.Expr:
     """The engine has the zone in a value's type, and leaves one that is a column unread."""
     if zone.find(exp.Column) is not None:
         unsupported(zone, "A time zone that is a column")
-    return zone.copy()
+    return copied(zone)

@@ -8,6 +8,7 @@ from cordwood.engines.duckdb.rules.casts import cast_to, event_text
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.bigquery.aggregates import Argument, argument_of, demanded, has_window
+from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
@@ -73,7 +74,7 @@ def _order_by_what_is_told_apart(argument: Argument, value: exp.Expr) -> None:
         return
     for item in argument.order.expressions:
         if isinstance(item, exp.Ordered) and item.this == value:
-            item.set("this", argument.value.copy())
+            item.set("this", copied(argument.value))
 
 
 def _as_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
@@ -122,7 +123,7 @@ def _avg(node: exp.Expr) -> exp.Expr:
     kind = kind_of(node)
     if kind not in EXACT:
         return fragment(_of("avg", argument), value)
-    total, count = (fragment(_of(name, argument), value.copy()) for name in ("sum", "count"))
+    total, count = (fragment(_of(name, argument), copied(value)) for name in ("sum", "count"))
     return by_several(_exact_average("DECIMAL(38, 9)" if kind is Kind.NUMERIC else "DECIMAL(38, 18)"), total, count)
 
 
@@ -171,7 +172,7 @@ def _extremum(name: str) -> Rule:
         if kind_of(argument.value) is Kind.VARIANT:
             return _event_extremum(name, argument.value)
         if kind_of(argument.value) is Kind.FLOAT64 and name == "min":
-            any_nan = fragment("bool_or(isnan({0}))", argument.value.copy())
+            any_nan = fragment("bool_or(isnan({0}))", copied(argument.value))
             least = fragment("min({0})", argument.value)
             return by_several("CASE WHEN {0} THEN 'nan'::DOUBLE ELSE {1} END", any_nan, least)
         return fragment(f"{name}({{0}})", argument.value)
@@ -180,8 +181,8 @@ def _extremum(name: str) -> Rule:
 
 
 def _event_extremum(name: str, value: exp.Expr) -> exp.Expr:
-    numbers, texts = read_as(value, Kind.FLOAT64), read_as(value.copy(), Kind.STRING)
-    counts = (fragment("count({0})", each.copy()) for each in (numbers, texts))
+    numbers, texts = read_as(value, Kind.FLOAT64), read_as(copied(value), Kind.STRING)
+    counts = (fragment("count({0})", copied(each)) for each in (numbers, texts))
     ends = (fragment(f"{name}({{0}})", each) for each in (numbers, texts))
     template = f"CASE WHEN {{0}} = {{1}} THEN {event_number('{2}')} ELSE ({{3}})::VARIANT END"
     return by_several(template, *counts, *ends)
@@ -205,9 +206,9 @@ def _at_extremum(name: str, value: exp.Expr, key: exp.Expr) -> exp.Expr:
     if kind_of(key) is Kind.VARIANT:
         return fragment(f"arg_{name}_null({{0}}, {{1}})", value, key)
     extreme = fragment(f"{name}({{0}})", key)
-    known = fragment(f"{name}(CASE WHEN {{1}} IS NOT NULL THEN {{0}} END)", key.copy(), value.copy())
+    known = fragment(f"{name}(CASE WHEN {{1}} IS NOT NULL THEN {{0}} END)", copied(key), copied(value))
     return by_several(
-        "CASE WHEN {0} = {1} THEN {2} END", extreme, known, fragment(f"arg_{name}({{0}}, {{1}})", value, key.copy())
+        "CASE WHEN {0} = {1} THEN {2} END", extreme, known, fragment(f"arg_{name}({{0}}, {{1}})", value, copied(key))
     )
 
 
@@ -239,7 +240,7 @@ def _pair(name: str) -> Rule:
         called = fragment(f"{name}({{0}}, {{1}})", left, right)
         if name.endswith("samp"):
             return called
-        return _unsettled(called, fragment("any_value({0} + {1})", left.copy(), right.copy()))
+        return _unsettled(called, fragment("any_value({0} + {1})", copied(left), copied(right)))
 
     return rule
 
@@ -249,7 +250,7 @@ def _population(name: str) -> Rule:
         argument = argument_of(node)
         value = fragment("{0}::DOUBLE", _value(argument, node))
         called = fragment(_of(name, argument), value)
-        return _unsettled(called, fragment("any_value({0})", value.copy()))
+        return _unsettled(called, fragment("any_value({0})", copied(value)))
 
     return rule
 
@@ -262,7 +263,7 @@ def _unsettled(called: exp.Expr, one: exp.Expr) -> exp.Expr:
 def _correlation(node: exp.Expr) -> exp.Expr:
     """NULL of fewer than two pairs; the engine says NaN."""
     pair = read_as(node.this, Kind.FLOAT64), read_as(node.expression, Kind.FLOAT64)
-    count = fragment("regr_count({0}, {1})", *(side.copy() for side in pair))
+    count = fragment("regr_count({0}, {1})", *(copied(side) for side in pair))
     return by_several("CASE WHEN {0} > 1 THEN {1} END", count, fragment("corr({0}, {1})", *pair))
 
 

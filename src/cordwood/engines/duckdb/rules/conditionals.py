@@ -5,6 +5,7 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.comparison import meeting_kind, positional
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.model.datatype import Kind
+from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment, own_text
 from cordwood.sql.lowering import RAISED, Meaning, is_safe
 from cordwood.sql.typing import datatype_of, kind_of
@@ -59,7 +60,7 @@ def _nullif(node: exp.Expr) -> exp.Expr:
     left, right = node.this, node.expression
     kind = meeting_kind([kind_of(left), kind_of(right)])
     if kind is not None and kind_of(left) is Kind.VARIANT:
-        return fragment("CASE WHEN {0} = {1} THEN NULL ELSE {2} END", read_as(left, kind), right, left.copy())
+        return fragment("CASE WHEN {0} = {1} THEN NULL ELSE {2} END", read_as(left, kind), right, copied(left))
     return exp.Nullif(this=left, expression=read_as(right, kind) if kind else right)
 
 

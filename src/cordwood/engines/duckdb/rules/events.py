@@ -10,6 +10,7 @@ from cordwood.engines.duckdb.rules.words import NAMES
 from cordwood.engines.duckdb.script import is_name
 from cordwood.model.datatype import Kind
 from cordwood.model.shape import ValueKind
+from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment, named, text_part
 from cordwood.sql.lowering import Meaning
 from cordwood.sql.nodes import (
@@ -48,10 +49,10 @@ def _projected(node: exp.Expr) -> exp.Expr:
     """What only the answer reads: a path where only text was seen is text, which groups and sorts seven times faster."""
     value = node.this
     if value.meta_get("only_text") and kind_of(value) is Kind.VARIANT and _is_outermost(node):
-        node.set("this", typed_as(fragment("{0}::VARCHAR", value.copy()), STRING))
+        node.set("this", typed_as(fragment("{0}::VARCHAR", copied(value)), STRING))
         typed_as(node, STRING)
     if value.meta_get(EVENT_NUMBER) and _is_outermost(node):
-        node.set("this", typed_as(fragment(event_number("{0}"), value.copy()), VARIANT))
+        node.set("this", typed_as(fragment(event_number("{0}"), copied(value)), VARIANT))
         typed_as(node, VARIANT)
     return node
 
@@ -89,7 +90,7 @@ def _slot(node: exp.Expr) -> exp.Expr:
     if kind is None or kind is Kind.STRING or _is_asked_for(node):
         return node
     # A copy: what stands in the tree cannot stand in its own replacement.
-    return fragment(f"CAST({{0}} AS {NAMES[kind]})", node.copy())
+    return fragment(f"CAST({{0}} AS {NAMES[kind]})", copied(node))
 
 
 def _is_asked_for(node: exp.Expr) -> bool:

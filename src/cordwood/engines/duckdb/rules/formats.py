@@ -23,6 +23,7 @@ from cordwood.sql.bigquery.formats import (
     filled,
     unwrapped_null,
 )
+from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment, holes, text_part
 from cordwood.sql.lowering import Meaning, is_safe, place_of, unsupported
@@ -135,9 +136,9 @@ def _fraction(node: exp.Expr, field: Field) -> exp.Expr:
     plain = _printf(node, spec.text(spec.letter), value, field.counts)
     if not spec.has_zeros:
         return plain
-    counts = [count.copy() for count in field.counts]
-    unfilled = _printf(node, spec.unfilled.text(spec.letter), value.copy(), counts)
-    return fragment("CASE WHEN isfinite({0}) THEN {1} ELSE {2} END", value.copy(), plain, unfilled)
+    counts = [copied(count) for count in field.counts]
+    unfilled = _printf(node, spec.unfilled.text(spec.letter), copied(value), counts)
+    return fragment("CASE WHEN isfinite({0}) THEN {1} ELSE {2} END", copied(value), plain, unfilled)
 
 
 def _with_point(spec: Specifier, told: str) -> str:
@@ -191,7 +192,7 @@ def _as_text(node: exp.Expr, letter: str, value: exp.Expr) -> exp.Expr:
     if letter in "pP":
         written = json_text(value, datatype_of(value))
         told = written if letter == "p" else pretty(written)
-        return fragment("CASE WHEN {0} IS NOT NULL THEN {1} END", value.copy(), told)
+        return fragment("CASE WHEN {0} IS NOT NULL THEN {1} END", copied(value), told)
     told = literal_of(value) if letter == "T" else readable(value)
     return fragment("coalesce({0}, 'NULL')", told)
 

@@ -7,6 +7,7 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.strings import as_text
 from cordwood.engines.duckdb.rules.words import attempt, fail, once
 from cordwood.sql.bigquery.net import named, without_list
+from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule
 
@@ -39,7 +40,7 @@ def _from_string(*, safe: bool) -> Rule:
         body = f"CASE WHEN @a IS NULL THEN NULL WHEN {_V4} THEN unhex({_V4_HEX.replace('@s', '@a')})"
         body += f" WHEN {v6} THEN unhex({hexed}) ELSE {bad} END"
         value = as_text(node.expressions[0])
-        return once(body, value, once(_GROUPED, value.copy()))
+        return once(body, value, once(_GROUPED, copied(value)))
 
     return rule
 

@@ -5,6 +5,7 @@ from itertools import product
 from sqlglot import exp
 
 from cordwood.engines.duckdb.script import is_name
+from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment, holes, named
 from cordwood.sql.lowering import Meaning, unsupported
@@ -20,7 +21,7 @@ def _pivoted(node: exp.Expr) -> exp.Expr:
     pivot = pivots[0]
     alias = node.alias
     columns, names = _values_first(pivot) if pivot.args.get("unpivot") else _aggregates_first(pivot)
-    whole = fragment(f"(SELECT {columns} FROM {{0}})", node.copy(), *map(named, names))  # noqa: S608 - a template of ours
+    whole = fragment(f"(SELECT {columns} FROM {{0}})", copied(node), *map(named, names))  # noqa: S608 - a template of ours
     return exp.Alias(this=whole, alias=named(alias)) if alias else whole
 
 
@@ -85,7 +86,7 @@ def _label(value: exp.Expr) -> None:
         unsupported(
             value, "A value of PIVOT that is neither a text, a whole number, a truth nor a date, without a name,"
         )
-    named = exp.PivotAlias(this=value.copy(), alias=exp.to_identifier(name, quoted=True))
+    named = exp.PivotAlias(this=copied(value), alias=exp.to_identifier(name, quoted=True))
     value.replace(named)
 
 

@@ -5,6 +5,7 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.words import type_part
 from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment, named
 from cordwood.sql.lowering import Meaning
 from cordwood.sql.typing import datatype_of, typed_as
@@ -67,7 +68,7 @@ def _align(select: exp.Expr, at: int, datatype: Datatype) -> None:
     value = item.this if isinstance(item, exp.Alias) else item
     if datatype_of(item) is None or datatype_of(item) == datatype or type_part(datatype) is None:
         return
-    cast = typed_as(cast_to(value, typed_as(value.copy(), datatype_of(item)), datatype), datatype)
+    cast = typed_as(cast_to(value, typed_as(copied(value), datatype_of(item)), datatype), datatype)
     value.replace(cast)
 
 
@@ -100,7 +101,7 @@ def _relations(select: exp.Expr) -> list[str]:
 
 def _say_with(column: exp.Expr, relation: str) -> None:
     """The column as it is, said with one of the query's own."""
-    said = fragment("CASE WHEN {1} IS NULL OR true THEN {0} END", column.copy(), named(relation))
+    said = fragment("CASE WHEN {1} IS NULL OR true THEN {0} END", copied(column), named(relation))
     column.replace(typed_as(said, datatype_of(column)))
 
 

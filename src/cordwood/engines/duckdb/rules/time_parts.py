@@ -9,6 +9,7 @@ from cordwood.engines.duckdb.rules.words import attempt, fail, once
 from cordwood.engines.duckdb.rules.zones import moment_in, wall_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.units import extracted_part, week_start
+from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
@@ -68,8 +69,8 @@ def _timestamp(node: exp.Expr) -> exp.Expr:
 
 def _text_in_zone(node: exp.Expr, value: exp.Expr, zone: exp.Expr) -> exp.Expr:
     """The zone counts where the text names none."""
-    wall = attempt(node, "CAST(@a AS TIMESTAMP)", value.copy())
-    own = attempt(node, "CAST(@a AS TIMESTAMPTZ)", value.copy())
+    wall = attempt(node, "CAST(@a AS TIMESTAMP)", copied(value))
+    own = attempt(node, "CAST(@a AS TIMESTAMPTZ)", copied(value))
     names_zone = r"regexp_matches({0}, '\d.*([zZ]|[+-]\d{1,2}(:?\d\d)?|[A-Za-z]{3,}(/[A-Za-z_]+)*)\s*$')"
     template = names_zone.replace("\\d.*", "\\d:\\d.*")
     return fragment(f"CASE WHEN {template} THEN {{1}} ELSE {{2}} END", value, own, moment_in(wall, zone))

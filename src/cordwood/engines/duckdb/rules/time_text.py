@@ -19,6 +19,7 @@ from cordwood.sql.bigquery.time_elements import (
     fraction_digits,
     merged,
 )
+from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, unsupported
@@ -88,7 +89,7 @@ def written(value: exp.Expr, kind: Kind, shape: str, zone: exp.Expr | None) -> e
     elif kind is Kind.TIMESTAMP:
         moment = read_as(value, Kind.TIMESTAMP)
         utc = naive(moment)
-        local = wall_in(moment.copy(), zone) if zone is not None else utc
+        local = wall_in(copied(moment), zone) if zone is not None else utc
     else:
         utc = local = clock(read_as(value, kind))
     pieces = [_piece(element, text) for element, text in elements(shape, kind)]
@@ -134,7 +135,7 @@ def cast_text(value: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
     utc = naive(value)
     if zone is None:
         return once(f"strftime(@a, '%Y-%m-%d %H:%M:%S') || {_SUBSECOND} || '+00'", utc)
-    local = wall_in(value.copy(), zone)
+    local = wall_in(copied(value), zone)
     zoned = f"{_SIGNED} || {_HOURS} || CASE WHEN {_OFFSET} % 60 = 0 THEN '' ELSE ':' || {_MINUTES} END"
     return once(f"strftime(@a, '%Y-%m-%d %H:%M:%S') || {_SUBSECOND} || {zoned}", local, utc)
 

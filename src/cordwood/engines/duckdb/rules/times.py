@@ -9,6 +9,7 @@ from cordwood.engines.duckdb.rules.words import NAMES, attempt, fail, in_calenda
 from cordwood.engines.duckdb.rules.zones import start_in, wall_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.units import MICROSECONDS, are_moments, unit_of, week_start, with_known_unit
+from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant, is_null
 from cordwood.sql.fragment import fragment, is_fragment, template_of
 from cordwood.sql.lowering import Meaning, Rule, unsupported
@@ -120,7 +121,7 @@ def _truncate(node: exp.Expr) -> exp.Expr:
 def _cut_clock(value: exp.Expr, size: int, zone: exp.Expr) -> exp.Expr:
     """By what the clocks of the zone show beyond the unit: so an hour that they show twice is cut twice."""
     beyond = f"((epoch_us({{1}}) + {_SINCE_YEAR_1}) % {size})"
-    return fragment(f"make_timestamptz(epoch_us({{0}}) - {beyond})", value, wall_in(value.copy(), zone))
+    return fragment(f"make_timestamptz(epoch_us({{0}}) - {beyond})", value, wall_in(copied(value), zone))
 
 
 # Microseconds, whole days of them.

@@ -4,6 +4,7 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.sql.bigquery.aggregates import argument_of
+from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule
 from cordwood.sql.typing import kind_of
@@ -13,7 +14,7 @@ from cordwood.sql.windowed import spread
 def _window(node: exp.Expr) -> exp.Expr:
     cast = node.this.meta_get("cast")
     # A copy: what stands in the tree cannot stand in its own replacement.
-    return fragment(f"{{0}}::{cast}", node.copy()) if cast else spread(node)
+    return fragment(f"{{0}}::{cast}", copied(node)) if cast else spread(node)
 
 
 def _value(name: str) -> Rule:

@@ -6,6 +6,7 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.words import instant, naive, once, text
 from cordwood.sql.bigquery.zones import is_utc, offset_minutes, repeated_minutes
+from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
 
@@ -28,7 +29,7 @@ def wall_in(moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
         return fragment(f"make_timestamp(epoch_us({{0}}) + {offset * 60_000_000})", moment)
     name = constant_text(zone)
     if name is None:
-        return once(f"timezone({_PLACE}, make_timestamptz(epoch_us(@a) + {_SHIFT}))", moment, zone.copy())
+        return once(f"timezone({_PLACE}, make_timestamptz(epoch_us(@a) + {_SHIFT}))", moment, copied(zone))
     return fragment("timezone({0}, {1})", text(name), moment)
 
 
@@ -44,7 +45,7 @@ def moment_in(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
         place, shift = (template.replace("@b", "@c") for template in (_PLACE, _SHIFT))
         shown = f"timezone({place}, make_timestamptz(epoch_us(@a) - {back} + {shift}))"
     first = f"CASE WHEN {shown} = @b THEN {earlier} ELSE @a END"
-    return once(first, start_in(wall, zone), wall.copy(), zone.copy() if name is None else text(name))
+    return once(first, start_in(wall, zone), copied(wall), copied(zone) if name is None else text(name))
 
 
 def start_in(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
@@ -56,5 +57,5 @@ def start_in(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
         return fragment(f"make_timestamptz(epoch_us({{0}}) - {offset * 60_000_000})", wall)
     name = constant_text(zone)
     if name is None:
-        return once(f"make_timestamptz(epoch_us(timezone({_PLACE}, @a)) - {_SHIFT})", wall, zone.copy())
+        return once(f"make_timestamptz(epoch_us(timezone({_PLACE}, @a)) - {_SHIFT})", wall, copied(zone))
     return fragment("timezone({0}, {1})", text(name), wall)
