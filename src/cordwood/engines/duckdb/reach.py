@@ -15,6 +15,7 @@ from cordwood.engines.duckdb.source import Manner, Read, Source, tables_of
 from cordwood.engines.duckdb.tables import COLUMNS
 from cordwood.engines.duckdb.way import cte_of
 from cordwood.sql.bigquery.grouping import grouping_keys, selected
+from cordwood.sql.budget import look
 from cordwood.sql.fragment import is_fragment, parts_of, template_of
 from cordwood.sql.nodes import in_brackets
 
@@ -35,6 +36,7 @@ class _Reach(msgspec.Struct):
     streams: frozenset[str]
     tables: dict[int, dict[str, Read]] = msgspec.field(default_factory=dict)
     grouped: frozenset[tuple[int, _Place | None]] = frozenset()
+    projections: dict[int, dict[str, exp.Expr]] = msgspec.field(default_factory=dict)
 
     def is_grouped(self, node: exp.Expr) -> bool:
         """Whether its query groups by just this path: then it is one column, however the query reads it."""
@@ -62,31 +64,37 @@ class _Reach(msgspec.Struct):
     def _provide_in(self, query: exp.Expr, read: Read, depth: int) -> str | None:
         if not isinstance(query, exp.Select) or not _may_widen(query):
             return None
-        there = _projection(query, read.name)
+        projections = self._projections(query)
+        there = projections.get(read.name.lower())
         if there is not None:
             # The author may have called a column so.
             return read.name if there.meta_get(_PROVIDED) else None
-        found = _path_of(_projection(query, read.column))
+        found = _path_of(projections.get(read.column.lower()))
         if found is None:
             return None
         column, path = found
         name = self._provide_within(query, column.table, read.below(column.name, path), depth)
-        return name and _append(query, exp.column(name, column.table, quoted=True), read.name)
+        if name is not None:
+            made = _append(query, exp.column(name, column.table, quoted=True), read.name)
+            projections.setdefault(read.name.lower(), made)
+        return name and read.name
+
+    def _projections(self, query: exp.Select) -> dict[str, exp.Expr]:
+        """Return the first column of each name, in lower case. Gathered once: a query may read thousands of paths."""
+        if id(query) not in self.projections:
+            self.projections[id(query)] = {item.alias.lower(): item for item in reversed(query.expressions)}
+        return self.projections[id(query)]
 
     def _provide_within(self, query: exp.Select, alias: str, read: Read, depth: int) -> str | None:
         relation = _relation(query, alias)
         return None if relation is None else self.provide(relation, read, depth + 1)
 
 
-def _projection(query: exp.Select, name: str) -> exp.Expr | None:
-    return next((item for item in query.expressions if item.alias.lower() == name.lower()), None)
-
-
-def _append(query: exp.Select, column: exp.Expr, name: str) -> str:
+def _append(query: exp.Select, column: exp.Expr, name: str) -> exp.Expr:
     provided = exp.alias_(column, name, quoted=True)
     provided.meta[_PROVIDED] = True
     query.append("expressions", provided)
-    return name
+    return provided
 
 
 def reach(tree: exp.Expr, streams: frozenset[str]) -> list[Source]:
@@ -143,6 +151,7 @@ def _move_path(node: exp.Expr, work: _Reach) -> None:
 
 def _move(node: exp.Expr, value: exp.Expr, manner: Manner, work: _Reach) -> bool:
     """Put a column of the value's relation in the node's place; whether there can be one."""
+    look()
     found = _path_of(value)
     select = node.find_ancestor(exp.Select)
     if found is None or select is None:

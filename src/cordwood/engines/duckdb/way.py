@@ -1,9 +1,11 @@
 """From where events are read to what reads that: the steps between a stream and an answer."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from sqlglot import exp
+
+from cordwood.sql.budget import look
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -16,6 +18,7 @@ class Step(msgspec.Struct, frozen=True):
 def way_of(tree: exp.Expr, table: exp.Table) -> list[Step]:
     """From the events to the answer, where each SELECT on the way is read once and by the next; else nothing."""
     steps: list[Step] = []
+    tables = tables_by_name(tree)
     relation: exp.Expr | None = table
     while relation is not None:
         select = reader(relation)
@@ -24,7 +27,7 @@ def way_of(tree: exp.Expr, table: exp.Table) -> list[Step]:
         steps.append(Step(select, relation.alias_or_name))
         if select is tree:
             return steps
-        relation = only_reading(tree, select)
+        relation = only_reading(tables, select)
     return []
 
 
@@ -58,13 +61,23 @@ def _keeps_or_drops(join: exp.Join) -> bool:
     return bool(join.side or join.method or join.kind in ("SEMI", "ANTI"))
 
 
-def only_reading(tree: exp.Expr, select: exp.Select) -> exp.Expr | None:
+def tables_by_name(tree: exp.Expr) -> Mapping[str, Sequence[exp.Table]]:
+    """Where each stream and each sub-query of WITH is read."""
+    found: dict[str, list[exp.Table]] = {}
+    for table in tree.find_all(exp.Table):
+        found.setdefault(table.name, []).append(table)
+    return found
+
+
+def only_reading(tables: Mapping[str, Sequence[exp.Table]], select: exp.Select) -> exp.Expr | None:
+    """The one relation through which a sub-query is read; None where there are several."""
+    look()
     holder = select.parent
     if isinstance(holder, exp.Subquery):
         return holder
     if not isinstance(holder, exp.CTE):
         return None
-    named = [table for table in tree.find_all(exp.Table) if table.name == holder.alias and cte_of(table) is holder]
+    named = [table for table in tables.get(holder.alias, ()) if cte_of(table) is holder]
     return named[0] if len(named) == 1 else None
 
 

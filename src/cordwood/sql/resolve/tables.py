@@ -149,11 +149,12 @@ def told_apart(query: exp.Expr, outputs: list[Output]) -> list[Output]:
     if len(taken) == len(outputs) or len(items) != len(outputs):
         return outputs
     seen: set[str] = set()
+    numbers: dict[str, int] = {}
     told: list[Output] = []
     for output, item in zip(outputs, items, strict=True):
         lower = output.name.lower()
         if lower in seen and isinstance(item, exp.Alias):
-            column = _free(output.name, taken)
+            column = _free(output.name, taken, numbers)
             item.set("alias", exp.to_identifier(column, quoted=True))
             told.append(msgspec.structs.replace(output, column=column))
         else:
@@ -169,10 +170,12 @@ def _leftmost(query: exp.Expr) -> exp.Expr:
     return query
 
 
-def _free(name: str, taken: set[str]) -> str:
-    number = 2
+def _free(name: str, taken: set[str], numbers: dict[str, int]) -> str:
+    """A name that no column has; `numbers` are those that were tried before, by the name."""
+    number = numbers.get(name.lower(), 2)
     while f"{name}_{number}".lower() in taken:
         number += 1
+    numbers[name.lower()] = number + 1
     taken.add(f"{name}_{number}".lower())
     return f"{name}_{number}"
 
