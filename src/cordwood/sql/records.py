@@ -1,13 +1,14 @@
 """What lies at a path of a stream's events, as far as it has been seen."""
 
 import re
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
 import msgspec
 
 from cordwood.bounded_cache import BoundedCache, remember_short
-from cordwood.model.shape import ELEMENT, Kinds, Path, Shape, ValueKind
+from cordwood.model.shape import ELEMENT, NO_KINDS, Kinds, Path, Shape, ValueKind
+from cordwood.sql.budget import spend
 from cordwood.sql.scope import Nature, Origin
 from cordwood.sql.stages import Facts
 
@@ -61,6 +62,26 @@ class Records(msgspec.Struct):
         if self.is_unseen(nature):
             self.unseen.update(dict.fromkeys(".".join(origin.path) for origin in sorted(nature.origins, key=str)))
 
+    def elements(self, nature: Nature) -> Nature:
+        """The nature of what a repeated record repeats: an object is an array of itself, an array its elements.
+
+        Only places where something may lie are followed; otherwise the origins would double with every level.
+        """
+        spend(len(nature.origins))
+        found = frozenset(place for origin in nature.origins for place in self._elements(origin))
+        return self._noted("elements", Nature(origins=found or nature.origins), nature)
+
+    def _elements(self, origin: Origin) -> Iterator[Origin]:
+        shape = self.shapes.get(origin.stream)
+        kinds = (shape.whole or shape).kinds if shape is not None else {}
+        if shape is None or (origin.path not in kinds and shape.stored_kinds(origin.path) is None):
+            # Nothing is known of it, nor of anything below it.
+            yield origin
+            return
+        for path in (origin.path, (*origin.path, ELEMENT)):
+            if shape.stored_kinds(path) != NO_KINDS:
+                yield Origin(origin.stream, path)
+
     def _noted(self, asked: str, said: _T, *about: Hashable) -> _T:
         self.facts[asked, about] = said
         return said
@@ -102,11 +123,6 @@ def below(nature: Nature, steps: Iterable[str]) -> Nature:
 def joined(natures: Iterable[Nature]) -> Nature:
     """The nature of what is one of several."""
     return Nature(origins=frozenset(origin for nature in natures for origin in nature.origins))
-
-
-def elements(nature: Nature) -> Nature:
-    """The nature of what a repeated record repeats: an object is an array of itself, an array its elements."""
-    return Nature(origins=nature.origins | below(nature, (ELEMENT,)).origins)
 
 
 def still_hold(facts: Facts, shapes: Mapping[str, Shape]) -> bool:

@@ -8,7 +8,6 @@ from sqlglot import exp
 from cordwood.model.shape import ValueKind
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.nodes import event_elements, is_event_path, swap
-from cordwood.sql.records import elements
 from cordwood.sql.resolve import names as of_names
 from cordwood.sql.resolve.constants import scalar
 from cordwood.sql.resolve.parameters import moment, slot
@@ -101,7 +100,7 @@ class _Walk(msgspec.Struct):
             node.replace(simple)
             return
         node.this.replace(event_elements(copied(node.this), only_arrays=False))
-        node.meta["nature"] = elements(nature)
+        node.meta["nature"] = self.place.work.records.elements(nature)
 
     def _only_record(self, node: exp.Expr, nature: Nature) -> exp.Expr | None:
         """An object is an array of one record: its first element is itself. Of other values it is not."""
@@ -167,7 +166,7 @@ def as_elements(work: Work, value: exp.Expr) -> None:
     if nature.is_event:
         only_arrays = work.records.kinds(nature) == frozenset({ValueKind.ARRAY})
         made = event_elements(copied(value), only_arrays=only_arrays)
-        made.meta["nature"] = Nature(element=elements(nature))
+        made.meta["nature"] = Nature(element=work.records.elements(nature))
         value.replace(made)
 
 
