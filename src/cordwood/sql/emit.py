@@ -9,6 +9,7 @@ from cordwood.model.parameter import Parameter
 from cordwood.sql.guards import guards_of, mark
 from cordwood.sql.nodes import NOW
 from cordwood.sql.places import span_of
+from cordwood.sql.plan_size import check_plan
 from cordwood.sql.stages import Guard, Resolved, Slot, Statement
 from cordwood.sql.target import Target
 from cordwood.sql.typing import datatype_of
@@ -44,6 +45,7 @@ def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]
     slots = _slots(resolved.tree, parameters)
     most_rows = _most_rows(resolved.tree)
     lowered = target.lower(resolved)
+    check_plan(lowered.tree, resolved.text)
     types = tuple(datatype_of(item) for item in _typed_select(lowered.tree).expressions)
     guards: dict[str, tuple[Guard, ...]] = {}
     return Statement(

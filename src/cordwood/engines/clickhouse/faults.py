@@ -18,6 +18,7 @@ from cordwood.errors import (
     OutOfDisk,
     OutOfMemory,
     OutOfTime,
+    PlanTooLarge,
     QuerySyntax,
     QueryUnsupported,
     QueryValue,
@@ -28,7 +29,11 @@ from cordwood.sql.lowering import RAISED
 _TIME: Final = frozenset({159, 160, 209, 718})
 _CANCELLED: Final = frozenset({394, 677, 735})
 _MEMORY: Final = frozenset({173, 241, 777, 778})
+# What the standard library says when the machine has no more.
+_OF_THE_LIBRARY: Final = 1001
+_NO_MEMORY: Final = "bad_alloc"
 _ROWS: Final = frozenset({158, 191, 290, 307, 396})
+_TOO_LARGE: Final = frozenset({161, 162, 167, 168, 306, 572})
 _BUSY: Final = frozenset({201, 202, 203, 700, 745, 749, 762, 776})
 _DISK: Final = frozenset({243})
 _ENTRY: Final = frozenset({81, 192, 193, 194, 195, 497, 516})
@@ -65,7 +70,7 @@ _OF_QUERIES: Final = (
     ),
     # Depth, length and columns of the text.
     _Kind(
-        frozenset({161, 162, 165, 166, 167, 168, 174, 229, 269, 306, 572, 724}),
+        frozenset({165, 166, 174, 229, 269, 724}),
         QuerySyntax,
         "The query is too long, or nested too deeply",
     ),
@@ -108,17 +113,20 @@ def fault_of(problem: ClickHouseError, seconds: object = None) -> Fault:
         return _unanswered(str(problem))
     said = sentence(str(problem))
     return (
-        _limit(code, seconds) or _of_operator(code, said) or _of_query(code, said) or EngineFailed("ClickHouse failed.")
+        _limit(code, said, seconds)
+        or _of_operator(code, said)
+        or _of_query(code, said)
+        or EngineFailed("ClickHouse failed.")
     )
 
 
-def _limit(code: int, seconds: object) -> Fault | None:
+def _limit(code: int, text: str, seconds: object) -> Fault | None:
     if code in _TIME:
         bound = f"the {seconds} s that it may" if seconds is not None else "it may"
         return OutOfTime(f"The query took longer than {bound}.", hint="Read a shorter time range.")
     if code in _CANCELLED:
         return Cancelled("The query was stopped.")
-    if code in _MEMORY:
+    if code in _MEMORY or (code == _OF_THE_LIBRARY and _NO_MEMORY in text):
         return OutOfMemory(
             "The query needs more memory than it may have.", hint="Read a shorter time range, or fewer columns."
         )
@@ -142,6 +150,8 @@ def _of_operator(code: int, text: str) -> Fault | None:
 def _of_query(code: int, said: str) -> Fault | None:
     if said.startswith(RAISED):
         return QueryValue(said.removeprefix(RAISED))
+    if code in _TOO_LARGE:
+        return PlanTooLarge("ClickHouse plans no query that is so deep or so large.", hint=_SPLIT)
     for kind in _OF_QUERIES:
         if code in kind.codes:
             return kind.fault(reworded(said) or kind.sentence)
@@ -168,6 +178,7 @@ def is_silent(fault: Fault) -> bool:
     return getattr(cause, "code", None) not in _ENTRY and _NO_TLS not in str(cause)
 
 
+_SPLIT: Final = "Nest fewer functions and sub-queries in each other, or send several queries."
 _CHECK_ADDRESS: Final = (
     "Check that it runs, and the address, user and password in the setting `engine`; secure=1 there is TLS."
 )

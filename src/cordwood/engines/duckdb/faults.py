@@ -18,6 +18,7 @@ from cordwood.errors import (
     Fault,
     OutOfDisk,
     OutOfMemory,
+    PlanTooLarge,
     QuerySyntax,
     QueryUnsupported,
     QueryValue,
@@ -76,6 +77,8 @@ def fault_of(problem: duckdb.Error) -> Fault:
     if isinstance(problem, duckdb.OutOfMemoryException):
         return _out_of_memory()
     said = _first_line(problem)
+    if _TOO_DEEP in said:
+        return PlanTooLarge("The engine plans no expression that is so deep.", hint=_SPLIT)
     for kind, fault, sentence in _KINDS:
         if isinstance(problem, kind):
             return _of_query(said, fault, sentence)
@@ -156,6 +159,9 @@ MEND_EVENTS = "Look after the disk, and restore a backup: cordwood restore."
 
 # Redaction raises by a cast that fails, everything else by the engine's own function for it.
 _RAISED = re.compile(f"(?:Could not convert string ')?{RAISED}")
+# When functions and operators are nested a thousand deep; `a || b || c` is nested, too.
+_TOO_DEEP = "Max expression depth limit"
+_SPLIT = "Nest fewer functions in each other, and put together fewer texts at once."
 _KIND = re.compile(r"^[A-Z][A-Za-z ]* (?:Error|Exception): ")
 
 

@@ -10,6 +10,7 @@ from cordwood.engines.duckdb.reach import reach
 from cordwood.engines.duckdb.rules import RULES
 from cordwood.engines.duckdb.script import DuckDBScript
 from cordwood.engines.duckdb.seeking import seeking
+from cordwood.engines.duckdb.sharing import share
 from cordwood.engines.duckdb.source import tables_of
 from cordwood.engines.duckdb.sparing import spare
 from cordwood.sql.budget import copied
@@ -36,6 +37,7 @@ class DuckDBTarget:
         tree = resolved.tree
         annotate(tree)
         lowered = RULES.lower(tree)
+        share(lowered)
         if resolved.redaction is not None:
             spare(lowered)
         streams = frozenset(resolved.streams)

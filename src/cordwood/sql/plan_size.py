@@ -1,0 +1,380 @@
+"""How large a plan an engine would make of a lowered tree, worked out on the tree before anything expands it.
+
+An engine puts a sub-query of WITH in place of every reference to it, so that 40 of them, each reading the one before
+twice, are 2^40 relations. Here each is measured once and counted as often as it is read. A point is about a
+microsecond of the slower planner; docs/decisions/0086 has the measurements behind the figures.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from enum import Enum, auto
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+from sqlglot import exp
+
+from cordwood.errors import PlanTooLarge, Span
+from cordwood.sql.budget import spend
+from cordwood.sql.fragment import HOLE, is_fragment, parts_of, template_of
+from cordwood.sql.places import span_of
+
+# Ten times what the largest client query that is known needs, and about a second of the slower planner.
+MOST_POINTS: Final = 2_500_000
+# Of the printed SQL. Planners hold some 300 bytes a character.
+MOST_CHARACTERS: Final = 350_000
+
+_RELATION: Final = 1_500
+_WINDOW: Final = 4_000
+# A region of n relations that are joined, or asked by sub-queries, takes time with n^3.
+_JOIN: Final = 8
+_GROUPING_SET: Final = 20
+_CHARACTER: Final = 2
+_EXPANDED_PER_POINT: Final = 10
+_NODE_CHARACTERS: Final = 5
+# Beyond this nothing is told apart.
+_SATURATED: Final = 10**15
+
+# Relations are counted in halves.
+_ONE: Final = 2
+_DISTINCT: Final = 1
+_CORRELATED: Final = 1
+
+# Engines write these as comparisons of the same value.
+_TWICE: Final = re.compile(r"\{(\d+)\} (?:NOT )?BETWEEN|\bnullif\(\{(\d+)\}", re.IGNORECASE)
+# IN with so few values is planned as comparisons, and BETWEEN as two.
+_FEW: Final = 5
+_NO_COLUMNS: Final[Mapping[str, int]] = {}
+_OPAQUE: Final = ("group", "distinct", "limit", "offset")
+_WORD: Final = re.compile(r"\b(FROM|OVER|DISTINCT|UNION)\b")
+
+
+class Size(msgspec.Struct):
+    """What one part of a tree comes to. `halves` are the relations that its reader joins with its own, twice.
+
+    `expanded` are the characters with every column's expression in its place, as planners put it when they push filters
+    down and when they merge SELECTs: `x || x AS x` doubles with every sub-query. `columns` are those of a query's
+    columns, by name, and `free` the relations that are named and not read here.
+    """
+
+    points: int = 0
+    characters: int = 0
+    expanded: int = 0
+    halves: int = 0
+    relations: int = 0
+    free: frozenset[str] = frozenset()
+    columns: Mapping[str, int] = msgspec.field(default_factory=dict)
+
+    def add(self, other: "Size", times: int = 1) -> None:
+        """Count a part so many times; the relations in it are joined once."""
+        self.points = min(self.points + other.points * times, _SATURATED)
+        self.characters = min(self.characters + other.characters * times, _SATURATED)
+        self.expanded = min(self.expanded + other.expanded * times, _SATURATED)
+        self.halves = min(self.halves + other.halves * min(times, 1), _SATURATED)
+        self.relations = min(self.relations + other.relations * times, _SATURATED)
+        if other.free:
+            self.free |= other.free
+
+    def take(self, other: "Size") -> None:
+        """Count a part once; its columns are those of the whole."""
+        self.add(other)
+        self.columns = other.columns or self.columns
+
+    @property
+    def total(self) -> int:
+        """Not every column is expanded, and what is expanded is shared where it can be."""
+        return self.points + self.expanded // _EXPANDED_PER_POINT
+
+
+class Plan(msgspec.Struct):
+    """The size of a whole statement, and the first query in it that is too large by itself."""
+
+    size: Size
+    over: exp.Expr | None
+    ctes: Mapping[str, Size]
+    uses: Mapping[str, int]
+
+    @property
+    def is_too_large(self) -> bool:
+        return self.size.total > MOST_POINTS or self.size.characters > MOST_CHARACTERS
+
+
+def plan_of(tree: exp.Expr) -> Plan:
+    measured = _Measured(uses=Counter(_named(tree)))
+    size = measured.of(tree)
+    return Plan(size, measured.over, measured.ctes, measured.uses)
+
+
+def check_plan(tree: exp.Expr, text: str) -> None:
+    """PlanTooLarge where an engine would have to plan too much; `text` is the author's, for the place."""
+    plan = plan_of(tree)
+    if plan.is_too_large:
+        raise too_large(plan, span_of(plan.over, text) if plan.over is not None else None)
+
+
+def too_large(plan: Plan, span: Span | None) -> PlanTooLarge:
+    size = plan.size
+    if size.total <= MOST_POINTS:
+        told = (
+            f"The query is {size.characters:,} characters of the engine's SQL; at most {MOST_CHARACTERS:,} are planned."
+        )
+        return PlanTooLarge(told, hint="Select fewer columns, and nest fewer functions in each other.", span=span)
+    return PlanTooLarge(
+        f"The plan of this query has {size.total:,} points, with {size.relations:,} relations where sub-queries"
+        f" of WITH stand where they are read; at most {MOST_POINTS:,} points are planned.",
+        hint="Read each sub-query of WITH once, join fewer relations, or group by fewer sets.",
+        span=span,
+    )
+
+
+def _named(tree: exp.Expr) -> Iterable[str]:
+    return (table.name for table in tree.find_all(exp.Table))
+
+
+class _Measured(msgspec.Struct):
+    """One walk over a statement; sub-queries of WITH have names of their own in the whole of it.
+
+    `scope` has the columns of each relation that can be named, by its alias.
+    """
+
+    uses: Mapping[str, int]
+    ctes: dict[str, Size] = msgspec.field(default_factory=dict)
+    over: exp.Expr | None = None
+    scope: Mapping[str, Mapping[str, int]] = msgspec.field(default_factory=dict)
+
+    def of(self, node: exp.Expr) -> Size:
+        size = Size()
+        self._count(node, size)
+        return size
+
+    def _count(self, node: exp.Expr, size: Size) -> None:
+        """Add a node, and what is below it. Only what has a size of its own is measured apart: it is copied by value."""
+        role = _ROLES.get(type(node), _Role.OTHER)
+        if role is _Role.TABLE:
+            size.take(self._table(node))
+        elif role is _Role.QUERY:
+            made = self._query(node)
+            size.take(_as_value(made) if _is_value(node) else made)
+        elif role is _Role.CALL and is_fragment(node):
+            self._count_fragment(node, size)
+        else:
+            self._count_own(node, role, size)
+            for part in node.iter_expressions():
+                times = _times(node, part) if role is _Role.REPEATING else 1
+                if times == 1:
+                    self._count(part, size)
+                else:
+                    size.add(self.of(part), times)
+
+    def _count_own(self, node: exp.Expr, role: "_Role", size: Size) -> None:
+        characters = _NODE_CHARACTERS
+        if role is _Role.WORD:
+            characters += len(node.this)
+        size.points += characters * _CHARACTER
+        size.characters += characters
+        if role is _Role.COLUMN and isinstance(node, exp.Column) and node.table:
+            size.free |= {node.table}
+            size.expanded += self.scope.get(node.table, _NO_COLUMNS).get(node.name, characters)
+            return
+        size.expanded += characters
+        if role is _Role.WINDOW:
+            size.points += _WINDOW
+        elif role is _Role.DISTINCT and not isinstance(node.parent, exp.Select):
+            size.halves += _DISTINCT
+
+    def _table(self, node: exp.Expr) -> Size:
+        size = Size(_RELATION, _NODE_CHARACTERS + len(node.name), halves=_ONE, relations=1)
+        read = self.ctes.get(node.name)
+        if read is not None:
+            size = msgspec.structs.replace(read, characters=size.characters, free=frozenset())
+        for pivot in node.args.get("pivots") or ():
+            size.add(self.of(pivot))
+        return size
+
+    def _query(self, node: exp.Expr) -> Size:
+        size = Size(_RELATION, _NODE_CHARACTERS)
+        outer = self.scope
+        with_ = node.args.get("with_")
+        for cte in with_.expressions if with_ is not None else ():
+            size.add(self._cte(cte))
+        if isinstance(node, exp.Select):
+            self._select(node, size)
+        else:
+            for part in _parts(node, ("with_",)):
+                made = self.of(part)
+                size.add(made)
+                size.columns = _both(size.columns, made.columns)
+        self.scope = outer
+        if isinstance(node, exp.SetOperation) or any(node.args.get(key) for key in _OPAQUE):
+            size.halves = _ONE
+        if self.over is None and size.total > MOST_POINTS:
+            self.over = node
+        return size
+
+    def _select(self, select: exp.Select, size: Size) -> None:
+        """FROM and its joins put the columns of what they read in scope, for all the rest."""
+        spend(len(self.scope))
+        self.scope = dict(self.scope)
+        columns: dict[str, int] = {}
+        names: set[str] = set()
+        for source, condition in _sources(select):
+            made = self.of(source)
+            made.halves = max(made.halves, _ONE)
+            size.add(made)
+            names.add(source.alias_or_name)
+            self.scope[source.alias_or_name] = made.columns
+            if condition is not None:
+                self._count(condition, size)
+        for part in _parts(select, ("with_", "from_", "joins")):
+            before = size.expanded
+            self._count(part, size)
+            if part.arg_key == "expressions":
+                columns[part.alias_or_name] = size.expanded - before
+            elif part.arg_key == "group":
+                size.points += _of_sets(part)
+        size.columns = columns
+        size.free -= names
+        if size.halves > _ONE:
+            size.points = min(size.points + _JOIN * size.halves**3 // _ONE**3, _SATURATED)
+
+    def _cte(self, cte: exp.Expr) -> Size:
+        """What it costs where it is made; where it is read, `ctes` tells."""
+        name = cte.alias
+        self.ctes[name] = Size(_RELATION, halves=_ONE, relations=1)
+        made = self.of(cte.this)
+        if cte.args.get("materialized") or self.uses.get(name, 0) == 0:
+            self.ctes[name].columns = made.columns
+            return msgspec.structs.replace(made, halves=0, columns={})
+        self.ctes[name] = made
+        return Size(made.characters * _CHARACTER, made.characters)
+
+    def _count_fragment(self, node: exp.Expr, size: Size) -> None:
+        characters, words, holes = _template(template_of(node))
+        size.points += characters * _CHARACTER + words["FROM"] * _RELATION + words["OVER"] * _WINDOW
+        size.characters += characters
+        size.expanded += characters
+        size.halves += max(words["FROM"] - words["UNION"], 0) * _ONE + words["DISTINCT"] * _DISTINCT
+        size.relations += words["FROM"]
+        for place, part in enumerate(parts_of(node)):
+            if holes[place] == 1:
+                self._count(part, size)
+            else:
+                size.add(self.of(part), holes[place])
+
+
+class _Role(Enum):
+    """What a node is to the measure."""
+
+    TABLE = auto()
+    QUERY = auto()
+    CALL = auto()
+    COLUMN = auto()
+    WORD = auto()
+    WINDOW = auto()
+    DISTINCT = auto()
+    REPEATING = auto()
+    OTHER = auto()
+
+
+_ROLES: Final[Mapping[type[exp.Expr], _Role]] = {
+    exp.Table: _Role.TABLE,
+    exp.Select: _Role.QUERY,
+    exp.Union: _Role.QUERY,
+    exp.Except: _Role.QUERY,
+    exp.Intersect: _Role.QUERY,
+    exp.Anonymous: _Role.CALL,
+    exp.Column: _Role.COLUMN,
+    exp.Identifier: _Role.WORD,
+    exp.Literal: _Role.WORD,
+    exp.Var: _Role.WORD,
+    exp.Window: _Role.WINDOW,
+    exp.Distinct: _Role.DISTINCT,
+    exp.Nullif: _Role.REPEATING,
+    exp.Between: _Role.REPEATING,
+    exp.In: _Role.REPEATING,
+    exp.Pivot: _Role.REPEATING,
+}
+
+
+def _as_value(size: Size) -> Size:
+    """A sub-query whose rows are a value: one that depends on the row around it is planned for both."""
+    if size.free:
+        size.points = min(2 * size.points, _SATURATED)
+        size.halves += _CORRELATED
+    return msgspec.structs.replace(size, columns={})
+
+
+def _both(left: Mapping[str, int], right: Mapping[str, int]) -> Mapping[str, int]:
+    """The columns of a set operation: they have the names of its first side, and filters reach both."""
+    if not left or not right:
+        return left or right
+    return {name: left[name] + points for name, points in zip(left, right.values(), strict=False)}
+
+
+def _times(node: exp.Expr, part: exp.Expr) -> int:
+    """How often the engine plans a part of what stands there once."""
+    if part.arg_key == "this":
+        if isinstance(node, exp.Nullif):
+            return 2
+        if isinstance(node, exp.Between) or (isinstance(node, exp.In) and 1 < len(node.expressions) <= _FEW):
+            return 3
+    if isinstance(node, exp.Pivot) and part.arg_key == "expressions" and not node.args.get("unpivot"):
+        return max(sum(len(field.expressions) for field in node.args.get("fields") or ()), 1)
+    return 1
+
+
+def _is_value(query: exp.Expr) -> bool:
+    holder = query.parent
+    while isinstance(holder, exp.Subquery):
+        holder = holder.parent
+    return holder is not None and not isinstance(holder, (exp.From, exp.Join, exp.CTE, exp.SetOperation, exp.Table))
+
+
+def _parts(node: exp.Expr, without: Collection[str]) -> Iterator[exp.Expr]:
+    for key, value in list(node.args.items()):
+        for part in value if isinstance(value, list) else (value,):
+            if isinstance(part, exp.Expr) and key not in without:
+                yield part
+
+
+def _sources(select: exp.Expr) -> Iterator[tuple[exp.Expr, exp.Expr | None]]:
+    """The relations of a FROM, those joined in brackets too, each with the condition of its join."""
+    from_ = select.args.get("from_")
+    waiting = [(join.this, join.args.get("on")) for join in reversed(select.args.get("joins") or ())]
+    waiting += [(from_.this, None)] if from_ is not None else []
+    while waiting:
+        source, condition = waiting.pop()
+        waiting += [(join.this, join.args.get("on")) for join in reversed(source.args.get("joins") or ())]
+        if isinstance(source, exp.Subquery) and not source.alias and isinstance(source.this, (exp.Table, exp.Subquery)):
+            waiting.append((source.this, condition))
+        else:
+            yield source, condition
+
+
+def _of_sets(group: exp.Expr) -> int:
+    keys = sum(1 for _ in group.find_all(exp.Column, exp.Literal))
+    sets = 1
+    for part in group.iter_expressions():
+        sets = min(sets * _sets(part), _SATURATED)
+    return min(_GROUPING_SET * sets * sets * keys, _SATURATED) if sets > 1 else 0
+
+
+def _sets(part: exp.Expr) -> int:
+    """How many sets of keys a part of GROUP BY stands for."""
+    count = len(part.expressions)
+    if isinstance(part, exp.Rollup):
+        return count + 1
+    if isinstance(part, exp.Cube):
+        return int(2 ** min(count, 40))
+    if isinstance(part, exp.GroupingSets):
+        return sum(map(_sets, part.expressions))
+    return 1
+
+
+@lru_cache(maxsize=4096)
+def _template(template: str) -> tuple[int, Counter[str], Counter[int]]:
+    """The characters of a template, the words in it that cost, and how often each hole is filled."""
+    holes = Counter(int(found[1]) for found in HOLE.finditer(template))
+    holes += Counter(int(found[1] or found[2]) for found in _TWICE.finditer(template))
+    return len(template), Counter(_WORD.findall(template)), holes

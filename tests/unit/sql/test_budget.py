@@ -1,0 +1,109 @@
+"""The budget of a compilation: what counts, when it ends, and that it is one for all stages."""
+
+import ast
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+from sqlglot import exp, parse_one
+
+from cordwood.errors import CompileTooLong, PlanTooLarge
+from cordwood.sql.budget import Budget, budgeted, copied, spend, write
+from cordwood.sql.compile import Program, compile_sandbox
+from cordwood.sql.nodes import swap
+from cordwood.sql.parse import MAX_PIPES, parse
+from tests.architecture.tree import modules
+from tests.unit.sql.conftest import SHAPES, PlainTarget
+
+
+def test_more_nodes_than_the_budget_has_are_refused_while_they_are_made() -> None:
+    with budgeted(Budget(nodes=1000)), pytest.raises(PlanTooLarge, match="1,000"):
+        spend_one_by_one(2000)
+
+
+def test_a_copy_counts_all_its_nodes() -> None:
+    tree = parse_one("select a + b from t")
+    with budgeted() as budget:
+        copied(tree)
+    assert budget.nodes == sum(1 for _ in tree.walk())
+
+
+def test_characters_count_however_they_are_printed() -> None:
+    with budgeted(Budget(characters=10)), pytest.raises(PlanTooLarge):
+        write(11)
+
+
+def test_compiling_ends_when_its_time_is_over() -> None:
+    ticks = count()
+    with budgeted(Budget(seconds=2.0, clock=lambda: float(next(ticks)))), pytest.raises(CompileTooLong, match="2 s"):
+        spend_one_by_one(10_000)
+
+
+def spend_one_by_one(nodes: int) -> None:
+    for _ in range(nodes):
+        spend()
+
+
+def test_a_budget_in_force_is_everybodys() -> None:
+    with budgeted() as outer, budgeted() as inner:
+        assert inner is outer
+
+
+def test_nothing_is_counted_where_nothing_is_compiled() -> None:
+    spend(10**9)
+    write(10**9)
+
+
+def doubling() -> Iterator[str]:
+    made = "with c0 as (select id as x, event_message as m from edge_logs)"
+    made += "".join(f", c{n} as (select *, * from c{n - 1})" for n in range(1, 30))
+    yield f"{made} select 1 as n from c29"
+    inner = "select 1 as n"
+    for _ in range(20):
+        inner = f"with recursive r as (({inner}) union all select n from r) select n from r"
+    yield inner
+    steps = ", ".join(f"a{n} as a{n - 1} || a{n - 1}" for n in range(1, 30))
+    yield f"select with(a0 as event_message, {steps}, a29) as v from edge_logs"
+
+
+@pytest.mark.parametrize("text", list(doubling()), ids=["stars", "recursions", "values of WITH"])
+def test_what_doubles_in_the_compiler_is_refused(program: Program, text: str) -> None:
+    with pytest.raises(Exception, match=r"Spelled out|compile|repeated too often|nested too deeply") as raised:
+        compile_sandbox(program, text, PlainTarget(), SHAPES)
+    assert getattr(raised.value, "code", "") in ("limit.plan", "limit.compile", "query.refused")
+
+
+def test_so_many_pipes_are_refused_at_their_place() -> None:
+    with pytest.raises(Exception, match="pipes") as raised:
+        parse("from t " + "|> limit 1 " * (MAX_PIPES + 1))
+    assert getattr(raised.value, "span", None) is not None
+
+
+def test_functions_with_dots_in_their_names_double_no_parsing() -> None:
+    with pytest.raises(Exception, match="nested too deeply"):
+        parse(f"select {'net.host(' * 40}'x'{')' * 40}")
+
+
+def test_a_node_in_a_list_is_replaced_where_it_stands_and_is_no_longer_in_the_tree() -> None:
+    array = parse_one("[1, 2, 3]", read="bigquery")
+    hash(array)
+    second, made = array.expressions[1], exp.Literal.number(9)
+    swap(second, made)
+    assert [item.name for item in array.expressions] == ["1", "9", "3"]
+    assert (made.parent, made.index, second.parent) == (array, 1, None)
+    assert array == parse_one("[1, 9, 3]", read="bigquery")
+
+
+def test_a_tree_is_copied_only_where_it_counts() -> None:
+    rooms = ("sql/", "lql/", "engines/")
+    found = [
+        f"{module.name}:{node.lineno}"
+        for module in modules()
+        if module.name.startswith(rooms) and module.name != "sql/budget.py"
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "copy"
+        and not node.args
+    ]
+    assert not found

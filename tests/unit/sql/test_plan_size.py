@@ -1,0 +1,139 @@
+"""The size of a plan, worked out before anything expands it: what counts how often, and what is refused."""
+
+import json
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from sqlglot import parse_one
+
+from cordwood.catalog.endpoint_file import read_endpoint_file
+from cordwood.engines.clickhouse.target import ClickHouseTarget
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.errors import CompileTooLong, PlanTooLarge, QueryFault
+from cordwood.sql import plan_size
+from cordwood.sql.budget import MOST_CHARACTERS, MOST_NODES, Budget, budgeted
+from cordwood.sql.compile import Program, compile_sandbox, read_endpoint
+from cordwood.sql.plan_size import MOST_POINTS, plan_of
+from cordwood.sql.target import Target
+
+TARGETS: dict[str, Target] = {"duckdb": DuckDBTarget(), "clickhouse": ClickHouseTarget()}
+
+
+@pytest.fixture(scope="module")
+def logs() -> Program:
+    file = resources.files("cordwood") / "endpoints" / "logs.all.sql"
+    return read_endpoint(read_endpoint_file("logs.all.sql", file.read_text()))
+
+
+def points(sql: str) -> int:
+    return plan_of(parse_one(sql, read="duckdb")).size.total
+
+
+def chain(levels: int, body: str) -> str:
+    steps = "".join(f", c{n} as ({body.format(p=f'c{n - 1}')})" for n in range(1, levels + 1))
+    return f"with c0 as (select id as x, event_message as m from edge_logs){steps} select count(*) as n from c{levels}"
+
+
+JOINED = "select a.x, a.m from {p} a, {p} b where a.x = b.x"
+
+
+def test_a_sub_query_counts_as_often_as_it_is_read() -> None:
+    once = plan_of(parse_one("with c as (select 1 as x from t) select * from c")).size
+    thrice = plan_of(
+        parse_one(
+            "with c as (select 1 as x from t) select * from c union all select * from c union all select * from c"
+        )
+    ).size
+    assert (once.relations, thrice.relations) == (1, 3)
+
+
+def test_forty_levels_of_two_are_worked_out_in_forty_steps() -> None:
+    steps = ", ".join(f"c{n} as (select a.x from c{n - 1} a, c{n - 1} b)" for n in range(1, 41))
+    assert plan_of(parse_one(f"with c0 as (select x from t), {steps} select * from c40")).size.relations == 2**40
+
+
+def test_what_is_computed_once_counts_once() -> None:
+    steps = ", ".join(f"c{n} as materialized (select a.x from c{n - 1} a, c{n - 1} b)" for n in range(1, 41))
+    assert points(f"with c0 as materialized (select x from t), {steps} select * from c40") < MOST_POINTS
+
+
+@pytest.mark.parametrize(
+    ("less", "more", "factor"),
+    [
+        ("select 1 from " + ", ".join(f"t{n}" for n in range(20)), "select 1 from " + ", ".join(f"t{n}" for n in range(40)), 4),
+        ("select 1 from t group by cube(a, b, c)", "select 1 from t group by cube(a, b, c, d, e)", 4),
+        ("select nullif(nullif(a, 1), 1) from t", "select " + "nullif(" * 12 + "a" + ", 1)" * 12 + " from t", 10),
+    ],
+    ids=["joins", "grouping sets", "NULLIF"],
+)  # fmt: skip
+def test_what_planners_take_more_than_their_share_for_counts_more(less: str, more: str, factor: int) -> None:
+    assert points(more) > factor * points(less)
+
+
+def test_a_column_is_as_large_as_what_stands_behind_it() -> None:
+    def doubled(levels: int) -> int:
+        steps = "".join(f", c{n} as (select c{n - 1}.x || c{n - 1}.x as x from c{n - 1})" for n in range(1, levels + 1))
+        return points(f"with c0 as (select x from t){steps} select 1 from c{levels} where c{levels}.x = 'a'")
+
+    assert doubled(20) > 100 * doubled(10)
+
+
+@pytest.mark.parametrize("engine", TARGETS)
+@pytest.mark.parametrize(
+    "text",
+    [
+        chain(40, "select x || x as x, m from {p} where x || m <> ''"),
+        "select count(*) as n from " + ", ".join(f"edge_logs t{n}" for n in range(100)),
+        "select count(*) as n from edge_logs group by cube(" + ", ".join(f"substr(id, {n})" for n in range(10)) + ")",
+        "select "
+        + ", ".join(f"max(id) over (order by substr(id, {n})) as c{n}" for n in range(1000))
+        + " from edge_logs",
+    ],
+    ids=["expressions", "joins", "grouping sets", "windows"],
+)
+def test_what_is_too_large_to_plan_is_refused_with_the_figure_and_the_bound(
+    logs: Program, engine: str, text: str
+) -> None:
+    with pytest.raises(PlanTooLarge, match=f"{MOST_POINTS:,}") as raised:
+        compile_sandbox(logs, text, TARGETS[engine], {})
+    assert raised.value.span is not None
+    assert raised.value.hint is not None
+
+
+def test_duckdb_computes_once_what_would_be_too_large_otherwise(logs: Program) -> None:
+    assert "AS MATERIALIZED" in compile_sandbox(logs, chain(40, JOINED), DuckDBTarget(), {}).sql
+
+
+def test_duckdb_is_left_to_itself_where_the_plan_is_small(logs: Program) -> None:
+    assert "AS MATERIALIZED" not in compile_sandbox(logs, chain(2, JOINED), DuckDBTarget(), {}).sql
+
+
+def test_clickhouse_computes_nothing_once_so_it_is_refused(logs: Program) -> None:
+    with pytest.raises(PlanTooLarge, match="relations"):
+        compile_sandbox(logs, chain(40, JOINED), ClickHouseTarget(), {})
+
+
+def test_every_client_query_has_ten_times_the_room_it_needs(logs: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a tenth of each bound all of them still compile."""
+    queries = Path(__file__).parents[4] / "shared" / "clients" / "queries.jsonl"
+    if not queries.exists():
+        pytest.skip("the clients' queries are not beside the checkout")
+    monkeypatch.setattr(plan_size, "MOST_POINTS", MOST_POINTS // 10)
+    monkeypatch.setattr(plan_size, "MOST_CHARACTERS", plan_size.MOST_CHARACTERS // 10)
+    lines = map(json.loads, queries.read_text().splitlines())
+    texts = [line["sql"] for line in lines if line.get("sql") and line["endpoint"] == "logs.all"]
+    refused = [text for text in texts for target in TARGETS.values() if is_too_large(logs, text, target)]
+    assert texts
+    assert not refused
+
+
+def is_too_large(logs: Program, text: str, target: Target) -> bool:
+    try:
+        with budgeted(Budget(nodes=MOST_NODES // 10, characters=MOST_CHARACTERS // 10)):
+            compile_sandbox(logs, text, target, {})
+    except (PlanTooLarge, CompileTooLong):
+        return True
+    except QueryFault:
+        return False
+    return False
