@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.pieces import blocks_with, pieces_of
 from cordwood.engines.duckdb.source import Source
-from cordwood.engines.duckdb.way import only_reading, reader, tables_by_name
+from cordwood.engines.duckdb.way import Readings, reader
 from cordwood.sql.fragment import fragment, is_fragment, template_of, text_part
 from cordwood.sql.nodes import conditions
 from cordwood.sql.stages import Seek
@@ -74,7 +74,7 @@ def narrowed(sql: str, seeks: Sequence[Seek], values: Mapping[str, object], curs
 def _asked(tree: exp.Expr, table: exp.Table) -> Iterator[_Asked]:
     """Conditions that every event read at the table fulfils, or matters to nobody, and what the message is there."""
     relation: exp.Expr | None = table
-    tables = tables_by_name(tree)
+    readings = Readings(tree)
     name: str | None = _MESSAGE
     while relation is not None and name is not None:
         select = reader(relation)
@@ -85,7 +85,7 @@ def _asked(tree: exp.Expr, table: exp.Table) -> Iterator[_Asked]:
         if any(select.args.get(end) for end in _ENDS) or select.find(exp.Window) is not None:
             return
         name = _handed_on(select, alias, name)
-        relation = only_reading(tables, select)
+        relation = readings.only_reading(select)
 
 
 def _bound(seek: Seek, values: Mapping[str, object]) -> list[str]:

@@ -1,6 +1,7 @@
 """From where events are read to what reads that: the steps between a stream and an answer."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import msgspec
 from sqlglot import exp
@@ -18,7 +19,7 @@ class Step(msgspec.Struct, frozen=True):
 def way_of(tree: exp.Expr, table: exp.Table) -> list[Step]:
     """From the events to the answer, where each SELECT on the way is read once and by the next; else nothing."""
     steps: list[Step] = []
-    tables = tables_by_name(tree)
+    readings = Readings(tree)
     relation: exp.Expr | None = table
     while relation is not None:
         select = reader(relation)
@@ -27,7 +28,7 @@ def way_of(tree: exp.Expr, table: exp.Table) -> list[Step]:
         steps.append(Step(select, relation.alias_or_name))
         if select is tree:
             return steps
-        relation = only_reading(tables, select)
+        relation = readings.only_reading(select)
     return []
 
 
@@ -61,24 +62,29 @@ def _keeps_or_drops(join: exp.Join) -> bool:
     return bool(join.side or join.method or join.kind in ("SEMI", "ANTI"))
 
 
-def tables_by_name(tree: exp.Expr) -> Mapping[str, Sequence[exp.Table]]:
-    """Where each stream and each sub-query of WITH is read."""
-    found: dict[str, list[exp.Table]] = {}
-    for table in tree.find_all(exp.Table):
-        found.setdefault(table.name, []).append(table)
-    return found
+class Readings:
+    """Where the sub-queries of a tree are read. The tree is walked once, when a sub-query of WITH is first asked for."""
 
+    def __init__(self, tree: exp.Expr) -> None:
+        self._tree = tree
 
-def only_reading(tables: Mapping[str, Sequence[exp.Table]], select: exp.Select) -> exp.Expr | None:
-    """The one relation through which a sub-query is read; None where there are several."""
-    look()
-    holder = select.parent
-    if isinstance(holder, exp.Subquery):
-        return holder
-    if not isinstance(holder, exp.CTE):
-        return None
-    named = [table for table in tables.get(holder.alias, ()) if cte_of(table) is holder]
-    return named[0] if len(named) == 1 else None
+    @cached_property
+    def _tables(self) -> Mapping[str, Sequence[exp.Table]]:
+        found: dict[str, list[exp.Table]] = {}
+        for table in self._tree.find_all(exp.Table):
+            found.setdefault(table.name, []).append(table)
+        return found
+
+    def only_reading(self, select: exp.Select) -> exp.Expr | None:
+        """Return the one relation through which a sub-query is read; None where there are several."""
+        look()
+        holder = select.parent
+        if isinstance(holder, exp.Subquery):
+            return holder
+        if not isinstance(holder, exp.CTE):
+            return None
+        named = [table for table in self._tables.get(holder.alias, ()) if cte_of(table) is holder]
+        return named[0] if len(named) == 1 else None
 
 
 def cte_of(table: exp.Table) -> exp.CTE | None:
