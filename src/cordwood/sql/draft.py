@@ -9,6 +9,7 @@ literal that the engine's `Script` wrote.
 import re
 import secrets
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import count
 from typing import Final, Protocol
 
@@ -154,8 +155,9 @@ class Draft:
         text = self._alone(tree)
         if text is not None:
             return text
-        for node in list(tree.walk(prune=_is_apart)):
-            spend()
+        nodes = list(tree.walk(prune=_is_apart))
+        spend(len(nodes))
+        for node in nodes:
             held = self._alone(node)
             if held is not None:
                 is_whole = not is_fragment(node) or self._is_closed(held)
@@ -268,13 +270,10 @@ def is_closed(text: str, quoted: re.Pattern[str]) -> bool:
 def _closing(text: str, opened: int, quoted: re.Pattern[str]) -> int:
     """Where the bracket at `opened` closes, quotes skipped; -1 when it or a quote never does."""
     stack: list[str] = []
-    at = opened
-    while at < len(text):
-        skipped = quoted.match(text, at)
-        if skipped:
-            at = skipped.end()
+    for found in _delimiters(quoted).finditer(text, opened):
+        char = found[1]
+        if char is None:
             continue
-        char = text[at]
         if char in "'\"`":
             return -1
         if char in _CLOSERS:
@@ -282,6 +281,11 @@ def _closing(text: str, opened: int, quoted: re.Pattern[str]) -> int:
         elif stack and char == stack[-1]:
             stack.pop()
             if not stack:
-                return at
-        at += 1
+                return found.start()
     return -1
+
+
+@cache
+def _delimiters(quoted: re.Pattern[str]) -> re.Pattern[str]:
+    """Match what is quoted as a whole; group 1 is a bracket, or a quote that never ends."""
+    return re.compile(rf"(?:{quoted.pattern})|([\[\]()'\"`])", quoted.flags)
