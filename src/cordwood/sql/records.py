@@ -14,6 +14,8 @@ from cordwood.sql.stages import Facts
 
 _CHILDREN_BYTES: Final = 8 * 2**20
 _CHILD_BYTES: Final = 150
+# An origin weighs as much as so many nodes: its path is as long as the value lies deep.
+_SPENT_PER_ORIGIN: Final = 10
 _UNCLEAN: Final = re.compile(r"[^0-9a-z]")
 
 _T = TypeVar("_T")
@@ -67,9 +69,20 @@ class Records(msgspec.Struct):
 
         Only places where something may lie are followed; otherwise the origins would double with every level.
         """
-        spend(len(nature.origins))
+        spend(_SPENT_PER_ORIGIN * len(nature.origins))
         found = frozenset(place for origin in nature.origins for place in self._elements(origin))
         return self._noted("elements", Nature(origins=found or nature.origins), nature)
+
+    def child(self, nature: Nature, key: str) -> Nature:
+        """The nature of a value below; of several places only those where something may lie are followed."""
+        spend(_SPENT_PER_ORIGIN * len(nature.origins))
+        every = below(nature, (key,))
+        if len(every.origins) == 1:
+            return every
+        found = frozenset(
+            origin for origin in every.origins if self._kinds(Nature(origins=frozenset({origin}))) != NO_KINDS
+        )
+        return self._noted("child", Nature(origins=found or every.origins), nature, key)
 
     def _elements(self, origin: Origin) -> Iterator[Origin]:
         shape = self.shapes.get(origin.stream)

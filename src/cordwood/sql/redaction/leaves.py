@@ -30,7 +30,7 @@ from cordwood.sql.nodes import (
 )
 from cordwood.sql.records import Records
 from cordwood.sql.redaction.lifting import is_around, is_read_from_within, lift, put_in, source_of
-from cordwood.sql.redaction.raw import Columns, Known, Place, Raw, Source, Sources, kinds_at, raw_column
+from cordwood.sql.redaction.raw import MOST_PLACES, Columns, Known, Place, Raw, Source, Sources, kinds_at, raw_column
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.redaction.unread import unread_places
 from cordwood.sql.stages import Resolved
@@ -258,7 +258,8 @@ class _Leaves:
         events = [raw for raw in found if raw is not None and raw.is_event and not self._is_secret(raw)]
         if len(events) < len(found) or source_of(node, sources) is None:
             return None
-        return Raw(tuple(place for raw in events for place in raw.places), is_event=True)
+        places = tuple(dict.fromkeys(place for raw in events for place in raw.places))
+        return Raw(places, is_event=True) if len(places) <= MOST_PLACES else None
 
     def _elements(self, node: exp.Expr, sources: Sources) -> Raw | None:
         if isinstance(node, exp.Anonymous) and node.this in (EVENT_ELEMENTS, EVENT_ARRAY_ELEMENTS):

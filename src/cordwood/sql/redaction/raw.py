@@ -20,8 +20,8 @@ _ANY: Final = frozenset(ValueKind)
 Place = tuple[str, Path]
 
 
-# Each array on the way doubles them.
-_MOST_PLACES: Final = 64
+# Each array on the way doubles them, and each name that means several keys.
+MOST_PLACES: Final = 64
 
 
 class Raw(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class Raw(msgspec.Struct, frozen=True):
     def elements(self) -> "Raw | None":
         """An element of the value: an object repeats itself, an array what is in it. None where it may lie anywhere."""
         places = (*self.places, *self.below(ELEMENT).places)
-        return None if len(places) > _MOST_PLACES else msgspec.structs.replace(self, places=places)
+        return None if len(places) > MOST_PLACES else msgspec.structs.replace(self, places=places)
 
     @property
     def names(self) -> Iterator[str]:

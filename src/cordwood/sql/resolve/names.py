@@ -10,7 +10,7 @@ from cordwood.errors import AmbiguousName, UnknownName
 from cordwood.model.shape import Path, ValueKind
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.nodes import KINDS, event_path, root_and_steps
-from cordwood.sql.records import below, joined
+from cordwood.sql.records import joined
 from cordwood.sql.resolve.work import Work
 from cordwood.sql.scope import PLAIN, Field, Nature, Relation, Scope, fresh, nature_of
 
@@ -219,7 +219,7 @@ def _event_path(work: Work, base: exp.Expr, path: tuple[Path, Nature]) -> exp.Ex
 def _step(work: Work, path: tuple[Path, Nature], part: exp.Identifier) -> list[tuple[Path, Nature]]:
     steps, nature = path
     keys = work.records.keys_for(nature, part.name, bool(part.quoted)) or (part.name,)
-    return [((*steps, key), below(nature, (key,))) for key in keys]
+    return [((*steps, key), work.records.child(nature, key)) for key in keys]
 
 
 def unknown(work: Work, parts: Parts, scope: Scope | None) -> UnknownName:
