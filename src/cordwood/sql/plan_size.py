@@ -21,7 +21,7 @@ from cordwood.sql.fragment import HOLE, is_fragment, parts_of, template_of
 from cordwood.sql.places import span_of
 
 # Ten times what the largest client query that is known needs, and about a second of the slower planner.
-MOST_POINTS: Final = 2_500_000
+MOST_POINTS: Final = 3_200_000
 # Of the printed SQL. Planners hold some 300 bytes a character.
 MOST_CHARACTERS: Final = 350_000
 
@@ -40,6 +40,8 @@ _SATURATED: Final = 10**15
 _ONE: Final = 2
 _DISTINCT: Final = 1
 _CORRELATED: Final = 1
+# How often a sub-query of WITH is planned whose reader has correlated sub-queries or laterals.
+_RELATED: Final = 3
 
 # Engines write these as comparisons of the same value.
 _TWICE: Final = re.compile(r"\{(\d+)\} (?:NOT )?BETWEEN|\bnullif\(\{(\d+)\}", re.IGNORECASE)
@@ -47,7 +49,8 @@ _TWICE: Final = re.compile(r"\{(\d+)\} (?:NOT )?BETWEEN|\bnullif\(\{(\d+)\}", re
 _FEW: Final = 5
 _NO_COLUMNS: Final[Mapping[str, int]] = {}
 _OPAQUE: Final = ("group", "distinct", "limit", "offset")
-_WORD: Final = re.compile(r"\b(FROM|OVER|DISTINCT|UNION)\b")
+_LAMBDA: Final = "lambda "
+_WORD: Final = re.compile(r"\b(SELECT|FROM|OVER|DISTINCT|UNION)\b")
 
 
 class Size(msgspec.Struct):
@@ -135,12 +138,14 @@ def _named(tree: exp.Expr) -> Iterable[str]:
 class _Measured(msgspec.Struct):
     """One walk over a statement; sub-queries of WITH have names of their own in the whole of it.
 
-    `scope` has the columns of each relation that can be named, by its alias.
+    `scope` has the columns of each relation that can be named, by its alias; `correlated` counts the sub-queries so far
+    that read the rows around them.
     """
 
     uses: Mapping[str, int]
     ctes: dict[str, Size] = msgspec.field(default_factory=dict)
     over: exp.Expr | None = None
+    correlated: int = 0
     scope: Mapping[str, Mapping[str, int]] = msgspec.field(default_factory=dict)
 
     def of(self, node: exp.Expr) -> Size:
@@ -155,7 +160,7 @@ class _Measured(msgspec.Struct):
             size.take(self._table(node))
         elif role is _Role.QUERY:
             made = self._query(node)
-            size.take(_as_value(made) if _is_value(node) else made)
+            size.take(self._as_value(made) if _is_value(node) else made)
         elif role is _Role.CALL and is_fragment(node):
             self._count_fragment(node, size)
         else:
@@ -166,6 +171,14 @@ class _Measured(msgspec.Struct):
                     self._count(part, size)
                 else:
                     size.add(self.of(part), times)
+
+    def _as_value(self, size: Size) -> Size:
+        """A sub-query whose rows are a value: one that depends on the row around it is planned for both."""
+        if size.free:
+            size.points = min(2 * size.points, _SATURATED)
+            size.halves += _CORRELATED
+            self.correlated += 1
+        return msgspec.structs.replace(size, columns={})
 
     def _count_own(self, node: exp.Expr, role: "_Role", size: Size) -> None:
         characters = _NODE_CHARACTERS
@@ -218,14 +231,19 @@ class _Measured(msgspec.Struct):
         self.scope = dict(self.scope)
         columns: dict[str, int] = {}
         names: set[str] = set()
+        read = 0
+        is_lateral = False
         for source, condition in _sources(select):
             made = self.of(source)
+            is_lateral |= not names.isdisjoint(made.free)
+            read += made.points if source.name in self.ctes else 0
             made.halves = max(made.halves, _ONE)
             size.add(made)
             names.add(source.alias_or_name)
             self.scope[source.alias_or_name] = made.columns
             if condition is not None:
                 self._count(condition, size)
+        correlated = self.correlated
         for part in _parts(select, ("with_", "from_", "joins")):
             before = size.expanded
             self._count(part, size)
@@ -235,6 +253,8 @@ class _Measured(msgspec.Struct):
                 size.points += _of_sets(part)
         size.columns = columns
         size.free -= names
+        if is_lateral or self.correlated > correlated:
+            size.points = min(size.points + (_RELATED - 1) * read, _SATURATED)
         if size.halves > _ONE:
             size.points = min(size.points + _JOIN * size.halves**3 // _ONE**3, _SATURATED)
 
@@ -256,6 +276,10 @@ class _Measured(msgspec.Struct):
         size.expanded += characters
         size.halves += max(words["FROM"] - words["UNION"], 0) * _ONE + words["DISTINCT"] * _DISTINCT
         size.relations += words["FROM"]
+        if words["SELECT"] and not words["FROM"]:
+            # An array as the set of an IN.
+            size.halves += _ONE + 2 * _CORRELATED
+            self.correlated += 1
         for place, part in enumerate(parts_of(node)):
             if holes[place] == 1:
                 self._count(part, size)
@@ -295,14 +319,6 @@ _ROLES: Final[Mapping[type[exp.Expr], _Role]] = {
     exp.In: _Role.REPEATING,
     exp.Pivot: _Role.REPEATING,
 }
-
-
-def _as_value(size: Size) -> Size:
-    """A sub-query whose rows are a value: one that depends on the row around it is planned for both."""
-    if size.free:
-        size.points = min(2 * size.points, _SATURATED)
-        size.halves += _CORRELATED
-    return msgspec.structs.replace(size, columns={})
 
 
 def _both(left: Mapping[str, int], right: Mapping[str, int]) -> Mapping[str, int]:
@@ -374,7 +390,11 @@ def _sets(part: exp.Expr) -> int:
 
 @lru_cache(maxsize=4096)
 def _template(template: str) -> tuple[int, Counter[str], Counter[int]]:
-    """The characters of a template, the words in it that cost, and how often each hole is filled."""
+    """The characters of a template, the words in it that cost, and how often each hole is planned."""
     holes = Counter(int(found[1]) for found in HOLE.finditer(template))
+    body = template.find(_LAMBDA)
+    if body >= 0:
+        # DuckDB binds the body of a lambda twice.
+        holes += Counter(int(found[1]) for found in HOLE.finditer(template, body))
     holes += Counter(int(found[1] or found[2]) for found in _TWICE.finditer(template))
     return len(template), Counter(_WORD.findall(template)), holes
