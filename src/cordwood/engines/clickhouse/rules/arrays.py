@@ -1,7 +1,5 @@
 """ARRAY functions and subscripts: an offset outside is an error unless it is a SAFE_ one."""
 
-from typing import Final
-
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.casts import cast_to
@@ -9,6 +7,7 @@ from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import MAY_BE_NONE, guarded, null_of, once, type_part
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.boundaries import are_in_order
+from cordwood.sql.bigquery.made_values import most_elements
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment, holes, own_text, text_part
 from cordwood.sql.lowering import RAISED, Meaning, Rule, is_safe, mark_safe, unsupported
@@ -129,9 +128,10 @@ def _series(node: exp.Expr) -> exp.Expr:
         else "intDiv(toInt128(@b) - @a, if(@c = 0, 1, @c))"
     )
     count = f"ifNull(if({_AWAY}, 0, {last} + 1), 0)"
-    huge = f"{count} > {_MOST_ELEMENTS}"
+    most = most_elements(*parts)
+    huge = f"{count} > {most}"
     if not is_safe(node):
-        huge = f"throwIf({huge}, {own_text(RAISED + 'GENERATE_ARRAY of too many elements')})"
+        huge = f"throwIf({huge}, {own_text(RAISED + f'GENERATE_ARRAY of more than {most} elements')})"
     count = f"toUInt64(if({huge}, 0, {count}))"
     items = f"arrayMap(_i -> CAST(@a + _i * @c, {own_text(_NAMES.get(kind, 'Nullable(Int64)'))}), range({count}))"
     body = f"if(isNull(@a) OR isNull(@b) OR isNull(@c) OR @c = 0, @d, {items})"
@@ -141,8 +141,6 @@ def _series(node: exp.Expr) -> exp.Expr:
     return once(body, *parts, null_of(datatype))
 
 
-# BigQuery's limit.
-_MOST_ELEMENTS: Final = 1_048_575
 _AWAY = "@c > 0 AND @a > @b OR @c < 0 AND @a < @b"
 _NAMES = {
     Kind.INT64: "Nullable(Int64)",

@@ -11,6 +11,7 @@ from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.words import fail, once
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.boundaries import are_in_order
+from cordwood.sql.bigquery.made_values import MOST_ELEMENTS, most_elements
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
@@ -156,25 +157,22 @@ _JOINED: Final = (
 )
 
 
-# The engine makes an array in one go, held to no limit of its own; BigQuery has this one.
-MOST_ELEMENTS: Final = 1_048_575
-
-
 def _series(node: exp.Expr) -> exp.Expr:
     start, end, step = node.args["start"], node.args["end"], node.args.get("step") or exp.Literal.number(1)
     datatype = datatype_of(node)
     kind = (datatype.element if datatype else None) or INT64
     bad = fail(node, "Sequence step cannot be 0.")
     guard = f"CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL THEN NULL WHEN @c = 0 THEN {bad}"
-    huge = fail(node, "GENERATE_ARRAY of too many elements")
+    most = most_elements(start, end, step)
+    huge = fail(node, f"GENERATE_ARRAY of more than {most} elements")
     # Inside the call: the engine works out calls on constants even in branches that are not taken.
-    last = f"(CASE WHEN abs(@b::HUGEINT - @a) // nullif(abs(@c), 0) >= {MOST_ELEMENTS} THEN {huge} ELSE @b END)"
+    last = f"(CASE WHEN abs(@b::HUGEINT - @a) // nullif(abs(@c), 0) >= {most} THEN {huge} ELSE @b END)"
     if kind == INT64:
         if _is_short(start, end, step):
             return once("generate_series(@a::BIGINT, @b::BIGINT, @c::BIGINT)", start, end, step)
         whole = f"generate_series(@a::BIGINT, {last}::BIGINT, @c::BIGINT)"
         return once(f"{guard} ELSE {whole} END", start, end, step)
-    count = f"CAST(CASE WHEN abs((@b - @a) / nullif(@c, 0)) >= {MOST_ELEMENTS} THEN {huge} ELSE floor((@b - @a) / @c + 1e-9) END AS BIGINT)"
+    count = f"CAST(CASE WHEN abs((@b - @a) / nullif(@c, 0)) >= {most} THEN {huge} ELSE floor((@b - @a) / @c + 1e-9) END AS BIGINT)"
     items = f"list_transform(range(0, {count} + 1), lambda _i: @a + _i * @c)"
     body = f"{guard} WHEN (@c > 0 AND @a > @b) OR (@c < 0 AND @a < @b) THEN [] ELSE {items} END"
     return once(body, *(read_as(part, kind.kind) for part in (start, end, step)))

@@ -5,7 +5,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.strings import as_text, is_bytes, narrow, wide
-from cordwood.engines.duckdb.rules.words import fail, once
+from cordwood.engines.duckdb.rules.words import fail, few_characters, once
 from cordwood.sql.bigquery.translating import DUPLICATE, names_twice, source_and_target
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
@@ -17,8 +17,8 @@ def _code_points(node: exp.Expr) -> exp.Expr:
     if is_bytes(value):
         one = "CAST('0x' || _p AS BIGINT)"
         return fragment(f"list_transform(regexp_extract_all(hex({{0}}), '..'), lambda _p: {one})", value)
-    pieces = "CASE WHEN @a = '' THEN [] ELSE list_transform(string_split(@a, ''), lambda _c: ord(_c)::BIGINT) END"
-    return once(pieces, value)
+    pieces = "CASE WHEN @a = '' THEN [] ELSE list_transform(string_split(@few, ''), lambda _c: ord(_c)::BIGINT) END"
+    return once(pieces.replace("@few", few_characters(node, "TO_CODE_POINTS")), value)
 
 
 def _from_code_points(node: exp.Expr) -> exp.Expr:
@@ -72,7 +72,7 @@ def _initcap(node: exp.Expr) -> exp.Expr:
     one = f"CASE WHEN {before} THEN upper({letter}) ELSE {letter} END"
     return once(
         f"CASE WHEN @b IS NULL THEN NULL WHEN @a = '' THEN '' ELSE array_to_string(list_transform("
-        f"range(1, length(@a) + 1), lambda _i: {one}), '') END",
+        f"range(1, length({few_characters(node, 'INITCAP')}) + 1), lambda _i: {one}), '') END",
         as_text(node.this),
         delimiters,
     )

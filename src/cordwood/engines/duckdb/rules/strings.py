@@ -6,8 +6,9 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.reading import read_as
-from cordwood.engines.duckdb.rules.words import bounded, fail, once
+from cordwood.engines.duckdb.rules.words import bounded, fail, few_characters, once
 from cordwood.model.datatype import Kind
+from cordwood.sql.bigquery.made_values import MOST_TEXT_BYTES
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
@@ -146,17 +147,17 @@ def _fill(node: exp.Expr) -> str:
 
 def _padded_length(node: exp.Expr) -> str:
     bad = fail(node, "Second argument (output size) cannot be negative")
-    huge = fail(node, "Output of padding exceeds max allowed output size of 1MB")
-    return f"(CASE WHEN @b < 0 THEN {bad} WHEN @b > 1048576 THEN {huge} ELSE @b END)"
+    huge = fail(node, f"Output of padding is longer than {MOST_TEXT_BYTES} bytes")
+    return f"(CASE WHEN @b < 0 THEN {bad} WHEN @b > {MOST_TEXT_BYTES} THEN {huge} ELSE @b END)"
 
 
 def _repeat(node: exp.Expr) -> exp.Expr:
     value = as_text(node.this)
     count = node.args["times"]
     bad = fail(node, "Second argument in REPEAT() cannot be negative")
-    huge = fail(node, "Output of REPEAT is too large")
+    huge = fail(node, f"Output of REPEAT is longer than {MOST_TEXT_BYTES} bytes")
     size = "octet_length(@a)" if is_bytes(value) else "strlen(@a)"
-    guard = f"CASE WHEN @b < 0 THEN {bad} WHEN @b * {size} > 1048576 THEN {huge} ELSE @b END"
+    guard = f"CASE WHEN @b < 0 THEN {bad} WHEN @b * {size} > {MOST_TEXT_BYTES} THEN {huge} ELSE @b END"
     return once(f"repeat(@a, {guard})", value, count)
 
 
@@ -258,7 +259,9 @@ def _reverse(node: exp.Expr) -> exp.Expr:
     if is_bytes(value):
         pairs = "list_reverse(regexp_extract_all(@a, '..'))"
         return _hexed(value, f"CASE WHEN @a IS NULL THEN NULL ELSE array_to_string({pairs}, '') END")
-    return fragment("array_to_string(list_reverse(string_split({0}, '')), '')", value) if value else node
+    # The engine's own keeps what is written together in its order: right where each character is a byte.
+    taken_apart = f"array_to_string(list_reverse(string_split({few_characters(node, 'REVERSE')}, '')), '')"
+    return once(f"CASE WHEN strlen(@a) = length(@a) THEN reverse(@a) ELSE {taken_apart} END", value)
 
 
 def _cased(name: str) -> Rule:

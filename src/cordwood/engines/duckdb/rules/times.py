@@ -8,6 +8,7 @@ from cordwood.engines.duckdb.rules.reading import clock, read_as
 from cordwood.engines.duckdb.rules.words import NAMES, attempt, fail, in_calendar, instant, naive, once
 from cordwood.engines.duckdb.rules.zones import start_in, wall_in
 from cordwood.model.datatype import Kind
+from cordwood.sql.bigquery.made_values import most_elements
 from cordwood.sql.bigquery.units import MICROSECONDS, are_moments, unit_of, week_start, with_known_unit
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant, is_null
@@ -224,8 +225,6 @@ def _timestamps(node: exp.Expr) -> exp.Expr:
     return _series(node, start, end, node.args["step"], "make_timestamptz(epoch_us(@a + _i * @c))")
 
 
-# As many as the engine's own series may have without a word.
-_MOST_MOMENTS: Final = 1_048_576
 # Of months the shortest, forward and backward: one step too many is left out below.
 _STEP_US, _STEP_BACK_US = (
     f"(epoch_us('2023-{month}-01'::TIMESTAMP + @c) - epoch_us('2023-{month}-01'::TIMESTAMP))" for month in ("02", "03")
@@ -238,9 +237,10 @@ def _series(node: exp.Expr, start: exp.Expr, end: exp.Expr, step: exp.Expr, mome
         return fragment("NULL")
     span = "(epoch_us((@b)::TIMESTAMP) - epoch_us((@a)::TIMESTAMP))"
     steps = f"greatest({span} // {_STEP_US}, {span} // {_STEP_BACK_US})"
-    huge = fail(node, "So many elements in a generated array are too many")
+    most = most_elements(start, end, step)
+    huge = fail(node, f"A generated array of more than {most} elements")
     standing = fail(node, "The step of a generated array must not be 0")
-    numbers = f"generate_series(0, CASE WHEN {steps} > {_MOST_MOMENTS} THEN {huge} ELSE {steps} END)"
+    numbers = f"generate_series(0, CASE WHEN {steps} > {most} THEN {huge} ELSE {steps} END)"
     within = f"list_filter({numbers}, lambda _i: CASE WHEN {_STEP_US} > 0 THEN @a + _i * @c <= @b ELSE @a + _i * @c >= @b END)"
     body = (
         f"CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL THEN NULL WHEN {_STEP_US} = 0 THEN {standing}"

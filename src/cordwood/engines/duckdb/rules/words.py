@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.script import told_apart
 from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.bigquery.made_values import MOST_CHARACTERS
 from cordwood.sql.bigquery.structs import field_name
 from cordwood.sql.fragment import HOLE, fragment, is_fragment, named, own_text, parts_of, template_of
 from cordwood.sql.lowering import RAISED, is_safe
@@ -142,6 +143,12 @@ def bounded(node: exp.Expr) -> str:
     """The replacement @c of what is replaced in @a: the engine holds what comes of it to no limit of its own."""
     huge = fail(node, "Output of replacing is too large")
     return f"CASE WHEN strlen(@a)::HUGEINT * strlen(@c) > {MOST_REPLACED} THEN {huge} ELSE @c END"
+
+
+def few_characters(node: exp.Expr, name: str) -> str:
+    """The text @a of what is done character by character: a list of them is held to no limit of the engine's."""
+    long = fail(node, f"{name} of a text of more than {MOST_CHARACTERS} characters")
+    return f"CASE WHEN length(@a) > {MOST_CHARACTERS} THEN {long} ELSE @a END"
 
 
 def once(template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:

@@ -1,0 +1,101 @@
+"""What functions make for the rows that an engine computes at a time stays small, though no limit of its counts it."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[2]
+MOST_GROWTH: Final = 600 * 10**6
+SECONDS: Final = 120
+
+# More than the bound is refused, at once.
+BEYOND: Final = {
+    "repeat": "length(repeat('a', 16385 + mod(x, 7)))",
+    "repeat of bytes": "length(repeat(b'a', 16385 + mod(x, 7)))",
+    "lpad": "length(lpad('a', 16385 + mod(x, 7)))",
+    "rpad": "length(rpad('a', 16385 + mod(x, 7), 'bc'))",
+    "generate_array": "array_length(generate_array(1, 4097 + mod(x, 7)))",
+    "generate_array of fractions": "array_length(generate_array(1.5, 4099 + mod(x, 7)))",
+    "initcap": "length(initcap(repeat('a', 2049 + mod(x, 7))))",
+    "to_code_points": "array_length(to_code_points(repeat('a', 2049 + mod(x, 7))))",
+    "reverse of wide characters": "length(reverse(repeat('ä', 2049 + mod(x, 7))))",
+    "generate_date_array": "array_length(generate_date_array(date '2000-01-01', date_add(date '2012-01-01', interval x day)))",
+    "generate_timestamp_array": "array_length(generate_timestamp_array(timestamp '2020-01-01',"
+    " timestamp_add(timestamp '2020-01-04', interval x second), interval 1 minute))",
+}
+# What may be made takes no more than is stated, and so does what other functions make of it.
+WITHIN: Final = {
+    "repeat": "length(repeat('a', 16370 + mod(x, 7)))",
+    "lpad": "length(lpad('a', 16370 + mod(x, 7)))",
+    "rpad": "length(rpad('a', 16370 + mod(x, 7), 'bc'))",
+    "generate_array": "array_length(generate_array(1, 4090 + mod(x, 6)))",
+    "initcap": "length(initcap(repeat('a,', 1021 + mod(x, 3))))",
+    "to_code_points": "array_length(to_code_points(repeat('a,', 1021 + mod(x, 3))))",
+    "reverse": "length(reverse(repeat('a,', 8180 + mod(x, 7))))",
+    "reverse of wide characters": "length(reverse(repeat('ä,', 1021 + mod(x, 3))))",
+    "to_hex": "length(to_hex(cast(repeat('a,', 8180 + mod(x, 7)) as bytes)))",
+    "concat": "length(repeat('a,', 8180 + mod(x, 7)) || repeat('b', 16384))",
+    "to_base64": "length(to_base64(cast(repeat('a,', 8180 + mod(x, 7)) as bytes)))",
+    "translate": "length(translate(repeat('a,', 8180 + mod(x, 7)), 'a', 'b'))",
+    "normalize": "length(normalize(repeat('ﷺ', 5450 + mod(x, 7)), nfc))",
+    "to_json_string": "length(to_json_string([repeat('a,', 8180 + mod(x, 7))]))",
+}
+
+ASK: Final = """
+import os, sys, tempfile
+from importlib import resources
+from pathlib import Path
+from cordwood.catalog.contents import Sources
+from cordwood.catalog.endpoint_file import read_endpoint_file
+from cordwood.catalog.files import read_contents
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.errors import Fault
+from cordwood.sql.compile import read_endpoint
+from tests.attack.test_stopped import answer
+
+def peak():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+engine = DuckDBEngine(Path(tempfile.mkdtemp()), DuckDBTarget(), Options(memory_bytes=96 * 2**20))
+engine.prepare(read_contents(Sources(), lambda *_: None).streams)
+file = resources.files("cordwood") / "endpoints" / "logs.all.sql"
+program = read_endpoint(read_endpoint_file("logs.all.sql", file.read_text()))
+answer(engine, program, "select 1 as x")
+before = peak()
+try:
+    answer(engine, program, sys.argv[1], seconds=15)
+    said = "answered"
+except Fault as fault:
+    said = f"{fault.code} {fault.message}"
+print(f"\\n{peak() - before} {said}", flush=True)
+os._exit(0)
+"""
+
+
+def asked(expression: str) -> tuple[int, str]:
+    """By how many bytes a process grew that asked this of 4,096 rows, and what became of it."""
+    sql = f"select sum({expression}) as n from unnest(generate_array(1, 4096)) as x"
+    command = [sys.executable, "-c", ASK, sql]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True, cwd=ROOT)
+    grown, said = done.stdout.strip().splitlines()[-1].split(" ", 1)
+    return int(grown), said
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_a_value_beyond_its_bound_is_refused_by_name_and_bound(name: str) -> None:
+    grown, said = asked(BEYOND[name])
+    assert said.startswith("query.value ")
+    assert any(bound in said for bound in ("16384", "4096", "2048"))
+    assert grown < 50 * 10**6
+
+
+@pytest.mark.parametrize("name", WITHIN)
+def test_values_within_their_bounds_take_little_for_all_rows_of_a_vector(name: str) -> None:
+    grown, said = asked(WITHIN[name])
+    assert said.startswith(("answered", "limit.memory ", "limit.time "))
+    assert grown < MOST_GROWTH
