@@ -266,6 +266,10 @@ class StreamRateExceeded(LimitFault):
     code = "limit.stream-rate"
 
 
+class LargeEventsExceeded(LimitFault):
+    code = "limit.large-events"
+
+
 class Busy(LimitFault):
     code = "limit.busy"
 

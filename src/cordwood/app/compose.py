@@ -174,7 +174,7 @@ def _engine(settings: Settings, folder: DataFolder, observer: Observer, clock_us
         hint = "There are: duckdb, and clickhouse:// or chdb:// addresses."
         raise BadSetting(f"engine: {shown_address(settings.engine)!r} is no engine.", hint=hint)
     options = Options(
-        memory_bytes=settings.duckdb.memory or _engine_bytes(settings),
+        memory_bytes=_duckdb_bytes(settings),
         threads=settings.duckdb.threads or max(1, min(8, os.cpu_count() or 1)),
         tell=tell,
         note=observer.note,
@@ -212,9 +212,10 @@ def shown_address(address: str) -> str:
     return f"{scheme}{mark}…{rest[rest.rindex('@') :]}" if "@" in rest else address
 
 
-def _engine_bytes(settings: Settings) -> int:
-    """What the ceiling leaves to the engine."""
-    return max(_LEAST_ENGINE_BYTES, settings.limits.ceiling - _PROCESS_BYTES - settings.serve.cache_memory)
+def _duckdb_bytes(settings: Settings) -> int:
+    """The engine's own bound, or what the ceiling leaves to it."""
+    left = settings.limits.ceiling - _PROCESS_BYTES - settings.serve.cache_memory
+    return settings.duckdb.memory or max(_LEAST_ENGINE_BYTES, left)
 
 
 def _intake_limits(settings: Settings) -> IntakeLimits:
@@ -222,7 +223,8 @@ def _intake_limits(settings: Settings) -> IntakeLimits:
     ingest = settings.ingest
     ceiling = settings.limits.ceiling
     queue_bytes, items = min(ingest.queue_size, ceiling // 24), min(MOST_ITEMS, ceiling // _ITEM_BYTES)
-    return IntakeLimits(ingest.event_size, ingest.stream_rate, queue_bytes, items)
+    large_bytes = None if is_clickhouse(settings) else _duckdb_bytes(settings) // 4
+    return IntakeLimits(ingest.event_size, ingest.stream_rate, queue_bytes, items, large_bytes)
 
 
 def _serve_limits(limits: Limits) -> ServeLimits:

@@ -14,6 +14,7 @@ from cordwood.ingest.derive import NOTHING_DERIVED, Filling, filling
 from cordwood.ingest.flush import Flusher
 from cordwood.ingest.formats import Form, read_body
 from cordwood.ingest.holding import HoldingRoom
+from cordwood.ingest.large_events import LargeEvents
 from cordwood.ingest.nesting import is_too_deep
 from cordwood.ingest.pace import Pace
 from cordwood.ingest.posted import MOST_ITEMS, Body
@@ -62,13 +63,14 @@ AS_EVENTS = Sent()
 class IntakeLimits(msgspec.Struct, frozen=True):
     """What one event may be, what a stream takes that states no rate, and what may be under way to the disk.
 
-    `items` is how many a body may hold.
+    `items` is how many a body may hold, `large_bytes` what large events may take among a stream's others.
     """
 
     event_bytes: int = 2**20
     events_per_second: float | None = None
     bytes_under_way: int = 64 * 2**20
     items: int = MOST_ITEMS
+    large_bytes: int | None = None
 
 
 AS_SHIPPED = IntakeLimits()
@@ -88,7 +90,8 @@ class Intake:
         self._limits = limits
         self._pace = Pace(limits.events_per_second, time.monotonic)
         self.holding = HoldingRoom(limits.bytes_under_way)
-        self._shelf = Shelf(limits.event_bytes, clock_us)
+        self._large = LargeEvents(limits.large_bytes)
+        self._shelf = Shelf(limits.event_bytes, clock_us, self._large)
         engine.prepare([QUARANTINE])
         self._flusher = Flusher(engine)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="read")
@@ -183,6 +186,7 @@ class Intake:
     def _batch(
         self, stream: Stream, events: list[Event], received_us: int, filling: Filling = NOTHING_DERIVED
     ) -> Batch:
+        self._large.take(stream.name, events)
         learnt = self._shapes.read(stream, events, filling)
         return Batch(stream.name, learnt.events, received_us, learnt.kinds, learnt.by_project)
 

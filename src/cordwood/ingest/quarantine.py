@@ -5,6 +5,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 
+from cordwood.ingest.large_events import UNBOUNDED, LargeEvents
 from cordwood.ingest.posted import SetAside
 from cordwood.model.event import Batch, Event
 from cordwood.model.shape import Kinds, ValueKind
@@ -19,7 +20,8 @@ QUARANTINE = Stream(
     max_events=100_000,
 )
 
-# How much is kept of an item that is too large to be kept whole, and of any once a day's room is used up.
+# How much is kept of an item that is too large to be kept whole, and of any once the room of a day, or of large events,
+# is used up.
 _BEGINNING = 256 * 1024
 _LEAST = 4 * 1024
 _ROOM_A_DAY = 2**30
@@ -43,16 +45,17 @@ _encode = msgspec.json.Encoder().encode
 class Shelf:
     """How much is kept of what is set aside: everything, but for what could fill the disk, and that is said."""
 
-    def __init__(self, max_event_bytes: int, clock_us: Callable[[], int]) -> None:
+    def __init__(self, max_event_bytes: int, clock_us: Callable[[], int], large: LargeEvents = UNBOUNDED) -> None:
         # An event that may be stored is kept whole when a pin or a clock refuses it: written as JSON it is longer.
         self._most_whole = 2 * max_event_bytes
         self._clock_us = clock_us
+        self._large = large
         self._room = float(_ROOM_A_DAY)
         self._counted_us = clock_us()
 
     def fitted(self, item: SetAside) -> SetAside:
         kept = len(item.text) if len(item.text) <= self._most_whole else _BEGINNING
-        if kept > self._room_left():
+        if kept > self._room_left() or not self._large.takes_text(QUARANTINE.name, None, kept):
             kept = min(kept, _LEAST)
         self._room -= kept
         if kept == len(item.text):

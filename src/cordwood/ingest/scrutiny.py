@@ -8,6 +8,7 @@ import msgspec
 
 from cordwood.ingest.claim import ForeignClaim, claimed_for
 from cordwood.ingest.items import text_of
+from cordwood.ingest.large_events import size_of
 from cordwood.ingest.nesting import MOST_LEVELS, is_too_deep
 from cordwood.ingest.posted import Reading
 from cordwood.model.event import Event
@@ -132,12 +133,6 @@ def _extra(event: Event, name: str) -> str | None:
 def _with_extra(event: Event, name: str, value: str) -> Event:
     stamped = _extras(event) | {name: msgspec.Raw(msgspec.json.encode(value))}
     return msgspec.structs.replace(event, extras=msgspec.json.encode(stamped).decode())
-
-
-def size_of(event: Event) -> int:
-    """In characters, which is at most the bytes that were sent."""
-    message, metadata, extras = event.event_message, event.metadata, event.extras
-    return len(event.id) + len(message or "") + len(metadata or "") + len(extras or "")
 
 
 def needs_scrutiny(stream: Stream, pins: Mapping[str, str], body_bytes: int, max_event_bytes: int) -> bool:

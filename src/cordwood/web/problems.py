@@ -44,6 +44,7 @@ STATUSES: Mapping[type[Fault], int] = {
     errors.Cancelled: 503,
     errors.RateExceeded: 429,
     errors.StreamRateExceeded: 429,
+    errors.LargeEventsExceeded: 429,
     errors.Busy: 503,
     errors.Backlog: 429,
     errors.ServiceFault: 503,

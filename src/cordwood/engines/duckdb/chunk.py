@@ -1,7 +1,7 @@
 """Neighbouring events of a stream that go into a table together."""
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from operator import attrgetter
 
 import duckdb
@@ -17,6 +17,11 @@ from cordwood.model.event import Event
 _MANY = 512
 # A query that waits for events to be converted goes on after about as many.
 _PIECE = 4_096
+# An event of more bytes is large. A gateway's have two or three thousand.
+_LARGE = 8_192
+_LARGE_OF_A_PIECE = 4 * 2**20
+# Of large events that are sealed at once.
+MOST_LARGE_BYTES = 8 * 2**20
 
 # The columns of an event as it stands, by their letters in `StreamTables.insert_events`.
 _TEXTS = {"i": "id", "e": "event_message", "p": "project", "m": "metadata", "x": "extras"}
@@ -30,6 +35,8 @@ class Chunk(msgspec.Struct):
     first: int
     events: list[Event] = msgspec.field(default_factory=list)
     received_us: list[int] = msgspec.field(default_factory=list)
+    # About what the texts of its large events take.
+    large_bytes: int = 0
 
     @property
     def end(self) -> int:
@@ -37,7 +44,21 @@ class Chunk(msgspec.Struct):
 
     def take(self, record: Record, count: int) -> None:
         self.events += record.events[:count]
+        self.large_bytes += large_bytes(record.events[:count])
         self.received_us += [event.received_us or record.received_us for event in record.events[:count]]
+
+    def room(self, events: Sequence[Event], most_large_bytes: int) -> int:
+        """How many of these it can take until its large events are too much; one in any case where it has none.
+
+        The engine works on some thousand rows at once, and has them several times while it does.
+        """
+        large = self.large_bytes
+        for place, event in enumerate(events):
+            size = large_bytes((event,))
+            large += size
+            if size and large > most_large_bytes and (place or self.events):
+                return place
+        return len(events)
 
     def records(self, stream: str) -> list[Record]:
         """What the chunk was taken from, an event a record."""
@@ -70,7 +91,9 @@ class Chunk(msgspec.Struct):
             try:
                 cursor.execute(into("incoming"), values)
             finally:
-                cursor.unregister("incoming")
+                # In a transaction that has failed this fails, too, and is not what went wrong.
+                with suppress(duckdb.TransactionException):
+                    cursor.unregister("incoming")
 
     def insert_mended(self, cursor: duckdb.DuckDBPyConnection, into: Callable[[str], str], **values: object) -> None:
         """As `insert`, for when nothing else is in the transaction: what cannot be read is mended."""
@@ -116,21 +139,34 @@ class Chunk(msgspec.Struct):
 
 
 def pieces(records: Iterable[Record], until: int) -> list[Chunk]:
-    """The events below `until` as chunks, some thousands each."""
+    """The events below `until` as chunks, some thousands or some megabytes each."""
     made: list[Chunk] = []
     for record in records:
-        if not made or made[-1].end != record.first or len(made[-1].events) >= _PIECE:
-            made.append(Chunk(record.first))
-        made[-1].take(record, until - record.first)
+        rest = record
+        while rest.events and rest.first < until:
+            if not made or made[-1].end != rest.first or len(made[-1].events) >= _PIECE:
+                made.append(Chunk(rest.first))
+            count = min(until - rest.first, made[-1].room(rest.events, _LARGE_OF_A_PIECE))
+            if count:
+                made[-1].take(rest, count)
+                rest = rest.without(count)
+            else:
+                made.append(Chunk(rest.first))
     return made
 
 
 def text_bytes(events: Sequence[Event]) -> int:
     """About what the events take in memory."""
-    return sum(
-        OF_ANY_EVENT + len(event.event_message or "") + len(event.metadata or "") + len(event.extras or "")
-        for event in events
-    )
+    return sum(map(_text_bytes, events))
+
+
+def large_bytes(events: Sequence[Event]) -> int:
+    """About what the large ones among the events take in memory."""
+    return sum(size for size in map(_text_bytes, events) if size > _LARGE)
+
+
+def _text_bytes(event: Event) -> int:
+    return OF_ANY_EVENT + len(event.event_message or "") + len(event.metadata or "") + len(event.extras or "")
 
 
 def is_about_a_value(problem: duckdb.Error) -> bool:

@@ -38,6 +38,10 @@ class Record(msgspec.Struct, frozen=True, gc=False, array_like=True):
     def end(self) -> int:
         return self.first + len(self.events)
 
+    def without(self, count: int) -> "Record":
+        """The record without its first events, and without what was learnt of it."""
+        return Record(self.stream, self.first + count, self.received_us, self.events[count:])
+
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Record)

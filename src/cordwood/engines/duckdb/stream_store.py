@@ -8,7 +8,7 @@ from functools import partial
 
 import duckdb
 
-from cordwood.engines.duckdb.chunk import Chunk, pieces, text_bytes
+from cordwood.engines.duckdb.chunk import MOST_LARGE_BYTES, Chunk, large_bytes, pieces, text_bytes
 from cordwood.engines.duckdb.hot import Hot
 from cordwood.engines.duckdb.journal import Record
 from cordwood.engines.duckdb.newest import Newest
@@ -49,6 +49,7 @@ class StreamStore:
         self._stored_bytes: float | None = None
         self.turn = threading.Condition(threading.RLock())
         self._waiting: deque[Record] = deque()
+        self._waiting_large_bytes = 0
         self._in_flight: list[Chunk] = []
         self._hot = Hot(self.tables)
         self.newest = Newest(self.tables)
@@ -132,6 +133,7 @@ class StreamStore:
         with self.turn:
             self._count(record.events)
             self._waiting.append(record)
+            self._waiting_large_bytes += large_bytes(record.events)
             taken = text_bytes(record.events)
             self.held_bytes += taken
             self._taken_bytes += taken
@@ -189,7 +191,7 @@ class StreamStore:
         with self.turn:
             being_sealed = [chunk.rest(first) for chunk in self._in_flight if chunk.end > first]
             waiting = [record for record in self._waiting if first < record.end and record.first < until]
-        found = being_sealed + pieces([_cut(record, max(0, first - record.first)) for record in waiting], until)
+        found = being_sealed + pieces([record.without(max(0, first - record.first)) for record in waiting], until)
         return sorted(found, key=lambda piece: piece.first)
 
     def _put_hot(self, piece: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
@@ -208,27 +210,39 @@ class StreamStore:
 
     # Sealing
 
-    def take_chunk(self, *, whole_groups_only: bool, rows: int = ROW_GROUP_ROWS) -> Chunk | None:
-        """The oldest waiting events, at most so many; with `whole_groups_only` none when there are fewer."""
+    def take_chunk(
+        self, *, whole_groups_only: bool, rows: int = ROW_GROUP_ROWS, most_large_bytes: int = MOST_LARGE_BYTES
+    ) -> Chunk | None:
+        """The oldest waiting events, at most so many, and so many bytes of large ones.
+
+        With `whole_groups_only` none when there are less of both.
+        """
         with self.turn:
-            if not self._waiting or (whole_groups_only and self.waiting_rows < rows):
+            is_less = self.waiting_rows < rows and self._waiting_large_bytes < most_large_bytes
+            if not self._waiting or (whole_groups_only and is_less):
                 return None
             chunk = Chunk(self._waiting[0].first)
             while self._waiting and self._waiting[0].first == chunk.end and len(chunk.events) < rows:
-                self._move_into(chunk, rows - len(chunk.events))
+                record = self._waiting[0]
+                count = min(rows - len(chunk.events), chunk.room(record.events, most_large_bytes))
+                if not count:
+                    break
+                self._move_into(chunk, count)
             self._in_flight.append(chunk)
             return chunk
 
-    def _move_into(self, chunk: Chunk, room: int) -> None:
+    def _move_into(self, chunk: Chunk, count: int) -> None:
         record = self._waiting.popleft()
-        chunk.take(record, room)
-        if len(record.events) > room:
-            self._waiting.appendleft(_cut(record, room))
+        chunk.take(record, count)
+        self._waiting_large_bytes -= large_bytes(record.events[:count])
+        if len(record.events) > count:
+            self._waiting.appendleft(record.without(count))
 
     def give_back(self, chunk: Chunk) -> None:
         """The chunk could not be sealed: its events wait again, where they stood."""
         with self.turn:
             self._in_flight.remove(chunk)
+            self._waiting_large_bytes += chunk.large_bytes
             self._waiting = deque(sorted([*chunk.records(self.name), *self._waiting], key=lambda record: record.first))
             self.turn.notify_all()
 
@@ -347,8 +361,3 @@ class StreamStore:
 
 def held_bytes(stores: Iterable[StreamStore]) -> int:
     return sum(store.held_bytes for store in stores)
-
-
-def _cut(record: Record, count: int) -> Record:
-    """The record without its first events."""
-    return Record(record.stream, record.first + count, record.received_us, record.events[count:])

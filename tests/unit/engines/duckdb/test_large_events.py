@@ -1,0 +1,90 @@
+"""Large events are converted and sealed a few megabytes at once, whatever room there is for their number."""
+
+import itertools
+import json
+import random
+import string
+from pathlib import Path
+
+import pytest
+
+from cordwood.engines.duckdb.chunk import MOST_LARGE_BYTES, Chunk, pieces
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
+from cordwood.engines.duckdb.journal import Record
+from cordwood.engines.duckdb.sealer import Means
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.model.event import Batch, Event
+from tests.contract.engine_asking import NOW_US, rows, stream
+from tests.unit.engines.duckdb.sealing import seal
+
+MEBIBYTE = 2**20
+# What a service with --memory 512MB leaves to DuckDB.
+MEMORY = 200 * 10**6
+
+LETTERS = "".join(random.Random(1).choices(string.ascii_letters, k=2 * MEBIBYTE))
+
+
+def event(name: str, project: str, size: int) -> Event:
+    start = random.Random(name).randrange(MEBIBYTE)
+    letters = (LETTERS * (1 + (start + size) // len(LETTERS)))[start : start + size]
+    return Event(name, NOW_US, "m", project, json.dumps({"t": letters, "a": {"b": name}}))
+
+
+def record(*events: Event, first: int = 0) -> Record:
+    return Record("s", first, NOW_US, list(events))
+
+
+def test_pieces_end_where_the_large_ones_in_them_are_too_much() -> None:
+    large = [event(f"{number}", "p", MEBIBYTE * 3 // 2) for number in range(5)]
+    small = [event(f"s{number}", "p", 10) for number in range(5000)]
+    made = pieces([record(*small, *large), record(*small, first=5005)], 10_005)
+    assert [one for piece in made for one in piece.events] == [*small, *large, *small]
+    assert [piece.first for piece in made] == [0, 5002, 5004]
+    assert all(piece.end == after.first for piece, after in itertools.pairwise(made))
+
+
+def test_one_event_that_is_too_much_alone_is_a_piece() -> None:
+    made = pieces([record(*[event(f"{number}", "p", 5 * MEBIBYTE) for number in range(2)])], 1)
+    assert [(piece.first, piece.end) for piece in made] == [(0, 1)]
+    assert Chunk(0).room([event("x", "p", 5 * MEBIBYTE)], MEBIBYTE) == 1
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> DuckDBEngine:
+    """One that seals when it is told to."""
+    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), Options(memory_bytes=MEMORY))
+    engine._storage._sealer.close()
+    engine._storage._sealer.means = Means(0, 2**40)
+    engine.prepare([stream("s")])
+    return engine
+
+
+def test_much_of_large_events_is_shown_and_sealed_within_little_memory(engine: DuckDBEngine) -> None:
+    """Made into VARIANTs all at once, 49 MB of them took more than 190 MB, and nothing of the stream was stored any more."""
+    engine.append([Batch("s", [event(f"small{number}", "good", 10) for number in range(600)], NOW_US)])
+    for number in range(50):
+        engine.append([Batch("s", [event(f"large{number}", "evil", 1_000_000)], NOW_US)])
+    others = "select count(*) as n from s where project = 'good'"
+    assert list(rows(engine, others)) == [(600,)]
+    seal(engine)
+    assert engine._session.checkpoint(engine._session.cursor())
+    assert list(rows(engine, others)) == [(600,)]
+    assert (
+        len(rows(engine, "select id, metadata from s where project = 'good' order by timestamp desc limit 100")) == 100
+    )
+    engine.close()
+
+
+def test_large_events_are_sealed_before_there_are_enough_for_a_row_group(engine: DuckDBEngine) -> None:
+    store = engine._storage.store_of("s")
+    engine.append([Batch("s", [event("small", "good", 10)], NOW_US)])
+    assert store.take_chunk(whole_groups_only=True) is None
+    for number in range(9):
+        engine.append([Batch("s", [event(f"{number}", "evil", MEBIBYTE)], NOW_US)])
+    chunk = store.take_chunk(whole_groups_only=True)
+    assert chunk is not None
+    assert MOST_LARGE_BYTES - 2 * MEBIBYTE < chunk.large_bytes <= MOST_LARGE_BYTES
+    assert store.take_chunk(whole_groups_only=True) is None
+    store.give_back(chunk)
+    assert store.take_chunk(whole_groups_only=True) == chunk
+    engine.close()
