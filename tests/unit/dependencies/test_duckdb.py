@@ -43,7 +43,7 @@ def test_faults_are_of_the_kind_and_in_the_words_that_are_reworded(
     with pytest.raises(kind) as caught:
         cursor.execute(sql).fetchall()
     sentence = str(caught.value).split(": ", 1)[1].split("\n")[0].strip()
-    assert reworded(sentence).startswith(said) or said in reworded(sentence)
+    assert said in (reworded(sentence) or "words that are not known")
 
 
 def test_a_type_has_a_name_and_children(cursor: duckdb.DuckDBPyConnection) -> None:
