@@ -19,7 +19,7 @@ def cursor() -> Iterator[duckdb.DuckDBPyConnection]:
     ("sql", "kind", "said"),
     [
         ("select a from (select 1 as a, 2 as b) group by b", duckdb.BinderException, "neither grouped nor aggregated"),
-        ("select abs([1])", duckdb.BinderException, "No matching signature for abs"),
+        ("select abs([1])", duckdb.BinderException, "No matching signature for ABS"),
         (
             "select x < y from (select [1] as x, date '2026-01-01' as y)",
             duckdb.BinderException,
