@@ -127,7 +127,7 @@ CALLS = (
     "filesystemAvailable()", "filesystemCapacity()", "displayName()", "serverUUID()", "tcpPort()", "zookeeperSessionUptime()",
     "initializeAggregation('sum', 1)", "evalMLMethod(1)", "encrypt('aes-128-ecb', 'a', 'b')", "serverTimezone()",
     "parseQueryToJSON('select 1')", "formatQuery('select 1')", "showCertificate()", "buildId()", "currentRoles()",
-    "addressToLine(1)", "demangle('a')", "sumIf(1, 1)", "groupUniqArray(1)", "min(1)", "toTypeName(1)", "blockNumber()",
+    "addressToLine(1)", "demangle('a')", "sumIf(1, 1)", "groupUniqArray(1)", "median(1)", "toTypeName(1)", "blockNumber()",
     "rowNumberInAllBlocks()", "partitionId(1)", "defaultValueOfTypeName('Int8')",
 )  # fmt: skip
 

@@ -453,9 +453,7 @@ NODES_ELSEWHERE: Final = {
     **dict.fromkeys(
         ("JSONPath", "JSONPathKey", "JSONPathRoot", "JSONPathSubscript"), "paths of other dialects' functions"
     ),
-    **dict.fromkeys(
-        ("Escape", "National", "UnicodeString", "Slice", "Xor", "ColumnDef"), "not written in BigQuery's queries"
-    ),
+    **dict.fromkeys(("National", "UnicodeString", "Slice", "Xor", "ColumnDef"), "not written in BigQuery's queries"),
     "PivotAny": "PIVOT with ANY is not supported",
 }
 

@@ -7,6 +7,7 @@ from cordwood.engines.clickhouse.rules.strings import as_text
 from cordwood.engines.clickhouse.rules.words import once
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.searching import as_written
+from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, unsupported
 from cordwood.sql.typing import datatype_of, typed_as
@@ -25,7 +26,7 @@ def _found(value: exp.Expr, datatype: Datatype | None, wanted: exp.Expr, depth: 
         return fragment("(position(lowerUTF8({0}), {1}) > 0)", value, wanted)
     if datatype.kind is Kind.STRUCT:
         fields = [
-            _found(typed_as(fragment(f"tupleElement({{0}}, {at + 1})", value.copy()), field), field, wanted, depth)
+            _found(typed_as(fragment(f"tupleElement({{0}}, {at + 1})", copied(value)), field), field, wanted, depth)
             for at, (_, field) in enumerate(datatype.fields)
         ]
         return fragment("(" + " OR ".join(f"{{{at}}}" for at in range(len(fields))) + ")", *fields)

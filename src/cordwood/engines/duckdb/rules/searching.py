@@ -9,6 +9,7 @@ from cordwood.engines.duckdb.rules.strings import as_text
 from cordwood.engines.duckdb.rules.words import once
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.searching import as_written
+from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning
 from cordwood.sql.typing import datatype_of, typed_as
@@ -43,7 +44,7 @@ def _found(value: exp.Expr, datatype: Datatype | None, wanted: exp.Expr, depth: 
 
 def _in_fields(value: exp.Expr, datatype: Datatype, wanted: exp.Expr, depth: int) -> exp.Expr:
     found = [
-        _found(typed_as(fragment(f"struct_extract_at({{0}}, {at + 1})", value.copy()), field), field, wanted, depth)
+        _found(typed_as(fragment(f"struct_extract_at({{0}}, {at + 1})", copied(value)), field), field, wanted, depth)
         for at, (_, field) in enumerate(datatype.fields)
     ]
     return fragment(" OR ".join(f"({{{at}}})" for at in range(len(found))), *found)
