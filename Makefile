@@ -75,7 +75,7 @@ bench-check: $(VENV)/dev.stamp
 	$(BIN)/python -m bench --check $(BENCH)
 
 torture: $(VENV)/dev.stamp
-	TORTURE=full $(PYTEST) tests -m torture
+	TORTURE=full $(PYTEST) tests -m torture --timeout 0
 
 docs: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.unit.settings.settings_page
