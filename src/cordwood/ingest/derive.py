@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from cordwood.ingest.numbers import with_numbers_kept
 from cordwood.ingest.walk import values_at
 from cordwood.model.event import Event
 from cordwood.model.stream import Stream
@@ -38,11 +39,14 @@ class Derivation:
     def fill(self, event: Event) -> Event:
         if event.metadata is None or self._is_filled(event.metadata):
             return event
+        # Written anew, a number that the decoder takes for another one would be lost.
+        event = with_numbers_kept(event)
         try:
-            metadata = _decode(event.metadata)
+            metadata = _decode(event.metadata or "null")
+            extras = _decode(event.extras or "{}")
         except (msgspec.DecodeError, RecursionError):
             return event
-        if not self._fill_in(metadata, _top_of(event)):
+        if not self._fill_in(metadata, partial(_at_top, event.project, extras)):
             return event
         return msgspec.structs.replace(event, metadata=_encode(metadata).decode())
 
@@ -97,13 +101,8 @@ def _beside(record: Record, name: str) -> str | None:
     return None
 
 
-def _top_of(event: Event) -> Top:
-    extras = _decode(event.extras) if event.extras else {}
-
-    def top(name: str) -> str | None:
-        return event.project if name == "project" else _beside(extras, name)
-
-    return top
+def _at_top(project: str | None, extras: Record, name: str) -> str | None:
+    return project if name == "project" else _beside(extras, name)
 
 
 def _presence_type(steps: Sequence[str]) -> Any:

@@ -67,3 +67,19 @@ def test_what_has_the_field_already_is_left_and_what_lacks_it_is_filled_when_its
         looked_at, _ = reader.learn("edge", [full, bare], filling(EDGE))
         urls = [json.loads(event.metadata or "null")["request"]["url"] for event in looked_at]
         assert urls == ["https://own/", "https://p.example.co/x"]
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1E+400", "123456789012345678901234567890"])
+def test_numbers_that_no_decoder_can_hold_are_kept_and_the_field_is_filled_all_the_same(number: str) -> None:
+    """One at the top of an event was answered with 500, and one in its metadata left the field unfilled."""
+    metadata = f'{{"request":{{"path":"/x"}},"in":[{number}]}}'
+    (event,) = derived(EDGE, [Event("a", 1, project="p", metadata=metadata, extras=f'{{"in":[[{number}]]}}')])
+    assert json.loads(event.metadata or "null") == {"request": {"path": "/x", "url": "https://p/x"}, "in": [number]}
+    assert json.loads(event.extras or "null") == {"in": [[number]]}
+
+
+def test_what_is_nested_too_deeply_to_be_decoded_is_left_as_it_is() -> None:
+    deep = Event(
+        "a", 1, project="p", metadata='{"request":{"path":"/x"}}', extras='{"in":' + "[" * 9000 + "]" * 9000 + "}"
+    )
+    assert derived(EDGE, [deep]) == [deep]
