@@ -5,8 +5,14 @@ from collections.abc import Callable
 import pytest
 
 from cordwood.errors import AmbiguousName, QueryRefused, QueryUnsupported, UnknownName
+from cordwood.model.shape import Shape, ValueKind
+from cordwood.sql.admit import admit
+from cordwood.sql.compile import Program
 from cordwood.sql.nodes import NOW
+from cordwood.sql.parse import parse
+from cordwood.sql.resolve.entry import resolve_visiting
 from cordwood.sql.stages import Resolved
+from cordwood.sql.target import Target
 
 Body = Callable[[str], str]
 
@@ -250,3 +256,21 @@ def test_columns_of_one_name_are_all_found_by_a_star(body: Body) -> None:
 def test_a_column_that_shares_its_name_cannot_be_named(body: Body) -> None:
     with pytest.raises(AmbiguousName, match="several columns have this name"):
         body("with t as (select id as a, event_message as a from edge_logs) select a from t")
+
+
+def test_keys_that_senders_chose_do_not_crowd_out_the_names_that_can_be_written(
+    program: Program, target: Target
+) -> None:
+    """Thousands of long keys that are alike took seconds to be compared with the name that was written."""
+    odd = ("", "\x00", "$.a", " a", "a.b", "*", "'", "k" * 300)
+    paths = {("metadata", key): frozenset({ValueKind.TEXT}) for key in (*odd, "plain")}
+    shapes = {"edge.stream": Shape({("metadata",): frozenset({ValueKind.OBJECT}), **paths}, 1)}
+    for written, hint in (
+        ("never_sent", "There are: edge_logs, event_message, id, m, "),
+        ("k" * 301, "There are: edge_logs"),
+    ):
+        text = f"select {written} from edge_logs cross join unnest(metadata) as m"
+        with pytest.raises(UnknownName) as refused:
+            resolve_visiting(program, admit(parse(text)), target, shapes)
+        assert str(refused.value.hint).startswith(hint)
+        assert "plain" in str(refused.value.hint)
