@@ -9,7 +9,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from cordwood.app.inside import Inside, opened
+from cordwood.app.inside import opened
+from tests.attack.stores import Store
 from tests.attack.test_pinned import settings
 from tests.chdb_databases import fresh_database
 
@@ -190,58 +191,6 @@ LQL = (
     "f:edge_logs s:poison_kez",
     "f:edge_logs m.user_agent:curl s:m.mixed",
     "f:edge_logs c:max(m.number) c:group_by(m.text)",
-)
-
-
-class Store:
-    def __init__(self, inside: Inside, engine: str) -> None:
-        self.inside = inside
-        self.engine = engine
-        self.private = self._key("private")
-        self.pinned = self._key("query", {"project": "a"})
-        self.pinned_private = self._key("private", {"project": "a"})
-
-    def _key(self, scopes: str, pins: dict[str, str] | None = None) -> str:
-        _, told = self.send("/api/access-tokens", {"scopes": scopes, "pins": pins or {}})
-        return str(json.loads(told)["token"])
-
-    def send(self, path: str, body: object) -> tuple[int, str]:
-        headers = {"content-type": "application/json"}
-        status, _, told = self.inside.send("POST", path, json.dumps(body).encode(), headers)
-        return status, told.decode()
-
-    def take(self, stream: str, events: list[dict[str, object]]) -> None:
-        status, told = self.send(f"/api/logs?source_name={stream}", events)
-        assert status == 200, told
-
-    def told(self, path: str, key: str, **query: str) -> tuple[int, dict[str, str], str]:
-        """Everything that is answered, but for when and under which number."""
-        status, headers, body = self.inside.send("GET", f"{path}?{urlencode(query)}", b"", {"x-api-key": key})
-        kept = {name: value for name, value in headers.items() if name not in _OF_ONE_CALL}
-        try:
-            parsed = json.loads(body)
-        except ValueError:
-            return status, kept, body.decode()
-        if isinstance(parsed, dict) and status >= 400:
-            parsed.pop("instance", None)
-            parsed.get("error", {}).pop("request_id", None)
-        return status, kept, json.dumps(parsed)
-
-    def ask(self, key: str, **query: str) -> tuple[int, dict[str, str], str]:
-        return self.told("/api/endpoints/query/logs.all", key, **query)
-
-
-_OF_ONE_CALL = frozenset(
-    {
-        "x-request-id",
-        "cordwood-request-id",
-        "server-timing",
-        "date",
-        "etag",
-        "content-length",
-        "cordwood-compile-seconds",
-        "cordwood-engine-seconds",
-    }
 )
 
 

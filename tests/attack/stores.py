@@ -1,0 +1,66 @@
+"""A service whose every answer can be compared with another one: all that is told, but for when and under which number."""
+
+import json
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import quote, urlencode
+
+from cordwood.app.inside import Inside
+
+Told = tuple[int, Mapping[str, str], str]
+
+# Of one request, and of the time that it took.
+_OF_ONE_CALL: Final = frozenset(
+    {
+        *("x-request-id", "cordwood-request-id", "server-timing", "date", "etag", "content-length"),
+        *("cordwood-compile-seconds", "cordwood-engine-seconds"),
+    }
+)
+
+
+class Store:
+    """A service, and keys of its own: `pinned` and `pinned_private` are held to the project."""
+
+    def __init__(self, inside: Inside, engine: str, project: str = "a") -> None:
+        self.inside = inside
+        self.engine = engine
+        self.private = self._key("private")
+        self.pinned = self._key("query", {"project": project})
+        self.pinned_private = self._key("private", {"project": project})
+
+    def _key(self, scopes: str, pins: dict[str, str] | None = None) -> str:
+        _, told = self.send("/api/access-tokens", {"scopes": scopes, "pins": pins or {}})
+        return str(json.loads(told)["token"])
+
+    def send(self, path: str, body: object) -> tuple[int, str]:
+        return self.send_text(path, json.dumps(body))
+
+    def send_text(self, path: str, body: str) -> tuple[int, str]:
+        headers = {"content-type": "application/json"}
+        status, _, told = self.inside.send("POST", path, body.encode(), headers)
+        return status, told.decode()
+
+    def take(self, stream: str, events: object) -> None:
+        status, told = self.send(f"/api/logs?source_name={quote(stream)}", events)
+        assert status == 200, told
+
+    def told(self, path: str, key: str, **query: str) -> Told:
+        return self.told_with({}, path, key, query)
+
+    def told_with(self, headers: Mapping[str, str], path: str, key: str, query: Mapping[str, str]) -> Told:
+        asked = f"{path}?{urlencode(query)}" if query else path
+        status, answered, body = self.inside.send("GET", asked, b"", {"x-api-key": key, **headers})
+        kept = {name: value for name, value in answered.items() if name not in _OF_ONE_CALL}
+        if status < 400:
+            return status, kept, body.decode()
+        try:
+            parsed = json.loads(body)
+        except ValueError:
+            return status, kept, body.decode()
+        parsed.pop("instance", None)
+        if isinstance(parsed.get("error"), dict):
+            parsed["error"].pop("request_id", None)
+        return status, kept, json.dumps(parsed)
+
+    def ask(self, key: str, **query: str) -> Told:
+        return self.told("/api/endpoints/query/logs.all", key, **query)
