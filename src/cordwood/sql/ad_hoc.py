@@ -10,6 +10,7 @@ from sqlglot import exp
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.parameter import Parameter
 from cordwood.sql.budget import compiling
+from cordwood.sql.dialects.explain import explaining
 from cordwood.sql.parse import parse
 from cordwood.sql.program import parse_endpoint, with_places
 from cordwood.sql.resolve.entry import try_all
@@ -21,7 +22,7 @@ _ID: Final = UUID("5d1a4e0f-6c6d-5b0c-8f5e-0c5d3f1b7a04")
 
 def ad_hoc_endpoint(text: str, streams: Collection[str]) -> Endpoint:
     """QueryFault with the place in the text for what cannot be read or resolved over these streams."""
-    with compiling():
+    with explaining(text), compiling():
         endpoint = Endpoint(
             name="query",
             id=_ID,

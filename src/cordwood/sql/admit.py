@@ -1,7 +1,6 @@
 """Lets through one query made only of permitted parts and functions; unknown means no."""
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Final
 
 from sqlglot import exp
@@ -9,6 +8,7 @@ from sqlglot import exp
 from cordwood.errors import QueryFault, QueryRefused, QuerySyntax, QueryUnsupported
 from cordwood.sql.budget import spend
 from cordwood.sql.clauses import misplaced
+from cordwood.sql.dialects.suggestions import nearest
 from cordwood.sql.permitted import FUNCTIONS, NAMELESS, NODES, UNSUPPORTED
 from cordwood.sql.places import span_of
 from cordwood.sql.stages import Admitted, Parsed
@@ -101,8 +101,8 @@ def _check_function(node: exp.Expr, name: str, text: str) -> None:
 def _unknown_function(node: exp.Expr, name: str, text: str) -> QueryFault:
     if name in UNSUPPORTED or name.startswith("ST_"):
         return QueryUnsupported(f"The function {name} is not supported.", span=span_of(node, text))
-    close = get_close_matches(name, FUNCTIONS, n=1, cutoff=0.6)
-    hint = f"Did you mean {close[0]}?" if close else "The functions that can be called are listed in the reference."
+    close = nearest(name, FUNCTIONS)
+    hint = f"Did you mean {close}?" if close else "The functions that can be called are listed in the reference."
     return _refused(node, text, f"The function {name} cannot be called here.", hint)
 
 

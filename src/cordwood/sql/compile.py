@@ -7,6 +7,7 @@ from cordwood.model.endpoint import Endpoint
 from cordwood.model.shape import Shape
 from cordwood.sql.admit import admit
 from cordwood.sql.budget import compiling
+from cordwood.sql.dialects.explain import explaining
 from cordwood.sql.emit import cap, check_columns, emit
 from cordwood.sql.parse import parse
 from cordwood.sql.program import Program, in_file, parse_endpoint, with_places
@@ -27,7 +28,7 @@ def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) ->
     With `streams` given, every table must be one of them or a sub-query.
     """
     try:
-        with compiling():
+        with explaining(endpoint.sql), compiling():
             program = parse_endpoint(endpoint)
             try_all(with_places(program), streams)
     except QueryFault as fault:
@@ -47,14 +48,16 @@ def compile_saved(program: Program, target: Target, shapes: Shapes, redaction: R
     except CompileTooLong:
         raise
     except QueryFault:
-        return _bounded(lambda: compiled(with_places(program)))
+        with explaining(program.endpoint.sql):
+            return _bounded(lambda: compiled(with_places(program)))
 
 
 def compile_sandbox(
     program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
 ) -> Statement:
     """A caller's query over the endpoint's sub-queries and nothing else."""
-    return compile_visiting(program, lambda: parse(text), target, shapes, redaction)
+    with explaining(text):
+        return compile_visiting(program, lambda: parse(text), target, shapes, redaction)
 
 
 def compile_visiting(
@@ -80,7 +83,8 @@ def _hidden(resolved: Resolved, redaction: Redaction | None, shapes: Shapes) -> 
 
 def compile_alone(text: str, target: Target) -> Statement:
     """SQL by itself: it reads only its own WITH, binds nothing, and is not capped."""
-    return _bounded(lambda: emit(resolve_alone(admit(parse(text)), target), target, {}))
+    with explaining(text):
+        return _bounded(lambda: emit(resolve_alone(admit(parse(text)), target), target, {}))
 
 
 def _emitted(resolved: Resolved, program: Program, target: Target) -> Statement:

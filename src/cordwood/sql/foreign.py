@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from difflib import get_close_matches
 from itertools import pairwise
 from typing import Final
 
@@ -10,6 +9,7 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokenizer_core import Token, TokenType
 
 from cordwood.errors import QueryRefused, QuerySyntax
+from cordwood.sql.dialects.suggestions import nearest
 from cordwood.sql.permitted import FUNCTIONS, UNSUPPORTED
 from cordwood.sql.places import span_at
 
@@ -133,11 +133,11 @@ def _wrong(token: Token, text: str, message: str, hint: str | None = None) -> Qu
 def _check_sign(token: Token, text: str) -> None:
     spelled = _source(token, text)
     if token.token_type == TokenType.NATIONAL_STRING:
-        raise _wrong(token, text, "n'…' is no string of BigQuery's")
+        raise _wrong(token, text, "n'…' is not a string of BigQuery")
     if token.token_type == TokenType.NUMBER and spelled.isdigit() and int(spelled) > _LARGEST:
         raise _wrong(token, text, f"{spelled[:40]} is no INT64", f"Write NUMERIC '{spelled[:40]}'.")
     if spelled not in _SIGNS and _is_sign(spelled):
-        raise _wrong(token, text, f'"{spelled[:40]}" is no operator of BigQuery\'s', _HINTS.get(spelled))
+        raise _wrong(token, text, f'"{spelled[:40]}" is not an operator of BigQuery', _HINTS.get(spelled))
 
 
 def _is_sign(spelled: str) -> bool:
@@ -186,6 +186,6 @@ def _check_call(found: list[Token], at: int, text: str) -> None:
     word = token.text.upper()
     if word not in _CALLS or not _source(token, text).isidentifier():
         return
-    close = get_close_matches(word, FUNCTIONS, n=1, cutoff=0.6)
-    hint = f"Did you mean {close[0]}?" if close else "The functions that can be called are listed in the reference."
+    close = nearest(word, FUNCTIONS)
+    hint = f"Did you mean {close}?" if close else "The functions that can be called are listed in the reference."
     raise QueryRefused(f"The function {word} cannot be called here.", hint=hint, span=span_at(text, token.start))

@@ -71,7 +71,7 @@ def test_compiling_twice_gives_the_same(program: Program) -> None:
     [
         ("select id\nfrom `edge.stream`\nwhere nope(id)", "test.sql:13:7", "NOPE"),
         ("select id from `edge.stream` where project = @nope", "test.sql:11:46", "@nope"),
-        ("select id\n  fro `edge.stream` x", "test.sql:12:7", "Syntax"),
+        ("select id\n  fro `edge.stream` x", "test.sql:12:3", "Syntax"),
         ("with a as (select 1 as x) select a.nope from a", "test.sql:11:36", "nope"),
         ("with a as (select id from `other.stream`) select 1 as x", "test.sql:11:27", "other.stream"),
         ("drop table x", "test.sql:11:1", "DROP"),

@@ -1,0 +1,191 @@
+"""Functions of other dialects as a table: what BigQuery writes instead, with the caller's own arguments in it.
+
+In a template `{0}` is the first argument as it was written, `{0:unit}` the unit it names (`'hours'` is HOUR),
+`{0:interval}` the interval it says (`'5 minutes'` is INTERVAL 5 MINUTE), `{0:to_char}` and `{0:date_format}` a format
+in BigQuery's elements. Of several templates the first counts whose arguments were all given.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from cordwood.sql.dialects.source import Source, Word
+from cordwood.sql.dialects.units import date_format, interval, to_char_format, unit
+
+_HOLE: Final = re.compile(r"\{(\d)(?::(\w+))?\}")
+_READERS: Final[Mapping[str, Callable[[str], str | None]]] = {
+    "unit": unit,
+    "interval": interval,
+    "to_char": to_char_format,
+    "date_format": date_format,
+}
+_GENERIC: Final = {
+    "unit": "HOUR",
+    "interval": "INTERVAL 1 HOUR",
+    "to_char": "'%Y-%m-%d'",
+    "date_format": "'%Y-%m-%d'",
+}
+
+_ROWS: Final[Mapping[str, tuple[str, ...]]] = {
+    "NOW GETDATE SYSDATE SYSDATETIME GETUTCDATE UTC_TIMESTAMP STATEMENT_TIMESTAMP CLOCK_TIMESTAMP NOW64": (
+        "CURRENT_TIMESTAMP()",
+    ),
+    "LOCALTIMESTAMP": ("CURRENT_DATETIME()",),
+    "CURDATE TODAY": ("CURRENT_DATE()",),
+    "CURTIME LOCALTIME": ("CURRENT_TIME()",),
+    "YESTERDAY": ("DATE_SUB(CURRENT_DATE(), INTERVAL 1 DAY)",),
+    "NVL ISNULL IFNOTNULL": ("IFNULL({0}, {1})", "{0} IS NULL"),
+    "NVL2": ("IF({0} IS NOT NULL, {1}, {2})",),
+    "ZEROIFNULL": ("IFNULL({0}, 0)",),
+    "NULLIFZERO": ("NULLIF({0}, 0)",),
+    "IIF MULTIIF": ("IF({0}, {1}, {2})",),
+    "DECODE": ("CASE {0} WHEN {1} THEN {2} END",),
+    "TO_CHAR": ("FORMAT_TIMESTAMP({1:to_char}, {0})", "CAST({0} AS STRING)"),
+    "DATE_FORMAT": ("FORMAT_TIMESTAMP({1:date_format}, {0})",),
+    "FORMATDATETIME": ("FORMAT_TIMESTAMP({1:date_format}, {0})",),
+    "STRFTIME": ("FORMAT_TIMESTAMP({0}, {1})",),
+    "TO_DATE": ("PARSE_DATE({1:to_char}, {0})", "DATE({0})"),
+    "STR_TO_DATE": ("PARSE_TIMESTAMP({1:date_format}, {0})",),
+    "TO_TIMESTAMP": ("PARSE_TIMESTAMP({1:to_char}, {0})", "TIMESTAMP_SECONDS({0})"),
+    "STRPTIME": ("PARSE_TIMESTAMP({1}, {0})",),
+    "FROM_UNIXTIME": ("TIMESTAMP_SECONDS({0})",),
+    "UNIX_TIMESTAMP TOUNIXTIMESTAMP EPOCH": ("UNIX_SECONDS({0})", "UNIX_SECONDS(CURRENT_TIMESTAMP())"),
+    "EPOCH_MS": ("UNIX_MILLIS({0})",),
+    "TIME_BUCKET": ("TIMESTAMP_BUCKET({1}, {0:interval})",),
+    "TOSTARTOFINTERVAL": ("TIMESTAMP_BUCKET({0}, {1:interval})",),
+    "DATE_BIN": ("TIMESTAMP_BUCKET({1}, {0:interval}, {2})", "TIMESTAMP_BUCKET({1}, {0:interval})"),
+    "BIN": ("TIMESTAMP_BUCKET({0}, {1:interval})",),
+    "TOSTARTOFSECOND": ("TIMESTAMP_TRUNC({0}, SECOND)",),
+    "TOSTARTOFMINUTE": ("TIMESTAMP_TRUNC({0}, MINUTE)",),
+    "TOSTARTOFFIVEMINUTE TOSTARTOFFIVEMINUTES": ("TIMESTAMP_BUCKET({0}, INTERVAL 5 MINUTE)",),
+    "TOSTARTOFTENMINUTES": ("TIMESTAMP_BUCKET({0}, INTERVAL 10 MINUTE)",),
+    "TOSTARTOFFIFTEENMINUTES": ("TIMESTAMP_BUCKET({0}, INTERVAL 15 MINUTE)",),
+    "TOSTARTOFHOUR": ("TIMESTAMP_TRUNC({0}, HOUR)",),
+    "TOSTARTOFDAY": ("TIMESTAMP_TRUNC({0}, DAY)",),
+    "TOSTARTOFWEEK": ("TIMESTAMP_TRUNC({0}, WEEK)",),
+    "TOMONDAY": ("TIMESTAMP_TRUNC({0}, ISOWEEK)",),
+    "TOSTARTOFMONTH": ("TIMESTAMP_TRUNC({0}, MONTH)",),
+    "TOSTARTOFQUARTER": ("TIMESTAMP_TRUNC({0}, QUARTER)",),
+    "TOSTARTOFYEAR": ("TIMESTAMP_TRUNC({0}, YEAR)",),
+    "TODATE": ("DATE({0})",),
+    "TODATETIME PARSEDATETIMEBESTEFFORT": ("TIMESTAMP({0})",),
+    "TOSTRING": ("CAST({0} AS STRING)",),
+    "TOINT64 TOINT32 TOUINT64 TOUINT32 TO_NUMBER TONUMBER": ("CAST({0} AS INT64)",),
+    "TOFLOAT64 TOFLOAT32": ("CAST({0} AS FLOAT64)",),
+    "TOHOUR": ("EXTRACT(HOUR FROM {0})",),
+    "TOMINUTE": ("EXTRACT(MINUTE FROM {0})",),
+    "DATE_PART DATEPART": ("EXTRACT({0:unit} FROM {1})",),
+    **{f"{part}": (f"EXTRACT({part} FROM {{0}})",) for part in ("SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR")},
+    "DAYOFMONTH": ("EXTRACT(DAY FROM {0})",),
+    "DAYOFWEEK DAYOFYEAR QUARTER": ("EXTRACT({name} FROM {0})",),
+    "DATEADD DATE_ADD TIMESTAMPADD": ("TIMESTAMP_ADD({2}, INTERVAL {1} {0:unit})", "TIMESTAMP_ADD({0}, {1:interval})"),
+    "ADDDATE": ("TIMESTAMP_ADD({0}, {1:interval})",),
+    "SUBDATE": ("TIMESTAMP_SUB({0}, {1:interval})",),
+    "DATEDIFF TIMESTAMPDIFF": ("TIMESTAMP_DIFF({2}, {1}, {0:unit})", "DATE_DIFF({0}, {1}, DAY)"),
+    "DATESUB": ("TIMESTAMP_SUB({2}, INTERVAL {1} {0:unit})",),
+    "LEN CHAR_LEN": ("LENGTH({0})",),
+    "POSITION LOCATE CHARINDEX": ("STRPOS({1}, {0})", "STRPOS(text, part)"),
+    "STRPOSITION INDEXOF": ("STRPOS({0}, {1})",),
+    "LCASE LOWERUTF8": ("LOWER({0})",),
+    "UCASE UPPERUTF8": ("UPPER({0})",),
+    "MID SUBSTRINGUTF8": ("SUBSTR({0}, {1}, {2})", "SUBSTR({0}, {1})"),
+    "SUBSTRING_INDEX": ("SPLIT({0}, {1})[SAFE_OFFSET(0)]",),
+    "SPLIT_PART SPLITPART": ("SPLIT({0}, {1})[SAFE_ORDINAL({2})]",),
+    "SPLITBYCHAR SPLITBYSTRING": ("SPLIT({1}, {0})",),
+    "STRING_TO_ARRAY STR_SPLIT STRING_SPLIT": ("SPLIT({0}, {1})",),
+    "CONCAT_WS": ("ARRAY_TO_STRING([{1}, {2}], {0})", "ARRAY_TO_STRING([{1}], {0})"),
+    "GROUP_CONCAT LISTAGG": ("STRING_AGG({0}, {1})", "STRING_AGG({0}, ',')"),
+    "GROUPARRAY COLLECT_LIST": ("ARRAY_AGG({0})",),
+    "GROUPUNIQARRAY COLLECT_SET": ("ARRAY_AGG(DISTINCT {0})",),
+    "REGEXP_LIKE REGEXP_MATCHES REGEXP_MATCH MATCH REGEX_CONTAINS RLIKE": ("REGEXP_CONTAINS({0}, {1})",),
+    "REGEXP_COUNT": ("ARRAY_LENGTH(REGEXP_EXTRACT_ALL({0}, {1}))",),
+    "EXTRACTALL": ("REGEXP_EXTRACT_ALL({0}, {1})",),
+    "REPLACEREGEXPALL REPLACEREGEXPONE REGEX_REPLACE": ("REGEXP_REPLACE({0}, {1}, {2})",),
+    "CONTAINS": ("CONTAINS_SUBSTR({0}, {1})",),
+    "STARTSWITH PREFIX": ("STARTS_WITH({0}, {1})",),
+    "ENDSWITH SUFFIX": ("ENDS_WITH({0}, {1})",),
+    "COUNT_IF": ("COUNTIF({0})",),
+    "SUMIF": ("SUM(IF({1}, {0}, NULL))",),
+    "AVGIF": ("AVG(IF({1}, {0}, NULL))",),
+    "UNIQ UNIQEXACT COUNT_DISTINCT COUNTDISTINCT APPROX_DISTINCT DCOUNT": ("COUNT(DISTINCT {0})",),
+    "MEDIAN": ("APPROX_QUANTILES({0}, 2)[OFFSET(1)]",),
+    "QUANTILE APPROX_PERCENTILE PERCENTILE APPROX_QUANTILE PERCENTILE_APPROX QUANTILE_CONT": (
+        "APPROX_QUANTILES({0}, 100)[OFFSET({1:percent})]",
+    ),
+    "ARGMAX ARG_MAX": ("MAX_BY({0}, {1})",),
+    "ARGMIN ARG_MIN": ("MIN_BY({0}, {1})",),
+    "ANY FIRST": ("ANY_VALUE({0})",),
+    "BOOL_AND EVERY": ("LOGICAL_AND({0})",),
+    "BOOL_OR": ("LOGICAL_OR({0})",),
+    "GENERATE_SERIES": ("GENERATE_ARRAY({0}, {1}, {2})", "GENERATE_ARRAY({0}, {1})"),
+    "JSON_EXTRACT_PATH_TEXT JSON_EXTRACT_STRING": ("JSON_VALUE({0}, '$.…')",),
+    "JSONEXTRACTSTRING VISITPARAMEXTRACTSTRING GET_JSON_OBJECT": ("JSON_VALUE({0}, '$.…')",),
+    "JSONB_EXTRACT_PATH JSON_EXTRACT_PATH": ("JSON_QUERY({0}, '$.…')",),
+    "TO_JSONB ROW_TO_JSON": ("TO_JSON({0})",),
+    "ARRAY_SIZE CARDINALITY ARRAYLENGTH ARRAY_COUNT": ("ARRAY_LENGTH({0})",),
+    "ARRAY_CONTAINS LIST_CONTAINS": ("{1} IN UNNEST({0})",),
+    "HAS": ("{1} IN UNNEST({0})",),
+    "ARRAY_JOIN": ("ARRAY_TO_STRING({0}, {1})",),
+    "TRY_CAST": ("SAFE_CAST({0})",),
+    "CONVERT": ("CAST({1} AS {0})",),
+    "TRUNCATE": ("TRUNC({0}, {1})", "TRUNC({0})"),
+    "MODULO": ("MOD({0}, {1})",),
+    "SHA2": ("TO_HEX(SHA256({0}))",),
+    "HEX": ("TO_HEX({0})",),
+    "UNHEX": ("FROM_HEX({0})",),
+}
+FOREIGN: Final[Mapping[str, tuple[str, ...]]] = {
+    name: templates for names, templates in _ROWS.items() for name in names.split()
+}
+
+# Functions that BigQuery has too, where another dialect's first argument is a unit in quotes or by itself.
+UNIT_FIRST: Final[Mapping[str, tuple[str, ...]]] = {
+    "DATE_TRUNC": ("TIMESTAMP_TRUNC({1}, {0:unit})",),
+    "TIMESTAMP_TRUNC": ("TIMESTAMP_TRUNC({1}, {0:unit})",),
+    "DATETIME_TRUNC": ("DATETIME_TRUNC({1}, {0:unit})",),
+    "DATE_DIFF": ("TIMESTAMP_DIFF({2}, {1}, {0:unit})",),
+    "TIMESTAMP_DIFF": ("TIMESTAMP_DIFF({2}, {1}, {0:unit})",),
+    "DATE_ADD": ("TIMESTAMP_ADD({2}, INTERVAL {1} {0:unit})",),
+    "DATE_SUB": ("TIMESTAMP_SUB({2}, INTERVAL {1} {0:unit})",),
+}
+
+# Functions that move a time: their second argument is an INTERVAL, which other dialects write as a count and a unit.
+MOVING: Final = frozenset(
+    f"{kind}_{verb}" for kind in ("TIMESTAMP", "DATETIME", "DATE", "TIME") for verb in ("ADD", "SUB")
+)
+
+
+def calls(source: Source) -> Iterator[tuple[int, Word]]:
+    """Every name with a bracket after it that no dot stands before."""
+    for at, word in enumerate(source.words[:-1]):
+        if source.words[at + 1].text == "(" and word.is_name and (at == 0 or source.words[at - 1].text != "."):
+            yield at, word
+
+
+def instead(name: str, arguments: list[str], templates: tuple[str, ...]) -> str:
+    """What BigQuery writes: the first template whose arguments were all given."""
+    for template in templates:
+        if all(int(hole[1]) < len(arguments) for hole in _HOLE.finditer(template)):
+            return _filled(template, name, arguments)
+    return _filled(templates[-1], name, arguments)
+
+
+def _filled(template: str, name: str, arguments: list[str]) -> str:
+    return _HOLE.sub(lambda hole: _told(hole, arguments), template.replace("{name}", name))
+
+
+def _told(hole: re.Match[str], arguments: list[str]) -> str:
+    index, how = int(hole[1]), hole[2]
+    spelled = arguments[index] if index < len(arguments) else "…"
+    if how == "percent":
+        return _percent(spelled)
+    if how is None:
+        return spelled
+    return _READERS[how](spelled) or _GENERIC[how]
+
+
+def _percent(spelled: str) -> str:
+    try:
+        return str(round(float(spelled) * 100))
+    except ValueError:
+        return "50"

@@ -1,0 +1,150 @@
+"""A query's text as words with places, for reading what its author wrote around a word."""
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+
+import msgspec
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import TokenError
+from sqlglot.tokenizer_core import TokenType
+
+_BIGQUERY = Dialect.get_or_raise("bigquery")
+_TEXTS = frozenset({TokenType.STRING, TokenType.RAW_STRING})
+_PART = re.compile(r"\S+")
+_OPENING = {")": "(", "]": "["}
+_KEYWORDS = frozenset(
+    """
+    SELECT FROM WHERE AND OR NOT ON IN IS AS BY HAVING QUALIFY LIMIT OFFSET CASE WHEN THEN ELSE JOIN UNION ALL LIKE
+    BETWEEN DISTINCT INTERVAL OVER WITH USING GROUP ORDER END
+""".split()
+)
+
+
+class Word(msgspec.Struct, frozen=True):
+    """A token: its text in capitals (that of a literal with its quotes), and where it begins and ends in the query."""
+
+    text: str
+    kind: TokenType
+    start: int
+    end: int
+
+    @property
+    def is_text(self) -> bool:
+        return self.kind in _TEXTS
+
+    @property
+    def is_number(self) -> bool:
+        return self.kind == TokenType.NUMBER
+
+    @property
+    def is_name(self) -> bool:
+        if self.kind == TokenType.IDENTIFIER:
+            return True
+        return not self.is_text and self.text.replace("_", "a").isalnum() and self.text not in _KEYWORDS
+
+
+class Source:
+    """The words of a query; none where the text cannot be split into words."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.words = tuple(_words(text))
+        self._pairs = _pairs(self.words)
+
+    def spelled(self, first: int, last: int) -> str:
+        """What the author wrote from one word to another, both within."""
+        return self.text[self.words[first].start : self.words[last].end]
+
+    def closing(self, opened: int) -> int | None:
+        return self._pairs.get(opened)
+
+    def operand_before(self, at: int) -> str | None:
+        """The name, call or literal that ends right before a word."""
+        last = first = at - 1
+        while first >= 0:
+            if self.words[first].text in _OPENING:
+                first = self._pairs.get(first, first)
+                first -= first > 0 and self.words[first - 1].is_name
+            if first < 2 or self.words[first - 1].text != ".":
+                break
+            first -= 2
+        return self.spelled(first, last) if 0 <= first <= last and self._may_be_operand(first) else None
+
+    def operand_after(self, at: int) -> str | None:
+        """The name, call or literal that begins right after a word."""
+        first = last = at + 1
+        while last < len(self.words):
+            if self.words[last].text == "(":
+                last = self._pairs.get(last, last)
+            elif self._is(last + 1, "(") and self.words[last].is_name:
+                last = self._pairs.get(last + 1, last)
+            if not self._is(last + 1, "."):
+                break
+            last += 2
+        if first >= len(self.words) or last >= len(self.words):
+            return None
+        return self.spelled(first, last) if self._may_be_operand(first) else None
+
+    def arguments(self, opened: int) -> list[str]:
+        """What stands between the commas of a call whose bracket opens at a word."""
+        closed = self._pairs.get(opened)
+        if closed is None or closed == opened + 1:
+            return []
+        commas = [opened, *self._commas(opened, closed), closed]
+        return [self.spelled(a + 1, b - 1) for a, b in pairwise(commas) if b > a + 1]
+
+    def inside(self, at: int) -> str | None:
+        """What follows a word within the brackets around it."""
+        depth = 0
+        for index in range(at + 1, len(self.words)):
+            depth += (self.words[index].text in "([") - (self.words[index].text in ")]")
+            if depth < 0:
+                return self.spelled(at + 1, index - 1) if index > at + 1 else None
+        return None
+
+    def _commas(self, opened: int, closed: int) -> Iterator[int]:
+        index = opened + 1
+        while index < closed:
+            if self.words[index].text == ",":
+                yield index
+            index = self._pairs.get(index, index) if self.words[index].text in "([" else index
+            index += 1
+
+    def _may_be_operand(self, first: int) -> bool:
+        word = self.words[first]
+        return word.is_name or word.is_text or word.is_number or word.text in ("(", "@", "[")
+
+    def _is(self, index: int, text: str) -> bool:
+        return index < len(self.words) and self.words[index].text == text
+
+
+def _words(text: str) -> Iterator[Word]:
+    try:
+        tokens = _BIGQUERY.tokenize(text)
+    except TokenError:
+        return
+    for token in tokens:
+        spelled = text[token.start : token.end + 1]
+        if " " in token.text and spelled[:1].isalpha() and token.token_type not in _TEXTS:
+            # The tokenizer takes ORDER BY and WITHIN GROUP for one word.
+            for part in _PART.finditer(spelled):
+                yield Word(part[0].upper(), token.token_type, token.start + part.start(), token.start + part.end())
+        else:
+            said = spelled if token.token_type in _TEXTS else token.text
+            yield Word(said.upper(), token.token_type, token.start, token.end + 1)
+
+
+def _pairs(words: tuple[Word, ...]) -> dict[int, int]:
+    """Each bracket's other one."""
+    pairs: dict[int, int] = {}
+    opened: list[int] = []
+    for index, word in enumerate(words):
+        if word.is_text or word.kind == TokenType.IDENTIFIER:
+            continue
+        if word.text in ("(", "["):
+            opened.append(index)
+        elif word.text in _OPENING and opened and words[opened[-1]].text == _OPENING[word.text]:
+            begin = opened.pop()
+            pairs[begin], pairs[index] = index, begin
+    return pairs

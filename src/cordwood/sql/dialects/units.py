@@ -1,0 +1,80 @@
+"""Units of time and formats of times as other dialects spell them, in BigQuery's spelling."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+_SPELLINGS: Final = {
+    "MICROSECOND": "us usec microsecond microseconds",
+    "MILLISECOND": "ms msec millisecond milliseconds",
+    "SECOND": "s sec secs second seconds ss",
+    "MINUTE": "m min mins minute minutes mi n",
+    "HOUR": "h hr hrs hour hours hh",
+    "DAY": "d day days dd",
+    "WEEK": "w week weeks wk ww",
+    "MONTH": "mon mons month months mm",
+    "QUARTER": "q quarter quarters qq",
+    "YEAR": "y yr yrs year years yy yyyy",
+    "DAYOFWEEK": "dow dayofweek weekday dw",
+    "DAYOFYEAR": "doy dayofyear dy",
+    "ISOWEEK": "isoweek iso_week",
+    "ISOYEAR": "isoyear iso_year",
+}
+_UNITS: Final = {spelling: unit for unit, spellings in _SPELLINGS.items() for spelling in spellings.split()}
+_COUNTED: Final = re.compile(r"(?:interval\s+)?'?\s*([+-]?\d+)\s*'?\s*([a-z]+)\s*'?", re.IGNORECASE)
+
+_TO_CHAR: Final = {
+    "YYYY": "%Y",
+    "YY": "%y",
+    "MM": "%m",
+    "MONTH": "%B",
+    "MON": "%b",
+    "DD": "%d",
+    "DAY": "%A",
+    "DY": "%a",
+    "HH24": "%H",
+    "HH12": "%I",
+    "HH": "%I",
+    "MI": "%M",
+    "SS.MS": "%E3S",
+    "SS.US": "%E6S",
+    "SS": "%S",
+    "AM": "%p",
+    "PM": "%p",
+    "TZ": "%Z",
+    "IYYY": "%G",
+    "IW": "%V",
+    "DDD": "%j",
+    "Q": "%Q",
+}
+_DATE_FORMAT: Final = {"%i": "%M", "%s": "%S", "%f": "%E6S", "%M": "%B", "%h": "%I", "%W": "%A", "%T": "%T"}
+
+
+def unit(spelled: str) -> str | None:
+    """BigQuery's name of a unit: `'hours'`, `hr` and `h` are HOUR."""
+    return _UNITS.get(spelled.strip().strip("'\"").lower())
+
+
+def interval(spelled: str) -> str | None:
+    """`'5 minutes'`, `5 minutes` and `INTERVAL '5 minutes'` as BigQuery writes them: INTERVAL 5 MINUTE."""
+    found = _COUNTED.fullmatch(spelled.strip())
+    name = unit(found[2]) if found else None
+    return f"INTERVAL {found[1]} {name}" if found and name else None
+
+
+def to_char_format(spelled: str) -> str | None:
+    """The format of TO_CHAR in BigQuery's elements."""
+    return _translated(spelled, _TO_CHAR, re.IGNORECASE)
+
+
+def date_format(spelled: str) -> str | None:
+    """The format of MySQL's DATE_FORMAT in BigQuery's elements."""
+    return _translated(spelled, _DATE_FORMAT, re.NOFLAG)
+
+
+def _translated(spelled: str, elements: Mapping[str, str], flags: re.RegexFlag) -> str | None:
+    if spelled[:1] not in "'\"":
+        return None
+    longest_first = sorted(elements, key=len, reverse=True)
+    pattern = re.compile("|".join(map(re.escape, longest_first)), flags)
+    return pattern.sub(lambda found: elements[found[0].upper() if flags else found[0]], spelled)
