@@ -60,6 +60,11 @@ class DataFolder:
         """The files of the secrets that were made so far."""
         return sorted(self.path.glob("*.key"))
 
+    def managed(self) -> Sequence[Path]:
+        """The files of streams and endpoints that the service wrote, relative to the folder."""
+        found = [self.path / "streams.toml", *self.path.glob("endpoints/*.sql")]
+        return sorted(file.relative_to(self.path) for file in found if file.exists())
+
     @property
     def engine_folder(self) -> Path:
         return self.path

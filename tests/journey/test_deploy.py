@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -26,6 +27,25 @@ CLIENTS = ROOT.parent / "shared" / "clients"
 TOKENS = {"LOGFLARE_PRIVATE_ACCESS_TOKEN": "the-private-token", "LOGFLARE_PUBLIC_ACCESS_TOKEN": "the-public-token"}
 PRIVATE = {"x-api-key": TOKENS["LOGFLARE_PRIVATE_ACCESS_TOKEN"]}
 PUBLIC = {"x-api-key": TOKENS["LOGFLARE_PUBLIC_ACCESS_TOKEN"]}
+
+# Where the Supabase CLI expects the launcher, and writes a script of its own: the working folder of the image.
+LAUNCHER_FOLDER = "/opt/app/rel/logflare/bin"
+# What the CLI runs in the container in place of the image's own command.
+CLI_SCRIPTS = {
+    "plain": """cat <<'EOF' > run.sh && sh run.sh
+./logflare eval Logflare.Release.migrate
+./logflare start --sname logflare
+EOF
+""",
+    "in the background": """cat <<'EOF' > run.sh && exec sh run.sh
+./logflare eval Logflare.Release.migrate || exit $?
+./logflare start --sname logflare &
+pid=$!
+trap 'kill -TERM "$pid"' TERM
+wait "$pid"
+EOF
+""",
+}
 
 # What stands in the incumbent's own service beside the tokens, and stays there when its image is changed.
 LEFT_THERE = {
@@ -272,18 +292,22 @@ def test_the_image_runs_as_nobody_in_particular_and_holds_its_data_in_a_volume()
 
 def test_what_the_image_copies_is_there_and_let_through() -> None:
     ignored = (DEPLOY / "Dockerfile.dockerignore").read_text().split()
-    copied = [word for line in re.findall(r"^COPY (?!--from)(.*) \S+$", image(), re.MULTILINE) for word in line.split()]
+    lines = re.findall(r"^COPY (?!--from)(?:--chmod=\d+ )?(.*) \S+$", image(), re.MULTILINE)
+    copied = [word for line in lines for word in line.split()]
     assert copied
     for name in copied:
         assert (ROOT / name).exists()
-        assert f"!{name.split('/')[0]}" in ignored
+        assert {f"!{name}", f"!{name.split('/')[0]}"} & set(ignored)
 
 
 def test_the_image_is_built_in_two_stages_and_only_what_is_needed_gets_into_the_second() -> None:
     bases = re.findall(r"^FROM (\S+)(?: AS (\w+))?$", image(), re.MULTILINE)
     assert [base for base, _ in bases] == ["python:3.11-slim", "python:3.11-slim"]
     last = image().split("\nFROM ")[-1]
-    assert re.findall(r"^COPY (.*)$", last, re.MULTILINE) == ["--from=build /opt/cordwood /opt/cordwood"]
+    assert re.findall(r"^COPY (.*)$", last, re.MULTILINE) == [
+        "--from=build /opt/cordwood /opt/cordwood",
+        f"--chmod=0755 deploy/logflare {LAUNCHER_FOLDER}/logflare",
+    ]
     assert "pip " not in last
     for line in re.findall(r"apt-get install [^\n]*", image()):
         assert "--no-install-recommends" in line
@@ -332,3 +356,61 @@ def test_the_unit_runs_as_nobody_and_writes_to_its_own_folder_only() -> None:
     assert stated["StateDirectory"] == "cordwood"
     assert "CORDWOOD_SERVE_DATA_DIR=%S/cordwood" in unit
     assert stated["ExecStart"].endswith("/bin/cordwood serve")
+
+
+@pytest.mark.parametrize("script", CLI_SCRIPTS.values(), ids=CLI_SCRIPTS.keys())
+def test_the_image_starts_as_the_cli_starts_it_and_takes_events_of_containers(script: str, tmp_path: Path) -> None:
+    port, folder = free_port(), tmp_path / "bin"
+    folder.mkdir()
+    shutil.copy(DEPLOY / "logflare", folder / "logflare")
+    variables = {
+        **image_variables(),
+        **LEFT_THERE,
+        **TOKENS,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "CORDWOOD_SERVE_DATA_DIR": str(tmp_path / "data"),
+        "CORDWOOD_WEB_HOST": "127.0.0.1",
+        "PHX_HTTP_PORT": str(port),
+    }
+    stand = Stand(f"http://127.0.0.1:{port}", port, tmp_path, tmp_path / "output")
+    with stand.output.open("wb") as out:
+        process = subprocess.Popen(
+            ["sh", "-c", script], env=variables, cwd=folder, stdout=out, stderr=out, start_new_session=True
+        )
+    try:
+        wait_until_healthy(stand, process)
+        assert "no database to migrate" in stand.output.read_text()
+        assert httpx.head(f"{stand.url}/health").status_code == 200
+        # A container's line as Vector's source docker_logs has it.
+        event = {
+            "container_name": "supabase_db_demo",
+            "host": "vector",
+            "image": "postgres:15",
+            "label": {"com.supabase.cli.project": "demo"},
+            "message": "database system is ready to accept connections",
+            "source_type": "docker_logs",
+            "stream": "stderr",
+            "timestamp": "2026-01-01T00:00:00.123456789Z",
+        }
+        sent = httpx.post(f"{stand.url}/api/logs?source_name=docker.logs.local", json=[event], headers=PUBLIC)
+        assert (sent.status_code, sent.json()["accepted"]) == (200, 1), sent.text
+        asked = {"sql": "select event_message, container_name from `docker.logs.local`"}
+        rows = httpx.get(f"{stand.url}/api/query", params=asked, headers=PRIVATE).json()["result"]
+        assert rows == [{"event_message": event["message"], "container_name": "supabase_db_demo"}]
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(30)
+
+
+def test_the_launcher_refuses_what_it_cannot_do(tmp_path: Path) -> None:
+    for words in ([], ["eval", "System.halt"], ["remote"]):
+        ran = subprocess.run(["sh", str(DEPLOY / "logflare"), *words], cwd=tmp_path, capture_output=True, check=False)
+        assert ran.returncode == 64
+        assert ran.stderr
+
+
+def test_the_working_folder_of_the_image_is_the_one_that_the_cli_writes_into() -> None:
+    last = image().split("\nFROM ")[-1]
+    assert re.search(rf"^WORKDIR {LAUNCHER_FOLDER}$", last, re.MULTILINE)
+    assert f"install --directory --owner cordwood --group cordwood --mode 0755 {LAUNCHER_FOLDER}\n" in last
+    assert os.access(DEPLOY / "logflare", os.X_OK)

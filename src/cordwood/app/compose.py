@@ -15,11 +15,13 @@ import cordwood
 from cordwood.access import Access, FixedKey
 from cordwood.app.checking import check
 from cordwood.app.first_keys import MadeKeys, first_keys, fixed_keys
+from cordwood.app.management import Management
 from cordwood.app.redaction import checked_rules, redaction_key, redaction_rules
 from cordwood.app.signed_keys import signed_keys
 from cordwood.cache.memory import MemoryCache
 from cordwood.catalog.contents import Contents, Sources
 from cordwood.catalog.files import FileCatalog, read_contents
+from cordwood.catalog.managed_files import ManagedFiles
 from cordwood.catalog.sqlite import SQLiteKeys
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.target import DuckDBTarget
@@ -62,13 +64,12 @@ class House(msgspec.Struct, frozen=True):
     engine: Engine
     keys: SQLiteKeys
     settings: Settings
+    management: Management
 
     def reload(self) -> Contents:
         """Read the files again, all of them before anything changes; a fault leaves everything as it was."""
-        contents = checked_contents(sources_of(self.settings), self.engine.target)
         signed = signed_keys(self.settings.keys)
-        self.engine.prepare(contents.streams)
-        self.catalog.replace(contents)
+        contents = self.management.reload()
         self.rooms.access.signed = signed
         return contents
 
@@ -117,6 +118,13 @@ def build(
         engine.prepare(contents.streams)
         rules = checked_rules(settings, engine)
         undone.pop_all()
+    management = Management(
+        catalog,
+        engine,
+        ManagedFiles(folder.path),
+        lambda: checked_contents(sources_of(settings), engine.target),
+        settings.ingest.new_streams,
+    )
     rooms = Rooms(
         answers=Answers(
             Parts(catalog, engine, MemoryCache(settings.serve.cache_memory), observer, rules),
@@ -127,8 +135,9 @@ def build(
         access=Access(keys, (*given, *local_keys), signed),
         catalog=catalog,
         backups=Backups(engine, keys.copied, folder, cordwood.__version__),
+        maker=management,
     )
-    return House(rooms, catalog, engine, keys, settings)
+    return House(rooms, catalog, engine, keys, settings, management)
 
 
 def _close_opened(opening: Future[Engine]) -> None:
@@ -147,6 +156,7 @@ def sources_of(settings: Settings) -> Sources:
     return Sources(
         endpoints=Path(serve.endpoints) if serve.endpoints else None,
         streams=Path(serve.streams) if serve.streams else None,
+        managed=Path(serve.data_dir),
     )
 
 

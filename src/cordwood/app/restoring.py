@@ -36,7 +36,8 @@ class Restored(msgspec.Struct, frozen=True):
 def restore(backup: Path, settings: Settings, progress: Progress) -> Restored:
     """BadBackup, and a folder as it was before, when anything of the backup is not as its manifest says."""
     manifest = read_manifest(backup)
-    streams = [*checked_contents(sources_of(settings)).streams, QUARANTINE]
+    sources = sources_of(settings)
+    checked_contents(sources)
     folder = DataFolder(Path(settings.serve.data_dir))
     draft = folder.draft
     with folder.owned():
@@ -46,7 +47,9 @@ def restore(backup: Path, settings: Settings, progress: Progress) -> Restored:
         try:
             for file in manifest.files:
                 _copy(backup, draft, file, progress)
-            counts = _counts(draft, streams)
+            # Streams that the service made are told by a file of the backup.
+            streams = checked_contents(msgspec.structs.replace(sources, managed=draft)).streams
+            counts = _counts(draft, [*streams, QUARANTINE])
             _move(draft, folder.path)
         except OSError as problem:
             raise DataFolderUnusable(f"{folder.path} cannot be restored: {problem.strerror}.") from problem

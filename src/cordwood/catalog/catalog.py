@@ -19,3 +19,13 @@ class Catalog(Protocol):
 
     def streams(self) -> Sequence[Stream]:
         """All of them, by name."""
+
+
+class StreamMaker(Protocol):
+    """Makes streams of names that events are sent to."""
+
+    def proposed(self, name: str) -> Stream:
+        """Return the stream that would be made of a name; UnknownStream where none would be."""
+
+    def make_stream(self, name: str) -> Stream:
+        """Make it durably, or return the one of that name; UnknownStream where there is no room for more."""

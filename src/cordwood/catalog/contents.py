@@ -9,10 +9,11 @@ from cordwood.model.stream import Stream
 
 
 class Sources(msgspec.Struct, frozen=True):
-    """Where the files are: those that ship, then an operator's own."""
+    """Where the files are: those that ship, those that the service writes in its data folder, and an operator's own."""
 
     endpoints: Path | None = None
     streams: Path | None = None
+    managed: Path | None = None
     shipped: bool = True
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from cordwood.catalog.contents import Contents, Sources
 from cordwood.catalog.endpoint_file import read_endpoint_file
+from cordwood.catalog.managed_files import ManagedFiles
 from cordwood.catalog.stream_file import read_stream_file
 from cordwood.errors import BadEndpointFile, BadStreamFile, BrokenFiles, Fault, Span
 from cordwood.model.endpoint import Endpoint
@@ -24,6 +25,11 @@ class FileCatalog:
 
     def __init__(self, contents: Contents) -> None:
         self.replace(contents)
+
+    @property
+    def contents(self) -> Contents:
+        """All that is served now."""
+        return self._contents
 
     def replace(self, contents: Contents) -> None:
         self._contents = contents
@@ -109,21 +115,37 @@ def _with(endpoints: Sequence[Endpoint], key: str, sought: Endpoint) -> Endpoint
     return next((one for one in endpoints if getattr(one, key) == getattr(sought, key)), None)
 
 
+def with_stream(contents: Contents, stream: Stream) -> Contents:
+    """Add a stream; BadStreamFile where its name or id is too near to another's."""
+    return Contents(contents.endpoints, _distinct((*contents.streams, stream)))
+
+
 def _streams(sources: Sources) -> tuple[Stream, ...]:
-    shipped = _shipped_streams() if sources.shipped else ()
-    own = _own_streams(sources.streams) if sources.streams else ()
-    by_name = {stream.name: stream for stream in shipped}
-    by_name |= {stream.name: _held_as(by_name.get(stream.name), stream) for stream in own}
+    """Those that ship, those of the data folder, then the operator's own: a later one stands in for an earlier one."""
+    by_name = {stream.name: stream for stream in (_shipped_streams() if sources.shipped else ())}
+    for file in (_managed_streams(sources.managed), sources.streams):
+        own = _own_streams(file) if file is not None else ()
+        by_name |= {stream.name: _held_as(by_name.get(stream.name), stream) for stream in own}
+    return _distinct(tuple(by_name.values()))
+
+
+def _managed_streams(folder: Path | None) -> Path | None:
+    file = ManagedFiles(folder).streams_file if folder is not None else None
+    return file if file is not None and file.exists() else None
+
+
+def _distinct(streams: tuple[Stream, ...]) -> tuple[Stream, ...]:
+    """Return the streams; BadStreamFile where two have one id, or names that the engine does not tell apart."""
     ids: dict[UUID, str] = {}
     names: dict[str, str] = {}
-    for stream in by_name.values():
+    for stream in streams:
         twin = names.setdefault(stream.name.casefold(), stream.name)
         if twin != stream.name:
             raise BadStreamFile(f"The streams {twin} and {stream.name} differ only in small and capital letters.")
         if stream.id in ids:
             raise BadStreamFile(f"The id {stream.id} of {stream.name} is also that of {ids[stream.id]}.")
         ids[stream.id] = stream.name
-    return tuple(by_name.values())
+    return streams
 
 
 def _held_as(shipped: Stream | None, own: Stream) -> Stream:

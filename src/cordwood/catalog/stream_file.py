@@ -19,6 +19,7 @@ _SETTINGS = ("name", "id", "retention", "derive", "late", "future", "rate", "pro
 _POLICY_SETTINGS = ("after", "policy")
 # It stands in SQL between backquotes.
 _NAME = re.compile(r"[^\s`](?:[^`]{0,198}[^\s`])?")
+_SHOWN = 200
 
 
 def read_stream_file(file: str, text: str) -> tuple[Stream, ...]:
@@ -58,11 +59,17 @@ def _name(document: Document, path: Path, table: Mapping[str, object]) -> str:
     name = table.get("name")
     if not isinstance(name, str) or not name:
         raise document.wrong("The stream has no name.", path, 'Write: name = "my.stream"')
-    if not _NAME.fullmatch(name) or not name.isprintable() or is_uuid(name):
-        raise document.wrong(f"{name!r} cannot be a stream's name.", (*path, "name"))
-    if name.startswith("_"):
-        raise document.wrong("Names that begin with _ are the service's own.", (*path, "name"))
+    problem = why_no_stream_name(name)
+    if problem is not None:
+        raise document.wrong(f"{problem}.", (*path, "name"))
     return name
+
+
+def why_no_stream_name(name: str) -> str | None:
+    """Say why a text cannot be a stream's name; None when it can."""
+    if not _NAME.fullmatch(name) or not name.isprintable() or is_uuid(name):
+        return f"{name[:_SHOWN]!r} cannot be a stream's name"
+    return "Names that begin with _ are the service's own" if name.startswith("_") else None
 
 
 def _seconds(document: Document, path: Path, given: object) -> float | None:

@@ -26,7 +26,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 class Backups(msgspec.Struct, frozen=True):
-    """Makes backups of an engine's events, and of the keys and secrets beside them."""
+    """Makes backups of an engine's events, and of the keys, secrets and written files beside them."""
 
     engine: Engine
     copy_of_keys: Callable[[], bytes]
@@ -48,6 +48,8 @@ class Backups(msgspec.Struct, frozen=True):
         yield _whole(self.folder.keys_file.name, self.copy_of_keys())
         for secret in self.folder.secrets():
             yield _whole(secret.name, secret.read_bytes())
+        for file in self.folder.managed():
+            yield _whole(str(file), (self.folder.path / file).read_bytes())
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -83,6 +83,15 @@ class Ingest(Section, frozen=True):
         float | None,
         Meta(description="Events a second of any one stream that states no `rate` of its own; 429 beyond.", extra=RATE),
     ] = None
+    new_streams: Annotated[
+        int,
+        Meta(
+            description="Events for a stream that no file names make that stream while the data folder's `streams.toml` has"
+            " fewer than so many; 0 makes none, and answers 404.",
+            ge=0,
+            le=10_000,
+        ),
+    ] = 0
     queue_size: Annotated[
         int,
         Meta(

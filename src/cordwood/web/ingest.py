@@ -12,7 +12,7 @@ from cordwood.observe.observer import Observer
 from cordwood.web.asgi import Request, Response
 from cordwood.web.body import read_body
 from cordwood.web.credentials import presented
-from cordwood.web.named import existing_stream
+from cordwood.web.named import stream_of_events
 from cordwood.web.options import WebOptions
 from cordwood.web.otlp import exported
 from cordwood.web.standing import Rooms
@@ -33,9 +33,9 @@ async def ingest(request: Request, rooms: Rooms, options: WebOptions, observer: 
     require_ingest(caller, stream)
     if name is None:
         raise _unnamed()
-    stream = stream or existing_stream(rooms, name)
-    request.facts["stream"] = stream.name
     rooms.answers.admit(caller)
+    stream = stream or await stream_of_events(rooms, caller, name)
+    request.facts["stream"] = stream.name
     rooms.intake.admit(stream)
     content_type = request.header(b"content-type") or ""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.items()}

@@ -1,6 +1,10 @@
 """What a request names: the endpoint or stream, or the refusal with the nearest name or where to look."""
 
-from cordwood.errors import UnknownEndpoint, UnknownStream, did_you_mean
+import asyncio
+
+from cordwood.access import require_ingest
+from cordwood.errors import Forbidden, UnknownEndpoint, UnknownStream, did_you_mean
+from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.stream import Stream
 from cordwood.web.standing import Rooms
@@ -22,3 +26,17 @@ def existing_stream(rooms: Rooms, address: str) -> Stream:
         hint = near or "A stream of your own is named in the streams file."
         raise UnknownStream(f"There is no stream {address!r}.", hint=hint)
     return found
+
+
+async def stream_of_events(rooms: Rooms, caller: Caller, name: str) -> Stream:
+    """Return the stream that a caller may send to, made now where the settings allow it; UnknownStream otherwise."""
+    found = rooms.catalog.stream(name)
+    if found is not None or rooms.maker is None:
+        return found or existing_stream(rooms, name)
+    require_ingest(caller, rooms.maker.proposed(name))
+    if caller.pins:
+        raise Forbidden(
+            f"There is no stream {name!r}, and a pinned key may not make one.",
+            hint="Name it in the streams file, or send to it once with a key without pins.",
+        )
+    return await asyncio.to_thread(rooms.maker.make_stream, name)

@@ -5,7 +5,7 @@ from enum import StrEnum
 import msgspec
 
 from cordwood.access import Access
-from cordwood.catalog.catalog import Catalog
+from cordwood.catalog.catalog import Catalog, StreamMaker
 from cordwood.ingest.accept import Intake
 from cordwood.serve.answer import Answers
 from cordwood.serve.backup import Backups
@@ -19,6 +19,7 @@ class Rooms(msgspec.Struct, frozen=True):
     access: Access
     catalog: Catalog
     backups: Backups
+    maker: StreamMaker | None = None
 
 
 class Phase(StrEnum):

@@ -1,0 +1,61 @@
+"""The endpoint and stream files that the service writes itself, in its data folder."""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from cordwood.errors import OutOfDisk
+
+STREAMS = "streams.toml"
+
+
+class ManagedFiles:
+    """The files below one folder. A file is replaced whole and durably, or stays as it was."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def streams_file(self) -> Path:
+        return self.folder / STREAMS
+
+    def streams_text(self) -> str:
+        """Return the text of the streams file, empty where there is none."""
+        try:
+            return self.streams_file.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return ""
+
+    def write(self, file: Path, text: str) -> None:
+        """Replace a file; OutOfDisk where it cannot be written."""
+        draft = file.with_name(f".{file.name}.new")
+        try:
+            file.parent.mkdir(mode=0o700, exist_ok=True)
+            with draft.open("w", encoding="utf-8") as out:
+                out.write(text)
+                out.flush()
+                os.fsync(out.fileno())
+            draft.replace(file)
+            sync_folder(file.parent)
+        except OSError as problem:
+            draft.unlink(missing_ok=True)
+            raise OutOfDisk(
+                f"The file {file.name} in the data folder cannot be written: {problem.strerror}.",
+                hint="Make room on the disk of the data folder, or make it writable again.",
+                retry_after=30,
+            ) from problem
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def toml_text(text: str) -> str:
+    """Write a text as a TOML string. JSON's escapes are TOML's, but for DEL, which TOML has to be escaped."""
+    return msgspec.json.encode(text).decode().replace("\x7f", "\\u007f")

@@ -1,0 +1,89 @@
+"""Events make the stream that they name, where the settings allow it: bounded, checked, and there after a crash."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+
+from tests.journey.conftest import PRIVATE, PUBLIC, Service, Start
+from tests.journey.test_cli_clients import cordwood
+
+NEW, QUOTED = "docker.logs.local", 'the "second" · stream'
+
+
+def send(service: Service, stream: str, key: str = PUBLIC, message: str = "m") -> httpx.Response:
+    event, headers = {"event_message": message}, {"X-API-KEY": key}
+    return httpx.post(f"{service.url}/api/logs", params={"source_name": stream}, json=[event], headers=headers)
+
+
+def messages(service: Service, stream: str) -> list[object]:
+    answer = service.client.get("/api/query", params={"sql": f"select event_message as m from `{stream}` order by 1"})
+    assert answer.status_code == 200, answer.text
+    return [row["m"] for row in answer.json()["result"]]
+
+
+def key(service: Service, **terms: object) -> str:
+    made = service.client.post("/api/access-tokens", json=terms)
+    assert made.status_code == 201, made.text
+    return str(made.json()["token"])
+
+
+def test_an_unknown_stream_is_404_and_not_made_unless_it_is_asked_for(service: Service) -> None:
+    assert send(service, NEW).status_code == 404
+    assert not (service.data_dir / "streams.toml").exists()
+
+
+def test_a_stream_is_made_of_the_name_and_is_there_after_a_kill(start: Start) -> None:
+    service = start(env={"CORDWOOD_INGEST_NEW_STREAMS": "3"})
+    assert send(service, NEW).json()["accepted"] == 1
+    assert send(service, QUOTED).json()["accepted"] == 1
+    service.kill()
+    again = start(data_dir=service.data_dir)
+    assert messages(again, NEW) == ["m"]
+    assert messages(again, QUOTED) == ["m"]
+    assert send(again, NEW).json()["accepted"] == 1
+    assert send(again, "third").status_code == 404, "the setting is off now"
+    names = {one["name"] for one in again.client.get("/api/sources").json()}
+    assert {NEW, QUOTED, "postgres.logs"} <= names
+
+
+def test_streams_are_made_for_those_who_may_and_for_names_that_may_be(start: Start) -> None:
+    service = start(env={"CORDWOOD_INGEST_NEW_STREAMS": "2"})
+    may_not = {
+        key(service, scopes="query"): 403,
+        key(service, scopes="ingest:source:postgres.logs"): 403,
+        key(service, scopes="ingest", pins={"project": "p"}): 403,
+        "nobody's": 401,
+    }
+    for secret, status in may_not.items():
+        assert send(service, NEW, secret).status_code == status
+    uuid = "f3b0a1de-5a3c-5b0e-9d0c-6f4f0d5a7c12"
+    for name in ("_quarantine", "a`b", "x" * 201, "line\nbreak", "POSTGRES.LOGS", uuid):
+        assert send(service, name).status_code == 404, name
+    assert not (service.data_dir / "streams.toml").exists()
+    # Many at once make one.
+    with ThreadPoolExecutor(8) as senders:
+        told = list(senders.map(lambda number: send(service, NEW, message=f"{number}"), range(8)))
+    assert [one.status_code for one in told] == [200] * 8
+    assert messages(service, NEW) == [f"{number}" for number in range(8)]
+    assert send(service, "second", PRIVATE).status_code == 200
+    refused = send(service, "third", PRIVATE)
+    assert refused.status_code == 404
+    assert "ingest.new_streams" in refused.json()["error"]["hint"]
+    assert (service.data_dir / "streams.toml").read_text().count("[[stream]]") == 2
+
+
+def test_a_made_stream_is_in_backups_and_a_reload_keeps_it(start: Start, tmp_path: Path) -> None:
+    service = start(env={"CORDWOOD_INGEST_NEW_STREAMS": "3"})
+    send(service, NEW)
+    assert cordwood("reload", "--data-dir", str(service.data_dir)).returncode == 0
+    assert messages(service, NEW) == ["m"]
+    backup = tmp_path / "backup"
+    made = cordwood("backup", str(backup), "--url", service.url, "--key", PRIVATE)
+    assert made.returncode == 0, made.stderr
+    service.stop()
+    restored = cordwood("restore", str(backup), "--data-dir", str(tmp_path / "restored"))
+    assert restored.returncode == 0, restored.stderr
+    assert "1 event" in restored.stdout + restored.stderr
+    again = start(data_dir=tmp_path / "restored")
+    assert messages(again, NEW) == ["m"]
