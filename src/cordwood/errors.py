@@ -87,6 +87,12 @@ class Forbidden(RequestFault):
     code = "request.forbidden"
 
 
+class BadSignature(Forbidden):
+    """A webhook is not signed with the secret that the settings give."""
+
+    code = "request.bad-signature"
+
+
 class UnknownEndpoint(RequestFault):
     code = "request.unknown-endpoint"
 

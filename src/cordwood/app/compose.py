@@ -41,6 +41,7 @@ from cordwood.settings.settings import Limits, Settings
 from cordwood.sql.target import Target
 from cordwood.web.body import BodyBounds
 from cordwood.web.options import WebOptions, query_room
+from cordwood.web.signatures import Webhooks
 from cordwood.web.standing import Rooms
 
 # What the interpreter holds, with the bodies under way and the events that wait for their seal.
@@ -165,6 +166,7 @@ def web_options(settings: Settings) -> WebOptions:
         logflare_errors=settings.compat.errors == "logflare",
         events=BodyBounds(settings.ingest.body_size, min(settings.ingest.inflated_size, settings.limits.ceiling // 2)),
         unread_bytes=settings.limits.ceiling // 8,
+        webhooks=Webhooks(settings.ingest.vercel_secret, settings.ingest.vercel_verify, settings.ingest.github_secret),
         query_room=query_room(settings.limits.ceiling // 16),
     )
 

@@ -1,5 +1,6 @@
 """Takes JSON text apart into its items: an array's elements, a batch's, or the one object, none decoded yet."""
 
+import math
 import re
 from collections.abc import Iterator
 
@@ -23,6 +24,14 @@ _batch = msgspec.json.Decoder(_MayBeBatch)
 _any = msgspec.json.Decoder(msgspec.Raw)
 
 TOO_DEEP = "The item is nested too deeply."
+
+
+def _number(text: str) -> object:
+    return float(text) if math.isfinite(float(text)) else text
+
+
+# Decodes JSON to plain values; a number that is too large for any is a text of its digits.
+decoded_values = msgspec.json.Decoder(float_hook=_number).decode
 
 
 def items_of(text: str, most: int) -> list[str]:

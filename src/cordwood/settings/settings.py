@@ -92,6 +92,26 @@ class Ingest(Section, frozen=True):
             le=10_000,
         ),
     ] = 0
+    vercel_verify: Annotated[
+        str,
+        Meta(
+            description="What `/logs/vercel` answers in `x-vercel-verify`: the text that Vercel gives for a log drain."
+        ),
+    ] = ""
+    vercel_secret: Annotated[
+        str,
+        Meta(
+            description="The secret of a Vercel log drain: when set, a body whose `x-vercel-signature` is not of it is 403.",
+            extra=SECRET,
+        ),
+    ] = ""
+    github_secret: Annotated[
+        str,
+        Meta(
+            description="The secret of GitHub webhooks: when set, a body whose `x-hub-signature-256` is not of it is 403.",
+            extra=SECRET,
+        ),
+    ] = ""
     queue_size: Annotated[
         int,
         Meta(

@@ -1,5 +1,6 @@
 """Accept events: read who sends what to which stream, take the journey, and say what became of them."""
 
+import asyncio
 from collections.abc import Mapping
 
 import msgspec
@@ -7,14 +8,18 @@ import msgspec
 from cordwood.access import require_ingest
 from cordwood.errors import BadParameter
 from cordwood.ingest.accept import Accepted, Form, Sent
+from cordwood.ingest.formats.erlang_terms import COMPRESSED_HEAD, VERSION, is_compressed
+from cordwood.ingest.holding import Share
 from cordwood.observe.observation import Ingested
 from cordwood.observe.observer import Observer
 from cordwood.web.asgi import Request, Response
 from cordwood.web.body import read_body
 from cordwood.web.credentials import presented
+from cordwood.web.inflate import inflate
 from cordwood.web.named import stream_of_events
 from cordwood.web.options import WebOptions
 from cordwood.web.otlp import exported
+from cordwood.web.signatures import check_signature, verification
 from cordwood.web.standing import Rooms
 from cordwood.web.texts import pairs
 from cordwood.web.unkept import JSON
@@ -40,8 +45,11 @@ async def ingest(request: Request, rooms: Rooms, options: WebOptions, observer: 
     content_type = request.header(b"content-type") or ""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.items()}
     with rooms.intake.holding.share(caller.key_id) as share:
-        body = read_body(request, options.events, share)
-        accepted = await rooms.intake.accept(stream, content_type, await body, caller.pins or None, Sent(form, headers))
+        body = await _plain(request, options, form, share)
+        accepting = rooms.intake.accept(stream, content_type, body, caller.pins or None, Sent(form, headers))
+        # The journey has it now, and lets go of it once it is read.
+        del body
+        accepted = await accepting
     observer.note(
         Ingested(
             stream=stream.name,
@@ -52,7 +60,23 @@ async def ingest(request: Request, rooms: Rooms, options: WebOptions, observer: 
             future=accepted.future,
         )
     )
-    return exported(accepted, request) if form is Form.OTLP else logged(accepted)
+    if form is Form.OTLP:
+        return exported(accepted, request)
+    answer = logged(accepted)
+    answer.headers.extend(verification(options.webhooks, form))
+    return answer
+
+
+async def _plain(request: Request, options: WebOptions, form: Form, share: Share) -> bytes:
+    """The body as its sender wrote it: signed where it must be, and inflated."""
+    body = await read_body(request, options.events, share)
+    if form is Form.ERLANG and is_compressed(body):
+        head, most = COMPRESSED_HEAD, options.events.inflated_bytes
+        term = await asyncio.to_thread(inflate, body[head:], "deflate", most, share.take)
+        return bytes((VERSION,)) + term
+    if form in {Form.VERCEL, Form.GITHUB}:
+        await asyncio.to_thread(check_signature, options.webhooks, request, form, body)
+    return body
 
 
 def logged(accepted: Accepted) -> Response:

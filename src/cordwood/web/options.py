@@ -5,6 +5,7 @@ import msgspec
 from cordwood.errors import Busy
 from cordwood.ingest.holding import HoldingRoom
 from cordwood.web.body import BodyBounds
+from cordwood.web.signatures import Webhooks
 
 MEBIBYTE = 1024 * 1024
 
@@ -17,13 +18,14 @@ class WebOptions(msgspec.Struct, frozen=True):
     """`logflare_errors` restores the incumbent's answers to failed queries: 200 with one sentence.
 
     `events` bounds bodies of events, `queries` those of everything else. `unread_bytes` is how much all answers may
-    hold that are being sent; `query_room` has the memory for bodies that are not of events.
+    hold that are being sent; `webhooks` has the secrets of senders that sign; `query_room` has the memory for bodies that are not of events.
     """
 
     logflare_errors: bool = False
     events: BodyBounds = OF_EVENTS
     queries: BodyBounds = OF_QUERIES
     unread_bytes: int = 64 * MEBIBYTE
+    webhooks: Webhooks = Webhooks()
     query_room: HoldingRoom = msgspec.field(default_factory=lambda: query_room(32 * MEBIBYTE))
 
 

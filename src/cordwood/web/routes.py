@@ -169,6 +169,15 @@ FORMS: Mapping[bytes, Form] = {
     b"/syslog": Form.SYSLOG,
     b"/browser/reports": Form.REPORTS,
     b"/cloud-event": Form.CLOUD_EVENT,
+    b"/typecasts": Form.TYPECASTS,
+    b"/elixir/logger": Form.ERLANG,
+    b"/erlang": Form.ERLANG,
+    b"/erlang/logger": Form.ERLANG,
+    b"/erlang/lager": Form.ERLANG,
+    b"/vercel": Form.VERCEL,
+    b"/zeit": Form.VERCEL,
+    b"/netlify": Form.NETLIFY,
+    b"/github": Form.GITHUB,
 }
 EVENTS: Mapping[bytes, Route] = {
     prefix + suffix: Route("ingest", WRITE, _ingest(form))

@@ -7,11 +7,14 @@ import msgspec
 
 from cordwood.errors import UnsupportedMedia
 from cordwood.ingest.formats.cloud_event import read_cloud_events
+from cordwood.ingest.formats.erlang import read_bert
 from cordwood.ingest.formats.form import read_form
 from cordwood.ingest.formats.json import read_json
 from cordwood.ingest.formats.ndjson import read_ndjson
 from cordwood.ingest.formats.otlp import read_otlp_json, read_otlp_protobuf
 from cordwood.ingest.formats.syslog import read_syslog
+from cordwood.ingest.formats.typecasts import read_typecasts
+from cordwood.ingest.formats.webhooks import read_github, read_netlify, read_vercel
 from cordwood.ingest.formats.whole import read_logpush, read_vector, read_whole
 from cordwood.ingest.posted import Body, Reading
 from cordwood.model.untyped_json import FORM_MEDIA, is_json_sent_as_form
@@ -30,6 +33,11 @@ class Form(StrEnum):
     CLOUD_EVENT = "cloud-event"
     SYSLOG = "syslog"
     OTLP = "otlp"
+    ERLANG = "erlang"
+    TYPECASTS = "typecasts"
+    VERCEL = "vercel"
+    NETLIFY = "netlify"
+    GITHUB = "github"
 
 
 _NDJSON = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
@@ -50,6 +58,11 @@ _TABLE: Mapping[Form, Mapping[str, Format]] = {
     Form.SYSLOG: _each(("application/logplex-1", "application/syslog", *_TEXT), read_syslog),
     Form.OTLP: {"application/json": read_otlp_json}
     | _each(("application/x-protobuf", "application/protobuf"), read_otlp_protobuf),
+    Form.ERLANG: _each(_JSON, read_json) | _each(("application/bert", "application/x-erlang-binary"), read_bert),
+    Form.TYPECASTS: _each(_JSON, read_typecasts),
+    Form.VERCEL: _each((*_JSON, *_NDJSON), read_vercel),
+    Form.NETLIFY: _each((*_JSON, *_NDJSON), read_netlify),
+    Form.GITHUB: _each(_JSON, read_github) | {FORM_MEDIA: read_github},
     Form.CLOUD_EVENT: _each((*_JSON, "application/cloudevents+json"), read_cloud_events),
 }
 

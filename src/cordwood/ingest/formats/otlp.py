@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from cordwood.errors import BadBody
-from cordwood.ingest.documents import mended
+from cordwood.ingest.documents import decoded_values, mended
 from cordwood.ingest.formats import otlp_protobuf
 from cordwood.ingest.formats.protobuf import BadProtobuf
 from cordwood.ingest.item_count import check_values, too_many
@@ -47,16 +47,9 @@ def _request(text: str) -> object:
 def _loosely(text: str) -> object:
     """Halves of surrogate pairs are no letters, and some numbers are too large for any number."""
     try:
-        return _decode_loosely(mended(text))
+        return decoded_values(mended(text))
     except (msgspec.DecodeError, RecursionError) as problem:
         raise BadBody(f"The body is not JSON: {why_no_json(problem, text.encode())}.") from problem
-
-
-def _number(text: str) -> object:
-    return float(text) if math.isfinite(float(text)) else text
-
-
-_decode_loosely = msgspec.json.Decoder(float_hook=_number).decode
 
 
 def read_otlp_protobuf(body: Body) -> Reading:

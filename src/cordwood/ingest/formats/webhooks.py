@@ -1,0 +1,156 @@
+"""Log drains and webhooks of Vercel, Netlify and GitHub: a message made of what they tell, all of it as metadata."""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+from urllib.parse import parse_qs
+
+import msgspec
+
+from cordwood.errors import BadBody
+from cordwood.ingest.documents import TOO_DEEP, decoded_values, fields_of, items_of, mended
+from cordwood.ingest.formats.ndjson import lines_of, with_something
+from cordwood.ingest.posted import Body, Posted, Reading
+
+_encode = msgspec.json.Encoder().encode
+
+Record = dict[str, Any]
+
+_REPORT = re.compile(r"^REPORT RequestId: (\S{1,100})\t(.{0,2000})$", re.MULTILINE)
+_MEASURE = re.compile(r"([A-Z][A-Za-z ]{1,40}): ([\d.]{1,20}) (ms|MB)")
+# Lines of a function's runtime around those of the function.
+_FRAME = re.compile(r"^(?:START|END|REPORT) RequestId: ")
+_DELIVERY = re.compile(r"[\w-]{1,100}", re.ASCII)
+_MOST_LEVELS = 100
+
+
+def read_vercel(body: Body) -> Reading:
+    """Vercel's log drain, and its older form under the name Zeit. Nothing at all is its test whether somebody listens."""
+    reading = Reading.of(body)
+    if not body.data.strip():
+        return reading
+    for index, record in _records(body, reading):
+        message, proxy = record.get("message"), _object(record.get("proxy"))
+        if record.get("source") == "lambda" and isinstance(message, str):
+            record["parsedLambdaMessage"] = _lambda_message(message)
+        agents = proxy.get("userAgent")
+        if isinstance(agents, list):
+            proxy["userAgent"] = ",".join(str(agent) for agent in agents)
+        told = ("statusCode", "host", "path", "clientIp", "userAgent")
+        rest = [message] if message else [proxy.get(name) for name in told]
+        reading.add(_event(record, [record.get("source"), *rest], record.get("timestamp"), record.get("id")), index)
+    return with_something(reading)
+
+
+def read_netlify(body: Body) -> Reading:
+    """Netlify's log drain: traffic and functions."""
+    reading = Reading.of(body)
+    for index, record in _records(body, reading):
+        timestamp = record.pop("timestamp", None)
+        names = (
+            "log_type",
+            "method",
+            "status_code",
+            "client_ip",
+            "request_id",
+            "url",
+            "user_agent",
+            "level",
+            "message",
+        )
+        reading.add(_event(record, [record.get(name) for name in names], timestamp), index)
+    return with_something(reading)
+
+
+def read_github(body: Body) -> Reading:
+    """A webhook of GitHub: one event, known by its delivery, without the addresses that only lead back to the API."""
+    reading = Reading.of(body)
+    for index, item in enumerate(items_of(mended(_payload(body)), body.most_items)):
+        record = _record(item, index, reading)
+        if record is None:
+            continue
+        record = _without_urls(record)
+        if body.headers.get("x-github-event"):
+            record["github_event"] = body.headers["x-github-event"]
+        names = (_object(record.get("repository")).get("full_name"), _object(record.get("sender")).get("login"))
+        delivery = body.headers.get("x-github-delivery", "")
+        told = [*names, record.get("action") or record.get("github_event")]
+        reading.add(_event(record, told, None, delivery if _DELIVERY.fullmatch(delivery) else None), index)
+    return reading
+
+
+def _payload(body: Body) -> str:
+    """The JSON of a body that may be a form with it in the field `payload`."""
+    if body.media != "application/x-www-form-urlencoded":
+        return body.text
+    try:
+        return parse_qs(body.text, max_num_fields=100, errors="replace")["payload"][0]
+    except (ValueError, KeyError):
+        raise BadBody("The form has no field payload.") from None
+
+
+def _records(body: Body, reading: Reading) -> Iterator[tuple[int, Record]]:
+    """Objects of an array, of one object, or of lines."""
+    text = mended(body.text)
+    is_lines = body.media != "application/json" and text.lstrip()[:1] != "["
+    for index, item in lines_of(text, body.most_items) if is_lines else enumerate(items_of(text, body.most_items)):
+        record = _record(item, index, reading)
+        if record is not None:
+            yield index, record
+
+
+def _record(item: str, index: int, reading: Reading) -> Record | None:
+    """The item decoded whole; set aside when it is no object, or too deep to be looked into."""
+    if fields_of(item, index, reading) is None:
+        return None
+    try:
+        record: Record = decoded_values(item)
+    except (msgspec.DecodeError, RecursionError):
+        reading.refuse(index, TOO_DEEP, item)
+        return None
+    return record
+
+
+def _event(record: Record, told: Iterable[object], timestamp: object, given: object = None) -> Posted:
+    texts = [one if isinstance(one, str) else _encode(one).decode() for one in told if one not in (None, "")]
+    return Posted(
+        id=given if isinstance(given, str) else None,
+        timestamp=timestamp if isinstance(timestamp, str | int | float) and not isinstance(timestamp, bool) else None,
+        event_message=" | ".join(texts),
+        metadata=msgspec.Raw(_encode(record)),
+    )
+
+
+def _object(value: object) -> Record:
+    return value if isinstance(value, dict) else {}
+
+
+def _lambda_message(message: str) -> Record:
+    """What a function's runtime reports of one call, and the function's own lines."""
+    report = _REPORT.search(message)
+    if report is None:
+        return {"parse_status": "error"}
+    measures = {
+        f"{name.lower().replace(' ', '_')}_{unit.lower()}": float(value)
+        for name, value, unit in _MEASURE.findall(report[2])
+        if value.count(".") < 2 and value != "."
+    }
+    lines = [line for line in message.split("\n") if line.strip() and not _FRAME.match(line)]
+    return {"parse_status": "full", "request_id": report[1], "report": measures, "lines_string": "\n".join(lines)}
+
+
+def _without_urls(record: Record) -> Record:
+    """Leave out every key that ends in `_url`, whatever the depth."""
+    kept = {key: value for key, value in record.items() if not key.endswith("_url")}
+    waiting: list[tuple[Any, int]] = [(kept, 0)]
+    while waiting:
+        value, level = waiting.pop()
+        if level > _MOST_LEVELS:
+            continue
+        if isinstance(value, dict):
+            for key in [key for key in value if key.endswith("_url")]:
+                del value[key]
+            waiting += ((one, level + 1) for one in value.values())
+        elif isinstance(value, list):
+            waiting += ((one, level + 1) for one in value)
+    return kept

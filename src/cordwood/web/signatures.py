@@ -1,0 +1,53 @@
+"""Signatures of webhooks: a body is taken only when it was signed with the secret that its sender and the settings share."""
+
+import hashlib
+import hmac
+
+import msgspec
+
+from cordwood.errors import BadSignature
+from cordwood.ingest.accept import Form
+from cordwood.web.asgi import Header, Request
+
+
+class Webhooks(msgspec.Struct, frozen=True):
+    """The secrets of senders that sign; an empty one is not checked. `vercel_verify` tells Vercel whose drain it is."""
+
+    vercel_secret: str = ""
+    vercel_verify: str = ""
+    github_secret: str = ""
+
+
+class _Signed(msgspec.Struct, frozen=True):
+    header: bytes
+    prefix: str
+    digest: str
+
+
+_SIGNED = {
+    Form.VERCEL: _Signed(b"x-vercel-signature", "", "sha1"),
+    Form.GITHUB: _Signed(b"x-hub-signature-256", "sha256=", "sha256"),
+}
+
+
+def check_signature(webhooks: Webhooks, request: Request, form: Form, body: bytes) -> None:
+    """BadSignature unless the body is signed, where its sender signs and the secret is set."""
+    signed = _SIGNED.get(form)
+    secret = {Form.VERCEL: webhooks.vercel_secret, Form.GITHUB: webhooks.github_secret}.get(form)
+    if signed is None or not secret:
+        return
+    sent = request.header(signed.header) or ""
+    right = signed.prefix + hmac.new(secret.encode(), body, getattr(hashlib, signed.digest)).hexdigest()
+    if not hmac.compare_digest(sent.lower().encode(), right.encode()):
+        told = "is not that of the body" if sent else "is missing"
+        raise BadSignature(
+            f"The signature in {signed.header.decode()} {told}.",
+            hint="Sender and service must have the same secret, and nothing on the way may change the body.",
+        )
+
+
+def verification(webhooks: Webhooks, form: Form) -> list[Header]:
+    """The header by which Vercel recognises who answers for a log drain."""
+    if form is not Form.VERCEL or not webhooks.vercel_verify:
+        return []
+    return [(b"x-vercel-verify", webhooks.vercel_verify.encode("latin-1", "replace"))]

@@ -1,0 +1,84 @@
+"""Webhooks and loggers of others over HTTP: signatures are checked, deliveries known again, packed terms bounded."""
+
+import hashlib
+import hmac
+import json
+import zlib
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.journey.conftest import PUBLIC, Service, start_service
+from tests.journey.test_http_queries import told
+from tests.unit.ingest.test_erlang_terms import binary, items, pairs
+
+STREAM = "postgres.logs"
+
+
+@pytest.fixture(scope="module")
+def hooked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    settings = {
+        "VERCEL_SECRET": "v-secret",
+        "VERCEL_VERIFY": "who-i-am",
+        "GITHUB_SECRET": "g-secret",
+        "INFLATED_SIZE": "1MiB",
+    }
+    env = {f"CORDWOOD_INGEST_{name}": value for name, value in settings.items()}
+    service = start_service(tmp_path_factory.mktemp("hooked") / "data", env=env)
+    yield service
+    service.stop()
+
+
+def send(service: Service, suffix: str, body: bytes, media: str = "application/json", **headers: str) -> httpx.Response:
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    address = f"{service.url}/logs{suffix}?source_name={STREAM}&api_key={PUBLIC}"
+    return httpx.post(address, content=body, headers={"Content-Type": media, **names}, timeout=60)
+
+
+def messages(service: Service, about: str) -> list[object]:
+    sql = f"select event_message as m from `{STREAM}` where strpos(event_message, '{about}') > 0"
+    return [row["m"] for row in service.client.get("/api/query", params={"sql": sql}).json()["result"]]
+
+
+def test_a_delivery_of_github_is_taken_once_and_only_when_it_is_signed(hooked: Service) -> None:
+    body = json.dumps({"action": "pushed", "repository": {"full_name": "o/github"}}).encode()
+    signature = "sha256=" + hmac.new(b"g-secret", body, hashlib.sha256).hexdigest()
+    for wrong in ({}, {"x_hub_signature_256": "sha256=" + "0" * 64}, {"x_hub_signature_256": signature[:-1]}):
+        told(send(hooked, "/github", body, x_github_delivery="d1", **wrong), 403, "request.bad-signature")
+    told(send(hooked, "/github", body + b" ", x_hub_signature_256=signature), 403, "request.bad-signature")
+    for count in ({"accepted": 1, "duplicates": 0}, {"accepted": 0, "duplicates": 1}):
+        answer = send(hooked, "/github", body, x_github_delivery="d1", x_hub_signature_256=signature).json()
+        assert {name: answer[name] for name in count} == count
+    assert messages(hooked, "o/github") == ["o/github | pushed"]
+
+
+def test_vercel_is_told_who_answers_and_signs_what_it_sends(hooked: Service) -> None:
+    for body in (b"", b'[{"id": "v", "source": "static", "message": "of vercel"}]'):
+        told(send(hooked, "/vercel", body), 403, "request.bad-signature")
+        signed = send(hooked, "/vercel", body, x_vercel_signature=hmac.new(b"v-secret", body, "sha1").hexdigest())
+        assert (signed.status_code, signed.headers["x-vercel-verify"]) == (200, "who-i-am")
+    assert messages(hooked, "of vercel") == ["static | of vercel"]
+
+
+def test_netlify_typecasts_and_loggers_of_erlang_are_taken(hooked: Service) -> None:
+    term = pairs(batch=items(pairs(message=binary("of bert"))))
+    packed = b"\x83P" + len(term).to_bytes(4, "big") + zlib.compress(term)
+    cast = b'{"batch": [{"body": {"message": "of typecasts"}, "typecasts": []}]}'
+    for suffix, body, media in (
+        ("/netlify", b'[{"log_type": "of netlify"}]', "application/json"),
+        ("/typecasts", cast, "application/json"),
+        ("/elixir/logger", b"\x83" + term, "application/bert"),
+        ("/erlang/lager", packed, "application/bert"),
+        ("/erlang", b'{"batch": [{"message": "of erlang"}]}', "application/json"),
+    ):
+        assert send(hooked, suffix, body, media).json()["accepted"] == 1, suffix
+    assert len(messages(hooked, "of ")) >= 5
+    assert messages(hooked, "of bert") == ["of bert"] * 2
+
+
+def test_a_packed_term_is_bounded_as_any_body_is(hooked: Service) -> None:
+    bomb = b"\x83P\x00\x00\x00\x10" + zlib.compress(bytes(64 * 2**20))
+    told(send(hooked, "/erlang", bomb, "application/bert"), 413, "request.too-large")
+    told(send(hooked, "/erlang", b"\x83P\x00\x00\x00\x10no zlib", "application/bert"), 400, "request.bad-body")
+    told(send(hooked, "/erlang", b"\x83q" + bytes(99), "application/bert"), 400, "request.bad-body")

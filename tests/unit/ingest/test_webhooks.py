@@ -1,0 +1,111 @@
+"""What Vercel, Netlify and GitHub send, and events with typecasts, become events as these senders mean them."""
+
+import json
+from urllib.parse import urlencode
+
+import pytest
+
+from cordwood.errors import BadBody
+from cordwood.ingest.formats import Form
+from tests.unit.ingest.test_other_formats import AT_US, NOW_US, events, metadata, read
+
+AT_MS = AT_US // 1000
+PROXY = {"statusCode": 200, "host": "h", "path": "/p", "clientIp": "1.2.3.4", "userAgent": ["a", "b"]}
+LAMBDA = (
+    "START RequestId: 7f Version: 1\n2023-07-22T04:26:40Z\t7f\tINFO\thello\nEND RequestId: 7f\n"
+    "REPORT RequestId: 7f\tDuration: 21.5 ms\tBilled Duration: 22 ms\tMemory Size: 1024 MB\tMax Memory Used: 89 MB\n"
+)
+
+
+def test_a_line_of_vercel_has_its_id_time_and_message() -> None:
+    static = {"id": "v1", "source": "static", "timestamp": AT_MS, "proxy": PROXY}
+    first, second = events(Form.VERCEL, json.dumps([static, {"source": "build", "message": "built"}]))
+    assert (first.id, first.timestamp_us, first.event_message) == ("v1", AT_US, "static | 200 | h | /p | 1.2.3.4 | a,b")
+    assert metadata(first)["proxy"] == {**PROXY, "userAgent": "a,b"}
+    assert (second.event_message, second.timestamp_us) == ("build | built", NOW_US)
+
+
+def test_what_a_function_of_vercel_reports_is_parsed() -> None:
+    event, odd = events(
+        Form.VERCEL,
+        "\n".join(json.dumps({"source": "lambda", "message": m}) for m in (LAMBDA, "x")),
+        "application/x-ndjson",
+    )
+    assert metadata(event)["parsedLambdaMessage"] == {
+        "parse_status": "full",
+        "request_id": "7f",
+        "report": {"duration_ms": 21.5, "billed_duration_ms": 22, "memory_size_mb": 1024, "max_memory_used_mb": 89},
+        "lines_string": "2023-07-22T04:26:40Z\t7f\tINFO\thello",
+    }
+    assert metadata(odd)["parsedLambdaMessage"] == {"parse_status": "error"}
+
+
+def test_nothing_is_vercels_test_of_an_address() -> None:
+    assert read(Form.VERCEL, "").events == []
+    assert read(Form.VERCEL, "[]").events == []
+
+
+def test_a_line_of_netlify_is_told_by_what_is_there() -> None:
+    traffic = {
+        "log_type": "traffic",
+        "timestamp": AT_MS,
+        "method": "GET",
+        "status_code": 200,
+        "url": "/",
+        "request_id": "r",
+    }
+    first, second = events(
+        Form.NETLIFY, json.dumps([traffic, {"log_type": "functions", "level": "info", "message": "m"}])
+    )
+    assert (first.event_message, first.timestamp_us) == ("traffic | GET | 200 | r | /", AT_US)
+    assert "timestamp" not in metadata(first)
+    assert second.event_message == "functions | info | m"
+
+
+@pytest.mark.parametrize("media", ["application/json", "application/x-www-form-urlencoded"])
+def test_a_delivery_of_github_is_one_event_without_addresses(media: str) -> None:
+    told = {"action": "opened", "repository": {"full_name": "o/r", "html_url": "u", "owner": [{"a_url": "u", "n": 1}]}}
+    text = json.dumps({**told, "sender": {"login": "me"}})
+    body = text if media == "application/json" else urlencode({"payload": text})
+    (event,) = events(Form.GITHUB, body, media, x_github_event="issues", x_github_delivery="72d3162e-cc78-11e3")
+    assert (event.id, event.event_message) == ("72d3162e-cc78-11e3", "o/r | me | opened")
+    assert metadata(event) == {
+        "action": "opened",
+        "repository": {"full_name": "o/r", "owner": [{"n": 1}]},
+        "sender": {"login": "me"},
+        "github_event": "issues",
+    }
+
+
+def test_a_form_of_github_needs_its_field() -> None:
+    with pytest.raises(BadBody, match="payload"):
+        read(Form.GITHUB, "a=1", "application/x-www-form-urlencoded")
+
+
+@pytest.mark.parametrize("form", [Form.VERCEL, Form.NETLIFY, Form.GITHUB, Form.TYPECASTS])
+def test_odd_items_are_set_aside_and_odd_values_kept(form: Form) -> None:
+    deep = '{"a":' * 2000 + "1" + "}" * 2000
+    odd = '{"source": 1, "proxy": [], "message": {"x": 1}, "timestamp": [], "repository": 5, "n": 1e400, "id": 7}'
+    reading = read(form, f"[{odd}, 5, {deep}]")
+    assert len(reading.events) == 1
+    assert {1} <= {item.index for item in reading.set_aside} <= {1, 2}
+
+
+def test_texts_become_numbers_where_the_directions_say_so() -> None:
+    casts = [
+        {"path": ["metadata", "list", "ms"], "from": "string", "to": "float"},
+        {"path": ["x"], "from": "a", "to": "b"},
+    ]
+    body = {"message": "m", "metadata": {"list": [{"ms": "1.5"}, {"ms": 2}], "ms": "3"}, "x": "4"}
+    (event, plain) = events(
+        Form.TYPECASTS, json.dumps({"batch": [{"body": body, "typecasts": casts}, {"message": "p"}]})
+    )
+    assert metadata(event) == {"list": [{"ms": 1.5}, {"ms": 2}], "ms": "3"}
+    assert (json.loads(event.extras or ""), plain.event_message) == ({"x": "4"}, "p")
+
+
+@pytest.mark.parametrize("value", ["no number", "nan", "1e999"])
+def test_a_text_that_is_no_number_sets_the_item_aside(value: str) -> None:
+    cast = {"path": ["a"], "from": "string", "to": "float"}
+    reading = read(Form.TYPECASTS, json.dumps({"batch": [{"body": {"a": value}, "typecasts": [cast]}]}))
+    assert [item.reason for item in reading.set_aside] == ["The text at a is not a number."]
