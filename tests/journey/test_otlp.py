@@ -14,10 +14,16 @@ from google.rpc.error_details_pb2 import BadRequest
 from google.rpc.status_pb2 import Status
 from opentelemetry.exporter.otlp.proto.http import Compression
 from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
 from opentelemetry.sdk._logs import LoggerProvider, LoggingHandler
 from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from tests.journey.conftest import PUBLIC, Service, Start, start_service
 
@@ -218,3 +224,46 @@ def test_a_request_without_records_succeeds_with_an_empty_answer(service: Servic
     for media, body, empty in [(PROTOBUF, b"", b""), (JSON, b"{}", b"{}"), (JSON, b'{"resourceLogs":[]}', b"{}")]:
         answer = post(service, media, body)
         assert (answer.status_code, answer.content, answer.headers["content-type"]) == (200, empty, media)
+
+
+def test_real_exporters_of_spans_and_metrics_are_served(service: Service) -> None:
+    headers = {"x-api-key": PUBLIC, "x-source": "otel"}
+    resource = Resource({"project": "signals"})
+    tracers = TracerProvider(resource=resource)
+    tracers.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(f"{service.url}/v1/traces", headers=headers)))
+    with tracers.get_tracer("t").start_as_current_span("a span"):
+        pass
+    exporter = OTLPMetricExporter(f"{service.url}/v1/metrics", headers=headers)
+    reader = PeriodicExportingMetricReader(exporter, export_interval_millis=600_000)
+    meters = MeterProvider(metric_readers=[reader], resource=resource)
+    meters.get_meter("m").create_counter("a.counter").add(5, {"k": "v"})
+    meters.get_meter("m").create_histogram("b.histogram").record(2.5)
+    assert tracers.force_flush()
+    assert meters.force_flush()
+    tracers.shutdown()
+    meters.shutdown()
+    told = {row["event_message"]: json.dumps(row["m"]) for row in service.rows("otel", project="signals")}
+    assert set(told) == {"a span", "a.counter", "b.histogram"}
+    assert '"metric_type": "sum"' in told["a.counter"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "rejected"),
+    [
+        ("/v1/traces", {"resourceSpans": [{"scopeSpans": [{"spans": [5]}]}]}, "rejectedSpans"),
+        ("/v1/metrics", {"resourceMetrics": [{"scopeMetrics": [{"metrics": [5]}]}]}, "rejectedDataPoints"),
+    ],
+)
+def test_what_is_rejected_is_counted_in_the_words_of_the_signal(
+    service: Service, path: str, body: object, rejected: str
+) -> None:
+    answer = httpx.post(f"{service.url}{path}", json=body, headers={"x-api-key": PUBLIC, "x-source": "otel"})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["partialSuccess"][rejected] == "1"
+
+
+@pytest.mark.parametrize("path", ["/v1/traces", "/v1/metrics"])
+def test_a_refusal_of_any_signal_is_a_status(service: Service, path: str) -> None:
+    headers = {"Content-Type": PROTOBUF, "x-source": "otel"}
+    answer = httpx.post(f"{service.url}{path}", content=b"", headers=headers)
+    assert (answer.status_code, Status.FromString(answer.content).code) == (401, 16)

@@ -18,7 +18,7 @@ from cordwood.web.credentials import presented
 from cordwood.web.inflate import inflate
 from cordwood.web.named import stream_of_events
 from cordwood.web.options import WebOptions
-from cordwood.web.otlp import exported
+from cordwood.web.otlp import REJECTED, exported
 from cordwood.web.signatures import check_signature, verification
 from cordwood.web.standing import Rooms
 from cordwood.web.texts import pairs
@@ -60,8 +60,8 @@ async def ingest(request: Request, rooms: Rooms, options: WebOptions, observer: 
             future=accepted.future,
         )
     )
-    if form is Form.OTLP:
-        return exported(accepted, request)
+    if form in REJECTED:
+        return exported(accepted, request, form)
     answer = logged(accepted)
     answer.headers.extend(verification(options.webhooks, form))
     return answer

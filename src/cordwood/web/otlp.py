@@ -3,7 +3,7 @@
 import msgspec
 
 from cordwood.errors import Fault
-from cordwood.ingest.accept import Accepted
+from cordwood.ingest.accept import Accepted, Form
 from cordwood.ingest.formats.otlp_protobuf import response, status
 from cordwood.web.asgi import Header, Request, Response
 from cordwood.web.problems import CHALLENGE, status_of, when_to_retry
@@ -20,14 +20,22 @@ _INTERNAL = 13
 _AS_RETRYABLE = {408: 503, 507: 503}
 
 
-def exported(accepted: Accepted, request: Request) -> Response:
+# What the JSON of a partial success calls the count of what was rejected.
+REJECTED = {
+    Form.OTLP: "rejectedLogRecords",
+    Form.OTLP_TRACES: "rejectedSpans",
+    Form.OTLP_METRICS: "rejectedDataPoints",
+}
+
+
+def exported(accepted: Accepted, request: Request, form: Form = Form.OTLP) -> Response:
     """What was set aside is a partial success, which is not sent again."""
     reason = accepted.reasons[0][1][:_MOST_TOLD] if accepted.reasons else ""
     if _is_protobuf(request):
         return Response(200, [(b"content-type", PROTOBUF)], response(accepted.quarantined, reason))
     told: dict[str, object] = {}
     if accepted.quarantined:
-        told["partialSuccess"] = {"rejectedLogRecords": str(accepted.quarantined), "errorMessage": reason}
+        told["partialSuccess"] = {REJECTED[form]: str(accepted.quarantined), "errorMessage": reason}
     return Response(200, [(b"content-type", JSON)], msgspec.json.encode(told))
 
 

@@ -187,6 +187,8 @@ EVENTS: Mapping[bytes, Route] = {
 EXACT: Mapping[bytes, Route] = {
     **EVENTS,
     b"/v1/logs": Route("otlp", WRITE, _ingest(Form.OTLP)),
+    b"/v1/traces": Route("otlp", WRITE, _ingest(Form.OTLP_TRACES)),
+    b"/v1/metrics": Route("otlp", WRITE, _ingest(Form.OTLP_METRICS)),
     b"/api/access-tokens": Route("keys", READ_OR_MAKE, _keys),
     b"/api/quarantine": Route("quarantine", READ, _quarantine),
     b"/api/backup": Route("backup", ("GET", "OPTIONS"), _backup),

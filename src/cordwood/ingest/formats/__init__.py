@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from functools import partial
 
 import msgspec
 
@@ -11,7 +12,11 @@ from cordwood.ingest.formats.erlang import read_bert
 from cordwood.ingest.formats.form import read_form
 from cordwood.ingest.formats.json import read_json
 from cordwood.ingest.formats.ndjson import read_ndjson
-from cordwood.ingest.formats.otlp import read_otlp_json, read_otlp_protobuf
+from cordwood.ingest.formats.otlp import LOGS, Signal
+from cordwood.ingest.formats.otlp import read_json as read_otlp_json
+from cordwood.ingest.formats.otlp import read_protobuf as read_otlp_protobuf
+from cordwood.ingest.formats.otlp_metrics import METRICS
+from cordwood.ingest.formats.otlp_traces import TRACES
 from cordwood.ingest.formats.syslog import read_syslog
 from cordwood.ingest.formats.typecasts import read_typecasts
 from cordwood.ingest.formats.webhooks import read_github, read_netlify, read_vercel
@@ -33,6 +38,8 @@ class Form(StrEnum):
     CLOUD_EVENT = "cloud-event"
     SYSLOG = "syslog"
     OTLP = "otlp"
+    OTLP_TRACES = "otlp-traces"
+    OTLP_METRICS = "otlp-metrics"
     ERLANG = "erlang"
     TYPECASTS = "typecasts"
     VERCEL = "vercel"
@@ -49,6 +56,13 @@ def _each(media: tuple[str, ...], read: Format) -> dict[str, Format]:
     return dict.fromkeys(media, read)
 
 
+def _of_signal(signal: Signal) -> dict[str, Format]:
+    protobuf = partial(read_otlp_protobuf, signal)
+    return {"application/json": partial(read_otlp_json, signal)} | _each(
+        ("application/x-protobuf", "application/protobuf"), protobuf
+    )
+
+
 _TABLE: Mapping[Form, Mapping[str, Format]] = {
     Form.EVENTS: _each(_JSON, read_json) | _each(_NDJSON, read_ndjson) | {FORM_MEDIA: read_form},
     Form.JSON: _each(_JSON, read_whole),
@@ -56,8 +70,9 @@ _TABLE: Mapping[Form, Mapping[str, Format]] = {
     Form.LOGPUSH: _each((*_JSON, *_NDJSON, *_TEXT), read_logpush),
     Form.REPORTS: _each((*_JSON, "application/reports+json", "application/csp-report"), read_whole),
     Form.SYSLOG: _each(("application/logplex-1", "application/syslog", *_TEXT), read_syslog),
-    Form.OTLP: {"application/json": read_otlp_json}
-    | _each(("application/x-protobuf", "application/protobuf"), read_otlp_protobuf),
+    Form.OTLP: _of_signal(LOGS),
+    Form.OTLP_TRACES: _of_signal(TRACES),
+    Form.OTLP_METRICS: _of_signal(METRICS),
     Form.ERLANG: _each(_JSON, read_json) | _each(("application/bert", "application/x-erlang-binary"), read_bert),
     Form.TYPECASTS: _each(_JSON, read_typecasts),
     Form.VERCEL: _each((*_JSON, *_NDJSON), read_vercel),

@@ -1,7 +1,8 @@
-"""OpenTelemetry logs over HTTP (OTLP), as JSON and as protobuf: each log record is an event."""
+"""OpenTelemetry over HTTP (OTLP), as JSON and as protobuf: what its signals share, and logs, each record an event."""
 
 import base64
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -24,15 +25,38 @@ Json = Mapping[str, Any]
 _FIELDS_OF_A_RECORD = 16
 
 
-def read_otlp_json(body: Body) -> Reading:
+class Signal(msgspec.Struct, frozen=True):
+    """One of OTLP's signals: how its request is called and nested, and which events a record of it is."""
+
+    request: str
+    resources: str
+    scopes: str
+    records: str
+    what: str
+    fields: otlp_protobuf.Fields
+    # Of a record, the attributes of its resource, and what it shares with the others of its scope.
+    events: Callable[[Json, Json, Json], Iterable[Posted]]
+
+
+def read_json(signal: Signal, body: Body) -> Reading:
     check_values(body.data, body.most_items)
     request = _request(body.text)
     if not isinstance(request, dict):
-        raise BadBody("The body is no ExportLogsServiceRequest: it must be a JSON object.")
-    if "resource_logs" in request:
+        raise BadBody(f"The body is no {signal.request}: it must be a JSON object.")
+    underscored = re.sub(r"([A-Z])", lambda match: f"_{match[1].lower()}", signal.resources)
+    if underscored in request:
         # The names of the protobuf file would be passed over like any unknown ones, and everything with them.
-        raise BadBody("The body is no ExportLogsServiceRequest: OTLP's JSON writes resourceLogs, in lowerCamelCase.")
-    return _read(request, Reading.of(body), body.most_items)
+        raise BadBody(f"The body is no {signal.request}: OTLP's JSON writes {signal.resources}, in lowerCamelCase.")
+    return _read(signal, request, Reading.of(body), body.most_items)
+
+
+def read_protobuf(signal: Signal, body: Body) -> Reading:
+    """Read into the form that the JSON encoding has, and from there like it."""
+    try:
+        request = otlp_protobuf.request(body.data, signal.fields, body.most_items * _FIELDS_OF_A_RECORD)
+    except (BadProtobuf, RecursionError) as problem:
+        raise BadBody(f"The body is no {signal.request}: {problem}.") from problem
+    return _read(signal, request, Reading.of(body), body.most_items)
 
 
 def _request(text: str) -> object:
@@ -52,73 +76,75 @@ def _loosely(text: str) -> object:
         raise BadBody(f"The body is not JSON: {why_no_json(problem, text.encode())}.") from problem
 
 
-def read_otlp_protobuf(body: Body) -> Reading:
-    """Read into the form that the JSON encoding has, and from there like it."""
-    try:
-        request = otlp_protobuf.request(body.data, body.most_items * _FIELDS_OF_A_RECORD)
-    except (BadProtobuf, RecursionError) as problem:
-        raise BadBody(f"The body is no ExportLogsServiceRequest: {problem}.") from problem
-    return _read(request, Reading.of(body), body.most_items)
-
-
-def _read(request: Json, reading: Reading, most: int) -> Reading:
-    for index, (record, resource, around) in enumerate(_records(request)):
-        if index >= most:
-            raise too_many(most)
-        if isinstance(record, dict):
-            reading.add(_event(record, resource, around), index)
-        else:
-            reading.refuse(index, "The log record is not an object.", _encode(record).decode())
+def _read(signal: Signal, request: Json, reading: Reading, most: int) -> Reading:
+    index = 0
+    for record, resource, around in _records(signal, request):
+        if not isinstance(record, dict):
+            reading.refuse(index, f"The {signal.what} is not an object.", _encode(record).decode())
+            index += 1
+            continue
+        for event in signal.events(record, resource, around):
+            if index >= most:
+                raise too_many(most)
+            reading.add(event, index)
+            index += 1
     return reading
 
 
-def _records(request: Json) -> Iterator[tuple[object, Json, dict[str, object]]]:
-    """Each log record with its resource's attributes, and with what it shares with others."""
-    for resource_logs in _messages(request, "resourceLogs"):
-        resource = attributes(resource_logs.get("resource"))
-        for scope_logs in _messages(resource_logs, "scopeLogs"):
-            around = _around(resource, scope_logs, resource_logs)
-            for record in _array(scope_logs, "logRecords"):
+def _records(signal: Signal, request: Json) -> Iterator[tuple[object, Json, Json]]:
+    """Each record with its resource's attributes, and with what it shares with others."""
+    for of_resource in _messages(signal, request, signal.resources):
+        resource = attributes(of_resource.get("resource"))
+        for of_scope in _messages(signal, of_resource, signal.scopes):
+            around = _around(resource, of_scope, of_resource)
+            for record in _array(signal, of_scope, signal.records):
                 yield record, resource, around
 
 
-def _messages(parent: Json, name: str) -> list[Json]:
+def _messages(signal: Signal, parent: Json, name: str) -> list[Json]:
     """What is no message here hides records, nobody knows how many: it is not passed over."""
-    found = _array(parent, name)
+    found = _array(signal, parent, name)
     if not all(isinstance(one, dict) for one in found):
-        raise BadBody(f"The body is no ExportLogsServiceRequest: {name} holds something that is not an object.")
+        raise BadBody(f"The body is no {signal.request}: {name} holds something that is not an object.")
     return found
 
 
-def _array(parent: Json, name: str) -> list[Any]:
+def _array(signal: Signal, parent: Json, name: str) -> list[Any]:
     found = parent.get(name)
     if found is None:
         return []
     if not isinstance(found, list):
-        raise BadBody(f"The body is no ExportLogsServiceRequest: {name} is not an array.")
+        raise BadBody(f"The body is no {signal.request}: {name} is not an array.")
     return found
 
 
-def _around(resource: Json, scope_logs: Json, resource_logs: Json) -> dict[str, object]:
+def _around(resource: Json, of_scope: Json, of_resource: Json) -> dict[str, object]:
     """What the records of one scope share."""
-    schema_url = scope_logs.get("schemaUrl") or resource_logs.get("schemaUrl")
-    return {"resource": resource or None, "scope": _scope(scope_logs.get("scope")), "schema_url": schema_url or None}
+    schema_url = of_scope.get("schemaUrl") or of_resource.get("schemaUrl")
+    return {"resource": resource or None, "scope": _scope(of_scope.get("scope")), "schema_url": schema_url or None}
 
 
-def _all(parent: Json, name: str) -> Iterable[Json]:
+def messages(parent: Json, name: str) -> Iterable[Json]:
     found = parent.get(name)
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
-def _event(record: Json, resource: Json, around: dict[str, object]) -> Posted:
-    body = any_value(record.get("body"))
+def _log_events(record: Json, resource: Json, around: Json) -> Iterator[Posted]:
+    body, described = any_value(record.get("body")), attributes(record)
+    timestamp = nanoseconds(record.get("timeUnixNano")) or nanoseconds(record.get("observedTimeUnixNano"))
+    metadata = {**_metadata(record, body, described), **around}
+    yield event(_message(body, record), timestamp, resource, metadata, _uid(described))
+
+
+def event(
+    message: str | None, timestamp: int | None, resource: Json, metadata: Json, given_id: str | None = None
+) -> Posted:
+    """An event of any signal; metadata without a value is left out."""
     project = resource.get("project")
-    described = attributes(record)
-    metadata = _metadata(record, body, described) | around
     return Posted(
-        id=_uid(described),
-        timestamp=_nanoseconds(record.get("timeUnixNano")) or _nanoseconds(record.get("observedTimeUnixNano")),
-        event_message=_message(body, record),
+        id=given_id,
+        timestamp=timestamp,
+        event_message=message,
         project=None if project is None else str(project),
         metadata=msgspec.Raw(_encode({name: value for name, value in metadata.items() if value is not None})),
     )
@@ -137,8 +163,8 @@ def _metadata(record: Json, body: object, described: Json) -> dict[str, object]:
         "level": _level(severity, severity_text),
         "severity_text": severity_text,
         "severity_number": severity,
-        "trace_id": _hex(record.get("traceId")),
-        "span_id": _hex(record.get("spanId")),
+        "trace_id": hex_id(record.get("traceId")),
+        "span_id": hex_id(record.get("spanId")),
         "flags": record.get("flags") or None,
         "event_name": record.get("eventName") or None,
         "attributes": described or None,
@@ -180,22 +206,22 @@ def any_value(value: object) -> object:
 
 
 def _list(value: object) -> object:
-    return [any_value(one) for one in _all(value, "values")] if isinstance(value, dict) else []
+    return [any_value(one) for one in messages(value, "values")] if isinstance(value, dict) else []
 
 
 def _pairs(value: object) -> dict[str, object]:
-    pairs = _all(value, "values") if isinstance(value, dict) else []
+    pairs = messages(value, "values") if isinstance(value, dict) else []
     return {str(pair.get("key", "")): any_value(pair.get("value")) for pair in pairs}
 
 
-def _integer(value: object) -> object:
+def integer(value: object) -> object:
     try:
         return int(value)  # type: ignore[call-overload]
     except (TypeError, ValueError):
         return value
 
 
-def _finite(value: object) -> object:
+def finite(value: object) -> object:
     """The infinite ones are texts in protobuf's JSON, and stay so."""
     if not isinstance(value, float) or math.isfinite(value):
         return value
@@ -210,16 +236,16 @@ _VALUES: Mapping[str, Callable[[object], object]] = {
     "stringValue": _as_it_is,
     "boolValue": _as_it_is,
     "bytesValue": _as_it_is,
-    "intValue": _integer,
-    "doubleValue": _finite,
+    "intValue": integer,
+    "doubleValue": finite,
     "arrayValue": _list,
     "kvlistValue": _pairs,
 }
 
 
-def _nanoseconds(value: object) -> int | None:
+def nanoseconds(value: object) -> int | None:
     """Zero stands for a time that is not known."""
-    number = _integer(value)
+    number = integer(value)
     return number if isinstance(number, int) and number > 0 else None
 
 
@@ -242,7 +268,7 @@ def _level(severity: int | None, severity_text: object) -> str | None:
     return str(severity_text).lower() if severity_text else None
 
 
-def _hex(value: object) -> str | None:
+def hex_id(value: object) -> str | None:
     """Ids are in hex, as OTLP's JSON says; base64 is what plain protobuf JSON makes of them."""
     if not isinstance(value, str) or not value.strip("0"):
         return None
@@ -252,3 +278,8 @@ def _hex(value: object) -> str | None:
         return base64.b64decode(value, validate=True).hex() or None
     except ValueError:
         return value
+
+
+LOGS = Signal(
+    "ExportLogsServiceRequest", "resourceLogs", "scopeLogs", "logRecords", "log record", otlp_protobuf.LOGS, _log_events
+)

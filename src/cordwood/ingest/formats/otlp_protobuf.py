@@ -1,4 +1,4 @@
-"""OTLP's logs messages from protobuf into the form of their JSON encoding."""
+"""OTLP's messages from protobuf into the form of their JSON encoding."""
 
 import base64
 import itertools
@@ -15,8 +15,10 @@ from cordwood.ingest.formats.protobuf import (
     octets,
     signed,
     text,
+    varints,
     written_field,
     written_number,
+    zigzag,
 )
 
 Message = dict[str, object]
@@ -32,14 +34,14 @@ _NONE_LEFT: Final = object()
 _BAD_REQUEST = b"type.googleapis.com/google.rpc.BadRequest"
 
 
-def request(data: bytes, most_fields: int) -> Message:
-    """An ExportLogsServiceRequest; BadProtobuf when it has more fields than that, those of all its messages together."""
+def request(data: bytes, known: Fields, most_fields: int) -> Message:
+    """A request to export; BadProtobuf when it has more fields than that, those of all its messages together."""
     _fields_left.set(itertools.repeat(None, most_fields))
-    return _message(data, _REQUEST)
+    return _message(data, known)
 
 
 def response(rejected: int, error: str) -> bytes:
-    """An ExportLogsServiceResponse: empty when nothing was rejected."""
+    """The response to a request to export, the same bytes for every signal: empty when nothing was rejected."""
     if not rejected:
         return b""
     return written_field(1, b"\x08" + written_number(rejected) + written_field(2, error.encode()))
@@ -66,10 +68,40 @@ def _message(data: bytes, known: Fields) -> Message:
         if is_repeated:
             found = message.setdefault(name, [])
             if isinstance(found, list):
-                found.append(read(value))
+                one = read(value)
+                # Numbers may come packed, many in one field.
+                found.extend(one) if isinstance(one, list) else found.append(one)
         else:
             message[name] = read(value)
     return message
+
+
+def _packed(size: int, read: Read) -> Read:
+    """Numbers of a fixed size, one by one or packed."""
+
+    def numbers(value: Value) -> object:
+        if isinstance(value, int) or len(value) == size:
+            return read(value)
+        if len(value) % size:
+            raise BadProtobuf("packed numbers end early")
+        _count(len(value) // size)
+        return [read(value[at : at + size]) for at in range(0, len(value), size)]
+
+    return numbers
+
+
+def _packed_varints(value: Value) -> object:
+    if isinstance(value, int):
+        return value
+    _count(len(value))
+    return list(varints(value))
+
+
+def _count(numbers: int) -> None:
+    """Count numbers as fields: what a packed byte becomes takes as much memory."""
+    left = _fields_left.get()
+    if any(next(left, _NONE_LEFT) is _NONE_LEFT for _ in range(numbers)):
+        raise BadProtobuf("it has too many fields")
 
 
 def _of(known: Fields) -> Read:
@@ -114,15 +146,122 @@ _RECORD: Fields = {
     12: ("eventName", text, False),
 }
 _SCOPE: Fields = {1: ("name", text, False), 2: ("version", text, False), 3: ("attributes", _ATTRIBUTES, True)}
-_SCOPE_LOGS: Fields = {
-    1: ("scope", _of(_SCOPE), False),
-    2: ("logRecords", _of(_RECORD), True),
-    3: ("schemaUrl", text, False),
-}
 _RESOURCE: Fields = {1: ("attributes", _ATTRIBUTES, True)}
-_RESOURCE_LOGS: Fields = {
-    1: ("resource", _of(_RESOURCE), False),
-    2: ("scopeLogs", _of(_SCOPE_LOGS), True),
-    3: ("schemaUrl", text, False),
+
+
+def _requests(resources: str, scopes: str, records: str, record: Fields) -> Fields:
+    """A request to export: records within scopes within resources, as every signal nests them."""
+    of_scope: Fields = {
+        1: ("scope", _of(_SCOPE), False),
+        2: (records, _of(record), True),
+        3: ("schemaUrl", text, False),
+    }
+    of_resource: Fields = {
+        1: ("resource", _of(_RESOURCE), False),
+        2: (scopes, _of(of_scope), True),
+        3: ("schemaUrl", text, False),
+    }
+    return {1: (resources, _of(of_resource), True)}
+
+
+LOGS = _requests("resourceLogs", "scopeLogs", "logRecords", _RECORD)
+
+_SPAN_EVENT: Fields = {
+    1: ("timeUnixNano", fixed, False),
+    2: ("name", text, False),
+    3: ("attributes", _ATTRIBUTES, True),
+    4: ("droppedAttributesCount", fixed, False),
 }
-_REQUEST: Fields = {1: ("resourceLogs", _of(_RESOURCE_LOGS), True)}
+_LINK: Fields = {
+    1: ("traceId", _hex, False),
+    2: ("spanId", _hex, False),
+    3: ("traceState", text, False),
+    4: ("attributes", _ATTRIBUTES, True),
+}
+_STATUS: Fields = {2: ("message", text, False), 3: ("code", fixed, False)}
+_SPAN: Fields = {
+    1: ("traceId", _hex, False),
+    2: ("spanId", _hex, False),
+    3: ("traceState", text, False),
+    4: ("parentSpanId", _hex, False),
+    5: ("name", text, False),
+    6: ("kind", fixed, False),
+    7: ("startTimeUnixNano", fixed, False),
+    8: ("endTimeUnixNano", fixed, False),
+    9: ("attributes", _ATTRIBUTES, True),
+    10: ("droppedAttributesCount", fixed, False),
+    11: ("events", _of(_SPAN_EVENT), True),
+    12: ("droppedEventsCount", fixed, False),
+    13: ("links", _of(_LINK), True),
+    14: ("droppedLinksCount", fixed, False),
+    15: ("status", _of(_STATUS), False),
+    16: ("flags", fixed, False),
+}
+TRACES = _requests("resourceSpans", "scopeSpans", "spans", _SPAN)
+
+_TIMES: Fields = {2: ("startTimeUnixNano", fixed, False), 3: ("timeUnixNano", fixed, False)}
+_NUMBER_POINT: Fields = {
+    **_TIMES,
+    4: ("asDouble", double, False),
+    6: ("asInt", signed, False),
+    7: ("attributes", _ATTRIBUTES, True),
+    8: ("flags", fixed, False),
+}
+_HISTOGRAM_POINT: Fields = {
+    **_TIMES,
+    4: ("count", fixed, False),
+    5: ("sum", double, False),
+    6: ("bucketCounts", _packed(8, fixed), True),
+    7: ("explicitBounds", _packed(8, double), True),
+    9: ("attributes", _ATTRIBUTES, True),
+    10: ("flags", fixed, False),
+    11: ("min", double, False),
+    12: ("max", double, False),
+}
+_BUCKETS: Fields = {1: ("offset", zigzag, False), 2: ("bucketCounts", _packed_varints, True)}
+_EXPONENTIAL_POINT: Fields = {
+    **_TIMES,
+    1: ("attributes", _ATTRIBUTES, True),
+    4: ("count", fixed, False),
+    5: ("sum", double, False),
+    6: ("scale", zigzag, False),
+    7: ("zeroCount", fixed, False),
+    8: ("positive", _of(_BUCKETS), False),
+    9: ("negative", _of(_BUCKETS), False),
+    10: ("flags", fixed, False),
+    12: ("min", double, False),
+    13: ("max", double, False),
+    14: ("zeroThreshold", double, False),
+}
+_QUANTILE: Fields = {1: ("quantile", double, False), 2: ("value", double, False)}
+_SUMMARY_POINT: Fields = {
+    **_TIMES,
+    4: ("count", fixed, False),
+    5: ("sum", double, False),
+    6: ("quantileValues", _of(_QUANTILE), True),
+    7: ("attributes", _ATTRIBUTES, True),
+    8: ("flags", fixed, False),
+}
+
+
+def _points(point: Fields) -> Read:
+    return _of(
+        {
+            1: ("dataPoints", _of(point), True),
+            2: ("aggregationTemporality", fixed, False),
+            3: ("isMonotonic", lambda value: bool(fixed(value)), False),
+        }
+    )
+
+
+_METRIC: Fields = {
+    1: ("name", text, False),
+    2: ("description", text, False),
+    3: ("unit", text, False),
+    5: ("gauge", _points(_NUMBER_POINT), False),
+    7: ("sum", _points(_NUMBER_POINT), False),
+    9: ("histogram", _points(_HISTOGRAM_POINT), False),
+    10: ("exponentialHistogram", _points(_EXPONENTIAL_POINT), False),
+    11: ("summary", _points(_SUMMARY_POINT), False),
+}
+METRICS = _requests("resourceMetrics", "scopeMetrics", "metrics", _METRIC)

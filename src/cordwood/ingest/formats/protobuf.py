@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 Value = int | bytes
 
+_DOUBLE_BYTES = 8
 _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
 
 
@@ -37,12 +38,29 @@ def signed(value: Value) -> int:
     return number - 2**64 if number >= 2**63 else number
 
 
+def zigzag(value: Value) -> int:
+    """A sint32 or sint64 as it was before it was written."""
+    number = fixed(value)
+    return number >> 1 ^ -(number & 1)
+
+
+def varints(values: bytes) -> Iterator[int]:
+    """Packed integers."""
+    at = 0
+    while at < len(values):
+        number, at = _varint(values, at)
+        yield number
+
+
 def fixed(value: Value) -> int:
     return value if isinstance(value, int) else int.from_bytes(value, "little")
 
 
 def double(value: Value) -> float:
-    number: float = struct.unpack("<d", octets(value))[0]
+    data = octets(value)
+    if len(data) != _DOUBLE_BYTES:
+        raise BadProtobuf("a number has another length than it must have")
+    number: float = struct.unpack("<d", data)[0]
     return number
 
 

@@ -1,0 +1,166 @@
+"""Spans and data points are the same events whether they come as JSON or as protobuf, and hostile ones break nothing."""
+
+import json
+import random
+
+import pytest
+from google.protobuf.json_format import MessageToJson  # type: ignore[import-untyped] # it has no types
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
+from opentelemetry.proto.trace.v1.trace_pb2 import Status
+
+from cordwood.errors import BadBody, TooLarge
+from cordwood.ingest.formats import Form, read_body
+from cordwood.ingest.posted import Body
+from cordwood.ingest.stamp import stamped
+from cordwood.model.event import Event
+
+NOW_US = 1_700_000_000_000_000
+AT_NS = 1_690_000_000_123_456_789
+TRACE, SPAN = bytes(range(16)), bytes(range(8, 16))
+PROTOBUF = "application/x-protobuf"
+
+
+def events(form: Form, body: bytes, media: str = PROTOBUF, most: int = 200_000) -> list[Event]:
+    return stamped(read_body(form, Body(body, media, most_items=most)), NOW_US)
+
+
+def traces() -> ExportTraceServiceRequest:
+    request = ExportTraceServiceRequest()
+    of_resource = request.resource_spans.add()
+    of_resource.resource.attributes.add(key="project").value.string_value = "p"
+    span = of_resource.scope_spans.add().spans.add(trace_id=TRACE, span_id=SPAN, name="GET /", kind=2)
+    span.start_time_unix_nano, span.end_time_unix_nano = AT_NS, AT_NS + 1_500_000
+    span.attributes.add(key="http.status").value.int_value = 200
+    span.status.code, span.status.message = Status.STATUS_CODE_ERROR, "broken"
+    span.events.add(time_unix_nano=AT_NS, name="retry").attributes.add(key="n").value.double_value = 1.5
+    span.links.add(trace_id=TRACE, span_id=SPAN)
+    of_resource.scope_spans[0].spans.add(name="no ids")
+    return request
+
+
+def metrics() -> ExportMetricsServiceRequest:
+    request = ExportMetricsServiceRequest()
+    found = request.resource_metrics.add().scope_metrics.add().metrics
+    gauge = Metric(name="g", unit="1")
+    gauge.gauge.data_points.add(time_unix_nano=AT_NS, as_double=2.5).attributes.add(key="a").value.bool_value = True
+    gauge.gauge.data_points.add(time_unix_nano=AT_NS, as_int=-3)
+    total = Metric(name="s")
+    total.sum.is_monotonic, total.sum.aggregation_temporality = True, 2
+    total.sum.data_points.add(time_unix_nano=AT_NS, as_int=7, start_time_unix_nano=AT_NS)
+    histogram = Metric(name="h")
+    histogram.histogram.data_points.add(count=3, sum=4.5, min=1, max=2, bucket_counts=[1, 2], explicit_bounds=[1.5])
+    exponential = Metric(name="e")
+    point = exponential.exponential_histogram.data_points.add(count=3, scale=-2, zero_count=1)
+    point.positive.offset = -5
+    point.positive.bucket_counts.extend([1, 300])
+    summary = Metric(name="q")
+    summary.summary.data_points.add(count=1, sum=1).quantile_values.add(quantile=0.5, value=9)
+    found.extend([gauge, total, histogram, exponential, summary])
+    return request
+
+
+def metadata(event: Event) -> dict[str, object]:
+    found = json.loads(event.metadata or "null")
+    assert isinstance(found, dict)
+    return found
+
+
+def test_a_span_is_an_event_at_its_start_that_is_known_again() -> None:
+    span, bare = events(Form.OTLP_TRACES, traces().SerializeToString())
+    assert (span.event_message, span.project, span.timestamp_us) == ("GET /", "p", AT_NS // 1000)
+    assert span.id == f"{TRACE.hex()}-{SPAN.hex()}-server"
+    assert metadata(span) == {
+        "type": "span",
+        "trace_id": TRACE.hex(),
+        "span_id": SPAN.hex(),
+        "kind": "server",
+        "start_time": "2023-07-22T04:26:40.123456789Z",
+        "end_time": "2023-07-22T04:26:40.124956789Z",
+        "duration_ms": 1.5,
+        "status": {"code": "error", "message": "broken"},
+        "attributes": {"http.status": 200},
+        "events": [{"name": "retry", "timestamp": "2023-07-22T04:26:40.123456789Z", "attributes": {"n": 1.5}}],
+        "links": [{"trace_id": TRACE.hex(), "span_id": SPAN.hex()}],
+        "resource": {"project": "p"},
+    }
+    assert (bare.event_message, bare.timestamp_inferred) == ("no ids", True)
+
+
+def test_each_data_point_is_an_event() -> None:
+    told = [(one.event_message, metadata(one)) for one in events(Form.OTLP_METRICS, metrics().SerializeToString())]
+    assert [name for name, _ in told] == ["g", "g", "s", "h", "e", "q"]
+    first, second, total, histogram, exponential, summary = (of for _, of in told)
+    assert first == {"type": "metric", "metric_type": "gauge", "unit": "1", "value": 2.5, "attributes": {"a": True}}
+    assert second["value"] == -3
+    assert (total["value"], total["is_monotonic"], total["aggregation_temporality"]) == (7, True, "cumulative")
+    assert total["start_time"] == "2023-07-22T04:26:40.123456789Z"
+    named = {"count": 3, "sum": 4.5, "min": 1.0, "max": 2.0, "bucket_counts": [1, 2], "explicit_bounds": [1.5]}
+    assert histogram == {"type": "metric", "metric_type": "histogram", **named}
+    assert exponential["positive"] == {"offset": -5, "bucket_counts": [1, 300]}
+    assert (exponential["scale"], exponential["zero_count"]) == (-2, 1)
+    assert summary["quantiles"] == [{"quantile": 0.5, "value": 9.0}]
+
+
+@pytest.mark.parametrize(
+    ("form", "request_"), [(Form.OTLP_TRACES, traces()), (Form.OTLP_METRICS, metrics())], ids=["traces", "metrics"]
+)
+class TestBothSignals:
+    def test_json_is_the_same_events(
+        self, form: Form, request_: ExportTraceServiceRequest | ExportMetricsServiceRequest
+    ) -> None:
+        as_json = events(form, MessageToJson(request_).encode(), "application/json")
+        as_protobuf = events(form, request_.SerializeToString())
+        assert [one.event_message for one in as_json] == [one.event_message for one in as_protobuf]
+        assert [metadata(one) for one in as_json] == [metadata(one) for one in as_protobuf]
+
+    def test_a_damaged_body_is_read_or_refused(
+        self, form: Form, request_: ExportTraceServiceRequest | ExportMetricsServiceRequest
+    ) -> None:
+        chance = random.Random(1)
+        for media, whole in (
+            (PROTOBUF, request_.SerializeToString()),
+            ("application/json", MessageToJson(request_, indent=None).encode()),
+        ):
+            for _ in range(1000):
+                broken = bytearray(whole)
+                for _ in range(chance.randrange(1, 4)):
+                    broken[chance.randrange(len(broken))] = chance.randrange(256)
+                try:
+                    events(form, bytes(broken), media)
+                except BadBody:
+                    continue
+
+    def test_events_are_counted(
+        self, form: Form, request_: ExportTraceServiceRequest | ExportMetricsServiceRequest
+    ) -> None:
+        with pytest.raises((TooLarge, BadBody), match=r"too many|more than 1 item"):
+            events(form, request_.SerializeToString(), most=1)
+
+
+def test_packed_numbers_are_counted_as_fields() -> None:
+    request = metrics()
+    point = request.resource_metrics[0].scope_metrics[0].metrics[3].exponential_histogram.data_points[0]
+    point.positive.bucket_counts.extend([1] * 5000)
+    with pytest.raises(BadBody, match="too many fields"):
+        events(Form.OTLP_METRICS, request.SerializeToString(), most=100)
+
+
+@pytest.mark.parametrize(
+    "odd", ["7", "[5]", '{"gauge": {"dataPoints": [5]}}', '{"name": {}, "sum": {"dataPoints": [{"asInt": "x"}]}}']
+)
+def test_odd_metrics_are_refused_or_kept_as_they_are(odd: str) -> None:
+    body = f'{{"resourceMetrics": [{{"scopeMetrics": [{{"metrics": [{odd}]}}]}}]}}'.encode()
+    try:
+        reading = read_body(Form.OTLP_METRICS, Body(body, "application/json"))
+    except BadBody:
+        return
+    assert len(reading.events) + len(reading.set_aside) == 1
+
+
+def test_times_that_no_calendar_has_are_left_out() -> None:
+    span = {"name": "n", "startTimeUnixNano": "9" * 400, "endTimeUnixNano": 10**30}
+    body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).encode()
+    (event,) = events(Form.OTLP_TRACES, body, "application/json")
+    assert metadata(event) == {"type": "span"}
