@@ -33,7 +33,7 @@ def traces() -> ExportTraceServiceRequest:
     span = of_resource.scope_spans.add().spans.add(trace_id=TRACE, span_id=SPAN, name="GET /", kind=2)
     span.start_time_unix_nano, span.end_time_unix_nano = AT_NS, AT_NS + 1_500_000
     span.attributes.add(key="http.status").value.int_value = 200
-    span.status.code, span.status.message = Status.STATUS_CODE_ERROR, "broken"
+    span.status.CopyFrom(Status(code=Status.STATUS_CODE_ERROR, message="broken"))
     span.events.add(time_unix_nano=AT_NS, name="retry").attributes.add(key="n").value.double_value = 1.5
     span.links.add(trace_id=TRACE, span_id=SPAN)
     of_resource.scope_spans[0].spans.add(name="no ids")
@@ -47,7 +47,7 @@ def metrics() -> ExportMetricsServiceRequest:
     gauge.gauge.data_points.add(time_unix_nano=AT_NS, as_double=2.5).attributes.add(key="a").value.bool_value = True
     gauge.gauge.data_points.add(time_unix_nano=AT_NS, as_int=-3)
     total = Metric(name="s")
-    total.sum.is_monotonic, total.sum.aggregation_temporality = True, 2
+    total.sum.is_monotonic, total.sum.aggregation_temporality = True, 2  # type: ignore[assignment] # an enum is its number
     total.sum.data_points.add(time_unix_nano=AT_NS, as_int=7, start_time_unix_nano=AT_NS)
     histogram = Metric(name="h")
     histogram.histogram.data_points.add(count=3, sum=4.5, min=1, max=2, bucket_counts=[1, 2], explicit_bounds=[1.5])

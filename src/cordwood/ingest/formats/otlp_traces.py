@@ -1,5 +1,6 @@
 """OpenTelemetry spans: each is an event at its start, known by its ids."""
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -22,25 +23,26 @@ def _span_events(span: Json, resource: Json, around: Json) -> Iterator[Posted]:
         "trace_id": trace_id,
         "span_id": span_id,
         "parent_span_id": hex_id(span.get("parentSpanId")),
-        "trace_state": span.get("traceState") or None,
+        **_given(span, "traceState", "flags", "droppedAttributesCount", "droppedEventsCount", "droppedLinksCount"),
         "kind": kind,
         "start_time": time_text(start),
         "end_time": time_text(end),
         "duration_ms": _milliseconds(start, end),
         "status": _status(status) if isinstance(status, dict) else None,
-        "flags": span.get("flags") or None,
         "attributes": attributes(span) or None,
         "events": [_within(one) for one in messages(span, "events")] or None,
         "links": [_within(one) for one in messages(span, "links")] or None,
-        "dropped_attributes_count": span.get("droppedAttributesCount") or None,
-        "dropped_events_count": span.get("droppedEventsCount") or None,
-        "dropped_links_count": span.get("droppedLinksCount") or None,
         **around,
     }
     name = span.get("name")
     # A span that is sent again is known again. Both sides of a call may share ids, but not their kind.
     given_id = f"{trace_id}-{span_id}-{kind or _KINDS[0]}" if trace_id and span_id else None
     yield event(None if name is None else str(name), start, resource, metadata, given_id)
+
+
+def _given(span: Json, *names: str) -> Json:
+    """Return fields as they are, named as metadata is; without those that say nothing."""
+    return {re.sub("([A-Z])", lambda match: f"_{match[1].lower()}", name): span.get(name) or None for name in names}
 
 
 def _milliseconds(start_ns: int | None, end_ns: int | None) -> float | None:
