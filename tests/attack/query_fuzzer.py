@@ -101,7 +101,11 @@ def service(engine: str) -> Iterator[Inside]:
 
 
 def ask(inside: Inside, seed: str) -> Asked:
-    language, text = query(seed)
+    return ask_text(inside, seed, *query(seed))
+
+
+def ask_text(inside: Inside, seed: str, language: str, text: str) -> Asked:
+    """Ask a query; `seed` tells in which format its answer is wanted."""
     sent = {language: text, "project": PROJECT}
     accept = ACCEPTED[sum(seed.encode()) % len(ACCEPTED)]
     path, body = "/api/endpoints/query/logs.all", urlencode(sent).encode()

@@ -35,6 +35,6 @@ def _as_text_if_needed(token: re.Match[str]) -> str:
 
 
 def _fits(number: str) -> bool:
-    if not number.lstrip("-").isdigit():
+    if not number.lstrip("-").isdecimal():
         return math.isfinite(float(number))
     return len(number.lstrip("-")) <= _MOST_DIGITS and _LEAST <= int(number) <= _MOST

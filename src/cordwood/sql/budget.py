@@ -95,7 +95,7 @@ def compiling() -> Iterator[None]:
             yield
     except RecursionError as error:
         raise QueryRefused("The query is nested too deeply.", hint="Split it into sub-queries in WITH.") from error
-    except (SqlglotError, ValueError, TypeError, AttributeError, LookupError) as error:
+    except (SqlglotError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
         # To its author it is not supported here; whoever asked the compiler may tell of it.
         raise QueryStumbled("This query takes a form that is not supported.") from error
 

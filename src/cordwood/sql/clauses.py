@@ -7,6 +7,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.sql import analytic
+from cordwood.sql.digits import whole
 from cordwood.sql.permitted import PARTS
 
 Check = Callable[[exp.Expr], str | None]
@@ -155,10 +156,10 @@ def _interval(node: exp.Expr) -> str | None:
 def _counted_wrongly(count: str, unit: str) -> str | None:
     if unit == "SECOND" and _SECONDS.fullmatch(count):
         return None
-    if not count.isdigit():
+    if not count.isdecimal():
         return f"INTERVAL expects a whole number of {unit}"
     most = _MOST.get(unit)
-    return f"INTERVAL of more than {most} {unit}" if most and int(count) > most else None
+    return f"INTERVAL of more than {most} {unit}" if most and whole(count) > most else None
 
 
 # Of seconds there may be parts, where they are a text.

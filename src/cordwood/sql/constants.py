@@ -4,6 +4,8 @@ from typing import Final
 
 from sqlglot import exp
 
+from cordwood.sql.digits import whole
+
 # Where a literal that was lowered keeps its value.
 CONSTANT: Final = "constant"
 
@@ -38,12 +40,12 @@ def _literal_value(node: exp.Expr) -> str | int | float | None:
 
 
 def _whole(spelled: str) -> int:
-    return int(spelled, 16) if spelled.lower().startswith("0x") else int(spelled)
+    return int(spelled, 16) if spelled.lower().startswith("0x") else whole(spelled)
 
 
 def is_whole(node: exp.Expr) -> bool:
     spelled = str(node.this).lower()
-    return spelled.isdigit() or spelled.startswith("0x")
+    return spelled.isdecimal() or spelled.startswith("0x")
 
 
 def constant_text(node: exp.Expr | None) -> str | None:

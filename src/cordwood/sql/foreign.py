@@ -10,6 +10,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from cordwood.errors import QueryRefused, QuerySyntax
 from cordwood.sql.dialects.suggestions import nearest
+from cordwood.sql.digits import whole
 from cordwood.sql.permitted import FUNCTIONS, UNSUPPORTED
 from cordwood.sql.places import span_at
 
@@ -134,7 +135,7 @@ def _check_sign(token: Token, text: str) -> None:
     spelled = _source(token, text)
     if token.token_type == TokenType.NATIONAL_STRING:
         raise _wrong(token, text, "n'…' is not a string of BigQuery")
-    if token.token_type == TokenType.NUMBER and spelled.isdigit() and int(spelled) > _LARGEST:
+    if token.token_type == TokenType.NUMBER and spelled.isdecimal() and whole(spelled) > _LARGEST:
         raise _wrong(token, text, f"{spelled[:40]} is no INT64", f"Write NUMERIC '{spelled[:40]}'.")
     if spelled not in _SIGNS and _is_sign(spelled):
         raise _wrong(token, text, f'"{spelled[:40]}" is not an operator of BigQuery', _HINTS.get(spelled))

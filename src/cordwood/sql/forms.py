@@ -174,6 +174,22 @@ def _like(token: Token, kind: TokenType, text: str) -> Token:
     return Token(kind, text, token.line, token.col, token.start, token.end)
 
 
+def name_offsets(tree: exp.Expr) -> None:
+    """In `a[OFFSET(0)][OFFSET(1)]` the parser reads only the last OFFSET as one, and the others as functions."""
+    for bracket in tree.find_all(exp.Bracket):
+        index = bracket.expressions[0] if len(bracket.expressions) == 1 else None
+        if isinstance(index, exp.Anonymous) and len(index.expressions) == 1:
+            found = _OFFSETS.get(str(index.this).upper())
+            if found is not None:
+                bracket.set("offset", found[0])
+                bracket.set("safe", found[1])
+                index.replace(index.expressions[0])
+
+
+# What the index of the first element is, and whether one that is outside is NULL.
+_OFFSETS: Final = {"OFFSET": (0, False), "ORDINAL": (1, False), "SAFE_OFFSET": (0, True), "SAFE_ORDINAL": (1, True)}
+
+
 def name_paths(tree: exp.Expr) -> None:
     """An array that is only named, `FROM t, t.items`, is called as its path ends; one in UNNEST() has no name of its own."""
     for unnest in tree.find_all(exp.Unnest):

@@ -7,6 +7,7 @@ from typing import Final
 from sqlglot.tokenizer_core import Token, TokenType
 
 from cordwood.errors import QuerySyntax
+from cordwood.sql.digits import whole
 from cordwood.sql.places import span_at
 
 _EITHER: Final = r"""[abfnrtv\\?"'`]|[xX][0-9a-fA-F]{2}|[0-3][0-7]{2}"""
@@ -83,13 +84,24 @@ def check_literals(found: list[Token], text: str) -> None:
         legal = _LEGAL.get(token.token_type)
         if legal is not None:
             _check_escapes(legal, token, text)
-        elif token.token_type == TokenType.NUMBER and len(token.text) >= _FEWEST_WIDE:
+        elif token.token_type in _NUMBERS and len(token.text) >= _FEWEST_WIDE:
             _check_width(token, text, is_negative=found[at - 1].token_type == TokenType.DASH)
 
 
 def _check_width(token: Token, text: str, *, is_negative: bool) -> None:
-    if token.text.isdigit() and int(token.text) >= 2**63 + is_negative:
-        raise QuerySyntax(f"Invalid integer literal: {token.text}", span=span_at(text, token.start))
+    is_hexadecimal = token.token_type == TokenType.HEX_STRING
+    if is_hexadecimal and len(token.text.lstrip("0")) > _MOST_HEXADECIMAL:
+        raise QuerySyntax(f"Invalid integer literal: 0x{token.text[:40]}", span=span_at(text, token.start))
+    if token.text.isdecimal() and not is_hexadecimal and whole(token.text) >= 2**63 + is_negative:
+        raise QuerySyntax(f"Invalid integer literal: {token.text[:40]}", span=span_at(text, token.start))
+    if len(token.text) > _LONGEST_NUMBER:
+        raise QuerySyntax(f"Invalid number of more than {_LONGEST_NUMBER} digits", span=span_at(text, token.start))
+
+
+_NUMBERS: Final = frozenset({TokenType.NUMBER, TokenType.HEX_STRING})
+# The digits of 64 bits.
+_MOST_HEXADECIMAL: Final = 16
+_LONGEST_NUMBER: Final = 1_000
 
 
 def _check_escapes(legal: re.Pattern[str], token: Token, text: str) -> None:

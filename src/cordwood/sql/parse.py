@@ -11,7 +11,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from cordwood.errors import QueryFault, QueryRefused, QuerySyntax, QueryUnsupported, Span
 from cordwood.sql.foreign import check_foreign, clear_words
-from cordwood.sql.forms import clear_forms, clear_quantifiers, name_paths
+from cordwood.sql.forms import clear_forms, clear_quantifiers, name_offsets, name_paths
 from cordwood.sql.literals import check_literals, escape_doubled_quotes, join_doubled_quotes
 from cordwood.sql.pipes import cut_pipes, unshare
 from cordwood.sql.places import span_at
@@ -243,6 +243,7 @@ def _one_statement(found: list[Token], text: str) -> exp.Expr:
     tree = spell_out(trees[0])
     unshare(tree)
     clear_quantifiers(tree)
+    name_offsets(tree)
     name_paths(tree)
     bind_bits(tree)
     if has_dotted:

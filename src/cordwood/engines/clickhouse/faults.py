@@ -92,6 +92,8 @@ _NO_ANSWER: Final = ("Read timed out", "read timeout", "ReadTimeout")
 
 # The engine inside this process says what is wrong with a value in bytes that are no text.
 _NOT_DECODED: Final = "codec can't decode"
+# The driver makes a Python date of each DATE while it reads an answer.
+_NO_DATE: Final = "is outside the date range"
 _DISTRUSTED: Final = re.compile(r"certificate verify failed: (.+?)\.? \(_ssl")
 _NO_TLS: Final = "SSLError("
 _NOT_OPENED: Final = "Unable to open the chdb engine"
@@ -104,6 +106,10 @@ def clickhouse_faults(seconds: object = None) -> Iterator[None]:
         yield
     except ClickHouseError as problem:
         raise fault_of(problem, seconds) from problem
+    except ValueError as problem:
+        if _NO_DATE not in str(problem):
+            raise
+        raise QueryValue("DATE out of range: it would be before 0001-01-01 or after 9999-12-31") from problem
 
 
 def fault_of(problem: ClickHouseError, seconds: object = None) -> Fault:

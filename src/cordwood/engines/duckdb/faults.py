@@ -79,6 +79,8 @@ def fault_of(problem: duckdb.Error) -> Fault:
     said = _first_line(problem)
     if _TOO_DEEP in said:
         return PlanTooLarge("The engine plans no expression that is so deep.", hint=_SPLIT)
+    if said.startswith(_NOT_COPIED):
+        return QueryUnsupported("A sub-query is not supported in this place", hint=_COMPUTED_BEFORE)
     for kind, fault, sentence in _KINDS:
         if isinstance(problem, kind):
             return _of_query(said, fault, sentence)
@@ -162,6 +164,9 @@ _RAISED = re.compile(f"(?:Could not convert string ')?{RAISED}")
 # When functions and operators are nested a thousand deep; `a || b || c` is nested, too.
 _TOO_DEEP = "Max expression depth limit"
 _SPLIT = "Nest fewer functions in each other, and put together fewer texts at once."
+# The planner repeats some expressions: those of grouping sets, and of a list of whose elements one is compared.
+_NOT_COPIED = "Cannot copy BoundSubqueryExpression"
+_COMPUTED_BEFORE = "Compute it in a sub-query of WITH, and use its column."
 _KIND = re.compile(r"^[A-Z][A-Za-z ]* (?:Error|Exception): ")
 
 

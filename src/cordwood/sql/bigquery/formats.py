@@ -10,6 +10,7 @@ from sqlglot import exp
 from cordwood.errors import QueryValue
 from cordwood.model.datatype import EXACT, NUMBERS, Kind
 from cordwood.sql.constants import constant_int, is_null
+from cordwood.sql.digits import whole
 from cordwood.sql.lowering import place_of
 from cordwood.sql.typing import kind_of
 
@@ -43,7 +44,7 @@ class Specifier(msgspec.Struct, frozen=True):
 
     @property
     def is_too_wide(self) -> bool:
-        return any(part and part.isdigit() and int(part) > WIDEST for part in (self.width, self.precision))
+        return any(part and part.isdecimal() and whole(part) > WIDEST for part in (self.width, self.precision))
 
     def text(self, letter: str) -> str:
         """As printf has it."""

@@ -7,6 +7,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.sql.constants import constant_text
+from cordwood.sql.digits import whole
 from cordwood.sql.lowering import unsupported
 
 # A key, or the place of an element, counted from zero.
@@ -32,7 +33,7 @@ def _step(step: exp.Expr, where: exp.Expr) -> str | int:
     if isinstance(step, exp.JSONPathKey) and isinstance(step.this, str):
         return step.this
     if isinstance(step, exp.JSONPathSubscript) and isinstance(step.this, (int, str)):
-        return int(step.this) if str(step.this).isdigit() else str(step.this)
+        return whole(str(step.this)) if str(step.this).isdecimal() else str(step.this)
     return unsupported(where, "This JSON path")
 
 
@@ -46,5 +47,5 @@ def _parsed(spelled: str, where: exp.Expr) -> Iterator[str | int]:
         if match is None:
             unsupported(where, "This JSON path")
         place, *names = match.groups()
-        yield int(place) if place is not None else next(name for name in names if name is not None)
+        yield whole(place) if place is not None else next(name for name in names if name is not None)
         at = match.end()

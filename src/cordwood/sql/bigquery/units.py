@@ -69,7 +69,18 @@ def interval_parts(node: exp.Expr, span: exp.Expr) -> list[tuple[str, str]]:
     return list(zip(_OF_INTERVALS[first : last + 1], numbers, strict=True))
 
 
-_COUNT: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
+_COUNT: Final = re.compile(r"-?[0-9]{1,9}(?:\.[0-9]{1,9})?")
+
+
+def counted(text: str, node: exp.Expr) -> str:
+    """The number of units that stands in a text, as SQL spells it; QuerySyntax where the text is no number."""
+    found = _SIGNED.fullmatch(text.strip())
+    if found is None:
+        raise QuerySyntax(f"The interval '{text[:40]}' is not a number of units.", span=place_of(node))
+    return found[1]
+
+
+_SIGNED: Final = re.compile(r"\+?(-?[0-9]{1,18}(?:\.[0-9]{0,18})?)")
 
 
 def _numbers(spelled: str) -> list[str]:

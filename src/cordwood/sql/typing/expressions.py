@@ -60,7 +60,7 @@ def _literal(node: exp.Expr) -> Datatype | None:
     if node.is_string:
         return STRING
     text = str(node.this).lower()
-    return INT64 if text.isdigit() or text.startswith("0x") else FLOAT64
+    return INT64 if text.isdecimal() or text.startswith("0x") else FLOAT64
 
 
 def _operands(node: exp.Expr) -> tuple[Datatype | None, Datatype | None]:

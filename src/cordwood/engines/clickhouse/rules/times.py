@@ -8,7 +8,15 @@ from cordwood.engines.clickhouse.rules.reading import clock, read_as
 from cordwood.engines.clickhouse.rules.words import cast, naive, once
 from cordwood.engines.clickhouse.rules.zones import moment_in, wall_in
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.units import MICROSECONDS, are_moments, extracted_part, unit_of, week_start, with_known_unit
+from cordwood.sql.bigquery.units import (
+    MICROSECONDS,
+    are_moments,
+    counted,
+    extracted_part,
+    unit_of,
+    week_start,
+    with_known_unit,
+)
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment
@@ -40,17 +48,8 @@ def as_count(count: exp.Expr) -> exp.Expr:
         return fragment("toInt64({0})", read_as(count, Kind.INT64))
     if not isinstance(value, str):
         return count
-    if value.lstrip("+-").isdigit():
-        return fragment(f"toInt64({int(value)})")
-    return fragment(f"toFloat64({float(value)})") if _is_number(value) else count
-
-
-def _is_number(spelled: str) -> bool:
-    try:
-        float(spelled)
-    except ValueError:
-        return False
-    return True
+    number = counted(value, count)
+    return fragment(f"toFloat64({float(number)})" if "." in number else f"toInt64({int(number)})")
 
 
 def _shift_by(sign: str) -> Rule:

@@ -21,8 +21,6 @@ from cordwood.sql.typing.datatypes import INT64, STRING
 
 def _subscript(node: exp.Expr) -> exp.Expr:
     base, index = node.this, node.expressions[0]
-    if isinstance(index, exp.Anonymous) and str(index.this).upper() in _OFFSETS:
-        return _worded(node, base, index)
     kind = kind_of(base)
     if kind is Kind.JSON:
         return _json_subscript(base, index)
@@ -35,15 +33,6 @@ def _subscript(node: exp.Expr) -> exp.Expr:
     if quantile is not None:
         return quantile
     return element_at(node, base, index, first, safe=bool(node.args.get("safe")))
-
-
-_OFFSETS: Final = {"OFFSET": (1, False), "ORDINAL": (0, False), "SAFE_OFFSET": (1, True), "SAFE_ORDINAL": (0, True)}
-
-
-def _worded(node: exp.Expr, base: exp.Expr, index: exp.Expr) -> exp.Expr:
-    """In `a[OFFSET(0)][OFFSET(1)]` the parser reads only the last OFFSET as one."""
-    first, safe = _OFFSETS[str(index.this).upper()]
-    return element_at(node, base, index.expressions[0], first, safe=safe)
 
 
 def element_at(node: exp.Expr, base: exp.Expr, index: exp.Expr, first: int, *, safe: bool) -> exp.Expr:

@@ -9,7 +9,7 @@ from cordwood.engines.duckdb.rules.words import NAMES, attempt, fail, in_calenda
 from cordwood.engines.duckdb.rules.zones import start_in, wall_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.made_values import most_elements
-from cordwood.sql.bigquery.units import MICROSECONDS, are_moments, unit_of, week_start, with_known_unit
+from cordwood.sql.bigquery.units import MICROSECONDS, are_moments, counted, unit_of, week_start, with_known_unit
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant, is_null
 from cordwood.sql.fragment import fragment, is_fragment, template_of
@@ -42,7 +42,7 @@ def span(count: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
 def _as_count(count: exp.Expr) -> exp.Expr:
     """The parser hands the number of an INTERVAL over as text."""
     if isinstance(count, exp.Literal) and count.is_string:
-        return exp.Literal.number(count.this)
+        return exp.Literal.number(counted(count.this, count))
     return read_as(count, Kind.INT64)
 
 

@@ -1,0 +1,73 @@
+"""Random queries over every listed function: none is answered with a failure of ours, or in an engine's words.
+
+Each engine runs in a process of its own, which may crash without ending the tests. `make torture` asks for an hour;
+QUERY_SEED chooses other queries.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from cordwood.app.inside import Inside
+from tests.attack.query_fuzzer import ask_text, service
+from tests.chdb_databases import IS_THERE, REASON
+
+FULL: Final = os.environ.get("TORTURE") == "full"
+SEED: Final = os.environ.get("QUERY_SEED", "1")
+# About 18 seconds for each engine; in full about half an hour.
+QUERIES: Final = {"duckdb": 60_000, "clickhouse": 20_000} if FULL else {"duckdb": 600, "clickhouse": 250}
+SECONDS: Final = 3 * 3600 if FULL else 240
+
+# Queries that were answered with 500, or on which the compiler broke.
+FOUND: Final = (
+    "select x, max_by(x, array(select as struct id from edge_logs)) as v from edge_logs, unnest([1, 2]) as x group by grouping sets ((x), ())",
+    "select v from (select 1 in unnest((select as struct 1 as a, 2 as b)) as v from edge_logs) where to_json_string(v) <> ''",
+    "select make_interval(1, '') as v from edge_logs",
+    "select [true][safe_ordinal(5)][safe_offset(parse_json(t.metadata.s))] as v, 'a'[ordinal(max(x))] as w from edge_logs t, unnest([1]) as x",
+    "select date_from_unix_date(unix_micros(timestamp)) as v from edge_logs",
+    "select x, grouping(x) as g, min_by(date(0, 1, 31), x) as v from unnest([1, 2]) as x, edge_logs t group by rollup(x)",
+)  # fmt: skip
+
+# More digits than Python reads, and digits that it does not take for any, in each place that a compiler reads them from.
+_MANY: Final = "9" * 5000
+DIGITS: Final = (
+    *("select N as v", "select N.5 as v", "select 1eN as v", "select 0xN as v", "select 1 as v limit N", "select 1 as v order by N"),
+    *("select interval 'N' day as v", "select interval 'N' second as v", "select interval 'N-1' year to month as v"),
+    *("select json_value('[]', '$[N]') as v", "select format('%Nd', 1) as v", "select format('%²d', 1) as v"),
+    *("select interval '²' day as v", "select [1][offset(N)] as v", "select json_value('[]', '$[²]') as v"),
+)  # fmt: skip
+FOUND_ON_BOTH: Final = (*FOUND, *(sql.replace("N", _MANY) for sql in DIGITS))
+
+
+@pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
+def asked(request: pytest.FixtureRequest) -> Iterator[Inside]:
+    with service(request.param) as inside:
+        yield inside
+
+
+def test_queries_that_failed_once_are_answered_or_refused_in_words_of_ours(asked: Inside) -> None:
+    for sql in FOUND_ON_BOTH:
+        answer = ask_text(asked, "1", "sql", sql)
+        assert answer.wrong() is None, (sql[:200], answer.told)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("engine", QUERIES)
+def test_random_queries_are_answered_or_refused_in_words_of_ours(engine: str) -> None:
+    if engine == "clickhouse" and not IS_THERE:
+        pytest.skip(REASON)
+    command = [sys.executable, "-m", "tests.attack.query_fuzzer", engine, SEED, str(QUERIES[engine])]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, timeout=SECONDS, check=False, cwd=Path(__file__).parents[2]
+    )
+    assert ended.returncode == 0, f"ended with {ended.returncode} at {ended.stderr[-1000:]}"
+    *wrong, counted = ended.stdout.splitlines()
+    assert wrong == []
+    statuses = json.loads(counted)["statuses"]
+    assert statuses["200"] > QUERIES[engine] / 5
