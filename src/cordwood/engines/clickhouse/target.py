@@ -17,6 +17,7 @@ from cordwood.sql.fragment import keep_name
 from cordwood.sql.redaction.trusting import trusting
 from cordwood.sql.stages import Lowered, Resolved
 from cordwood.sql.target import StreamTable, table_of_its_name
+from cordwood.sql.type_checks import check_types
 from cordwood.sql.typing import annotate
 
 # How a query must be run to mean what it says. They stand in the query itself: it means the same on any connection.
@@ -54,6 +55,7 @@ class ClickHouseTarget:
     def lower(self, resolved: Resolved) -> Lowered:
         tree = resolved.tree
         annotate(tree)
+        check_types(tree, resolved.text)
         _keep_names(tree)
         mode = resolved.redaction
         if mode is not None:

@@ -18,6 +18,7 @@ from cordwood.sql.draft import Printed, print_tree
 from cordwood.sql.redaction.trusting import trusting
 from cordwood.sql.stages import Lowered, Resolved
 from cordwood.sql.target import StreamTable, table_of_its_name
+from cordwood.sql.type_checks import check_types
 from cordwood.sql.typing import annotate
 
 
@@ -36,6 +37,7 @@ class DuckDBTarget:
     def lower(self, resolved: Resolved) -> Lowered:
         tree = resolved.tree
         annotate(tree)
+        check_types(tree, resolved.text)
         lowered = RULES.lower(tree)
         share(lowered)
         if resolved.redaction is not None:

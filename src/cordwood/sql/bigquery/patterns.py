@@ -79,6 +79,41 @@ def _marks(pattern: str) -> Iterator[int]:
         at += 1
 
 
+def told_wrong(pattern: str) -> tuple[str, str | None] | None:
+    """What RE2 refuses in a pattern, and what to do instead; None where nothing is found that it surely refuses."""
+    foreign = _NOT_IN_RE2.search(_ESCAPED_BACKSLASH.sub("  ", pattern))
+    if foreign is not None:
+        what, hint = _FOREIGN[next(name for name, found in foreign.groupdict().items() if found)]
+        return f"{what}: {foreign[0]}", hint
+    try:
+        compiled_pattern(_PYTHON.sub("", pattern))
+    except re.error as error:
+        said = next((words for begin, words in _BROKEN.items() if error.msg.startswith(begin)), None)
+        return (said, None) if said else None
+    return None
+
+
+_ESCAPED_BACKSLASH: Final = re.compile(r"\\\\")
+_NOT_IN_RE2: Final = re.compile(r"(?P<look>\(\?<?[=!])|(?P<again>(?<!\\)\\[1-9])|(?P<atomic>\(\?>)")
+_FOREIGN: Final = {
+    "look": (
+        "RE2 has no lookahead or lookbehind",
+        "Match what is wanted with one REGEXP_CONTAINS, and exclude the rest with AND NOT REGEXP_CONTAINS(…).",
+    ),
+    "again": ("RE2 has no references back to a group", "Extract the group with REGEXP_EXTRACT, and compare it."),
+    "atomic": ("RE2 has no atomic groups", "Write (?:…)."),
+}
+# What Python complains of where RE2 does too.
+_BROKEN: Final = {
+    "missing ), unterminated": "a bracket ( is never closed",
+    "unbalanced parenthesis": "a bracket ) was never opened",
+    "nothing to repeat": "nothing stands before a sign of repetition",
+    "unterminated character set": "a bracket [ is never closed",
+    "bad character range": "a range of characters runs backwards",
+    "bad escape (end of pattern)": "a backslash stands at the end",
+}
+
+
 def is_broken(pattern: str) -> bool:
     return _compiled(pattern) is None
 

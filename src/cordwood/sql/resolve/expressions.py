@@ -66,7 +66,11 @@ class _Walk(msgspec.Struct):
         if isinstance(node.this, exp.Star):
             raise self.place.work.refuse(node, '"*" cannot stand here.')
         aliased = self._alias(parts)
-        swap(node, aliased if aliased is not None else of_names.meaning(self.place.work, parts, self.place.scope))
+        made = aliased if aliased is not None else of_names.meaning(self.place.work, parts, self.place.scope)
+        start = parts[0].meta_get("start")
+        if start is not None and isinstance(made, exp.Column):
+            made.meta["start"], made.meta["end"] = start, parts[-1].meta_get("end", start)
+        swap(node, made)
 
     def _alias(self, parts: list[exp.Identifier]) -> exp.Expr | None:
         """A select alias wins over a column, but not inside an aggregate function."""

@@ -11,6 +11,9 @@ from cordwood.sql.typing.expressions import result_of
 from cordwood.sql.typing.marks import datatype_of, typed_as
 from cordwood.sql.typing.scopes import Columns, Relation, Scope
 
+# Where a set operation keeps the types of its two sides.
+SIDES: Final = "sides"
+
 
 def annotate(tree: exp.Expr) -> Relation:
     """Note the types in a whole statement; what comes back are its columns."""
@@ -66,6 +69,7 @@ def _set_operation(node: exp.Expr, scope: Scope) -> Relation:
             (name, common((one, other))) for (name, one), (_, other) in zip(left.columns, right.columns, strict=True)
         ]
     result = Relation(columns, common((left.value, right.value)))
+    node.meta[SIDES] = [tuple(datatype for _, datatype in side.columns) for side in (left, right)]
     node.meta["columns"] = tuple(datatype for _, datatype in columns)
     _modifiers(node, Scope(scope.ctes, scope.parent, {"": result}))
     return result
