@@ -132,7 +132,7 @@ def build(
             _serve_limits(settings.limits),
             clock_us,
         ),
-        intake=Intake(engine, clock_us, _intake_limits(settings)),
+        intake=Intake(engine, clock_us, _intake_limits(settings), redaction_key(settings, folder).encode()),
         access=Access(keys, (*given, *local_keys), signed),
         catalog=catalog,
         backups=Backups(engine, keys.copied, folder, cordwood.__version__),

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from cordwood.catalog.ids import is_uuid, stated_id
 from cordwood.catalog.toml import Document, Path
+from cordwood.catalog.transform_table import read_transforms
 from cordwood.errors import BadStreamFile
 from cordwood.model.stream import ClockPolicy, Stream
 from cordwood.settings.units import read_duration, read_rate
@@ -15,7 +16,7 @@ from cordwood.settings.units import read_duration, read_rate
 NAMESPACE = UUID("c02d0000-0000-5000-8000-000000000573")
 
 _HOLE = re.compile(r"\{\w+\}")
-_SETTINGS = ("name", "id", "retention", "derive", "late", "future", "rate", "project")
+_SETTINGS = ("name", "id", "retention", "derive", "late", "future", "rate", "project", "transform")
 _POLICY_SETTINGS = ("after", "policy")
 # It stands in SQL between backquotes.
 _NAME = re.compile(r"[^\s`](?:[^`]{0,198}[^\s`])?")
@@ -52,6 +53,7 @@ def _stream(document: Document, path: Path, table: object) -> Stream:
         future_seconds=future_seconds,
         events_per_second=_per_second(document, (*path, "rate"), table.get("rate")),
         project_at=_project_at(document, (*path, "project"), table.get("project")),
+        transforms=read_transforms(document, (*path, "transform"), table.get("transform", [])),
     )
 
 

@@ -78,11 +78,14 @@ def _steps(text: str) -> Path:
 
 
 def _numbered(path: Path, counts: dict[Path, int], *, is_array: bool) -> Path:
-    """`[[stream]]` a second time is `("stream", 1)`, and `[stream.derive]` after it `("stream", 1, "derive")`."""
-    if is_array:
-        counts[path] = counts.get(path, -1) + 1
-        return (*path, counts[path])
-    for length in range(len(path), 0, -1):
-        if path[:length] in counts:
-            return (*path[:length], counts[path[:length]], *path[length:])
-    return path
+    """`[[stream]]` a second time is `("stream", 1)`, and `[[stream.transform]]` after it `("stream", 1, "transform", 0)`."""
+    found: Path = ()
+    for step in path[:-1] if is_array else path:
+        found = (*found, step)
+        if found in counts:
+            found = (*found, counts[found])
+    if not is_array:
+        return found
+    found = (*found, path[-1])
+    counts[found] = counts.get(found, -1) + 1
+    return (*found, counts[found])

@@ -24,6 +24,7 @@ from cordwood.ingest.scrutiny import Scrutiny, needs_scrutiny, outlived, reasons
 from cordwood.ingest.shape import ShapeReader
 from cordwood.ingest.stamp import stamped
 from cordwood.ingest.stored import read_stored
+from cordwood.ingest.transforms import StreamTransforms
 from cordwood.model.event import Batch, Event
 from cordwood.model.stream import Stream
 
@@ -40,6 +41,7 @@ class Accepted(msgspec.Struct, frozen=True):
     """What became of a body's events; `reasons` are those of the first ten that were set aside, by their place.
 
     `late` and `future` count those whose time lay beyond the stream's bounds, its retention too, whatever became of them.
+    `transformed` counts what the stream's transforms did, by transform and outcome; `dropped` what they left out.
     """
 
     accepted: int
@@ -48,6 +50,11 @@ class Accepted(msgspec.Struct, frozen=True):
     reasons: Sequence[tuple[int, str]] = ()
     late: int = 0
     future: int = 0
+    transformed: Mapping[tuple[str, str], int] = msgspec.field(default_factory=dict)
+
+    @property
+    def dropped(self) -> int:
+        return sum(count for (_, outcome), count in self.transformed.items() if outcome == "dropped")
 
 
 class Sent(msgspec.Struct, frozen=True):
@@ -85,8 +92,11 @@ class Intake:
     Whoever reads bodies for it takes them from `holding` first.
     """
 
-    def __init__(self, engine: Engine, clock_us: Callable[[], int], limits: IntakeLimits = AS_SHIPPED) -> None:
+    def __init__(
+        self, engine: Engine, clock_us: Callable[[], int], limits: IntakeLimits = AS_SHIPPED, hash_key: bytes = b""
+    ) -> None:
         self._clock_us = clock_us
+        self._transforms = StreamTransforms(hash_key)
         self._limits = limits
         self._pace = Pace(limits.events_per_second, time.monotonic)
         self.holding = HoldingRoom(limits.bytes_under_way)
@@ -160,15 +170,22 @@ class Intake:
         """What is to be stored, and what is told of the rest."""
         received_us = self._clock_us()
         reading = read_body(form, body)
-        events = stamped(reading, received_us)
-        if needs_scrutiny(stream, pins, len(body.data), self._limits.event_bytes) or any(map(is_too_deep, events)):
+        events, transformed = self._transforms.applied(stream, stamped(reading, received_us), reading)
+        is_changed = bool(stream.transforms)
+        if (
+            is_changed
+            or needs_scrutiny(stream, pins, len(body.data), self._limits.event_bytes)
+            or any(map(is_too_deep, events))
+        ):
             events = Scrutiny(stream, pins, received_us, self._limits.event_bytes).passed(events, reading)
         batches = [self._batch(stream, events, received_us, filling(stream))] if events else []
         if reading.set_aside:
             reading.set_aside = [self._shelf.fitted(item) for item in reading.set_aside]
             batches.append(quarantined(stream.name, form, reading.set_aside, pins.get("project"), received_us))
         late, future = reading.beyond["late"], reading.beyond["future"]
-        return batches, Accepted(0, 0, len(reading.set_aside), reasons(reading, _REASONS_TOLD), late, future)
+        return batches, Accepted(
+            0, 0, len(reading.set_aside), reasons(reading, _REASONS_TOLD), late, future, transformed
+        )
 
     def _read_again(self, stream: Stream, item: Kept, pins: Mapping[str, str]) -> list[Batch]:
         try:
@@ -176,6 +193,10 @@ class Intake:
         except BadBody as broken:
             raise NotReplayable(f"It would be refused again: {broken.message}") from broken
         events = stamped(reading, item.received_us)
+        if not item.is_transformed:
+            events, _ = self._transforms.applied(stream, events, reading)
+            if not events and not reading.set_aside:
+                raise NotReplayable("A transform of the stream drops it.")
         events = Scrutiny(stream, pins, item.received_us, self._limits.event_bytes).passed(events, reading)
         if reading.set_aside:
             raise NotReplayable(f"It would be set aside again: {reading.set_aside[0].reason}")

@@ -33,6 +33,7 @@ _KINDS: Mapping[str, ValueKind] = {
     "text": ValueKind.TEXT,
     "index": ValueKind.NUMBER,
     "is_cut": ValueKind.BOOL,
+    "is_transformed": ValueKind.BOOL,
     "replays": ValueKind.TEXT,
 }
 LEARNT: Kinds = {("metadata",): frozenset({ValueKind.OBJECT})} | {
@@ -85,6 +86,7 @@ def quarantined(stream: str, form: str, items: Sequence[SetAside], project: str 
                     "index": item.index,
                     "text": item.text,
                     "is_cut": item.is_cut,
+                    "is_transformed": item.is_event,
                 }
             ).decode(),
         )

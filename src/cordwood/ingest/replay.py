@@ -7,7 +7,10 @@ from cordwood.ingest.posted import Body, Reading
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """What the quarantine holds of an item; `text` is all of it, in the form of the route that took it."""
+    """What the quarantine holds of an item; `text` is all of it, in the form of the route that took it.
+
+    One that `is_transformed` was read before it was set aside: the stream's transforms were applied to it then.
+    """
 
     id: str
     received_us: int
@@ -15,6 +18,7 @@ class Kept(msgspec.Struct, frozen=True):
     form: Form
     text: str
     project: str | None = None
+    is_transformed: bool = False
 
 
 def read_again(item: Kept) -> Reading:

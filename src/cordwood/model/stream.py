@@ -6,6 +6,8 @@ from uuid import UUID
 
 import msgspec
 
+from cordwood.model.transform import Transform
+
 
 class ClockPolicy(StrEnum):
     """What happens to an event whose time lies beyond the stated bound."""
@@ -32,6 +34,7 @@ class Stream(msgspec.Struct, frozen=True):
     max_events: int | None = None
     events_per_second: float | None = None
     project_at: tuple[str, ...] = ()
+    transforms: tuple[Transform, ...] = ()
 
     @property
     def late_after_seconds(self) -> float | None:

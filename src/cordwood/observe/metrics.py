@@ -89,6 +89,11 @@ class Metrics:
             "Events whose time lay beyond the bounds of their stream, whatever became of them.",
             ("stream", "clock"),
         )
+        self._transforms = Counter(
+            "cordwood_ingest_transforms_total",
+            "Events by what the transforms of their stream did with them.",
+            ("stream", "transform", "outcome"),
+        )
         self._isolation = Counter(
             "cordwood_isolation_refusals_total",
             "Statements refused by the isolation check, and never run.",
@@ -133,6 +138,7 @@ class Metrics:
                 self._refreshes,
                 self._events,
                 self._beyond,
+                self._transforms,
                 self._isolation,
                 self._queued,
                 self._seconds,
@@ -160,6 +166,8 @@ class Metrics:
         for clock, events in (("late", ingested.late), ("future", ingested.future)):
             if events:
                 self._beyond.add((ingested.stream, clock), events)
+        for transform, outcome, events in ingested.transformed:
+            self._transforms.add((ingested.stream, transform, outcome), events)
 
 
 def _family(family: Counter | Histogram) -> Iterable[str]:

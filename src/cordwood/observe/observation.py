@@ -1,5 +1,6 @@
 """Every fact worth noting. The log writes each as a line; the metrics count what they know."""
 
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from msgspec import UNSET, Struct, UnsetType
@@ -78,6 +79,8 @@ class Ingested(Observation, frozen=True, kw_only=True, tag="ingest"):
     quarantined: int = 0
     late: int = 0
     future: int = 0
+    # What the stream's transforms did: the transform, what became of events, and of how many.
+    transformed: Sequence[tuple[str, str, int]] = ()
     usual_level: ClassVar[Level] = "debug"
 
 

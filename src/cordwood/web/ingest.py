@@ -58,6 +58,7 @@ async def ingest(request: Request, rooms: Rooms, options: WebOptions, observer: 
             quarantined=accepted.quarantined,
             late=accepted.late,
             future=accepted.future,
+            transformed=[(*step, count) for step, count in accepted.transformed.items()],
         )
     )
     if form in REJECTED:
@@ -80,7 +81,7 @@ async def _plain(request: Request, options: WebOptions, form: Form, share: Share
 
 
 def logged(accepted: Accepted) -> Response:
-    beyond = {"late": accepted.late, "future": accepted.future}
+    beyond = {"late": accepted.late, "future": accepted.future, "dropped": accepted.dropped}
     told = {
         "message": "Logged!",
         "accepted": accepted.accepted,

@@ -35,7 +35,8 @@ _ITEMS = """
 with items as (
   select t.id, t.timestamp, t.project, cast(m.stream as string) as stream, cast(m.form as string) as form,
     cast(m.index as int64) as index, cast(m.reason as string) as reason, cast(m.is_cut as bool) as is_cut,
-    cast(m.text as string) as text, cast(m.replays as string) as replays
+    cast(m.text as string) as text, cast(m.replays as string) as replays,
+    cast(m.is_transformed as bool) as is_transformed
   from `_quarantine` as t cross join unnest(t.metadata) as m
 ),
 marks as (select replays, min(timestamp) as replayed_at from items where replays is not null group by replays)
@@ -60,9 +61,10 @@ _SHOW = Endpoint(
     name="quarantine.show",
     id=UUID("5d1a4e0f-6c6d-5b0c-8f5e-0c5d3f1b7a02"),
     sql=f"""{_ITEMS}
-      select i.id, i.timestamp, i.project, i.stream, i.form, i.index, i.reason, i.is_cut, k.replayed_at, i.text
+      select i.id, i.timestamp, i.project, i.stream, i.form, i.index, i.reason, i.is_cut, k.replayed_at, i.text,
+        i.is_transformed
       {_WHERE} and i.id = @id""",
-    revision="quarantine.show/1",
+    revision="quarantine.show/2",
     max_rows=1,
     parameters=(Parameter("project"), Parameter("id")),
 )
@@ -126,6 +128,7 @@ def _whole(item: Item) -> Kept:
         form=Form(str(item["form"])),
         text=str(item["text"]),
         project=None if item["project"] is None else str(item["project"]),
+        is_transformed=item["is_transformed"] is True,
     )
 
 

@@ -1,0 +1,242 @@
+"""Changes events by their stream's transforms, in order, before they are judged and stored."""
+
+import hashlib
+import hmac
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from cordwood.ingest.documents import decoded_values
+from cordwood.ingest.posted import Reading
+from cordwood.ingest.walk import values_at
+from cordwood.lql.matching import matcher
+from cordwood.model.event import Event
+from cordwood.model.stream import Stream
+from cordwood.model.transform import Action, FieldPath, Transform
+
+_encode = msgspec.json.Encoder().encode
+
+# What is copied or put into a message of one field, and what of it is looked at.
+_MOST_COPIED = 64 * 1024
+_MOST_SHOWN = 8 * 1024
+_HOLE = re.compile(r"\{([^{}]*)\}")
+_SHARES = 2**64
+
+Record = dict[str, Any]
+
+
+class Draft:
+    """An event while it is changed: its fields as values, written anew at the end."""
+
+    def __init__(self, event: Event) -> None:
+        self.event = event
+        self.message = event.event_message
+        self.project = event.project
+        self.top: Record = decoded_values(event.extras) if event.extras else {}
+        if event.metadata is not None:
+            self.top["metadata"] = decoded_values(event.metadata)
+        self.is_changed = False
+
+    def read(self, path: Sequence[str]) -> list[object]:
+        if tuple(path) == ("event_message",):
+            return [self.message]
+        if tuple(path) == ("project",):
+            return [self.project]
+        if tuple(path) == ("id",):
+            return [self.event.id]
+        return list(values_at(self.top, path))
+
+    def value(self, path: FieldPath) -> object:
+        """Return the one value at a path, an array or an object whole; None where there is none."""
+        if len(path) == 1 and path[0] in ("event_message", "project", "id"):
+            return self.read(path)[0]
+        record: object = self.top
+        for step in path:
+            record = record.get(step) if isinstance(record, dict) else None
+        return record
+
+    def put(self, path: FieldPath, value: object) -> bool:
+        """Write a value, making objects on the way; False where something else stands there."""
+        if path in (("event_message",), ("project",)):
+            text = value if isinstance(value, str) else _encode(value).decode()
+            if path == ("project",):
+                self.project = text
+            else:
+                self.message = text
+            self.is_changed = True
+            return True
+        record = self.top
+        for step in path[:-1]:
+            inner = record.get(step)
+            if inner is None:
+                inner = record[step] = {}
+            if not isinstance(inner, dict):
+                return False
+            record = inner
+        record[path[-1]] = value
+        self.is_changed = True
+        return True
+
+    def each(self, path: FieldPath, change: Callable[[Record, str], None]) -> bool:
+        """Change a field in every record that has it, those in arrays too; whether there was one."""
+        found = [one for one in values_at(self.top, path[:-1]) if isinstance(one, dict) and path[-1] in one]
+        for record in found:
+            change(record, path[-1])
+        self.is_changed = self.is_changed or bool(found)
+        return bool(found)
+
+    def done(self) -> Event:
+        """Return the event as it is now."""
+        if not self.is_changed:
+            return self.event
+        metadata = self.top.pop("metadata", None)
+        return msgspec.structs.replace(
+            self.event,
+            event_message=self.message,
+            project=self.project,
+            metadata=None if metadata is None else _encode(metadata).decode(),
+            extras=_encode(self.top).decode() if self.top else None,
+        )
+
+
+class StreamTransforms:
+    """The transforms of all streams, each made ready when its first event arrives and anew when its file changes."""
+
+    def __init__(self, hash_key: bytes) -> None:
+        self._hash_key = hash_key
+        # By the names of streams: as many as the catalog has.
+        self._ready: dict[str, tuple[Stream, Transforms]] = {}
+
+    def applied(
+        self, stream: Stream, events: list[Event], reading: Reading
+    ) -> tuple[list[Event], Mapping[tuple[str, str], int]]:
+        """Return the events to be stored, and what was done; the reading's places follow the events."""
+        if not stream.transforms:
+            return events, {}
+        known = self._ready.get(stream.name)
+        if known is None or known[0].transforms is not stream.transforms:
+            known = self._ready[stream.name] = (stream, Transforms(stream, self._hash_key))
+        counts: Counter[tuple[str, str]] = Counter()
+        changed = known[1].applied(events, counts)
+        reading.indexes = [reading.index_of(place) for place, event in enumerate(changed) if event is not None]
+        return [event for event in changed if event is not None], counts
+
+
+# Whether a step changed the event; None drops it.
+Step = Callable[[Draft], bool | None]
+
+
+class Transforms:
+    """A stream's transforms, made ready; `hash_key` makes digests that only this installation can make."""
+
+    def __init__(self, stream: Stream, hash_key: bytes) -> None:
+        self._steps = [
+            (f"{number} {one.action}", matcher(one.where) if one.where else None, _step(one, hash_key))
+            for number, one in enumerate(stream.transforms, 1)
+        ]
+
+    def applied(self, events: list[Event], counts: Counter[tuple[str, str]]) -> list[Event | None]:
+        """Return each event as it is to be stored, None for one that is dropped; count what was done, by transform."""
+        return [self._one(event, counts) for event in events]
+
+    def _one(self, event: Event, counts: Counter[tuple[str, str]]) -> Event | None:
+        try:
+            draft = Draft(event)
+        except (msgspec.DecodeError, RecursionError):
+            # It is nested deeper than what may be stored, and is set aside for that.
+            counts["", "unreadable"] += 1
+            return event
+        for name, matches, step in self._steps:
+            if matches is not None and not matches(draft.read):
+                continue
+            changed = step(draft)
+            if changed is None:
+                counts[name, "dropped"] += 1
+                return None
+            counts[name, "changed" if changed else "unchanged"] += 1
+        return draft.done()
+
+
+def _step(transform: Transform, hash_key: bytes) -> Step:
+    match transform.action:
+        case Action.DROP:
+            return lambda _: None
+        case Action.SAMPLE:
+            return lambda draft: False if _share(draft.event.id) < transform.rate else None
+        case Action.REMOVE:
+            return lambda draft: sum(_removed(draft, path) for path in transform.fields) > 0
+        case Action.HASH:
+            return lambda draft: sum(_hashed(draft, path, hash_key) for path in transform.fields) > 0
+        case Action.COPY | Action.RENAME:
+            is_move = transform.action is Action.RENAME
+            return lambda draft: sum(_copied(draft, *move, is_move=is_move) for move in transform.moves) > 0
+        case Action.MESSAGE:
+            return lambda draft: draft.put(("event_message",), _filled(transform.template, draft))
+        case Action.ENRICH:
+            return lambda draft: _enriched(draft, transform)
+
+
+def _share(event_id: str) -> float:
+    """Return a number from 0 to 1 that is an event's own: sent again, it is kept or dropped again."""
+    return int.from_bytes(hashlib.blake2b(event_id.encode("utf-8", "replace"), digest_size=8).digest()) / _SHARES
+
+
+def _removed(draft: Draft, path: FieldPath) -> bool:
+    if path in (("event_message",), ("project",)):
+        was = draft.read(path)[0]
+        draft.message, draft.project = (None, draft.project) if path == ("event_message",) else (draft.message, None)
+        draft.is_changed = draft.is_changed or was is not None
+        return was is not None
+    return draft.each(path, lambda record, name: record.pop(name))
+
+
+def _hashed(draft: Draft, path: FieldPath, key: bytes) -> bool:
+    if path in (("event_message",), ("project",)):
+        value = draft.value(path)
+        return value is not None and draft.put(path, _digest(value, key))
+
+    def change(record: Record, name: str) -> None:
+        if record[name] is not None:
+            record[name] = _digest(record[name], key)
+
+    return draft.each(path, change)
+
+
+def _digest(value: object, key: bytes) -> str:
+    text = value if isinstance(value, str) else _encode(value).decode()
+    return hmac.new(key, text.encode("utf-8", "replace"), "sha256").hexdigest()[:32]
+
+
+def _copied(draft: Draft, source: FieldPath, target: FieldPath, *, is_move: bool) -> bool:
+    value = draft.value(source)
+    if value is None:
+        return False
+    # A copy is a value of its own, and bounded: copies of copies would grow without one.
+    text = _encode(value)
+    if not is_move and len(text) > _MOST_COPIED:
+        return False
+    if not draft.put(target, value if is_move else msgspec.json.decode(text)):
+        return False
+    return _removed(draft, source) if is_move else True
+
+
+def _filled(template: str, draft: Draft) -> str:
+    return _HOLE.sub(lambda hole: _shown(draft.value(tuple(hole[1].split(".")))), template)
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return ""
+    return (value if isinstance(value, str) else _encode(value).decode())[:_MOST_SHOWN]
+
+
+def _enriched(draft: Draft, transform: Transform) -> bool:
+    ((source, target),) = transform.moves
+    key = draft.value(source)
+    if key is None:
+        return False
+    entry = transform.entries.get(key if isinstance(key, str) else _encode(key).decode())
+    return entry is not None and draft.put(target, msgspec.json.decode(entry))

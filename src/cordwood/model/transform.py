@@ -1,0 +1,37 @@
+"""A step that changes the events of a stream before they are stored."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+# The steps to a field: ("metadata", "user", "id"), or one name at the top of an event.
+FieldPath = tuple[str, ...]
+
+
+class Action(StrEnum):
+    """What a transform does with the events that it is for."""
+
+    DROP = "drop"
+    SAMPLE = "sample"
+    REMOVE = "remove"
+    HASH = "hash"
+    COPY = "copy"
+    RENAME = "rename"
+    MESSAGE = "message"
+    ENRICH = "enrich"
+
+
+class Transform(msgspec.Struct, frozen=True):
+    """`where` is a filter in LQL; without one the transform is for every event.
+
+    `moves` are pairs of fields, from and to; `fields` stand alone. `entries` are JSON texts by their keys.
+    """
+
+    action: Action
+    where: str = ""
+    rate: float = 1.0
+    fields: tuple[FieldPath, ...] = ()
+    moves: tuple[tuple[FieldPath, FieldPath], ...] = ()
+    template: str = ""
+    entries: Mapping[str, str] = msgspec.field(default_factory=dict)

@@ -1,0 +1,165 @@
+"""Transforms change events as the streams file says, within bounds, and a file that cannot be meant is refused with its line."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from cordwood.catalog.stream_file import read_stream_file
+from cordwood.errors import BadStreamFile
+from cordwood.ingest.transforms import Transforms
+from cordwood.model.event import Event
+
+KEY = b"secret"
+
+
+def transforms(text: str, folder: Path = Path()) -> Transforms:
+    tables = "".join(f"[[stream.transform]]\n{one}\n" for one in text.strip().split("\n---\n"))
+    (stream,) = read_stream_file(str(folder / "streams.toml"), f'[[stream]]\nname = "s"\n{tables}')
+    return Transforms(stream, KEY)
+
+
+def event(metadata: object = None, message: str | None = "m", project: str | None = None, **extras: object) -> Event:
+    written = None if metadata is None else json.dumps(metadata)
+    return Event("id", 1, message, project, written, json.dumps(extras) if extras else None)
+
+
+def applied(text: str, one: Event, folder: Path = Path()) -> Event | None:
+    (done,) = transforms(text, folder).applied([one], Counter())
+    return done
+
+
+def metadata(done: Event | None) -> object:
+    assert done is not None
+    return json.loads(done.metadata or "null")
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "after"),
+    [
+        ('remove = ["metadata.a.b"]', {"a": [{"b": 1, "c": 2}, {"b": 3}]}, {"a": [{"c": 2}, {}]}),
+        ('copy = {"metadata.a" = "metadata.x.y"}', {"a": [1]}, {"a": [1], "x": {"y": [1]}}),
+        ('copy = {"metadata.a" = "metadata.b.c"}', {"a": 1, "b": 2}, {"a": 1, "b": 2}),
+        ('rename = {"metadata.a" = "metadata.b"}', {"a": {"n": None}}, {"b": {"n": None}}),
+        ('remove = ["metadata.a"]\nwhere = "m.b:>=2 -m.c:x"', {"a": 1, "b": 1}, {"a": 1, "b": 1}),
+        ('remove = ["metadata.a"]\nwhere = "m.b:>=2 -m.c:x"', {"a": 1, "b": 2.5}, {"b": 2.5}),
+    ],
+)
+def test_fields_are_changed_where_they_lie(text: str, before: object, after: object) -> None:
+    assert metadata(applied(text, event(before))) == after
+
+
+def test_a_hash_is_the_same_for_the_same_value_and_another_for_another_key() -> None:
+    done = metadata(applied('hash = ["metadata.a", "metadata.b"]', event({"a": "x", "b": [1], "c": "x"})))
+    again = metadata(applied('hash = ["metadata.a"]', event({"a": "x"})))
+    assert isinstance(done, dict)
+    assert isinstance(again, dict)
+    assert done["a"] == again["a"] != "x"
+    assert len(done["a"]) == len(done["b"]) == 32
+    assert done["c"] == "x"
+
+
+def test_a_message_is_made_of_fields_and_the_top_can_be_changed() -> None:
+    text = (
+        'message = "{metadata.a.b} {project} {x}{metadata.gone}"\n---\nrename = {"x" = "project"}\n---\nremove = ["y"]'
+    )
+    done = applied(text, event({"a": {"b": [1]}}, project="p", x="q", y=1))
+    assert done is not None
+    assert (done.event_message, done.project, done.extras) == ("[1] p q", "q", None)
+
+
+def test_a_file_enriches_by_key(tmp_path: Path) -> None:
+    (tmp_path / "users.csv").write_text("id,name,plan\n7,Ann,pro\n")
+    (tmp_path / "users.json").write_text('{"8": ["Bob"]}')
+    for file, uid, found in (("users.csv", 7, {"name": "Ann", "plan": "pro"}), ("users.json", "8", ["Bob"])):
+        text = f'enrich = {{file = "{file}", from = "metadata.uid", to = "metadata.user"}}'
+        assert metadata(applied(text, event({"uid": uid}), tmp_path)) == {"uid": uid, "user": found}
+        assert metadata(applied(text, event({"uid": "9"}), tmp_path)) == {"uid": "9"}
+
+
+@pytest.mark.parametrize(
+    ("where", "kept"),
+    [
+        ("disk", "disk full"),
+        ('"disk full"', "the disk full of"),
+        ("m.level:warning..critical", {"level": "error"}),
+        ("m.status:500..599", {"status": "503"}),
+        ("m.tags:@>prod", {"tags": ["dev", "prod"]}),
+        ("m.flag:true", {"flag": True}),
+        ("m.n:0.1", {"n": 0.1}),
+        ("m.n:-5", {"n": -5.0}),
+        ("m.gone:NULL", {"there": 1}),
+        ("-m.level:info", {"other": 1}),
+        ("m.a:1 OR m.b:2", {"b": 2}),
+        ("project:p", None),
+    ],
+)
+def test_a_filter_keeps_what_lql_keeps(where: str, kept: object) -> None:
+    one = event(None, kept, "p") if isinstance(kept, str) else event(kept, project="p")
+    assert applied(f"drop = '{where}'", one) is None
+    assert applied(f"drop = '{where}'", event({"level": "info", "gone": 1, "status": True}, "nothing", "q")) is not None
+
+
+def test_a_sample_is_decided_by_the_id() -> None:
+    events = [Event(f"event {number}", 1) for number in range(2000)]
+    first, again = (transforms("sample = 0.25").applied(events, Counter()) for _ in range(2))
+    assert first == again
+    assert 400 < sum(one is not None for one in first) < 600
+    assert applied("sample = 1.0", event()) is not None
+    assert applied("sample = 0.0", event()) is None
+
+
+def test_what_was_done_is_counted_by_transform() -> None:
+    counts: Counter[tuple[str, str]] = Counter()
+    text = 'drop = "m.level:debug"\n---\nremove = ["metadata.a"]'
+    transforms(text).applied([event({"level": "debug"}), event({"a": 1}), event({"b": 1})], counts)
+    assert counts == {("1 drop", "dropped"): 1, ("2 remove", "changed"): 1, ("2 remove", "unchanged"): 1}
+
+
+def test_copies_of_copies_stay_small() -> None:
+    steps = ['copy = {"metadata.a" = "metadata.b.x"}', 'copy = {"metadata.b" = "metadata.a.x"}'] * 25
+    done = applied("\n---\n".join(steps), event({"a": {"text": "x" * 1000}}))
+    assert done is not None
+    assert len(done.metadata or "") < 50 * 64 * 1024
+
+
+def test_what_is_too_deep_is_left_for_scrutiny() -> None:
+    deep = '{"a":' * 5000 + "1" + "}" * 5000
+    one = Event("id", 1, None, None, deep)
+    assert applied('remove = ["metadata.a"]', one) is one
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "",
+        'drop = "m.a:1"\nsample = 0.5',
+        'drop = "m.a:~x"',
+        'drop = "t:today"',
+        'drop = "~x"',
+        'drop = "s:id"',
+        'drop = ""',
+        "drop = 5",
+        'drop = "m.a:("',
+        'drop = "m.a:1"\nwhere = "m.b:1"',
+        "sample = 1.5",
+        "sample = true",
+        "remove = []",
+        'remove = ["id"]',
+        'remove = ["metadata..a"]',
+        'remove = ["timestamp.a"]',
+        'copy = {"metadata.a" = "metadata.a.b"}',
+        'rename = {"metadata.a.b" = "metadata.a"}',
+        'message = "{"',
+        'message = "{a..b}"',
+        'enrich = {file = "gone.json", from = "a", to = "b"}',
+        'enrich = {file = "gone.json", from = "a"}',
+        'erase = ["metadata.a"]',
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_its_line(table: str) -> None:
+    with pytest.raises(BadStreamFile) as refused:
+        transforms(table)
+    assert refused.value.span is not None
+    assert refused.value.span.line >= 3
