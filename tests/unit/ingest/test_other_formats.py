@@ -156,3 +156,20 @@ def test_metadata_of_a_form_that_is_no_object_stays_a_text(metadata: str) -> Non
 def test_a_form_without_fields_or_with_too_many_is_a_bad_body(sent: bytes) -> None:
     with pytest.raises(BadBody, match="The form"):
         read_body(Form.EVENTS, Body(sent, "application/x-www-form-urlencoded"))
+
+
+@pytest.mark.parametrize(
+    ("message", "found"),
+    [
+        ('took {3 ms}: {"a": {"b": [1]}} in all', {"a": {"b": [1]}}),
+        ('{"id": "mine", "a": 1}', {"a": 1}),
+        ("{" * 20 + '{"a": 1}', None),
+        ('{"a": NaN} {"a": 2}', {"a": 2}),
+        ('{"a": ' + "[" * 100_000, None),
+        ("no {json} here", None),
+    ],
+)
+def test_json_in_a_message_of_syslog_is_structured_data(message: str, found: dict[str, object] | None) -> None:
+    (event,) = events(Form.SYSLOG, f"<13>1 2023-07-22T04:26:40Z h a 1 2 - {message}", "text/plain")
+    assert event.event_message == message
+    assert metadata(event)["sd"] == ([] if found is None else [{**found, "id": "json"}])

@@ -1,5 +1,6 @@
 """Syslog lines: RFC 5424 and its kin as logplex sends them, a line an event or framed by their length."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 
@@ -12,7 +13,16 @@ from cordwood.ingest.posted import Body, Posted, Reading
 Element = dict[str, object]
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(name)
+
+
+# Unlike msgspec's decoder it takes text behind the value. What is no JSON (`NaN`) is left to the next brace.
+_json = json.JSONDecoder(parse_constant=_no_constant)
+# How many braces are tried: looking at each may take as long as the message is.
+_MOST_BRACES = 8
 
 SEVERITIES = ("emergency", "alert", "critical", "error", "warning", "notice", "info", "debug")
 FACILITIES = (
@@ -131,12 +141,15 @@ def _structured_data(rest: str) -> tuple[list[Element], str]:
 
 
 def _embedded(message: str) -> list[Element]:
-    """JSON in the message, kept beside the structured data."""
+    """Return the first JSON object in the message, which is kept beside the structured data."""
     start = message.find("{")
-    if start < 0:
-        return []
-    try:
-        value = _decode(message[start:])
-    except (msgspec.DecodeError, RecursionError):
-        return []
-    return [{"id": "json", **value}] if isinstance(value, dict) else []
+    for _ in range(_MOST_BRACES):
+        if start < 0:
+            break
+        try:
+            value, _ = _json.raw_decode(message, start)
+        except (ValueError, RecursionError):
+            start = message.find("{", start + 1)
+        else:
+            return [{**value, "id": "json"}]
+    return []
