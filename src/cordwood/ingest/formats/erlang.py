@@ -10,7 +10,7 @@ from cordwood.ingest.posted import Body, Reading
 
 _encode = msgspec.json.Encoder().encode
 
-_TERMS_OF_AN_ITEM = 64
+_TERMS_OF_AN_ITEM = 16
 
 
 def read_bert(body: Body) -> Reading:
