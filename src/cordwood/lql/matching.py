@@ -52,14 +52,18 @@ def _matches(asked: Filter) -> Matches:
         case Any(filters):
             some = [_matches(one) for one in filters]
             return lambda read: any(one(read) for one in some)
-        case Message(text, is_regex, at):
-            if is_regex:
-                raise _unsupported("A regular expression", at)
-            return lambda read: any(isinstance(one, str) and text in one for one in read(_MESSAGE))
+        case Message():
+            return _on_message(asked)
         case Time(at=at):
             raise _unsupported("A time", at)
         case _:
             return _on_field(asked)
+
+
+def _on_message(asked: Message) -> Matches:
+    if asked.is_regex:
+        raise _unsupported("A regular expression", asked.at)
+    return lambda read: any(isinstance(one, str) and asked.text in one for one in read(_MESSAGE))
 
 
 def _on_field(asked: Field | Range | Levels) -> Matches:

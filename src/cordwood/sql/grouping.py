@@ -13,10 +13,9 @@ _SETS: Final = (exp.Rollup, exp.Cube, exp.GroupingSets, exp.Tuple, exp.Paren)
 def ungrouped(select: exp.Expr) -> tuple[exp.Expr, str] | None:
     """The first such column and its name; None where there is none, or where it cannot be told."""
     group, having = select.args.get("group"), select.args.get("having")
-    if any(item.is_star for item in select.expressions) or (group is not None and group.args.get("all")):
-        return None
     read = [*select.expressions, *([having.this] if having is not None else []), *_order_keys(select)]
-    if group is None and having is None and not any(map(_has_aggregate, read)):
+    is_grouped = group is not None or having is not None or any(map(_has_aggregate, read))
+    if not is_grouped or _is_unknown(select, group):
         return None
     sources = list(_sources(select))
     if any(source.args.get("pivots") for source in sources):
@@ -24,6 +23,11 @@ def ungrouped(select: exp.Expr) -> tuple[exp.Expr, str] | None:
     own = frozenset(source.alias_or_name.lower() for source in sources if source.alias_or_name)
     keys = list(_keys(select, group)) if group is not None else []
     return next((found for item in read for found in _offenders(item, keys, own)), None)
+
+
+def _is_unknown(select: exp.Expr, group: exp.Expr | None) -> bool:
+    """Whether a star stands for columns, or GROUP BY ALL for keys, that are not listed here."""
+    return any(item.is_star for item in select.expressions) or bool(group is not None and group.args.get("all"))
 
 
 def out_of_range(select: exp.Expr) -> exp.Expr | None:
