@@ -1,0 +1,35 @@
+"""What a forked process does first: leave signals to its parent, end with it, and be the first that the system ends."""
+
+import ctypes
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_OOM_SCORE = Path("/proc/self/oom_score_adj")
+# The kernel ends processes of a high score first when the machine has no memory left; the highest is 1,000.
+_FIRST_TO_GO = "500"
+# A terminal or a service manager sends these to all processes at once: what they mean is for the parent to decide.
+_FOR_THE_PARENT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def leave_signals_to_parent() -> None:
+    """Ignore the signals that ask for an end or a reload."""
+    signal.set_wakeup_fd(-1)
+    for number in _FOR_THE_PARENT:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def end_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when the thread that forked it ends; nothing where the system has no such call."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def be_first_to_go() -> None:
+    """When the machine runs out of memory, this process is to be ended before others."""
+    with suppress(OSError):
+        _OOM_SCORE.write_text(_FIRST_TO_GO, encoding="ascii")

@@ -1,0 +1,224 @@
+"""A process that forks others: it has loaded all modules, opened nothing and has one thread, so that a fork is quick and safe."""
+
+import gc
+import importlib
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+
+import msgspec
+
+from cordwood.processes.child import be_first_to_go, end_with_parent, leave_signals_to_parent
+
+# What a forked process runs: it gets its end of a new connection.
+Entry = Callable[[socket.socket], None]
+
+_REQUEST = b"f"
+_REPLY = struct.Struct("<ii")
+_NO_STATUS = -1
+# Forking takes milliseconds. A fork server that does not answer for so long is replaced.
+_REPLY_SECONDS = 30.0
+# How long a child that was killed may take to be gone, before the next is forked.
+_REAP_SECONDS = 0.1
+_END_SECONDS = 2.0
+_SPAWNED = "from cordwood.processes.fork_server import run_spawned; run_spawned()"
+
+
+class Child(msgspec.Struct, frozen=True):
+    """A forked process and our end of the connection with it; `status` is how its predecessor ended, where that is known."""
+
+    pid: int
+    link: socket.socket
+    status: int | None
+
+    def kill(self) -> None:
+        """Send SIGKILL. The number is not given to another process before the fork server is asked for the next child."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+
+class ForkServer:
+    """Forks processes that run `entry`, which is written as `module:function`. Safe from several threads.
+
+    `start` forks the fork server itself: it is to be called after everything is imported, and before there is a
+    second thread. Should it end, the next call starts another from the beginning, which takes about a second.
+    """
+
+    def __init__(self, entry: str) -> None:
+        self._entry = entry
+        self._turn = threading.Lock()
+        self._control: socket.socket | None = None
+        self._forked: int | None = None
+        self._spawned: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return self._spawned.pid if self._spawned else self._forked
+
+    def start(self) -> None:
+        ours, theirs = socket.socketpair()
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            ours.close()
+            _run(self._entry, theirs, parent)
+        theirs.close()
+        ours.settimeout(_REPLY_SECONDS)
+        self._control, self._forked = ours, pid
+
+    def fork(self) -> Child:
+        """A new process that runs the entry. OSError where none can be had."""
+        ours, theirs = socket.socketpair()
+        try:
+            with self._turn:
+                pid, status = self._ask(theirs)
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        return Child(pid, ours, None if status == _NO_STATUS else status)
+
+    def close(self) -> None:
+        """End the fork server, and with it what it has forked."""
+        with self._turn:
+            self._end()
+
+    def _ask(self, link: socket.socket) -> tuple[int, int]:
+        if self._control is not None:
+            try:
+                return _asked(self._control, link)
+            except OSError:
+                self._end()
+        self._spawn()
+        assert self._control is not None  # noqa: S101 - for the type checker
+        return _asked(self._control, link)
+
+    def _spawn(self) -> None:
+        """Start one by its program: a process that has threads does not fork."""
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-c", _SPAWNED, self._entry, str(theirs.fileno())]
+        self._spawned = subprocess.Popen(command, pass_fds=[theirs.fileno()])  # noqa: S603 - this program
+        theirs.close()
+        ours.settimeout(_REPLY_SECONDS)
+        self._control = ours
+
+    def _end(self) -> None:
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._spawned is not None:
+            _wait_for_spawned(self._spawned)
+            self._spawned = None
+        if self._forked is not None:
+            _wait_for_forked(self._forked)
+            self._forked = None
+
+
+def run_spawned() -> None:
+    """The program of a fork server that was started anew: its arguments are the entry, and the number of its connection."""
+    _, entry, descriptor = sys.argv
+    _run(entry, socket.socket(fileno=int(descriptor)), None)
+
+
+def _asked(control: socket.socket, link: socket.socket) -> tuple[int, int]:
+    socket.send_fds(control, [_REQUEST], [link.fileno()])
+    reply = b""
+    while len(reply) < _REPLY.size:
+        piece = control.recv(_REPLY.size - len(reply))
+        if not piece:
+            raise ConnectionResetError
+        reply += piece
+    pid, status = _REPLY.unpack(reply)
+    return pid, status
+
+
+def _wait_for_spawned(spawned: "subprocess.Popen[bytes]") -> None:
+    try:
+        spawned.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        spawned.kill()
+        spawned.wait()
+
+
+def _wait_for_forked(pid: int) -> None:
+    deadline = time.monotonic() + _END_SECONDS
+    with suppress(ChildProcessError):
+        while os.waitpid(pid, os.WNOHANG) == (0, 0):
+            if time.monotonic() > deadline:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                return
+            time.sleep(0.005)
+
+
+def _run(entry: str, control: socket.socket, parent: int | None) -> None:
+    """The fork server's life; it never returns."""
+    code = 1
+    try:
+        leave_signals_to_parent()
+        if parent is not None:
+            end_with_parent(parent)
+        module, _, function = entry.partition(":")
+        run = getattr(importlib.import_module(module), function)
+        gc.disable()
+        gc.freeze()
+        _serve(run, control)
+        code = 0
+    except BaseException:  # noqa: BLE001 - nothing of the parent's program may go on in this process
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _serve(run: Entry, control: socket.socket) -> None:
+    """Fork one process a request, until the other end is closed."""
+    last = 0
+    while True:
+        request, descriptors, _, _ = socket.recv_fds(control, 1, 1)
+        if not request:
+            return
+        status = _reaped(last) if last else _NO_STATUS
+        last = _forked(run, control, descriptors[0])
+        os.close(descriptors[0])
+        control.sendall(_REPLY.pack(last, status))
+
+
+def _reaped(pid: int) -> int:
+    """How the child ended, in waitpid's words; those before it that were not gone in time are reaped, too."""
+    status, deadline = _NO_STATUS, time.monotonic() + _REAP_SECONDS
+    with suppress(ChildProcessError):
+        while status == _NO_STATUS and time.monotonic() < deadline:
+            found, told = os.waitpid(-1, os.WNOHANG)
+            if found == pid:
+                status = told
+            elif not found:
+                time.sleep(0.002)
+    return status
+
+
+def _forked(run: Entry, control: socket.socket, descriptor: int) -> int:
+    parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        control.close()
+        end_with_parent(parent)
+        be_first_to_go()
+        gc.enable()
+        run(socket.socket(fileno=descriptor))
+        code = 0
+    except BaseException:  # noqa: BLE001 - as above
+        traceback.print_exc()
+    finally:
+        os._exit(code)

@@ -1,0 +1,77 @@
+"""Frames over a stream socket between two processes: a length, a kind, a payload."""
+
+import select
+import socket
+import struct
+import threading
+from contextlib import suppress
+
+_HEAD = struct.Struct("<IB")
+_READ_BYTES = 256 * 1024
+_BUFFER_BYTES = 1024 * 1024
+# Larger payloads are not copied behind their head.
+_JOINED_BYTES = 64 * 1024
+# A peer that takes nothing for so long does not work any more.
+_SEND_SECONDS = 30
+_NO_SECONDS = 0.0
+
+
+class Frames:
+    """One end of a connection. `send` may be called from any thread, `receive` from one."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _SEND_SECONDS, 0))
+        for direction in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            link.setsockopt(socket.SOL_SOCKET, direction, _BUFFER_BYTES)
+        self._reader = link.makefile("rb", buffering=_READ_BYTES)
+        self._sending = threading.Lock()
+
+    def send(self, kind: int, payload: bytes = b"") -> None:
+        """Send one frame; OSError when the other end is gone, or takes nothing any more."""
+        with self._sending:
+            self._write(kind, payload)
+
+    def try_send(self, kind: int, payload: bytes = b"") -> bool:
+        """Send one short frame, unless that would have to wait; False then."""
+        if not self._sending.acquire(blocking=False):
+            return False
+        try:
+            if not select.select([], [self._link], [], _NO_SECONDS)[1]:
+                return False
+            self._write(kind, payload)
+        finally:
+            self._sending.release()
+        return True
+
+    def receive(self) -> tuple[int, bytes] | None:
+        """The next frame; None when the other end has closed, or is gone."""
+        try:
+            head = self._reader.read(_HEAD.size)
+            if len(head) < _HEAD.size:
+                return None
+            length, kind = _HEAD.unpack(head)
+            payload = self._reader.read(length)
+        except (OSError, ValueError):
+            return None
+        return (kind, payload) if len(payload) == length else None
+
+    def shut_down(self) -> None:
+        """End the connection in both directions; whoever waits in `receive` gets None. Safe from any thread."""
+        with suppress(OSError):
+            self._link.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Give the descriptors back; to be called when no other thread reads or sends."""
+        self.shut_down()
+        with suppress(OSError):
+            self._reader.close()
+        self._link.close()
+
+    def _write(self, kind: int, payload: bytes) -> None:
+        head = _HEAD.pack(len(payload), kind)
+        if len(payload) <= _JOINED_BYTES:
+            self._link.sendall(head + payload)
+        else:
+            self._link.sendall(head)
+            self._link.sendall(payload)

@@ -1,0 +1,113 @@
+"""A fork server forks processes that can be killed and replaced, and all of them end with the process that uses them."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from cordwood.processes.fork_server import Child, ForkServer
+from tests.waiting import until
+
+ECHO, SLEEP = "tests.unit.processes.entries:echo", "tests.unit.processes.entries:sleep"
+# A program that forks its fork server before it has threads, and a process that takes no notice of its connection.
+PROGRAM = f"""
+import sys
+from cordwood.processes.fork_server import ForkServer
+server = ForkServer("{SLEEP}")
+server.start()
+child = server.fork()
+print(server.pid, child.pid, flush=True)
+sys.stdin.read()
+server.close()
+print("closed", flush=True)
+"""
+
+
+def is_alive(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def answers(child: Child) -> bool:
+    child.link.sendall(b"ping")
+    return child.link.recv(4) == b"ping"
+
+
+@pytest.fixture
+def server() -> Iterator[ForkServer]:
+    made = ForkServer(ECHO)
+    yield made
+    made.close()
+
+
+def test_a_killed_child_is_replaced_and_its_end_is_told(server: ForkServer) -> None:
+    first = server.fork()
+    assert answers(first)
+    assert first.status is None
+    first.kill()
+    assert first.link.recv(1) == b""
+    second = server.fork()
+    assert answers(second)
+    assert second.pid != first.pid
+    assert second.status is not None
+    assert os.WTERMSIG(second.status) == signal.SIGKILL
+    for child in (first, second):
+        child.link.close()
+
+
+def test_a_killed_fork_server_is_replaced_and_its_children_end_with_it(server: ForkServer) -> None:
+    first = server.fork()
+    assert server.pid is not None
+    os.kill(server.pid, signal.SIGKILL)
+    until(lambda: not is_alive(first.pid))
+    second = server.fork()
+    assert answers(second)
+    for child in (first, second):
+        child.link.close()
+
+
+def test_children_leave_signals_to_their_parent(server: ForkServer) -> None:
+    child = server.fork()
+    assert server.pid is not None
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(child.pid, number)
+        os.kill(server.pid, number)
+    assert answers(child)
+    child.link.close()
+
+
+@pytest.fixture
+def program() -> Iterator["subprocess.Popen[str]"]:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as started:
+        yield started
+        started.kill()
+
+
+def pids_of(program: "subprocess.Popen[str]") -> list[int]:
+    assert program.stdout is not None
+    return [int(told) for told in program.stdout.readline().split()]
+
+
+def test_all_processes_end_with_the_one_that_started_them(program: "subprocess.Popen[str]") -> None:
+    pids = pids_of(program)
+    assert all(map(is_alive, pids))
+    program.kill()
+    until(lambda: not any(map(is_alive, pids)))
+
+
+def test_closing_ends_the_fork_server_and_its_children(program: "subprocess.Popen[str]") -> None:
+    pids = pids_of(program)
+    assert len(pids) == 2
+    assert program.stdin is not None
+    assert program.stdout is not None
+    program.stdin.close()
+    assert program.stdout.readline() == "closed\n"
+    until(lambda: not any(map(is_alive, pids)))
