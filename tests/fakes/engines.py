@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.engines.engine import AnswerLimits, Appended, Cancel, HeldFile, StreamFacts
+from cordwood.engines.engine import AnswerLimits, Appended, Asked, Cancel, HeldFile, Run, StreamFacts
 from cordwood.engines.project_shapes import ProjectShapes
+from cordwood.engines.run import run_here
 from cordwood.errors import Cancelled, Fault
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.event import Batch
@@ -62,6 +63,9 @@ class ToldEngine:
         if self.fails_with is not None:
             raise self.fails_with
         return Rows(COLUMNS, self.rows(number), truncated=self.truncated, engine_seconds=0.001)
+
+    def run(self, asked: Asked, cancel: Cancel) -> Run:
+        return run_here(self, asked, cancel)
 
     def stored(self, stream: str) -> str:
         return f"FROM {stream}"

@@ -1,6 +1,6 @@
 """The port of an engine: what stores events and answers questions. Plain threads; no async here or below."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -56,6 +56,36 @@ class HeldFile(msgspec.Struct, frozen=True):
     pieces: Callable[[], Iterator[bytes]]
 
 
+class Asked(msgspec.Struct, frozen=True):
+    """A question, and the form of its answer: `encode` is a function of a module, and yields pieces as rows come.
+
+    An answer that is wanted whole, or not at all, has at most `most_bytes`; None lets pieces leave as they come.
+    """
+
+    question: Question
+    limits: AnswerLimits
+    encode: Callable[[Rows], Iterator[bytes]]
+    most_bytes: int | None = None
+
+
+class Made(msgspec.Struct, frozen=True):
+    """What is to be said of an answer that was made."""
+
+    rows: int
+    truncated: bool
+    engine_seconds: float
+
+
+class Run(Protocol):
+    """An answer on its way."""
+
+    def pieces(self) -> Generator[bytes, None, None]:
+        """The encoded answer; closing the iterator early stops the engine's work."""
+
+    def made(self) -> Made:
+        """To be called once all pieces are out."""
+
+
 class Cancel(Protocol):
     """Handed to `answer`: the engine registers how to stop its work, the asker pulls it."""
 
@@ -79,6 +109,9 @@ class Engine(Protocol):
         IsolationBroken, and nothing is run, where the engine's own parser finds in the statement anything but one
         query over its streams.
         """
+
+    def run(self, asked: Asked, cancel: Cancel) -> Run:
+        """Run the question and yield its answer encoded, where the rows are: `run_here` for engines in this process."""
 
     def stored(self, stream: str) -> str:
         """The statement that reads a stream's events as they are stored: `STORED`, objects as JSON text.

@@ -14,6 +14,8 @@ from cordwood.bounded_cache import remember_short
 from cordwood.cache.cache import AnswerCache
 from cordwood.catalog.catalog import Catalog
 from cordwood.engines.engine import AnswerLimits, Engine, StreamFacts
+from cordwood.engines.halt import Halt
+from cordwood.engines.run import OutdatedError
 from cordwood.errors import QueryFault, QueryStumbled
 from cordwood.lql.offered import SubQuery
 from cordwood.model.caller import Caller
@@ -29,7 +31,7 @@ from cordwood.serve.doing import Load
 from cordwood.serve.export import Range, export_job
 from cordwood.serve.fair_queue import SERVICE, Askers
 from cordwood.serve.finished import Finished
-from cordwood.serve.flight import Flights, Halt
+from cordwood.serve.flight import Flights
 from cordwood.serve.freshness import SECOND_US, Entry, age_us, is_expired, is_stale
 from cordwood.serve.gate import Gate, QueryPlaces
 from cordwood.serve.identity import identity
@@ -39,7 +41,7 @@ from cordwood.serve.prepared import Prepared, statement_key
 from cordwood.serve.rates import Allowance, Rates
 from cordwood.serve.redact import Redactions
 from cordwood.serve.refresh import Refresher
-from cordwood.serve.run import Job, OutdatedError
+from cordwood.serve.run import Job
 from cordwood.serve.spelling import Spellings, spelling
 from cordwood.serve.stream import Streamed
 from cordwood.serve.stumbles import Stumbles

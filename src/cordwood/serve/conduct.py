@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from cordwood.engines.engine import Engine
+from cordwood.engines.halt import Halt
+from cordwood.engines.run import OutdatedError
 from cordwood.errors import Busy, Fault, OutOfTime
 from cordwood.observe.observation import EngineAsked
 from cordwood.observe.observer import Observer
@@ -15,9 +17,8 @@ from cordwood.serve.ask import SandboxText
 from cordwood.serve.doing import Doing
 from cordwood.serve.fair_queue import Askers, Lane
 from cordwood.serve.finished import Finished
-from cordwood.serve.flight import Halt
 from cordwood.serve.gate import Gate, Turn
-from cordwood.serve.run import Job, OutdatedError, finish
+from cordwood.serve.run import Job, finish
 from cordwood.serve.stream import Outflow, Streamed, begin
 
 T = TypeVar("T")

@@ -1,38 +1,15 @@
 """One run per question at a time: who asks while it is under way gets its answer too."""
 
 import asyncio
-import threading
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
 import msgspec
 
+from cordwood.engines.halt import Halt
 from cordwood.serve.fair_queue import Askers
 
 T = TypeVar("T")
-
-
-class Halt:
-    """How to stop a run: the engine registers, the asker pulls. Safe from any thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._stops: list[Callable[[], None]] = []
-        self.pulled = False
-
-    def on_pull(self, stop: Callable[[], None]) -> None:
-        with self._lock:
-            if not self.pulled:
-                self._stops.append(stop)
-                return
-        stop()
-
-    def pull(self) -> None:
-        with self._lock:
-            self.pulled = True
-            stops, self._stops = self._stops, []
-        for stop in stops:
-            stop()
 
 
 class _Flight(msgspec.Struct, Generic[T]):

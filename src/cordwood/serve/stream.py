@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable
 from concurrent.futures import CancelledError, Future
+from contextlib import closing
 
 from cordwood.engines.engine import Engine
+from cordwood.engines.halt import Halt
 from cordwood.serve.finished import Finished, Receipt
-from cordwood.serve.flight import Halt
-from cordwood.serve.run import Job, start
+from cordwood.serve.run import Job, receipt, start
 
 # An answer that is whole by then leaves with its full receipt; a longer one leaves as it comes.
 WHOLE_WITHIN_SECONDS = 0.05
@@ -36,15 +37,16 @@ class Outflow:
         """Run in the engine's thread. A pull ends the wait for a reader that does not read, too."""
         cancel.on_pull(self._stop_waiting)
         run = start(job, engine, cancel)
-        for piece in run.pieces():
-            self._putting = asyncio.run_coroutine_threadsafe(self._put(piece, cancel), self._loop)
-            if cancel.pulled:
-                self._putting.cancel()
-            try:
-                self._putting.result()
-            except CancelledError:
-                raise ReaderLeftError from None
-        return run.receipt()
+        with closing(run.pieces()) as pieces:
+            for piece in pieces:
+                self._putting = asyncio.run_coroutine_threadsafe(self._put(piece, cancel), self._loop)
+                if cancel.pulled:
+                    self._putting.cancel()
+                try:
+                    self._putting.result()
+                except CancelledError:
+                    raise ReaderLeftError from None
+        return receipt(job, run.made())
 
     def _stop_waiting(self) -> None:
         if self._putting is not None:

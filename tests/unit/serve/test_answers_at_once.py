@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterator
 import msgspec
 import pytest
 
+from cordwood.engines.halt import Halt
 from cordwood.errors import Busy, OutOfTime, QueryValue, RateExceeded, TooManyBytes
 from cordwood.model.caller import Caller
 from cordwood.model.rows import Row
@@ -15,7 +16,7 @@ from cordwood.serve.answer import Answer, Outcome
 from cordwood.serve.ask import Ask, Language, SandboxText
 from cordwood.serve.fair_queue import Askers
 from cordwood.serve.finished import Finished
-from cordwood.serve.flight import Flights, Halt
+from cordwood.serve.flight import Flights
 from cordwood.serve.limits import ServeLimits
 from cordwood.serve.stream import Streamed
 from cordwood.web.negotiate import FORMATS

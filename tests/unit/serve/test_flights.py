@@ -5,9 +5,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from cordwood.engines.halt import Halt
 from cordwood.errors import QueryValue
 from cordwood.serve.fair_queue import Askers
-from cordwood.serve.flight import Flights, Halt
+from cordwood.serve.flight import Flights
 
 
 class Runs:

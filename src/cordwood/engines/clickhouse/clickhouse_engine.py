@@ -26,9 +26,10 @@ from cordwood.engines.clickhouse.tables import Tables, literal, stored
 from cordwood.engines.clickhouse.target import ClickHouseTarget, as_it_must_be_run
 from cordwood.engines.clickhouse.trust import Trust
 from cordwood.engines.clickhouse.wording import NO_REGEX
-from cordwood.engines.engine import AnswerLimits, Appended, Cancel, HeldFile, StreamFacts
+from cordwood.engines.engine import AnswerLimits, Appended, Asked, Cancel, HeldFile, Run, StreamFacts
 from cordwood.engines.isolation import Isolation
 from cordwood.engines.project_shapes import ProjectShapes
+from cordwood.engines.run import run_here
 from cordwood.errors import NothingToBackUp, QueryValue
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.event import Batch
@@ -125,6 +126,9 @@ class ClickHouse:
             shown = partial(self._hiding.rows, question.statement, query=query, until=started + limits.seconds)
             rows.batches = _batches(opened.pop_all(), selected, _Cut(shown, renders, limits.max_rows, started), rows)
         return rows
+
+    def run(self, asked: Asked, cancel: Cancel) -> Run:
+        return run_here(self, asked, cancel)
 
     def stored(self, stream: str) -> str:
         return as_it_must_be_run(stored(stream))

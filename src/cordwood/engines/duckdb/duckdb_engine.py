@@ -16,9 +16,10 @@ from cordwood.engines.duckdb.statement_check import StatementCheck
 from cordwood.engines.duckdb.storage import Storage
 from cordwood.engines.duckdb.sweeping import Sweeping
 from cordwood.engines.duckdb.tables import StreamTables
-from cordwood.engines.engine import AnswerLimits, Appended, Cancel, HeldFile, StreamFacts
+from cordwood.engines.engine import AnswerLimits, Appended, Asked, Cancel, HeldFile, Run, StreamFacts
 from cordwood.engines.isolation import Isolation
 from cordwood.engines.project_shapes import ProjectShapes
+from cordwood.engines.run import run_here
 from cordwood.model.event import Batch
 from cordwood.model.moments import now_us
 from cordwood.model.redaction import UNKEYED, Redacting
@@ -100,6 +101,9 @@ class DuckDBEngine:
 
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
         return self._answering.answer(question, limits, cancel)
+
+    def run(self, asked: Asked, cancel: Cancel) -> Run:
+        return run_here(self, asked, cancel)
 
     def stored(self, stream: str) -> str:
         return StreamTables(stream).stored()

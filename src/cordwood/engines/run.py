@@ -1,0 +1,71 @@
+"""One run of an engine in this process: rows become bytes as they come, within the limits."""
+
+from collections.abc import Generator, Iterable
+from contextlib import ExitStack, closing
+
+from cordwood.engines.engine import Asked, Cancel, Engine, Made
+from cordwood.errors import TooManyBytes
+from cordwood.model.rows import Row, Rows
+from cordwood.settings.units import show_size
+from cordwood.sql.redaction.leaves import still_textless
+
+
+class OutdatedError(Exception):
+    """A text came to a path that the statement reads as having none: it must be compiled again, for today's shapes."""
+
+
+class RunHere:
+    """The pieces of an answer as the engine yields them, and what is to be said of it once they are out."""
+
+    def __init__(self, asked: Asked, rows: Rows) -> None:
+        self._asked = asked
+        self._rows = rows
+        self._row_count = 0
+        self._byte_count = 0
+        self._batches = self._counted(rows.batches)
+        rows.batches = self._batches
+
+    def pieces(self) -> Generator[bytes, None, None]:
+        """Closing this iterator lets go of the engine's cursor, whatever is left in it."""
+        with closing(self._batches):
+            for piece in self._asked.encode(self._rows):
+                self._byte_count += len(piece)
+                if self._asked.most_bytes is not None and self._byte_count > self._asked.most_bytes:
+                    raise _too_large(self._asked.most_bytes)
+                yield piece
+
+    def made(self) -> Made:
+        return Made(self._row_count, self._rows.truncated, self._rows.engine_seconds)
+
+    def _counted(self, batches: Iterable[list[Row]]) -> Generator[list[Row], None, None]:
+        with ExitStack() as stack:
+            if isinstance(batches, Generator):
+                stack.enter_context(closing(batches))
+            for batch in batches:
+                self._row_count += len(batch)
+                yield batch
+
+
+def _too_large(most_bytes: int) -> TooManyBytes:
+    return TooManyBytes(f"The answer is larger than {show_size(most_bytes)}.", hint="Ask for fewer rows or columns.")
+
+
+def run_here(engine: Engine, asked: Asked, cancel: Cancel) -> RunHere:
+    """The answer of an engine that is in this process.
+
+    OutdatedError where the statement may have read a text that it should have redacted: a path that had no text when
+    the statement was compiled is read without redaction. A text that came before the rows were read is in the shape by
+    now, so no row is handed out for which the statement did not hold.
+    """
+    rows = engine.answer(asked.question, asked.limits, cancel)
+    if not still_textless(asked.question.statement.textless, engine.shapes()):
+        _let_go(rows)
+        raise OutdatedError
+    return RunHere(asked, rows)
+
+
+def _let_go(rows: Rows) -> None:
+    if isinstance(rows.batches, Generator):
+        # One that was never begun has nothing to let go of.
+        next(rows.batches, None)
+        rows.batches.close()
