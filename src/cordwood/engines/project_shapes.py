@@ -46,6 +46,10 @@ class ProjectShapes:
     def __len__(self) -> int:
         return len(self._sets)
 
+    def sets(self) -> Mapping[str, int]:
+        """The set of each project."""
+        return self._sets.copy()
+
     def set_of(self, project: str) -> int:
         return self._sets.get(project, 0)
 

@@ -99,6 +99,18 @@ class DuckDBEngine:
         with duckdb_faults():
             return self._storage.append(batches)
 
+    def append_again(self, batches: Sequence[Batch], acknowledged: Mapping[str, int]) -> list[Appended]:
+        """As `append`, for batches that may be stored already, by an append that was not acknowledged.
+
+        Their events that are stored and have numbers from `acknowledged` on count as accepted.
+        """
+        with duckdb_faults():
+            return self._storage.append(batches, acknowledged)
+
+    def tails(self) -> Mapping[str, int]:
+        """The number of each stream's next event."""
+        return self._storage.tails()
+
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
         return self._answering.answer(question, limits, cancel)
 

@@ -96,9 +96,11 @@ class Storage:
         finally:
             cursor.close()
 
-    def append(self, batches: Sequence[Batch]) -> list[Appended]:
+    def append(self, batches: Sequence[Batch], acknowledged: Mapping[str, int] | None = None) -> list[Appended]:
+        """`acknowledged` goes with batches that may be stored already: where each stream's acknowledged events end."""
         self._wait_for_room()
         with self._appending:
+            stored = self._stored_from(acknowledged) if acknowledged is not None else {}
             screened = self._screened(batches)
             records = [record for record, _ in screened if record.events]
             if records:
@@ -107,7 +109,18 @@ class Storage:
                 self._recent[record.stream].take((event.id for event in record.events), record.received_us)
                 self._stores[record.stream].add(record)
         self._sealer.appended()
-        return [Appended(len(record.events), duplicates) for record, duplicates in screened]
+        return [
+            _told_of_append(batch, len(record.events), duplicates, stored.get(batch.stream, set()))
+            for batch, (record, duplicates) in zip(batches, screened, strict=True)
+        ]
+
+    def tails(self) -> Mapping[str, int]:
+        return {name: store.tail for name, store in self._stores.copy().items()}
+
+    def _stored_from(self, numbers: Mapping[str, int]) -> dict[str, set[str]]:
+        return {
+            name: self._stores[name].unsealed_ids(number) for name, number in numbers.items() if name in self._stores
+        }
 
     @contextmanager
     def shown(self, streams: Iterable[str]) -> Iterator[Shown]:
@@ -304,6 +317,13 @@ class Storage:
         self._journal.drop_sealed({name: store.sealed_to for name, store in self._stores.items()})
         with self._room:
             self._room.notify_all()
+
+
+def _told_of_append(batch: Batch, new: int, duplicates: int, stored: set[str]) -> Appended:
+    """Each of `stored` is counted as accepted in the first batch that has it."""
+    again = {event.id for event in batch.events} & stored if stored else set()
+    stored -= again
+    return Appended(new + len(again), duplicates - len(again))
 
 
 def _told_of(batch: Batch) -> tuple[list[Seen], list[tuple[str, list[Seen]]]]:

@@ -127,6 +127,10 @@ class StreamStore:
             min(filter(None, (known.oldest_us, *times)), default=None),
         )
 
+    def unsealed_ids(self, first: int) -> set[str]:
+        """The ids of events that are not sealed, from the number `first` on."""
+        return {event.id for piece in self._unsealed(first, self.tail) for event in piece.events}
+
     # Adding
 
     def add(self, record: Record) -> None:
