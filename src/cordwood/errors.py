@@ -248,6 +248,18 @@ class OutOfMemory(LimitFault):
     code = "limit.memory"
 
 
+class QueryKilled(LimitFault):
+    """The query did not stop, or took the memory: the engine's process was killed with it."""
+
+    code = "limit.killed"
+
+
+class QuarantinedQuery(LimitFault):
+    """The query, or another of its caller's, had to be killed a short while ago."""
+
+    code = "limit.quarantined-query"
+
+
 class OutOfDisk(LimitFault):
     code = "limit.disk"
 

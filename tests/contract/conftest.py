@@ -1,14 +1,21 @@
 """Every engine there is, opened empty."""
 
 import importlib
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.tables import StreamTables
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import Engine
+from cordwood.engines.hosted.engine_process import run_engine
+from cordwood.engines.hosted.hosted_engine import Dialect, HostedEngine
+from cordwood.engines.hosted.keeper import Plan
+from cordwood.observe.observer import Note, note_nothing
+from cordwood.processes.fork_server import ForkServer
 from tests.chdb_databases import fresh_database
 from tests.contract.engine_asking import NOW_US, stream
 
@@ -28,8 +35,34 @@ def open_clickhouse() -> Engine:
     return engine
 
 
-@pytest.fixture(params=["duckdb", "clickhouse"])
+def duckdb_process(link: socket.socket) -> None:
+    """What a forked process runs: the embedded engine with the clock of these tests."""
+    run_engine(link, lambda folder, _: DuckDBEngine(Path(folder), DuckDBTarget(), clock_us=lambda: NOW_US))
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer]:
+    server = ForkServer("tests.contract.conftest:duckdb_process")
+    yield server
+    server.close()
+
+
+def open_hosted(folder: Path, fork_server: ForkServer, note: Note = note_nothing, ceiling: int = 10**9) -> HostedEngine:
+    """The embedded engine in a process of its own."""
+    plan = Plan(str(folder), ceiling, lambda _: None)
+    engine = HostedEngine(fork_server, plan, Dialect(DuckDBTarget(), lambda one: StreamTables(one).stored()), note)
+    engine.prepare([stream("s"), stream("other.stream-2")])
+    return engine
+
+
+@pytest.fixture(params=["duckdb", "hosted", "clickhouse"])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
-    opened = open_duckdb(tmp_path / "data") if request.param == "duckdb" else open_clickhouse()
+    opened: Engine
+    if request.param == "duckdb":
+        opened = open_duckdb(tmp_path / "data")
+    elif request.param == "hosted":
+        opened = open_hosted(tmp_path / "data", request.getfixturevalue("fork_server"))
+    else:
+        opened = open_clickhouse()
     yield opened
     opened.close()

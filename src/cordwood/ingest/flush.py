@@ -85,7 +85,7 @@ class Flusher:
                 self.fault = problem.message
             for waiting in group:
                 waiting.loop.call_soon_threadsafe(_fail, waiting.done, problem)
-            return True
+            return bool(group)
         self.fault = None
         rest = iter(appended)
         for waiting in group:

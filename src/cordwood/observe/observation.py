@@ -102,6 +102,32 @@ class IsolationRefused(Observation, frozen=True, kw_only=True, tag="isolation"):
     usual_level: ClassVar[Level] = "error"
 
 
+class EngineEnded(Observation, frozen=True, kw_only=True, tag="engine_ended"):
+    """The engine's process ended and is replaced. `cause` is time, memory or died; `queries` were the cause."""
+
+    cause: str
+    reason: str = ""
+    queries: int = 0
+    usual_level: ClassVar[Level] = "warning"
+
+
+class QueryQuarantined(Observation, frozen=True, kw_only=True, tag="query_quarantined"):
+    """A caller's own query is refused for a while, because the engine's process was killed with it."""
+
+    endpoint: str
+    key: str
+    fingerprint: str
+    usual_level: ClassVar[Level] = "warning"
+
+
+class QuarantineRefused(Observation, frozen=True, kw_only=True, tag="quarantine_refused"):
+    """A query was refused that was killed before, or whose caller had others killed; `by` is query or key."""
+
+    endpoint: str
+    key: str
+    by: str
+
+
 class Audited(Observation, frozen=True, kw_only=True, tag="audit"):
     """Somebody was refused, or changed who may do what. Never holds a secret."""
 

@@ -1,0 +1,223 @@
+"""Watches the engine's process: ends it when a query does not stop or takes the memory, and replaces it when it has ended."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from cordwood.engines.hosted.call import Call
+from cordwood.engines.hosted.host import Host
+from cordwood.engines.hosted.link import Killed, Link
+from cordwood.engines.hosted.messages import Kind, StreamState, numbered
+from cordwood.errors import EngineFailed, Fault, OutOfMemory
+from cordwood.observe.observation import Noted
+from cordwood.processes.fork_server import ForkServer
+from cordwood.processes.memory import resident_bytes
+
+# What a query may take beyond its time limit, once it was interrupted, before the process is killed.
+GRACE_SECONDS = 1.0
+# A query whose asker has gone has so long to stop.
+_ABANDONED_SECONDS = 10.0
+_BUSY_PAUSE_SECONDS, _IDLE_PAUSE_SECONDS = 0.02, 0.1
+# A query that was interrupted for the memory that it takes has so long to give it back.
+_GIVE_BACK_SECONDS = 0.3
+# Beyond so many times the ceiling nothing is interrupted any more.
+_KILLED_AT = 1.1
+# Only a query during which so much of the ceiling was taken is stopped.
+_GROWTH_SHARE = 1 / 16
+_PING_SECONDS, _SILENT_SECONDS = 5.0, 30.0
+_FIRST_BACK_OFF_SECONDS, _MOST_BACK_OFF_SECONDS = 0.1, 5.0
+# A process that ends sooner after it was opened counts as one that could not be opened.
+_SHORT_LIFE_SECONDS = 1.0
+
+# Told why the engine cannot answer, or None when it can.
+OnState = Callable[[str | None], None]
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """How the engine's process is opened and what it may hold: `ceiling` bytes, together with what this process has taken."""
+
+    settings: object
+    ceiling: int
+    on_state: OnState
+
+
+class Keeper:
+    """One thread beside the service."""
+
+    def __init__(self, host: Host, fork_server: ForkServer, plan: Plan, take_states: Callable[..., None]) -> None:
+        self._host = host
+        self._fork_server = fork_server
+        self._plan = plan
+        self._take_states = take_states
+        self._opening: Link | None = None
+        self._old: Link | None = None
+        self._failures = 0
+        self._open_at = 0.0
+        self._pinged_at = 0.0
+        self._own_bytes_before = resident_bytes(os.getpid()) or 0
+        self._thread = threading.Thread(target=self._work, name="engine-keeper", daemon=True)
+
+    def start(self) -> None:
+        """Open the first process; what keeps it from being opened is raised. From then on each is replaced that ends."""
+        self._open()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """To be called when the host is closed."""
+        while self._thread.is_alive():
+            # It may be about to open another process.
+            opening = self._opening
+            if opening is not None:
+                opening.kill()
+            self._host.wake.set()
+            self._thread.join(_BUSY_PAUSE_SECONDS)
+        if self._old is not None:
+            self._old.close()
+
+    def pids(self) -> list[int]:
+        """The processes below this one."""
+        link = self._host.link
+        found = [self._fork_server.pid, link.child.pid if link else None]
+        return [pid for pid in found if pid is not None]
+
+    def _work(self) -> None:
+        while not self._host.is_closed:
+            link = self._host.link
+            if link is None:
+                self._replace()
+            else:
+                self._watch(link, time.monotonic())
+            is_busy = link is None or bool(link.calls)
+            self._host.wake.wait(_BUSY_PAUSE_SECONDS if is_busy else _IDLE_PAUSE_SECONDS)
+            self._host.wake.clear()
+
+    # Opening
+
+    def _open(self) -> None:
+        if self._old is not None:
+            self._old.close()
+            self._old = None
+        try:
+            child = self._fork_server.fork()
+        except OSError as problem:
+            raise EngineFailed(f"The engine's process cannot be started: {problem}.") from problem
+        link = self._opening = self._old = Link(child, self._host.note)
+        try:
+            states: dict[str, StreamState] = link.open(self._plan.settings, list(self._host.streams.values()))
+        except OSError as problem:
+            raise EngineFailed("The engine's process ended while it opened the events.") from problem
+        finally:
+            self._opening = None
+        self._take_states(states)
+        self._host.attach(link)
+
+    def _replace(self) -> None:
+        now = time.monotonic()
+        if now < self._open_at:
+            return
+        if self._old is not None and now - self._old.opened_at < _SHORT_LIFE_SECONDS:
+            self._failed("The engine's process ends soon after it was started.")
+            if self._failures > 1 and now < self._open_at:
+                return
+        try:
+            self._open()
+        except Fault as fault:
+            self._failed(fault.message)
+        except Exception as problem:  # noqa: BLE001 - the service goes on and says that it cannot answer
+            self._failed(f"The engine cannot be opened: {problem!r}.")
+        else:
+            self._plan.on_state(None)
+
+    def _failed(self, reason: str) -> None:
+        self._failures += 1
+        self._open_at = time.monotonic() + min(
+            _FIRST_BACK_OFF_SECONDS * 2 ** min(self._failures - 1, 10), _MOST_BACK_OFF_SECONDS
+        )
+        if self._failures > 1:
+            self._plan.on_state(reason)
+            self._host.note(Noted(message=f"The engine is not there: {reason}", level="error"))
+
+    # Watching
+
+    def _watch(self, link: Link, now: float) -> None:
+        if self._failures and now - link.opened_at > _SHORT_LIFE_SECONDS:
+            self._failures = 0
+        calls = self._host.under_way()
+        self._host.run_next_suspect()
+        for call in calls:
+            if call.cancelled_at is not None and not call.cancel_is_sent:
+                _interrupt(link, call)
+        queries = [call for call in calls if call.is_query]
+        self._end_overdue(link, queries, now)
+        self._hold_ceiling(link, queries, now)
+        self._listen(link, now)
+
+    def _end_overdue(self, link: Link, queries: Sequence[Call], now: float) -> None:
+        overdue = [call for call in queries if now > _due(call) + GRACE_SECONDS]
+        if overdue:
+            link.kill(Killed("time", f"it did not stop within {GRACE_SECONDS:g} s after its time was over", overdue))
+
+    def _hold_ceiling(self, link: Link, queries: Sequence[Call], now: float) -> None:
+        held = resident_bytes(link.child.pid) if queries else None
+        if held is None:
+            return
+        for call in queries:
+            call.bytes_before = min(call.bytes_before or held, held)
+        together = held + self._own_growth()
+        if together > self._plan.ceiling:
+            self._stop_newest(link, queries, held, together, now)
+
+    def _own_growth(self) -> int:
+        """What this process holds beyond what it shares with the engine's: that is counted there."""
+        return max(0, (resident_bytes(os.getpid()) or 0) - self._own_bytes_before)
+
+    def _stop_newest(self, link: Link, queries: Sequence[Call], held: int, together: int, now: float) -> None:
+        stopped = [call for call in queries if call.stopped_as is not None]
+        if not stopped:
+            stopped = _to_blame(queries, held, self._plan.ceiling)
+            for call in stopped:
+                call.stopped_as, call.stopped_at = _out_of_memory(), now
+                _interrupt(link, call)
+        is_late = any(now > call.stopped_at + _GIVE_BACK_SECONDS for call in stopped)
+        if stopped and (is_late or together > _KILLED_AT * self._plan.ceiling):
+            link.kill(Killed("memory", "memory passed its ceiling while it ran", stopped))
+
+    def _listen(self, link: Link, now: float) -> None:
+        if now > link.heard_at + _SILENT_SECONDS and self._pinged_at > link.heard_at:
+            link.kill()
+        if now > max(self._pinged_at, link.heard_at) + _PING_SECONDS and _tried(link, Kind.PING):
+            self._pinged_at = now
+
+
+def _due(call: Call) -> float:
+    sent_at = call.sent_at or time.monotonic()
+    due = sent_at + (call.seconds or float("inf"))
+    return due if call.cancelled_at is None else min(due, max(call.cancelled_at, sent_at) + _ABANDONED_SECONDS)
+
+
+def _to_blame(queries: Sequence[Call], held: int, ceiling: int) -> list[Call]:
+    """The newest of those during which much memory was taken: older ones may only have been there."""
+    grown = [call for call in queries if held - (call.bytes_before or held) > ceiling * _GROWTH_SHARE]
+    return [max(grown, key=lambda call: call.sent_at or 0.0)] if grown else []
+
+
+def _interrupt(link: Link, call: Call) -> None:
+    call.cancel_is_sent = _tried(link, Kind.CANCEL, numbered(call.number))
+
+
+def _tried(link: Link, kind: Kind, payload: bytes = b"") -> bool:
+    try:
+        return link.frames.try_send(kind, payload)
+    except OSError:
+        link.kill()
+        return False
+
+
+def _out_of_memory() -> OutOfMemory:
+    return OutOfMemory(
+        "The query was stopped: memory passed its ceiling while it ran.",
+        hint="Read a shorter time range, or fewer columns.",
+    )

@@ -1,0 +1,149 @@
+"""What the serving process and the engine's process say to each other: the kinds of frames, and how values are written.
+
+A frame about a request begins with the request's number. Values are pickled: both ends are this very program, one
+forked from the other, and nobody else ever has an end of their connection. Events are written as msgpack.
+"""
+
+import pickle
+import struct
+import traceback
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+
+import msgspec
+
+from cordwood.engines.engine import Appended, StreamFacts
+from cordwood.engines.run import OutdatedError
+from cordwood.errors import Fault, Span
+from cordwood.model.event import Batch
+from cordwood.model.shape import Kinds
+
+NUMBER = struct.Struct("<I")
+_CREDIT = struct.Struct("<II")
+_LENGTH = struct.Struct("<I")
+# How much of an answer may be on its way before its reader has taken it, and what is sent in one frame.
+WINDOW_BYTES = 1024 * 1024
+PIECE_BYTES = 256 * 1024
+
+
+class Kind(IntEnum):
+    """To the engine's process: OPEN to PING; from there: OPENED to PONG."""
+
+    OPEN = 1
+    CALL = 2
+    APPEND = 3
+    RUN = 4
+    HOLD = 5
+    CANCEL = 6
+    CREDIT = 7
+    PING = 8
+    OPENED = 16
+    DONE = 17
+    FAILED = 18
+    PIECE = 19
+    NOTE = 20
+    PONG = 21
+
+
+class StreamNews(msgspec.Struct, frozen=True):
+    """How much a stream holds; `tail` is the number of the event that comes next. News of a higher `number` are newer."""
+
+    number: int
+    facts: StreamFacts
+    tail: int
+
+
+class StreamState(msgspec.Struct, frozen=True):
+    """All that the serving process keeps of a stream. `sets` are those of its projects: bits for `pairs` by their place."""
+
+    learnt: Kinds
+    pairs: Sequence[tuple[tuple[str, ...], str]]
+    sets: Mapping[str, int]
+    news: StreamNews
+
+
+class Acknowledged(msgspec.Struct, frozen=True):
+    """What became of an append."""
+
+    appended: list[Appended]
+    news: Mapping[str, StreamNews]
+
+
+class Told(msgspec.Struct, frozen=True):
+    """A fault of ours on its way to the other process; `trace` is what the log is told of its cause."""
+
+    kind: type[Fault]
+    message: str
+    hint: str | None
+    span: Span | None
+    retry_after: float | None
+    trace: str
+
+
+class ElsewhereError(Exception):
+    """What was raised in the engine's process and is no fault, as its traceback tells it."""
+
+
+def packed(value: object) -> bytes:
+    return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+
+
+def unpacked(payload: bytes | memoryview) -> object:
+    return pickle.loads(payload)  # noqa: S301 - see above
+
+
+def numbered(number: int, payload: bytes = b"") -> bytes:
+    return NUMBER.pack(number) + payload
+
+
+def split(payload: bytes) -> tuple[int, memoryview]:
+    """The number of the request, and the rest."""
+    return NUMBER.unpack_from(payload)[0], memoryview(payload)[NUMBER.size :]
+
+
+def credit(number: int, taken_bytes: int) -> bytes:
+    return _CREDIT.pack(number, taken_bytes)
+
+
+def read_credit(payload: bytes) -> tuple[int, int]:
+    number, taken_bytes = _CREDIT.unpack(payload)
+    return number, taken_bytes
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[Batch]).decode
+
+
+def packed_append(batches: Sequence[Batch], acknowledged: Mapping[str, int] | None) -> bytes:
+    """`acknowledged` goes with an append that may have been stored before: where each stream's acknowledged events end."""
+    head = packed(acknowledged)
+    return _LENGTH.pack(len(head)) + head + _encode(list(batches))
+
+
+def unpacked_append(payload: memoryview) -> tuple[list[Batch], Mapping[str, int] | None]:
+    start = _LENGTH.size + _LENGTH.unpack_from(payload)[0]
+    acknowledged = unpacked(payload[_LENGTH.size : start])
+    return _decode(payload[start:]), acknowledged  # type: ignore[return-value] # as it was packed
+
+
+def packed_problem(problem: BaseException) -> bytes:
+    if isinstance(problem, Fault):
+        trace = "".join(traceback.format_exception(problem.__cause__)) if problem.__cause__ else ""
+        return packed(Told(type(problem), problem.message, problem.hint, problem.span, problem.retry_after, trace))
+    if isinstance(problem, OutdatedError):
+        return packed(None)
+    return packed("".join(traceback.format_exception(problem)))
+
+
+def unpacked_problem(payload: memoryview) -> Exception:
+    told = unpacked(payload)
+    if told is None:
+        return OutdatedError()
+    if not isinstance(told, Told):
+        return ElsewhereError(told)
+    fault = told.kind.__new__(told.kind)
+    # Kinds that are made of other parts than these have them in their message.
+    Fault.__init__(fault, told.message, hint=told.hint, span=told.span, retry_after=told.retry_after)
+    if told.trace:
+        fault.__cause__ = ElsewhereError(told.trace)
+    return fault

@@ -1,0 +1,83 @@
+"""What the serving process keeps of the engine's streams: shapes, projects and counts, told from there."""
+
+import threading
+from collections.abc import Mapping, Sequence
+
+from cordwood.engines.engine import Appended, StreamFacts
+from cordwood.engines.hosted.messages import StreamNews, StreamState
+from cordwood.engines.project_shapes import ProjectShapes, places_in
+from cordwood.model.event import Batch
+from cordwood.model.shape import Shape, ValueKind
+
+
+def learnt_of(shape: Shape) -> dict[tuple[str, ...], frozenset[ValueKind]]:
+    """All that a shape says, as another one learns it."""
+    return {path: shape.known_at(path) for path in {*shape.kinds, *shape.unlisted, *shape.unsure}}
+
+
+class Mirror:
+    """Safe from several threads; what is read is never changed, only exchanged."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._shapes: dict[str, Shape] = {}
+        self._projects: dict[str, ProjectShapes] = {}
+        self._news: dict[str, StreamNews] = {}
+
+    def shapes(self) -> Mapping[str, Shape]:
+        return self._shapes
+
+    def projects(self) -> Mapping[str, ProjectShapes]:
+        return self._projects
+
+    def facts(self) -> Mapping[str, StreamFacts]:
+        return {name: news.facts for name, news in self._news.copy().items()}
+
+    def tails(self) -> Mapping[str, int]:
+        """The numbers at which the acknowledged events of the streams end."""
+        return {name: news.tail for name, news in self._news.copy().items()}
+
+    def take_states(self, states: Mapping[str, StreamState]) -> None:
+        """What the engine has when it was opened, or streams were made; nothing that was learnt before is forgotten."""
+        with self._lock:
+            shapes, projects = dict(self._shapes), dict(self._projects)
+            for name, state in states.items():
+                shapes[name] = shapes.get(name, Shape(version=1)).with_learnt(state.learnt)
+                _merge(projects.setdefault(name, ProjectShapes()), state)
+                self._news[name] = state.news
+            self._shapes, self._projects = shapes, projects
+
+    def take_append(
+        self, batches: Sequence[Batch], appended: Sequence[Appended], news: Mapping[str, StreamNews]
+    ) -> None:
+        """What the batches taught, where any of their events was stored: as the engine itself has learnt it."""
+        with self._lock:
+            shapes = dict(self._shapes)
+            for batch, told in zip(batches, appended, strict=True):
+                if told.accepted and batch.stream in shapes:
+                    shapes[batch.stream] = shapes[batch.stream].with_learnt(batch.learnt)
+                    for project, kinds in batch.by_project.items():
+                        self._projects[batch.stream].learn(project, kinds)
+            self._shapes = shapes
+            self._take_news(news)
+
+    def take_news(self, news: Mapping[str, StreamNews]) -> None:
+        with self._lock:
+            self._take_news(news)
+
+    def _take_news(self, news: Mapping[str, StreamNews]) -> None:
+        for name, told in news.items():
+            if name not in self._news or told.number > self._news[name].number:
+                self._news[name] = told
+
+
+def _merge(projects: ProjectShapes, state: StreamState) -> None:
+    """Sets of many projects are often equal: each is put into the bits of this list once."""
+    translated: dict[int, int] = {}
+    for project, bits in state.sets.items():
+        if bits not in translated:
+            pairs = [state.pairs[place] for place in places_in(bits)]
+            translated[bits] = 0
+            for path, kind in pairs:
+                translated[bits] |= projects.bit((path, ValueKind(kind)))
+        projects.add(project, translated[bits])

@@ -1,0 +1,152 @@
+"""What an engine in a process of its own does beyond the port: its process ends at any moment, and is replaced."""
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.engines.engine import AnswerLimits, Appended, Cancel
+from cordwood.engines.hosted.engine_process import run_engine
+from cordwood.engines.hosted.hosted_engine import HostedEngine
+from cordwood.errors import OutOfMemory, QueryKilled
+from cordwood.model.event import Batch, Event
+from cordwood.model.rows import Rows
+from cordwood.model.shape import Kinds, ValueKind
+from cordwood.observe.observation import EngineEnded
+from cordwood.processes.fork_server import ForkServer
+from cordwood.sql.stages import Question
+from tests.contract.conftest import open_hosted
+from tests.contract.engine_asking import LIMITS, NOW_US, batch, ids, rows
+
+CEILING = 300 * 10**6
+LARGE_BYTES, GROWTH_BYTES = 400 * 10**6, 10**6
+
+
+class FragileEngine(DuckDBEngine):
+    """Ends its process where a marker asks for it, before it has said what became of the request."""
+
+    def append(self, batches: Sequence[Batch]) -> list[Appended]:
+        return self._told(super().append(batches), batches)
+
+    def append_again(self, batches: Sequence[Batch], acknowledged: Mapping[str, int]) -> list[Appended]:
+        return self._told(super().append_again(batches, acknowledged), batches)
+
+    def _told(self, appended: list[Appended], batches: Sequence[Batch]) -> list[Appended]:
+        marker = self._file.parent / "ended"
+        if any(event.id == "deadly" for one in batches for event in one.events) and not marker.exists():
+            marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return appended
+
+    def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
+        stop = threading.Event()
+        cancel.on_pull(stop.set)
+        if "deadly" in question.statement.sql:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if "large" in question.statement.sql:
+            held = bytearray(b"x" * LARGE_BYTES)
+            time.sleep(600)
+            del held
+        if "growing" in question.statement.sql:
+            held = bytearray(b"x" * (CEILING // 3))
+            while not stop.wait(0.02):
+                held += b"x" * GROWTH_BYTES
+            del held
+        if "stuck" in question.statement.sql:
+            time.sleep(600)
+        return super().answer(question, limits, cancel)
+
+
+def fragile_process(link: socket.socket) -> None:
+    run_engine(link, lambda folder, _: FragileEngine(Path(folder), DuckDBTarget(), clock_us=lambda: NOW_US))
+
+
+@pytest.fixture(scope="module")
+def fork_server() -> Iterator[ForkServer]:
+    server = ForkServer("tests.contract.test_hosted_engine:fragile_process")
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def notes() -> list[object]:
+    return []
+
+
+@pytest.fixture
+def engine(tmp_path: Path, fork_server: ForkServer, notes: list[object]) -> Iterator[HostedEngine]:
+    opened = open_hosted(tmp_path / "data", fork_server, notes.append, CEILING)
+    yield opened
+    opened.close()
+
+
+def test_what_was_stored_and_not_acknowledged_counts_as_accepted_once(engine: HostedEngine) -> None:
+    engine.append([batch(Event("old", NOW_US))])
+    sent = batch(Event("old", NOW_US), Event("deadly", NOW_US), Event("a", NOW_US), Event("a", NOW_US))
+    assert engine.append([sent, batch(Event("a", NOW_US), Event("b", NOW_US))]) == [Appended(2, 2), Appended(1, 1)]
+    assert ids(engine) == ["a", "b", "deadly", "old"]
+    assert engine.facts()["s"].events == 4
+    assert engine.append([sent]) == [Appended(0, 4)]
+
+
+def test_shapes_are_kept_and_never_go_back_when_the_engine_is_replaced(engine: HostedEngine) -> None:
+    learnt: Kinds = {("metadata", "a"): frozenset({ValueKind.TEXT})}
+    engine.append([Batch("s", [Event("a", NOW_US, metadata='{"a":"b"}')], NOW_US, learnt, {"p": learnt})])
+    before = engine.shapes()["s"]
+    os.kill(engine.pids()[-1], signal.SIGKILL)
+    assert ids(engine) == ["a"]
+    after = engine.shapes()["s"]
+    assert (after.kinds, after.version) == (before.kinds, before.version)
+    assert engine.projects()["s"].shape("p", after).kinds == learnt
+
+
+def outcome(ask: Callable[[], object], found: list[object]) -> threading.Thread:
+    def work() -> None:
+        try:
+            found.append(ask())
+        except Exception as problem:  # noqa: BLE001 - looked at below
+            found.append(problem)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def test_of_the_queries_under_way_the_one_that_ends_the_process_twice_is_the_cause(
+    engine: HostedEngine, notes: list[object]
+) -> None:
+    engine.append([batch(Event("a", NOW_US))])
+    found: list[object] = []
+    others = [outcome(lambda: rows(engine, "select id from `s`"), found) for _ in range(3)]
+    with pytest.raises(QueryKilled, match="ended both times"):
+        rows(engine, "select id, 'deadly' as d from `s`")
+    for other in others:
+        other.join()
+    assert found == [[("a",)]] * 3
+    assert [note.queries for note in notes if isinstance(note, EngineEnded)] == [0, 1]
+
+
+def test_a_query_that_does_not_stop_is_killed_and_others_are_asked_again(engine: HostedEngine) -> None:
+    engine.append([batch(Event("a", NOW_US))])
+    with pytest.raises(QueryKilled, match="did not stop within 1 s"):
+        rows(engine, "select 'stuck' as d from `s`", AnswerLimits(10, 0.1))
+    assert rows(engine, "select id from `s`") == [("a",)]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"), [("growing", OutOfMemory), ("large", QueryKilled)], ids=["stopped", "killed"]
+)
+def test_a_query_during_which_memory_passes_the_ceiling_is_stopped_or_killed(
+    engine: HostedEngine, text: str, fault: type[Exception]
+) -> None:
+    engine.append([batch(Event("a", NOW_US))])
+    with pytest.raises(fault, match="passed its ceiling"):
+        rows(engine, f"select '{text}' as d from `s`", LIMITS)
+    assert rows(engine, "select id from `s`") == [("a",)]
