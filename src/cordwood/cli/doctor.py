@@ -87,6 +87,7 @@ def _service(service: Remote, environment: Mapping[str, str]) -> Iterator[Findin
         ready = Verdict.GOOD if status == 200 else Verdict.BAD
         yield Finding(ready, "service", f"{service.url} says {status} to /ready", "Its log says what it waits for.")
         yield from _forecast(service)
+        yield from _killed(service)
         yield from _keys(service, environment)
         yield _round_trip(service)
     except Unreachable as problem:
@@ -107,6 +108,16 @@ def _forecast(service: Remote) -> Iterator[Finding]:
     finding = None if told is None else judge_forecast(told)
     if finding is not None:
         yield finding
+
+
+def _killed(service: Remote) -> Iterator[Finding]:
+    """Queries that are refused because the engine's process had to be killed with them."""
+    quarantined = _gauge(service, "cordwood_quarantined_queries")
+    if quarantined:
+        seen = (
+            f"{quarantined:.0f} queries of callers' own are refused, because the engine's process was killed with them"
+        )
+        yield Finding(Verdict.DOUBTFUL, "engine", seen, "The log tells whose they were: query_quarantined.")
 
 
 def _gauge(service: Remote, name: str) -> float | None:

@@ -49,7 +49,7 @@ export class ServicePage {
   }
 }
 
-function tiles({ version, engine, memory, cache, queries, streams }) {
+function tiles({ version, engine, memory, cache, queries, engine_process: process, streams }) {
   const rate = Object.values(streams).reduce((sum, one) => sum + one.events_per_second, 0);
   const events = Object.values(streams).reduce((sum, one) => sum + one.events, 0);
   const size = Object.values(streams).reduce((sum, one) => sum + (one.bytes ?? 0), 0);
@@ -73,8 +73,17 @@ function tiles({ version, engine, memory, cache, queries, streams }) {
       meter("Places", queries.under_way.length, queries.places),
     ),
     tile("Events", count(events), `${rate.toFixed(1)} a second, ${bytes(size)} stored`),
+    tile(
+      "Engine process",
+      count(sum(process.ends)),
+      `times replaced; ${count(process.quarantined_queries)} queries are refused because it was killed with them`,
+    ),
     tile("Version", version, `on ${engine}`),
   ];
+}
+
+function sum(counts) {
+  return Object.values(counts).reduce((all, one) => all + one, 0);
 }
 
 function tile(name, figure, note, below = null) {

@@ -6,7 +6,16 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 
 from cordwood.observe.arrivals import Arrivals
-from cordwood.observe.observation import EngineAsked, Ingested, IsolationRefused, Queued, Refreshed, Requested
+from cordwood.observe.observation import (
+    EngineAsked,
+    EngineEnded,
+    Ingested,
+    IsolationRefused,
+    QuarantineRefused,
+    Queued,
+    Refreshed,
+    Requested,
+)
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 Labels = tuple[str, ...]
@@ -100,6 +109,16 @@ class Metrics:
             ("engine",),
         )
         self._seconds = Histogram("cordwood_requests_seconds", "How long requests took.", ("route", "status"))
+        self._engine_ends = Counter(
+            "cordwood_engine_process_ends_total",
+            "How often the engine's process ended and was replaced, by what ended it.",
+            ("cause",),
+        )
+        self._quarantine = Counter(
+            "cordwood_quarantine_refusals_total",
+            "Queries refused because the engine's process was killed with them, or with others of their key.",
+            ("by",),
+        )
         self._queued = Counter(
             "cordwood_places_claims_total",
             "Runs that asked for a place, by what became of them.",
@@ -119,6 +138,10 @@ class Metrics:
                     self._waits.add((observation.places, observation.lane), observation.seconds)
                 case IsolationRefused():
                     self._isolation.add((observation.engine,))
+                case EngineEnded():
+                    self._engine_ends.add((observation.cause,))
+                case QuarantineRefused():
+                    self._quarantine.add((observation.by,))
                 case Refreshed():
                     self._refreshes.add((observation.endpoint, observation.outcome))
                 case Ingested():
@@ -130,6 +153,11 @@ class Metrics:
         with self._lock:
             return self._cache.sums_by(1)
 
+    def engine_ends(self) -> Mapping[str, int]:
+        """How often the engine's process ended, by what ended it."""
+        with self._lock:
+            return self._engine_ends.sums_by(0)
+
     def text(self) -> bytes:
         with self._lock:
             families: list[Counter | Histogram] = [
@@ -140,6 +168,8 @@ class Metrics:
                 self._beyond,
                 self._transforms,
                 self._isolation,
+                self._engine_ends,
+                self._quarantine,
                 self._queued,
                 self._seconds,
                 self._waits,

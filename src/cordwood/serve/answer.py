@@ -21,6 +21,7 @@ from cordwood.lql.offered import SubQuery
 from cordwood.model.caller import Caller
 from cordwood.model.datatype import Datatype
 from cordwood.model.endpoint import Endpoint
+from cordwood.model.parameter import TextKind
 from cordwood.model.redaction import SHIPPED_RULES, RedactionRules, RedactMode
 from cordwood.model.shape import Shape
 from cordwood.observe.observer import Observer
@@ -49,7 +50,7 @@ from cordwood.serve.visible import names_for, no_names
 from cordwood.sql.ad_hoc import ad_hoc_endpoint
 from cordwood.sql.bind import bind
 from cordwood.sql.redaction.redaction import Redaction
-from cordwood.sql.stages import Statement
+from cordwood.sql.stages import Question, Statement
 
 # What an engine says of a longer regular expression is not remembered.
 _SHORT_PATTERN = 256
@@ -177,6 +178,10 @@ class Answers:
         """For how long queries have waited in vain for a place at the engine; 0 while some get one."""
         return self._gate.starved_seconds
 
+    def quarantined(self) -> int:
+        """How many queries of callers' own are refused, because the engine's process was killed with them."""
+        return self._conductor.quarantine.count()
+
     def load(self) -> Load:
         """What is being asked now, and what is kept."""
         doing = self._conductor.doing
@@ -204,6 +209,7 @@ class Answers:
     async def _tried(self, ask: Ask) -> Answer:
         """One attempt; OutdatedError when the statement went out of date while it ran."""
         job = await self._job(ask)
+        self._conductor.quarantine.check(job)
         key = identity(ask, job.question)
         self._remember(job, key)
         found = None if ask.fresh else self._look_up(key, job.asked_us)
@@ -256,11 +262,17 @@ class Answers:
         text = ask.endpoint, ask.sandbox, redaction, shapes
         statement = await self._compiled(text, ask.account, ask.knows, is_own=ask.is_callers_own)
         now_us = self._clock_us()
-        question = bind(statement, ask.parameters, now_us, self._is_regex)
+        question = await self._bound(statement, ask, now_us)
         seconds = ask.endpoint.timeout_seconds or self._limits.query_seconds
         limits = AnswerLimits(ask.endpoint.max_rows, seconds)
         compile_seconds = time.monotonic() - began
         return Job(ask, question, limits, self._limits.answer_bytes, now_us, compile_seconds)
+
+    async def _bound(self, statement: Statement, ask: Ask, now_us: int) -> Question:
+        """An engine may be asked whether a text is a regular expression: that is waited for in a thread."""
+        if any(slot.parameter is not None and slot.parameter.kind is TextKind.REGEX for slot in statement.slots):
+            return await asyncio.to_thread(bind, statement, ask.parameters, now_us, self._is_regex)
+        return bind(statement, ask.parameters, now_us, self._is_regex)
 
     async def _compiled(self, text: _Text, account: str, knows: Hashable, *, is_own: bool) -> Statement:
         """The statement of a text; callers that send the same, and know the same names, wait for one compilation."""

@@ -10,7 +10,7 @@ from typing import TypeVar
 from cordwood.engines.engine import Engine
 from cordwood.engines.halt import Halt
 from cordwood.engines.run import OutdatedError
-from cordwood.errors import Busy, Fault, OutOfTime
+from cordwood.errors import Busy, Fault, OutOfTime, QueryKilled
 from cordwood.observe.observation import EngineAsked
 from cordwood.observe.observer import Observer
 from cordwood.serve.ask import SandboxText
@@ -18,6 +18,7 @@ from cordwood.serve.doing import Doing
 from cordwood.serve.fair_queue import Askers, Lane
 from cordwood.serve.finished import Finished
 from cordwood.serve.gate import Gate, Turn
+from cordwood.serve.query_quarantine import QueryQuarantine
 from cordwood.serve.run import Job, finish
 from cordwood.serve.stream import Outflow, Streamed, begin
 
@@ -46,6 +47,7 @@ class Conductor:
         self._threads = ThreadPoolExecutor(gate.places * 3, thread_name_prefix="answer")
         self._durations = Durations()
         self.doing = Doing()
+        self.quarantine = QueryQuarantine(observer)
 
     async def whole(self, job: Job, halt: Halt, askers: Askers, *, refresh: bool = False) -> Finished:
         return await self._run(job, halt, askers, lambda stop: finish(job, self._engine, stop), refresh=refresh)
@@ -88,6 +90,8 @@ class Conductor:
                 return await self._watched(job, halt, work, turn, begun)
             except Fault as fault:
                 outcome = fault.code
+                if isinstance(fault, QueryKilled):
+                    self.quarantine.killed(job)
                 raise
             except DemotedError:
                 outcome = "demoted"
@@ -109,11 +113,13 @@ class Conductor:
             await self._until_done(job, running, turn, begun)
             if running.done():
                 return running.result()
+        except Fault:
+            await _stopped(running, stop)
+            _raise_if_killed(running)
+            raise
         finally:
-            if not running.done():
-                running.add_done_callback(_forget)
-                stop.pull()
-                await asyncio.wait({running})
+            await _stopped(running, stop)
+        _raise_if_killed(running)
         raise DemotedError
 
     async def _until_done(self, job: Job, running: "asyncio.Future[T]", turn: Turn, begun: Callable[[], bool]) -> None:
@@ -170,6 +176,19 @@ class Durations:
         self._seconds.move_to_end(key)
         if len(self._seconds) > self._keep:
             self._seconds.popitem(last=False)
+
+
+async def _stopped(running: "asyncio.Future[T]", stop: Halt) -> None:
+    if not running.done():
+        running.add_done_callback(_forget)
+        stop.pull()
+        await asyncio.wait({running})
+
+
+def _raise_if_killed(running: "asyncio.Future[T]") -> None:
+    """A run that did not stop when it was asked to was ended with its process: that is told before anything else."""
+    if running.done() and not running.cancelled() and isinstance(running.exception(), QueryKilled):
+        running.result()
 
 
 def _forget(running: "asyncio.Future[T]") -> None:

@@ -34,6 +34,7 @@ async def show_status(request: Request, rooms: Rooms, metrics: Metrics) -> Respo
             "requests": metrics.cache_outcomes(),
         },
         "queries": _queries(load, caller),
+        "engine_process": {"ends": metrics.engine_ends(), "quarantined_queries": rooms.answers.quarantined()},
         "streams": streams,
     }
     return unkept_json(told)

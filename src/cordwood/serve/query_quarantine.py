@@ -1,0 +1,104 @@
+"""Callers' own queries that had to be killed are refused for a while, and so are those of a key that had two killed."""
+
+import re
+import time
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Final, Generic, TypeVar
+
+from cordwood.errors import QuarantinedQuery
+from cordwood.observe.observation import QuarantineRefused, QueryQuarantined
+from cordwood.observe.observer import Observer
+from cordwood.serve.run import Job
+
+QUARANTINE_SECONDS: Final = 600.0
+# So many kills within that time, and a key's own queries are refused.
+KILLS_OF_A_KEY: Final = 2
+# So many queries and keys are remembered, some 200 bytes each; beyond, the oldest is forgotten.
+_MOST: Final = 2_000
+
+# Names in double quotes stay; texts and numbers become one mark each, and lists of them one mark.
+_LITERALS: Final = re.compile(r"""("(?:[^"]|"")*")|'(?:[^']|'')*'|\b\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\b""")
+_LISTS: Final = re.compile(r"\?(?:\s*,\s*\?)+")
+
+K = TypeVar("K")
+
+
+def fingerprint(sql: str) -> str:
+    """The same for compiled queries that differ in nothing but literals."""
+    bare = _LITERALS.sub(lambda found: found[1] or "?", sql)
+    return blake2b(_LISTS.sub("?", bare).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+class QueryQuarantine:
+    """Called from the event loop only. `clock` gives seconds."""
+
+    def __init__(self, observer: Observer, clock: Callable[[], float] = time.monotonic) -> None:
+        self._observer = observer
+        self._clock = clock
+        self._queries: _Kills[str] = _Kills()
+        self._keys: _Kills[str] = _Kills()
+
+    def check(self, job: Job) -> None:
+        """QuarantinedQuery for a caller's own query that was killed, or whose key had several killed. Saved ones pass."""
+        if not job.ask.is_callers_own or not self._queries.is_any(self._since()):
+            return
+        account, since = job.ask.account, self._since()
+        kills = self._keys.times(account, since)
+        if len(kills) >= KILLS_OF_A_KEY:
+            self._refuse(job, "key", kills[-KILLS_OF_A_KEY])
+        kills = self._queries.times(fingerprint(job.question.statement.sql), since)
+        if kills:
+            self._refuse(job, "query", kills[-1])
+
+    def killed(self, job: Job) -> None:
+        """The engine's process had to be killed because of this job."""
+        if not job.ask.is_callers_own:
+            return
+        now, found = self._clock(), fingerprint(job.question.statement.sql)
+        self._queries.add(found, now)
+        self._keys.add(job.ask.account, now)
+        self._observer.note(
+            QueryQuarantined(endpoint=job.ask.endpoint.name, key=job.ask.caller.key_id, fingerprint=found)
+        )
+
+    def count(self) -> int:
+        """How many queries are refused now."""
+        return self._queries.count(self._since())
+
+    def _since(self) -> float:
+        return self._clock() - QUARANTINE_SECONDS
+
+    def _refuse(self, job: Job, by: str, killed_at: float) -> None:
+        self._observer.note(QuarantineRefused(endpoint=job.ask.endpoint.name, key=job.ask.caller.key_id, by=by))
+        left = max(1.0, killed_at - self._since())
+        told = {
+            "query": "The query is refused: the engine's process had to be killed when it last ran.",
+            "key": "Queries of this key's own are refused: the engine's process had to be killed with several of them.",
+        }
+        hint = "Change what the query does, not only its literals; saved queries are not refused."
+        raise QuarantinedQuery(told[by], hint=hint, retry_after=left)
+
+
+class _Kills(Generic[K]):
+    """When each was killed, the last few times; the one that was killed last stands at the end."""
+
+    def __init__(self) -> None:
+        self._times: dict[K, list[float]] = {}
+
+    def add(self, one: K, now: float) -> None:
+        self._times[one] = [*self._times.pop(one, []), now][-KILLS_OF_A_KEY:]
+        if len(self._times) > _MOST:
+            del self._times[next(iter(self._times))]
+
+    def times(self, one: K, since: float) -> list[float]:
+        return [time for time in self._times.get(one, ()) if time > since]
+
+    def is_any(self, since: float) -> bool:
+        """Whether one was killed since then; all are forgotten where none was."""
+        if self._times and next(reversed(self._times.values()))[-1] <= since:
+            self._times.clear()
+        return bool(self._times)
+
+    def count(self, since: float) -> int:
+        return sum(times[-1] > since for times in self._times.values())

@@ -1,0 +1,101 @@
+"""Queries that had to be killed are refused for a while, whatever their literals, and so are those of their key."""
+
+from uuid import UUID
+
+import pytest
+
+from cordwood.engines.engine import AnswerLimits
+from cordwood.errors import QuarantinedQuery
+from cordwood.model.caller import Caller
+from cordwood.model.endpoint import Endpoint
+from cordwood.observe.observation import QuarantineRefused, QueryQuarantined
+from cordwood.observe.observer import Observer
+from cordwood.serve.ask import Ask, Language, SandboxText
+from cordwood.serve.query_quarantine import QUARANTINE_SECONDS, QueryQuarantine, fingerprint
+from cordwood.serve.run import Job
+from cordwood.sql.stages import Question, Statement
+from cordwood.web.negotiate import JSON
+
+ENDPOINT = Endpoint("e", UUID(int=1), "select 1", "r1")
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def job(sql: str, *, account: str = "k", own: bool = True) -> Job:
+    text = SandboxText(Language.SQL, sql) if own else None
+    ask = Ask(ENDPOINT, Caller(account, frozenset({"query"})), JSON, sandbox=text)
+    return Job(ask, Question(Statement(sql, (), (), ())), AnswerLimits(10, 1.0), 100, 0, 0.0)
+
+
+class Notes:
+    def __init__(self) -> None:
+        self.found: list[object] = []
+
+    def note(self, observation: object) -> None:
+        self.found.append(observation)
+
+
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [
+        ("SELECT a FROM s WHERE b = 'it''s' AND c > 7.5e3", True),
+        ("SELECT a FROM s WHERE b = '' AND c > 0", True),
+        ("SELECT a FROM s WHERE d = 'x' AND c > 1", False),
+        ("SELECT a FROM \"s\" WHERE b = 'x' AND c > 1", False),
+    ],
+)
+def test_queries_that_differ_in_literals_alone_count_as_one(other: str, same: bool) -> None:  # noqa: FBT001
+    assert (fingerprint(other) == fingerprint("SELECT a FROM s WHERE b = 'x' AND c > 1")) is same
+
+
+def test_lists_of_literals_count_as_one_whatever_their_length() -> None:
+    assert fingerprint("SELECT a FROM s WHERE b IN (1, 2, 3)") == fingerprint("SELECT a FROM s WHERE b IN (4)")
+
+
+def test_a_killed_query_is_refused_to_everybody_for_ten_minutes() -> None:
+    clock, notes = Clock(), Notes()
+    quarantine = QueryQuarantine(Observer((notes,)), clock)
+    quarantine.check(job("SELECT 1"))
+    quarantine.killed(job("SELECT 1"))
+    clock.now += 100
+    with pytest.raises(QuarantinedQuery, match="last ran") as refused:
+        quarantine.check(job("SELECT 2", account="another"))
+    assert refused.value.retry_after == QUARANTINE_SECONDS - 100
+    quarantine.check(job("SELECT a FROM s"))
+    assert quarantine.count() == 1
+    clock.now += QUARANTINE_SECONDS
+    quarantine.check(job("SELECT 1"))
+    assert quarantine.count() == 0
+    first, second = notes.found
+    assert isinstance(first, QueryQuarantined)
+    assert isinstance(second, QuarantineRefused)
+
+
+def test_a_key_with_two_killed_queries_is_refused_queries_of_its_own_and_no_saved_ones() -> None:
+    quarantine = QueryQuarantine(Observer(), Clock())
+    quarantine.killed(job("SELECT a FROM s"))
+    quarantine.killed(job("SELECT b FROM s"))
+    with pytest.raises(QuarantinedQuery, match="this key's own"):
+        quarantine.check(job("SELECT c FROM s"))
+    quarantine.check(job("SELECT c FROM s", account="another"))
+    quarantine.check(job("SELECT a FROM s", own=False))
+
+
+def test_saved_queries_that_were_killed_are_not_refused() -> None:
+    quarantine = QueryQuarantine(Observer(), Clock())
+    quarantine.killed(job("SELECT a FROM s", own=False))
+    quarantine.check(job("SELECT a FROM s"))
+    assert quarantine.count() == 0
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    quarantine = QueryQuarantine(Observer(), Clock())
+    for number in range(5_000):
+        quarantine.killed(job(f"SELECT c{number} FROM s", account=f"k{number}"))
+    assert quarantine.count() == 2_000
+    quarantine.check(job("SELECT c0 FROM s", account="k0"))
