@@ -14,6 +14,7 @@ import msgspec
 import cordwood
 from cordwood.access import Access, FixedKey
 from cordwood.app.checking import check
+from cordwood.app.engine_process import EngineHost
 from cordwood.app.first_keys import MadeKeys, first_keys, fixed_keys
 from cordwood.app.management import Management
 from cordwood.app.redaction import checked_rules, redaction_key, redaction_rules
@@ -26,6 +27,7 @@ from cordwood.catalog.sqlite import SQLiteKeys
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import Engine
+from cordwood.engines.hosted.hosted_engine import HostedEngine
 from cordwood.errors import BadSetting
 from cordwood.folder import DataFolder
 from cordwood.ingest.accept import Intake, IntakeLimits
@@ -88,6 +90,11 @@ class House(msgspec.Struct, frozen=True):
     def _scopes_given(self) -> list[frozenset[str]]:
         return [key.caller.scopes for key in fixed_keys(self.settings.keys)]
 
+    @property
+    def hosted(self) -> HostedEngine | None:
+        """The engine, where it runs in a process of its own."""
+        return self.engine if isinstance(self.engine, HostedEngine) else None
+
     def close(self) -> None:
         """Store what waits, then let go of everything; called after the last request."""
         self.rooms.intake.close()
@@ -101,14 +108,16 @@ def build(
     observer: Observer,
     local_keys: Sequence[FixedKey] = (),
     clock_us: Callable[[], int] = now_us,
+    host: EngineHost | None = None,
 ) -> House:
     """Open everything that the settings ask for, in a folder that is owned; `clock_us` is what time it is in there.
 
+    The embedded engine runs in a process of its own where there is a `host`: then its clock is the machine's.
     The engine is opened beside the reading of the files: each takes a tenth of a second, and a processor of its own.
     """
     folder.require_whole()
     with ExitStack() as undone, ThreadPoolExecutor(1, thread_name_prefix="open") as beside:
-        opening = beside.submit(_engine, settings, folder, observer, clock_us)
+        opening = beside.submit(_engine, settings, folder, observer, clock_us, host)
         undone.callback(_close_opened, opening)
         contents = checked_contents(sources_of(settings), target_for(settings))
         catalog = FileCatalog(contents)
@@ -176,7 +185,9 @@ def connections_allowed(settings: Settings) -> int:
     return settings.web.connections or min(_MOST_CONNECTIONS, settings.limits.ceiling // _CONNECTION_BYTES)
 
 
-def _engine(settings: Settings, folder: DataFolder, observer: Observer, clock_us: Callable[[], int]) -> Engine:
+def _engine(
+    settings: Settings, folder: DataFolder, observer: Observer, clock_us: Callable[[], int], host: EngineHost | None
+) -> Engine:
     def tell(sentence: str) -> None:
         observer.note(Noted(message=sentence, level="warning"))
 
@@ -195,6 +206,8 @@ def _engine(settings: Settings, folder: DataFolder, observer: Observer, clock_us
         held_bytes=min(_MOST_HELD_BYTES, settings.limits.ceiling // 10),
         parsed_bytes=_texts_bytes(settings.limits),
     )
+    if host is not None:
+        return host.open(folder.engine_folder, options, observer.note)
     return DuckDBEngine(folder.engine_folder, DuckDBTarget(), options, clock_us=clock_us)
 
 

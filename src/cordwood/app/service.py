@@ -13,6 +13,7 @@ import msgspec
 import uvloop
 
 from cordwood.app.compose import House, build, connections_allowed, web_options
+from cordwood.app.engine_process import EngineHost, fork_server
 from cordwood.app.first_keys import MadeKeys, fixed_key
 from cordwood.app.heap import keep_heap_small, let_go_of_code
 from cordwood.app.listener import Server, listen, server, url_of
@@ -22,6 +23,7 @@ from cordwood.errors import Fault
 from cordwood.folder import DataFolder, Outcome, Owner
 from cordwood.model.moments import now_us
 from cordwood.observe.observation import Noted
+from cordwood.processes.fork_server import ForkServer
 from cordwood.settings.settings import Settings
 from cordwood.web.routes import application
 from cordwood.web.standing import Standing
@@ -59,10 +61,20 @@ def serve(settings: Settings, hooks: Hooks, began: float) -> None:
     `began` is when the process did, by the monotonic clock.
     """
     keep_heap_small(settings.limits.ceiling)
+    # Before the folder is owned and the address is listened on: the processes below inherit nothing of either.
+    forks = fork_server() if settings.engine == "duckdb" else None
+    try:
+        _serve(settings, hooks, began, forks)
+    finally:
+        if forks is not None:
+            forks.close()
+
+
+def _serve(settings: Settings, hooks: Hooks, began: float, forks: ForkServer | None) -> None:
     folder = DataFolder(Path(settings.serve.data_dir))
     with folder.owned() as ownership:
         listener = listen(settings.web.host, settings.web.port)
-        life = _Life(settings, hooks, folder, ownership.announce(url_of(listener)), began)
+        life = _Life(settings, hooks, folder, ownership.announce(url_of(listener)), began, forks)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(life.run(listener))
 
@@ -75,6 +87,7 @@ class _Life(msgspec.Struct):
     folder: DataFolder
     owner: Owner
     began: float
+    forks: ForkServer | None
     standing: Standing = msgspec.field(default_factory=Standing)
     asked_to_stop: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     asked_to_reload: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
@@ -102,7 +115,19 @@ class _Life(msgspec.Struct):
 
     def _build(self) -> House:
         local = fixed_key("private", self.owner.key, "local")
-        return build(self.settings, self.folder, self.hooks.watch.observer, (local,))
+        host = None if self.forks is None else self._host(self.forks)
+        house = build(self.settings, self.folder, self.hooks.watch.observer, (local,), host=host)
+        if house.hosted is not None:
+            self.hooks.watch.memory.pids_below = house.hosted.pids
+            quarantined = house.rooms.answers.quarantined
+            self.hooks.watch.metrics.gauges["cordwood_quarantined_queries"] = lambda: float(quarantined())
+        return house
+
+    def _host(self, forks: ForkServer) -> EngineHost:
+        def on_state(reason: str | None) -> None:
+            self.standing.set_unready("engine", reason)
+
+        return EngineHost(forks, self.settings.limits.ceiling, on_state)
 
     async def _serve(self, house: House, http: Server, serving: "asyncio.Task[None]") -> None:
         await self.hooks.fill(house)
@@ -116,7 +141,7 @@ class _Life(msgspec.Struct):
         beside = [asyncio.create_task(work) for work in self._beside(house)]
         try:
             await self.asked_to_stop.wait()
-            await self._drain(http, serving)
+            await self._drain(house, http, serving)
         finally:
             gc.unfreeze()
             await settled(beside)
@@ -133,9 +158,12 @@ class _Life(msgspec.Struct):
             every(WRITE_USES_SECONDS, house.keys.write_uses, observer),
         ]
 
-    async def _drain(self, http: Server, serving: "asyncio.Task[None]") -> None:
+    async def _drain(self, house: House, http: Server, serving: "asyncio.Task[None]") -> None:
         """Refuse what is new, readiness first; let what is under way finish; then stop listening."""
         self.standing.drain()
+        if house.hosted is not None:
+            # Whatever runs then, a query that does not stop or a seal: what was acknowledged is on disk.
+            house.hosted.end_within(self.settings.web.drain_time)
         deadline = time.monotonic() + self.settings.web.drain_time
         while http.under_way and time.monotonic() < deadline:  # noqa: ASYNC110 - the server has no event for it
             await asyncio.sleep(_POLL_SECONDS)

@@ -5,6 +5,7 @@ import resource
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -16,11 +17,11 @@ from cordwood.observe.log import JsonLines
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observation import Noted
 from cordwood.observe.observer import Observer
+from cordwood.processes.memory import bytes_together
 from cordwood.settings.settings import Settings
 
 FLUSH_SECONDS = 0.5
 LOOK_SECONDS = 20.0
-_STATM = Path("/proc/self/statm")
 
 
 class Watch(msgspec.Struct, frozen=True):
@@ -30,13 +31,14 @@ class Watch(msgspec.Struct, frozen=True):
     metrics: Metrics
     log: JsonLines
     disk: DiskForecast
+    memory: "Memory"
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
         ceiling = float(settings.limits.ceiling)
-        folder = Path(settings.serve.data_dir)
+        folder, memory = Path(settings.serve.data_dir), Memory()
         gauges = {
-            "cordwood_memory_bytes": resident_bytes,
+            "cordwood_memory_bytes": memory.held_bytes,
             "cordwood_memory_ceiling_bytes": lambda: ceiling,
             "cordwood_disk_free_bytes": lambda: free_bytes(folder),
         }
@@ -48,7 +50,7 @@ class Watch(msgspec.Struct, frozen=True):
             lambda sentence: log.note(Noted(message=sentence, level="warning")),
         )
         metrics.gauges["cordwood_disk_full_seconds"] = lambda: disk.seconds_left
-        return cls(Observer((log, metrics)), metrics, log, disk)
+        return cls(Observer((log, metrics)), metrics, log, disk, memory)
 
 
 def free_bytes(folder: Path) -> float:
@@ -59,9 +61,12 @@ def free_bytes(folder: Path) -> float:
     return float(shutil.disk_usage(place).free)
 
 
-def resident_bytes() -> float:
-    """Memory that the process holds now; where the system does not tell, the most it ever held."""
-    try:
-        return float(_STATM.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
+class Memory(msgspec.Struct):
+    """What the service holds, the processes below it included; `pids_below` names these."""
+
+    pids_below: Callable[[], list[int]] = list
+
+    def held_bytes(self) -> float:
+        """Memory held now, pages that the processes share counted once; where the system does not tell, the most of this one."""
+        held = bytes_together([os.getpid(), *self.pids_below()])
+        return float(held) if held is not None else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0

@@ -1,4 +1,5 @@
-"""Serve endpoints and take events over HTTP, from one process and one folder.
+"""Serve endpoints and take events over HTTP, from one service and one folder: a serving process, and an
+engine process below it that is replaced when it ends.
 
 Stop it with Ctrl-C or SIGTERM: requests under way are finished first. SIGHUP, or `cordwood reload`,
 reads endpoint and stream files again.
@@ -34,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data_dir(parser)
     add_files(parser)
     parser.add_argument(
-        "--memory", metavar="SIZE", help="ceiling of the whole process (default: a quarter of the machine's memory)"
+        "--memory", metavar="SIZE", help="ceiling of the service (default: a quarter of the machine's memory)"
     )
     parser.add_argument("--engine", help="what stores events and runs queries (default: duckdb)")
     parser.add_argument("--demo", action="store_true", help="with a throw-away folder full of made-up events")

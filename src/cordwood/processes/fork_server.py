@@ -88,7 +88,7 @@ class ForkServer:
         return Child(pid, ours, None if status == _NO_STATUS else status)
 
     def close(self) -> None:
-        """End the fork server, and with it what it has forked."""
+        """End the fork server, and with it what it has forked; the next call would start another."""
         with self._turn:
             self._end()
 

@@ -1,0 +1,89 @@
+"""The embedded engine in a process of its own, below the one that serves."""
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from cordwood.app.heap import let_go_of_code
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
+from cordwood.engines.duckdb.tables import StreamTables
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.engines.hosted.engine_process import run_engine
+from cordwood.engines.hosted.hosted_engine import Dialect, HostedEngine
+from cordwood.engines.hosted.keeper import OnState, Plan
+from cordwood.errors import DataFolderInUse
+from cordwood.observe.observation import Noted
+from cordwood.observe.observer import Note, note_nothing, tell_nobody
+from cordwood.processes.fork_server import ForkServer
+
+# What the interpreter and its modules take in the three processes, beside what the ceiling is for.
+_BASE_BYTES = 120 * 10**6
+_ENTRY = "cordwood.app.engine_process:engine_process"
+# By then the code that only the start ran is not needed any more.
+_STARTED_SECONDS = 1.0
+# A process that was killed a moment ago may still be letting go of its files.
+_IN_USE_SECONDS, _TRY_SECONDS = 5.0, 0.02
+
+
+class EngineSettings(msgspec.Struct, frozen=True):
+    """All that the engine's process needs to know. The options tell nobody: what is to be told crosses to the service."""
+
+    folder: str
+    options: Options
+
+
+class EngineHost(msgspec.Struct, frozen=True):
+    """What is there before the service has threads; `on_state` is told why the engine cannot answer, or None."""
+
+    fork_server: ForkServer
+    ceiling: int
+    on_state: OnState
+
+    def open(self, folder: Path, options: Options, note: Note) -> HostedEngine:
+        untold = msgspec.structs.replace(options, tell=tell_nobody, note=note_nothing)
+        plan = Plan(EngineSettings(str(folder), untold), self.ceiling + _BASE_BYTES, self.on_state)
+        return HostedEngine(self.fork_server, plan, Dialect(DuckDBTarget(), _stored), note)
+
+
+def fork_server() -> ForkServer:
+    """To be called after all is imported, and before there is a thread or anything that a child should not inherit."""
+    made = ForkServer(_ENTRY)
+    made.start()
+    return made
+
+
+def engine_process(link: socket.socket) -> None:
+    """What a forked process runs."""
+    os.umask(0o077)
+    run_engine(link, _opened)
+
+
+def _opened(settings: EngineSettings, note: Note) -> DuckDBEngine:
+    def tell(sentence: str) -> None:
+        note(Noted(message=sentence, level="warning"))
+
+    options = msgspec.structs.replace(settings.options, tell=tell, note=note)
+    engine = _patiently(lambda: DuckDBEngine(Path(settings.folder), DuckDBTarget(), options))
+    # Streams are made first.
+    threading.Timer(_STARTED_SECONDS, let_go_of_code).start()
+    return engine
+
+
+def _patiently(open_engine: Callable[[], DuckDBEngine]) -> DuckDBEngine:
+    deadline = time.monotonic() + _IN_USE_SECONDS
+    while True:
+        try:
+            return open_engine()
+        except DataFolderInUse:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_TRY_SECONDS)
+
+
+def _stored(stream: str) -> str:
+    return StreamTables(stream).stored()

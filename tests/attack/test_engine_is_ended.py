@@ -1,0 +1,86 @@
+"""Operators that look at no interrupt end with the engine's process: others are served meanwhile, memory comes back."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
+
+import httpx
+
+from tests.journey.conftest import Service, Start, start
+from tests.journey.processes import MemoryProbe, family_bytes
+from tests.waiting import until
+
+__all__ = ["start"]
+
+CEILING = 512 * 2**20
+STREAM = "postgres.logs"
+EVENTS = [{"project": "p", "event_message": f"{number:06} {'ab' * 40}"} for number in range(20_000)]
+PAIRS = "from postgres_logs a join postgres_logs b on a.timestamp < b.timestamp and a.event_message < b.event_message"
+ATTACKS = (
+    f"select count(*) as n {PAIRS} and regexp_contains(a.event_message, b.event_message)",
+    f"select count(*) as n {PAIRS} and edit_distance(a.event_message, b.event_message) = 7000",
+    "select sum(length(regexp_replace(repeat(event_message, 180), '(a?){1000}b', 'x'))) as n from postgres_logs",
+    f"select count(*) as n {PAIRS} and array_length(regexp_extract_all(a.event_message, b.event_message)) = 7",
+)
+ENDED = {"limit.killed", "limit.quarantined-query", "limit.time", "limit.memory", "query.value", "limit.plan"}
+
+
+class Reader(threading.Thread):
+    """Asks a saved query that no cache has, and notes how long it took: texts of callers' own wait for the others' places."""
+
+    def __init__(self, service: Service, key: str) -> None:
+        super().__init__(daemon=True)
+        self.seconds: list[float] = []
+        self.statuses: set[int] = set()
+        self.over = threading.Event()
+        self._client = httpx.Client(base_url=service.url, headers={"X-API-KEY": key}, timeout=60)
+
+    def run(self) -> None:
+        with self._client:
+            while not self.over.wait(0.05):
+                began = time.monotonic()
+                asked = {"project": str(uuid4())}
+                self.statuses.add(self._client.get("/api/endpoints/query/logs.all", params=asked).status_code)
+                self.seconds.append(time.monotonic() - began)
+
+
+def made_key(service: Service) -> str:
+    return str(service.client.post("/api/access-tokens", json={"scopes": "query"}).json()["token"])
+
+
+def attack(service: Service, key: str, sql: str) -> str:
+    asked = {"project": "p", "sql": sql}
+    answer = httpx.get(
+        f"{service.url}/api/endpoints/query/logs.all", params=asked, headers={"X-API-KEY": key}, timeout=60
+    )
+    return "answered" if answer.status_code == 200 else str(answer.json()["error"]["status"])
+
+
+def test_others_are_served_while_queries_that_do_not_stop_are_ended(start: Start) -> None:
+    service = start("--memory", "512MiB", env={"CORDWOOD_LIMITS_QUERY_TIME": "2s"})
+    for first in range(0, len(EVENTS), 5_000):
+        assert service.send(STREAM, EVENTS[first : first + 5_000]).status_code == 200
+    base = family_bytes(service.process.pid)
+    probe, readers = MemoryProbe(service.process.pid), [Reader(service, made_key(service)) for _ in range(2)]
+    for thread in (probe, *readers):
+        thread.start()
+    keys = [made_key(service) for _ in ATTACKS]
+    with ThreadPoolExecutor(len(ATTACKS)) as attackers:
+        told = list(attackers.map(attack, [service] * len(ATTACKS), keys, ATTACKS))
+    time.sleep(1)
+    for reader in readers:
+        reader.over.set()
+        reader.join()
+    seconds = sorted(one for reader in readers for one in reader.seconds)
+    assert "limit.killed" in told
+    assert set(told) <= ENDED | {"answered"}
+    assert seconds[int(0.99 * (len(seconds) - 1))] < 2.0
+    assert set().union(*(reader.statuses for reader in readers)) == {200}
+    assert probe.most < 1.25 * CEILING + base
+    until(lambda: family_bytes(service.process.pid) < CEILING, 30)
+    probe.over.set()
+    # The same again ends nothing: it is refused, to others too.
+    killed = [sql for sql, code in zip(ATTACKS, told, strict=True) if code == "limit.killed"]
+    assert {attack(service, made_key(service), sql) for sql in killed} == {"limit.quarantined-query"}
+    assert service.stop() == 0

@@ -1,0 +1,51 @@
+"""The processes of a running service: the one that was started and all below it."""
+
+import os
+import signal
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+
+def children(pid: int) -> list[int]:
+    """All processes below `pid`, nearest first; none where it is gone."""
+    found: list[int] = []
+    # A child belongs to the thread that forked it.
+    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            for child in map(int, listed.read_text().split()):
+                found += [child, *children(child)]
+    return found
+
+
+def proportional_bytes(pid: int) -> int:
+    """What the process holds; a page that several processes share counts by each one's part (PSS)."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def family_bytes(pid: int) -> int:
+    """What the process and all below it hold together."""
+    return sum(proportional_bytes(one) for one in (pid, *children(pid)))
+
+
+def kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+class MemoryProbe(threading.Thread):
+    """Measures the memory of a process and of all below it, ten times a second; keeps the most."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self.most = 0
+        self.over = threading.Event()
+        self._pid = pid
+
+    def run(self) -> None:
+        while not self.over.wait(0.1):
+            self.most = max(self.most, family_bytes(self._pid))
