@@ -1,11 +1,12 @@
 """Mistakes that callers make, each with its code, its place, its message, and what to write instead.
 
 The table is `mistakes.jsonl`: what is sent in `sql` or `lql`, and what must be answered. Whether there are events
-makes no difference.
+makes no difference. Rows with a `notice` are answered, and the receipt says what else may have been meant.
 """
 
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ import pytest
 from cordwood.app.inside import Inside, opened
 from cordwood.settings.settings import Settings
 
-TABLE = [json.loads(line) for line in Path(__file__).with_name("mistakes.jsonl").read_text().splitlines()]
+ROWS = [json.loads(line) for line in Path(__file__).with_name("mistakes.jsonl").read_text().splitlines()]
+TABLE = [row for row in ROWS if "code" in row]
+NOTICES = [row for row in ROWS if "notice" in row]
 EVENTS = [
     {
         "event_message": f"GET | {status} | /rest/v1/todos",
@@ -46,6 +49,14 @@ def send(inside: Inside, path: str, body: object) -> tuple[int, Any]:
     return status, json.loads(told)
 
 
+def ask(inside: Inside, **texts: str) -> tuple[int, str, Any]:
+    """Status, notice and body of an answer of logs.all."""
+    body = json.dumps({"project": "default", **texts}).encode()
+    path = "/api/endpoints/query/logs.all"
+    status, headers, told = inside.send("POST", path, body, {"content-type": "application/json"})
+    return status, headers.get("cordwood-notice", ""), json.loads(told)
+
+
 def language(row: dict[str, str]) -> str:
     return "sql" if "sql" in row else "lql"
 
@@ -66,5 +77,57 @@ def test_a_mistake_is_told_with_its_place_and_what_to_write(inside: Inside, row:
 
 
 def test_the_table_has_each_mistake_once() -> None:
-    texts = [row[language(row)] for row in TABLE]
-    assert len(texts) == len(set(texts)) >= 150
+    texts = [row[language(row)] for row in ROWS]
+    assert len(texts) == len(set(texts)) >= 200
+
+
+@pytest.mark.parametrize("row", NOTICES, ids=lambda row: row["lql"][:80])
+def test_a_likely_slip_in_lql_is_told_in_the_receipt(inside: Inside, row: dict[str, str]) -> None:
+    status, notice, _ = ask(inside, lql=row["lql"])
+    assert (status, notice) == (200, row["notice"])
+
+
+@pytest.mark.parametrize(
+    "lql", ["f:edge_logs GET", 'f:edge_logs "or" "m.a=b" "x*"', "f:edge_logs timestamp:today id:a"]
+)
+def test_what_cannot_be_meant_otherwise_has_no_notice(inside: Inside, lql: str) -> None:
+    status, notice, _ = ask(inside, lql=lql)
+    assert (status, notice) == (200, "")
+
+
+def test_a_path_that_was_seen_is_named_for_one_that_is_nearly_it(inside: Inside) -> None:
+    seen = ask(inside, lql="f:edge_logs m.level:error s:id")[1] == ""
+    meant = "; did you mean metadata.response.status_code?" if seen else ""
+    assert ask(inside, lql="f:edge_logs m.status:500 s:id")[1] == f"path never seen: metadata.status{meant}"
+    told = ask(inside, sql="select status_code from edge_logs")[2]["error"]
+    assert ("metadata.response.status_code" in told["hint"]) is seen
+
+
+@pytest.mark.parametrize(
+    ("lql", "rows"),
+    [
+        ("f:edge_logs s:id s:id limit:0", []),
+        ("f:edge_logs m.response.status_code:[200,404] s:m.response.status_code", [{"status_code": 200}]),
+        ("f:edge_logs -m.response.status_code:[200,404] s:m.response.status_code", [{"status_code": 500}]),
+        ("f:edge_logs t:now-1h..now-30m", []),
+        ("f:edge_logs t:now-1h..now -m.response.status_code:500 s:m.response.status_code", [{"status_code": 200}]),
+        ("f:edge_logs t:00:00 m.response.status_code:1", []),
+        ("f:edge_logs c:group_by(m.level) c:p90(m.response.status_code) c:p99.9(m.response.origin_time)", None),
+    ],
+)
+def test_new_words_of_lql_are_read(inside: Inside, lql: str, rows: list[dict[str, int]] | None) -> None:
+    is_empty = ask(inside, lql="f:edge_logs")[2] == {"result": []}
+    status, _, told = ask(inside, lql=lql)
+    assert status == 200, told
+    if rows is None:
+        rows = [{"level": "error", "p90_status_code": 500.0, "p99_9_origin_time": 120.0}]  # type: ignore[dict-item]
+    assert told["result"] == ([] if is_empty else rows)
+
+
+def test_buckets_of_several_units_are_filled(inside: Inside) -> None:
+    status, _, told = ask(inside, lql="f:edge_logs t:now-1h..now c:count(*) c:group_by(t::5m)")
+    times = [row["timestamp"] for row in told["result"]]
+    assert status == 200
+    assert 12 <= len(times) <= 13
+    assert {later - earlier for earlier, later in pairwise(times)} == {5 * 60 * 1_000_000}
+    assert {time % (5 * 60 * 1_000_000) for time in times} == {0}

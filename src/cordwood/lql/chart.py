@@ -6,6 +6,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QuerySyntax, UnknownName
+from cordwood.lql.commands import PERCENTILE
 from cordwood.lql.filters import NUMERIC, TIMESTAMP, Conditions
 from cordwood.lql.known import Known
 from cordwood.lql.query import Aggregate, Bucket, Order, Path, Query, Time, Unit
@@ -53,9 +54,10 @@ def write_chart(query: Query, known: Known, conditions: Conditions) -> tuple[exp
     asked = _asked_window(query, conditions) if unit and not query.dimensions else None
     if asked is None or unit is None:
         return _in_order(counted, query, known, columns), ()
-    if asked.seconds is not None and asked.seconds / SECONDS[unit] > MAX_FILLED:
+    bucket = query.buckets[0] if query.buckets else Bucket(unit)
+    if asked.seconds is not None and asked.seconds / (SECONDS[unit] * bucket.count) > MAX_FILLED:
         return _in_order(counted, query, known, columns), (UNFILLED_NOTICE,)
-    return _in_order(_filled(counted, columns, asked, unit), query, known, columns), (FILL_NOTICE,)
+    return _in_order(_filled(counted, columns, asked, bucket), query, known, columns), (FILL_NOTICE,)
 
 
 def _unit(query: Query) -> Unit | None:
@@ -70,7 +72,7 @@ def _columns(query: Query, known: Known, conditions: Conditions, unit: Unit | No
     if unit is not None:
         bucket = query.buckets[0] if query.buckets else Bucket(unit)
         time = conditions.timestamp(Path((TIMESTAMP,), bucket.at))
-        cut = fill(f"TIMESTAMP_TRUNC(@time, {truncation(unit)})", bucket.at, time=time)
+        cut = fill(_bucketing(bucket), bucket.at, time=time)
         columns.append(Column(TIMESTAMP, cut))
     for path in (dimension.path for dimension in query.dimensions):
         columns += [Column(path.last, conditions.records.column(path), path=path)]
@@ -81,10 +83,18 @@ def _columns(query: Query, known: Known, conditions: Conditions, unit: Unit | No
     return _checked(columns, known)
 
 
+def _bucketing(bucket: Bucket) -> str:
+    """Where a time's bucket begins."""
+    if bucket.count == 1:
+        return f"TIMESTAMP_TRUNC(@time, {truncation(bucket.unit)})"
+    return f"TIMESTAMP_BUCKET(@time, INTERVAL {bucket.count} {bucket.unit.upper()})"
+
+
 def _name(aggregate: Aggregate, *, alone: bool) -> str:
+    function = aggregate.function.replace(".", "_")
     if alone or aggregate.path is None:
-        return aggregate.function
-    return f"{aggregate.function}_{aggregate.path.last}"
+        return function
+    return f"{function}_{aggregate.path.last}"
 
 
 def _checked(columns: list[Column], known: Known) -> list[Column]:
@@ -103,7 +113,16 @@ def _call(aggregate: Aggregate, known: Known, conditions: Conditions) -> exp.Exp
     value = conditions.records.column(aggregate.path)
     if _reads_numbers(aggregate, aggregate.path, known):
         value = fill("SAFE_CAST(@value AS FLOAT64)", aggregate.at, value=value)
-    return fill(_CALLS[aggregate.function], aggregate.at, value=value)
+    return fill(_CALLS.get(aggregate.function) or _percentile(aggregate.function), aggregate.at, value=value)
+
+
+def _percentile(function: str) -> str:
+    """`p99.9` is the 999th of a thousand parts."""
+    found = PERCENTILE.fullmatch(function)
+    assert found is not None  # noqa: S101 # the parser has let it through
+    if found[2]:
+        return f"APPROX_QUANTILES(@value, 1000)[OFFSET({int(found[1] + found[2])})]"
+    return f"APPROX_QUANTILES(@value, 100)[OFFSET({int(found[1])})]"
 
 
 def _reads_numbers(aggregate: Aggregate, path: Path, known: Known) -> bool:
@@ -165,14 +184,15 @@ def _outermost(function: str, bounds: list[Bound]) -> exp.Expr:
     return made
 
 
-def _filled(counted: exp.Select, columns: list[Column], asked: Window, unit: Unit) -> exp.Select:
+def _filled(counted: exp.Select, columns: list[Column], asked: Window, made_of: Bucket) -> exp.Select:
     """Every bucket of the window, with what was counted in it."""
     selected = [alias(column(("buckets", "bucket")), TIMESTAMP)]
     for made in columns[1:]:
         value = column(("counted", made.name))
         filled = fill("IFNULL(@value, 0)", value=value) if made.function in _FILLED else value
         selected.append(alias(filled, made.name))
-    buckets = exp.Select(expressions=[alias(_bucket(unit), "bucket")]).from_(_buckets(asked, unit), copy=False)
+    start = alias(_bucket(made_of.unit), "bucket")
+    buckets = exp.Select(expressions=[start]).from_(_buckets(asked, made_of), copy=False)
     tree = exp.Select(expressions=selected).from_(buckets.subquery("buckets", copy=False), copy=False)
     same = fill("@counted = @bucket", counted=column(("counted", TIMESTAMP)), bucket=column(("buckets", "bucket")))
     return tree.join(counted.subquery("counted", copy=False), on=same, join_type="LEFT", copy=False)
@@ -182,16 +202,17 @@ def _bucket(unit: Unit) -> exp.Expr:
     return fill("TIMESTAMP(start)") if unit in _CALENDAR_UNITS else column(("start",))
 
 
-def _buckets(asked: Window, unit: Unit) -> exp.Expr:
+def _buckets(asked: Window, made_of: Bucket) -> exp.Expr:
+    unit = made_of.unit
     assert asked.low is not None  # noqa: S101 # both ends were looked for
     assert asked.high is not None  # noqa: S101
-    low = fill(f"TIMESTAMP_TRUNC(@low, {truncation(unit)})", low=asked.low.time)
+    low = fill(_bucketing(made_of), time=asked.low.time)
     last = "@high" if asked.high.is_within else "TIMESTAMP_SUB(@high, INTERVAL 1 MICROSECOND)"
     high = fill(last, high=asked.high.time)
     if unit in _CALENDAR_UNITS:
         array = fill(f"GENERATE_DATE_ARRAY(DATE(@low), DATE(@high), INTERVAL 1 {unit.upper()})", low=low, high=high)
     else:
-        step = "7 DAY" if unit is Unit.WEEK else f"1 {unit.upper()}"
+        step = "7 DAY" if unit is Unit.WEEK else f"{made_of.count} {unit.upper()}"
         array = fill(f"GENERATE_TIMESTAMP_ARRAY(@low, @high, INTERVAL {step})", low=low, high=high)
     return exp.Unnest(expressions=[array], alias=exp.TableAlias(columns=[identifier("start")]), offset=False)
 

@@ -17,6 +17,7 @@ from cordwood.lql.query import (
     Query,
     Selected,
     Source,
+    Unit,
 )
 from cordwood.lql.scan import Scanner
 from cordwood.lql.times import UNIT_HINT, read_unit
@@ -25,12 +26,16 @@ from cordwood.lql.values import read_whole
 _Command = TypeVar("_Command", bound=Command)
 
 FUNCTIONS: Final = ("count", "countd", "avg", "sum", "min", "max", "p50", "p95", "p99")
+# Any percentile, also with a decimal: p90, p99.9.
+PERCENTILE: Final = re.compile(r"p(\d{1,2})(?:\.(\d))?", re.ASCII)
 
-_CALL: Final = re.compile(r"([a-z_0-9]+)\((.*)\)", re.DOTALL)
-_BUCKET: Final = re.compile(r"(?:t|timestamp)::([a-z]+)")
+_CALL: Final = re.compile(r"([a-z_0-9.]+)\((.*)\)", re.DOTALL)
+_BUCKET: Final = re.compile(r"(?:t|timestamp)::(\d{0,4})([a-z]+)", re.ASCII)
+# The buckets of several units: only of those that are always of one length.
+_COUNTED: Final = frozenset({Unit.SECOND, Unit.MINUTE, Unit.HOUR, Unit.DAY})
 _ALIAS: Final = re.compile(r"\w+")
 _ROWS: Final = re.compile(r"\d{1,9}", re.ASCII)
-_CALL_HINT: Final = f"Write it as in c:avg(m.latency) or c:group_by(t::hour); functions are {', '.join(FUNCTIONS)}."
+_CALL_HINT: Final = f"Write it as in c:avg(m.latency) or c:group_by(t::hour); functions are {', '.join(FUNCTIONS[:6])} and p with a percentile, as in p95."
 
 
 class Draft:
@@ -95,13 +100,16 @@ def _select(draft: Draft, began: int) -> None:
 def _chart(draft: Draft, began: int) -> None:
     text, place = _argument(draft)
     call = _CALL.fullmatch(text)
+    if call is None and (text in FUNCTIONS or text == "group_by"):
+        hint = f"Write c:{text}(*)." if text == "count" else f"Write c:{text}(m.path)."
+        raise draft.scanner.fault(f"{text} is written with brackets.", hint, place)
     if call is None:
         raise draft.scanner.fault(f"A chart cannot be read here: {text[:60]}", _CALL_HINT, place)
     function, argument = call[1], call[2].strip()
     place += len(function) + 1
     if function == "group_by":
         draft.commands.append(_grouping(draft, argument, place))
-    elif function not in FUNCTIONS:
+    elif function not in FUNCTIONS and not PERCENTILE.fullmatch(function):
         raise draft.scanner.fault(f"There is no function called {function[:40]}.", _CALL_HINT, began)
     elif argument == "*" and function != "count":
         raise draft.scanner.fault(f"{function} needs a path: only count takes *.", _CALL_HINT, place)
@@ -114,10 +122,12 @@ def _grouping(draft: Draft, argument: str, place: int) -> Bucket | Dimension:
     bucket = _BUCKET.fullmatch(argument)
     if bucket is None:
         return Dimension(draft.path(argument, place), place)
-    unit = read_unit(bucket[1])
+    unit, count = read_unit(bucket[2]), int(bucket[1] or 1)
     if unit is None:
-        raise draft.scanner.fault(f"There is no unit of time called {bucket[1][:40]}.", UNIT_HINT, place)
-    return Bucket(unit, place)
+        raise draft.scanner.fault(f"There is no unit of time called {bucket[2][:40]}.", UNIT_HINT, place)
+    if count != 1 and (unit not in _COUNTED or not count):
+        raise draft.scanner.fault("Several units make a bucket from seconds to days.", "Write it as in t::5m.", place)
+    return Bucket(unit, place, count)
 
 
 def _order(draft: Draft, began: int) -> None:

@@ -3,7 +3,9 @@
 `compile_lql` is the sibling of `sql.compile.compile_sandbox`; whatever is refused is told at its place in the LQL.
 """
 
+import re
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 from sqlglot import exp
@@ -11,24 +13,27 @@ from sqlglot import exp
 from cordwood.errors import QuerySyntax, UnknownName
 from cordwood.lql.known import Keys, Known
 from cordwood.lql.parse import parse
-from cordwood.lql.query import Query
+from cordwood.lql.query import Query, Source
+from cordwood.lql.slips import slips
 from cordwood.lql.write import Written, write
 from cordwood.model.datatype import Kind
 from cordwood.model.shape import Shape, ValueKind
 from cordwood.sql.admit import admit
 from cordwood.sql.budget import compiling
 from cordwood.sql.compile import Program, compile_visiting
+from cordwood.sql.dialects.suggestions import nearest
 from cordwood.sql.emit import outermost_select
 from cordwood.sql.places import span_at
 from cordwood.sql.records import Records, below
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.resolve.entry import resolve_visiting
-from cordwood.sql.scope import Nature, nature_of
+from cordwood.sql.scope import Nature, Origin, nature_of
 from cordwood.sql.stages import Admitted, Parsed, Statement
 from cordwood.sql.target import Target
 from cordwood.sql.typing import annotate, kind_of
 
 Shapes = Mapping[str, Shape]
+_SQL: Final = re.compile(r"\s*(?:select|with)\s", re.IGNORECASE)
 
 
 def compile_lql(
@@ -58,26 +63,42 @@ def _written(program: Program, text: str, target: Target, records: Records) -> W
     resolved = resolve_visiting(program, _everything(sub_query, text), target, records.shapes)
     annotate(resolved.tree)
     records.facts.update(resolved.facts)
-    return write(query, _known(resolved.tree, sub_query, text, records), program.endpoint.zone)
+    written = write(query, _known(resolved.tree, sub_query, text, records), program.endpoint.zone)
+    return msgspec.structs.replace(written, notices=(*written.notices, *slips(query, text)))
 
 
 def _sub_query(program: Program, query: Query, text: str) -> str:
     names = {name.lower(): name for name in program.names}
-    offered = ", ".join(program.names)
     if query.source is not None:
         found = names.get(query.source.name.lower())
         if found is None:
-            raise UnknownName(
-                f"There is no sub-query {query.source.name[:60]}.",
-                hint=f"There are: {offered}." if names else "The endpoint has none.",
-                span=span_at(text, query.source.at),
-            )
+            raise _unknown_source(program, query.source, text)
         return found
     if len(names) != 1:
-        what = f"The endpoint has several sub-queries: {offered}." if names else "The endpoint has no sub-query."
-        hint = f"Say which one to ask, as in f:{program.names[0]}." if names else "It can be asked in SQL only."
-        raise QuerySyntax(what, hint=hint, span=span_at(text, 0))
+        raise _no_source(program, text)
     return program.names[0]
+
+
+def _unknown_source(program: Program, source: Source, text: str) -> UnknownName:
+    close = nearest(source.name, program.names)
+    there = f"There are: {', '.join(program.names)}." if program.names else "The endpoint has none."
+    return UnknownName(
+        f"There is no sub-query {source.name[:60]}.",
+        hint=f"Did you mean f:{close}?" if close else there,
+        span=span_at(text, source.at),
+    )
+
+
+def _no_source(program: Program, text: str) -> QuerySyntax:
+    if _SQL.match(text):
+        return QuerySyntax("This is SQL, and it was sent as lql=.", hint="Send it as sql=.", span=span_at(text, 0))
+    if not program.names:
+        said, hint = "The endpoint has no sub-query.", "It can be asked in SQL only."
+        return QuerySyntax(said, hint=hint, span=span_at(text, 0))
+    names = {name.lower() for name in program.names}
+    first = next((word for word in text.split() if word.lower() in names), program.names[0])
+    said = f"The endpoint has several sub-queries: {', '.join(program.names)}."
+    return QuerySyntax(said, hint=f"Say which one to ask, as in f:{first}.", span=span_at(text, 0))
 
 
 def _everything(sub_query: str, text: str) -> Admitted:
@@ -94,7 +115,15 @@ def _known(resolved: exp.Expr, sub_query: str, text: str, records: Records) -> K
         {column.alias_or_name: _kind(column, natures[column.alias_or_name.lower()]) for column in columns},
         lambda keys: _has_array(records, natures.get(keys[0].lower()), keys),
         text,
+        lambda name: _seen(records, natures, name),
     )
+
+
+def _seen(records: Records, natures: Mapping[str, Nature], name: str) -> str | None:
+    """A path of the events whose last step is like the name."""
+    origins = sorted({origin for nature in natures.values() for origin in nature.origins}, key=str)
+    found = (records.nearest(Origin(origin.stream, (*origin.path, name))) for origin in origins)
+    return next((path for path in found if path), None)
 
 
 def _kind(column: exp.Expr, nature: Nature) -> Kind:

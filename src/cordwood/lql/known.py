@@ -14,12 +14,16 @@ Keys = tuple[str, ...]
 
 
 class Known(msgspec.Struct, frozen=True):
-    """`kinds` by the column's spelling; `has_array` says whether an array was seen at a column's path."""
+    """`kinds` by the column's spelling; `has_array` says whether an array was seen at a column's path.
+
+    `seen` gives the path of events whose last step is like a name.
+    """
 
     sub_query: str
     kinds: Mapping[str, Kind]
     has_array: Callable[[Keys], bool]
     text: str
+    seen: Callable[[str], str | None] = lambda _name: None
 
     def has(self, name: str) -> bool:
         return self._spelling(name) is not None
@@ -38,7 +42,9 @@ class Known(msgspec.Struct, frozen=True):
     def unknown(self, name: str, at: int) -> UnknownName:
         names = list(self.kinds)
         close = get_close_matches(name.lower(), [known.lower() for known in names], n=1)
-        hint = f"Did you mean {close[0]}?" if close else f"It has: {', '.join(names)}. Inside metadata: m.{name}."
+        path = self.seen(name)
+        inside = f"m.{path.partition('.')[2]}" if path and path.startswith("metadata.") else path or f"m.{name}"
+        hint = f"Did you mean {close[0]}?" if close else f"It has: {', '.join(names)}. Inside metadata: {inside}."
         return UnknownName(f"{self.sub_query} has no column {name[:60]}.", hint=hint, span=self.span(at))
 
     def _spelling(self, name: str) -> str | None:

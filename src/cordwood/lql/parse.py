@@ -130,6 +130,8 @@ class _Reader:
             raise fault("A time is missing.", "Write it as in t:today or t:2024-01-31.")
         if operator in {Operator.REGEX, Operator.INCLUDES, Operator.INCLUDES_REGEX}:
             raise fault(f"A time cannot be asked with {operator}.", "Use :, :>, :>=, :< or :<=.")
+        if text.startswith(":"):
+            raise fault("t:: is a bucket of a chart, not a time.", f"Write c:group_by(t:{text}).")
         when = read_when(text, fault)
         if operator is not Operator.EQUAL and (isinstance(when, Shorthand) or not _is_single(when)):
             raise fault("A shorthand or a range takes no operator.", f"Write t:{text}.")
@@ -163,7 +165,10 @@ class _Reader:
             return Message(self.scanner.quoted(), at=began)
         word = self.scanner.run()
         if ":" in word and "://" not in word:
-            raise self.scanner.fault(f"What stands before the colon is no path: {word[:60]}", _QUOTE_HINT, began)
+            if word.startswith(":"):
+                hint = f"Write the path before it, as in m.status:{word.lstrip(':=')[:20]}."
+                raise self.scanner.fault("A path is missing before the colon.", hint, began)
+            raise self.scanner.fault(f"What stands before the colon is not a path: {word[:60]}", _QUOTE_HINT, began)
         return Message(unescaped_quotes(word), at=began)
 
 

@@ -123,14 +123,21 @@ class Relative(StrEnum):
     YESTERDAY = "yesterday"
     THIS = "this"
     LAST = "last"
+    AGO = "ago"
+    CLOCK = "clock"
 
 
 class Shorthand(msgspec.Struct, frozen=True):
-    """`unit` and `count` belong to `this@unit` and `last@[count]unit`."""
+    """`unit` and `count` belong to `this@unit` and `last@[count]unit`.
+
+    Of `now-2h..now-1h` they are the beginning, and `until` the seconds before now at its end; of `14:05` the `count` is
+    the minute of today.
+    """
 
     kind: Relative
     unit: Unit = Unit.DAY
     count: int = 1
+    until: int = 0
 
 
 class Time(_Said, frozen=True):
@@ -188,10 +195,11 @@ class Aggregate(_Said, frozen=True):
 
 
 class Bucket(_Said, frozen=True):
-    """`c:group_by(t::unit)`."""
+    """`c:group_by(t::5m)`: buckets of so many units."""
 
     unit: Unit
     at: int = 0
+    count: int = 1
 
 
 class Dimension(_Said, frozen=True):

@@ -111,6 +111,10 @@ def _when(when: Period | Shorthand) -> str:
             return f"this@{when.unit}"
         case Relative.LAST:
             return f"last@{when.count}{when.unit}"
+        case Relative.AGO:
+            return f"now-{when.count}{when.unit}..now" + (f"-{when.until}s" if when.until else "")
+        case Relative.CLOCK:
+            return f"{when.count // 60:02d}:{when.count % 60:02d}"
         case _:
             return str(when.kind)
 
@@ -148,6 +152,6 @@ def _call(command: Aggregate | Bucket | Dimension) -> str:
         case Aggregate(function, path):
             return f"{function}({_path(path) if path else '*'})"
         case Bucket(unit):
-            return f"group_by(t::{unit})"
+            return f"group_by(t::{'' if command.count == 1 else command.count}{unit})"
         case Dimension(path):
             return f"group_by({_path(path)})"

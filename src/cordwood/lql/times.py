@@ -19,6 +19,9 @@ ISO: Final = re.compile(
 _UNIX: Final = re.compile(r"\d{10}|\d{13}|\d{16}|\d{19}", re.ASCII)
 _BRACE: Final = re.compile(r"\{(\d+)\.\.(\d+)\}", re.ASCII)
 _LAST: Final = re.compile(r"last@(\d{0,6})([a-z]+)", re.ASCII)
+_AGO: Final = re.compile(r"now-(\d{1,6})([a-z]+)\.\.now(?:-(\d{1,6})([a-z]+))?", re.ASCII)
+_CLOCK: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)", re.ASCII)
+_SECONDS: Final = {Unit.SECOND: 1, Unit.MINUTE: 60, Unit.HOUR: 3600, Unit.DAY: 86_400, Unit.WEEK: 7 * 86_400}
 _THIS: Final = re.compile(r"this@([a-z]+)", re.ASCII)
 
 _UNITS: Final = {
@@ -35,7 +38,9 @@ _UNITS: Final = {
     for spelling in spellings.split()
 }
 UNIT_HINT: Final = "Units are s, m, h, d, w, mm (months) and y, or their names."
-_HINT: Final = "Write a day, a time, a Unix time, a range A..B, or a shorthand such as today or last@5m."
+_HINT: Final = (
+    "Write a day, a time, a Unix time, a range A..B, or a shorthand such as today, last@5m, now-2h..now-1h or 14:05."
+)
 
 
 def read_unit(word: str) -> Unit | None:
@@ -114,9 +119,24 @@ def _read_shorthand(text: str, fault: Fault) -> Shorthand | None:
         return Shorthand(Relative.THIS, _unit(this[1], fault))
     if last := _LAST.fullmatch(text):
         return Shorthand(Relative.LAST, _unit(last[2], fault), int(last[1] or 1))
+    if ago := _AGO.fullmatch(text):
+        return _ago(ago, fault)
+    if clock := _CLOCK.fullmatch(text):
+        return Shorthand(Relative.CLOCK, Unit.MINUTE, int(clock[1]) * 60 + int(clock[2]))
     if text.startswith(("last@", "this@")):
         raise fault(f"A shorthand cannot be read here: {text[:60]}", "Write it as in last@5m or this@week.")
     return None
+
+
+def _ago(found: re.Match[str], fault: Fault) -> Shorthand:
+    unit, count = _unit(found[2], fault), int(found[1])
+    until = _unit(found[4], fault) if found[4] else Unit.SECOND
+    if unit not in _SECONDS or until not in _SECONDS:
+        raise fault("Months and years are not of one length.", "Count in days: now-30d..now.")
+    ends = int(found[3] or 0) * _SECONDS[until]
+    if count * _SECONDS[unit] < ends:
+        raise fault("The range runs backwards: its end is before its start.", "Write the earlier time first.")
+    return Shorthand(Relative.AGO, unit, count, ends)
 
 
 def _unit(word: str, fault: Fault) -> Unit:

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from cordwood.lql.query import Bare, Field, Levels, Null, Operator, Path, Quoted, Range, Value
+from cordwood.lql.query import Any, Bare, Field, Levels, Null, Operator, Path, Quoted, Range, Value
 from cordwood.lql.scan import Scanner
 from cordwood.lql.times import ISO
 
@@ -14,6 +14,8 @@ NUMBER: Final = re.compile(_NUMBER, re.ASCII)
 _NUMBERS: Final = re.compile(rf"{_NUMBER}\.\.{_NUMBER}", re.ASCII)
 _HALF: Final = re.compile(rf"{_NUMBER}\.\.|\.\.{_NUMBER}", re.ASCII)
 _OPERATOR: Final = re.compile(r">=|<=|@>~|@>|>|<|~")
+_LIST: Final = re.compile(r"\[[^\[\]]*\]")
+_MOST_VALUES: Final = 50
 _TEXTUAL: Final = frozenset({Operator.REGEX, Operator.INCLUDES_REGEX})
 
 
@@ -23,7 +25,7 @@ def read_operator(scanner: Scanner) -> Operator:
     return Operator(found[0] if found else "")
 
 
-def read_value(scanner: Scanner, path: Path) -> Field | Range | Levels:
+def read_value(scanner: Scanner, path: Path) -> Field | Range | Levels | Any:
     """What `path:` asks for, from the operator on."""
     operator = read_operator(scanner)
     began = scanner.at
@@ -37,7 +39,21 @@ def read_value(scanner: Scanner, path: Path) -> Field | Range | Levels:
         raise scanner.fault("A value is missing.", 'An empty text is written "".', began)
     if operator in _TEXTUAL:
         return Field(path, operator, Quoted(text), path.at)
+    if operator is Operator.EQUAL and _LIST.fullmatch(text):
+        return _one_of(scanner, path, text, began)
     return _read_bare(scanner, Field(path, operator, Bare(text), path.at), began)
+
+
+def _one_of(scanner: Scanner, path: Path, text: str, began: int) -> Any:
+    """`path:[200,404]`: the field equals one of the values."""
+    values = text[1:-1].split(",")
+    if not all(values) or len(values) > _MOST_VALUES:
+        raise scanner.fault(
+            f"A list has 1 to {_MOST_VALUES} values, and commas between them.",
+            "Write it as in m.status:[200,404].",
+            began,
+        )
+    return Any(tuple(Field(path, Operator.EQUAL, Bare(value), path.at) for value in values))
 
 
 def read_whole(scanner: Scanner) -> str:

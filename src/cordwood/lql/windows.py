@@ -111,10 +111,29 @@ def _relative(asked: Shorthand, zone: str, at: int) -> Window:
             return Window(_from(_day(-1, zone, at)), _before(_day(0, zone, at)), SECONDS[Unit.DAY])
         case Relative.THIS:
             return Window(_from(_truncated(asked.unit, zone, at)), now, SECONDS[asked.unit])
+        case Relative.AGO:
+            return _ago(asked, at)
+        case Relative.CLOCK:
+            low = _minute(asked.count, zone, at)
+            return Window(_from(low), _before(fill("TIMESTAMP_ADD(@low, INTERVAL 1 MINUTE)", at, low=low)), 60)
         case Relative.LAST:
             seconds = (asked.count + 1) * SECONDS[asked.unit]
             began = _from(_back(asked, zone, at)) if seconds < _FARTHEST_SECONDS else None
             return Window(began, now, seconds)
+
+
+def _ago(asked: Shorthand, at: int) -> Window:
+    """From so many units before now to so many seconds before now."""
+    seconds = asked.count * SECONDS[asked.unit]
+    low = fill(f"TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL {seconds} SECOND)", at)
+    end = f"TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL {asked.until} SECOND)" if asked.until else "CURRENT_TIMESTAMP()"
+    high = Bound(fill(end, at), is_within=True)
+    return Window(_from(low) if seconds < _FARTHEST_SECONDS else None, high, seconds - asked.until)
+
+
+def _minute(minute: int, zone: str, at: int) -> exp.Expr:
+    """A minute of today."""
+    return _utc(fill(f"DATETIME_ADD(@today, INTERVAL {minute} MINUTE)", at, today=_today(zone, at)), zone, at)
 
 
 def _from(time: exp.Expr) -> Bound:
@@ -126,11 +145,10 @@ def _before(time: exp.Expr) -> Bound:
 
 
 def _back(asked: Shorthand, zone: str, at: int) -> exp.Expr:
-    """Now, cut to the unit (to the day from weeks on), less so many units."""
+    """So many units ago: to the moment up to hours, from days on cut to the day."""
     unit, count = asked.unit.upper(), asked.count
     if asked.unit in _CLOCK_UNITS:
-        cut = _truncated(asked.unit, zone, at)
-        return fill(f"TIMESTAMP_SUB(@cut, INTERVAL {count} {unit})", at, cut=cut)
+        return fill(f"TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL {count} {unit})", at)
     today = _today(zone, at)
     return _utc(fill(f"DATETIME_SUB(@today, INTERVAL {count} {unit})", at, today=today), zone, at)
 

@@ -80,10 +80,14 @@ def _everything(known: Known, at: int) -> exp.Expr:
 def _selected(selected: tuple[Selected, ...], known: Known, records: Records) -> list[exp.Expr]:
     names: dict[str, int] = {}
     columns: list[exp.Expr] = []
+    already: set[Selected] = set()
     for wanted in selected:
         if wanted.path is None:
             columns.append(_everything(known, wanted.at))
             continue
+        if wanted in already:
+            continue
+        already.add(wanted)
         name = wanted.alias or wanted.path.last
         _check_new(name, names, wanted, known)
         made = records.column(wanted.path)

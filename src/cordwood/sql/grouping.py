@@ -17,6 +17,10 @@ def ungrouped(select: exp.Expr) -> tuple[exp.Expr, str] | None:
     is_grouped = group is not None or having is not None or any(map(_has_aggregate, read))
     if not is_grouped or _is_unknown(select, group):
         return None
+    return _first_ungrouped(select, group, read)
+
+
+def _first_ungrouped(select: exp.Expr, group: exp.Expr | None, read: list[exp.Expr]) -> tuple[exp.Expr, str] | None:
     sources = list(_sources(select))
     if any(source.args.get("pivots") for source in sources):
         return None

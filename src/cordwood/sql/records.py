@@ -9,6 +9,7 @@ import msgspec
 from cordwood.bounded_cache import BoundedCache, remember_short
 from cordwood.model.shape import ELEMENT, NO_KINDS, Kinds, Path, Shape, ValueKind
 from cordwood.sql.budget import spend
+from cordwood.sql.dialects.suggestions import nearest
 from cordwood.sql.scope import Nature, Origin
 from cordwood.sql.stages import Facts
 
@@ -16,6 +17,10 @@ _CHILDREN_BYTES: Final = 8 * 2**20
 _CHILD_BYTES: Final = 150
 # An origin weighs as much as so many nodes: its path is as long as the value lies deep.
 _SPENT_PER_ORIGIN: Final = 10
+# A key that a query can name without quotes, and is not longer than names are.
+_WRITTEN: Final = re.compile(r"[a-z_][a-z0-9_]{0,60}")
+_MOST_LETTERS: Final = 3
+_MOST_SIMILAR: Final = 100
 _UNCLEAN: Final = re.compile(r"[^0-9a-z]")
 
 _T = TypeVar("_T")
@@ -33,7 +38,7 @@ class Records(msgspec.Struct):
     """
 
     shapes: Mapping[str, Shape]
-    unseen: dict[str, None] = msgspec.field(default_factory=dict)
+    unseen: dict[str, str | None] = msgspec.field(default_factory=dict)
     facts: dict[tuple[str, tuple[Hashable, ...]], object] = msgspec.field(default_factory=dict)
 
     def kinds(self, nature: Nature) -> frozenset[ValueKind] | None:
@@ -62,7 +67,12 @@ class Records(msgspec.Struct):
 
     def note_unseen(self, nature: Nature) -> None:
         if self.is_unseen(nature):
-            self.unseen.update(dict.fromkeys(".".join(origin.path) for origin in sorted(nature.origins, key=str)))
+            for origin in sorted(nature.origins, key=str):
+                self.unseen[".".join(origin.path)] = self.nearest(origin)
+
+    def nearest(self, origin: Origin) -> str | None:
+        """The path that was seen whose last step is most like this one's; None where none is like it."""
+        return self._noted("nearest", self._nearest(origin), origin)
 
     def elements(self, nature: Nature) -> Nature:
         """The nature of what a repeated record repeats: an object is an array of itself, an array its elements.
@@ -122,9 +132,42 @@ class Records(msgspec.Struct):
         shape = self.shapes.get(origin.stream)
         return shape is not None and origin.path not in shape.kinds and not shape.may_lack(origin.path)
 
+    def _nearest(self, origin: Origin) -> str | None:
+        shape = self.shapes.get(origin.stream)
+        if shape is None or not origin.path:
+            return None
+        wanted = origin.path[-1].lower()
+        named: dict[str, Path] = {}
+        similar: dict[str, Path] = {}
+        for name, path in _alike(shape, origin.path[0], wanted):
+            if name == wanted or name.startswith(f"{wanted}_"):
+                named[name] = min(named.get(name, path), path, key=_by_length)
+            elif name in similar or len(similar) < _MOST_SIMILAR:
+                similar[name] = min(similar.get(name, path), path, key=_by_length)
+        found = min(named.values(), key=_by_length, default=None)
+        if found is None:
+            found = similar.get(nearest(wanted, similar) or "")
+        return ".".join(step for step in found if step != ELEMENT) if found else None
+
     def _children(self, origin: Origin) -> tuple[str, ...]:
         shape = self.shapes.get(origin.stream)
         return _children(shape.kinds).get(origin.path, ()) if shape is not None else ()
+
+
+def _alike(shape: Shape, root: str, wanted: str) -> Iterator[tuple[str, Path]]:
+    """Paths below a column whose last step may be like a name.
+
+    Senders choose keys: most are told apart by their first letter and their length alone.
+    """
+    for path in shape.kinds:
+        name = path[-1].lower() if len(path) > 1 and path[0] == root else ""
+        is_near = name.startswith(wanted) or abs(len(name) - len(wanted)) <= _MOST_LETTERS
+        if name[:1] == wanted[:1] and is_near and _WRITTEN.fullmatch(name):
+            yield name, path
+
+
+def _by_length(path: Path) -> tuple[int, Path]:
+    return len(path), path
 
 
 def below(nature: Nature, steps: Iterable[str]) -> Nature:

@@ -146,7 +146,7 @@ def test_a_record_never_seen_may_have_any_field(body: Body) -> None:
 
 def test_a_path_never_seen_is_told(resolve: Callable[[str], Resolved]) -> None:
     resolved = resolve("select m.request.pth, m.status from edge_logs, unnest(metadata) m")
-    assert resolved.unseen_paths == ("metadata.request.pth",)
+    assert resolved.unseen_paths == ("metadata.request.pth; did you mean metadata.request.path?",)
 
 
 def test_a_key_with_a_dash_is_found_by_its_cleaned_name(body: Body) -> None:

@@ -115,7 +115,9 @@ def _resolved(work: Work, saved: _SubQueries, tree: exp.Expr) -> Resolved:
         tree,
         work.text,
         sub_queries=saved.names(),
-        unseen_paths=tuple(work.records.unseen),
+        unseen_paths=tuple(
+            path if meant is None else f"{path}; did you mean {meant}?" for path, meant in work.records.unseen.items()
+        ),
         streams=tuple(work.streams),
         facts=work.records.facts,
     )

@@ -13,7 +13,7 @@ from cordwood.sql.budget import copied, spend
 from cordwood.sql.nodes import KINDS, event_path, root_and_steps
 from cordwood.sql.records import joined
 from cordwood.sql.resolve.work import Work
-from cordwood.sql.scope import PLAIN, Field, Nature, Relation, Scope, fresh, nature_of
+from cordwood.sql.scope import PLAIN, Field, Nature, Origin, Relation, Scope, fresh, nature_of
 
 Parts = Sequence[exp.Identifier]
 
@@ -225,11 +225,25 @@ def _step(work: Work, path: tuple[Path, Nature], part: exp.Identifier) -> list[t
 
 def unknown(work: Work, parts: Parts, scope: Scope | None) -> UnknownName:
     dotted = ".".join(part.name for part in parts)
+    path = _seen_path(work, parts[-1].name, scope)
+    names = visible(work, scope)
+    hint = _nearest_hint(parts[0].name, names)
     return UnknownName(
         f'"{dotted}" is unknown here.',
-        hint=_nearest_hint(parts[0].name, visible(work, scope)),
+        hint=f"Did you mean {path}?" if path and not (hint or "").startswith("Did") else hint,
         span=work.span(parts[0]),
     )
+
+
+def _seen_path(work: Work, name: str, scope: Scope | None) -> str | None:
+    """A path of the events that are read here whose last step is like the name."""
+    origins: set[Origin] = set()
+    while scope is not None:
+        for relation in scope.relations:
+            origins.update(*(column.nature.origins for column in relation.fields.values()))
+        scope = scope.parent
+    below = (Origin(origin.stream, (*origin.path, name)) for origin in sorted(origins, key=str))
+    return next((found for found in map(work.records.nearest, below) if found), None)
 
 
 def _no_column(work: Work, part: exp.Identifier, relation: Relation) -> UnknownName:

@@ -1,0 +1,110 @@
+"""Words that search the message although they look like a field or a clause, and values that look like an operator.
+
+All of it is allowed, so the query is answered; the receipt says what else may have been meant.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from cordwood.lql.query import All, Any, Bare, Field, Filter, Message, Not, Operator, Path, Query
+
+_MOST: Final = 5
+_SHOWN: Final = 60
+_COMPARED: Final = re.compile(r"((?:m\.)?[A-Za-z_][\w.]*)(>=|<=|!=|==|=|>|<)([^=<>\s]+)")
+_CALLED: Final = re.compile(r"(group_by|count|countd|avg|sum|min|max|p\d{1,2}(?:\.\d+)?)\(.*\)", re.IGNORECASE)
+_WORDS: Final = {
+    "or": 'write OR for "either"',
+    "and": "leave it out: clauses side by side must all be true",
+    "AND": "leave it out: clauses side by side must all be true",
+    "not": 'write a minus before a clause for "not"',
+    "NOT": 'write a minus before a clause for "not"',
+    "desc": "write order:timestamp@desc for an order",
+    "DESC": "write order:timestamp@desc for an order",
+    "asc": "write order:timestamp@asc for an order",
+    "ASC": "write order:timestamp@asc for an order",
+    "limit": "write limit:5 for a number of rows",
+    "LIMIT": "write limit:5 for a number of rows",
+    "order": "write order:timestamp@desc for an order",
+    "select": "write s:id for a column; SQL is sent as sql=",
+    "SELECT": "write s:id for a column; SQL is sent as sql=",
+}
+_TYPOGRAPHIC: Final = re.compile("[\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb]")
+_SPELLED: Final = {"=": "", "==": "", "!=": ""}
+_OPERATORS: Final = {"=": "", "==": "", "!=": "", "=>": ">=", "=<": "<=", ">": "", "<": "", ":": ""}
+_MISREAD: Final = re.compile(r"(==|!=|=>|=<|=|>|<|:)(.+)", re.DOTALL)
+
+
+def slips(query: Query, text: str) -> tuple[str, ...]:
+    """What the receipt says of a query whose words may have been meant otherwise."""
+    found: dict[str, None] = {}
+    for part in _parts(query.filter):
+        said = _of_message(part, text) if isinstance(part, Message) else _of_field(part)
+        if said:
+            found[said] = None
+    return tuple(found)[:_MOST]
+
+
+def _parts(found: Filter) -> Iterator[Message | Field]:
+    match found:
+        case Not(inner):
+            yield from _parts(inner)
+        case All(filters) | Any(filters):
+            for part in filters:
+                yield from _parts(part)
+        case Message() | Field():
+            yield found
+
+
+def _of_message(part: Message, text: str) -> str | None:
+    if part.is_regex or text[part.at : part.at + 1] == '"':
+        return None
+    word = part.text
+    meant = _meant(word)
+    return (
+        f'the word {word[:_SHOWN]} is searched in the message: {meant}, or "{word[:_SHOWN]}" to search it'
+        if meant
+        else None
+    )
+
+
+def _meant(word: str) -> str | None:
+    compared = _COMPARED.fullmatch(word)
+    if compared is not None:
+        path, operator, value = compared.groups()
+        dotted = path if "." in path else f"m.{path}"
+        sign, spelled = ("-" if operator == "!=" else ""), _SPELLED.get(operator, operator)
+        return f"write {sign}{dotted}:{spelled}{value[:_SHOWN]} for a field"
+    called = _CALLED.fullmatch(word)
+    if called is not None:
+        return f"write c:{word[:_SHOWN]} for a chart"
+    if _TYPOGRAPHIC.search(word):
+        return 'write " around a phrase'
+    if len(word) > 2 and word.endswith("*"):
+        return f"write {word[:-1][:_SHOWN]}, for a part of the message is enough"
+    return _WORDS.get(word)
+
+
+def _of_field(part: Field) -> str | None:
+    """A value that begins with an operator, or ends with a wildcard, is taken as it is."""
+    if not isinstance(part.value, Bare):
+        return None
+    value, path = part.value.text, _shown(part.path)
+    misread = _MISREAD.fullmatch(value)
+    if misread is not None:
+        negation = "-" if misread[1] == "!=" else ""
+        operator = _OPERATORS[misread[1]] or str(part.operator)
+        return f"{path}: is compared with the text {value[:_SHOWN]}: write {negation}{path}:{operator}{misread[2][:_SHOWN]}"
+    if part.operator is Operator.EQUAL and len(value) > 1 and value.endswith("*"):
+        return f"{path}: is compared with the text {value[:_SHOWN]}: write {path}:~^{re.escape(value[:-1])[:_SHOWN]} for what begins so"
+    if part.operator is Operator.EQUAL and "|" in value:
+        choices = " OR ".join(f"{path}:{one}" for one in value.split("|"))
+        return f"{path}: is compared with the text {value[:_SHOWN]}: write {choices[: _SHOWN * 2]}"
+    if part.operator is Operator.EQUAL and "," in value:
+        return f"{path}: is compared with the text {value[:_SHOWN]}: write {path}:[{value[:_SHOWN]}] for one of these"
+    return None
+
+
+def _shown(path: Path) -> str:
+    first, *rest = path.parts
+    return ".".join(["m" if first == "metadata" and rest else first, *rest])
