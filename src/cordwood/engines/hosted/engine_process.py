@@ -5,9 +5,10 @@ import itertools
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from itertools import chain
 from typing import Any, Protocol, cast
 
 from cordwood.engines.engine import Appended, Asked, Engine
@@ -94,18 +95,21 @@ class _Outgoing:
 
     def send(self, pieces: Iterable[bytes]) -> None:
         for piece in pieces:
-            for start in range(0, len(piece), PIECE_BYTES):
-                self._send(piece[start : start + PIECE_BYTES])
+            for part in _parts(piece):
+                self._send(part)
 
     def send_whole(self, pieces: Iterable[bytes]) -> bytes:
         """Send an answer that is bounded as a whole, and for whose reader nothing waits; the last of it is returned."""
-        held = bytearray()
+        held = b""
         for piece in pieces:
-            held += piece
-            while len(held) > PIECE_BYTES:
-                self._frames.send(Kind.PIECE, numbered(self._number, bytes(held[:PIECE_BYTES])))
-                del held[:PIECE_BYTES]
-        return bytes(held)
+            if len(held) + len(piece) <= PIECE_BYTES:
+                held += piece
+                continue
+            # Large pieces are not copied as a whole.
+            for part in chain([held], _parts(piece)):
+                self._frames.send(Kind.PIECE, numbered(self._number, part))
+            held = b""
+        return held
 
     def taken(self, taken_bytes: int) -> None:
         with self._moved:
@@ -123,6 +127,10 @@ class _Outgoing:
     def _wake(self) -> None:
         with self._moved:
             self._moved.notify_all()
+
+
+def _parts(piece: bytes) -> Iterator[bytes]:
+    return (piece[start : start + PIECE_BYTES] for start in range(0, len(piece), PIECE_BYTES))
 
 
 class _Serving:
