@@ -37,11 +37,11 @@ CLIENTS: Final = Path(__file__).resolve().parents[3] / "shared" / "clients"
 NOW: Final = 1_790_000_000
 FULL: Final = os.environ.get("TORTURE") == "full"
 # Of the clients' queries, every so many: ClickHouse inside this process takes longer for each.
-EVERY: Final = {"duckdb": 1, "clickhouse": 1} if FULL else {"duckdb": 4, "clickhouse": 8}
+EVERY: Final = {"duckdb": 1, "clickhouse": 1} if FULL else {"duckdb": 8, "clickhouse": 16}
 # Of the crafted events, so many go to each stream but the first, which has all.
-ELSEWHERE: Final = 1 if FULL else 16
+ELSEWHERE: Final = 1 if FULL else 24
 SEED: Final = os.environ.get("POISON_SEED", "1")
-RANDOM: Final = 20_000 if FULL else 250
+RANDOM: Final = 20_000 if FULL else 120
 # Clients' queries that leave it open which rows they want: ties at a LIMIT, ANY_VALUE, ARRAY_AGG without an order.
 OPEN: Final = {"rep_top_error_routes", "uni_rows_all", "uni_rows_fn", "flow_edge_function"}
 # Marks what the private key was told, not the one that is held to the project.
@@ -49,7 +49,6 @@ PRIVATE: Final = " for the private key"
 FIRST: Final = "cloudflare.logs.prod"
 SUB_QUERIES: Final = {
     "edge_logs": FIRST,
-    "postgres_logs": "postgres.logs",
     "function_logs": "deno-subhosting-events",
     "storage_logs": "storage.logs.prod.2",
 }
