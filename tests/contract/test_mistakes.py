@@ -131,3 +131,66 @@ def test_buckets_of_several_units_are_filled(inside: Inside) -> None:
     assert 12 <= len(times) <= 13
     assert {later - earlier for earlier, later in pairwise(times)} == {5 * 60 * 1_000_000}
     assert {time % (5 * 60 * 1_000_000) for time in times} == {0}
+
+
+def get(inside: Inside, address: str, **headers: str) -> tuple[int, dict[str, str], Any]:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    status, told_headers, told = inside.send("GET", address, b"", named)
+    return status, told_headers, json.loads(told)
+
+
+QUERY = "/api/endpoints/query/logs.all"
+
+
+@pytest.mark.parametrize("sent", ["projct", "Project", "projects"])
+def test_a_required_parameter_under_another_name_is_told(inside: Inside, sent: str) -> None:
+    status, _, told = get(inside, f"{QUERY}?{sent}=default")
+    assert (status, told["error"]["status"]) == (400, "request.bad-parameter")
+    assert told["error"]["message"] == f"The parameter project is required, and {sent.lower()} was sent."
+    assert told["error"]["hint"] == "Send it as project."
+    status, body = send(inside, QUERY, {sent: "default"})
+    assert (status, body["error"]["hint"]) == (400, "Send it as project.")
+
+
+def test_a_parameter_that_means_nothing_is_told_in_the_receipt(inside: Inside) -> None:
+    for _ in range(2):
+        status, headers, _ = get(inside, f"{QUERY}?project=default&limt=5&format=json")
+        assert (status, headers["cordwood-notice"]) == (200, "parameter ignored: limt")
+    assert "cordwood-notice" not in get(inside, f"{QUERY}?project=default&format=json")[1]
+    assert ask(inside, lql="f:edge_logs s:id", since="1h")[1] == "parameter ignored: since"
+
+
+@pytest.mark.parametrize(
+    ("headers", "hint"),
+    [
+        ({"authorization": "s3cret"}, "The header Authorization was sent without Bearer"),
+        ({"authorization": "Token s3cret"}, "The header Authorization was sent without Bearer"),
+        ({"apikey": "s3cret"}, "The header apikey is not read: send the key in X-API-KEY."),
+        ({}, "Send a key in the header X-API-KEY, or as Authorization: Bearer."),
+    ],
+)
+def test_a_key_in_a_form_that_is_not_read_is_told(inside: Inside, headers: dict[str, str], hint: str) -> None:
+    status, _, told = get(inside, f"{QUERY}?project=default", x_api_key="", **headers)
+    assert (status, told["error"]["status"]) == (401, "request.no-key")
+    assert told["error"]["hint"].startswith(hint)
+    assert "s3cret" not in json.dumps(told)
+
+
+@pytest.mark.parametrize(
+    ("address", "meant"),
+    [
+        ("/api/log", "/api/logs"),
+        ("/api/event", "/api/events"),
+        ("/api/endpoint", "/api/endpoints"),
+        ("/heath", "/health"),
+    ],
+)
+def test_an_address_that_is_nearly_one_is_told(inside: Inside, address: str, meant: str) -> None:
+    status, _, told = get(inside, address)
+    assert (status, told["error"]["hint"]) == (404, f"Did you mean {meant}?")
+
+
+def test_a_sub_query_where_a_stream_is_wanted_is_told(inside: Inside) -> None:
+    status, told = send(inside, "/api/logs?source_name=edge_logs", [{"event_message": "x"}])
+    hint = "edge_logs is a sub-query of the endpoint logs.all; the stream that it reads is cloudflare.logs.prod."
+    assert (status, told["error"]["hint"]) == (404, hint)

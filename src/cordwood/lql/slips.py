@@ -94,15 +94,18 @@ def _of_field(part: Field) -> str | None:
     if misread is not None:
         negation = "-" if misread[1] == "!=" else ""
         operator = _OPERATORS[misread[1]] or str(part.operator)
-        return f"{path}: is compared with the text {value[:_SHOWN]}: write {negation}{path}:{operator}{misread[2][:_SHOWN]}"
-    if part.operator is Operator.EQUAL and len(value) > 1 and value.endswith("*"):
-        return f"{path}: is compared with the text {value[:_SHOWN]}: write {path}:~^{re.escape(value[:-1])[:_SHOWN]} for what begins so"
-    if part.operator is Operator.EQUAL and "|" in value:
-        choices = " OR ".join(f"{path}:{one}" for one in value.split("|"))
-        return f"{path}: is compared with the text {value[:_SHOWN]}: write {choices[: _SHOWN * 2]}"
-    if part.operator is Operator.EQUAL and "," in value:
-        return f"{path}: is compared with the text {value[:_SHOWN]}: write {path}:[{value[:_SHOWN]}] for one of these"
-    return None
+        meant: str | None = f"{negation}{path}:{operator}{misread[2][:_SHOWN]}"
+    else:
+        meant = _meant_by_value(path, value) if part.operator is Operator.EQUAL else None
+    return f"{path}: is compared with the text {value[:_SHOWN]}: write {meant}" if meant else None
+
+
+def _meant_by_value(path: str, value: str) -> str | None:
+    if len(value) > 1 and value.endswith("*"):
+        return f"{path}:~^{re.escape(value[:-1])[:_SHOWN]} for what begins so"
+    if "|" in value:
+        return " OR ".join(f"{path}:{one}" for one in value.split("|"))[: _SHOWN * 2]
+    return f"{path}:[{value[:_SHOWN]}] for one of these" if "," in value else None
 
 
 def _shown(path: Path) -> str:

@@ -40,6 +40,7 @@ class Ask(msgspec.Struct, frozen=True):
     """`redact` is None where the caller leaves it to the endpoint; `fresh` asks for a run of the engine.
 
     `is_ad_hoc` where the endpoint was made for this one call. `counted_as` is the account of a caller without a key.
+    `ignored` are the names that were sent and mean nothing here.
     """
 
     endpoint: Endpoint
@@ -51,6 +52,7 @@ class Ask(msgspec.Struct, frozen=True):
     fresh: bool = False
     is_ad_hoc: bool = False
     counted_as: str = ""
+    ignored: tuple[str, ...] = ()
 
     @property
     def account(self) -> str:

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 
-from cordwood.errors import BadMethod, BugFault, Busy, EngineFailed, Fault
+from cordwood.errors import BadMethod, BugFault, Busy, EngineFailed, Fault, NoKey
 from cordwood.observe.observation import Broke, Requested
 from cordwood.observe.observer import Observer
 from cordwood.web import otlp
@@ -17,7 +17,7 @@ from cordwood.web.audit import audit_refusal
 from cordwood.web.body import CallerLeftError
 from cordwood.web.connection import pieces_while_connected
 from cordwood.web.cors import ON_EVERY_ANSWER
-from cordwood.web.credentials import account_of_key
+from cordwood.web.credentials import account_of_key, how_to_present
 from cordwood.web.problems import masked, refusal
 from cordwood.web.repeated import check_repeated
 from cordwood.web.sending import Sending, nothing_moved
@@ -125,6 +125,8 @@ async def _answered(request: Request, respond: Respond, observer: Observer, *, l
         check_repeated(request)
         return await respond(request)
     except Fault as fault:
+        if isinstance(fault, NoKey):
+            fault.hint = how_to_present(request) or fault.hint
         audit_refusal(observer, request, fault)
         _log_failure(observer, request, fault)
         return _refused(request, fault, logflare_errors=logflare_errors)

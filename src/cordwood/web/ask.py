@@ -1,6 +1,8 @@
 """A request for an endpoint, read into what the journey asks: parameters, a query of the caller's own, redaction."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from difflib import get_close_matches
+from itertools import islice
 
 import msgspec
 
@@ -22,6 +24,10 @@ REDACT = b"lf-endpoint-redact-pii"
 # Structured fields (RFC 9651) write a boolean as ?1 or ?0.
 REDACT_VALUES = {"true": True, "?1": True, "false": False, "?0": False}
 SANDBOX_NAMES = ("sql", "lql")
+# Of the names that mean nothing, so many are told, each so far.
+_MOST_TOLD = 5
+_MOST_LETTERS = 60
+_ALWAYS_MEANT = frozenset({"api_key", "format", *SANDBOX_NAMES})
 
 
 async def read_ask(
@@ -29,19 +35,35 @@ async def read_ask(
 ) -> Ask:
     meant = {*(parameter.name for parameter in endpoint.parameters), *SANDBOX_NAMES, "format"}
     of_get = SANDBOX_NAMES if endpoint.sandbox else ()
-    texts = {**query, **await texts_in_body(request, query, options, of_get, meant)}
+    others: dict[str, None] = {}
+    _note_others(query, meant, others)
+    texts = {**query, **await texts_in_body(request, query, options, of_get, meant, others)}
+    ignored = tuple(name[:_MOST_LETTERS] for name in islice(others, _MOST_TOLD))
     # What is not declared is ignored, and not kept either.
     given = {parameter.name: texts[parameter.name] for parameter in endpoint.parameters if parameter.name in texts}
+    parameters = pinned(caller, given, endpoint) if caller.pins else given
+    _check_required(endpoint, parameters, ignored)
     return Ask(
         endpoint=endpoint,
         caller=caller,
         format=chosen_format(request.joined(b"accept"), _format_name(texts, endpoint)),
-        parameters=pinned(caller, given, endpoint) if caller.pins else given,
+        parameters=parameters,
         sandbox=_sandbox(texts, endpoint),
         redact=redact_asked(request),
         fresh="no-cache" in request.joined(b"cache-control"),
         counted_as=account_of(request, caller),
+        ignored=ignored,
     )
+
+
+def _check_required(endpoint: Endpoint, given: Mapping[str, str], ignored: Collection[str]) -> None:
+    """Refuse a call whose required parameter seems to have been sent under a wrong name; without one, binding refuses."""
+    for parameter in endpoint.parameters:
+        if parameter.required and parameter.default is None and parameter.name not in given:
+            close = get_close_matches(parameter.name.lower(), [name.lower() for name in ignored], n=1, cutoff=0.7)
+            if close:
+                said = f"The parameter {parameter.name} is required, and {close[0]} was sent."
+                raise BadParameter(said, hint=f"Send it as {parameter.name}.")
 
 
 def ad_hoc_ask(request: Request, endpoint: Endpoint, caller: Caller, texts: Mapping[str, str]) -> Ask:
@@ -63,26 +85,31 @@ async def texts_in_body(
     options: WebOptions,
     of_get: Collection[str],
     meant: Collection[str] | None = None,
+    others: dict[str, None] | None = None,
 ) -> Mapping[str, str]:
-    """What a body adds, of the names that mean something: all of them where `meant` is None.
+    """What a body adds, of the names that mean something: all of them where `meant` is None. The rest goes to `others`.
 
     That of a GET may only bring the query that its address was too short for.
     """
     if request.method != "POST":
         if not request.announces_body() or not of_get or any(name in query for name in of_get):
             return {}
-        meant = of_get
+        meant, others = of_get, None
     with options.query_room.share(account_of_key(request, request.facts.get("key", ""))) as share:
-        return _texts(await read_body(request, options.queries, share), request.media_type(), meant)
+        return _texts(await read_body(request, options.queries, share), request.media_type(), meant, others)
 
 
-def _texts(body: bytes, media_type: str, meant: Collection[str] | None) -> Mapping[str, str]:
+def _texts(
+    body: bytes, media_type: str, meant: Collection[str] | None, others: dict[str, None] | None
+) -> Mapping[str, str]:
     if not body.strip():
         return {}
     if _is_json(media_type, body):
-        return _texts_of_json(body, meant)
+        return _texts_of_json(body, meant, others)
     if media_type == FORM_MEDIA:
-        return {name: text for name, text in pairs(body, "form").items() if meant is None or name in meant}
+        texts = pairs(body, "form")
+        _note_others(texts, meant, others)
+        return {name: text for name, text in texts.items() if meant is None or name in meant}
     raise UnsupportedMedia(
         f"A body of the type {media_type!r} is not read here." if media_type else "A body needs a Content-Type.",
         hint="Send application/json or application/x-www-form-urlencoded.",
@@ -94,7 +121,14 @@ def _is_json(media_type: str, body: bytes) -> bool:
     return stated or is_json_sent_as_form(media_type, body)
 
 
-def _texts_of_json(body: bytes, meant: Collection[str] | None) -> Mapping[str, str]:
+def _note_others(names: Iterable[str], meant: Collection[str] | None, others: dict[str, None] | None) -> None:
+    """Gather the first few names that mean nothing."""
+    if others is not None and meant is not None:
+        found = (name for name in names if name not in meant and name not in _ALWAYS_MEANT)
+        others.update(dict.fromkeys(islice(found, _MOST_TOLD)))
+
+
+def _texts_of_json(body: bytes, meant: Collection[str] | None, others: dict[str, None] | None) -> Mapping[str, str]:
     try:
         # Values that are taken as they lie are not looked into by the decoder.
         members = msgspec.json.decode(body.decode(), type=dict[str, msgspec.Raw])
@@ -102,6 +136,7 @@ def _texts_of_json(body: bytes, meant: Collection[str] | None) -> Mapping[str, s
         raise BadBody("The body is not a JSON object of parameters.") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise BadBody(f"The body is not JSON: {why_no_json(problem, body)}.") from None
+    _note_others(members, meant, others)
     said = {name: bytes(raw) for name, raw in members.items() if meant is None or name in meant}
     return {name: text for name, raw in said.items() if (text := _text(name, raw)) is not None}
 

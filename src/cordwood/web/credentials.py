@@ -11,6 +11,8 @@ from cordwood.web.standing import Rooms
 from cordwood.web.texts import each_pair, pairs
 
 BEARER = b"bearer "
+# Headers that other services take keys in.
+_NOT_READ = (b"apikey", b"api-key", b"x-api-token", b"x-auth-token", b"x-access-token", b"access-token")
 # What one subscriber has of IPv6, in bits.
 _SUBSCRIBER_BITS = 64
 
@@ -44,6 +46,15 @@ def _key_in(header: bytes, value: bytes) -> bytes | None:
         return value.strip()
     is_bearer = header == b"authorization" and value[:7].lower() == BEARER
     return value[7:].strip() if is_bearer else None
+
+
+def how_to_present(request: Request) -> str | None:
+    """What to write instead, where a key seems to have been sent in a form that is not read; None otherwise."""
+    value = request.joined(b"authorization").strip()
+    if value:
+        return "The header Authorization was sent without Bearer: write Authorization: Bearer, and the key after it."
+    other = next((name for name in _NOT_READ if name in request.headers), None)
+    return f"The header {other.decode()} is not read: send the key in X-API-KEY." if other else None
 
 
 def account_of(request: Request, caller: Caller) -> str:

@@ -1,8 +1,10 @@
 """What a request names: the endpoint or stream, or the refusal with the nearest name or where to look."""
 
 import asyncio
+import re
 
 from cordwood.access import require_ingest
+from cordwood.catalog.catalog import StreamMaker
 from cordwood.errors import Forbidden, UnknownEndpoint, UnknownStream, did_you_mean
 from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
@@ -23,9 +25,24 @@ def existing_stream(rooms: Rooms, address: str) -> Stream:
     found = rooms.catalog.stream(address)
     if found is None:
         near = did_you_mean(address, [one.name for one in rooms.catalog.streams()])
-        hint = near or "A stream of your own is named in the streams file."
+        hint = _stream_of_sub_query(rooms, address) or near or "A stream of your own is named in the streams file."
         raise UnknownStream(f"There is no stream {address!r}.", hint=hint)
     return found
+
+
+def _stream_of_sub_query(rooms: Rooms, name: str) -> str | None:
+    """The stream that a sub-query of this name reads, where an endpoint has one: they are often taken for each other."""
+    if not _SUB_QUERY.fullmatch(name):
+        return None
+    reads = re.compile(rf"\b{name}\s+as\s*\(.{{0,2000}}?\bfrom\s+`([^`]+)`", re.IGNORECASE | re.DOTALL)
+    for endpoint in rooms.catalog.endpoints():
+        found = reads.search(endpoint.sql)
+        if found is not None:
+            return f"{name} is a sub-query of the endpoint {endpoint.name}; the stream that it reads is {found[1]}."
+    return None
+
+
+_SUB_QUERY = re.compile(r"\w{1,60}", re.ASCII)
 
 
 async def stream_of_events(rooms: Rooms, caller: Caller, name: str) -> Stream:
@@ -33,10 +50,18 @@ async def stream_of_events(rooms: Rooms, caller: Caller, name: str) -> Stream:
     found = rooms.catalog.stream(name)
     if found is not None or rooms.maker is None:
         return found or existing_stream(rooms, name)
-    require_ingest(caller, rooms.maker.proposed(name))
+    try:
+        return await _made(rooms.maker, caller, name)
+    except UnknownStream as fault:
+        fault.hint = _stream_of_sub_query(rooms, name) or fault.hint
+        raise
+
+
+async def _made(maker: StreamMaker, caller: Caller, name: str) -> Stream:
+    require_ingest(caller, maker.proposed(name))
     if caller.pins:
         raise Forbidden(
             f"There is no stream {name!r}, and a pinned key may not make one.",
             hint="Name it in the streams file, or send to it once with a key without pins.",
         )
-    return await asyncio.to_thread(rooms.maker.make_stream, name)
+    return await asyncio.to_thread(maker.make_stream, name)

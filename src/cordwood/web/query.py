@@ -4,6 +4,7 @@ import time
 
 from cordwood.access import require_query
 from cordwood.model.caller import Caller
+from cordwood.serve.ask import Ask
 from cordwood.serve.rates import Allowance
 from cordwood.web.asgi import Request, Response
 from cordwood.web.ask import read_ask
@@ -14,7 +15,7 @@ from cordwood.web.deliver import delivered, is_at_hand, whole
 from cordwood.web.named import existing_endpoint
 from cordwood.web.options import WebOptions
 from cordwood.web.recall import Recall, Remembered
-from cordwood.web.receipt import rate_headers
+from cordwood.web.receipt import ignored_headers, rate_headers
 from cordwood.web.standing import Rooms
 from cordwood.web.texts import pairs
 
@@ -38,7 +39,7 @@ async def answer_query(request: Request, rooms: Rooms, options: WebOptions, addr
     if spelling is not None:
         coding = chosen_coding(request.joined(b"accept-encoding"))
         recall.keep(request, Remembered(address, key, ask, spelling, coding))
-    return _with_rate(await delivered(request, ask, answer, began), allowance)
+    return _with_rate(_with_ignored(await delivered(request, ask, answer, began), ask), allowance)
 
 
 def answer_recalled(request: Request, rooms: Rooms, recall: Recall) -> Response | None:
@@ -59,11 +60,16 @@ def answer_recalled(request: Request, rooms: Rooms, recall: Recall) -> Response 
     request.facts["key"] = ask.caller.key_id
     request.facts["endpoint"] = ask.endpoint.name
     allowance = rooms.answers.admit(ask.caller, account_of(request, ask.caller))
-    return _with_rate(whole(request, ask, answer, remembered.coding, began), allowance)
+    return _with_rate(_with_ignored(whole(request, ask, answer, remembered.coding, began), ask), allowance)
 
 
 def _caller(rooms: Rooms, remembered: Remembered) -> Caller:
     return rooms.access.visitor(remembered.presented, remembered.ask.endpoint, remembered.address)
+
+
+def _with_ignored(response: Response, ask: Ask) -> Response:
+    response.headers += ignored_headers(ask.ignored)
+    return response
 
 
 def _with_rate(response: Response, allowance: Allowance | None) -> Response:

@@ -1,5 +1,7 @@
 """What an answer says of itself in its headers: how fresh, how many rows, whether cut, and what it cost."""
 
+from collections.abc import Iterable
+
 from cordwood.model.endpoint import Endpoint
 from cordwood.serve.answer import Answer, Outcome
 from cordwood.serve.finished import Finished, Receipt
@@ -44,6 +46,11 @@ def moving_head(answer: Answer, endpoint: Endpoint, receipt: Receipt, seconds: f
 def streamed_headers(answer: Answer, endpoint: Endpoint) -> list[Header]:
     """What can be said before the last row is made."""
     return [VARY, (b"cache-control", b"private, no-store"), (b"cache-status", _cache_status(answer, endpoint))]
+
+
+def ignored_headers(names: Iterable[str]) -> list[Header]:
+    """A notice for each name that was sent and means nothing to the endpoint."""
+    return [(b"cordwood-notice", _header_text(f"parameter ignored: {name}")) for name in names]
 
 
 def rate_headers(allowance: Allowance) -> list[Header]:

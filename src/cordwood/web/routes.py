@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from difflib import get_close_matches
 
 import msgspec
 
@@ -228,6 +229,11 @@ NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
 )
 
 
+# A longer address is like none of ours.
+_LONGEST_COMPARED = 100
+_ADDRESSES = (*(path.decode() for path in EXACT), "/api/endpoints/query/logs.all", "/api/sources/{stream}/recent")
+
+
 def found(request: Request) -> tuple[Route, str]:
     """The route of an address, and the name in it; a slash at its end says nothing, as with the incumbent."""
     path = request.path[:-1] if request.path.endswith(b"/") and len(request.path) > 1 else request.path
@@ -238,7 +244,16 @@ def found(request: Request) -> tuple[Route, str]:
         match = address.fullmatch(path)
         if match is not None:
             return named, decoded(match[1], "path")
-    raise UnknownRoute(f"There is nothing at {decoded(request.path, 'path')}.")
+    asked = decoded(request.path, "path")
+    raise UnknownRoute(f"There is nothing at {asked}.", hint=_nearest_address(asked))
+
+
+def _nearest_address(address: str) -> str | None:
+    """An address that is spelled like this one, or the same with what belongs before or behind it."""
+    if len(address) > _LONGEST_COMPARED:
+        return None
+    close = get_close_matches(address.rstrip("/").lower(), _ADDRESSES, n=1, cutoff=0.75)
+    return f"Did you mean {close[0]}?" if close else None
 
 
 def application(standing: Standing, observer: Observer, options: WebOptions, metrics: Metrics) -> Site:
