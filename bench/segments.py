@@ -21,10 +21,10 @@ from bench.questions import QUESTIONS, Question
 from bench.service import ENDPOINTS
 from cordwood.app.compose import checked_contents
 from cordwood.catalog.contents import Sources
-from cordwood.engines.duckdb.answers import _rendering
-from cordwood.engines.duckdb.ledger import shapes
-from cordwood.engines.duckdb.session import ROW_GROUP_ROWS
-from cordwood.engines.duckdb.tables import COLUMNS, StreamTables, quoted
+from cordwood.engines.duckdb.query.answers import _rendering
+from cordwood.engines.duckdb.storage.manifest import shapes
+from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS
+from cordwood.engines.duckdb.storage.tables import COLUMNS, StreamTables, quoted
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.shape import Shape
 from cordwood.sql.bind import bind
@@ -45,7 +45,7 @@ _SETTINGS = (
     "SET late_materialization_max_rows = 0",
     "SET variant_minimum_shredding_size = 1024",
 )
-_SEALED = StreamTables(STREAM).sealed
+_SEALED = StreamTables(STREAM).table
 # Where a compiled statement reads the stream: its paths, and which events.
 _READ = re.compile(rf'\(\((SELECT (?:(?!SELECT).)*? FROM {re.escape(_SEALED)})( WHERE .*?)?\)\) AS "t"', re.DOTALL)
 _PLACE = '"place of the event"'

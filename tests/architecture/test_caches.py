@@ -14,7 +14,7 @@ BY_COUNT = {"lru_cache", "cache", "OrderedDict"}
 ALLOWED = {
     ("bounded_cache.py", "OrderedDict"): "the one place that counts bytes",
     ("bounded_cache.py", "lru_cache"): "for texts of a bounded length alone",
-    ("engines/duckdb/recent.py", "cache"): "of no argument",
+    ("engines/duckdb/storage/recent_ids.py", "cache"): "of no argument",
     ("engines/parse_trees.py", "cache"): "the parts of the engine's grammar",
     ("engines/project_shapes.py", "OrderedDict"): "shapes of projects: each has a bounded number of paths",
     ("ingest/derive.py", "lru_cache"): "what the operator's streams file derives",

@@ -5,8 +5,8 @@ OWN = 'store.main."own"'
 # A relation that must not be read.
 RELATIONS = (
     'store.main."other"',
-    'memory.hot."other"',
-    'memory.newest."other"',
+    'memory.memtable."other"',
+    'memory.recent."other"',
     'memory.main."other"',
     'memory.parts."0 of own"',
     "store.cordwood.pieces",
@@ -254,8 +254,8 @@ STATEMENTS = (
 # What none of the above is refused for: each place and each call's place with something that may stand there.
 HARMLESS_RELATION, HARMLESS_CALL = OWN, "upper('a')"
 HARMLESS = (
-    'SELECT * FROM memory.hot."own"',
-    'SELECT * FROM memory.newest."own"',
+    'SELECT * FROM memory.memtable."own"',
+    'SELECT * FROM memory.recent."own"',
     'SELECT * FROM memory.main."own"',
     "WITH other AS (SELECT 1 AS n) SELECT * FROM other",
     "WITH Other AS (SELECT 1 AS n) SELECT * FROM OTHER",

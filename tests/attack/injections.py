@@ -12,8 +12,8 @@ FRAGMENTS: Final = (
     *("select", "from", "null", "true", "order", "lateral", "qualify", "_e", "_v", "_u", "_n", "_q", "_p", "_x", "_c", "_name_0"),
     *("c0", "rowid", "found", "answer", "first of each", "newest events", "place of the event", "event_message", "project"),
     *("É", "é", "K", "İ", "𝒳", "x" * 300, "' || (select 1) || '", '" || (select 1) || "', "' OR '1'='1", '"); select 1; --'),
-    *('a", (select event_message from memory.hot."postgres.logs" limit 1) as "b', "$$", "$x$", "E'x'", "0", "-1", "1e9"),
-    *('a", y AS "{0}" FROM (SELECT 1 AS _e), (SELECT event_message FROM memory.hot."postgres.logs") AS t(y) --',),
+    *('a", (select event_message from memory.memtable."postgres.logs" limit 1) as "b', "$$", "$x$", "E'x'", "0", "-1", "1e9"),
+    *('a", y AS "{0}" FROM (SELECT 1 AS _e), (SELECT event_message FROM memory.memtable."postgres.logs") AS t(y) --',),
     *("', (select event_message from `postgres.logs` limit 1)) --", "\0", "a\0b", ""),
 )  # fmt: skip
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import duckdb
 
-from cordwood.engines.duckdb.storage import Storage
+from cordwood.engines.duckdb.storage.storage import Storage
 from cordwood.errors import QueryFault
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.redaction.hiding import HIDING_EVENT, HIDING_TEXT, TRUSTING_TEXT

@@ -14,7 +14,7 @@ from sqlglot import exp
 from cordwood.app.inside import Inside, opened
 from cordwood.engines.clickhouse.rules import RULES as CLICKHOUSE_RULES
 from cordwood.engines.clickhouse.session import Query, Selected, Session
-from cordwood.engines.duckdb import answers
+from cordwood.engines.duckdb.query import answers
 from cordwood.engines.duckdb.rules import RULES as DUCKDB_RULES
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule
@@ -24,7 +24,7 @@ from tests.second_wall import switch_off
 
 STREAM, OTHER = "cloudflare.logs.prod", "postgres.logs"
 BROKEN = {
-    "duckdb": f'(SELECT string_agg(event_message, chr(10)) FROM memory.hot."{OTHER}")',
+    "duckdb": f'(SELECT string_agg(event_message, chr(10)) FROM memory.memtable."{OTHER}")',
     "clickhouse": f"(SELECT arrayStringConcat(groupArray(assumeNotNull(event_message))) FROM `{OTHER}`)",
 }
 SQL = "select upper(id) as id from edge_logs"

@@ -9,7 +9,7 @@ import pytest
 
 from cordwood.app.inside import Inside, opened
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
-from cordwood.engines.duckdb.parquet import read_stored
+from cordwood.engines.duckdb.parquet_import import read_stored
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.ingest.shape import ShapeReader
 from cordwood.model.event import Event

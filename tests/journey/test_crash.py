@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
-from cordwood.engines.duckdb.session import ROW_GROUP_ROWS
+from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits
 from cordwood.model.event import Batch, Event

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cordwood.catalog.endpoint_file import read_endpoint_file
-from cordwood.engines.duckdb.tables import StreamTables
+from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import QueryFault
 from cordwood.model.shape import Shape, ValueKind
@@ -95,10 +95,10 @@ def program() -> Program:
 @pytest.fixture(scope="module")
 def engine() -> Iterator[duckdb.DuckDBPyConnection]:
     with duckdb.connect() as connection:
-        connection.execute("set timezone = 'UTC'; attach ':memory:' as store; create schema memory.hot")
+        connection.execute("set timezone = 'UTC'; attach ':memory:' as store; create schema memory.memtable")
         for stream in (*STREAMS.values(), "secrets"):
             tables = StreamTables(stream)
-            for made in (tables.create_sealed(), tables.create_hot((), 0), tables.create_view(with_hot=True)):
+            for made in (tables.create_table(), tables.create_memtable((), 0), tables.create_view(with_memtable=True)):
                 connection.execute(made)
         yield connection
 

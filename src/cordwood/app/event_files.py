@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from cordwood.engines.duckdb.parquet import AGAIN, count_parquet, is_export, read_parquet, read_stored
+from cordwood.engines.duckdb.parquet_import import AGAIN, count_parquet, is_export, read_parquet, read_stored
 from cordwood.errors import BadBody
 
 _GZIP = b"\x1f\x8b"

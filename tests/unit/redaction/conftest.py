@@ -6,8 +6,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from cordwood.engines.clickhouse.redaction import KEY, functions
-from cordwood.engines.duckdb.redaction import macros
+from cordwood.engines.clickhouse.redaction_functions import KEY, functions
+from cordwood.engines.duckdb.query.redaction_macros import macros
 from cordwood.model.redaction import SHIPPED_RULES, RedactionRules, RedactMode
 from tests.chdb_databases import bare_connection
 

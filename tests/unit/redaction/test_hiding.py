@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import duckdb
 import pytest
 
-from cordwood.engines.duckdb.hiding import HiddenColumns, Hiding
+from cordwood.engines.duckdb.query.answer_redaction import HiddenColumns, Hiding
 from cordwood.engines.hidden import HiddenTexts
 from cordwood.model.redaction import Redacting, RedactMode
 from tests.unit.redaction.texts import TABLE

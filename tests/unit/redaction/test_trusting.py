@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from cordwood.engines.duckdb.answers import Answering
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.query.answers import QueryRunner
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits
 from cordwood.errors import QueryValue
@@ -43,15 +43,15 @@ class Store:
         self.engine.prepare([Stream("s", UUID(int=1))])
         self.ran: list[str | None] = []
         self.count = 0
-        answer = Answering._answer
+        answer = QueryRunner._answer
 
         def noted(
-            answering: Answering, question: Question, ways: tuple[str | None, str | None], *rest: object
+            answering: QueryRunner, question: Question, ways: tuple[str | None, str | None], *rest: object
         ) -> object:
             self.ran.append(ways[0])
             return answer(answering, question, ways, *rest)  # type: ignore[arg-type] # handed on as they come
 
-        monkeypatch.setattr(Answering, "_answer", noted)
+        monkeypatch.setattr(QueryRunner, "_answer", noted)
 
     def add(self, *paths: str) -> None:
         events = [

@@ -3,14 +3,14 @@
 import pytest
 from sqlglot import exp, parse_one
 
-from cordwood.engines.clickhouse.script import ClickHouseScript
-from cordwood.engines.duckdb.script import DuckDBScript, author_name, engine_name, is_name
+from cordwood.engines.clickhouse.sql_values import ClickHouseValues
+from cordwood.engines.duckdb.sql_values import DuckDBValues, author_name, engine_name, is_name
 from cordwood.errors import QueryUnsupported
 from cordwood.sql.draft import Mark, Script, is_closed, print_tree
 from cordwood.sql.fragment import data_part, fragment, listed, mark_part, named, own_text, spliced, text_part
 
-DUCKDB = DuckDBScript()
-CLICKHOUSE = ClickHouseScript()
+DUCKDB = DuckDBValues()
+CLICKHOUSE = ClickHouseValues()
 HOSTILE = [
     *(
         "{0}",

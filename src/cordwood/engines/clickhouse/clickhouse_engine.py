@@ -13,11 +13,11 @@ from typing import Final
 import msgspec
 
 from cordwood.bounded_cache import compiled_pattern
+from cordwood.engines.clickhouse.answer_redaction import Hiding
 from cordwood.engines.clickhouse.datatypes import Render, bindable, datatype_of, has_bytes, renderer, settled
 from cordwood.engines.clickhouse.faults import is_silent
-from cordwood.engines.clickhouse.hiding import Hiding
 from cordwood.engines.clickhouse.pending import Pending
-from cordwood.engines.clickhouse.redaction import KEY
+from cordwood.engines.clickhouse.redaction_functions import KEY
 from cordwood.engines.clickhouse.session import Query, Selected, Session
 from cordwood.engines.clickhouse.standby import NOBODY, Standby, Waits
 from cordwood.engines.clickhouse.statement_check import StatementCheck

@@ -5,11 +5,11 @@ from typing import Final
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
-from cordwood.engines.clickhouse.beginning import begin_with_select
-from cordwood.engines.clickhouse.reach import reach
-from cordwood.engines.clickhouse.redaction import KEY, functions, with_functions
+from cordwood.engines.clickhouse.path_pushdown import reach
+from cordwood.engines.clickhouse.redaction_functions import KEY, functions, with_functions
 from cordwood.engines.clickhouse.rules import RULES
-from cordwood.engines.clickhouse.script import ClickHouseScript
+from cordwood.engines.clickhouse.sql_values import ClickHouseValues
+from cordwood.engines.clickhouse.with_wrapping import begin_with_select
 from cordwood.errors import QueryUnsupported
 from cordwood.model.redaction import SHIPPED_RULES, RedactionRules, RedactMode
 from cordwood.sql.draft import Draft, Printed
@@ -45,7 +45,7 @@ class ClickHouseTarget:
 
     def __init__(self, rules: RedactionRules = SHIPPED_RULES) -> None:
         self._printer = Dialect.get_or_raise("clickhouse").generator
-        self._script = ClickHouseScript()
+        self._script = ClickHouseValues()
         self._rules = rules
         self._functions: dict[RedactMode, dict[str, str]] = {}
 

@@ -7,8 +7,8 @@ import msgspec
 from duckdb.sqltypes import DuckDBPyType
 
 from cordwood.engines.duckdb.rules.intervals import INTERVAL_TEXT
-from cordwood.engines.duckdb.script import author_name
-from cordwood.engines.duckdb.tables import quoted
+from cordwood.engines.duckdb.sql_values import author_name
+from cordwood.engines.duckdb.storage.tables import quoted
 from cordwood.engines.records import as_records, as_structured
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.rows import Cell

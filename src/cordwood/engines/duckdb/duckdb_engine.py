@@ -7,15 +7,15 @@ from pathlib import Path
 import duckdb
 import msgspec
 
-from cordwood.engines.duckdb.answers import PARSED_BYTES, Answering
 from cordwood.engines.duckdb.faults import duckdb_faults, opening
-from cordwood.engines.duckdb.hiding import Hiding
-from cordwood.engines.duckdb.sealer import Means
-from cordwood.engines.duckdb.session import FILE, ROW_GROUP_ROWS, Session
+from cordwood.engines.duckdb.query.answer_redaction import Hiding
+from cordwood.engines.duckdb.query.answers import PARSED_BYTES, QueryRunner
 from cordwood.engines.duckdb.statement_check import StatementCheck
-from cordwood.engines.duckdb.storage import Storage
-from cordwood.engines.duckdb.sweeping import Sweeping
-from cordwood.engines.duckdb.tables import StreamTables
+from cordwood.engines.duckdb.storage.flusher import Means
+from cordwood.engines.duckdb.storage.retention import Retention
+from cordwood.engines.duckdb.storage.session import FILE, ROW_GROUP_ROWS, Session
+from cordwood.engines.duckdb.storage.storage import Storage
+from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.engine import AnswerLimits, Appended, Asked, Cancel, HeldFile, Run, StreamFacts
 from cordwood.engines.isolation import Isolation
 from cordwood.engines.project_shapes import ProjectShapes
@@ -83,11 +83,11 @@ class DuckDBEngine:
             undone.callback(self._session.close)
             self._storage = Storage(self._session, folder, clock_us, options.tell)
             undone.pop_all()
-        self._storage.sweeping = Sweeping(self._session, options.store_bytes)
+        self._storage.retention = Retention(self._session, options.store_bytes)
         self._storage.keeping.most_bytes = min(_MOST_NEWEST_BYTES, options.memory_bytes // 16)
         self._storage.start(_means(options))
         check = StatementCheck(Isolation(target.name, options.note))
-        self._answering = Answering(
+        self._answering = QueryRunner(
             self._storage, Hiding(self._session.cursor, options.redacting), check, options.parsed_bytes
         )
 

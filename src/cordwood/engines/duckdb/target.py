@@ -4,15 +4,15 @@ import msgspec
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
-from cordwood.engines.duckdb.flattening import flatten
-from cordwood.engines.duckdb.placing import newest_alone, place_events
-from cordwood.engines.duckdb.reach import reach
+from cordwood.engines.duckdb.query.cte_materialization import share
+from cordwood.engines.duckdb.query.index_pruning import seeking
+from cordwood.engines.duckdb.query.path_pushdown import reach
+from cordwood.engines.duckdb.query.redaction_pushdown import spare
+from cordwood.engines.duckdb.query.scan_planning import plan_recent_scan, plan_scans
+from cordwood.engines.duckdb.query.scan_source import tables_of
+from cordwood.engines.duckdb.query.subquery_flattening import flatten
 from cordwood.engines.duckdb.rules import RULES
-from cordwood.engines.duckdb.script import DuckDBScript
-from cordwood.engines.duckdb.seeking import seeking
-from cordwood.engines.duckdb.sharing import share
-from cordwood.engines.duckdb.source import tables_of
-from cordwood.engines.duckdb.sparing import spare
+from cordwood.engines.duckdb.sql_values import DuckDBValues
 from cordwood.sql.budget import copied
 from cordwood.sql.draft import Printed, print_tree
 from cordwood.sql.redaction.trusting import trusting
@@ -29,7 +29,7 @@ class DuckDBTarget:
 
     def __init__(self) -> None:
         self._printer = Dialect.get_or_raise("duckdb").generator
-        self._script = DuckDBScript()
+        self._script = DuckDBValues()
 
     def stream_table(self, stream: str) -> StreamTable:
         return table_of_its_name(stream)
@@ -51,9 +51,9 @@ class DuckDBTarget:
             msgspec.structs.replace(one, table=table)
             for table, one in zip(tables_of(at_rest, streams), sources, strict=True)
         ]
-        newest = None if seeks else newest_alone(lowered, sources)
-        placed = place_events(lowered, sources)
-        placed_at_rest = place_events(at_rest, twins, at_rest=True)
+        newest = None if seeks else plan_recent_scan(lowered, sources)
+        placed = plan_scans(lowered, sources)
+        placed_at_rest = plan_scans(at_rest, twins, at_rest=True)
         trees = placed, resolved, placed_at_rest, trusting(placed), trusting(placed_at_rest)
         return Lowered(*trees, newest=newest, seeks=seeks)
 

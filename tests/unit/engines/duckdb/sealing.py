@@ -7,4 +7,4 @@ def seal(engine: DuckDBEngine) -> None:
     store = engine._storage.store_of("s")
     with engine._session.cursor() as cursor:
         while chunk := store.take_chunk(whole_groups_only=False):
-            store.seal(chunk, cursor)
+            store.flush(chunk, cursor)

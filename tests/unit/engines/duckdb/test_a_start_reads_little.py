@@ -9,8 +9,8 @@ import duckdb
 import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
-from cordwood.engines.duckdb.session import FILE, ROW_GROUP_ROWS
-from cordwood.engines.duckdb.tables import StreamTables
+from cordwood.engines.duckdb.storage.session import FILE, ROW_GROUP_ROWS
+from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, stream

@@ -11,11 +11,11 @@ from typing import cast
 import duckdb
 import pytest
 
-from cordwood.engines.duckdb import session
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.faults import fault_of
-from cordwood.engines.duckdb.sealer import Sealer
-from cordwood.engines.duckdb.settling import Settling
+from cordwood.engines.duckdb.storage import session
+from cordwood.engines.duckdb.storage.compaction import Compactor
+from cordwood.engines.duckdb.storage.flusher import Flusher
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import Cancelled, EngineFailed
 from cordwood.model.event import Event
@@ -30,8 +30,8 @@ ROWS = 4096
 
 @pytest.fixture(autouse=True)
 def _nothing_behind_its_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Sealer, "start", lambda *_: None)
-    monkeypatch.setattr(Settling, "start", lambda *_: None)
+    monkeypatch.setattr(Flusher, "start", lambda *_: None)
+    monkeypatch.setattr(Compactor, "start", lambda *_: None)
 
 
 @contextmanager
@@ -92,7 +92,7 @@ def test_without_memory_nothing_is_lost_and_the_next_look_opens_the_file(tmp_pat
         with pytest.raises(EngineFailed, match="could not be opened again"):
             rows(engine, COUNT)
         set_memory(cursor, "256MB")
-        engine._storage._settling.resting.look(cursor)
+        engine._storage._compactor.resting.look(cursor)
         count = assert_goes_on(engine, count, cursor)
     with opened(tmp_path / "data") as engine:
         assert_there(engine, count)
@@ -114,7 +114,7 @@ def test_the_file_is_opened_anew_on_a_full_disk_too(disk: Path) -> None:
     with opened(disk / "data") as engine, engine._session.cursor() as cursor:
         count = stored(engine)
         with full(disk, 1_000_000):
-            engine._storage._settling.resting._forget(cursor)
+            engine._storage._compactor.resting._forget(cursor)
             assert_there(engine, count)
         assert_goes_on(engine, count, cursor)
 
@@ -159,7 +159,7 @@ def test_nothing_is_added_to_a_long_log_that_cannot_be_written_into_the_file(
     """All of the log is in memory: what reads need would be taken by it."""
     monkeypatch.setattr(session, "_LOG_BYTES", 1_000_000)
     with opened(disk / "data") as engine, engine._session.cursor() as cursor:
-        sealer = engine._storage._sealer
+        sealer = engine._storage._flusher
         monkeypatch.setattr(sealer, "_is_due", lambda _: True)
         count = stored(engine)
         engine.append([batch(Event("later", NOW_US, metadata='{"a": "x"}'))])
@@ -167,9 +167,9 @@ def test_nothing_is_added_to_a_long_log_that_cannot_be_written_into_the_file(
             with pytest.raises(duckdb.IOException):
                 engine._session.checkpoint(cursor)
             assert engine._session.is_stuck
-            assert not sealer._seal_one(cursor)
+            assert not sealer._flush_one(cursor)
             assert_there(engine, count + 1)
-        assert sealer._seal_one(cursor)
+        assert sealer._flush_one(cursor)
         assert_there(engine, count + 1)
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from cordwood.engines.duckdb.chunk import Chunk
-from cordwood.engines.duckdb.sealer import Means
-from cordwood.engines.duckdb.session import Session
-from cordwood.engines.duckdb.storage import Storage
-from cordwood.engines.duckdb.stream_store import OutOfTurnError, StreamStore
+from cordwood.engines.duckdb.storage.chunk import Chunk
+from cordwood.engines.duckdb.storage.flusher import Means
+from cordwood.engines.duckdb.storage.session import Session
+from cordwood.engines.duckdb.storage.storage import Storage
+from cordwood.engines.duckdb.storage.stream_store import OutOfOrderError, StreamStore
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, stream
 
@@ -65,11 +65,11 @@ def test_what_is_being_sealed_is_seen_before_it_is(storage: Storage, session: Se
     assert chunk is not None
     storage.append([batch(*events(700, 30))])
     assert seen(storage) == names(730)
-    store.seal(chunk, cursor)
+    store.flush(chunk, cursor)
     assert seen(storage) == names(730)
     storage.append([batch(*events(730, 1))])
     assert seen(storage) == names(731)
-    assert cursor.execute(f"SELECT count(*) FROM {store.tables.sealed}").fetchall() == [(700,)]
+    assert cursor.execute(f"SELECT count(*) FROM {store.tables.table}").fetchall() == [(700,)]
 
 
 def test_what_is_sealed_takes_no_memory_once_all_around_it_is(storage: Storage, session: Session) -> None:
@@ -94,20 +94,20 @@ def test_a_query_that_has_begun_sees_what_was_there_then(storage: Storage, sessi
 
 def test_chunks_are_committed_in_the_order_of_their_events(storage: Storage, session: Session) -> None:
     store, first, second = two_chunks(storage)
-    later = threading.Thread(target=store.seal, args=(second, session.cursor()))
+    later = threading.Thread(target=store.flush, args=(second, session.cursor()))
     later.start()
     later.join(0.2)
     assert later.is_alive()
-    store.seal(first, session.cursor())
+    store.flush(first, session.cursor())
     later.join()
-    assert store.sealed_to == 20
+    assert store.flushed_to == 20
 
 
 def test_a_chunk_whose_forerunner_failed_is_given_back_too(storage: Storage, session: Session) -> None:
     store, first, second = two_chunks(storage)
     store.give_back(first)
-    with pytest.raises(OutOfTurnError):
-        store.seal(second, session.cursor())
+    with pytest.raises(OutOfOrderError):
+        store.flush(second, session.cursor())
     store.give_back(second)
     seal_all(store, session.cursor())
     assert seen(storage) == names(20)
@@ -122,7 +122,7 @@ def test_texts_of_any_letters_and_none_survive_the_way_of_many(storage: Storage,
     seal_all(storage.store_of("s"), session.cursor())
     found = session.cursor().execute(
         f"SELECT id, epoch_us(timestamp), event_message, timestamp_inferred, extras IS NULL"
-        f" FROM {storage.store_of('s').tables.sealed} ORDER BY timestamp"
+        f" FROM {storage.store_of('s').tables.table} ORDER BY timestamp"
     )
     expected = [(one.id, one.timestamp_us, one.event_message, one.timestamp_inferred, True) for one in many]
     assert found.fetchall() == expected
@@ -130,7 +130,7 @@ def test_texts_of_any_letters_and_none_survive_the_way_of_many(storage: Storage,
 
 def seal_all(store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> None:
     while chunk := store.take_chunk(whole_groups_only=False):
-        store.seal(chunk, cursor)
+        store.flush(chunk, cursor)
 
 
 def parts(cursor: duckdb.DuckDBPyConnection) -> int:
@@ -141,7 +141,7 @@ def parts(cursor: duckdb.DuckDBPyConnection) -> int:
 def test_a_failure_that_nobody_thought_of_does_not_end_the_sealing(
     session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seal, failures = StreamStore.seal, iter([RuntimeError("a bug"), RuntimeError("another")])
+    seal, failures = StreamStore.flush, iter([RuntimeError("a bug"), RuntimeError("another")])
     told: list[str] = []
     sealed = threading.Event()
     storage = Storage(session, tmp_path, lambda: NOW_US, told.append)
@@ -155,9 +155,9 @@ def test_a_failure_that_nobody_thought_of_does_not_end_the_sealing(
         if is_mine:
             sealed.set()
 
-    monkeypatch.setattr(StreamStore, "seal", failing_twice)
-    monkeypatch.setattr("cordwood.engines.duckdb.sealer._QUIET_SECONDS", 0.0)
-    monkeypatch.setattr("cordwood.engines.duckdb.sealer._QUIET_ROWS", 1)
+    monkeypatch.setattr(StreamStore, "flush", failing_twice)
+    monkeypatch.setattr("cordwood.engines.duckdb.storage.flusher._QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("cordwood.engines.duckdb.storage.flusher._QUIET_ROWS", 1)
     storage.start(Means(1, 2**30))
     storage.prepare([stream("s")])
     storage.append([batch(*events(0, 700))])

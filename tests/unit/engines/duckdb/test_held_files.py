@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.engines.duckdb import session
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
-from cordwood.engines.duckdb.session import ROW_GROUP_ROWS
+from cordwood.engines.duckdb.storage import session
+from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import HeldFile
 from cordwood.errors import DataFolderInUse
@@ -95,7 +95,7 @@ def test_the_file_still_has_its_owner_afterwards(tmp_path: Path) -> None:
     with engine.held() as files:
         assert all(len(b"".join(file.pieces())) == file.size for file in files)
     script = (
-        "from pathlib import Path; import sys; from cordwood.engines.duckdb.session import Session;"
+        "from pathlib import Path; import sys; from cordwood.engines.duckdb.storage.session import Session;"
         "Session(Path(sys.argv[1]), memory_bytes=10**8, threads=1)"
     )
     command = [sys.executable, "-c", script, str(tmp_path / "data")]

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from cordwood.engines.duckdb import recent
-from cordwood.engines.duckdb.recent import WINDOW_EVENTS, WINDOW_US, RecentIds
+from cordwood.engines.duckdb.storage import recent_ids
+from cordwood.engines.duckdb.storage.recent_ids import WINDOW_EVENTS, WINDOW_US, RecentIds
 
 NOW_US = 1_700_000_000 * 10**6
 
@@ -43,7 +43,7 @@ def test_those_before_are_known_for_as_long_as_the_window() -> None:
 
 
 def test_of_a_fast_stream_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent, "_SIEVE_IDS", 2 * WINDOW_EVENTS)
+    monkeypatch.setattr(recent_ids, "_FILTER_IDS", 2 * WINDOW_EVENTS)
     taken = Taken()
     for minute in range(8):
         taken.take(minute * WINDOW_EVENTS, WINDOW_EVENTS, NOW_US + minute * 60_000_000)

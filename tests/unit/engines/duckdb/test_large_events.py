@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.engines.duckdb.chunk import MOST_LARGE_BYTES, Chunk, pieces
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
-from cordwood.engines.duckdb.journal import Record
-from cordwood.engines.duckdb.sealer import Means
+from cordwood.engines.duckdb.storage.chunk import MOST_LARGE_BYTES, Chunk, pieces
+from cordwood.engines.duckdb.storage.flusher import Means
+from cordwood.engines.duckdb.storage.wal import WalRecord
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.event import Batch, Event
 from tests.contract.engine_asking import NOW_US, rows, stream
@@ -30,8 +30,8 @@ def event(name: str, project: str, size: int) -> Event:
     return Event(name, NOW_US, "m", project, json.dumps({"t": letters, "a": {"b": name}}))
 
 
-def record(*events: Event, first: int = 0) -> Record:
-    return Record("s", first, NOW_US, list(events))
+def record(*events: Event, first: int = 0) -> WalRecord:
+    return WalRecord("s", first, NOW_US, list(events))
 
 
 def test_pieces_end_where_the_large_ones_in_them_are_too_much() -> None:
@@ -53,8 +53,8 @@ def test_one_event_that_is_too_much_alone_is_a_piece() -> None:
 def engine(tmp_path: Path) -> DuckDBEngine:
     """One that seals when it is told to."""
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), Options(memory_bytes=MEMORY))
-    engine._storage._sealer.close()
-    engine._storage._sealer.means = Means(0, 2**40)
+    engine._storage._flusher.close()
+    engine._storage._flusher.means = Means(0, 2**40)
     engine.prepare([stream("s")])
     return engine
 

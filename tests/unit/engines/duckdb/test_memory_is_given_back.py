@@ -6,12 +6,12 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from cordwood.engines.duckdb import resting, session
-from cordwood.engines.duckdb.answers import _one_statement
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
-from cordwood.engines.duckdb.settling import Settling
+from cordwood.engines.duckdb.query.answers import _one_statement
+from cordwood.engines.duckdb.storage import memory_reclaimer, session
+from cordwood.engines.duckdb.storage.compaction import Compactor
+from cordwood.engines.duckdb.storage.file_gate import FileAccess
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.engines.duckdb.traffic import Passing
 from cordwood.errors import Fault, QueryRefused
 from cordwood.model.event import Event
 from cordwood.sql.stages import Question, Seek, Statement
@@ -26,8 +26,8 @@ EVENTS = 20_000
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
     """A file of some megabytes, sealed; nobody works behind its back, and quiet is at once."""
     monkeypatch.setattr(session, "_KEPT_BYTES", KEPT)
-    monkeypatch.setattr(resting, "_REST_SECONDS", 1e-6)
-    monkeypatch.setattr(Settling, "start", lambda *_: None)
+    monkeypatch.setattr(memory_reclaimer, "_REST_SECONDS", 1e-6)
+    monkeypatch.setattr(Compactor, "start", lambda *_: None)
     options = Options(memory_bytes=MEMORY)
     first = DuckDBEngine(tmp_path / "data", DuckDBTarget(), options, clock_us=lambda: NOW_US)
     first.prepare([stream("s")])
@@ -50,7 +50,7 @@ def kept(engine: DuckDBEngine) -> int:
 
 def rest(engine: DuckDBEngine) -> None:
     with engine._session.cursor() as cursor:
-        engine._storage._settling.resting.rest_when_quiet(cursor)
+        engine._storage._compactor.resting.reclaim_when_quiet(cursor)
 
 
 def bound(engine: DuckDBEngine) -> object:
@@ -70,7 +70,7 @@ def test_what_is_kept_of_the_file_goes_when_nobody_asks(engine: DuckDBEngine) ->
 
 def test_and_while_events_are_stored(engine: DuckDBEngine) -> None:
     rows(engine, "select count(distinct id) from `s`")
-    with engine._session.traffic.passing(Passing.SEAL):
+    with engine._session.gate.shared(FileAccess.FLUSH):
         rest(engine)
     assert kept(engine) <= KEPT
 
@@ -78,7 +78,7 @@ def test_and_while_events_are_stored(engine: DuckDBEngine) -> None:
 def test_what_is_under_way_stays_in_memory_and_goes_on(engine: DuckDBEngine) -> None:
     before = bound(engine)
     rows(engine, "select count(distinct id) from `s`")
-    with engine._session.cursor() as writing, engine._session.traffic.passing(Passing.SEAL):
+    with engine._session.cursor() as writing, engine._session.gate.shared(FileAccess.FLUSH):
         writing.execute("BEGIN; CREATE TEMP TABLE half AS SELECT random() AS number FROM range(2000000)")
         assert kept(engine) > KEPT
         rest(engine)
@@ -93,7 +93,7 @@ def test_what_is_under_way_stays_in_memory_and_goes_on(engine: DuckDBEngine) -> 
 def test_not_while_somebody_asks(engine: DuckDBEngine) -> None:
     rows(engine, "select count(distinct id) from `s`")
     before = kept(engine)
-    with engine._session.traffic.passing(Passing.QUERY):
+    with engine._session.gate.shared(FileAccess.QUERY):
         rest(engine)
         assert kept(engine) == before
     rest(engine)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cordwood.engines.duckdb.answers import Answering
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.query.answers import QueryRunner
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import OutOfMemory
 from cordwood.model.event import Event
@@ -22,16 +22,16 @@ MOST_SECONDS = 1.0
 def held(monkeypatch: pytest.MonkeyPatch, attempts: int, seconds: float = 0.0) -> list[Question]:
     """Lets so many attempts fail, each after as long; tells what was asked."""
     asked: list[Question] = []
-    real = Answering._asked
+    real = QueryRunner._asked
 
-    def attempt(answering: Answering, question: Question, *how: Any) -> Rows:
+    def attempt(answering: QueryRunner, question: Question, *how: Any) -> Rows:
         asked.append(question)
         if len(asked) <= attempts:
             time.sleep(seconds)
             raise OutOfMemory("The query needs more memory than it may have.")
         return real(answering, question, *how)
 
-    monkeypatch.setattr(Answering, "_asked", attempt)
+    monkeypatch.setattr(QueryRunner, "_asked", attempt)
     return asked
 
 

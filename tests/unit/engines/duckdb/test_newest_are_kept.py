@@ -13,15 +13,15 @@ import duckdb
 import msgspec
 import pytest
 
-from cordwood.engines.duckdb import keeping
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
-from cordwood.engines.duckdb.keeping import MOST_STREAMS, Keeping
-from cordwood.engines.duckdb.newest import Kept
-from cordwood.engines.duckdb.sealer import Means
-from cordwood.engines.duckdb.session import Session
-from cordwood.engines.duckdb.storage import Storage
-from cordwood.engines.duckdb.stream_store import StreamStore
-from cordwood.engines.duckdb.tables import StreamTables
+from cordwood.engines.duckdb.storage import recent_cache
+from cordwood.engines.duckdb.storage.flusher import Means
+from cordwood.engines.duckdb.storage.recent_cache import MOST_STREAMS, RecentCache
+from cordwood.engines.duckdb.storage.recent_table import RecentView
+from cordwood.engines.duckdb.storage.session import Session
+from cordwood.engines.duckdb.storage.storage import Storage
+from cordwood.engines.duckdb.storage.stream_store import StreamStore
+from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.event import Batch, Event
@@ -158,7 +158,7 @@ def test_a_full_page_reads_nothing_of_the_file(engine: DuckDBEngine) -> None:
     engine.append([events(40)])
     seal(engine)
     with engine._session.cursor() as cursor:
-        cursor.execute(f"DELETE FROM {StreamTables('s').sealed}")
+        cursor.execute(f"DELETE FROM {StreamTables('s').table}")
     assert [row[0] for row in rows(engine, PAGE)] == ["e00040", *(row[0] for row in expected[:4])]
 
 
@@ -174,13 +174,13 @@ def test_where_they_were_too_few_they_are_not_tried_again_for_a_while(
 ) -> None:
     fill(engine)
     tried: list[str] = []
-    newest = engine._storage.newest
+    newest = engine._storage.recent
 
-    def counted(name: str) -> AbstractContextManager[Kept | None]:
+    def counted(name: str) -> AbstractContextManager[RecentView | None]:
         tried.append(name)
         return newest(name)
 
-    monkeypatch.setattr(engine._storage, "newest", counted)
+    monkeypatch.setattr(engine._storage, "recent", counted)
     for day in range(3):
         sql = f"select id from `s` where id < 'e00003' order by timestamp desc limit {5 + day % 2}"
         assert len(rows(engine, sql)) == 3
@@ -234,7 +234,7 @@ def test_objects_say_what_they_say_in_the_file(storage: Storage, session: Sessio
         session.checkpoint(cursor)
         told = "SELECT id, metadata::JSON::VARCHAR, extras::JSON::VARCHAR FROM {} ORDER BY id"
         kept, sealed = (
-            cursor.execute(told.format(table)).fetchall() for table in (store.tables.newest, store.tables.sealed)
+            cursor.execute(told.format(table)).fetchall() for table in (store.tables.recent, store.tables.table)
         )
     assert kept == sealed
     assert len(kept) == 3000
@@ -273,7 +273,7 @@ def test_what_the_stream_does_not_keep_is_not_kept(engine: DuckDBEngine) -> None
 
 
 def only_ten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping, "ROW_GROUP_ROWS", 10)
+    monkeypatch.setattr(recent_cache, "ROW_GROUP_ROWS", 10)
 
 
 def replace_time(event: Event, timestamp_us: int) -> Event:
@@ -282,7 +282,7 @@ def replace_time(event: Event, timestamp_us: int) -> Event:
 
 def kept_ids(engine: DuckDBEngine) -> list[str]:
     with engine._session.cursor() as cursor:
-        found = cursor.execute(f"SELECT id FROM {StreamTables('s').newest} ORDER BY id").fetchall()
+        found = cursor.execute(f"SELECT id FROM {StreamTables('s').recent} ORDER BY id").fetchall()
     return [str(row[0]) for row in found]
 
 
@@ -308,10 +308,10 @@ def test_a_load_is_not_followed(engine: DuckDBEngine, monkeypatch: pytest.Monkey
 
 
 def test_they_are_kept_from_the_first_question_on(engine: DuckDBEngine) -> None:
-    assert not engine._storage.store_of("s").newest.is_kept
+    assert not engine._storage.store_of("s").recent.is_kept
     expected = rows(engine, PAGE)
     for _ in range(500):
-        if engine._storage.store_of("s").newest.is_kept:
+        if engine._storage.store_of("s").recent.is_kept:
             break
         threading.Event().wait(0.01)
     assert of_newest(engine, PAGE) == expected
@@ -320,7 +320,7 @@ def test_they_are_kept_from_the_first_question_on(engine: DuckDBEngine) -> None:
 def test_they_go_when_nobody_asks(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     rows(engine, PAGE)
     fill(engine)
-    monkeypatch.setattr(keeping, "_UNWANTED_SECONDS", -1.0)
+    monkeypatch.setattr(recent_cache, "_UNWANTED_SECONDS", -1.0)
     engine._storage.keeping.forget_unwanted()
     assert kept_ids(engine) == []
     assert of_newest(engine, PAGE) is None
@@ -330,12 +330,12 @@ def test_only_the_streams_that_were_asked_of_last_are_kept(engine: DuckDBEngine)
     names = [f"t{number}" for number in range(MOST_STREAMS + 1)]
     engine.prepare(list(map(stream, names)))
     stores = [engine._storage.store_of(name) for name in names]
-    keeping = Keeping(engine._session, 10**6, lambda _: None)
+    keeping = RecentCache(engine._session, 10**6, lambda _: None)
     for store in stores:
         keeping.wanted(store)
         keeping.fill(store)
     keeping.forget_unwanted()
-    assert [store.newest.is_kept for store in stores] == [False, *(True for _ in names[1:])]
+    assert [store.recent.is_kept for store in stores] == [False, *(True for _ in names[1:])]
 
 
 # While others write
@@ -362,7 +362,7 @@ def storage(session: Session, tmp_path: Path) -> Iterator[Storage]:
 def seal_one(store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> None:
     chunk = store.take_chunk(whole_groups_only=False)
     assert chunk is not None
-    store.seal(chunk, cursor)
+    store.flush(chunk, cursor)
 
 
 @pytest.mark.parametrize("change", ["sealed", "dropped"])
@@ -371,19 +371,19 @@ def test_what_is_sealed_or_dropped_while_the_file_is_read_is_not_passed_over(
 ) -> None:
     store = storage.store_of("s")
     storage.append([events(1)])
-    create = StreamTables.create_newest
+    create = StreamTables.create_recent
 
     def meanwhile(tables: StreamTables) -> str:
         with session.cursor() as cursor:
             seal_one(store, cursor) if change == "sealed" else store.drop_before(NOW_US, cursor)
         return create(tables)
 
-    monkeypatch.setattr(StreamTables, "create_newest", meanwhile)
+    monkeypatch.setattr(StreamTables, "create_recent", meanwhile)
     storage.keeping.fill(store)
-    assert not store.newest.is_kept
-    monkeypatch.setattr(StreamTables, "create_newest", create)
+    assert not store.recent.is_kept
+    monkeypatch.setattr(StreamTables, "create_recent", create)
     storage.keeping.fill(store)
-    assert store.newest.is_kept
+    assert store.recent.is_kept
 
 
 def test_where_they_are_not_kept_sealing_waits_for_nobody_who_shows_events(storage: Storage, session: Session) -> None:
@@ -401,8 +401,8 @@ def test_what_goes_to_the_file_without_being_kept_ends_the_keeping(storage: Stor
     store = storage.store_of("s")
     storage.keeping.fill(store)
     storage.append([events(1)])
-    store.newest.sealed(store.tail)
-    assert not store.newest.is_kept
+    store.recent.flushed(store.tail)
+    assert not store.recent.is_kept
 
 
 def test_a_chunk_that_could_not_be_sealed_is_kept_once(storage: Storage, session: Session) -> None:
@@ -418,8 +418,8 @@ def test_a_chunk_that_could_not_be_sealed_is_kept_once(storage: Storage, session
     store.give_back(first)
     with session.cursor() as cursor:
         for _ in range(2):
-            assert store.show_newest(cursor)
-        assert cursor.execute(f"SELECT count(*) FROM {store.tables.newest}").fetchall() == [(2,)]
+            assert store.refresh_recent(cursor)
+        assert cursor.execute(f"SELECT count(*) FROM {store.tables.recent}").fetchall() == [(2,)]
 
 
 class Beside:
@@ -453,17 +453,17 @@ class Beside:
         chunk = self._store.take_chunk(whole_groups_only=False)
         if chunk is not None:
             with self._session.cursor() as cursor:
-                self._store.seal(chunk, cursor)
+                self._store.flush(chunk, cursor)
 
     def _fill(self) -> None:
         self._storage.keeping.fill(self._store)
 
     def _look(self) -> None:
         least = self.acknowledged
-        with self._storage.newest("s") as kept:
+        with self._storage.recent("s") as kept:
             if kept is None:
                 return
-            found = [row[0] for row in kept.cursor.execute(f"SELECT id FROM {self._store.tables.newest}").fetchall()]
+            found = [row[0] for row in kept.cursor.execute(f"SELECT id FROM {self._store.tables.recent}").fetchall()]
             if not kept.has_held():
                 return
         lacking = {event(number).id for number in range(least + 1)} - set(found)
@@ -478,13 +478,13 @@ def test_a_table_that_was_made_anew_meanwhile_is_not_trusted(storage: Storage) -
     store = storage.store_of("s")
     storage.keeping.fill(store)
     storage.append([events(1)])
-    with storage.newest("s") as kept:
+    with storage.recent("s") as kept:
         assert kept is not None
         assert kept.has_held()
         storage.keeping._forget(store)
         assert kept.has_held()
         storage.keeping.fill(store)
-        assert kept.cursor.execute(f"SELECT id FROM {store.tables.newest}").fetchall() == []
+        assert kept.cursor.execute(f"SELECT id FROM {store.tables.recent}").fetchall() == []
         assert not kept.has_held()
 
 

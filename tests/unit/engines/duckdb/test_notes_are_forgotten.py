@@ -10,14 +10,14 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from cordwood.engines.duckdb import resting, session
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
-from cordwood.engines.duckdb.memory import heap_bytes
-from cordwood.engines.duckdb.sealer import Sealer
-from cordwood.engines.duckdb.session import Session
-from cordwood.engines.duckdb.settling import Settling
+from cordwood.engines.duckdb.storage import memory_reclaimer, session
+from cordwood.engines.duckdb.storage.allocator import heap_bytes
+from cordwood.engines.duckdb.storage.compaction import Compactor
+from cordwood.engines.duckdb.storage.file_gate import FileAccess, Patience
+from cordwood.engines.duckdb.storage.flusher import Flusher
+from cordwood.engines.duckdb.storage.session import Session
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.engines.duckdb.traffic import Haste, Passing
 from cordwood.errors import EngineFailed
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, rows, stream
@@ -35,10 +35,10 @@ TELLS = LIBRARY == "glibc" and tuple(map(int, VERSION.split("."))) >= (2, 33)
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
     """Nothing is done behind its back; row groups are small, and nobody is waited for."""
-    monkeypatch.setattr(Sealer, "start", lambda *_: None)
-    monkeypatch.setattr(Settling, "start", lambda *_: None)
+    monkeypatch.setattr(Flusher, "start", lambda *_: None)
+    monkeypatch.setattr(Compactor, "start", lambda *_: None)
     monkeypatch.setattr(session, "ROW_GROUP_ROWS", ROWS)
-    monkeypatch.setattr(resting, "PRESSING", Haste(0.0, 0.1, 0.1))
+    monkeypatch.setattr(memory_reclaimer, "URGENT", Patience(0.0, 0.1, 0.1))
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     yield engine
@@ -54,7 +54,7 @@ def filled(engine: DuckDBEngine, groups: int, *, first: int = 0) -> int:
             engine.append([batch(*events)])
             chunk = store.take_chunk(whole_groups_only=True, rows=ROWS)
             assert chunk is not None
-            store.seal(chunk, cursor)
+            store.flush(chunk, cursor)
         engine._session.checkpoint(cursor)
     return first + groups * ROWS
 
@@ -63,7 +63,7 @@ def forget(engine: DuckDBEngine) -> bool:
     """Whether the file was opened again."""
     before = identity(engine)
     with engine._session.cursor() as cursor:
-        engine._storage._settling.resting._forget(cursor)
+        engine._storage._compactor.resting._forget(cursor)
     return identity(engine) != before
 
 
@@ -88,8 +88,8 @@ def test_events_are_there_as_before_and_more_can_come(engine: DuckDBEngine) -> N
 
 
 def test_never_where_the_c_library_does_not_tell(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    work, before = engine._storage._settling.resting, identity(engine)
-    monkeypatch.setattr(resting, "heap_bytes", lambda: None)
+    work, before = engine._storage._compactor.resting, identity(engine)
+    monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda: None)
     for held in (100 * MB, 0):
         monkeypatch.setattr(work, "_held_bytes", lambda found=held: found)
         look(engine)
@@ -99,7 +99,7 @@ def test_never_where_the_c_library_does_not_tell(engine: DuckDBEngine, monkeypat
 def look(engine: DuckDBEngine, times: int = 6) -> None:
     with engine._session.cursor() as cursor:
         for _ in range(times):
-            engine._storage._settling.resting.look(cursor)
+            engine._storage._compactor.resting.look(cursor)
 
 
 def test_only_when_it_has_grown_by_a_share_of_what_the_engine_may_have(
@@ -107,10 +107,10 @@ def test_only_when_it_has_grown_by_a_share_of_what_the_engine_may_have(
 ) -> None:
     before, share = identity(engine), engine._session.memory_bytes // 12
     for in_use in (50 * MB, 50 * MB + share):
-        monkeypatch.setattr(resting, "heap_bytes", lambda found=in_use: found)
+        monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda found=in_use: found)
         look(engine)
         assert identity(engine) == before
-    monkeypatch.setattr(resting, "heap_bytes", lambda: 51 * MB + share)
+    monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda: 51 * MB + share)
     look(engine)
     again = identity(engine)
     assert again != before
@@ -131,32 +131,32 @@ def allowed(engine: DuckDBEngine) -> float:
 def test_the_engine_has_so_much_less_for_all_else(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     most = engine._session.memory_bytes / MB
     for in_use, rest in ((50, most), (53, most), (71, most - 20), (350, most * 2 / 3), (62, most - 12), (40, most)):
-        monkeypatch.setattr(resting, "heap_bytes", lambda found=in_use: found * MB)
+        monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda found=in_use: found * MB)
         look(engine, 12)
         assert allowed(engine) == pytest.approx(rest, abs=0.2)
 
 
 def test_a_rest_leaves_it_at_that(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     for in_use in (50, 70):
-        monkeypatch.setattr(resting, "heap_bytes", lambda found=in_use: found * MB)
+        monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda found=in_use: found * MB)
         look(engine, 6)
     with engine._session.cursor() as cursor:
-        engine._session.let_go(cursor)
+        engine._session.release_blocks(cursor)
     assert allowed(engine) == pytest.approx(engine._session.memory_bytes / MB - 20, abs=0.2)
 
 
 def test_what_is_under_way_for_a_moment_is_none_of_it(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     before, share = identity(engine), engine._session.memory_bytes // 12
     uses = cycle([50 * MB, 60 * MB + share, 70 * MB + share])
-    monkeypatch.setattr(resting, "heap_bytes", lambda: next(uses))
+    monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda: next(uses))
     look(engine, 30)
     assert identity(engine) == before
 
 
 def test_texts_of_events_that_wait_are_no_notes(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     before, held = identity(engine), 0
-    monkeypatch.setattr(resting, "heap_bytes", lambda: 50 * MB + held)
-    monkeypatch.setattr(engine._storage._settling.resting, "_held_bytes", lambda: held)
+    monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda: 50 * MB + held)
+    monkeypatch.setattr(engine._storage._compactor.resting, "_held_bytes", lambda: held)
     look(engine)
     held = engine._session.memory_bytes
     look(engine)
@@ -165,9 +165,9 @@ def test_texts_of_events_that_wait_are_no_notes(engine: DuckDBEngine, monkeypatc
 
 def test_not_while_a_query_is_under_way_nor_again_at_once(engine: DuckDBEngine) -> None:
     count = filled(engine, 2)
-    with engine._session.traffic.passing(Passing.QUERY):
+    with engine._session.gate.shared(FileAccess.QUERY):
         assert not forget(engine)
-    work, before = engine._storage._settling.resting, identity(engine)
+    work, before = engine._storage._compactor.resting, identity(engine)
     work._noted_bytes = -(10**12)
     look(engine, 5)
     assert identity(engine) == before
@@ -241,14 +241,14 @@ def test_a_file_that_cannot_be_opened_again_is_said_and_tried_until_it_can(
     with engine._session.cursor() as cursor, monkeypatch.context() as broken:
         broken.setattr(Session, "_attaching", "ATTACH '/nowhere/at/all' AS store")
         with pytest.raises(duckdb.Error):
-            engine._storage._settling.resting._forget(cursor)
+            engine._storage._compactor.resting._forget(cursor)
         with pytest.raises(EngineFailed, match="could not be opened again"):
             rows(engine, ALL)
         # Not refused as wrong: whoever sends them tries again.
         with pytest.raises(EngineFailed, match="could not be opened again"):
             engine.append([batch(Event("e1", NOW_US, "m", "p", METADATA, received_us=NOW_US))])
     with engine._session._root.cursor() as cursor:
-        engine._storage._settling.resting.look(cursor)
+        engine._storage._compactor.resting.look(cursor)
     assert rows(engine, ALL) == [(count, count, count)]
 
 

@@ -84,7 +84,7 @@ def test_keys_that_differ_in_case_alone_are_two_keys(engine: Engine) -> None:
 
 def test_paths_stand_beside_the_tables(engine: Engine) -> None:
     sql = printed(engine, f"{THROUGH} select count(*) from f where f.m.request.path = '/a' and f.m.status > 1")
-    for table in ('store.main."s"', 'memory.hot."s"'):
+    for table in ('store.main."s"', 'memory.memtable."s"'):
         assert table in sql
     assert sql.count('"metadata"."request"."path"::VARCHAR') == 2
     assert sql.count('"metadata"."status"::VARCHAR') == 2

@@ -10,10 +10,10 @@ import duckdb
 import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
-from cordwood.engines.duckdb.pieces import blocks_with, pieces_of
-from cordwood.engines.duckdb.sealer import Sealer
-from cordwood.engines.duckdb.seeking import _required
-from cordwood.engines.duckdb.settling import Settling
+from cordwood.engines.duckdb.query.index_pruning import _required
+from cordwood.engines.duckdb.storage.compaction import Compactor
+from cordwood.engines.duckdb.storage.flusher import Flusher
+from cordwood.engines.duckdb.storage.ngram_index import blocks_that_may_have, ngrams_of
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.event import Event
@@ -32,8 +32,8 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
     """A dozen blocks of a hundred events, each with a word of its own, and ten events in memory."""
     folder: Path = tmp_path_factory.mktemp("pieces")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Sealer, "start", lambda *_: None)
-        patched.setattr(Settling, "start", lambda *_: None)
+        patched.setattr(Flusher, "start", lambda *_: None)
+        patched.setattr(Compactor, "start", lambda *_: None)
         engine = DuckDBEngine(folder / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
         engine.prepare([stream("s")])
         store = engine._storage.store_of("s")
@@ -41,8 +41,8 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
             for block in range(BLOCKS):
                 engine.append([batch(*(event(number) for number in range(block * EACH, (block + 1) * EACH)))])
                 while chunk := store.take_chunk(whole_groups_only=False):
-                    store.seal(chunk, cursor)
-        while engine._storage._settling.find_pieces(store):
+                    store.flush(chunk, cursor)
+        while engine._storage._compactor.index_newest_block(store):
             """Nothing but this does so here."""
         engine.append([batch(*(event(number) for number in range(BLOCKS * EACH, BLOCKS * EACH + 10)))])
         yield engine
@@ -67,7 +67,7 @@ def compiled(engine: DuckDBEngine, sql: str) -> Statement:
 
 def blocks(engine: DuckDBEngine, *texts: str) -> list[int] | None:
     with engine._session.cursor() as cursor:
-        return blocks_with(cursor, "s", pieces_of(texts))
+        return blocks_that_may_have(cursor, "s", ngrams_of(texts))
 
 
 SEEKS = [
@@ -126,9 +126,9 @@ def test_the_value_of_a_parameter_is_sought_like_a_text(
 
     def looking(cursor: duckdb.DuckDBPyConnection, stream: str, pieces: Sequence[str]) -> list[int] | None:
         looked_for.append(pieces)
-        return blocks_with(cursor, stream, pieces)
+        return blocks_that_may_have(cursor, stream, pieces)
 
-    monkeypatch.setattr("cordwood.engines.duckdb.seeking.blocks_with", looking)
+    monkeypatch.setattr("cordwood.engines.duckdb.query.index_pruning.blocks_that_may_have", looking)
     names = re.findall(r"@(\w+)", condition)
     parameters = tuple(Parameter(name, kind=TextKind.REGEX if name == "pattern" else TextKind.PLAIN) for name in names)
     sql = f"select id from `s` where {condition} order by id"
@@ -138,7 +138,7 @@ def test_the_value_of_a_parameter_is_sought_like_a_text(
     answer = engine.answer(bind(statement, given, NOW_US, engine.is_regex), LIMITS, NOBODY)
 
     assert [row[0] for part in answer.batches for row in part] == expected
-    assert bool(looked_for) is any(pieces_of([value]) and "|H" not in value for value in given.values())
+    assert bool(looked_for) is any(ngrams_of([value]) and "|H" not in value for value in given.values())
 
 
 def test_a_regular_expression_is_said_at_the_table(engine: DuckDBEngine) -> None:
@@ -178,7 +178,7 @@ def test_blocks_of_another_engine_are_looked_into(engine: DuckDBEngine) -> None:
     with engine._session.cursor() as cursor:
         cursor.execute("BEGIN")
         cursor.execute("UPDATE store.cordwood.pieces SET engine = 'v1' WHERE block = 3")
-        found = blocks_with(cursor, "s", pieces_of(["deadbeefdeadbeef"]))
+        found = blocks_that_may_have(cursor, "s", ngrams_of(["deadbeefdeadbeef"]))
         cursor.execute("ROLLBACK")
     assert found is not None
     assert 3 in found
@@ -222,14 +222,14 @@ def test_texts_that_a_pattern_requires(pattern: str, texts: list[str]) -> None:
     ],
 )
 def test_pieces_are_six_letters_or_digits(texts: list[str], pieces: tuple[str, ...]) -> None:
-    assert pieces_of(texts) == pieces
+    assert ngrams_of(texts) == pieces
 
 
 def test_a_block_just_sealed_is_looked_into_until_its_pieces_are_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Sealer, "start", lambda *_: None)
-    monkeypatch.setattr(Settling, "start", lambda *_: None)
+    monkeypatch.setattr(Flusher, "start", lambda *_: None)
+    monkeypatch.setattr(Compactor, "start", lambda *_: None)
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     engine.append([batch(*map(event, range(EACH)))])
@@ -237,10 +237,10 @@ def test_a_block_just_sealed_is_looked_into_until_its_pieces_are_known(
     chunk = store.take_chunk(whole_groups_only=False)
     assert chunk is not None
     with engine._session.cursor() as cursor:
-        store.seal(chunk, cursor)
+        store.flush(chunk, cursor)
     assert rows(engine, f"select id from `s` where event_message like '%{word(31)}%'") == [("e0031",)]
     assert blocks(engine, "deadbeefdeadbeef") is None
-    assert engine._storage._settling.find_pieces(store)
+    assert engine._storage._compactor.index_newest_block(store)
     assert blocks(engine, "deadbeefdeadbeef") == [0]
-    assert not engine._storage._settling.find_pieces(store)
+    assert not engine._storage._compactor.index_newest_block(store)
     engine.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
-from cordwood.engines.duckdb.session import ROW_GROUP_ROWS
+from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.event import Batch, Event
 from cordwood.model.shape import Kinds, ValueKind

@@ -11,7 +11,7 @@ from statistics import median
 import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
-from cordwood.engines.duckdb.session import ROW_GROUP_ROWS
+from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, rows, stream
@@ -56,7 +56,7 @@ class Asking(threading.Thread):
         self._engine = engine
         self.is_over = False
         self.busy = "sealing"
-        self.seconds: dict[str, list[float]] = {"sealing": [], "sweeping": []}
+        self.seconds: dict[str, list[float]] = {"sealing": [], "retention": []}
         self.faults: list[Exception] = []
 
     def run(self) -> None:
@@ -92,7 +92,7 @@ def test_ten_days_through_a_stream_of_two_take_the_space_of_two(tmp_path: Path, 
             [batch(*events(number * ROW_GROUP_ROWS, ROW_GROUP_ROWS, before_us, clock.now_us), received_us=clock.now_us)]
         )
         until_sealed(tmp_path / "data")
-        asking[0].busy = "sweeping"
+        asking[0].busy = "retention"
         engine.sweep(clock.now_us)
         asking[0].busy = "sealing"
         sizes.append(file.stat().st_size)
@@ -104,7 +104,7 @@ def test_ten_days_through_a_stream_of_two_take_the_space_of_two(tmp_path: Path, 
     two_days = sizes[2 * STEPS_A_DAY - 1]
     assert max(sizes) <= 1.5 * two_days, [round(size / two_days, 2) for size in sizes]
     assert not asking[0].faults
-    while_sealing, while_sweeping = (asking[0].seconds[name] for name in ("sealing", "sweeping"))
+    while_sealing, while_sweeping = (asking[0].seconds[name] for name in ("sealing", "retention"))
     assert len(while_sweeping) > 5
     assert median(while_sweeping) < 2 * median(while_sealing)
 
@@ -197,7 +197,7 @@ def test_a_stream_of_so_many_events_keeps_the_newest(tmp_path: Path) -> None:
     engine.prepare([stream("s", max_events=most)])
     for first in range(0, sent, 5000):
         engine.append([batch(*events(first, 5000, NOW_US + first * 1000, NOW_US + (first + 5000) * 1000))])
-    until(lambda: engine._storage.store_of("s").sealed_to >= 2 * ROW_GROUP_ROWS, 60)
+    until(lambda: engine._storage.store_of("s").flushed_to >= 2 * ROW_GROUP_ROWS, 60)
     engine.sweep(NOW_US + DAY_US)
     kept = rows(engine, "select count(*), min(id), max(id) from `s`")
     engine.close()
@@ -218,10 +218,10 @@ def test_a_sweep_ends_although_old_events_go_on_arriving(tmp_path: Path) -> None
     sending = threading.Thread(target=send)
     sending.start()
     time.sleep(0.2)
-    sweeping = threading.Thread(target=engine.sweep, args=(NOW_US,), daemon=True)
-    sweeping.start()
-    sweeping.join(60)
-    ended = not sweeping.is_alive()
+    retention = threading.Thread(target=engine.sweep, args=(NOW_US,), daemon=True)
+    retention.start()
+    retention.join(60)
+    ended = not retention.is_alive()
     is_over.set()
     sending.join()
     engine.close()

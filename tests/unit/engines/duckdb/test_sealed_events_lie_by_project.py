@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
-from cordwood.engines.duckdb.sealer import Sealer
-from cordwood.engines.duckdb.session import ROW_GROUP_ROWS
+from cordwood.engines.duckdb.storage.flusher import Flusher
+from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, rows, stream
@@ -18,7 +18,7 @@ from tests.unit.engines.duckdb.sealing import seal
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
     """Nothing is sealed behind its back."""
-    monkeypatch.setattr(Sealer, "start", lambda *_: None)
+    monkeypatch.setattr(Flusher, "start", lambda *_: None)
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     yield engine
@@ -72,7 +72,7 @@ def test_with_little_memory_row_groups_are_sealed_smaller(tmp_path: Path, memory
     engine.append([batch(*map(event, range(2 * ROW_GROUP_ROWS)))])
     store = engine._storage.store_of("s")
     deadline = time.monotonic() + 30
-    while store.sealed_to < 2 * rows_a_group and time.monotonic() < deadline:
+    while store.flushed_to < 2 * rows_a_group and time.monotonic() < deadline:
         time.sleep(0.01)
     with engine._session.cursor() as cursor:
         counts = cursor.execute("SELECT count(*) FROM store.main.s GROUP BY block ORDER BY block").fetchall()

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.engines.duckdb import sealer
-from cordwood.engines.duckdb.sealer import Means
-from cordwood.engines.duckdb.session import ROW_GROUP_ROWS, Session
-from cordwood.engines.duckdb.storage import Storage
+from cordwood.engines.duckdb.storage import flusher
+from cordwood.engines.duckdb.storage.flusher import Means
+from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
+from cordwood.engines.duckdb.storage.storage import Storage
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, stream
 from tests.waiting import until
@@ -37,9 +37,7 @@ def load(storage: Storage, count: int) -> None:
 def sealed(storage: Storage) -> list[int]:
     """How many events were sealed at a time."""
     with storage.shown([]) as shown:
-        return [
-            int(row[0]) for row in shown.cursor.execute("SELECT last - first FROM store.cordwood.sealed").fetchall()
-        ]
+        return [int(row[0]) for row in shown.cursor.execute("SELECT last - first FROM store.cordwood.table").fetchall()]
 
 
 def in_the_file(storage: Storage) -> list[int]:
@@ -79,9 +77,9 @@ def test_memory_is_kept_for_so_long_while_events_come_and_given_back_after(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, kept_seconds: float, is_given_back: object
 ) -> None:
     given_back = threading.Event()
-    monkeypatch.setattr(sealer, "let_go_of_memory", given_back.set)
+    monkeypatch.setattr(flusher, "release_free_memory", given_back.set)
     # A machine that others use may pause for longer by itself.
-    monkeypatch.setattr(sealer, "_PAUSE_SECONDS", 3.0)
+    monkeypatch.setattr(flusher, "_PAUSE_SECONDS", 3.0)
     storage.start(Means(2, 4 * GROUP_BYTES, kept_seconds=kept_seconds))
     load(storage, 3 * ROW_GROUP_ROWS)
     assert given_back.is_set() is is_given_back
@@ -93,8 +91,8 @@ def test_a_burst_has_given_it_back_before_what_is_left_of_it_is_sealed(
 ) -> None:
     left_then: list[int] = []
     store = storage.store_of("s")
-    monkeypatch.setattr(sealer, "let_go_of_memory", lambda: left_then.append(store.waiting_rows))
-    monkeypatch.setattr(sealer, "_QUIET_SECONDS", 20.0)
+    monkeypatch.setattr(flusher, "release_free_memory", lambda: left_then.append(store.pending_rows))
+    monkeypatch.setattr(flusher, "_QUIET_SECONDS", 20.0)
     storage.start(Means(2, 4 * GROUP_BYTES, kept_seconds=3600.0))
     load(storage, ROW_GROUP_ROWS + 10 * BATCH)
     until(lambda: bool(left_then))

@@ -11,14 +11,14 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from cordwood.engines.duckdb import resting, sealer, session, settling
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
-from cordwood.engines.duckdb.ledger import VERSION
-from cordwood.engines.duckdb.pieces import add_pieces
-from cordwood.engines.duckdb.sealer import Sealer
-from cordwood.engines.duckdb.settling import Settling
-from cordwood.engines.duckdb.stream_store import StreamStore
-from cordwood.engines.duckdb.tables import StreamTables
+from cordwood.engines.duckdb.storage import compaction, flusher, memory_reclaimer, session
+from cordwood.engines.duckdb.storage.compaction import Compactor
+from cordwood.engines.duckdb.storage.flusher import Flusher
+from cordwood.engines.duckdb.storage.manifest import VERSION
+from cordwood.engines.duckdb.storage.ngram_index import replace_ngrams
+from cordwood.engines.duckdb.storage.stream_store import StreamStore
+from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, rows, stream
@@ -31,12 +31,12 @@ ALL = "select count(*), count(distinct id), sum(cast(t.metadata.n as int64)) fro
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
     """Nothing is sealed or settled behind its back; row groups are small."""
-    monkeypatch.setattr(Sealer, "start", lambda *_: None)
-    monkeypatch.setattr(Settling, "start", lambda *_: None)
-    for module in (session, settling):
+    monkeypatch.setattr(Flusher, "start", lambda *_: None)
+    monkeypatch.setattr(Compactor, "start", lambda *_: None)
+    for module in (session, compaction):
         monkeypatch.setattr(module, "ROW_GROUP_ROWS", ROWS)
-    monkeypatch.setattr(settling, "SLICE_GROUPS", 3)
-    monkeypatch.setattr(settling, "FRESH_GROUPS", 2)
+    monkeypatch.setattr(compaction, "RUN_GROUPS", 3)
+    monkeypatch.setattr(compaction, "FRESH_GROUPS", 2)
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     yield engine
@@ -57,11 +57,11 @@ def filled(engine: DuckDBEngine, groups: int, *, first: int = 0) -> None:
             until = min(start + 1000, first + groups * ROWS)
             engine.append([batch(*map(event, range(start, until)))])
             while chunk := store.take_chunk(whole_groups_only=False):
-                store.seal(chunk, cursor)
+                store.flush(chunk, cursor)
 
 
 def settle(engine: DuckDBEngine) -> bool:
-    return engine._storage._settling.settle(engine._storage.store_of("s"))
+    return engine._storage._compactor.compact(engine._storage.store_of("s"))
 
 
 def totals(count: int) -> list[tuple[object, ...]]:
@@ -97,36 +97,36 @@ def test_the_newest_stay_as_they_came(engine: DuckDBEngine) -> None:
 def test_once_all_is_settled_nobody_looks_before_the_next_seal(
     engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settling, "_QUIET_SECONDS", -1.0)
-    work, looked = engine._storage._settling, 0
+    monkeypatch.setattr(compaction, "_QUIET_SECONDS", -1.0)
+    work, looked = engine._storage._compactor, 0
 
     def settled(store: StreamStore) -> bool:
         nonlocal looked
         looked += 1
-        return Settling.settle(work, store)
+        return Compactor.compact(work, store)
 
-    monkeypatch.setattr(work, "settle", settled)
+    monkeypatch.setattr(work, "compact", settled)
     for round_ in (1, 2):
         filled(engine, 5 if round_ == 1 else 3, first=0 if round_ == 1 else 5 * ROWS)
-        work.sealed()
+        work.flushed()
         for _ in range(5):
-            work.settle_all()
+            work.compact_all()
         assert len(groups(engine)) == 3 * round_
         assert looked == 3 * round_
 
 
 def test_pieces_are_found_only_for_what_stays_as_it_came(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settling, "_QUIET_SECONDS", -1.0)
+    monkeypatch.setattr(compaction, "_QUIET_SECONDS", -1.0)
     found = []
 
     def added(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: int) -> None:
         found.append(block)
-        add_pieces(cursor, tables, block)
+        replace_ngrams(cursor, tables, block)
 
-    monkeypatch.setattr(settling, "add_pieces", added)
+    monkeypatch.setattr(compaction, "replace_ngrams", added)
     filled(engine, 5)
     for _ in range(5):
-        engine._storage._settling.settle_all()
+        engine._storage._compactor.compact_all()
     assert len(groups(engine)) == 3
     with engine._session.cursor() as cursor:
         blocks = cursor.execute("SELECT DISTINCT block FROM store.main.s WHERE NOT settled ORDER BY 1 DESC").fetchall()
@@ -134,18 +134,18 @@ def test_pieces_are_found_only_for_what_stays_as_it_came(engine: DuckDBEngine, m
 
 
 def test_what_was_put_off_is_done_later(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settling, "_QUIET_SECONDS", -1.0)
-    work = engine._storage._settling
+    monkeypatch.setattr(compaction, "_QUIET_SECONDS", -1.0)
+    work = engine._storage._compactor
     filled(engine, 5)
     monkeypatch.setattr(work, "_is_busy", lambda: True)
-    work.settle_all()
+    work.compact_all()
     assert groups(engine) == []
     # Sealing has caught up just when everything was passed over.
     busy = iter([True, True])
     monkeypatch.setattr(work, "_is_busy", lambda: next(busy, False))
-    work.settle_all()
+    work.compact_all()
     assert groups(engine) == []
-    work.settle_all()
+    work.compact_all()
     assert len(groups(engine)) == 3
 
 
@@ -153,10 +153,10 @@ def test_what_was_put_off_is_done_later(engine: DuckDBEngine, monkeypatch: pytes
 def test_events_that_come_without_a_pause_are_settled_between_where_there_is_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calm_share: float, is_settled: object
 ) -> None:
-    for module in (session, settling, sealer):
+    for module in (session, compaction, flusher):
         monkeypatch.setattr(module, "ROW_GROUP_ROWS", ROWS)
-    for name, value in {"SLICE_GROUPS": 3, "FRESH_GROUPS": 2, "_LOOK_SECONDS": 0.05, "_CALM_SHARE": calm_share}.items():
-        monkeypatch.setattr(settling, name, value)
+    for name, value in {"RUN_GROUPS": 3, "FRESH_GROUPS": 2, "_LOOK_SECONDS": 0.05, "_CALM_SHARE": calm_share}.items():
+        monkeypatch.setattr(compaction, name, value)
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     count = 0
@@ -177,8 +177,8 @@ def test_nothing_is_settled_while_much_waits_in_the_log(engine: DuckDBEngine, mo
         assert not settle(engine)
         assert groups(engine) == []
         # Whoever looks again writes the log first.
-        crowded.setattr(settling, "_QUIET_SECONDS", -1.0)
-        engine._storage._settling.settle_all()
+        crowded.setattr(compaction, "_QUIET_SECONDS", -1.0)
+        engine._storage._compactor.compact_all()
     assert len(groups(engine)) == 3
 
 
@@ -186,13 +186,13 @@ def test_nothing_is_settled_while_much_waits_in_the_log(engine: DuckDBEngine, mo
 def test_between_row_groups_memory_is_given_back_unless_somebody_asks(
     engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch, rest_seconds: float, is_let_go: object
 ) -> None:
-    monkeypatch.setattr(resting, "_REST_SECONDS", rest_seconds)
-    let_go: list[str] = []
-    monkeypatch.setattr(engine._session, "let_go", lambda _: let_go.append("of the file"))
-    monkeypatch.setattr(resting, "let_go_of_memory", lambda: let_go.append("of what was freed"))
+    monkeypatch.setattr(memory_reclaimer, "_REST_SECONDS", rest_seconds)
+    release_blocks: list[str] = []
+    monkeypatch.setattr(engine._session, "release_blocks", lambda _: release_blocks.append("of the file"))
+    monkeypatch.setattr(memory_reclaimer, "release_free_memory", lambda: release_blocks.append("of what was freed"))
     filled(engine, 5)
     assert settle(engine)
-    assert let_go == [*(["of the file"] if is_let_go else []), "of what was freed"] * 3
+    assert release_blocks == [*(["of the file"] if is_let_go else []), "of what was freed"] * 3
 
 
 def test_events_are_what_they_were(engine: DuckDBEngine) -> None:
@@ -249,7 +249,7 @@ def test_events_may_be_sealed_meanwhile(engine: DuckDBEngine) -> None:
 def test_a_slice_that_is_broken_off_stays_as_it_was(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(engine, 5)
     answers = iter([False, False, True])
-    monkeypatch.setattr(engine._storage._settling, "_is_busy", lambda: next(answers))
+    monkeypatch.setattr(engine._storage._compactor, "_is_busy", lambda: next(answers))
     assert not settle(engine)
     assert groups(engine) == []
     assert rows(engine, ALL) == totals(5 * ROWS)
@@ -257,7 +257,7 @@ def test_a_slice_that_is_broken_off_stays_as_it_was(engine: DuckDBEngine, monkey
 
 def test_what_is_dropped_meanwhile_stays_dropped(engine: DuckDBEngine) -> None:
     filled(engine, 5)
-    with engine._storage._settling.turn, engine._session.cursor() as cursor:
+    with engine._storage._compactor.turn, engine._session.cursor() as cursor:
         cursor.execute("DELETE FROM store.main.s WHERE project = 'p1'")
     kept = [number for number in range(5 * ROWS) if event(number).project != "p1"]
     filled(engine, 2, first=5 * ROWS)
@@ -270,23 +270,23 @@ DYING = """
 import os, sys
 from pathlib import Path
 import duckdb
-from cordwood.engines.duckdb import settling
+from cordwood.engines.duckdb.storage import compaction
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
-from cordwood.engines.duckdb.ledger import VERSION
-from cordwood.engines.duckdb.sealer import Sealer
-from cordwood.engines.duckdb.tables import StreamTables
+from cordwood.engines.duckdb.storage.manifest import VERSION
+from cordwood.engines.duckdb.storage.flusher import Flusher
+from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.duckdb.target import DuckDBTarget
 from tests.contract.engine_asking import stream
-Sealer.start = settling.Settling.start = lambda *_: None
-settling.ROW_GROUP_ROWS, settling.SLICE_GROUPS, settling.FRESH_GROUPS = 2048, 3, 2
+Flusher.start = compaction.Compactor.start = lambda *_: None
+compaction.ROW_GROUP_ROWS, compaction.RUN_GROUPS, compaction.FRESH_GROUPS = 2048, 3, 2
 engine = DuckDBEngine(Path(sys.argv[1]), DuckDBTarget())
 engine.prepare([stream("s")])
 checkpoint = engine._session.checkpoint
 if sys.argv[2] == "before":
-    StreamTables.drop_slice = lambda self: os.kill(os.getpid(), 9)
+    StreamTables.drop_run = lambda self: os.kill(os.getpid(), 9)
 else:
     engine._session.checkpoint = lambda _: os.kill(os.getpid(), 9)
-engine._storage._settling.settle(engine._storage.store_of("s"))
+engine._storage._compactor.compact(engine._storage.store_of("s"))
 """
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from cordwood.engines.duckdb import journal
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
-from cordwood.engines.duckdb.session import ROW_GROUP_ROWS, Session
+from cordwood.engines.duckdb.storage import wal
+from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import DataFolderInUse, DataFolderUnusable, OutOfDisk
 from cordwood.model.event import Batch, Event
@@ -176,7 +176,7 @@ def test_a_full_disk_is_said_and_what_was_stored_stays(reopen: Open, monkeypatch
 
     def full(descriptor: int, data: memoryview) -> int:
         """Has room for half of what is more than a record's head."""
-        if len(data) <= journal._HEADER.size:
+        if len(data) <= wal._HEADER.size:
             return really(descriptor, data)
         really(descriptor, data[: len(data) // 2])
         raise OSError(28, "No space left on device")
@@ -194,7 +194,7 @@ def test_a_full_disk_is_said_and_what_was_stored_stays(reopen: Open, monkeypatch
 def test_a_folder_of_another_process_is_refused(reopen: Open, folder: Path) -> None:
     reopen()
     script = (
-        "from pathlib import Path; import sys; from cordwood.engines.duckdb.session import Session;"
+        "from pathlib import Path; import sys; from cordwood.engines.duckdb.storage.session import Session;"
         "Session(Path(sys.argv[1]), memory_bytes=10**8, threads=1)"
     )
     outcome = subprocess.run([sys.executable, "-c", script, str(folder)], capture_output=True, text=True, check=False)

@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from cordwood.engines.duckdb import placing
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.query import scan_planning
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.event import Batch, Event
@@ -125,7 +125,7 @@ def test_the_rows_are_those_of_reading_everything_at_once(
     engine: DuckDBEngine, sql: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = rows(engine, sql)
-    monkeypatch.setattr(placing, "is_few", lambda *_: False)
+    monkeypatch.setattr(scan_planning, "is_few", lambda *_: False)
     assert OF_EACH not in printed(engine, sql)
     assert rows(engine, sql) == found
     assert found
@@ -146,7 +146,7 @@ def test_what_depends_on_more_events_than_its_rows_or_gains_nothing_is_read_at_o
 @pytest.mark.parametrize("sql", [*LATE, *AT_ONCE])
 def test_at_rest_the_rows_are_the_same(engine: DuckDBEngine, at_rest: DuckDBEngine, sql: str) -> None:
     assert rows(at_rest, sql) == rows(engine, sql)
-    assert "memory.hot" not in str(compiled(at_rest, sql).at_rest)
+    assert "memory.memtable" not in str(compiled(at_rest, sql).at_rest)
 
 
 def test_each_table_is_cut_before_the_rows_of_both_are(engine: DuckDBEngine) -> None:

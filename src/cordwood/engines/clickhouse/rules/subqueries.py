@@ -5,7 +5,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.beginning import as_relation
+from cordwood.engines.clickhouse.with_wrapping import as_relation
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning
 

@@ -7,7 +7,7 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.aggregates import EVENT_NUMBER, event_number
 from cordwood.engines.duckdb.rules.words import NAMES
-from cordwood.engines.duckdb.script import is_name
+from cordwood.engines.duckdb.sql_values import is_name
 from cordwood.model.datatype import Kind
 from cordwood.model.shape import ValueKind
 from cordwood.sql.budget import copied

@@ -4,7 +4,7 @@ from itertools import product
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.script import is_name
+from cordwood.engines.duckdb.sql_values import is_name
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment, holes, named

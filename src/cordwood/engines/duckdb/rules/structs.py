@@ -6,7 +6,7 @@ from cordwood.engines.duckdb.rules.comparison import positional
 from cordwood.engines.duckdb.rules.json_values import path_text
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.words import field_part
-from cordwood.engines.duckdb.script import engine_name
+from cordwood.engines.duckdb.sql_values import engine_name
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.structs import field_values, is_list
 from cordwood.sql.fragment import fragment, text_part

@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.script import told_apart
+from cordwood.engines.duckdb.sql_values import told_apart
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.made_values import MOST_CHARACTERS
 from cordwood.sql.bigquery.structs import field_name

@@ -1,0 +1,61 @@
+"""Redacts what only an answer reads: once its rows are there, by one more statement over the texts that are new."""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from cordwood.engines.clickhouse.redaction_functions import KEY, PARTED, hide_texts
+from cordwood.engines.clickhouse.session import Query, Session, Values
+from cordwood.engines.clickhouse.target import as_it_must_be_run
+from cordwood.engines.hidden import HiddenTexts
+from cordwood.errors import EngineFailed
+from cordwood.model.datatype import Kind
+from cordwood.model.redaction import Redacting, RedactMode
+from cordwood.sql.stages import Statement
+
+# Characters that a server takes as one value: 128 KiB, in which one may be written as four bytes.
+_PIECE: Final = 30_000
+_ROWS_AT_ONCE: Final = 1000
+
+
+class Hiding:
+    """Safe from several threads."""
+
+    def __init__(self, session: Session, redacting: Redacting) -> None:
+        self._session = session
+        self._redacting = redacting
+        self._texts = HiddenTexts()
+
+    def rows(
+        self, statement: Statement, rows: Sequence[Sequence[object]], query: Query, until: float
+    ) -> Iterator[Sequence[object]]:
+        """The rows of a statement's answer as they may be shown; `query` is the one that they are of."""
+        if statement.redaction is None or not statement.hidden:
+            yield from rows
+            return
+        mode = statement.redaction
+        places = {place: _is_text(statement, place) for place in statement.hidden}
+        for at in range(0, len(rows), _ROWS_AT_ONCE):
+            some = rows[at : at + _ROWS_AT_ONCE]
+            yield from self._texts.rows(mode, some, places, lambda texts: self._redacted(mode, texts, query, until))
+
+    def _redacted(self, mode: RedactMode, texts: Sequence[str], query: Query, until: float) -> Sequence[str]:
+        """Stopped by the same mark as the query, and in its time."""
+        whole = PARTED.join(texts)
+        pieces = [whole[at : at + _PIECE] for at in range(0, len(whole), _PIECE)]
+        values = {KEY: self._redacting.key, **{f"piece{at}": piece for at, piece in enumerate(pieces)}}
+        sql = as_it_must_be_run(hide_texts(self._redacting.rules, mode, len(pieces)))
+        with self._session.select(Query(sql, values, _settings(query.settings, until), query.mark)) as selected:
+            ((left,),) = [row for block in selected.blocks for row in block]
+        if not isinstance(left, list) or len(left) != len(texts):
+            raise EngineFailed("ClickHouse gave back other texts than it was sent to redact.")
+        return left
+
+
+def _settings(settings: Values, until: float) -> Values:
+    return {**settings, "max_execution_time": max(0.1, until - time.monotonic())}
+
+
+def _is_text(statement: Statement, place: int) -> bool:
+    datatype = statement.column_types[place]
+    return datatype is not None and datatype.kind is Kind.STRING

@@ -1,0 +1,1 @@
+"""Plan and run queries on the embedded engine."""

@@ -1,0 +1,76 @@
+"""Makes the macros of redaction when a mode is first asked for, and redacts with them what only an answer reads."""
+
+from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
+
+import duckdb
+import msgspec
+from duckdb.sqltypes import DuckDBPyType
+
+from cordwood.engines.duckdb.query.redaction_macros import hide_texts, macros
+from cordwood.engines.hidden import HiddenTexts, Redact, Texts
+from cordwood.model.redaction import Redacting, RedactMode
+from cordwood.model.rows import Row
+from cordwood.sql.stages import Statement
+
+OnCursor = Callable[[duckdb.DuckDBPyConnection], None]
+
+
+class Hiding:
+    """Safe from several threads. `cursor` gives a connection of the caller's own."""
+
+    def __init__(
+        self,
+        cursor: Callable[[], duckdb.DuckDBPyConnection],
+        redacting: Redacting,
+        texts: HiddenTexts | None = None,
+    ) -> None:
+        self._cursor = cursor
+        self._redacting = redacting
+        self._lock = Lock()
+        self._made: set[RedactMode] = set()
+        self._texts = texts or HiddenTexts()
+
+    def columns(self, statement: Statement) -> "HiddenColumns":
+        """What the answer to a statement shows of events as they are, and must not."""
+        return HiddenColumns(self, statement.redaction, statement.hidden)
+
+    def make(self, mode: RedactMode) -> None:
+        """Making them all takes a third of a second."""
+        with self._lock:
+            if mode in self._made:
+                return
+            with self._cursor() as cursor:
+                for statement in macros(self._redacting.rules, self._redacting.key, mode):
+                    cursor.execute(statement)
+            self._made.add(mode)
+
+    def json(self, mode: RedactMode, texts: Texts, on_cursor: OnCursor) -> list[str | None]:
+        """JSON texts, redacted; numbers and truths are none. `on_cursor` is told what may have to be interrupted."""
+        return self._texts.json(mode, texts, self._redact(mode, on_cursor))
+
+    def rows(self, mode: RedactMode, rows: Sequence[Row], places: Mapping[int, bool], on_cursor: OnCursor) -> list[Row]:
+        return self._texts.rows(mode, rows, places, self._redact(mode, on_cursor))
+
+    def _redact(self, mode: RedactMode, on_cursor: OnCursor) -> Redact:
+        def redact(texts: Sequence[str]) -> Sequence[str]:
+            with self._cursor() as cursor:
+                on_cursor(cursor)
+                left: Sequence[str] = cursor.execute(hide_texts(mode), {"texts": texts}).fetchall()[0][0]
+                return left
+
+        return redact
+
+
+class HiddenColumns(msgspec.Struct, frozen=True):
+    """The columns of an answer that nothing but the answer reads: they are redacted once they are fetched."""
+
+    hiding: Hiding
+    mode: RedactMode | None
+    places: tuple[int, ...]
+
+    def redacted(self, rows: Sequence[Row], types: Sequence[DuckDBPyType], on_cursor: OnCursor) -> list[Row]:
+        if self.mode is None:
+            return list(rows)
+        places = {place: str(types[place].id) == "varchar" for place in self.places}
+        return self.hiding.rows(self.mode, rows, places, on_cursor)

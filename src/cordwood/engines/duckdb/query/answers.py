@@ -1,0 +1,328 @@
+"""Runs a question: its rows in answer form, cut at their limit, stopped when out of time or no longer wanted."""
+
+import re
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import datetime
+
+import duckdb
+from duckdb.sqltypes import DuckDBPyType
+
+from cordwood.bounded_cache import BoundedCache, bytes_of
+from cordwood.engines.duckdb.datatypes import cell_reader, datatype_of, rendered
+from cordwood.engines.duckdb.faults import duckdb_faults
+from cordwood.engines.duckdb.query.answer_redaction import HiddenColumns, Hiding
+from cordwood.engines.duckdb.query.deadlines import Watch
+from cordwood.engines.duckdb.query.index_pruning import narrowed
+from cordwood.engines.duckdb.statement_check import StatementCheck
+from cordwood.engines.duckdb.storage.storage import Shown, Storage
+from cordwood.engines.engine import AnswerLimits, Cancel
+from cordwood.errors import Cancelled, OutOfDisk, OutOfMemory, OutOfTime, QueryRefused, QueryValue
+from cordwood.model.rows import Column, Row, Rows
+from cordwood.sql.guards import decided
+from cordwood.sql.redaction.hiding import FOUND
+from cordwood.sql.stages import Question, Statement
+
+_BATCH_ROWS = 1000
+# Who fails for want of memory before this is asked once more, after as long.
+_SOON_SECONDS = 0.05
+_REMEMBERED = 2000
+# What is known of statements by their digests: the types of their columns.
+_KNOWN_BYTES = 4 * 2**20
+_TYPE_BYTES = 250
+# The engine's own tree of a text: measured, at most 800 bytes for each word, and twice the text.
+PARSED_BYTES = 16 * 2**20
+_WORD_BYTES = 800
+_WORD = re.compile(r"\w+", re.ASCII)
+# A failed try costs a third of what a good one saves; who pages back through time soon comes to the newest again.
+_ELSEWHERE_SECONDS = 10.0
+
+Types = tuple[DuckDBPyType, ...]
+_Ways = tuple[str | None, str | None]
+# What is read: a text, and the streams for which it was checked.
+_Text = tuple[str, tuple[str, ...]]
+
+
+class QueryRunner:
+    """Remembers what types a statement's columns have, and what its text says: asking again costs one round, and no reading."""
+
+    def __init__(
+        self, storage: Storage, hiding: Hiding, check: StatementCheck, parsed_bytes: int = PARSED_BYTES
+    ) -> None:
+        self._storage = storage
+        self._hiding = hiding
+        self._check = check
+        self._watch = Watch()
+        self._known: BoundedCache[bytes, Types] = BoundedCache(_KNOWN_BYTES, _types_bytes)
+        self._read: BoundedCache[_Text, duckdb.Statement] = BoundedCache(parsed_bytes, _parsed_bytes)
+        # Questions for which the newest events were too few, and until when they are not tried again.
+        self._elsewhere: dict[int, float] = {}
+        # Digests of statements that had something to redact the last time.
+        self._hides: set[bytes] = set()
+
+    def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
+        statement = question.statement
+        if statement.redaction is not None:
+            self._hiding.make(statement.redaction)
+        if statement.newest is not None and statement.trusting is None:
+            rows = self._of_newest(question, limits, cancel)
+            if rows is not None:
+                return rows
+        if statement.trusting is not None and statement.digest not in self._hides:
+            rows = self._trusting(question, limits, cancel)
+            if rows is not None:
+                return rows
+        return self._answer(question, (statement.sql, statement.at_rest), limits, cancel)
+
+    def _trusting(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows | None:
+        """The answer, if nothing in it had to be redacted; it must be there as a whole for that to be known."""
+        statement = question.statement
+        try:
+            rows = self._answer(question, (statement.trusting, statement.trusting_at_rest), limits, cancel)
+        except QueryValue as fault:
+            if not fault.message.startswith(FOUND):
+                raise
+        else:
+            if not isinstance(rows.batches, Generator):
+                return rows
+            # One that was never begun has nothing to let go of.
+            next(rows.batches, None)
+            rows.batches.close()
+        if len(self._hides) >= _REMEMBERED:
+            self._hides.clear()
+        self._hides.add(statement.digest)
+        return None
+
+    def _of_newest(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows | None:
+        """The answer, if the newest events that are kept as texts have as many as are wanted: then no other is newer."""
+        began = time.perf_counter()
+        statement = question.statement
+        asked = _without_times(question)
+        if time.monotonic() < self._elsewhere.get(asked, 0.0):
+            return None
+        with ExitStack() as stack:
+            kept = stack.enter_context(self._storage.recent(statement.streams[0]))
+            if kept is None:
+                return None
+            run = _Run(kept.cursor, limits, self._hiding.columns(statement))
+            cancel.on_pull(run.pull)
+            rows = self._rows(question, statement.newest or statement.sql, Shown(kept.cursor, at_rest=True), run, stack)
+            if not kept.has_held():
+                return None
+        (found,) = rows.batches
+        if rows.truncated or len(found) == statement.most_rows:
+            rows.engine_seconds = time.perf_counter() - began
+            return rows
+        if len(self._elsewhere) >= _REMEMBERED:
+            self._elsewhere.clear()
+        self._elsewhere[asked] = time.monotonic() + _ELSEWHERE_SECONDS
+        return None
+
+    def _answer(self, question: Question, ways: _Ways, limits: AnswerLimits, cancel: Cancel) -> Rows:
+        """`ways` are the statement's SQL, and what it is when no event is in memory."""
+        began = time.perf_counter()
+        try:
+            rows = self._asked(question, ways, limits, cancel)
+        except (OutOfMemory, OutOfDisk):
+            if time.perf_counter() - began > _SOON_SECONDS:
+                raise
+            # It had hardly taken any itself: somebody else had it all, and fails by it, too.
+            time.sleep(_SOON_SECONDS)
+            rows = self._asked(question, ways, limits, cancel)
+        rows.engine_seconds = time.perf_counter() - began
+        return rows
+
+    def _asked(self, question: Question, ways: _Ways, limits: AnswerLimits, cancel: Cancel) -> Rows:
+        with ExitStack() as stack:
+            shown = stack.enter_context(self._storage.shown(question.statement.streams))
+            run = _Run(shown.cursor, limits, self._hiding.columns(question.statement))
+            cancel.on_pull(run.pull)
+            way = (ways[1] if shown.at_rest else None) or ways[0] or question.statement.sql
+            return self._rows(question, way, shown, run, stack)
+
+    def _rows(self, question: Question, way: str, shown: Shown, run: "_Run", stack: ExitStack) -> Rows:
+        """Where more rows follow than are fetched at once, they take over what is on the stack."""
+        statement, cursor = question.statement, shown.cursor
+        stack.enter_context(self._watch.after(run.limits.seconds, run.expire))
+        with run.stoppable():
+            types = self._types(cursor, question)
+            way = decided(way, statement.guards.get(way, ()), question.values)
+            sql = _rendering(way, types, _bounded(statement, run.limits.max_rows + 1))
+            if statement.seeks:
+                self._check.check(cursor, sql, statement.streams)
+                parsed = _one_statement(cursor, _narrowed(sql, question, cursor, at_rest=shown.at_rest))
+            else:
+                parsed = self._parsed(cursor, sql, statement.streams)
+            # What was left idle may have been all that asked for a value.
+            cursor.execute(parsed, {name: question.values[name] for name in parsed.named_parameters})
+        rows = Rows(_columns(statement, types), ())
+        batches = run.batches(types, rows)
+        first = next(batches, [])
+        if len(first) < _BATCH_ROWS:
+            rows.batches = [first]
+        else:
+            rows.batches = _rest(first, batches, stack.pop_all())
+        return rows
+
+    def close(self) -> None:
+        self._watch.close()
+
+    def _types(self, cursor: duckdb.DuckDBPyConnection, question: Question) -> Types:
+        statement = question.statement
+        types = self._known.get(statement.digest)
+        if types is None:
+            asked = f"FROM ({statement.sql}) LIMIT 0"
+            self._check.check(cursor, asked, statement.streams)
+            cursor.execute(_one_statement(cursor, asked), dict(question.values))
+            types = tuple(column[1] for column in cursor.description or [])
+            self._known.put(statement.digest, types)
+        return types
+
+    def _parsed(self, cursor: duckdb.DuckDBPyConnection, sql: str, streams: tuple[str, ...]) -> duckdb.Statement:
+        """Only what passed the isolation check for these streams is kept."""
+        text = (sql, streams)
+        found = self._read.get(text)
+        if found is None:
+            self._check.check(cursor, sql, streams)
+            found = _one_statement(cursor, sql)
+            self._read.put(text, found)
+        return found
+
+
+class _Run:
+    """One query under way, and why it was stopped, if it was."""
+
+    def __init__(self, cursor: duckdb.DuckDBPyConnection, limits: AnswerLimits, hidden: HiddenColumns) -> None:
+        self._cursor = cursor
+        self.limits = limits
+        self._hidden = hidden
+        self._redacting: duckdb.DuckDBPyConnection | None = None
+        self._pulled = False
+        self._expired = False
+
+    def pull(self) -> None:
+        self._pulled = True
+        self._interrupt()
+
+    def expire(self) -> None:
+        self._expired = True
+        self._interrupt()
+
+    @contextmanager
+    def stoppable(self) -> Iterator[None]:
+        self._stop_early()
+        try:
+            with duckdb_faults():
+                yield
+        except Exception:
+            self._stop_early()
+            raise
+
+    def batches(self, types: Types, rows: Rows) -> Iterator[list[Row]]:
+        """At most `max_rows` rows; `rows.truncated` becomes true when one more was there."""
+        left = self.limits.max_rows
+        while left > 0:
+            with self.stoppable():
+                fetched = self._cursor.fetchmany(min(left, _BATCH_ROWS))
+            if not fetched:
+                return
+            left -= len(fetched)
+            if left == 0:
+                with self.stoppable():
+                    rows.truncated = self._cursor.fetchone() is not None
+            yield _cells(self._redacted(fetched, types), types)
+
+    def _redacted(self, fetched: list[Row], types: Types) -> list[Row]:
+        if not self._hidden.places:
+            return fetched
+        with self.stoppable():
+            return self._hidden.redacted(fetched, types, self._redact_on)
+
+    def _redact_on(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        self._redacting = cursor
+        self._stop_early()
+
+    def _interrupt(self) -> None:
+        for cursor in (self._cursor, self._redacting):
+            if cursor is not None:
+                with suppress(duckdb.ConnectionException):
+                    cursor.interrupt()
+
+    def _stop_early(self) -> None:
+        if self._pulled:
+            raise Cancelled("The query was stopped: nobody waits for its answer.")
+        if self._expired:
+            raise OutOfTime(
+                f"The query took longer than its {self.limits.seconds:g} s.",
+                hint="Read a shorter time range, or filter by project.",
+            )
+
+
+def _types_bytes(digest: bytes, types: Types) -> int:
+    return bytes_of(digest) + _TYPE_BYTES * len(types)
+
+
+def _parsed_bytes(text: _Text, _: duckdb.Statement) -> int:
+    """Return what the text takes here, twice more in the engine, and what its tree takes there."""
+    return 3 * bytes_of(text) + _WORD_BYTES * sum(1 for _ in _WORD.finditer(text[0]))
+
+
+def _without_times(question: Question) -> int:
+    """The same for whoever asks the same thing again a little later."""
+    values = [str(value) for value in question.values.values() if not isinstance(value, datetime)]
+    return hash((question.statement.sql, *values))
+
+
+def _rest(first: list[Row], batches: Iterator[list[Row]], stack: ExitStack) -> Iterator[list[Row]]:
+    with stack:
+        yield first
+        yield from batches
+
+
+def _columns(statement: Statement, types: Types) -> tuple[Column, ...]:
+    stated = statement.column_types or (None,) * len(types)
+    names = statement.column_names
+    return tuple(
+        Column(name, known or datatype_of(found)) for name, known, found in zip(names, stated, types, strict=True)
+    )
+
+
+def _one_statement(cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
+    """Whatever was compiled, nothing follows it that could set or write."""
+    found, *more = cursor.extract_statements(sql)
+    if more or found.type is not duckdb.StatementType.SELECT:
+        raise QueryRefused("More than one SELECT would be run.")
+    return found
+
+
+def _narrowed(sql: str, question: Question, cursor: duckdb.DuckDBPyConnection, *, at_rest: bool) -> str:
+    """What is in memory was shown in a transaction already."""
+    if at_rest:
+        cursor.execute("BEGIN")
+    return narrowed(sql, question.statement.seeks, question.values, cursor)
+
+
+def _rendering(sql: str, types: Types, limit: str) -> str:
+    """Where there is nothing to render or to cut off, the engine plans a SELECT less."""
+    names = [f"c{place}" for place in range(len(types))]
+    cells = [rendered(name, found) for name, found in zip(names, types, strict=True)]
+    if cells == names and not limit:
+        return sql
+    source = f"({sql}) AS answer({', '.join(names)})"
+    return f"SELECT {', '.join(cells)} FROM {source}{limit}"  # noqa: S608 - a compiled statement
+
+
+def _bounded(statement: Statement, rows: int) -> str:
+    """Whole events are copied once more for a limit: there is none where the statement's own is enough."""
+    return "" if statement.most_rows is not None and statement.most_rows <= rows else f" LIMIT {rows}"
+
+
+def _cells(fetched: Sequence[tuple[object, ...]], types: Types) -> list[Row]:
+    readers = [cell_reader(found) for found in types]
+    if not any(readers):
+        return fetched  # type: ignore[return-value]
+    columns = [
+        reader(column) if reader else column for reader, column in zip(readers, zip(*fetched, strict=True), strict=True)
+    ]
+    return list(zip(*columns, strict=True))

@@ -1,0 +1,175 @@
+"""Finds the texts that a lowered tree looks for in events' messages, wherever an event must have them to count."""
+
+import re
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import duckdb
+import msgspec
+from sqlglot import exp
+
+from cordwood.engines.duckdb.query.plan_path import Readings, reader
+from cordwood.engines.duckdb.query.scan_source import Source
+from cordwood.engines.duckdb.storage.ngram_index import blocks_that_may_have, ngrams_of
+from cordwood.sql.fragment import fragment, is_fragment, template_of, text_part
+from cordwood.sql.nodes import conditions
+from cordwood.sql.stages import Seek
+
+# Nobody can have written it in a query.
+_UNGUESSED: Final = secrets.token_hex(16)
+
+# A condition, and the relation and column that are the message in it.
+_Asked = tuple[exp.Expr, str, str]
+
+_MESSAGE: Final = "event_message"
+_REGEX: Final = "regexp_matches({0}, {1})"
+_INSTR: Final = "instr({0}, {1})"
+
+# What means something else than its letters; a class of signs like \\d, and an escaped sign, are known.
+_STRANGE: Final = re.compile(r"\\[^\WdwsDWSbB_]|\\$")
+_ESCAPED: Final = re.compile(r"(?s)\\.")
+# Either side will do, or flags are set.
+_LAWLESS: Final = re.compile(r"\||\(\?")
+# A group is left out as a whole, and a letter that may be absent.
+_GROUP: Final = re.compile(r"\([^()]*\)(?:[*+?]|\{[^}]*\})?")
+_CLASS: Final = re.compile(r"\[\^?\]?[^\]]*\]")
+_ABSENT: Final = re.compile(r"[0-9A-Za-z](?:[*?]|\{[^}]*\})")
+
+# Above a SELECT with one of these, a filter says nothing of the events that go in.
+_ENDS: Final = ("limit", "offset", "group", "having", "qualify", "distinct")
+
+
+def seeking(tree: exp.Expr, sources: Sequence[Source]) -> tuple[list[Source], tuple[Seek, ...]]:
+    """The sources, each with the patterns that its messages must match, taken from the tree, and what is looked for there."""
+    marked: list[Source] = []
+    seeks: list[Seek] = []
+    for place, source in enumerate(sources):
+        asked = list(_asked(tree, source.table))
+        seek = _seek(f"/* {_UNGUESSED} {place} */", source.table.name, asked)
+        matches = tuple(map(_taken, filter(_is_pattern, asked)))
+        narrowing = (fragment(f"{seek.mark} true"),) if seek else ()
+        seeks += [seek] if seek else []
+        marked.append(msgspec.structs.replace(source, matches=matches, narrowing=narrowing))
+    return marked, tuple(seeks)
+
+
+def _seek(mark: str, stream: str, asked: Sequence[_Asked]) -> Seek | None:
+    texts = [text for one in asked for text in _texts_of(*one)]
+    seek = Seek(mark, stream, ngrams_of(texts), _parameters(asked, _INSTR), _parameters(asked, _REGEX))
+    return seek if seek.pieces or seek.texts or seek.patterns else None
+
+
+def narrowed(sql: str, seeks: Sequence[Seek], values: Mapping[str, object], cursor: duckdb.DuckDBPyConnection) -> str:
+    """The statement over the blocks that may have what it looks for; to be asked in the same transaction."""
+    for seek in seeks:
+        pieces = seek.pieces + ngrams_of(_bound(seek, values))
+        blocks = blocks_that_may_have(cursor, seek.stream, pieces) if pieces else None
+        if blocks is not None:
+            # Numbers alone are put into a text that has passed the isolation check.
+            sql = sql.replace(f"{seek.mark} true", f"block IN ({', '.join(f'{block:d}' for block in blocks)})")
+    return sql
+
+
+def _asked(tree: exp.Expr, table: exp.Table) -> Iterator[_Asked]:
+    """Conditions that every event read at the table fulfils, or matters to nobody, and what the message is there."""
+    relation: exp.Expr | None = table
+    readings = Readings(tree)
+    name: str | None = _MESSAGE
+    while relation is not None and name is not None:
+        select = reader(relation)
+        if select is None:
+            return
+        alias = relation.alias_or_name
+        yield from ((one, alias, name) for one in conditions(select.args.get("where")))
+        if any(select.args.get(end) for end in _ENDS) or select.find(exp.Window) is not None:
+            return
+        name = _handed_on(select, alias, name)
+        relation = readings.only_reading(select)
+
+
+def _bound(seek: Seek, values: Mapping[str, object]) -> list[str]:
+    """What the values of parameters demand of a message; one that is NULL leaves nothing to be found."""
+    texts = [str(values[name]) for name in seek.texts if values.get(name) is not None]
+    patterns = (str(values[name]) for name in seek.patterns if values.get(name) is not None)
+    return texts + [text for pattern in patterns for text in _required(pattern)]
+
+
+def _is_pattern(asked: _Asked) -> bool:
+    condition, alias, name = asked
+    return is_fragment(condition) and bool(_literal(condition, _REGEX, alias, name))
+
+
+def _taken(asked: _Asked) -> exp.Expr:
+    """The condition as it is said at the table, not where it stood: DuckDB carries to a scan only what cannot fail."""
+    condition, alias, name = asked
+    pattern = _literal(condition, _REGEX, alias, name)
+    condition.replace(exp.true())
+    return fragment(f'regexp_matches("{_MESSAGE}", {{0}})', text_part(pattern))
+
+
+def _parameters(asked: Sequence[_Asked], template: str) -> tuple[str, ...]:
+    """The parameters that the message is tried with by that function."""
+    calls = ((_has_place(condition) or condition, alias, name) for condition, alias, name in asked)
+    called = (_argument(call, template, alias, name) for call, alias, name in calls if is_fragment(call))
+    return tuple(argument.name for argument in called if isinstance(argument, exp.Parameter))
+
+
+def _has_place(condition: exp.Expr) -> exp.Expr | None:
+    """The place that the condition demands to be there: `instr(…) > 0`."""
+    is_asked = isinstance(condition, exp.GT) and _is_number(condition.expression, "0") and is_fragment(condition.this)
+    return condition.this if is_asked else None
+
+
+def _texts_of(condition: exp.Expr, alias: str, name: str) -> list[str]:
+    place = _has_place(condition)
+    if place is not None:
+        return [_literal(place, _INSTR, alias, name)]
+    if is_fragment(condition):
+        return _required(_literal(condition, _REGEX, alias, name))
+    if isinstance(condition, exp.Like) and _is_column(condition.this, alias, name):
+        return _parts(condition.expression)
+    return []
+
+
+def _literal(node: exp.Expr, template: str, alias: str, name: str) -> str:
+    """The text that a function of the message and a text is given; empty where it is no such function."""
+    text = _argument(node, template, alias, name)
+    return str(text.this) if isinstance(text, exp.Literal) and text.is_string else ""
+
+
+def _argument(node: exp.Expr, template: str, alias: str, name: str) -> exp.Expr | None:
+    if template_of(node) != template or not _is_column(node.expressions[1], alias, name):
+        return None
+    argument: exp.Expr = node.expressions[2]
+    return argument
+
+
+def _required(pattern: str) -> list[str]:
+    """Texts that are in everything that matches the regular expression."""
+    if _STRANGE.search(pattern):
+        return []
+    pattern = _CLASS.sub(" ", _ESCAPED.sub(" ", pattern))
+    if _LAWLESS.search(pattern):
+        return []
+    while _GROUP.search(pattern):
+        pattern = _GROUP.sub(" ", pattern)
+    return [] if set("()[]") & set(pattern) else re.findall("[0-9A-Za-z]+", _ABSENT.sub(" ", pattern))
+
+
+def _parts(pattern: exp.Expr) -> list[str]:
+    if not isinstance(pattern, exp.Literal) or not pattern.is_string:
+        return []
+    return re.split("[%_]", _ESCAPED.sub(" ", str(pattern.this)))
+
+
+def _handed_on(select: exp.Select, alias: str, name: str) -> str | None:
+    return next((item.alias for item in select.expressions if _is_column(item.unalias(), alias, name)), None)
+
+
+def _is_column(node: exp.Expr, alias: str, name: str) -> bool:
+    return isinstance(node, exp.Column) and node.table == alias and node.name == name
+
+
+def _is_number(node: exp.Expr, number: str) -> bool:
+    return isinstance(node, exp.Literal) and not node.is_string and node.this == number

@@ -1,0 +1,184 @@
+"""Reads the first few rows of one table of events, and of no more events than those are made of.
+
+A copy of the query that tells only where its events lie runs first, and the query reads no other events. It filters,
+orders and cuts again, and what was among the first few of all is among the first few of these. That is done where it
+pays: for what is wide and comes through as it is, not for what the copy would have to read too.
+"""
+
+import msgspec
+from sqlglot import exp
+
+from cordwood.engines.duckdb.query.plan_path import Step, is_one_scan, way_of
+from cordwood.engines.duckdb.query.scan_source import Place, Source
+from cordwood.engines.duckdb.storage.tables import COLUMNS, quoted
+from cordwood.sql.bigquery.grouping import selected
+from cordwood.sql.budget import copied
+from cordwood.sql.fragment import fragment
+
+# Of more rows than this, every part of the file is likely to hold one.
+_MOST_ROWS = 2000
+
+# Nobody looks at more at once, and few have so many newer ones.
+_A_PAGE = 500
+
+# Where the query itself has one of these names, its events are not found so.
+_PLACE = "place of the event"
+_NEWEST = "newest events"
+
+_WIDE = frozenset(name for name, kind in COLUMNS.items() if kind == "VARIANT")
+# Dearer to read than what is short, and cheap beside what is wide.
+_LONG = "event_message"
+
+# A row of a query with one of these depends on other events, too, or is not the same twice.
+_BEYOND_ROWS = (
+    exp.Window,
+    exp.Group,
+    exp.Having,
+    exp.Distinct,
+    exp.Qualify,
+    exp.SetOperation,
+    exp.Pivot,
+    exp.TableSample,
+    exp.Limit,
+    exp.Offset,
+    exp.Fetch,
+    exp.Rand,
+    exp.Uuid,
+)
+
+
+def is_few(tree: exp.Select, source: Source) -> bool:
+    """Whether the first few rows are wanted in an order, and each is made of its event alone."""
+    if tree.args.get("order") is None or not 0 < rows_wanted(tree) <= _MOST_ROWS or _is_beyond_rows(tree):
+        return False
+    if any(name.name.lower() in (_PLACE, _NEWEST) for name in tree.find_all(exp.Identifier)):
+        return False
+    return _hands_on(way_of(tree, source.table), frozenset(COLUMNS) | source.wide)
+
+
+def is_of_newest(tree: exp.Select, source: Source) -> bool:
+    """Whether those are the newest, and nothing is asked of their objects but what they are."""
+    if source.reads or not is_few(tree, source) or rows_wanted(tree) > _A_PAGE:
+        return False
+    key = tree.args["order"].expressions[0]
+    column = selected(tree, key.this)
+    is_by_time = isinstance(column, exp.Column) and column.name == "timestamp" and key.args.get("desc")
+    return bool(is_by_time) and _only_told(tree, source) == _WIDE
+
+
+def first_of(tree: exp.Select, source: Source, place: Place, *, alone: bool = False) -> exp.Select:
+    """The tree, of which `is_few` is true, over one table; `alone`, where its rows need not be of another's types."""
+    if not _pays(tree, source, place):
+        source.read(source.events(place))
+        return tree
+    places = _finding(tree, source, place)
+    source = _found_by_now(tree, source)
+    found = fragment(f"rowid IN (SELECT {quoted(_PLACE)} FROM {quoted(_NEWEST)})")  # noqa: S608 - our own names
+    source.read(source.few_events(place, found, _only_told(tree, source) if alone else frozenset()))
+    _put_first(tree, places)
+    return tree
+
+
+def _only_told(tree: exp.Select, source: Source) -> frozenset[str]:
+    """The wide columns that are answered as they are and looked at by nobody: put in order as text, each is copied once less."""
+    way = way_of(tree, source.table)
+    if len(way) > 1 or not is_one_scan(tree, way):
+        return frozenset()
+    looked_at = {column.name for column in tree.find_all(exp.Column) if not _is_answered(column, tree)}
+    return _WIDE - looked_at
+
+
+def _is_answered(column: exp.Column, tree: exp.Select) -> bool:
+    return isinstance(column.parent, exp.Alias) and column.parent.parent is tree
+
+
+def _found_by_now(tree: exp.Select, source: Source) -> Source:
+    """Where an event makes one row at most, those that were found pass every filter: to ask again costs a third of the time."""
+    way = way_of(tree, source.table)
+    if not is_one_scan(tree, way):
+        return source
+    for step in way:
+        step.select.set("where", None)
+    return msgspec.structs.replace(source, matches=(), narrowing=())
+
+
+def _pays(tree: exp.Select, source: Source, place: Place) -> bool:
+    way = way_of(tree, source.table)
+    if is_one_scan(tree, way) and place is not Place.SEALED:
+        return False
+    return _hands_on(way, _WIDE | source.wide) or (_hands_on(way, frozenset([_LONG])) and not _finds_few(tree, source))
+
+
+def _finds_few(tree: exp.Select, source: Source) -> bool:
+    """Whether messages are looked at to find the events, or those of one project alone, which lie together."""
+    filters = list(tree.find_all(exp.Where))
+    looks = any(column.name == _LONG for one in filters for column in one.find_all(exp.Column))
+    compared = {
+        column.name for one in filters for equal in one.find_all(exp.EQ) for column in equal.find_all(exp.Column)
+    }
+    return bool(source.matches) or looks or "project" in compared
+
+
+def rows_wanted(tree: exp.Select) -> int:
+    """How many rows are taken or passed over; 0 where that is not said in numbers."""
+    counts = [tree.args[key].expression for key in ("limit", "offset") if tree.args.get(key) is not None]
+    if tree.args.get("limit") is None or not all(isinstance(one, exp.Literal) and one.is_int for one in counts):
+        return 0
+    return sum(int(one.this) for one in counts)
+
+
+def _finding(tree: exp.Select, source: Source, place: Place) -> exp.Select:
+    """The query, telling where its first few rows come from."""
+    finding = copied(tree)
+    twin = source.twin(finding)
+    finding.set("limit", exp.Limit(expression=exp.Literal.number(rows_wanted(tree))))
+    finding.set("offset", None)
+    way = way_of(finding, twin.table)
+    order = _order_by_values(finding) if len(way) == 1 else None
+    if order is not None:
+        finding.set("order", order)
+        finding.set("expressions", [])
+    for step in way:
+        step.select.append("expressions", exp.alias_(exp.column(_PLACE, step.alias, quoted=True), _PLACE, quoted=True))
+    twin.read(twin.events(place, fragment(f"rowid AS {quoted(_PLACE)}")))
+    if order is not None:
+        return finding
+    return exp.select(exp.column(_PLACE, "found", quoted=True)).from_(finding.subquery("found"))
+
+
+def _order_by_values(tree: exp.Select) -> exp.Order | None:
+    """The tree's order, for when nothing is selected that it could name; None where a name could be two things."""
+    keys = []
+    for key in tree.args["order"].expressions:
+        value = selected(tree, key.this)
+        columns = list(value.find_all(exp.Column))
+        if not columns or not all(column.table for column in columns):
+            return None
+        keys.append(copied(key))
+        keys[-1].set("this", copied(value))
+    return exp.Order(expressions=keys)
+
+
+def _put_first(tree: exp.Select, places: exp.Query) -> None:
+    alias = exp.TableAlias(this=exp.to_identifier(_NEWEST, quoted=True))
+    newest = exp.CTE(this=places, alias=alias, materialized=True)
+    with_ = tree.args.get("with_")
+    tree.set("with_", exp.With(expressions=[newest, *(with_.expressions if with_ else ())]))
+
+
+def _is_beyond_rows(tree: exp.Select) -> bool:
+    own = (tree.args.get("limit"), tree.args.get("offset"))
+    return any(all(found is not one for one in own) for found in tree.find_all(*_BEYOND_ROWS))
+
+
+def _hands_on(way: list[Step], names: frozenset[str]) -> bool:
+    """Whether one of the columns comes through as it is; where it does, no SELECT on the way can be an aggregate."""
+    if not way:
+        return False
+    for step in way:
+        names = frozenset(item.alias for item in step.select.expressions if _is_of(item.unalias(), step.alias, names))
+    return bool(names)
+
+
+def _is_of(value: exp.Expr, alias: str, names: frozenset[str]) -> bool:
+    return isinstance(value, exp.Column) and value.table == alias and value.name in names

@@ -1,0 +1,211 @@
+"""Reads paths of events where the events lie, however many sub-queries are between them and their reader.
+
+DuckDB takes a path from its shredded columns only where the path stands beside the table itself: read through a
+sub-query, the same path has every event put together first, which costs a hundred times as much. So each path
+that is read of a sub-query's column becomes a column of that sub-query, down to the stream's own tables.
+"""
+
+import re
+
+import msgspec
+from sqlglot import exp
+
+from cordwood.engines.duckdb.query.plan_path import cte_of
+from cordwood.engines.duckdb.query.scan_source import Manner, Read, Source, tables_of
+from cordwood.engines.duckdb.rules.events import HAS_PARTS, RECORD_TEMPLATE
+from cordwood.engines.duckdb.storage.tables import COLUMNS
+from cordwood.sql.bigquery.grouping import grouping_keys, selected
+from cordwood.sql.budget import look
+from cordwood.sql.fragment import is_fragment, parts_of, template_of
+from cordwood.sql.nodes import in_brackets
+
+_PATH = re.compile(r"\{0\}(?:\.\{\d+\}|\[\{\d+\}\])+")
+_AS_TEXT = "{0}::VARCHAR"
+# In the meta of a column that was made for a read.
+_PROVIDED = "provided"
+
+Relation = exp.Expr
+_Steps = tuple[str, ...]
+# A relation's alias, its column, and the path below that.
+_Place = tuple[str, str, _Steps]
+
+
+class _Reach(msgspec.Struct):
+    """`streams` are the names of streams; reads of each of their tables are kept by the table's node and their names."""
+
+    streams: frozenset[str]
+    tables: dict[int, dict[str, Read]] = msgspec.field(default_factory=dict)
+    grouped: frozenset[tuple[int, _Place | None]] = frozenset()
+    projections: dict[int, dict[str, exp.Expr]] = msgspec.field(default_factory=dict)
+
+    def is_grouped(self, node: exp.Expr) -> bool:
+        """Whether its query groups by just this path: then it is one column, however the query reads it."""
+        return (id(node.find_ancestor(exp.Select)), _place_of(node)) in self.grouped
+
+    def provide(self, relation: Relation, read: Read, depth: int = 0) -> str | None:
+        """Make the relation have a column that is the read, and name it; None where it cannot."""
+        if depth > 50:
+            return None
+        if isinstance(relation, exp.Subquery):
+            return self._provide_in(relation.this, read, depth)
+        if not isinstance(relation, exp.Table):
+            return None
+        if relation.name in self.streams and cte_of(relation) is None:
+            return self._provide_of_stream(relation, read)
+        cte = cte_of(relation)
+        return None if cte is None else self._provide_in(cte.this, read, depth)
+
+    def _provide_of_stream(self, table: exp.Table, read: Read) -> str | None:
+        if COLUMNS.get(read.column) != "VARIANT":
+            return None
+        self.tables.setdefault(id(table), {}).setdefault(read.name, read)
+        return read.name
+
+    def _provide_in(self, query: exp.Expr, read: Read, depth: int) -> str | None:
+        if not isinstance(query, exp.Select) or not _may_widen(query):
+            return None
+        projections = self._projections(query)
+        there = projections.get(read.name.lower())
+        if there is not None:
+            # The author may have called a column so.
+            return read.name if there.meta_get(_PROVIDED) else None
+        found = _path_of(projections.get(read.column.lower()))
+        if found is None:
+            return None
+        column, path = found
+        name = self._provide_within(query, column.table, read.below(column.name, path), depth)
+        if name is not None:
+            made = _append(query, exp.column(name, column.table, quoted=True), read.name)
+            projections.setdefault(read.name.lower(), made)
+        return name and read.name
+
+    def _projections(self, query: exp.Select) -> dict[str, exp.Expr]:
+        """Return the first column of each name, in lower case. Gathered once: a query may read thousands of paths."""
+        if id(query) not in self.projections:
+            self.projections[id(query)] = {item.alias.lower(): item for item in reversed(query.expressions)}
+        return self.projections[id(query)]
+
+    def _provide_within(self, query: exp.Select, alias: str, read: Read, depth: int) -> str | None:
+        relation = _relation(query, alias)
+        return None if relation is None else self.provide(relation, read, depth + 1)
+
+
+def _append(query: exp.Select, column: exp.Expr, name: str) -> exp.Expr:
+    provided = exp.alias_(column, name, quoted=True)
+    provided.meta[_PROVIDED] = True
+    query.append("expressions", provided)
+    return provided
+
+
+def reach(tree: exp.Expr, streams: frozenset[str]) -> list[Source]:
+    """Read the lowered tree's paths at the streams' tables, and tell what those are to be read with."""
+    _ungrouped_texts(tree)
+    work = _Reach(streams, grouped=_grouped(tree))
+    fragments = [node for node in tree.find_all(exp.Anonymous) if is_fragment(node)]
+    for node in filter(_asks_for_record, fragments):
+        _move(node, node.expressions[1], Manner.RECORD, work)
+    for node in filter(_path_of, fragments):
+        _move_path(node, work)
+    return [Source(table, tuple(work.tables.get(id(table), {}).values())) for table in tables_of(tree, streams)]
+
+
+def _grouped(tree: exp.Expr) -> frozenset[tuple[int, _Place | None]]:
+    """The paths that each query groups by as they are, whether they are said there or by their number."""
+    groups = [(group.parent, group) for group in tree.find_all(exp.Group)]
+    keys = [(select, key) for select, group in groups if isinstance(select, exp.Select) for key in grouping_keys(group)]
+    return frozenset((id(select), _place_of(selected(select, key))) for select, key in keys)
+
+
+def _ungrouped_texts(tree: exp.Expr) -> None:
+    """A path that is selected as text, grouped by its number, and also read as it is: is grouped as it is."""
+    for group in tree.find_all(exp.Group):
+        select = group.parent
+        if isinstance(select, exp.Select):
+            for key in grouping_keys(group):
+                _ungroup_text(select, selected(select, key))
+
+
+def _ungroup_text(select: exp.Select, text: exp.Expr) -> None:
+    if not is_fragment(text) or template_of(text) != _AS_TEXT or _place_of(text.expressions[1]) is None:
+        return
+    path = text.expressions[1]
+    for other in select.find_all(exp.Anonymous):
+        if other is not path and _place_of(other) == _place_of(path) and not _is_read_as_text(other):
+            text.replace(path)
+            return
+
+
+def _place_of(node: exp.Expr) -> _Place | None:
+    found = _path_of(node)
+    return None if found is None else (found[0].table, found[0].name, found[1])
+
+
+def _move_path(node: exp.Expr, work: _Reach) -> None:
+    reader = node.parent
+    if reader is not None and _is_read_as_text(node) and not work.is_grouped(node):
+        if _move(node, node, Manner.TEXT, work):
+            reader.expressions[0].replace(exp.Literal.string(template_of(reader).replace(_AS_TEXT, "{0}")))
+    else:
+        _move(node, node, Manner.VALUE, work)
+
+
+def _move(node: exp.Expr, value: exp.Expr, manner: Manner, work: _Reach) -> bool:
+    """Put a column of the value's relation in the node's place; whether there can be one."""
+    look()
+    found = _path_of(value)
+    select = node.find_ancestor(exp.Select)
+    if found is None or select is None:
+        return False
+    column, path = found
+    relation = _relation(select, column.table)
+    is_wide = manner is Manner.VALUE and bool(value.meta_get(HAS_PARTS))
+    name = None if relation is None else work.provide(relation, Read(column.name, path, manner, is_wide))
+    if name is not None:
+        node.replace(exp.column(name, column.table, quoted=True))
+    return name is not None
+
+
+def _asks_for_record(node: exp.Expr) -> bool:
+    return template_of(node) == RECORD_TEMPLATE
+
+
+def _path_of(node: exp.Expr | None) -> tuple[exp.Column, _Steps] | None:
+    """The column and the steps below it: none for a column alone."""
+    node = node.unalias() if node is not None else None
+    if node is None:
+        return None
+    if not is_fragment(node):
+        return _column_and(node, ())
+    if not _PATH.fullmatch(template_of(node)):
+        return None
+    value, *steps = parts_of(node)
+    return _column_and(value, tuple(step.name for step in steps))
+
+
+def _column_and(value: exp.Expr, steps: _Steps) -> tuple[exp.Column, _Steps] | None:
+    return (value, steps) if isinstance(value, exp.Column) and value.table else None
+
+
+def _is_read_as_text(node: exp.Expr) -> bool:
+    return node.parent is not None and is_fragment(node.parent) and _reads_as_text(node.parent)
+
+
+def _reads_as_text(node: exp.Expr) -> bool:
+    template = template_of(node)
+    return len(node.expressions) == 2 and template.count("{0}") == template.count(_AS_TEXT) > 0
+
+
+def _relation(select: exp.Select, alias: str) -> Relation | None:
+    """What the alias stands for in this query's own FROM; sources that repeat rows cannot be widened."""
+    from_ = select.args.get("from_")
+    joined = [join.this for join in select.args.get("joins") or ()]
+    for named in ([from_.this] if isinstance(from_, exp.From) else []) + joined:
+        for relation in in_brackets(named):
+            if isinstance(relation, exp.Table | exp.Subquery) and relation.alias_or_name == alias:
+                return relation
+    return None
+
+
+def _may_widen(query: exp.Select) -> bool:
+    """Whether one column more leaves the query's rows as they are."""
+    return not (query.args.get("distinct") or query.args.get("group") or query.args.get("kind"))

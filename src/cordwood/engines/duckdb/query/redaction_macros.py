@@ -1,0 +1,148 @@
+"""Redaction in DuckDB's words: macros that take a text, a JSON text or an event's value, and hide what is found.
+
+Regular expressions alone do the work where they can: they run in the engine's threads, and a text in which the
+hint finds nothing costs one of them. RE2 compiles them anew for every expression that uses them, so few and small
+ones matter more than how long they look.
+"""
+
+from typing import Final
+
+from cordwood.engines.duckdb.storage.tables import literal
+from cordwood.model.redaction import RedactionRules, RedactMode
+from cordwood.sql.lowering import RAISED
+from cordwood.sql.redaction.hiding import (
+    APART,
+    BEFORE_DIGIT,
+    CUT,
+    FOUND,
+    HIDING_EVENT,
+    HIDING_JSON,
+    HIDING_TEXT,
+    JSON_PIECES,
+    OPEN,
+    SET_APART,
+    TRUSTING_TEXT,
+    Hiding,
+)
+from cordwood.sql.redaction.look import Look
+
+# A long number that stands in an array; in an object, the passes tell it by its key.
+_BARE_NUMBER: Final = r"[\[,]-?[0-9]{13}"
+_KEY: Final = "$key"
+
+
+def macros(rules: RedactionRules, key: str, mode: RedactMode) -> list[str]:
+    """The statements that make the macros of a mode, one a kind of value. The key of digests stands nowhere else."""
+    look, hiding = Look(rules), Hiding(_Words(), mode)
+    bodies = (
+        (HIDING_TEXT, _text(look, hiding)),
+        (HIDING_JSON, _json(look, hiding)),
+        (HIDING_EVENT, _event(mode)),
+        (TRUSTING_TEXT, _trusted(look)),
+    )
+    return [
+        f"CREATE OR REPLACE MACRO memory.main.{name}_{mode}(t) AS {body.replace(_KEY, literal(key))}"
+        for name, body in bodies
+    ]
+
+
+def hide_texts(mode: RedactMode) -> str:
+    """The statement that redacts the JSON texts `$texts`, in their order: what is compiled for one serves all."""
+    return f"SELECT list_transform($texts::VARCHAR[], lambda t: {HIDING_JSON}_{mode}(t))"
+
+
+def _text(look: Look, hiding: Hiding) -> str:
+    return f"CASE WHEN {_finds('t', look.hint)} THEN {_hidden(look, hiding)} ELSE t END"
+
+
+def _hidden(look: Look, hiding: Hiding) -> str:
+    """Most texts in which there is anything hold an address alone: of them, the looks before that one are spared."""
+    if look.own or not look.before_addresses:
+        return hiding.shipped(hiding.own("t", look.own), look.stages)
+    bare = hiding.bare("t")
+    early = hiding.own(bare, look.before_addresses)
+    hint = "|".join(stage.hint for stage in look.before_addresses)
+    looked = f"CASE WHEN {_finds(bare, hint)} THEN {early} ELSE {bare} END"
+    return hiding.unmarked(hiding.own(looked, look.stages[len(look.before_addresses) :]))
+
+
+def _trusted(look: Look) -> str:
+    """Not by error(): the engine lets nothing so volatile stand in a window. What is cast is no constant, or it would be tried at once."""
+    failure = f"CAST({literal(RAISED + FOUND)} || left(t, 0) AS INTEGER)::VARCHAR"
+    return f"CASE WHEN {_finds('t', look.hint)} THEN {failure} ELSE t END"
+
+
+def _finds(text: str, hint: str) -> str:
+    """Not regexp_matches: the engine makes its pattern ready three times before it has begun. No hint is empty."""
+    return f"regexp_extract({text}, {literal(hint)}) <> ''"
+
+
+def _json(look: Look, hiding: Hiding) -> str:
+    apart = (
+        f"CASE WHEN regexp_matches(t, {literal(_BARE_NUMBER)})"
+        f" THEN regexp_replace(t, {literal(BEFORE_DIGIT)}, {literal(SET_APART)}, 'g') ELSE t END"
+    )
+    if look.own:
+        # An own pattern must see the texts themselves, and must never eat the quotes between them.
+        each = hiding.own("(s::JSON->>'$')", look.own)
+        pieces = f"regexp_extract_all({apart}, {literal(JSON_PIECES)})"
+        apart = _joined(
+            f"list_transform({pieces}, lambda s: CASE WHEN s[1] = '\"' THEN to_json({each})::VARCHAR ELSE s END)"
+        )
+    return f"replace({hiding.shipped(apart, look.stages, is_set_apart=True)}, {literal(APART)}, '')"
+
+
+def _event(mode: RedactMode) -> str:
+    """A text too goes through JSON: one body for all kinds is half to make ready, and half to keep in memory."""
+    kind = "variant_typeof(t)"
+    return (
+        f"CASE WHEN {kind} = 'VARCHAR' OR starts_with({kind}, 'OBJECT') OR starts_with({kind}, 'ARRAY')"
+        f" THEN list_transform([t::JSON::VARCHAR], lambda x: {HIDING_JSON}_{mode}(x))[1]::JSON::VARIANT ELSE t END"
+    )
+
+
+class _Words:
+    def without(self, text: str, mark: str) -> str:
+        return f"replace({text}, {literal(mark)}, '')"
+
+    def replace_all(self, text: str, pattern: str, shown: str) -> str:
+        return f"regexp_replace({text}, {literal(pattern)}, {literal(shown)}, 'g')"
+
+    def either(self, condition: str, then: str, otherwise: str) -> str:
+        return f"CASE WHEN {condition} THEN {then} ELSE {otherwise} END"
+
+    def part(self, at: int) -> str:
+        return f"string_split(p, {literal(CUT)})[{at}]"
+
+    def pieces(self, marked: str, each: str) -> str:
+        """One lambda, not one in the other: the engine binds what a lambda goes through twice for each."""
+        find = f"CASE WHEN contains(p, {literal(CUT)}) THEN {each} ELSE p END"
+        return _joined(f"list_transform(string_split({marked}, {literal(OPEN)}), lambda p: {find})")
+
+    def digits(self, text: str) -> str:
+        return f"translate(replace({text}, '%20', ''), ' +-', '')"
+
+    def counts_up(self, digits: str) -> str:
+        """One more where the double comes to ten."""
+        padded = f"lpad({digits}, 20, '0')"
+        weighed = f"list_dot_product(string_split({padded}, '')::DOUBLE[], {[2.0, 1.0] * 10})"
+        carried = rf"length(translate(regexp_replace({padded}, '(.).', '\1', 'g'), '01234', ''))"
+        return f"({weighed} + {carried}) % 10 = 0"
+
+    def digest(self, value: str) -> str:
+        return f"substr(sha256({_KEY} || sha256({_KEY} || lower({value}))), 1, 16)"
+
+    def network(self, value: str) -> str:
+        spelt = f"split_part(replace(replace(lower({value}), '%25', '%'), '%3a', ':'), '%', 1)"
+        dotted = f"array_to_string(string_split({value}, '.')[1:3], '.') || '.0/24'"
+        left = f"string_split(split_part({spelt}, '::', 1), ':')[1:3]"
+        return (
+            f"CASE WHEN NOT contains({spelt}, ':') THEN {dotted}"
+            f" WHEN contains({spelt}, '.') AND (starts_with({spelt}, '::') OR starts_with({spelt}, '64:ff9b::')) THEN {value}"
+            f" ELSE array_to_string({left}, ':') || '::/48' END"
+        )
+
+
+def _joined(pieces: str) -> str:
+    """Not array_to_string: the engine writes its argument out twice, and all that it stands on with it."""
+    return f"list_aggregate({pieces}, 'string_agg', '')"

@@ -1,0 +1,150 @@
+"""A place where a stream is read: which of its columns and paths, and of which events, as SQL."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import msgspec
+from sqlglot import exp
+
+from cordwood.engines.duckdb.query.plan_path import cte_of
+from cordwood.engines.duckdb.rules.events import path_part
+from cordwood.engines.duckdb.storage.tables import COLUMNS, quoted
+from cordwood.model.event import written_path
+from cordwood.sql.fragment import fragment, listed, named, spliced, text_part
+
+
+class Manner(StrEnum):
+    """How a path is read: as it is, as text, or only as to whether it holds an object."""
+
+    VALUE = "value"
+    TEXT = "text"
+    RECORD = "record"
+
+
+class Place(StrEnum):
+    """Where events of a stream lie; templates over the stream's name, as `StreamTables` writes it."""
+
+    SEALED = "store.main.{0}"
+    HOT = "memory.memtable.{0}"
+    NEWEST = "memory.recent.{0}"
+
+
+class Read(msgspec.Struct, frozen=True):
+    """A path below a column. One that `is_wide` has parts of its own to put together."""
+
+    column: str
+    steps: tuple[str, ...]
+    manner: Manner
+    is_wide: bool = False
+
+    @property
+    def name(self) -> str:
+        """DuckDB's names know no case and keys do: where the capitals stand is part of the name."""
+        path = "".join(f".{quoted(step)}" for step in self.steps)
+        capitals = ",".join(str(place) for place, letter in enumerate(path) if letter.isupper())
+        return f"{self.column}{path} {self.manner.value}{capitals and ' ' + capitals}"
+
+    def below(self, column: str, steps: tuple[str, ...]) -> "Read":
+        return Read(column, (*steps, *self.steps), self.manner, self.is_wide)
+
+    def printed(self, beside: Sequence["Read"] = ()) -> exp.Expr:
+        """`beside` is what else is read of the event: where there is a text below a path, the path holds an object."""
+        text = next((read for read in beside if read.is_text_of(self)), None)
+        if text is None:
+            return spliced("{0} AS {1}", self.value(), named(self.name))
+        return spliced("{0} IS NOT NULL OR {1} AS {2}", text.value(), self.value(), named(self.name))
+
+    def is_text_of(self, record: "Read") -> bool:
+        depth = len(record.steps)
+        is_below = self.column == record.column and len(self.steps) > depth and self.steps[:depth] == record.steps
+        return is_below and self.manner is Manner.TEXT and record.manner is Manner.RECORD
+
+    def value(self) -> exp.Expr:
+        if self.manner is Manner.RECORD:
+            steps = self.steps if self.column == "extras" else (self.column, *self.steps)
+            return fragment('contains("object_paths", {0})', text_part(written_path(steps)))
+        return path_part(named(self.column), self.steps, as_text=self.manner is Manner.TEXT)
+
+
+class Source(msgspec.Struct, frozen=True):
+    """A place where a stream is read, what is read beside its own columns, and of which events.
+
+    `matches` is asked of all events, `narrowing` of the sealed ones alone: fragments.
+    """
+
+    table: exp.Table
+    reads: tuple[Read, ...]
+    matches: tuple[exp.Expr, ...] = ()
+    narrowing: tuple[exp.Expr, ...] = ()
+
+    @property
+    def wide(self) -> frozenset[str]:
+        """The names of what is dear to read."""
+        return frozenset(read.name for read in self.reads if read.is_wide)
+
+    def events(self, place: Place, *more: exp.Expr, all_of_them: bool = False) -> exp.Expr:
+        """What is read of one of the stream's tables.
+
+        Where all are read, few are asked in vain for the paths of their objects. Where a few are looked for, that is
+        asked while the engine reads the table: else it would begin anywhere.
+        """
+        read = self._read_by_reader()
+        paths = [path for path in self.reads if path.name in read]
+        beside = paths if all_of_them else []
+        return self._select(place, [*map(named, _own(read)), *(path.printed(beside) for path in paths), *more])
+
+    def few_events(self, place: Place, only: exp.Expr, as_json: frozenset[str] = frozenset()) -> exp.Expr:
+        """The same of these few; columns that nobody looks into may be said as JSON here.
+
+        What is dear is taken out of the few, not out of all that the engine passes by to find them.
+        """
+        read = self._read_by_reader()
+        paths = [path for path in self.reads if path.name in read]
+        dear = [path for path in paths if path.is_wide]
+        whole = frozenset(path.column for path in dear)
+        own = [_said(name, as_json=name in as_json - whole) for name in _own(read | whole)]
+        events = self._select(place, [*own, *(path.printed() for path in paths if path not in dear)], only)
+        return (
+            spliced("SELECT *, {0} FROM ({1})", listed(", ", [path.printed() for path in dear]), events)
+            if dear
+            else events
+        )
+
+    def _select(self, place: Place, columns: Sequence[exp.Expr], *only: exp.Expr) -> exp.Expr:
+        narrowing = self.narrowing if place is Place.SEALED else ()
+        conditions = (*self.matches, *narrowing, *only)
+        told = listed(", ", columns) if columns else fragment("NULL")
+        select = "SELECT {0} FROM {1} WHERE {2}" if conditions else "SELECT {0} FROM {1}"
+        table = fragment(place, named(self.table.name, as_it_is=True))
+        return spliced(select, told, table, listed(" AND ", conditions))
+
+    def _read_by_reader(self) -> frozenset[str]:
+        """The columns that are read of it: to plan the others takes time, too."""
+        select, name = self.table.find_ancestor(exp.Select), self.table.alias_or_name
+        found = list(select.find_all(exp.Column)) if select else []
+        return frozenset(column.name for column in found if column.table in (name, ""))
+
+    def read(self, *events: exp.Expr) -> None:
+        """Put all these in the place where the stream is read."""
+        alias = exp.TableAlias(this=named(self.table.alias_or_name))
+        # In parentheses, a table's joins hang on the table.
+        joins = self.table.args.get("joins")
+        self.table.replace(exp.Subquery(this=listed(" UNION ALL ", events), alias=alias, joins=joins))
+
+    def twin(self, copy: exp.Expr) -> "Source":
+        """The same place in a copy of a tree where it is the only one."""
+        (table,) = tables_of(copy, frozenset([self.table.name]))
+        return msgspec.structs.replace(self, table=table)
+
+
+def _said(column: str, *, as_json: bool) -> exp.Expr:
+    return fragment("{0}::JSON AS {0}", named(column)) if as_json else named(column)
+
+
+def _own(read: frozenset[str]) -> list[str]:
+    return [column for column in COLUMNS if column in read]
+
+
+def tables_of(tree: exp.Expr, streams: frozenset[str]) -> list[exp.Table]:
+    """Where streams are read, in the tree's order."""
+    return [table for table in tree.find_all(exp.Table) if table.name in streams and cte_of(table) is None]

@@ -1,0 +1,59 @@
+"""How DuckDB reads what is no text of the rules: names, texts, bytes and the places of bound values."""
+
+import re
+
+from sqlglot import exp
+
+from cordwood.engines.duckdb.storage.tables import literal, quoted
+
+_QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|/\*.*?\*/""", re.DOTALL)
+
+# DuckDB has no empty names and none with a zero character: they are spelled with this sign, of Unicode's private use.
+_SIGN = "\ue0ff"
+_SPELLED = {_SIGN: f"{_SIGN}s", "\0": f"{_SIGN}0"}
+_READ = {f"{_SIGN}s": _SIGN, f"{_SIGN}0": "\0"}
+_SAID = re.compile(f"{_SIGN}(?:[s0e]|d[0-9]+_)")
+
+
+def is_name(name: str) -> bool:
+    """Say whether DuckDB can call something just so."""
+    return name != "" and "\0" not in name and _SIGN not in name
+
+
+def engine_name(name: str) -> str:
+    """Return what something of this name is called in DuckDB: no two names become one."""
+    if is_name(name):
+        return name
+    return "".join(_SPELLED.get(letter, letter) for letter in name) or f"{_SIGN}e"
+
+
+def author_name(name: str) -> str:
+    """Return the name that `engine_name` spelled so."""
+    return _SAID.sub(lambda spelled: _READ.get(spelled[0], ""), name) if _SIGN in name else name
+
+
+def told_apart(name: str, place: int) -> str:
+    """Return what is called so where another has the name in other capitals: DuckDB's names know no case."""
+    return f"{engine_name(name)}{_SIGN}d{place}_"
+
+
+class DuckDBValues:
+    """The engine's half of printing a lowered tree."""
+
+    quoted = _QUOTED
+
+    def spelled(self, name: str) -> str:
+        return engine_name(name)
+
+    def name(self, name: str) -> str:
+        return quoted(name)
+
+    def text(self, text: str) -> str:
+        return literal(text)
+
+    def data(self, data: bytes) -> str:
+        """What stands in the quotes of a BLOB literal."""
+        return "'" + "".join(f"\\x{byte:02X}" for byte in data) + "'"
+
+    def slot(self, slot: exp.Parameter) -> str:
+        return f"${slot.name}"

@@ -1,0 +1,185 @@
+"""Neighbouring events of a stream that go into a table together."""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing, suppress
+from operator import attrgetter
+
+import duckdb
+import msgspec
+
+from cordwood.engines.duckdb.storage import arrow_stream
+from cordwood.engines.duckdb.storage.tables import LISTED, OF_ANY_EVENT
+from cordwood.engines.duckdb.storage.wal import WalRecord
+from cordwood.engines.object_paths import object_paths
+from cordwood.model.event import Event
+
+# From this many on it pays to hand columns over where they lie; a statement's parameters are ready sooner.
+_MANY = 512
+# A query that waits for events to be converted goes on after about as many.
+_PIECE = 4_096
+# An event of more bytes is large. A gateway's have two or three thousand.
+_LARGE = 8_192
+_LARGE_OF_A_PIECE = 4 * 2**20
+# Of large events that are flushed at once.
+MOST_LARGE_BYTES = 8 * 2**20
+
+# The columns of an event as it stands, by their letters in `StreamTables.insert_events`.
+_TEXTS = {"i": "id", "e": "event_message", "p": "project", "m": "metadata", "x": "extras"}
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Chunk(msgspec.Struct):
+    """`first` is the number of its first event in the stream; the others follow it without a gap."""
+
+    first: int
+    events: list[Event] = msgspec.field(default_factory=list)
+    received_us: list[int] = msgspec.field(default_factory=list)
+    # About what the texts of its large events take.
+    large_bytes: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.events)
+
+    def take(self, record: WalRecord, count: int) -> None:
+        self.events += record.events[:count]
+        self.large_bytes += large_bytes(record.events[:count])
+        self.received_us += [event.received_us or record.received_us for event in record.events[:count]]
+
+    def room(self, events: Sequence[Event], most_large_bytes: int) -> int:
+        """How many of these it can take until its large events are too much; one in any case where it has none.
+
+        The engine works on some thousand rows at once, and has them several times while it does.
+        """
+        large = self.large_bytes
+        for place, event in enumerate(events):
+            size = large_bytes((event,))
+            large += size
+            if size and large > most_large_bytes and (place or self.events):
+                return place
+        return len(events)
+
+    def records(self, stream: str) -> list[WalRecord]:
+        """What the chunk was taken from, an event a record."""
+        return [
+            WalRecord(stream, self.first + place, received, [event])
+            for place, (event, received) in enumerate(zip(self.events, self.received_us, strict=True))
+        ]
+
+    def rest(self, first: int) -> "Chunk":
+        """The events from this number on."""
+        gone = max(0, first - self.first)
+        return Chunk(self.first + gone, self.events[gone:], self.received_us[gone:])
+
+    def clustered(self) -> "Chunk":
+        """The same events as they are to lie in the file: what is asked of one project lies together."""
+        times = [event.timestamp_us for event in self.events]
+        projects = [event.project or "" for event in self.events]
+        # In two steps, each by values of one kind: half the time that pairs take.
+        order = sorted(range(len(times)), key=times.__getitem__)
+        order.sort(key=projects.__getitem__)
+        return Chunk(self.first, [self.events[place] for place in order], [self.received_us[place] for place in order])
+
+    def insert(self, cursor: duckdb.DuckDBPyConnection, into: Callable[[str], str], **values: object) -> None:
+        """All events with one statement: `into` makes it of the relation that has them, and `values` are its other ones."""
+        if len(self.events) < _MANY:
+            cursor.execute(into(LISTED), self._lists() | values)
+            return
+        with closing(self._columns()) as columns:
+            cursor.register("incoming", columns)
+            try:
+                cursor.execute(into("incoming"), values)
+            finally:
+                # In a transaction that has failed this fails, too, and is not what went wrong.
+                with suppress(duckdb.TransactionException):
+                    cursor.unregister("incoming")
+
+    def insert_mended(self, cursor: duckdb.DuckDBPyConnection, into: Callable[[str], str], **values: object) -> None:
+        """As `insert`, for when nothing else is in the transaction: what cannot be read is mended."""
+        try:
+            self.insert(cursor, into, **values)
+        except duckdb.Error as problem:
+            if not is_about_a_value(problem):
+                raise
+            self.mend(cursor)
+            self.insert(cursor, into, **values)
+
+    def _lists(self) -> dict[str, object]:
+        lists: dict[str, object] = {letter: self._texts(name) for letter, name in _TEXTS.items()}
+        return lists | {
+            "t": [event.timestamp_us for event in self.events],
+            "r": self.received_us,
+            "f": [event.timestamp_inferred for event in self.events],
+            "o": [object_paths(event) for event in self.events],
+            "n": list(range(self.first, self.end)),
+        }
+
+    def _columns(self) -> arrow_stream.ArrowColumns:
+        columns = {letter: arrow_stream.texts(self._texts(name)) for letter, name in _TEXTS.items()}
+        columns |= {
+            "t": arrow_stream.times([event.timestamp_us for event in self.events]),
+            "r": arrow_stream.times(self.received_us),
+            "f": arrow_stream.truths([event.timestamp_inferred for event in self.events]),
+            "o": arrow_stream.texts([object_paths(event) for event in self.events]),
+            "n": arrow_stream.numbers(range(self.first, self.end)),
+        }
+        return arrow_stream.ArrowColumns(columns, len(self.events))
+
+    def _texts(self, name: str) -> list[str | None]:
+        return list(map(attrgetter(name), self.events))
+
+    def mend(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Where the engine cannot read an event's JSON, keep it as text: the event stays, and so do the others."""
+        for place, event in enumerate(self.events):
+            if not (_is_readable(cursor, event.metadata) and _is_readable(cursor, event.extras)):
+                self.events[place] = msgspec.structs.replace(
+                    event, metadata=_as_text(event.metadata), extras=_encode({"unreadable": event.extras}).decode()
+                )
+
+
+def pieces(records: Iterable[WalRecord], until: int) -> list[Chunk]:
+    """The events below `until` as chunks, some thousands or some megabytes each."""
+    made: list[Chunk] = []
+    for record in records:
+        rest = record
+        while rest.events and rest.first < until:
+            if not made or made[-1].end != rest.first or len(made[-1].events) >= _PIECE:
+                made.append(Chunk(rest.first))
+            count = min(until - rest.first, made[-1].room(rest.events, _LARGE_OF_A_PIECE))
+            if count:
+                made[-1].take(rest, count)
+                rest = rest.without(count)
+            else:
+                made.append(Chunk(rest.first))
+    return made
+
+
+def text_bytes(events: Sequence[Event]) -> int:
+    """About what the events take in memory."""
+    return sum(map(_text_bytes, events))
+
+
+def large_bytes(events: Sequence[Event]) -> int:
+    """About what the large ones among the events take in memory."""
+    return sum(size for size in map(_text_bytes, events) if size > _LARGE)
+
+
+def _text_bytes(event: Event) -> int:
+    return OF_ANY_EVENT + len(event.event_message or "") + len(event.metadata or "") + len(event.extras or "")
+
+
+def is_about_a_value(problem: duckdb.Error) -> bool:
+    return isinstance(problem, duckdb.ConversionException | duckdb.InvalidInputException)
+
+
+def _is_readable(cursor: duckdb.DuckDBPyConnection, text: str | None) -> bool:
+    try:
+        cursor.execute("SELECT variant_typeof($text::JSON::VARIANT)", {"text": text}).fetchall()
+    except duckdb.Error:
+        return False
+    return True
+
+
+def _as_text(text: str | None) -> str | None:
+    return None if text is None else _encode(text).decode()

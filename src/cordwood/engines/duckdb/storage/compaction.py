@@ -1,0 +1,192 @@
+"""Lays flushed events in a better order, in the background: a run of ten row groups at once, by project over all of them.
+
+A row group is flushed with what came together, so each holds a little of every project, and some are short. A run
+that is is_compacted has whole row groups of a few projects each: a question about one project reads a tenth of them.
+It is one transaction, so that a query sees the run as it was or as it is, and a crash leaves it as it was.
+After that, what is flushed and stays gets the pieces by which texts are found: nobody had to wait for them.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+
+import duckdb
+
+from cordwood.engines.duckdb.storage.allocator import release_free_memory
+from cordwood.engines.duckdb.storage.memory_reclaimer import MemoryReclaimer
+from cordwood.engines.duckdb.storage.ngram_index import (
+    drop_ngrams_of_empty_blocks,
+    insert_ngrams,
+    new_block,
+    next_unindexed_block,
+    replace_ngrams,
+)
+from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
+from cordwood.engines.duckdb.storage.stream_store import StreamStore, held_bytes
+from cordwood.engines.duckdb.storage.tables import StreamTables
+from cordwood.engines.duckdb.storage.transaction import roll_back
+from cordwood.observe.observer import Tell
+
+RUN_GROUPS = 10
+# The newest stay as they came: who looks at the newest of all projects reads the last row group, not a run.
+FRESH_GROUPS = 4
+_LOOK_SECONDS = 5.0
+_AFTER_FAILURE_SECONDS = 60.0
+_PAUSE_SECONDS = 0.05
+# While row groups are flushed one after the other, they have the processors to themselves.
+_QUIET_SECONDS = 5.0
+# Events that come without a pause, but leave time: flushing them took less than this share of so many looks' time.
+_CALM_SHARE = 1 / 3
+_CALM_LOOKS = 6
+
+
+class Compactor:
+    """`turn` is for whoever takes rows out of the streams' tables. `is_busy` says that flushing falls behind."""
+
+    def __init__(
+        self, session: Session, stores: Callable[[], Collection[StreamStore]], is_busy: Callable[[], bool], tell: Tell
+    ) -> None:
+        self.turn = threading.Lock()
+        self.resting = MemoryReclaimer(session, self.turn, lambda: held_bytes(stores()))
+        self._session = session
+        self._stores = stores
+        self._is_busy = is_busy
+        self._tell = tell
+        self._last_flush = time.monotonic()
+        # Whether runs may be is_compacted between flushes that do not cease.
+        self.works_beside_flushes = False
+        self._looks: deque[tuple[float, float]] = deque(maxlen=_CALM_LOOKS)
+        # The flush after which nothing is left to do.
+        self._done_since: float | None = None
+        self._stopping = threading.Event()
+        self._cursor = session.cursor()
+        # For what is no part of the transaction, and must not break it off.
+        self._beside = session.cursor()
+        self._thread = threading.Thread(target=self._work, name="compact", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def flushed(self) -> None:
+        self._last_flush = time.monotonic()
+
+    def close(self) -> None:
+        if self._stopping.is_set():
+            return
+        self._stopping.set()
+        self._cursor.interrupt()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._cursor.close()
+        self._beside.close()
+
+    def compact_all(self) -> None:
+        """Once nothing is left to do, there is nothing before the next flush: to look for it is not free."""
+        last_seal = self._last_flush
+        if self._done_since == last_seal:
+            return
+        self._session.checkpoint_when_due(self._cursor)
+        is_done = True
+        # What is is_compacted gets its pieces with it: those it had would have been found in vain, and take room.
+        for work in (self.compact, self.index_newest_block):
+            for store in self._stores():
+                while (may_begin := self._may_begin()) and work(store):
+                    is_done = False
+                    # Who waits for the turn gets it: a lock goes to whoever asks next, and that would be this thread.
+                    self._stopping.wait(_PAUSE_SECONDS)
+                is_done &= may_begin
+        if is_done:
+            self._done_since = last_seal
+
+    def compact(self, store: StreamStore) -> bool:
+        """Lay the oldest run that is as it came; False when there is none, or something else has to be done first."""
+        is_compacted = self._at_once(self._rewrite, store.tables)
+        if is_compacted:
+            self.resting.stir()
+            self._session.checkpoint(self._cursor)
+            release_free_memory()
+        return is_compacted
+
+    def index_newest_block(self, store: StreamStore) -> bool:
+        """Of the newest block that lacks them; False when there is none."""
+        return self._at_once(self._index_newest_block, store.tables)
+
+    def _at_once(self, change: Callable[[StreamTables], bool], tables: StreamTables) -> bool:
+        """In one transaction, which leaves no trace where nothing is changed."""
+        cursor = self._cursor
+        with self.turn:
+            cursor.execute("BEGIN")
+            try:
+                is_changed = change(tables)
+                cursor.execute("COMMIT" if is_changed else "ROLLBACK")
+            except BaseException:
+                roll_back(cursor)
+                raise
+        return is_changed
+
+    def _index_newest_block(self, tables: StreamTables) -> bool:
+        block = next_unindexed_block(self._cursor, tables)
+        if block is None:
+            return False
+        replace_ngrams(self._cursor, tables, block)
+        return True
+
+    def _rewrite(self, tables: StreamTables) -> bool:
+        last = self._last_of_run(tables)
+        if last is None:
+            return False
+        self._cursor.execute(tables.order_run(), {"last": last, "rows": ROW_GROUP_ROWS})
+        for part in range(RUN_GROUPS):
+            # What is logged meanwhile stays in memory as well until this transaction ends.
+            if self._stopping.is_set() or self._is_busy() or self._session.is_log_long:
+                return False
+            began = time.monotonic()
+            self._write_run_part(tables, part)
+            self.resting.reclaim_between_steps(self._beside)
+            # Half of one processor is for this, no more.
+            self._stopping.wait(time.monotonic() - began)
+        self._cursor.execute(tables.drop_run(), {"last": last})
+        drop_ngrams_of_empty_blocks(self._cursor, tables)
+        return True
+
+    def _write_run_part(self, tables: StreamTables, part: int) -> None:
+        block = new_block(self._cursor)
+        self._cursor.execute(tables.write_run_part(), {"part": part, "block": block})
+        insert_ngrams(self._cursor, tables, block)
+
+    def _last_of_run(self, tables: StreamTables) -> int | None:
+        rows = RUN_GROUPS * ROW_GROUP_ROWS
+        ((fresh, last),) = self._cursor.execute(tables.last_of_run(), {"rows": rows}).fetchall()
+        return None if last is None or fresh < rows + FRESH_GROUPS * ROW_GROUP_ROWS else int(last)
+
+    def _work(self) -> None:
+        failed = -_AFTER_FAILURE_SECONDS
+        while not self._stopping.wait(_LOOK_SECONDS):
+            self._looks.append((time.monotonic(), self._session.gate.flushing_seconds))
+            is_paused = time.monotonic() < failed + _AFTER_FAILURE_SECONDS
+            if not is_paused and not self._tried(self.compact_all, "Events could not be laid in order yet"):
+                failed = time.monotonic()
+            self._tried(lambda: self.resting.look(self._cursor), "Memory could not be given back yet")
+
+    def _tried(self, work: Callable[[], None], failed: str) -> bool:
+        try:
+            work()
+        except duckdb.Error as problem:
+            if not self._stopping.is_set():
+                self._tell(f"{failed}: {problem}".splitlines()[0])
+            return False
+        return True
+
+    def _may_begin(self) -> bool:
+        is_quiet = time.monotonic() - self._last_flush > _QUIET_SECONDS or (
+            self.works_beside_flushes and self._is_calm()
+        )
+        return is_quiet and not self._stopping.is_set() and not self._is_busy()
+
+    def _is_calm(self) -> bool:
+        if len(self._looks) < _CALM_LOOKS:
+            return False
+        since, flushing_seconds = self._looks[0]
+        share = (self._session.gate.flushing_seconds - flushing_seconds) / (time.monotonic() - since)
+        return share < _CALM_SHARE

@@ -1,0 +1,112 @@
+"""Who reads or writes the file now, and the moments at which nobody does."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+
+import msgspec
+
+
+class FileAccess(Enum):
+    """What lasts: a query for as long as its rows are fetched, a flush for about a second."""
+
+    QUERY = "query"
+    FLUSH = "flush"
+
+
+class Patience(msgspec.Struct, frozen=True):
+    """How long a moment without anybody is waited for; then, new flushes held up, for those under way; then for queries."""
+
+    patience_seconds: float
+    flushes_seconds: float
+    queries_seconds: float
+
+
+RELAXED = Patience(10.0, 2.0, 0.25)
+URGENT = Patience(1.0, 10.0, 2.0)
+# Only what has begun must not be seen by who is exclusive: a checkpoint looks once, and then lets others work beside it.
+_BEGUN_SECONDS = 0.2
+
+
+class FileGate:
+    """Those who pass wait only for whoever is exclusive, and that is for moments."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._under_way = dict.fromkeys(FileAccess, 0)
+        self._held: frozenset[FileAccess] = frozenset()
+        self._last_passed = dict.fromkeys(FileAccess, time.monotonic())
+        # Up to the moment at which the flushes under way began, where there are some.
+        self._flushing_seconds = 0.0
+        self._flushing_since = 0.0
+
+    @property
+    def flushing_seconds(self) -> float:
+        """For how long in all some flush has been under way."""
+        with self._changed:
+            under_way = time.monotonic() - self._flushing_since if self._under_way[FileAccess.FLUSH] else 0.0
+            return self._flushing_seconds + under_way
+
+    @property
+    def idle_seconds(self) -> float:
+        """For how long nobody has passed."""
+        return min(map(self.idle_seconds_of, FileAccess))
+
+    def idle_seconds_of(self, kind: FileAccess) -> float:
+        """For how long nobody of that kind has passed."""
+        with self._changed:
+            return 0.0 if self._under_way[kind] else time.monotonic() - self._last_passed[kind]
+
+    @contextmanager
+    def shared(self, kind: FileAccess) -> Iterator[None]:
+        """Around every transaction on the file that may last."""
+        with self._changed:
+            self._changed.wait_for(lambda: kind not in self._held)
+            self._count(kind, 1)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._count(kind, -1)
+                self._last_passed[kind] = time.monotonic()
+                self._changed.notify_all()
+
+    def _count(self, kind: FileAccess, change: int) -> None:
+        was, now = self._under_way[kind], time.monotonic()
+        self._under_way[kind] = was + change
+        if kind is FileAccess.FLUSH and not was:
+            self._flushing_since = now
+        elif kind is FileAccess.FLUSH and not self._under_way[kind]:
+            self._flushing_seconds += now - self._flushing_since
+
+    @contextmanager
+    def exclusive(self, haste: Patience = RELAXED, *, throughout: bool = False) -> Iterator[bool]:
+        """Whether nobody passes when the block begins; others go on a moment later, or `throughout` when it has ended."""
+        with self._changed:
+            is_exclusive = self._changed.wait_for(self._is_free, haste.patience_seconds) or self._cleared(haste)
+            self._held = frozenset(FileAccess)
+        going_on = threading.Timer(_BEGUN_SECONDS, self._let_pass)
+        if not throughout:
+            going_on.start()
+        try:
+            yield is_exclusive
+        finally:
+            going_on.cancel()
+            self._let_pass()
+
+    def _let_pass(self) -> None:
+        with self._changed:
+            self._held = frozenset()
+            self._changed.notify_all()
+
+    def _cleared(self, haste: Patience) -> bool:
+        """Hold up flushes until those under way are through, then queries for a moment."""
+        self._held = frozenset({FileAccess.FLUSH})
+        self._changed.wait_for(lambda: not self._under_way[FileAccess.FLUSH], haste.flushes_seconds)
+        self._held = frozenset(FileAccess)
+        return self._changed.wait_for(self._is_free, haste.queries_seconds)
+
+    def _is_free(self) -> bool:
+        return not any(self._under_way.values())

@@ -1,0 +1,180 @@
+"""Seals in the background: whole row groups at once, the rest when it has waited long enough."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection
+
+import duckdb
+import msgspec
+
+from cordwood.engines.duckdb.storage.allocator import release_free_memory
+from cordwood.engines.duckdb.storage.chunk import Chunk, is_about_a_value
+from cordwood.engines.duckdb.storage.file_gate import FileAccess
+from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
+from cordwood.engines.duckdb.storage.stream_store import OutOfOrderError, StreamStore, held_bytes
+from cordwood.observe.observer import Tell
+
+# A burst that has ended is flushed soon, a trickle now and then: each time costs a rewrite of the last row group.
+_QUIET_SECONDS = 2.0
+_QUIET_ROWS = 1024
+_WAIT_SECONDS = 300.0
+_LOOK_SECONDS = 0.5
+# After a pause of so long, what a burst took is given back: its next row group is not under way, or just begun.
+_PAUSE_SECONDS = 0.5
+_TELL_SECONDS = 60.0
+
+
+class Means(msgspec.Struct, frozen=True):
+    """What flushing may take: threads, text that waits for it, events that become a row group at once.
+
+    Freed memory is used again by the next chunk. The machine gets it back when there is no next one, and now and then:
+    pages that are given back and asked for again cost a fifth of a load's speed, pages that are kept are memory.
+    """
+
+    workers: int
+    held_bytes: int
+    rows_at_once: int = ROW_GROUP_ROWS
+    kept_seconds: float = 1.0
+
+    @property
+    def is_in_parts(self) -> bool:
+        return self.rows_at_once < ROW_GROUP_ROWS
+
+
+class Flusher:
+    """`after` is called after each chunk that went to the file. Nothing may be held before it is given its means."""
+
+    def __init__(
+        self,
+        session: Session,
+        stores: Callable[[], Collection[StreamStore]],
+        after: Callable[[], None],
+        tell: Tell,
+        clock_us: Callable[[], int],
+    ) -> None:
+        self.means = Means(0, 0)
+        self._session = session
+        self._stores = stores
+        self._after = after
+        self._tell = tell
+        self._clock_us = clock_us
+        self._wake = threading.Semaphore(0)
+        self._stopping = False
+        self._last_append = time.monotonic()
+        self._told = -_TELL_SECONDS
+        self._trimmed = self._last_append
+        self._is_trimmed = True
+        # By stream, events of row groups in parts, since the engine wrote all it had into the file.
+        self._gathered: Counter[str] = Counter()
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        for number in range(self.means.workers):
+            thread = threading.Thread(target=self._work, name=f"flush-{number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def appended(self) -> None:
+        self._last_append = time.monotonic()
+        self._wake.release()
+
+    def close(self) -> None:
+        self._stopping = True
+        for _ in self._threads:
+            self._wake.release()
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self) -> None:
+        cursor = self._session.cursor()
+        while not self._stopping:
+            is_idle = not self._tried(cursor)
+            self._trim_now_and_then()
+            if is_idle:
+                self._wake.acquire(timeout=_LOOK_SECONDS)
+        cursor.close()
+
+    def _tried(self, cursor: duckdb.DuckDBPyConnection) -> bool:
+        """Whatever goes wrong, the thread goes on: without it no event would ever be flushed again."""
+        try:
+            return self._flush_one(cursor)
+        except Exception as problem:  # noqa: BLE001 - the last catch-all of the thread
+            self._tell_now_and_then(f"Flushing failed and is tried again: {problem!r}")
+            return False
+
+    def _flush_one(self, cursor: duckdb.DuckDBPyConnection) -> bool:
+        if self._session.is_stuck and not self._has_written(cursor, now=False):
+            return False
+        stores = sorted(self._stores(), key=lambda store: store.held_bytes, reverse=True)
+        is_tight = self._is_tight(stores)
+        for store in stores:
+            whole = not (is_tight or self._is_due(store))
+            chunk = store.take_chunk(whole_groups_only=whole, rows=self._rows_of(store))
+            if chunk is not None:
+                return self._flush(store, chunk, cursor)
+        return False
+
+    def _is_tight(self, stores: Collection[StreamStore]) -> bool:
+        """Much is held, and nothing is under way that makes room: less than a row group is written twice, into the log too."""
+        # In this order: what is flushed meanwhile is not counted any more.
+        if any(store.is_flushing for store in stores):
+            return False
+        return held_bytes(stores) > self.means.held_bytes * 3 // 4
+
+    def _flush(self, store: StreamStore, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> bool:
+        try:
+            with self._session.gate.shared(FileAccess.FLUSH):
+                store.flush(chunk, cursor)
+        except (duckdb.Error, OutOfOrderError) as problem:
+            if isinstance(problem, duckdb.Error) and is_about_a_value(problem):
+                chunk.mend(cursor)
+            self._tell_now_and_then(f"Events of {store.name} could not be flushed yet: {problem}".splitlines()[0])
+            store.give_back(chunk)
+            return False
+        except BaseException:
+            store.give_back(chunk)
+            raise
+        self._after()
+        self._write_gathered(store, len(chunk.events), cursor)
+        self._is_trimmed = False
+        return True
+
+    def _rows_of(self, store: StreamStore) -> int:
+        """Parts of a row group are gathered in the engine's memory: no more than fill it up."""
+        return min(self.means.rows_at_once, ROW_GROUP_ROWS - self._gathered[store.name] % ROW_GROUP_ROWS)
+
+    def _write_gathered(self, store: StreamStore, rows: int, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Into the file, where they are compressed: as soon as they are a whole row group, which is never filled up later."""
+        if self.means.is_in_parts:
+            self._gathered[store.name] += rows
+        self._has_written(cursor, now=self._gathered[store.name] >= ROW_GROUP_ROWS)
+
+    def _has_written(self, cursor: duckdb.DuckDBPyConnection, *, now: bool) -> bool:
+        try:
+            is_written = self._session.checkpoint_when_due(cursor, now=now)
+        except duckdb.IOException as problem:
+            self._tell_now_and_then(f"Events stay in the engine's log for now: {problem}".splitlines()[0])
+            return False
+        if is_written:
+            self._gathered.clear()
+        return is_written
+
+    def _trim_now_and_then(self) -> None:
+        now = time.monotonic()
+        is_kept = now - self._trimmed < self.means.kept_seconds and now - self._last_append < _PAUSE_SECONDS
+        if not self._is_trimmed and not is_kept:
+            self._is_trimmed, self._trimmed = True, now
+            release_free_memory()
+
+    def _tell_now_and_then(self, sentence: str) -> None:
+        if time.monotonic() - self._told > _TELL_SECONDS:
+            self._told = time.monotonic()
+            self._tell(sentence)
+
+    def _is_due(self, store: StreamStore) -> bool:
+        oldest_us = store.oldest_pending_us
+        if oldest_us is None:
+            return False
+        quiet = time.monotonic() - self._last_append > _QUIET_SECONDS
+        return (quiet and store.pending_rows >= _QUIET_ROWS) or self._clock_us() - oldest_us > _WAIT_SECONDS * 1e6

@@ -1,0 +1,110 @@
+"""What the file says of itself: its version, which events of each stream are sealed, what shapes were seen."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+import duckdb
+
+from cordwood.engines.duckdb.faults import MEND_EVENTS
+from cordwood.engines.duckdb.storage.ngram_index import CREATE_NGRAM_INDEX
+from cordwood.engines.duckdb.storage.rows import first_row
+from cordwood.engines.duckdb.storage.saved_projects import CREATE_PROJECT_SHAPES
+from cordwood.engines.duckdb.storage.transaction import transaction
+from cordwood.errors import DataFolderUnusable
+from cordwood.model.shape import Kinds, Path, ValueKind
+
+# Raised by one whenever an older cordwood could no longer read the folder.
+VERSION = 3
+
+Ranges = list[tuple[int, int]]
+
+_NEWER = "Start the cordwood that wrote it, or a newer one."
+
+_STAMP = (
+    "CREATE SCHEMA IF NOT EXISTS store.cordwood",
+    "CREATE TABLE IF NOT EXISTS store.cordwood.stamp (version INTEGER)",
+)
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS store.cordwood.table (stream VARCHAR, first BIGINT, last BIGINT)",
+    "CREATE TABLE IF NOT EXISTS store.cordwood.shape (stream VARCHAR, path VARCHAR[], kind VARCHAR)",
+)
+
+
+def open_manifest(cursor: duckdb.DuckDBPyConnection) -> None:
+    """Make the ledger in a new file; refuse a file that a newer cordwood wrote, or that does not say who did."""
+    for statement in _STAMP:
+        cursor.execute(statement)
+    _stamp(cursor)
+    for statement in (*_TABLES, *CREATE_NGRAM_INDEX, *CREATE_PROJECT_SHAPES):
+        cursor.execute(statement)
+
+
+def _stamp(cursor: duckdb.DuckDBPyConnection) -> None:
+    row = first_row(cursor, "SELECT max(version) FROM store.cordwood.stamp")
+    version = row[0] if row else None
+    if version is None and not _has_events(cursor):
+        cursor.execute("INSERT INTO store.cordwood.stamp VALUES ($version)", {"version": VERSION})
+    elif not isinstance(version, int) or version < 1:
+        raise DataFolderUnusable(
+            f"The version stamp of events.duckdb cannot be read: it says {version!r}, and should say 1 to {VERSION}.",
+            hint=MEND_EVENTS,
+        )
+    elif version > VERSION:
+        raise DataFolderUnusable(
+            f"The data folder is of version {version}; this cordwood reads up to version {VERSION}.", hint=_NEWER
+        )
+    elif version < VERSION:
+        cursor.execute("UPDATE store.cordwood.stamp SET version = $version", {"version": VERSION})
+
+
+def _has_events(cursor: duckdb.DuckDBPyConnection) -> bool:
+    """Streams have their tables from the first start on, and the stamp is there before them."""
+    tables = "SELECT 1 FROM duckdb_tables() WHERE database_name = 'store' AND schema_name = 'main' LIMIT 1"
+    return first_row(cursor, tables) is not None
+
+
+def flushed_ranges(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, Ranges]:
+    """The numbers of sealed events by stream, neighbouring ranges made one; kept so in the file too."""
+    by_stream: dict[str, Ranges] = defaultdict(list)
+    rows = cursor.execute("SELECT stream, first, last FROM store.cordwood.table ORDER BY stream, first").fetchall()
+    for stream, first, last in rows:
+        _extend(by_stream[stream], first, last)
+    if sum(map(len, by_stream.values())) < len(rows):
+        _rewrite(cursor, by_stream)
+    return by_stream
+
+
+def shapes(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, Kinds]:
+    by_stream: dict[str, dict[Path, frozenset[ValueKind]]] = defaultdict(dict)
+    for stream, path, kind in cursor.execute("SELECT DISTINCT stream, path, kind FROM store.cordwood.shape").fetchall():
+        kinds = by_stream[stream]
+        kinds[tuple(path)] = kinds.get(tuple(path), frozenset()) | {_kind(kind)}
+    return by_stream
+
+
+def _kind(told: str) -> ValueKind:
+    try:
+        return ValueKind(told)
+    except ValueError:
+        raise DataFolderUnusable(f"The events' shapes name a kind of value {told!r}.", hint=MEND_EVENTS) from None
+
+
+def _extend(ranges: Ranges, first: int, last: int) -> None:
+    if ranges and first <= ranges[-1][1]:
+        ranges[-1] = (ranges[-1][0], max(last, ranges[-1][1]))
+    else:
+        ranges.append((first, last))
+
+
+def _rewrite(cursor: duckdb.DuckDBPyConnection, by_stream: Mapping[str, Ranges]) -> None:
+    rows = [(stream, first, last) for stream, ranges in by_stream.items() for first, last in ranges]
+    listed = {
+        "streams": [row[0] for row in rows],
+        "firsts": [row[1] for row in rows],
+        "lasts": [row[2] for row in rows],
+    }
+    with transaction(cursor):
+        cursor.execute("DELETE FROM store.cordwood.table")
+        cursor.execute(
+            "INSERT INTO store.cordwood.table SELECT unnest($streams), unnest($firsts), unnest($lasts)", listed
+        )

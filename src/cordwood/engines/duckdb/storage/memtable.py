@@ -1,0 +1,74 @@
+"""One stream's events in memory: converted when somebody asks for them before they are flushed."""
+
+import duckdb
+import msgspec
+
+from cordwood.engines.duckdb.storage.tables import StreamTables
+
+# A part that has as many rows takes no more: a part goes when all of it is flushed.
+_PART_ROWS = 8_192
+
+
+class _Part(msgspec.Struct):
+    """A table of neighbouring events."""
+
+    number: int
+    first: int
+    end: int
+
+
+class Memtable:
+    """Events that are in memory's tables and not flushed. No row is taken out of a table: it is hidden, then all goes.
+
+    Everything but filling a table is for whoever has the stream's turn.
+    """
+
+    def __init__(self, tables: StreamTables) -> None:
+        # Every event below this number that is not flushed is here.
+        self.end = 0
+        self._tables = tables
+        self._parts: list[_Part] = []
+        self._made = 0
+        self._flushed_to = 0
+        self._filling: _Part | None = None
+        self._is_stale = False
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._parts
+
+    def begin(self, first: int, end: int, cursor: duckdb.DuckDBPyConnection) -> str:
+        """The table to be filled with these events, none of which is in it; it stays at least until that is done."""
+        part = self._parts[-1] if self._parts else None
+        if part is None or part.end - part.first >= _PART_ROWS:
+            self._made += 1
+            part = _Part(self._made, first, end)
+            cursor.execute(self._tables.create_memtable_part(part.number))
+            self._parts.append(part)
+            self._is_stale = True
+        part.end = end
+        self._filling = part
+        return self._tables.memtable_part(part.number)
+
+    def finish(self, *, filled: bool) -> None:
+        if filled and self._filling is not None:
+            self.end = self._filling.end
+        self._filling = None
+
+    def forget(self, flushed_to: int) -> None:
+        """Everything below this number is in the file."""
+        self._flushed_to = flushed_to
+        self._is_stale = self._is_stale or any(part.first < flushed_to for part in self._parts)
+
+    def refresh(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Let the views tell what is so; to be called before anybody looks."""
+        if not self._is_stale:
+            return
+        stay = [part for part in self._parts if part.end > self._flushed_to or part is self._filling]
+        cursor.execute(self._tables.create_memtable([part.number for part in stay], self._flushed_to))
+        cursor.execute(self._tables.create_view(with_memtable=bool(stay)))
+        gone = [part for part in self._parts if part not in stay]
+        self._parts = stay
+        self._is_stale = False
+        for part in gone:
+            cursor.execute(self._tables.drop_memtable_part(part.number))

@@ -1,0 +1,97 @@
+"""Which blocks of sealed events may have a text in their messages: the pieces of words that each block has.
+
+A block is what was written at once, a row group at most. A piece is six letters or digits that follow each other; each
+is a bit, by its hash, of as many bits as the block has pieces, about. A text whose pieces are not all there is not.
+A block that is sealed in a hurry is only listed: it has to be looked into until its pieces are known.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import duckdb
+
+from cordwood.engines.duckdb.storage.tables import StreamTables
+
+# Written before there were pieces: they have to be looked into.
+UNKNOWN_BLOCK: Final = 0
+
+_LETTERS: Final = 6
+_MOST_PIECES: Final = 16
+_RUN: Final = re.compile("[0-9A-Za-z]{6,}")
+
+CREATE_NGRAM_INDEX: Final = (
+    "CREATE SEQUENCE IF NOT EXISTS store.cordwood.blocks",
+    # The hash is the engine's own, and may be another one in its next version.
+    "CREATE TABLE IF NOT EXISTS store.cordwood.pieces (stream VARCHAR, block BIGINT, engine VARCHAR, bits BIT)",
+)
+
+
+def ngrams_of(texts: Sequence[str]) -> tuple[str, ...]:
+    """Pieces that a message has which has all the texts; none where the texts have no long word."""
+    runs = [run for text in texts for run in _RUN.findall(text)]
+    pieces = {run[at : at + _LETTERS]: None for run in runs for at in range(len(run) - _LETTERS + 1)}
+    return tuple(pieces)[:_MOST_PIECES]
+
+
+def new_block(cursor: duckdb.DuckDBPyConnection) -> int:
+    ((block,),) = cursor.execute("SELECT nextval('store.cordwood.blocks')").fetchall()
+    return int(block)
+
+
+def list_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: int) -> None:
+    """As one whose pieces are not known yet."""
+    values = {"stream": tables.stream, "block": block}
+    cursor.execute("INSERT INTO store.cordwood.pieces VALUES ($stream, $block, '', NULL)", values)
+
+
+def next_unindexed_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTables) -> int | None:
+    """The newest that is only listed, or was made by another version of the engine."""
+    sql = "SELECT max(block) FROM store.cordwood.pieces WHERE stream = $stream AND engine <> version()"
+    ((block,),) = cursor.execute(sql, {"stream": tables.stream}).fetchall()
+    return None if block is None else int(block)
+
+
+def replace_ngrams(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: int) -> None:
+    """Of a block that is listed; in a transaction."""
+    cursor.execute("DELETE FROM store.cordwood.pieces WHERE block = $block", {"block": block})
+    insert_ngrams(cursor, tables, block)
+
+
+def insert_ngrams(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: int) -> None:
+    """Of the block, which lies in the sealed table by now; in the same transaction."""
+    cursor.execute(
+        "CREATE OR REPLACE TEMP TABLE pieces AS SELECT DISTINCT hash(substr(word, place, 6)) AS piece FROM"  # noqa: S608 - our own names
+        " (SELECT word, unnest(range(1, length(word) - 4)) AS place FROM (SELECT DISTINCT"
+        " unnest(regexp_extract_all(event_message, '[0-9A-Za-z]{6,}')) AS word"
+        f" FROM {tables.table} WHERE block = $block))",
+        {"block": block},
+    )
+    ((count,),) = cursor.execute("SELECT count(*) FROM pieces").fetchall()
+    bits = max(64, 1 << (count - 1).bit_length())
+    cursor.execute(
+        "INSERT INTO store.cordwood.pieces SELECT $stream, $block, version(),"  # noqa: S608 - a number of ours
+        f" coalesce(bitstring_agg((piece % {bits})::INTEGER, 0, {bits - 1}), bitstring('0', {bits})) FROM pieces",
+        {"stream": tables.stream, "block": block},
+    )
+
+
+def drop_ngrams_of_empty_blocks(cursor: duckdb.DuckDBPyConnection, tables: StreamTables) -> None:
+    """Of the blocks of which no event is left."""
+    cursor.execute(
+        "DELETE FROM store.cordwood.pieces WHERE stream = $stream"  # noqa: S608 - our own names
+        f" AND block NOT IN (SELECT DISTINCT block FROM {tables.table} WHERE block IS NOT NULL)",
+        {"stream": tables.stream},
+    )
+
+
+def blocks_that_may_have(cursor: duckdb.DuckDBPyConnection, stream: str, pieces: Sequence[str]) -> list[int] | None:
+    """The blocks that may have them all; None where that is more than half of them."""
+    values = {f"p{place}": piece for place, piece in enumerate(pieces)}
+    has_all = " AND ".join(f"get_bit(bits, (hash(${name}) % bit_length(bits))::INTEGER) = 1" for name in values)
+    rows = cursor.execute(
+        f"SELECT block, engine <> version() OR ({has_all}) FROM store.cordwood.pieces WHERE stream = $stream",  # noqa: S608
+        {"stream": stream, **values},
+    ).fetchall()
+    found = [block for block, may_have in rows if may_have]
+    return None if 2 * len(found) > len(rows) else [UNKNOWN_BLOCK, *found]

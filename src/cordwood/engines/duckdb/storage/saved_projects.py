@@ -1,0 +1,115 @@
+"""Keeps in the file what has been seen in single projects: the pairs of a path and a kind by number, and each project's set."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import duckdb
+import msgspec
+
+from cordwood.engines.duckdb.faults import MEND_EVENTS
+from cordwood.engines.duckdb.storage.transaction import transaction
+from cordwood.engines.project_shapes import Pair, ProjectShapes
+from cordwood.errors import DataFolderUnusable
+from cordwood.model.shape import ValueKind
+
+# A set's bytes are a number whose bits are the places of its pairs, the lowest first. Of several rows of a project all count.
+CREATE_PROJECT_SHAPES: Final = (
+    "CREATE TABLE IF NOT EXISTS store.cordwood.pair (stream VARCHAR, place INTEGER, path VARCHAR[], kind VARCHAR)",
+    "CREATE TABLE IF NOT EXISTS store.cordwood.project (stream VARCHAR, project VARCHAR, pairs BLOB)",
+)
+
+
+class Unsaved(msgspec.Struct, frozen=True):
+    """What is to be written; `first` is the place of the first pair."""
+
+    first: int
+    pairs: Sequence[Pair]
+    sets: Mapping[str, int]
+
+
+class SavedProjects:
+    """Knows what of one stream's sets is not in the file yet. Its calls are guarded by the stream's own turn."""
+
+    def __init__(self, stream: str, shapes: ProjectShapes) -> None:
+        self._stream = stream
+        self._shapes = shapes
+        self._changed: set[str] = set()
+        self._saved_pairs = 0
+
+    def load(self, pairs: Mapping[int, Pair], sets: Mapping[str, int]) -> None:
+        """As it was saved."""
+        for place, pair in sorted(pairs.items()):
+            if self._shapes.bit(pair) != 1 << place:
+                raise DataFolderUnusable(
+                    f"The paths of {self._stream} are not all there: number {place} is {pair}.", hint=MEND_EVENTS
+                )
+        self._saved_pairs = len(pairs)
+        for project, bits in sets.items():
+            self._shapes.add(project, bits)
+
+    def changed(self, projects: Iterable[str]) -> None:
+        self._changed.update(projects)
+
+    def take(self) -> Unsaved:
+        sets = {project: self._shapes.set_of(project) for project in self._changed}
+        first, self._saved_pairs = self._saved_pairs, len(self._shapes.pairs)
+        self._changed = set()
+        return Unsaved(first, self._shapes.pairs[first : self._saved_pairs], sets)
+
+    def give_back(self, unsaved: Unsaved) -> None:
+        """It could not be written."""
+        self._changed |= unsaved.sets.keys()
+        self._saved_pairs = min(self._saved_pairs, unsaved.first)
+
+    def save(self, cursor: duckdb.DuckDBPyConnection, unsaved: Unsaved) -> None:
+        """In the transaction that seals the events which they were learnt of."""
+        if unsaved.pairs:
+            cursor.execute(
+                "INSERT INTO store.cordwood.pair SELECT $stream, $first + generate_subscripts($kinds, 1) - 1,"
+                " unnest($paths), unnest($kinds)",
+                {
+                    "stream": self._stream,
+                    "first": unsaved.first,
+                    "paths": [list(path) for path, _ in unsaved.pairs],
+                    "kinds": [kind.value for _, kind in unsaved.pairs],
+                },
+            )
+        if unsaved.sets:
+            _insert(cursor, self._stream, unsaved.sets)
+
+
+Saved = tuple[dict[int, Pair], dict[str, int]]
+
+
+def saved_projects(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, Saved]:
+    """By stream; several rows of a project are made one."""
+    found: dict[str, Saved] = defaultdict(lambda: ({}, {}))
+    for stream, place, path, kind in cursor.execute("SELECT * FROM store.cordwood.pair").fetchall():
+        found[stream][0][place] = (tuple(path), ValueKind(kind))
+    rows = cursor.execute("SELECT stream, project, pairs FROM store.cordwood.project").fetchall()
+    for stream, project, pairs in rows:
+        sets = found[stream][1]
+        sets[project] = sets.get(project, 0) | int.from_bytes(pairs, "little")
+    if sum(len(sets) for _, sets in found.values()) < len(rows):
+        _rewrite(cursor, found)
+    return found
+
+
+def _rewrite(cursor: duckdb.DuckDBPyConnection, found: Mapping[str, Saved]) -> None:
+    with transaction(cursor):
+        cursor.execute("DELETE FROM store.cordwood.project")
+        for stream, (_, sets) in found.items():
+            if sets:
+                _insert(cursor, stream, sets)
+
+
+def _insert(cursor: duckdb.DuckDBPyConnection, stream: str, sets: Mapping[str, int]) -> None:
+    cursor.execute(
+        "INSERT INTO store.cordwood.project SELECT $stream, unnest($projects), unnest($sets::BLOB[])",
+        {"stream": stream, "projects": list(sets), "sets": [_bytes(bits) for bits in sets.values()]},
+    )
+
+
+def _bytes(bits: int) -> bytes:
+    return bits.to_bytes((bits.bit_length() + 7) // 8 or 1, "little")

@@ -1,0 +1,277 @@
+"""The one DuckDB instance of the process: opened, bounded, and locked down."""
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import duckdb
+
+from cordwood.engines.duckdb.faults import MEND_EVENTS, has_no_room, out_of_disk
+from cordwood.engines.duckdb.storage.backup_files import Opened
+from cordwood.engines.duckdb.storage.file_gate import URGENT, FileAccess, FileGate
+from cordwood.engines.duckdb.storage.rows import first_row
+from cordwood.engines.duckdb.storage.tables import literal
+from cordwood.errors import DataFolderInUse, DataFolderUnusable, EngineFailed, Fault
+
+FILE = "events.duckdb"
+# A row group is flushed as a whole once it is full: large enough to compress well, small enough to skip by time.
+ROW_GROUP_ROWS = 20_480
+# A quarter of DuckDB's own: many short columns share a block, and an eighth of the file is saved.
+_BLOCK_BYTES = 65_536
+# Beyond this the engine's own log is written into the file: by us, so that it can be put off while the files are held.
+# What is in the log is in memory, too, until then: it takes no more than so much of it.
+_LOG_BYTES = 64 * 10**6
+_LOG_SHARE = 4
+_NEVER = "1TB"
+_SPILL_BYTES = "4GB"
+# What the engine may keep of the file while nobody asks: enough to go on with, should somebody.
+_KEPT_BYTES = 16 * 10**6
+# By its own count: in all, and blocks of the file.
+_IN_USE = "SELECT sum(memory_usage_bytes)::BIGINT, sum(memory_usage_bytes) FILTER (tag = 'BASE_TABLE')::BIGINT FROM duckdb_memory()"
+# In such steps it has less for what it notes of row groups.
+_STEP_BYTES = 4 * 10**6
+_TRIES, _TRY_SECONDS = 40, 0.05
+# Between a checkpoint that failed and the next: everybody waits until the file is opened anew.
+_AFTER_FAILURE_SECONDS = 30.0
+
+
+class Session:
+    """Hands out cursors: a cursor is one thread's own connection to the shared instance."""
+
+    def __init__(self, folder: Path, *, memory_bytes: int, threads: int) -> None:
+        self._file = folder / FILE
+        self._log = folder / f"{FILE}.wal"
+        self._descriptor = -1
+        self._still = threading.Lock()
+        self._holders = 0
+        self._failed = -_AFTER_FAILURE_SECONDS
+        # Whether the last checkpoint failed for want of room on the disk.
+        self._wants_room = False
+        self.gate = FileGate()
+        self.memory_bytes = self._most_bytes = memory_bytes
+        self._spill = folder / "spill"
+        shutil.rmtree(self._spill, ignore_errors=True)
+        self._root = duckdb.connect(":memory:")
+        self._open()
+        self._opened = self._file_in_place()
+        self.is_open = True
+        self._lock_down(memory_bytes, threads)
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        if not self.is_open:
+            raise EngineFailed("The events cannot be read: their file could not be opened again.", hint=MEND_EVENTS)
+        return self._root.cursor()
+
+    @contextmanager
+    def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A cursor for whoever reads the file, and passes by for as long."""
+        with self.gate.shared(FileAccess.QUERY), closing(self.cursor()) as cursor:
+            yield cursor
+
+    def checkpoint(self, cursor: duckdb.DuckDBPyConnection) -> bool:
+        """Write what the engine's own log holds into the file; False and later when others write now, or hold the files.
+
+        Where it fails, for want of memory or disk, nothing is lost: what could not be written stays in the log.
+        """
+        try:
+            with self._still:
+                if self._holders:
+                    return False
+                cursor.execute("CHECKPOINT store")
+        except duckdb.TransactionException:
+            return False
+        except duckdb.IOException as problem:
+            self._failed = time.monotonic()
+            self._wants_room = has_no_room(str(problem))
+            # The engine gives nothing of the file any more until it is opened anew.
+            with self.gate.exclusive(URGENT, throughout=True), suppress(duckdb.Error):
+                self.is_open = False
+                self.reopen(cursor)
+            raise
+        self._failed = -_AFTER_FAILURE_SECONDS
+        return True
+
+    def checkpoint_when_due(self, cursor: duckdb.DuckDBPyConnection, *, now: bool = False) -> bool:
+        is_due = (now or self.is_log_long) and (self._may_try_again or self._has_got_room())
+        return is_due and self.checkpoint(cursor)
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the log is long and could not be written into the file: what is added to it would fill the memory."""
+        return self.is_log_long and self._failed > 0
+
+    @property
+    def _may_try_again(self) -> bool:
+        return time.monotonic() > self._failed + _AFTER_FAILURE_SECONDS
+
+    def _has_got_room(self) -> bool:
+        facts = os.statvfs(self._file.parent)
+        return self._wants_room and facts.f_bavail * facts.f_frsize > 2 * self._log_bytes()
+
+    def release_blocks(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Give back what the engine keeps of the file, but for a little: the machine keeps it, too.
+
+        Others may go on. Blocks of the file go before anything that would have to be spilled, and no more than these
+        are asked to go; what somebody takes in the moment of the lower bound is less than what is left of them.
+        """
+        in_use, kept = cursor.execute(_IN_USE).fetchall()[0]
+        if kept > _KEPT_BYTES:
+            for most_bytes in (in_use - kept + _KEPT_BYTES, self._most_bytes):
+                self._bound(cursor, most_bytes)
+
+    def count_noted(self, cursor: duckdb.DuckDBPyConnection, noted_bytes: int) -> None:
+        """What the engine notes of row groups is in no bound of its own: it has so much less for all else, a third at most."""
+        most_bytes = self.memory_bytes - min(noted_bytes // _STEP_BYTES * _STEP_BYTES, self.memory_bytes // 3)
+        if most_bytes != self._most_bytes and self._bound(cursor, most_bytes):
+            self._most_bytes = most_bytes
+
+    def _bound(self, cursor: duckdb.DuckDBPyConnection, most_bytes: int) -> bool:
+        """False, and what it was, where what is under way needs more; what can go has gone then."""
+        with suppress(duckdb.OutOfMemoryException):
+            cursor.execute("SET GLOBAL memory_limit = $value", {"value": f"{most_bytes}B"})
+            return True
+        return False
+
+    def reopen(self, cursor: duckdb.DuckDBPyConnection) -> bool:
+        """Let the engine forget what it noted of each row group that it wrote or read: it does not by itself, whatever its bound.
+
+        To be called when nobody passes, nor may until it has ended: the file is away for some milliseconds, beside what it
+        takes to write the log into it. False where somebody holds the files, or another file has taken its place.
+        """
+        with self._still:
+            if self._holders or self._file_in_place() != self._opened:
+                return False
+            if self.is_open:
+                # It would be done when the file is closed: what cannot be written stays in the log, and is read again.
+                with suppress(duckdb.IOException):
+                    cursor.execute("CHECKPOINT store")
+            cursor.execute("DETACH DATABASE IF EXISTS store")
+            self._attach_patiently(cursor)
+        return True
+
+    def used_bytes(self, cursor: duckdb.DuckDBPyConnection) -> int:
+        """What is taken of the file, free blocks left out, and of the log that goes into it: the file does not shrink."""
+        row = first_row(
+            cursor, "SELECT block_size * used_blocks FROM pragma_database_size() WHERE database_name = 'store'"
+        )
+        return (int(row[0]) if row else 0) + self._log_bytes()
+
+    def taken_rows(self, cursor: duckdb.DuckDBPyConnection) -> Mapping[str, int]:
+        """How many events take space in the file, by stream: those that are dropped too, until it is freed."""
+        tables = "SELECT table_name, estimated_size FROM duckdb_tables() WHERE database_name = 'store' AND schema_name = 'main'"
+        return {name: int(rows) for name, rows in cursor.execute(tables).fetchall()}
+
+    @property
+    def is_log_long(self) -> bool:
+        return self._log_bytes() > min(_LOG_BYTES, self.memory_bytes // _LOG_SHARE)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """No checkpoint meanwhile: what file and log hold now stays where it is, and new row groups go elsewhere."""
+        with self._still:
+            self._holders += 1
+        try:
+            yield
+        finally:
+            with self._still:
+                self._holders -= 1
+
+    def files(self) -> list[Opened]:
+        """The file and its log as they are now; to be called, and read, while they are held."""
+        found = [Opened(self._file.name, self._descriptor_of_file(), self._file.stat().st_size, lent=True)]
+        with suppress(FileNotFoundError):
+            found.append(Opened(self._log.name, os.open(self._log, os.O_RDONLY), self._log.stat().st_size))
+        return found
+
+    def close(self) -> None:
+        self._root.close()
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        shutil.rmtree(self._spill, ignore_errors=True)
+
+    def _descriptor_of_file(self) -> int:
+        """Opened once and kept: closing any descriptor of a file ends the process's own lock on it."""
+        if self._descriptor < 0:
+            self._descriptor = os.open(self._file, os.O_RDONLY)
+        return self._descriptor
+
+    def _log_bytes(self) -> int:
+        try:
+            return self._log.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def _open(self) -> None:
+        try:
+            self._root.execute(self._attaching)
+        except duckdb.Error as problem:
+            self._root.close()
+            raise _unusable(self._file, str(problem)) from problem
+
+    @property
+    def _attaching(self) -> str:
+        return (
+            f"ATTACH {literal(str(self._file))} AS store (ROW_GROUP_SIZE {ROW_GROUP_ROWS}, BLOCK_SIZE {_BLOCK_BYTES})"
+        )
+
+    def _attach_patiently(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Who has not passed by keeps the file until its transaction ends: it is attached once nobody has it."""
+        for left in reversed(range(_TRIES)):
+            try:
+                cursor.execute(self._attaching)
+            except duckdb.Error:
+                if not left:
+                    self.is_open = False
+                    raise
+                time.sleep(_TRY_SECONDS)
+            else:
+                self.is_open = True
+                return
+
+    def _file_in_place(self) -> tuple[int, int] | None:
+        try:
+            found = self._file.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def _lock_down(self, memory_bytes: int, threads: int) -> None:
+        settings: dict[str, object] = {
+            "memory_limit": f"{memory_bytes}B",
+            "threads": threads,
+            "temp_directory": str(self._spill),
+            "max_temp_directory_size": _SPILL_BYTES,
+            "wal_autocheckpoint": _NEVER,
+            "variant_minimum_shredding_size": 1024,
+            # `late.py` knows better where it pays.
+            "late_materialization_max_rows": 0,
+            "TimeZone": "UTC",
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            # To open the events again; nothing else of the machine's files.
+            "allowed_paths": [str(self._file)],
+            "enable_external_access": False,
+            # `release_blocks` needs it; no statement that is admitted can set anything.
+            "allowed_configs": ["memory_limit"],
+            "lock_configuration": True,
+        }
+        self._root.execute("CREATE SCHEMA memory.memtable; CREATE SCHEMA memory.parts; CREATE SCHEMA memory.recent")
+        for name, value in settings.items():
+            self._root.execute(f"SET GLOBAL {name} = $value", {"value": value})
+
+
+def _unusable(file: Path, problem: str) -> Fault:
+    if "Could not set lock" in problem:
+        return DataFolderInUse(
+            f"The events in {file.parent} are in use by another process.",
+            hint="Stop it, or choose another folder with --data-dir.",
+        )
+    if has_no_room(problem):
+        return out_of_disk()
+    said = problem.splitlines()[0].partition("Error: ")[2] or problem.splitlines()[0]
+    hint = "Start the cordwood that wrote it, or a newer one." if "storage version" in said else MEND_EVENTS
+    return DataFolderUnusable(f"The events in {file} cannot be read: {said.rstrip('.!')}.", hint=hint)

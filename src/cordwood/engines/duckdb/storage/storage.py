@@ -1,0 +1,356 @@
+"""The events of all streams: durable in the journal first, then shown to queries, then flushed in the file."""
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import duckdb
+import msgspec
+
+from cordwood.engines.duckdb.faults import duckdb_faults
+from cordwood.engines.duckdb.storage import manifest
+from cordwood.engines.duckdb.storage.backup_files import Opened, held_files
+from cordwood.engines.duckdb.storage.compaction import Compactor
+from cordwood.engines.duckdb.storage.file_gate import FileAccess
+from cordwood.engines.duckdb.storage.flusher import Flusher, Means
+from cordwood.engines.duckdb.storage.recent_cache import RecentCache
+from cordwood.engines.duckdb.storage.recent_ids import WINDOW_EVENTS, WINDOW_US, LookUp, RecentIds
+from cordwood.engines.duckdb.storage.recent_table import RecentView
+from cordwood.engines.duckdb.storage.retention import Retention
+from cordwood.engines.duckdb.storage.rows import first_row
+from cordwood.engines.duckdb.storage.saved_projects import saved_projects
+from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
+from cordwood.engines.duckdb.storage.stream_store import StreamStore, held_bytes
+from cordwood.engines.duckdb.storage.wal import Seen, WalRecord, WriteAheadLog
+from cordwood.engines.engine import Appended, HeldFile, StreamFacts
+from cordwood.engines.project_shapes import ProjectShapes
+from cordwood.errors import Backlog, BadStreamFile, UnknownStream
+from cordwood.model.event import Batch, Event
+from cordwood.model.shape import Shape
+from cordwood.model.stream import Stream
+from cordwood.observe.observer import Tell
+
+_PATIENCE_SECONDS = 20.0
+
+
+class Shown(NamedTuple):
+    """At rest, all that the cursor sees is flushed."""
+
+    cursor: duckdb.DuckDBPyConnection
+    at_rest: bool
+
+
+class Storage:
+    """Streams are known after `prepare`; what the journal holds of a stream not yet prepared stays there."""
+
+    def __init__(self, session: Session, folder: Path, clock_us: Callable[[], int], tell: Tell) -> None:
+        self._session = session
+        self.retention = Retention(session, None)
+        self._is_closed = False
+        self._clock_us = clock_us
+        self._tell = tell
+        self._stores: dict[str, StreamStore] = {}
+        self._recent: dict[str, RecentIds] = {}
+        self._appending = threading.Lock()
+        self._room = threading.Condition()
+        cursor = session.cursor()
+        manifest.open_manifest(cursor)
+        self._sealed = manifest.flushed_ranges(cursor)
+        self._shapes = manifest.shapes(cursor)
+        self._projects = dict(saved_projects(cursor))
+        self._wal = WriteAheadLog(folder / "journal")
+        self._unclaimed = self._unflushed(self._wal.replay(tell))
+        self._cursor = cursor
+        self._compactor = Compactor(session, self._known_stores, self._is_busy, tell)
+        self.keeping = RecentCache(session, 0, tell)
+        self._flusher = Flusher(session, self._known_stores, self._after_flush, tell, clock_us)
+
+    def start(self, means: Means) -> None:
+        """Seal in the background from now on; appends wait while more is held: until it is flushed, it is held as text."""
+        self._flusher.means = means
+        self._flusher.start()
+        # Parts of a row group are written by a checkpoint, which waits while a slice is written.
+        self._compactor.works_beside_flushes = not means.is_in_parts
+        self._compactor.start()
+        self.keeping.start()
+
+    def prepare(self, streams: Iterable[Stream]) -> None:
+        for stream in streams:
+            known = self._stores.get(stream.name)
+            if known is None:
+                self._refuse_same_spelling(stream.name)
+                with self._session.gate.shared(FileAccess.FLUSH):
+                    self._stores[stream.name] = self._open_store(stream)
+                # What it has was flushed before, and may wait to be settled.
+                self._compactor.flushed()
+            else:
+                known.stream = stream
+
+    def sweep(self, now_us: int) -> int:
+        cursor = self._session.cursor()
+        try:
+            with self._compactor.turn:
+                return 0 if self._is_closed else self.retention.sweep(self._known_stores(), now_us, cursor)
+        finally:
+            cursor.close()
+
+    def append(self, batches: Sequence[Batch], acknowledged: Mapping[str, int] | None = None) -> list[Appended]:
+        """`acknowledged` goes with batches that may be stored already: where each stream's acknowledged events end."""
+        self._wait_for_room()
+        with self._appending:
+            stored = self._stored_from(acknowledged) if acknowledged is not None else {}
+            screened = self._screened(batches)
+            records = [record for record, _ in screened if record.events]
+            if records:
+                self._wal.append(records)
+            for record in records:
+                self._recent[record.stream].take((event.id for event in record.events), record.received_us)
+                self._stores[record.stream].add(record)
+        self._flusher.appended()
+        return [
+            _told_of_append(batch, len(record.events), duplicates, stored.get(batch.stream, set()))
+            for batch, (record, duplicates) in zip(batches, screened, strict=True)
+        ]
+
+    def tails(self) -> Mapping[str, int]:
+        return {name: store.tail for name, store in self._stores.copy().items()}
+
+    def _stored_from(self, numbers: Mapping[str, int]) -> dict[str, set[str]]:
+        return {
+            name: self._stores[name].unsealed_ids(number) for name, number in numbers.items() if name in self._stores
+        }
+
+    @contextmanager
+    def shown(self, streams: Iterable[str]) -> Iterator[Shown]:
+        """A cursor whose queries see every event appended so far, and none twice."""
+        with self._session.reading() as cursor:
+            stores = [self._stores[name] for name in sorted(set(streams)) if name in self._stores]
+            yield Shown(cursor, at_rest=not self._show(cursor, stores))
+
+    @contextmanager
+    def recent(self, stream: str) -> Iterator[RecentView | None]:
+        """Every one of them that was appended so far; None where they are not kept."""
+        store = self._stores.get(stream)
+        if store is None:
+            yield None
+            return
+        with self._session.reading() as cursor:
+            self.keeping.wanted(store)
+            beginning = store.recent.beginnings
+            yield RecentView(cursor, store.recent, beginning) if store.refresh_recent(cursor) else None
+
+    @contextmanager
+    def held(self) -> Iterator[Sequence[HeldFile]]:
+        """The files of one moment: none is being appended to and no flush commits when their lengths are read."""
+        with self._session.held(), held_files(self._opened_files()) as files:
+            yield files
+
+    def _opened_files(self) -> list[Opened]:
+        with self._appending, ExitStack() as turns:
+            for store in sorted(self._known_stores(), key=lambda store: store.name):
+                turns.enter_context(store.turn)
+            return [*self._wal.files(), *self._session.files()]
+
+    def shapes(self) -> Mapping[str, Shape]:
+        return {name: store.shape for name, store in self._stores.items()}
+
+    def projects(self) -> Mapping[str, ProjectShapes]:
+        return {name: store.projects for name, store in self._stores.items()}
+
+    def facts(self) -> Mapping[str, StreamFacts]:
+        return {name: store.facts for name, store in self._stores.items()}
+
+    def sizes(self) -> Mapping[str, int]:
+        """What is used of the file, shared out by how many events there are and how long their texts, and what waits.
+
+        To count the blocks of each takes time and memory for every row group that is stored.
+        """
+        with self._session.reading() as cursor:
+            stores, rows = self._known_stores(), self._session.taken_rows(cursor)
+            shares = {store.name: rows.get(store.name, 0) * store.text_bytes(cursor) for store in stores}
+            used_bytes = self._session.used_bytes(cursor)
+        whole = max(1.0, sum(shares.values()))
+        return {store.name: int(used_bytes * shares[store.name] / whole) + store.held_bytes for store in stores}
+
+    def store_of(self, name: str) -> StreamStore:
+        try:
+            return self._stores[name]
+        except KeyError:
+            raise UnknownStream(f"There is no stream {name!r}.") from None
+
+    def close(self) -> None:
+        self.keeping.close()
+        self._compactor.close()
+        with self._compactor.turn:
+            self._is_closed = True
+        self._flusher.close()
+        self._wal.close()
+        self._cursor.close()
+
+    # Opening
+
+    def _unflushed(self, records: Iterable[WalRecord]) -> dict[str, list[WalRecord]]:
+        unsealed: dict[str, list[WalRecord]] = {}
+        for record in records:
+            unsealed.setdefault(record.stream, []).extend(_outside(record, self._sealed.get(record.stream, [])))
+        return unsealed
+
+    def _open_store(self, stream: Stream) -> StreamStore:
+        name = stream.name
+        store = StreamStore(stream)
+        for statement in (
+            store.tables.create_table(),
+            store.tables.add_layout(),
+            store.tables.create_memtable((), 0),
+            store.tables.create_view(with_memtable=False),
+        ):
+            self._cursor.execute(statement)
+        store.shape = Shape(version=1).with_learnt(self._shapes.get(name, {}))
+        store.saved_projects.load(*self._projects.pop(name, ({}, {})))
+        store.count_stored(self._cursor)
+        store.tail = max((last for _, last in self._sealed.get(name, [])), default=0)
+        self._recent[name] = self._recent_of(store)
+        for record in self._unclaimed.pop(name, []):
+            if record.first > store.tail:
+                self._tell(_told_of_gap(name, record.first - store.tail))
+            store.add(record)
+            self._recent[name].take((event.id for event in record.events), record.received_us)
+        return store
+
+    def _refuse_same_spelling(self, name: str) -> None:
+        for known in self._stores:
+            if known.casefold() == name.casefold():
+                raise BadStreamFile(f"The streams {known!r} and {name!r} differ only in upper and lower case.")
+
+    # Appending
+
+    def _wait_for_room(self) -> None:
+        with self._room:
+            if not self._room.wait_for(self._has_room, _PATIENCE_SECONDS):
+                raise Backlog("More events arrive than can be stored.", retry_after=5)
+
+    def _has_room(self) -> bool:
+        return held_bytes(self._stores.values()) < self._flusher.means.held_bytes
+
+    def _screened(self, batches: Sequence[Batch]) -> list[tuple[WalRecord, int]]:
+        """The records to store and how many events of each batch were stored before, in an earlier batch too."""
+        ends = {name: store.tail for name, store in self._stores.items()}
+        taken: dict[str, set[str]] = {}
+        screened = []
+        for batch in batches:
+            store = self.store_of(batch.stream)
+            events = self._new_events(batch, taken.setdefault(batch.stream, set()))
+            record = WalRecord(batch.stream, ends[store.name], batch.received_us, events, *_told_of(batch))
+            ends[store.name] = record.end
+            screened.append((record, len(batch.events) - len(events)))
+        return screened
+
+    def _new_events(self, batch: Batch, taken: set[str]) -> list[Event]:
+        ids = [event.id for event in batch.events]
+        left = self._recent[batch.stream].duplicates(ids, self._clock_us())
+        left |= {place for place, one in enumerate(ids) if one in taken} if taken else set()
+        left |= self._stored_before(batch)
+        events = (
+            [event for place, event in enumerate(batch.events) if place not in left] if left else list(batch.events)
+        )
+        taken.update(event.id for event in events)
+        return events
+
+    def _stored_before(self, batch: Batch) -> set[int]:
+        """The places of events that come back, with the time at which they were received, and never left."""
+        received = [event.received_us for event in batch.events if event.received_us is not None]
+        if not received:
+            return set()
+        bounds = {"since": min(received), "until": max(received), "ids": [event.id for event in batch.events]}
+        with self._session.reading() as cursor:
+            found = cursor.execute(self.store_of(batch.stream).tables.stored_ids_received(), bounds).fetchall()
+        known = {one[0] for one in found}
+        return {place for place, event in enumerate(batch.events) if event.id in known}
+
+    def _recent_of(self, store: StreamStore) -> RecentIds:
+        asked = store.tables.times_of_newest()
+        row = first_row(self._cursor, asked, {"events": WINDOW_EVENTS}) if store.facts.events else None
+        oldest_us, newest_us = row or (None, None)
+        opened_us = max(self._clock_us(), newest_us or 0) + 1
+        return RecentIds(self._stored_id_lookup(store, oldest_us or opened_us), opened_us, inherits=newest_us is not None)
+
+    def _stored_id_lookup(self, store: StreamStore, oldest_us: int) -> LookUp:
+        """Looks up ids among the flushed events, as far back as the window goes."""
+
+        def look_up(ids: Sequence[str], before_us: int) -> set[str]:
+            since_us = min(self._clock_us() - WINDOW_US, oldest_us)
+            asked = {"since": since_us, "before": before_us, "ids": list(ids)}
+            with self._session.reading() as cursor:
+                return {one[0] for one in cursor.execute(store.tables.stored_ids(), asked).fetchall()}
+
+        return look_up
+
+    # Showing
+
+    def _show(self, cursor: duckdb.DuckDBPyConnection, stores: Sequence[StreamStore]) -> bool:
+        """Whether some of the events are in memory."""
+        with duckdb_faults(), ExitStack() as turns:
+            for store in stores:
+                store.show(cursor)
+            for store in stores:
+                turns.enter_context(store.turn)
+                store.refresh(cursor)
+            memtable = [store for store in stores if store.has_memtable]
+            if memtable:
+                cursor.execute("BEGIN")
+            for store in memtable:
+                cursor.execute(store.tables.pin()).fetchall()
+            return bool(memtable)
+
+    # Flushing
+
+    def _known_stores(self) -> Collection[StreamStore]:
+        return list(self._stores.values())
+
+    def _is_busy(self) -> bool:
+        return any(store.pending_rows >= 2 * ROW_GROUP_ROWS for store in self._known_stores())
+
+    def _after_flush(self) -> None:
+        self._compactor.flushed()
+        self._wal.drop_flushed({name: store.flushed_to for name, store in self._stores.items()})
+        with self._room:
+            self._room.notify_all()
+
+
+def _told_of_append(batch: Batch, new: int, duplicates: int, stored: set[str]) -> Appended:
+    """Each of `stored` is counted as accepted in the first batch that has it."""
+    again = {event.id for event in batch.events} & stored if stored else set()
+    stored -= again
+    return Appended(new + len(again), duplicates - len(again))
+
+
+def _told_of(batch: Batch) -> tuple[list[Seen], list[tuple[str, list[Seen]]]]:
+    by_project = [(project, list(kinds.items())) for project, kinds in batch.by_project.items()]
+    return list(batch.learnt.items()), by_project
+
+
+def _told_of_gap(stream: str, events: int) -> str:
+    return (
+        f"{events:,} events of {stream} that were stored are neither in events.duckdb nor in the journal: they are lost."
+        " Was events.duckdb or its .wal exchanged or removed, or is the disk failing?"
+    )
+
+
+def _outside(record: WalRecord, ranges: manifest.Ranges) -> list[WalRecord]:
+    """The parts of the record that no range holds."""
+    parts = []
+    first = record.first
+    for start, end in ranges:
+        if end <= first or start >= record.end:
+            continue
+        if start > first:
+            parts.append((first, start))
+        first = max(first, end)
+    if first < record.end:
+        parts.append((first, record.end))
+    return [
+        msgspec.structs.replace(record, first=a, events=record.events[a - record.first : b - record.first])
+        for a, b in parts
+    ]

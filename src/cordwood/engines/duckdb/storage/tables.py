@@ -1,0 +1,210 @@
+"""Where the events of a stream lie: their names and columns, known without asking the database."""
+
+from collections.abc import Sequence
+
+COLUMNS = {
+    "id": "VARCHAR",
+    "timestamp": "TIMESTAMPTZ",
+    "event_message": "VARCHAR",
+    "project": "VARCHAR",
+    "metadata": "VARIANT",
+    "extras": "VARIANT",
+    "ingested_at": "TIMESTAMPTZ",
+    "timestamp_inferred": "BOOLEAN",
+    # Whether a path holds an object is asked by nearly every query, and dear to ask of a VARIANT.
+    "object_paths": "VARCHAR",
+}
+
+# What an event takes in memory beside its texts, near enough.
+OF_ANY_EVENT = 300
+
+# How a column is kept where that is not left to the engine. Long texts of all kinds: half the size, and written faster.
+_KEPT = {"event_message": " USING COMPRESSION zstd"}
+
+
+class StreamTables:
+    """The SQL of one stream: sealed events in the file, the recent in memory, and the view that joins them."""
+
+    def __init__(self, stream: str) -> None:
+        self.stream = stream
+        self.view = quoted(stream)
+        self.table = f"store.main.{quoted(stream)}"
+        self.memtable = f"memory.memtable.{quoted(stream)}"
+        self.recent = f"memory.recent.{quoted(stream)}"
+        # Database, schema and name of all that a statement over the stream may read.
+        places = ("store.main", "memory.main", "memory.memtable", "memory.recent")
+        self.paths = frozenset((*place.split("."), stream) for place in places)
+
+    def create_table(self) -> str:
+        columns = ", ".join(f"{quoted(name)} {kind}{_KEPT.get(name, '')}" for name, kind in COLUMNS.items())
+        return f"CREATE TABLE IF NOT EXISTS {self.table} ({columns})"
+
+    def add_layout(self) -> str:
+        """Whether an event lies in a slice that `Compactor` has laid, and in which block. Tables of version 1 lack both."""
+        add = f"ALTER TABLE {self.table} ADD COLUMN IF NOT EXISTS"
+        return f"{add} settled BOOLEAN DEFAULT false; {add} block BIGINT DEFAULT 0"
+
+    def memtable_part(self, part: int) -> str:
+        return f"memory.parts.{quoted(f'{part} of {self.stream}')}"
+
+    def create_memtable_part(self, part: int) -> str:
+        return f"CREATE TABLE {self.memtable_part(part)} AS {self._numbered()}"
+
+    def drop_memtable_part(self, part: int) -> str:
+        return f"DROP TABLE {self.memtable_part(part)}"
+
+    def create_memtable(self, parts: Sequence[int], flushed_to: int) -> str:
+        """The rows of those parts that are not sealed; their number in the stream stands where a table has its rowid."""
+        rows = "SELECT * EXCLUDE (number), number AS rowid FROM"
+        tables = [f"{rows} {self.memtable_part(part)} WHERE number >= {flushed_to:d}" for part in parts]
+        return (
+            f"CREATE OR REPLACE VIEW {self.memtable} AS {' UNION ALL '.join(tables) or f'{rows} ({self._numbered()})'}"
+        )
+
+    def _numbered(self) -> str:
+        return f"SELECT {_NAMES}, 0::BIGINT AS number FROM {self.table} WHERE false"  # noqa: S608 - our own names
+
+    def create_recent(self) -> str:
+        """Those that are sealed and newer than `$since`, with their objects as texts."""
+        said = ", ".join(_as_text(quoted(name), kind) for name, kind in COLUMNS.items())
+        newer = "timestamp > make_timestamptz($since)"
+        return f"CREATE OR REPLACE TABLE {self.recent} AS SELECT {said} FROM {self.table} WHERE {newer}"  # noqa: S608
+
+    def empty_recent(self) -> str:
+        return f"CREATE OR REPLACE TABLE {self.recent} AS FROM {self.recent} WHERE false"
+
+    def trim_recent(self) -> str:
+        return f"CREATE OR REPLACE TABLE {self.recent} AS FROM {self.recent} WHERE timestamp > make_timestamptz($since)"
+
+    def drop_recent_before(self) -> str:
+        return f"DELETE FROM {self.recent} WHERE timestamp < make_timestamptz($before)"  # noqa: S608 - our own names
+
+    def insert_recent(self, source: str) -> str:
+        """As `insert_events`, of those that are newer than `$since`: what the objects say is what they would say in the file."""
+        values = "i, t, e, p, m::JSON::VARIANT::JSON, x::JSON::VARIANT::JSON, r, f, o"
+        return f"INSERT INTO {self.recent} SELECT {values} FROM {source} WHERE t > make_timestamptz($since)"  # noqa: S608
+
+    def create_view(self, *, with_memtable: bool) -> str:
+        union = f" UNION ALL SELECT * EXCLUDE (rowid) FROM {self.memtable}" if with_memtable else ""  # noqa: S608 - our own names
+        return f"CREATE OR REPLACE VIEW memory.main.{self.view} AS SELECT {_NAMES} FROM {self.table}{union}"  # noqa: S608
+
+    def rows(self) -> str:
+        return f"SELECT count(*) FROM {self.table}"  # noqa: S608 - our own names
+
+    def newest_and_oldest(self) -> str:
+        """The two times; asked for by an order, they are read from the row groups that can have them."""
+        first = f"(SELECT epoch_us(timestamp) FROM {self.table} ORDER BY timestamp"  # noqa: S608
+        return f"SELECT {first} DESC LIMIT 1), {first} LIMIT 1)"
+
+    def text_bytes(self) -> str:
+        """About what the texts of an event take, as `chunk.text_bytes` counts them: told by a few."""
+        texts = ("event_message", "metadata::JSON::VARCHAR", "extras::JSON::VARCHAR")
+        told = " + ".join(f"coalesce(strlen({text}), 0)" for text in texts)
+        return f"SELECT avg({OF_ANY_EVENT} + {told}) FROM (SELECT * FROM {self.table} LIMIT 100)"  # noqa: S608 - our own names
+
+    def delete_before(self) -> str:
+        return f"DELETE FROM {self.table} WHERE timestamp < make_timestamptz($before)"  # noqa: S608
+
+    def oldest(self) -> str:
+        """The first and the last row of the oldest `$rows`."""
+        return f"SELECT min(rowid), max(rowid) FROM (SELECT rowid FROM {self.table} ORDER BY rowid LIMIT $rows)"  # noqa: S608
+
+    def copy_rows(self) -> str:
+        return f"INSERT INTO {self.table} SELECT * FROM {self.table} WHERE rowid BETWEEN $first AND $last"  # noqa: S608
+
+    def delete_rows(self) -> str:
+        return f"DELETE FROM {self.table} WHERE rowid BETWEEN $first AND $last"  # noqa: S608 - our own names
+
+    def times(self) -> str:
+        return f"SELECT epoch_us(timestamp) FROM {self.table}"  # noqa: S608
+
+    def time_of_newest(self, table: str | None = None) -> str:
+        """The time of the event of that rank, the recent being the first; of those that are sealed, if of no others."""
+        events = table or self.table
+        return f"SELECT epoch_us(timestamp) FROM {events} ORDER BY timestamp DESC LIMIT 1 OFFSET $rank - 1"  # noqa: S608
+
+    def stored_ids(self) -> str:
+        return (
+            f"SELECT id FROM {self.table} WHERE ingested_at >= make_timestamptz($since)"  # noqa: S608
+            " AND ingested_at < make_timestamptz($before) AND id IN (SELECT unnest($ids))"
+        )
+
+    def stored_ids_received(self) -> str:
+        """As `stored_ids`, of what was received between two moments, however long ago."""
+        return (
+            f"SELECT id FROM {self.table} WHERE ingested_at >= make_timestamptz($since)"  # noqa: S608
+            " AND ingested_at <= make_timestamptz($until) AND id IN (SELECT unnest($ids))"
+        )
+
+    def times_of_newest(self) -> str:
+        return (
+            f"SELECT epoch_us(min(ingested_at)), epoch_us(max(ingested_at)) FROM (SELECT ingested_at FROM {self.table}"  # noqa: S608
+            " ORDER BY ingested_at DESC LIMIT $events)"
+        )
+
+    def last_of_run(self) -> str:
+        """How many events are as they came, and the row of the last of the oldest `$rows` of them."""
+        fresh = f"SELECT row_number() OVER (ORDER BY rowid) AS rank, rowid AS place FROM {self.table} WHERE NOT settled"  # noqa: S608
+        return f"SELECT count(*), min(place) FILTER (rank = $rows) FROM ({fresh})"  # noqa: S608 - our own names
+
+    def order_run(self) -> str:
+        """Which of the new row groups of `$rows` events each event up to `$last` goes into."""
+        rank = "row_number() OVER (ORDER BY project NULLS FIRST, timestamp)"
+        events = f"SELECT rowid AS place, ({rank} - 1) // $rows AS part FROM {self.table} WHERE NOT settled AND rowid <= $last"  # noqa: S608
+        return f"CREATE OR REPLACE TEMP TABLE slice AS {events}"
+
+    def write_run_part(self) -> str:
+        return (
+            f"INSERT INTO {self.table} ({_NAMES}, settled, block) SELECT {_NAMES}, true, $block FROM {self.table}"  # noqa: S608 - our own names
+            " WHERE rowid IN (SELECT place FROM slice WHERE part = $part) ORDER BY project NULLS FIRST, timestamp"
+        )
+
+    def drop_run(self) -> str:
+        return f"DELETE FROM {self.table} WHERE NOT settled AND rowid <= $last"  # noqa: S608 - our own names
+
+    def pin(self) -> str:
+        """Reads nothing; a transaction that has run it sees file and memory as they are now."""
+        return f"FROM {self.view} LIMIT 0"
+
+    def pin_table(self) -> str:
+        return f"FROM {self.table} LIMIT 0"
+
+    def stored(self) -> str:
+        return (
+            "SELECT id, timestamp, event_message, project, metadata::JSON::VARCHAR AS metadata,"  # noqa: S608
+            " extras::JSON::VARCHAR AS extras, ingested_at, timestamp_inferred"
+            f" FROM memory.main.{self.view} WHERE timestamp >= make_timestamptz($since) AND timestamp < make_timestamptz($until)"
+            " AND ($project::VARCHAR IS NULL OR project = $project)"
+        )
+
+    def insert_events(self, table: str, source: str, *, numbered: bool) -> str:
+        """`source` has the events by one letter a column: `LISTED` ones, or a relation."""
+        into, number = (", number", ", n") if numbered else (", block", ", $block")
+        return f"INSERT INTO {table} ({_NAMES}{into}) SELECT i, t, e, p, m::JSON::VARIANT, x::JSON::VARIANT, r, f, o{number} FROM {source}"  # noqa: S608
+
+
+# Events as parameters, a list a column. Unnested first, parsed after: a third faster.
+LISTED = (
+    "(SELECT i, make_timestamptz(t) AS t, e, p, m, x, make_timestamptz(r) AS r, f, o, n FROM ("
+    "SELECT unnest($i::VARCHAR[]) AS i, unnest($t::BIGINT[]) AS t, unnest($e::VARCHAR[]) AS e,"
+    " unnest($p::VARCHAR[]) AS p, unnest($m::VARCHAR[]) AS m, unnest($x::VARCHAR[]) AS x, unnest($r::BIGINT[]) AS r,"
+    " unnest($f::BOOLEAN[]) AS f, unnest($o::VARCHAR[]) AS o, unnest($n::BIGINT[]) AS n))"
+)
+
+
+def quoted(name: str) -> str:
+    """Write a name as DuckDB reads it; it has none that is empty, and none with a zero character."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """Write a text as DuckDB reads it: its literals cannot hold a zero character."""
+    pieces = ["'" + piece.replace("'", "''") + "'" for piece in text.split("\0")]
+    return pieces[0] if len(pieces) == 1 else "(" + " || chr(0) || ".join(pieces) + ")"
+
+
+def _as_text(column: str, kind: str) -> str:
+    return f"{column}::JSON AS {column}" if kind == "VARIANT" else column
+
+
+_NAMES = ", ".join(map(quoted, COLUMNS))

@@ -1,0 +1,206 @@
+"""What was acknowledged and is not yet flushed: an append-only log, one sync for many batches."""
+
+import os
+import shutil
+import struct
+import threading
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from cordwood.engines.duckdb.storage.backup_files import Opened
+from cordwood.model.event import Event
+from cordwood.model.shape import ValueKind
+from cordwood.observe.observer import Tell
+
+_HEADER = struct.Struct("<II")
+_SEGMENT_BYTES = 64 * 1024 * 1024
+
+
+Seen = tuple[tuple[str, ...], frozenset[ValueKind]]
+
+
+class WalRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Events of one stream; the first is the stream's event number `first`, counted from its beginning."""
+
+    stream: str
+    first: int
+    received_us: int
+    events: list[Event]
+    learnt: list[Seen] = []
+    by_project: list[tuple[str, list[Seen]]] = []
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.events)
+
+    def without(self, count: int) -> "WalRecord":
+        """The record without its first events, and without what was learnt of it."""
+        return WalRecord(self.stream, self.first + count, self.received_us, self.events[count:])
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(WalRecord)
+
+
+class WriteAheadLog:
+    """Segments `NNNNNNNN.log`; a segment is dropped once everything in it is flushed. One writer."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(exist_ok=True)
+        self._ends: dict[int, dict[str, int]] = {}
+        self._turn = threading.Lock()
+        self._number = 0
+        self._file = -1
+        self._size = 0
+        # Used again for each record: pages that are new each time take five times as long to fill. Let go with the last segment.
+        self._encoded = bytearray()
+
+    def replay(self, tell: Tell) -> Iterator[WalRecord]:
+        """Every record that was written whole, in order; must be read to its end before the first append.
+
+        What cannot be read is passed over and told: the end of a write that a crash cut off, or damage.
+        """
+        files = sorted(self._folder.glob("*.log"))
+        for file in files:
+            number = int(file.stem)
+            self._number = max(self._number, number)
+            self._ends[number] = {}
+            reading = _Reading(file)
+            for record in reading.records():
+                self._ends[number][record.stream] = record.end
+                yield record
+            if reading.lost_bytes:
+                tell(_told_of_loss(reading, is_last=file == files[-1]))
+
+    def append(self, records: Iterable[WalRecord]) -> None:
+        """Durable when it returns; when it fails nothing of it will ever be replayed."""
+        with self._turn:
+            if self._file < 0 or self._size > _SEGMENT_BYTES:
+                self._next_segment()
+            written = {}
+            with self._undone_on_failure():
+                for record in records:
+                    _encoder.encode_into(record, self._encoded)
+                    self._write(_HEADER.pack(len(self._encoded), zlib.crc32(self._encoded)), self._encoded)
+                    written[record.stream] = record.end
+                os.fdatasync(self._file)
+            self._ends[self._number] |= written
+
+    def drop_flushed(self, flushed_to: Mapping[str, int]) -> None:
+        """Remove the segments whose every event is flushed: all events below the number given by stream."""
+        with self._turn:
+            for number, ends in list(self._ends.items()):
+                if all(end <= flushed_to.get(stream, 0) for stream, end in ends.items()):
+                    self._drop(number)
+
+    def files(self) -> list[Opened]:
+        """Every segment, readable even after it is dropped."""
+        with self._turn:
+            return [self._opened(number) for number in sorted(self._ends)]
+
+    def _opened(self, number: int) -> Opened:
+        path = self._folder / f"{number:08}.log"
+        size = self._size if number == self._number and self._file >= 0 else path.stat().st_size
+        return Opened(f"{self._folder.name}/{path.name}", os.open(path, os.O_RDONLY), size)
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    @contextmanager
+    def _undone_on_failure(self) -> Iterator[None]:
+        size = self._size
+        try:
+            yield
+        except BaseException:
+            os.ftruncate(self._file, size)
+            os.lseek(self._file, size, os.SEEK_SET)
+            self._size = size
+            raise
+
+    def _write(self, *pieces: bytes | bytearray) -> None:
+        for piece in pieces:
+            _write_all(self._file, piece)
+            self._size += len(piece)
+
+    def _next_segment(self) -> None:
+        self.close()
+        self._number += 1
+        path = self._folder / f"{self._number:08}.log"
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        self._size = 0
+        self._ends[self._number] = {}
+        _sync_folder(self._folder)
+
+    def _drop(self, number: int) -> None:
+        if number == self._number:
+            self.close()
+            self._encoded = bytearray()
+        (self._folder / f"{number:08}.log").unlink(missing_ok=True)
+        del self._ends[number]
+
+
+class _Reading:
+    """One segment, record by record; a scrambled one is passed over as long as its length can be believed."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.lost_bytes = 0
+        self.has_more = False
+        self._size = file.stat().st_size
+
+    def records(self) -> Iterator[WalRecord]:
+        with self.file.open("rb") as source:
+            while (at := source.tell()) < self._size:
+                payload = _payload(source)
+                if payload is not None:
+                    self.has_more = self.lost_bytes > 0
+                    yield _decoder.decode(payload)
+                else:
+                    self.lost_bytes += source.tell() - at
+
+
+def _payload(source: BinaryIO) -> bytes | None:
+    header = source.read(_HEADER.size)
+    if len(header) < _HEADER.size:
+        return None
+    length, checksum = _HEADER.unpack(header)
+    payload = source.read(length)
+    return payload if payload and len(payload) == length and zlib.crc32(payload) == checksum else None
+
+
+def _told_of_loss(reading: _Reading, *, is_last: bool) -> str:
+    """A write that a crash cut off ends the last segment; anything else is damage, and the file is kept to be looked into."""
+    file = reading.file
+    if is_last and not reading.has_more and reading.lost_bytes < file.stat().st_size:
+        return f"The last {reading.lost_bytes} bytes of {file.name} are a write that was cut off: nobody was told that it was kept."
+    kept = file.with_suffix(".damaged")
+    shutil.copyfile(file, kept)
+    return (
+        f"{reading.lost_bytes} bytes of the journal's {file.name} cannot be read, and the events in them are lost:"
+        f" the disk may be failing. What else it holds is there; the file is kept as {kept}."
+    )
+
+
+def _write_all(descriptor: int, data: bytes | bytearray) -> None:
+    """Whatever goes wrong, nobody looks at the data afterwards: it may be used again."""
+    written = 0
+    with memoryview(data) as view:
+        while written < len(view):
+            with view[written:] as rest:
+                written += os.write(descriptor, rest)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
