@@ -1,6 +1,6 @@
-"""Gives freed memory back to the machine: the interpreter's, and that of the allocator which DuckDB brings with it.
+"""Return freed memory to the operating system: that of the C library and of DuckDB's own allocator.
 
-And tells what is in use of the C library's, where all lies that the engine does not count.
+Also reads how much of the C library's heap is in use, where everything lies that DuckDB does not count.
 """
 
 import ctypes
@@ -12,7 +12,7 @@ _EVERY_ARENA = b"arena.4096.purge"
 
 
 class _Heap(ctypes.Structure):
-    """What `mallinfo2` tells; `uordblks` is in use."""
+    """The result of `mallinfo2`; `uordblks` is the number of bytes in use."""
 
     _fields_: ClassVar = [
         (name, ctypes.c_size_t)
@@ -21,7 +21,7 @@ class _Heap(ctypes.Structure):
 
 
 def _function(library: str | None, name: str, result: type = ctypes.c_int) -> Callable[..., object] | None:
-    """None where the library has it not, or is none of C."""
+    """Return a function of a C library, or None where the library lacks it."""
     try:
         found = getattr(ctypes.CDLL(library), name)
     except (AttributeError, OSError):
@@ -49,6 +49,6 @@ def release_free_memory() -> None:
 
 
 def heap_bytes() -> int | None:
-    """In use now, texts and the engine's own notes alike; None where the C library does not tell."""
+    """Return the bytes in use of the C library's heap; None where the library does not report it."""
     found = _tell() if _tell is not None else None
     return int(found.uordblks) if isinstance(found, _Heap) else None

@@ -1,4 +1,4 @@
-"""Files that are read while they grow, or after they are gone: through descriptors, up to a length."""
+"""Read files up to a fixed length through descriptors, while they grow and after they are unlinked."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,10 @@ _PIECE_BYTES = 1024 * 1024
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """A file's name in a backup, and how much of it counts. A descriptor that is `lent` is its owner's to close."""
+    """An open file of a backup: its name, and how many of its bytes belong to the backup.
+
+    A descriptor that is `lent` is closed by its owner.
+    """
 
     name: str
     descriptor: int
@@ -32,7 +35,7 @@ class Opened(msgspec.Struct, frozen=True):
 
 @contextmanager
 def held_files(opened: Sequence[Opened]) -> Iterator[list[HeldFile]]:
-    """What can be read of the files while the block lasts."""
+    """Yield the files for reading while the block lasts; close their descriptors afterwards."""
     try:
         yield [HeldFile(file.name, file.size, file.pieces) for file in opened]
     finally:

@@ -1,4 +1,4 @@
-"""Neighbouring events of a stream that go into a table together."""
+"""A run of consecutive events of one stream that is inserted into a table by one statement."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
@@ -30,7 +30,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Chunk(msgspec.Struct):
-    """`first` is the number of its first event in the stream; the others follow it without a gap."""
+    """Consecutive events; `first` is the sequence number of the first of them in the stream."""
 
     first: int
     events: list[Event] = msgspec.field(default_factory=list)
@@ -48,9 +48,9 @@ class Chunk(msgspec.Struct):
         self.received_us += [event.received_us or record.received_us for event in record.events[:count]]
 
     def room(self, events: Sequence[Event], most_large_bytes: int) -> int:
-        """How many of these it can take until its large events are too much; one in any case where it has none.
+        """Return how many of these events fit, until the large ones take too much; at least one where the chunk has none.
 
-        The engine works on some thousand rows at once, and has them several times while it does.
+        The engine converts some thousand rows at once and holds several copies of them meanwhile.
         """
         large = self.large_bytes
         for place, event in enumerate(events):
@@ -61,19 +61,19 @@ class Chunk(msgspec.Struct):
         return len(events)
 
     def records(self, stream: str) -> list[WalRecord]:
-        """What the chunk was taken from, an event a record."""
+        """Yield the events as log records of one event each."""
         return [
             WalRecord(stream, self.first + place, received, [event])
             for place, (event, received) in enumerate(zip(self.events, self.received_us, strict=True))
         ]
 
     def rest(self, first: int) -> "Chunk":
-        """The events from this number on."""
+        """Return the events from this sequence number on."""
         gone = max(0, first - self.first)
         return Chunk(self.first + gone, self.events[gone:], self.received_us[gone:])
 
     def clustered(self) -> "Chunk":
-        """The same events as they are to lie in the file: what is asked of one project lies together."""
+        """Return the same events ordered by project and time, as they are stored in the file."""
         times = [event.timestamp_us for event in self.events]
         projects = [event.project or "" for event in self.events]
         # In two steps, each by values of one kind: half the time that pairs take.
@@ -82,7 +82,7 @@ class Chunk(msgspec.Struct):
         return Chunk(self.first, [self.events[place] for place in order], [self.received_us[place] for place in order])
 
     def insert(self, cursor: duckdb.DuckDBPyConnection, into: Callable[[str], str], **values: object) -> None:
-        """All events with one statement: `into` makes it of the relation that has them, and `values` are its other ones."""
+        """Insert all events by one statement: `into` makes it from the relation of the events; `values` are its other parameters."""
         if len(self.events) < _MANY:
             cursor.execute(into(LISTED), self._lists() | values)
             return
@@ -96,7 +96,7 @@ class Chunk(msgspec.Struct):
                     cursor.unregister("incoming")
 
     def insert_mended(self, cursor: duckdb.DuckDBPyConnection, into: Callable[[str], str], **values: object) -> None:
-        """As `insert`, for when nothing else is in the transaction: what cannot be read is mended."""
+        """Insert as `insert` does, outside a transaction; keep JSON that the engine cannot read as text."""
         try:
             self.insert(cursor, into, **values)
         except duckdb.Error as problem:
@@ -130,7 +130,7 @@ class Chunk(msgspec.Struct):
         return list(map(attrgetter(name), self.events))
 
     def mend(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Where the engine cannot read an event's JSON, keep it as text: the event stays, and so do the others."""
+        """Replace JSON that the engine cannot read by its text, so that the event and all others are stored."""
         for place, event in enumerate(self.events):
             if not (_is_readable(cursor, event.metadata) and _is_readable(cursor, event.extras)):
                 self.events[place] = msgspec.structs.replace(
@@ -139,7 +139,7 @@ class Chunk(msgspec.Struct):
 
 
 def pieces(records: Iterable[WalRecord], until: int) -> list[Chunk]:
-    """The events below `until` as chunks, some thousands or some megabytes each."""
+    """Split the events below `until` into chunks of some thousands of events or some megabytes each."""
     made: list[Chunk] = []
     for record in records:
         rest = record
@@ -156,12 +156,12 @@ def pieces(records: Iterable[WalRecord], until: int) -> list[Chunk]:
 
 
 def text_bytes(events: Sequence[Event]) -> int:
-    """About what the events take in memory."""
+    """Return about how many bytes the events take in memory."""
     return sum(map(_text_bytes, events))
 
 
 def large_bytes(events: Sequence[Event]) -> int:
-    """About what the large ones among the events take in memory."""
+    """Return about how many bytes the large ones among the events take in memory."""
     return sum(size for size in map(_text_bytes, events) if size > _LARGE)
 
 

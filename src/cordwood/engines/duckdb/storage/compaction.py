@@ -1,9 +1,9 @@
-"""Lays flushed events in a better order, in the background: a run of ten row groups at once, by project over all of them.
+"""Compact flushed row groups in the background: ten at once are rewritten in the order of their projects.
 
-A row group is flushed with what came together, so each holds a little of every project, and some are short. A run
-that is is_compacted has whole row groups of a few projects each: a question about one project reads a tenth of them.
-It is one transaction, so that a query sees the run as it was or as it is, and a crash leaves it as it was.
-After that, what is flushed and stays gets the pieces by which texts are found: nobody had to wait for them.
+A flush writes row groups as the events came, so each holds a little of every project, and some are short. A compacted
+run has full row groups of a few projects each: a question about one project reads a tenth of them. Each run is one
+transaction, so that queries see it either as it was or compacted, and a crash leaves it as it was. Afterwards the blocks
+that are there to stay get their n-grams indexed, which keeps that work off the flush path.
 """
 
 import threading
@@ -29,12 +29,12 @@ from cordwood.engines.duckdb.storage.transaction import roll_back
 from cordwood.observe.observer import Tell
 
 RUN_GROUPS = 10
-# The newest stay as they came: who looks at the newest of all projects reads the last row group, not a run.
+# The newest row groups are not compacted: queries for the newest events of all projects read the last row group only.
 FRESH_GROUPS = 4
 _LOOK_SECONDS = 5.0
 _AFTER_FAILURE_SECONDS = 60.0
 _PAUSE_SECONDS = 0.05
-# While row groups are flushed one after the other, they have the processors to themselves.
+# Compaction waits while row groups are flushed one after the other.
 _QUIET_SECONDS = 5.0
 # Events that come without a pause, but leave time: flushing them took less than this share of so many looks' time.
 _CALM_SHARE = 1 / 3
@@ -42,7 +42,10 @@ _CALM_LOOKS = 6
 
 
 class Compactor:
-    """`turn` is for whoever takes rows out of the streams' tables. `is_busy` says that flushing falls behind."""
+    """The compaction thread.
+
+    `turn` is the lock of everything that removes rows from the streams' tables. `is_busy` tells whether flushing falls behind.
+    """
 
     def __init__(
         self, session: Session, stores: Callable[[], Collection[StreamStore]], is_busy: Callable[[], bool], tell: Tell
@@ -54,14 +57,14 @@ class Compactor:
         self._is_busy = is_busy
         self._tell = tell
         self._last_flush = time.monotonic()
-        # Whether runs may be is_compacted between flushes that do not cease.
+        # Whether to compact between flushes of a load that does not pause.
         self.works_beside_flushes = False
         self._looks: deque[tuple[float, float]] = deque(maxlen=_CALM_LOOKS)
-        # The flush after which nothing is left to do.
+        # The time of the flush after which nothing was left to compact.
         self._done_since: float | None = None
         self._stopping = threading.Event()
         self._cursor = session.cursor()
-        # For what is no part of the transaction, and must not break it off.
+        # For statements outside the transaction.
         self._beside = session.cursor()
         self._thread = threading.Thread(target=self._work, name="compact", daemon=True)
 
@@ -82,25 +85,25 @@ class Compactor:
         self._beside.close()
 
     def compact_all(self) -> None:
-        """Once nothing is left to do, there is nothing before the next flush: to look for it is not free."""
+        """Compact and index until nothing is left to do; skip the search for work until the next flush then."""
         last_seal = self._last_flush
         if self._done_since == last_seal:
             return
         self._session.checkpoint_when_due(self._cursor)
         is_done = True
-        # What is is_compacted gets its pieces with it: those it had would have been found in vain, and take room.
+        # Compact first: compacted blocks get their n-grams with them, and those of the old blocks would be wasted.
         for work in (self.compact, self.index_newest_block):
             for store in self._stores():
                 while (may_begin := self._may_begin()) and work(store):
                     is_done = False
-                    # Who waits for the turn gets it: a lock goes to whoever asks next, and that would be this thread.
+                    # Pause, so that a thread that waits for the lock gets it before this one takes it again.
                     self._stopping.wait(_PAUSE_SECONDS)
                 is_done &= may_begin
         if is_done:
             self._done_since = last_seal
 
     def compact(self, store: StreamStore) -> bool:
-        """Lay the oldest run that is as it came; False when there is none, or something else has to be done first."""
+        """Compact the oldest run that is not compacted; False when there is none, or the work has to be put off."""
         is_compacted = self._at_once(self._rewrite, store.tables)
         if is_compacted:
             self.resting.stir()
@@ -109,11 +112,11 @@ class Compactor:
         return is_compacted
 
     def index_newest_block(self, store: StreamStore) -> bool:
-        """Of the newest block that lacks them; False when there is none."""
+        """Index the n-grams of the newest block that lacks them; False when there is none."""
         return self._at_once(self._index_newest_block, store.tables)
 
     def _at_once(self, change: Callable[[StreamTables], bool], tables: StreamTables) -> bool:
-        """In one transaction, which leaves no trace where nothing is changed."""
+        """Run the change in one transaction, which is rolled back where nothing changed."""
         cursor = self._cursor
         with self.turn:
             cursor.execute("BEGIN")
@@ -138,13 +141,13 @@ class Compactor:
             return False
         self._cursor.execute(tables.order_run(), {"last": last, "rows": ROW_GROUP_ROWS})
         for part in range(RUN_GROUPS):
-            # What is logged meanwhile stays in memory as well until this transaction ends.
+            # DuckDB keeps what is logged meanwhile in memory until this transaction ends.
             if self._stopping.is_set() or self._is_busy() or self._session.is_log_long:
                 return False
             began = time.monotonic()
             self._write_run_part(tables, part)
             self.resting.reclaim_between_steps(self._beside)
-            # Half of one processor is for this, no more.
+            # Use half of one processor at most.
             self._stopping.wait(time.monotonic() - began)
         self._cursor.execute(tables.drop_run(), {"last": last})
         drop_ngrams_of_empty_blocks(self._cursor, tables)

@@ -1,4 +1,4 @@
-"""Who reads or writes the file now, and the moments at which nobody does."""
+"""A gate around the database file: shared by queries and flushes, exclusive for checkpoints and reopening."""
 
 import threading
 import time
@@ -10,14 +10,14 @@ import msgspec
 
 
 class FileAccess(Enum):
-    """What lasts: a query for as long as its rows are fetched, a flush for about a second."""
+    """Kinds of shared access: a query lasts until its rows are fetched, a flush about a second."""
 
     QUERY = "query"
     FLUSH = "flush"
 
 
 class Patience(msgspec.Struct, frozen=True):
-    """How long a moment without anybody is waited for; then, new flushes held up, for those under way; then for queries."""
+    """How long exclusive access waits for an idle moment, then with new flushes held back, then with new queries, too."""
 
     patience_seconds: float
     flushes_seconds: float
@@ -26,42 +26,42 @@ class Patience(msgspec.Struct, frozen=True):
 
 RELAXED = Patience(10.0, 2.0, 0.25)
 URGENT = Patience(1.0, 10.0, 2.0)
-# Only what has begun must not be seen by who is exclusive: a checkpoint looks once, and then lets others work beside it.
+# A checkpoint needs no transaction at its beginning only; others may go on after this time.
 _BEGUN_SECONDS = 0.2
 
 
 class FileGate:
-    """Those who pass wait only for whoever is exclusive, and that is for moments."""
+    """A readers-writer lock whose writer holds back readers for short moments only."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._under_way = dict.fromkeys(FileAccess, 0)
         self._held: frozenset[FileAccess] = frozenset()
         self._last_passed = dict.fromkeys(FileAccess, time.monotonic())
-        # Up to the moment at which the flushes under way began, where there are some.
+        # Up to the beginning of the flushes under way.
         self._flushing_seconds = 0.0
         self._flushing_since = 0.0
 
     @property
     def flushing_seconds(self) -> float:
-        """For how long in all some flush has been under way."""
+        """The total time during which at least one flush was under way."""
         with self._changed:
             under_way = time.monotonic() - self._flushing_since if self._under_way[FileAccess.FLUSH] else 0.0
             return self._flushing_seconds + under_way
 
     @property
     def idle_seconds(self) -> float:
-        """For how long nobody has passed."""
+        """The time since the last shared access of any kind."""
         return min(map(self.idle_seconds_of, FileAccess))
 
     def idle_seconds_of(self, kind: FileAccess) -> float:
-        """For how long nobody of that kind has passed."""
+        """Return the time since the last shared access of this kind."""
         with self._changed:
             return 0.0 if self._under_way[kind] else time.monotonic() - self._last_passed[kind]
 
     @contextmanager
     def shared(self, kind: FileAccess) -> Iterator[None]:
-        """Around every transaction on the file that may last."""
+        """Hold shared access for a transaction on the file."""
         with self._changed:
             self._changed.wait_for(lambda: kind not in self._held)
             self._count(kind, 1)
@@ -83,7 +83,10 @@ class FileGate:
 
     @contextmanager
     def exclusive(self, haste: Patience = RELAXED, *, throughout: bool = False) -> Iterator[bool]:
-        """Whether nobody passes when the block begins; others go on a moment later, or `throughout` when it has ended."""
+        """Hold back new access; yield whether none is under way.
+
+        Others go on a moment after the block has begun, or with `throughout` when it has ended.
+        """
         with self._changed:
             is_exclusive = self._changed.wait_for(self._is_free, haste.patience_seconds) or self._cleared(haste)
             self._held = frozenset(FileAccess)
@@ -102,7 +105,7 @@ class FileGate:
             self._changed.notify_all()
 
     def _cleared(self, haste: Patience) -> bool:
-        """Hold up flushes until those under way are through, then queries for a moment."""
+        """Hold back flushes until those under way have ended, then queries for a moment."""
         self._held = frozenset({FileAccess.FLUSH})
         self._changed.wait_for(lambda: not self._under_way[FileAccess.FLUSH], haste.flushes_seconds)
         self._held = frozenset(FileAccess)

@@ -1,4 +1,4 @@
-"""Seals in the background: whole row groups at once, the rest when it has waited long enough."""
+"""Flush pending events in the background: full row groups at once, smaller ones after a time limit."""
 
 import threading
 import time
@@ -15,21 +15,21 @@ from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.storage.stream_store import OutOfOrderError, StreamStore, held_bytes
 from cordwood.observe.observer import Tell
 
-# A burst that has ended is flushed soon, a trickle now and then: each time costs a rewrite of the last row group.
+# Flush soon after a burst has ended, and a trickle seldom: each flush rewrites the last row group.
 _QUIET_SECONDS = 2.0
 _QUIET_ROWS = 1024
 _WAIT_SECONDS = 300.0
 _LOOK_SECONDS = 0.5
-# After a pause of so long, what a burst took is given back: its next row group is not under way, or just begun.
+# After a pause of so long, memory that a burst has freed is returned to the system.
 _PAUSE_SECONDS = 0.5
 _TELL_SECONDS = 60.0
 
 
 class Means(msgspec.Struct, frozen=True):
-    """What flushing may take: threads, text that waits for it, events that become a row group at once.
+    """The limits of flushing: threads, bytes of pending events, rows that are flushed at once.
 
-    Freed memory is used again by the next chunk. The machine gets it back when there is no next one, and now and then:
-    pages that are given back and asked for again cost a fifth of a load's speed, pages that are kept are memory.
+    Memory that a flush has freed is kept for `kept_seconds`, or until a pause: the next flush uses it again. To return it
+    to the system and ask for it again after each flush costs a fifth of the speed of a load.
     """
 
     workers: int
@@ -43,7 +43,7 @@ class Means(msgspec.Struct, frozen=True):
 
 
 class Flusher:
-    """`after` is called after each chunk that went to the file. Nothing may be held before it is given its means."""
+    """The flush threads. `after` is called after each flushed chunk; `means` must be set before `start`."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Flusher:
         self._told = -_TELL_SECONDS
         self._trimmed = self._last_append
         self._is_trimmed = True
-        # By stream, events of row groups in parts, since the engine wrote all it had into the file.
+        # By stream, rows that were flushed as parts of a row group since the last checkpoint.
         self._gathered: Counter[str] = Counter()
         self._threads: list[threading.Thread] = []
 
@@ -96,7 +96,7 @@ class Flusher:
         cursor.close()
 
     def _tried(self, cursor: duckdb.DuckDBPyConnection) -> bool:
-        """Whatever goes wrong, the thread goes on: without it no event would ever be flushed again."""
+        """Flush once and report any failure; the thread must survive, or no event would be flushed again."""
         try:
             return self._flush_one(cursor)
         except Exception as problem:  # noqa: BLE001 - the last catch-all of the thread
@@ -116,8 +116,11 @@ class Flusher:
         return False
 
     def _is_tight(self, stores: Collection[StreamStore]) -> bool:
-        """Much is held, and nothing is under way that makes room: less than a row group is written twice, into the log too."""
-        # In this order: what is flushed meanwhile is not counted any more.
+        """Return whether many bytes are pending and no flush is under way that makes room.
+
+        Only then are less than full row groups flushed early: they are written twice, and into the database's log, too.
+        """
+        # In this order, so that what is flushed meanwhile is not counted.
         if any(store.is_flushing for store in stores):
             return False
         return held_bytes(stores) > self.means.held_bytes * 3 // 4
@@ -141,11 +144,11 @@ class Flusher:
         return True
 
     def _rows_of(self, store: StreamStore) -> int:
-        """Parts of a row group are gathered in the engine's memory: no more than fill it up."""
+        """Return how many rows to flush at once: parts of a row group add up to exactly one."""
         return min(self.means.rows_at_once, ROW_GROUP_ROWS - self._gathered[store.name] % ROW_GROUP_ROWS)
 
     def _write_gathered(self, store: StreamStore, rows: int, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Into the file, where they are compressed: as soon as they are a whole row group, which is never filled up later."""
+        """Checkpoint once the flushed parts are a full row group, which is compressed then and not filled up later."""
         if self.means.is_in_parts:
             self._gathered[store.name] += rows
         self._has_written(cursor, now=self._gathered[store.name] >= ROW_GROUP_ROWS)

@@ -1,4 +1,4 @@
-"""What the file says of itself: its version, which events of each stream are sealed, what shapes were seen."""
+"""The manifest in the database file: its version, the flushed ranges of each stream, and the shapes seen."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ _TABLES = (
 
 
 def open_manifest(cursor: duckdb.DuckDBPyConnection) -> None:
-    """Make the ledger in a new file; refuse a file that a newer cordwood wrote, or that does not say who did."""
+    """Create the manifest in a new file; refuse a file of a newer cordwood, or one without a version."""
     for statement in _STAMP:
         cursor.execute(statement)
     _stamp(cursor)
@@ -58,13 +58,13 @@ def _stamp(cursor: duckdb.DuckDBPyConnection) -> None:
 
 
 def _has_events(cursor: duckdb.DuckDBPyConnection) -> bool:
-    """Streams have their tables from the first start on, and the stamp is there before them."""
+    """Return whether the file has tables of streams, which are created after the version stamp."""
     tables = "SELECT 1 FROM duckdb_tables() WHERE database_name = 'store' AND schema_name = 'main' LIMIT 1"
     return first_row(cursor, tables) is not None
 
 
 def flushed_ranges(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, Ranges]:
-    """The numbers of sealed events by stream, neighbouring ranges made one; kept so in the file too."""
+    """Return the ranges of flushed sequence numbers by stream; merge adjacent ranges, in the file as well."""
     by_stream: dict[str, Ranges] = defaultdict(list)
     rows = cursor.execute("SELECT stream, first, last FROM store.cordwood.table ORDER BY stream, first").fetchall()
     for stream, first, last in rows:

@@ -1,4 +1,4 @@
-"""Gives back what the process holds of memory and does not need: in times of quiet, and when it has become much."""
+"""Return memory that the process holds and does not need: when it is idle, and when it holds much."""
 
 import threading
 from collections import deque
@@ -10,16 +10,19 @@ from cordwood.engines.duckdb.storage.allocator import heap_bytes, release_free_m
 from cordwood.engines.duckdb.storage.file_gate import URGENT, FileAccess
 from cordwood.engines.duckdb.storage.session import Session
 
-# Longer than between two looks, so that none who came between them is missed.
+# Longer than the interval of looks, so that no query between two looks is missed.
 _REST_SECONDS = 6.0
-# What the engine notes of row groups may grow by so much of its bound, beside that, before it has to forget it.
+# DuckDB's bookkeeping of row groups may grow by this fraction of the memory limit before the file is reopened.
 _GROWTH_SHARE = 12
-# The least of so many looks is told apart from what is under way; and everybody is held up no more often.
+# The least of so many looks leaves out what queries hold for a moment, and limits how often the file is reopened.
 _LOOKS = 6
 
 
 class MemoryReclaimer:
-    """`turn` is taken by whoever works on the file in the background. `held_bytes` is what events that wait take of the heap."""
+    """Decides when to release memory.
+
+    `turn` is the lock of background work on the file. `held_bytes` returns what pending events take of the heap.
+    """
 
     def __init__(self, session: Session, turn: threading.Lock, held_bytes: Callable[[], int]) -> None:
         self._session = session
@@ -32,7 +35,7 @@ class MemoryReclaimer:
         self._seen_bytes: deque[int] = deque(maxlen=_LOOKS)
 
     def stir(self) -> None:
-        """Something was read or written that nobody asked for."""
+        """Note that background work has read or written the file since the last release."""
         self._is_rested = False
 
     def look(self, cursor: duckdb.DuckDBPyConnection) -> None:
@@ -40,9 +43,7 @@ class MemoryReclaimer:
         self.reclaim_when_quiet(cursor)
 
     def reclaim_when_quiet(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """What the engine keeps of the file is given back as long as nobody asks, whatever is stored or settled meanwhile;
-        what queries and settling took, once in each time in which nothing is.
-        """
+        """Release cached blocks while no query comes; return freed heap memory once in each idle time."""
         is_quiet = self._session.gate.idle_seconds >= _REST_SECONDS
         if is_quiet and self._is_rested:
             return
@@ -52,7 +53,7 @@ class MemoryReclaimer:
             release_free_memory()
 
     def reclaim_between_steps(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Of long work in the background: each step takes as much again."""
+        """Release memory between two steps of long background work, each of which takes as much again."""
         self._release_unused_blocks(cursor)
         release_free_memory()
 
@@ -61,7 +62,10 @@ class MemoryReclaimer:
             self._session.release_blocks(cursor)
 
     def reopen_when_large(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """How much is the engine's notes, nobody tells: what has come since the first look, and is there at each of six."""
+        """Reopen the file when DuckDB's bookkeeping of row groups has grown too large.
+
+        DuckDB does not report its size: it is estimated as the least heap use of six looks above that of the first.
+        """
         self._seen_bytes.append(self._in_use())
         if self._first_bytes is None:
             self._first_bytes = self._seen_bytes[0]
@@ -74,13 +78,13 @@ class MemoryReclaimer:
                 self._forget(cursor)
 
     def _has_grown(self, in_use: int) -> bool:
-        """Since it was forgotten; what is read all the time is there again at once."""
+        """Return whether heap use has grown by more than is allowed since the file was last reopened."""
         if self._noted_bytes is None:
             self._noted_bytes = in_use
         return in_use > self._noted_bytes + self._growth_bytes
 
     def _in_use(self) -> int:
-        """Always the same where it is not told."""
+        """Return the heap bytes in use beside pending events; 0 where the C library does not report them."""
         found = heap_bytes()
         return 0 if found is None else found - self._held_bytes()
 
@@ -89,6 +93,6 @@ class MemoryReclaimer:
         with self._turn, self._session.gate.exclusive(URGENT, throughout=True) as is_exclusive:
             is_forgotten = (is_exclusive or not self._session.is_open) and self._session.reopen(cursor)
         if is_forgotten:
-            # Nothing is under way at this moment: what there is then is seen by the next looks.
+            # The next looks set the new base, once queries are under way again.
             self._noted_bytes = None
             release_free_memory()

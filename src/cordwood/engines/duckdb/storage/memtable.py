@@ -1,16 +1,16 @@
-"""One stream's events in memory: converted when somebody asks for them before they are flushed."""
+"""The memtable of one stream: pending events, converted into tables in memory when a query asks for them."""
 
 import duckdb
 import msgspec
 
 from cordwood.engines.duckdb.storage.tables import StreamTables
 
-# A part that has as many rows takes no more: a part goes when all of it is flushed.
+# The most rows of a part: a part is dropped once all of its rows are flushed.
 _PART_ROWS = 8_192
 
 
 class _Part(msgspec.Struct):
-    """A table of neighbouring events."""
+    """A table of consecutive events."""
 
     number: int
     first: int
@@ -18,13 +18,14 @@ class _Part(msgspec.Struct):
 
 
 class Memtable:
-    """Events that are in memory's tables and not flushed. No row is taken out of a table: it is hidden, then all goes.
+    """Events in memory tables that are not flushed yet.
 
-    Everything but filling a table is for whoever has the stream's turn.
+    Rows are never deleted: flushed ones are hidden by the view, and a table is dropped once all of its rows are flushed.
+    All methods but the filling of a table require the stream's lock `turn`.
     """
 
     def __init__(self, tables: StreamTables) -> None:
-        # Every event below this number that is not flushed is here.
+        # Every event below this number is here or flushed.
         self.end = 0
         self._tables = tables
         self._parts: list[_Part] = []
@@ -38,7 +39,7 @@ class Memtable:
         return not self._parts
 
     def begin(self, first: int, end: int, cursor: duckdb.DuckDBPyConnection) -> str:
-        """The table to be filled with these events, none of which is in it; it stays at least until that is done."""
+        """Return the table to fill with these events; it is not dropped before `finish`."""
         part = self._parts[-1] if self._parts else None
         if part is None or part.end - part.first >= _PART_ROWS:
             self._made += 1
@@ -56,12 +57,12 @@ class Memtable:
         self._filling = None
 
     def forget(self, flushed_to: int) -> None:
-        """Everything below this number is in the file."""
+        """Note that every event below this sequence number is in the file."""
         self._flushed_to = flushed_to
         self._is_stale = self._is_stale or any(part.first < flushed_to for part in self._parts)
 
     def refresh(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Let the views tell what is so; to be called before anybody looks."""
+        """Bring the views up to date and drop tables that are flushed; call it before a query begins."""
         if not self._is_stale:
             return
         stay = [part for part in self._parts if part.end > self._flushed_to or part is self._filling]

@@ -1,8 +1,9 @@
-"""Which blocks of sealed events may have a text in their messages: the pieces of words that each block has.
+"""A Bloom-filter index of n-grams: which blocks of flushed events may have a text in their messages.
 
-A block is what was written at once, a row group at most. A piece is six letters or digits that follow each other; each
-is a bit, by its hash, of as many bits as the block has pieces, about. A text whose pieces are not all there is not.
-A block that is sealed in a hurry is only listed: it has to be looked into until its pieces are known.
+A block is what one flush or one compaction step wrote, a row group at most. An n-gram is six consecutive letters or
+digits. A block's filter has one bit for each n-gram's hash, and about as many bits as the block has n-grams. A block
+that lacks one of a text's n-grams cannot have the text. Newly flushed blocks are listed without a filter and are
+always read until the compaction thread indexes them.
 """
 
 import re
@@ -13,7 +14,7 @@ import duckdb
 
 from cordwood.engines.duckdb.storage.tables import StreamTables
 
-# Written before there were pieces: they have to be looked into.
+# Rows of versions without the index: always read.
 UNKNOWN_BLOCK: Final = 0
 
 _LETTERS: Final = 6
@@ -22,13 +23,13 @@ _RUN: Final = re.compile("[0-9A-Za-z]{6,}")
 
 CREATE_NGRAM_INDEX: Final = (
     "CREATE SEQUENCE IF NOT EXISTS store.cordwood.blocks",
-    # The hash is the engine's own, and may be another one in its next version.
+    # DuckDB's hash function may differ in its next version.
     "CREATE TABLE IF NOT EXISTS store.cordwood.pieces (stream VARCHAR, block BIGINT, engine VARCHAR, bits BIT)",
 )
 
 
 def ngrams_of(texts: Sequence[str]) -> tuple[str, ...]:
-    """Pieces that a message has which has all the texts; none where the texts have no long word."""
+    """Return n-grams that every message has which contains all the texts; none where the texts have no long word."""
     runs = [run for text in texts for run in _RUN.findall(text)]
     pieces = {run[at : at + _LETTERS]: None for run in runs for at in range(len(run) - _LETTERS + 1)}
     return tuple(pieces)[:_MOST_PIECES]
@@ -40,26 +41,26 @@ def new_block(cursor: duckdb.DuckDBPyConnection) -> int:
 
 
 def list_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: int) -> None:
-    """As one whose pieces are not known yet."""
+    """Add the block without a filter."""
     values = {"stream": tables.stream, "block": block}
     cursor.execute("INSERT INTO store.cordwood.pieces VALUES ($stream, $block, '', NULL)", values)
 
 
 def next_unindexed_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTables) -> int | None:
-    """The newest that is only listed, or was made by another version of the engine."""
+    """Return the newest block without a filter, or with one of another engine version; None when there is none."""
     sql = "SELECT max(block) FROM store.cordwood.pieces WHERE stream = $stream AND engine <> version()"
     ((block,),) = cursor.execute(sql, {"stream": tables.stream}).fetchall()
     return None if block is None else int(block)
 
 
 def replace_ngrams(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: int) -> None:
-    """Of a block that is listed; in a transaction."""
+    """Index a block that is listed already; requires a transaction."""
     cursor.execute("DELETE FROM store.cordwood.pieces WHERE block = $block", {"block": block})
     insert_ngrams(cursor, tables, block)
 
 
 def insert_ngrams(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: int) -> None:
-    """Of the block, which lies in the sealed table by now; in the same transaction."""
+    """Insert the filter of a block, whose events must be in the table already; requires the same transaction."""
     cursor.execute(
         "CREATE OR REPLACE TEMP TABLE pieces AS SELECT DISTINCT hash(substr(word, place, 6)) AS piece FROM"  # noqa: S608 - our own names
         " (SELECT word, unnest(range(1, length(word) - 4)) AS place FROM (SELECT DISTINCT"
@@ -77,7 +78,7 @@ def insert_ngrams(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block
 
 
 def drop_ngrams_of_empty_blocks(cursor: duckdb.DuckDBPyConnection, tables: StreamTables) -> None:
-    """Of the blocks of which no event is left."""
+    """Delete the filters of blocks that have no events any more."""
     cursor.execute(
         "DELETE FROM store.cordwood.pieces WHERE stream = $stream"  # noqa: S608 - our own names
         f" AND block NOT IN (SELECT DISTINCT block FROM {tables.table} WHERE block IS NOT NULL)",
@@ -86,7 +87,7 @@ def drop_ngrams_of_empty_blocks(cursor: duckdb.DuckDBPyConnection, tables: Strea
 
 
 def blocks_that_may_have(cursor: duckdb.DuckDBPyConnection, stream: str, pieces: Sequence[str]) -> list[int] | None:
-    """The blocks that may have them all; None where that is more than half of them."""
+    """Return the blocks that may have all n-grams; None where that is more than half of the blocks."""
     values = {f"p{place}": piece for place, piece in enumerate(pieces)}
     has_all = " AND ".join(f"get_bit(bits, (hash(${name}) % bit_length(bits))::INTEGER) = 1" for name in values)
     rows = cursor.execute(

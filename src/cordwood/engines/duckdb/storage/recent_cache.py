@@ -1,7 +1,7 @@
-"""Keeps the recent events of the streams that are asked for them as texts: begins when somebody asks, and ends when nobody does.
+"""A cache of the newest events of the streams that are asked for them, as texts in memory.
 
-Nothing is made for streams whose recent nobody looks at, and nothing in a load. Where the file has to be read for it,
-that is done beside the queries, which go on reading the file until it is done.
+A stream's table is filled when its newest events are first asked for, and dropped when they no longer are. Filling
+reads the file beside queries, which go on reading the file until it is done. Nothing is cached during a load.
 """
 
 import threading
@@ -18,18 +18,18 @@ from cordwood.engines.duckdb.storage.transaction import roll_back
 from cordwood.errors import Fault
 from cordwood.observe.observer import Tell
 
-# Those that were asked of last. A page shows one stream, another one maybe beside it.
+# The streams that were asked for last are cached.
 MOST_STREAMS = 2
 _UNWANTED_SECONDS = 600.0
 _LOOK_SECONDS = 60.0
-# Before any that BigQuery knows.
+# Earlier than any timestamp of BigQuery.
 _EARLIEST_US = -62_135_596_800_000_001
-# To read them from the file takes a twentieth of a processor at most, however often it has to be begun again.
+# Filling takes a twentieth of a processor at most, however often it is begun again.
 _SELDOM = 20
 
 
 class RecentCache:
-    """`most_bytes` is about what the events of one stream may take in memory."""
+    """Fills and drops the recent tables; `most_bytes` bounds about what the events of one stream may take."""
 
     def __init__(self, session: Session, most_bytes: int, tell: Tell) -> None:
         self._session = session
@@ -53,11 +53,11 @@ class RecentCache:
             self._thread.join()
 
     def wanted(self, store: StreamStore) -> None:
-        """Somebody asks for the recent events of that stream."""
+        """Note that a query asks for the newest events of the stream; have its table filled where it is not."""
         now = time.monotonic()
         self._wanted[store.name] = now
         if not store.recent.is_kept and now >= self._not_before.get(store.name, 0.0):
-            # Where it fails, it is tried again after that.
+            # A failed fill is tried again after that time.
             self._not_before[store.name] = now + _LOOK_SECONDS
             self._queue.put(store)
 
@@ -70,7 +70,7 @@ class RecentCache:
         self._not_before[store.name] = ended + (ended - began) * _SELDOM
 
     def _fill(self, store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> bool:
-        """False where events were flushed or dropped meanwhile: they would be lacking, or there for ever."""
+        """Fill the table; False, and nothing changed, where events were flushed or dropped meanwhile."""
         tables = store.tables
         most = max(1, min(ROW_GROUP_ROWS, int(self.most_bytes / max(1.0, store.text_bytes(cursor)))))
         with store.showing, store.turn:

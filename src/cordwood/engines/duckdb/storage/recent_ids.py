@@ -1,4 +1,4 @@
-"""Which ids a stream has taken lately: the first event of an id stays, later ones are counted and left."""
+"""Recognise the ids of recent events: of several events with one id the first is stored, others are counted."""
 
 import random
 from array import array
@@ -7,22 +7,22 @@ from functools import cache
 
 WINDOW_US = 600 * 1_000_000
 WINDOW_EVENTS = 100_000
-# A sieve takes so many, in eight megabytes.
+# The ids of one Bloom filter of eight megabytes.
 _FILTER_IDS = 3_000_000
 _WORD_BITS, _MARK_BITS = 20, 12
 _ANY_WORD, _ANY_MARK = (1 << _WORD_BITS) - 1, (1 << _MARK_BITS) - 1
 
-# Says which of the ids are among the stream's sealed events of the window, those received before a time.
+# Returns those of the ids that the stream's flushed events have, within the window and received before a time.
 LookUp = Callable[[Sequence[str], int], set[str]]
 
 _ANY_TIME = 2**62
 
 
 class RecentIds:
-    """The last events' ids exactly; what a fast stream took before them, within the window, by sieves.
+    """The ids of the last events exactly, and older ones within the window by Bloom filters.
 
-    What a sieve catches is looked up, and at first everything, among what was stored before `opened_us`: with
-    `inherits` there is some.
+    Hits of a filter are confirmed in the stored events. With `inherits`, there are events that were stored before
+    `opened_us`: all ids are looked up among those at first.
     """
 
     def __init__(self, look_up: LookUp, opened_us: int, *, inherits: bool) -> None:
@@ -35,7 +35,7 @@ class RecentIds:
         self._taken = 0
 
     def duplicates(self, ids: Sequence[str], now_us: int) -> set[int]:
-        """The places in `ids` whose id was taken before, in this list or earlier."""
+        """Return the positions in `ids` of ids that came before, in this list or earlier."""
         hashes = list(map(hash, ids))
         found = _repeated(hashes)
         for seen in (self._younger, self._elder):
@@ -64,7 +64,7 @@ class RecentIds:
 
 
 class _BloomFilters:
-    """One after the other, as full as they may be; each is kept until what came last into it is out of the window."""
+    """Bloom filters, one filled after the other; each is dropped once its last id is older than the window."""
 
     def __init__(self) -> None:
         self._bloom_filters: list[_BloomFilter] = []
@@ -81,9 +81,10 @@ class _BloomFilters:
 
 
 class _BloomFilter:
-    """Four bits in each of three words, for each hash: of a million others four are matches at two million, 75 once it is full.
+    """A Bloom filter that sets four bits in each of three words for a hash.
 
-    What is matches in vain is looked up in the file, and appends wait meanwhile; to set more bits takes longer.
+    Of a million other ids, 4 match at two million entries and 75 when it is full. False positives are looked up in the
+    file while appends wait; more bits would take longer to set.
     """
 
     def __init__(self) -> None:
@@ -114,7 +115,7 @@ class _BloomFilter:
 
 @cache
 def _marks() -> tuple[int, ...]:
-    """Four bits of a word each."""
+    """Return 4,096 masks of four random bits each."""
     dice = random.Random(0)  # noqa: S311 - spread evenly, not kept secret: nobody foresees the hashes
     return tuple(sum(1 << bit for bit in dice.sample(range(64), 4)) for _ in range(_ANY_MARK + 1))
 

@@ -1,4 +1,4 @@
-"""A stream's recent events once more, as texts in memory: a log page shows those, and nothing has to be put together."""
+"""A second copy of a stream's newest events, as texts in memory: pages of whole events are read from it."""
 
 from contextlib import suppress
 from typing import NamedTuple
@@ -9,21 +9,21 @@ from cordwood.engines.duckdb.storage.chunk import Chunk
 from cordwood.engines.duckdb.storage.rows import first_row
 from cordwood.engines.duckdb.storage.tables import StreamTables
 
-# So many times as many as are wanted, and the oldest of them go.
+# The table is trimmed at so many times the wanted number of events.
 _TOO_MANY = 1.5
 
 
 class RecentTable:
-    """A table of every event that is newer than some moment, flushed or not; or nothing, while it is not kept.
+    """A table of all events newer than some time, flushed or not; empty while it is not maintained.
 
-    The oldest of them may go at any time: whoever finds fewer than he wanted looks elsewhere. Everything but `flushed` is
-    for whoever shows the stream's events.
+    The oldest of its events may be trimmed at any time: a query that finds too few reads the file. All methods but
+    `flushed` require the stream's lock `showing`.
     """
 
     def __init__(self, tables: StreamTables) -> None:
-        # Every event below this number is in the table, if it is new enough.
+        # Every event below this number that is new enough is in the table.
         self.end = 0
-        # How often the table was made anew: what a query was promised of one, it is not of the next.
+        # How often the table was filled anew; a view is valid for one of these.
         self.beginnings = 0
         self._tables = tables
         self._since_us: int | None = None
@@ -35,21 +35,21 @@ class RecentTable:
         return self._since_us is not None and not self._is_behind
 
     def begin(self, since_us: int, rows: int, most: int, end: int) -> None:
-        """The table has been made of the flushed events that are newer than that, which are those below the number `end`."""
+        """Note that the table was filled with the flushed events newer than `since_us`, all below the number `end`."""
         self._since_us, self._rows, self._most, self.end = since_us, rows, most, end
         self._is_behind = False
         self.beginnings += 1
 
     def flushed(self, flushed_to: int) -> None:
-        """For whoever has the stream's turn. What went to the file without coming here is not found any more."""
+        """Note what was flushed; requires the lock `turn`. Events that were flushed without coming here make the table stale."""
         self._is_behind = self._is_behind or self.end < flushed_to
 
     def is_too_much(self, pieces: list[Chunk]) -> bool:
-        """A load that brings so many at once is not followed: to make texts of them would slow it down."""
+        """Return whether too many events came at once to convert them all, as in a load."""
         return sum(len(piece.events) for piece in pieces) > self._most // 2
 
     def add(self, piece: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Events that follow each other, from `end` on."""
+        """Add consecutive events from `end` on."""
         piece.insert_mended(cursor, self._tables.insert_recent, since=self._since_us)
         self.end = piece.end
         self._rows += len(piece.events)
@@ -64,12 +64,12 @@ class RecentTable:
         self._rows = self._most
 
     def drop_before(self, before_us: int, cursor: duckdb.DuckDBPyConnection) -> None:
-        """What the stream does not keep is not kept here."""
+        """Delete events that the stream no longer retains."""
         if self._since_us is not None and self._since_us < before_us:
             cursor.execute(self._tables.drop_recent_before(), {"before": before_us})
 
     def forget(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Whoever was about to look finds an empty table, or one to which nothing is added any more."""
+        """Empty the table and stop maintaining it; queries that were about to read it find too few events."""
         self._since_us = None
         if self._rows:
             self._rows = 0
@@ -78,12 +78,12 @@ class RecentTable:
 
 
 class RecentView(NamedTuple):
-    """The cursor sees the stream's recent events as texts, for as long as they are the same table."""
+    """A cursor that sees the recent table, valid as long as the table is not filled anew."""
 
     cursor: duckdb.DuckDBPyConnection
     recent: RecentTable
     beginning: int
 
     def has_held(self) -> bool:
-        """To be asked when the rows have been fetched."""
+        """Return whether the table was the same throughout; ask after the rows have been fetched."""
         return self.recent.beginnings == self.beginning

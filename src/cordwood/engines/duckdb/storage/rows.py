@@ -1,4 +1,4 @@
-"""Reads what a statement gives to its end: a result that is not holds its transaction, and all that was dropped since."""
+"""Read the result of a statement to its end, because an unfinished result keeps its transaction open."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,6 +9,6 @@ import duckdb
 def first_row(
     cursor: duckdb.DuckDBPyConnection, statement: str, values: Mapping[str, object] | None = None
 ) -> tuple[Any, ...] | None:
-    """The first row, or None; for statements of a row or none."""
+    """Return the first row of a statement that yields one row or none."""
     rows = cursor.execute(statement, values).fetchall()
     return rows[0] if rows else None

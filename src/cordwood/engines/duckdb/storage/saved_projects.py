@@ -1,4 +1,4 @@
-"""Keeps in the file what has been seen in single projects: the pairs of a path and a kind by number, and each project's set."""
+"""Store in the file which paths and kinds were seen in each project, as a bit set per project."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ CREATE_PROJECT_SHAPES: Final = (
 
 
 class Unsaved(msgspec.Struct, frozen=True):
-    """What is to be written; `first` is the place of the first pair."""
+    """Changes that are to be written; `first` is the position of the first new pair."""
 
     first: int
     pairs: Sequence[Pair]
@@ -29,7 +29,7 @@ class Unsaved(msgspec.Struct, frozen=True):
 
 
 class SavedProjects:
-    """Knows what of one stream's sets is not in the file yet. Its calls are guarded by the stream's own turn."""
+    """Tracks which sets of one stream are not in the file yet; guarded by the stream's lock `turn`."""
 
     def __init__(self, stream: str, shapes: ProjectShapes) -> None:
         self._stream = stream
@@ -38,7 +38,7 @@ class SavedProjects:
         self._saved_pairs = 0
 
     def load(self, pairs: Mapping[int, Pair], sets: Mapping[str, int]) -> None:
-        """As it was saved."""
+        """Take over the sets as they were stored."""
         for place, pair in sorted(pairs.items()):
             if self._shapes.bit(pair) != 1 << place:
                 raise DataFolderUnusable(
@@ -58,12 +58,12 @@ class SavedProjects:
         return Unsaved(first, self._shapes.pairs[first : self._saved_pairs], sets)
 
     def give_back(self, unsaved: Unsaved) -> None:
-        """It could not be written."""
+        """Take back changes that could not be written."""
         self._changed |= unsaved.sets.keys()
         self._saved_pairs = min(self._saved_pairs, unsaved.first)
 
     def save(self, cursor: duckdb.DuckDBPyConnection, unsaved: Unsaved) -> None:
-        """In the transaction that seals the events which they were learnt of."""
+        """Write the changes in the transaction that flushes the events which they were learnt from."""
         if unsaved.pairs:
             cursor.execute(
                 "INSERT INTO store.cordwood.pair SELECT $stream, $first + generate_subscripts($kinds, 1) - 1,"
@@ -83,7 +83,7 @@ Saved = tuple[dict[int, Pair], dict[str, int]]
 
 
 def saved_projects(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, Saved]:
-    """By stream; several rows of a project are made one."""
+    """Return the sets by stream; several rows of one project are merged."""
     found: dict[str, Saved] = defaultdict(lambda: ({}, {}))
     for stream, place, path, kind in cursor.execute("SELECT * FROM store.cordwood.pair").fetchall():
         found[stream][0][place] = (tuple(path), ValueKind(kind))

@@ -1,4 +1,4 @@
-"""The one DuckDB instance of the process: opened, bounded, and locked down."""
+"""The DuckDB instance of the process: open the file, bound its memory, lock down its settings."""
 
 import os
 import shutil
@@ -22,25 +22,25 @@ FILE = "events.duckdb"
 ROW_GROUP_ROWS = 20_480
 # A quarter of DuckDB's own: many short columns share a block, and an eighth of the file is saved.
 _BLOCK_BYTES = 65_536
-# Beyond this the engine's own log is written into the file: by us, so that it can be put off while the files are held.
+# Beyond this size DuckDB's log is checkpointed by us, so that it can be put off while a backup holds the files.
 # What is in the log is in memory, too, until then: it takes no more than so much of it.
 _LOG_BYTES = 64 * 10**6
 _LOG_SHARE = 4
 _NEVER = "1TB"
 _SPILL_BYTES = "4GB"
-# What the engine may keep of the file while nobody asks: enough to go on with, should somebody.
+# The cached blocks that stay while no query comes.
 _KEPT_BYTES = 16 * 10**6
 # By its own count: in all, and blocks of the file.
 _IN_USE = "SELECT sum(memory_usage_bytes)::BIGINT, sum(memory_usage_bytes) FILTER (tag = 'BASE_TABLE')::BIGINT FROM duckdb_memory()"
-# In such steps it has less for what it notes of row groups.
+# The memory limit is lowered in such steps for DuckDB's bookkeeping of row groups.
 _STEP_BYTES = 4 * 10**6
 _TRIES, _TRY_SECONDS = 40, 0.05
-# Between a checkpoint that failed and the next: everybody waits until the file is opened anew.
+# The pause after a failed checkpoint, which makes everybody wait until the file is reopened.
 _AFTER_FAILURE_SECONDS = 30.0
 
 
 class Session:
-    """Hands out cursors: a cursor is one thread's own connection to the shared instance."""
+    """Hands out cursors; a cursor is one thread's own connection to the shared instance."""
 
     def __init__(self, folder: Path, *, memory_bytes: int, threads: int) -> None:
         self._file = folder / FILE
@@ -68,14 +68,14 @@ class Session:
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A cursor for whoever reads the file, and passes by for as long."""
+        """Yield a cursor with shared access to the file."""
         with self.gate.shared(FileAccess.QUERY), closing(self.cursor()) as cursor:
             yield cursor
 
     def checkpoint(self, cursor: duckdb.DuckDBPyConnection) -> bool:
-        """Write what the engine's own log holds into the file; False and later when others write now, or hold the files.
+        """Write DuckDB's own log into the file; False when other transactions write or a backup holds the files.
 
-        Where it fails, for want of memory or disk, nothing is lost: what could not be written stays in the log.
+        A checkpoint that fails for want of memory or disk loses nothing: what it could not write stays in the log.
         """
         try:
             with self._still:
@@ -87,7 +87,7 @@ class Session:
         except duckdb.IOException as problem:
             self._failed = time.monotonic()
             self._wants_room = has_no_room(str(problem))
-            # The engine gives nothing of the file any more until it is opened anew.
+            # DuckDB refuses to read the file until it is reopened.
             with self.gate.exclusive(URGENT, throughout=True), suppress(duckdb.Error):
                 self.is_open = False
                 self.reopen(cursor)
@@ -101,7 +101,7 @@ class Session:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the log is long and could not be written into the file: what is added to it would fill the memory."""
+        """Whether the log is long and could not be written into the file; more of it would fill the memory."""
         return self.is_log_long and self._failed > 0
 
     @property
@@ -113,10 +113,10 @@ class Session:
         return self._wants_room and facts.f_bavail * facts.f_frsize > 2 * self._log_bytes()
 
     def release_blocks(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Give back what the engine keeps of the file, but for a little: the machine keeps it, too.
+        """Release cached blocks of the file but for a few; the operating system caches them as well.
 
-        Others may go on. Blocks of the file go before anything that would have to be spilled, and no more than these
-        are asked to go; what somebody takes in the moment of the lower bound is less than what is left of them.
+        Other statements go on meanwhile. Lowering the memory limit for a moment evicts file blocks before anything that
+        would have to be spilled, and no more than those.
         """
         in_use, kept = cursor.execute(_IN_USE).fetchall()[0]
         if kept > _KEPT_BYTES:
@@ -124,23 +124,23 @@ class Session:
                 self._bound(cursor, most_bytes)
 
     def count_noted(self, cursor: duckdb.DuckDBPyConnection, noted_bytes: int) -> None:
-        """What the engine notes of row groups is in no bound of its own: it has so much less for all else, a third at most."""
+        """Lower the memory limit by what DuckDB's bookkeeping of row groups takes, by a third at most."""
         most_bytes = self.memory_bytes - min(noted_bytes // _STEP_BYTES * _STEP_BYTES, self.memory_bytes // 3)
         if most_bytes != self._most_bytes and self._bound(cursor, most_bytes):
             self._most_bytes = most_bytes
 
     def _bound(self, cursor: duckdb.DuckDBPyConnection, most_bytes: int) -> bool:
-        """False, and what it was, where what is under way needs more; what can go has gone then."""
+        """Set the memory limit; False, and the old limit stays, where statements under way need more."""
         with suppress(duckdb.OutOfMemoryException):
             cursor.execute("SET GLOBAL memory_limit = $value", {"value": f"{most_bytes}B"})
             return True
         return False
 
     def reopen(self, cursor: duckdb.DuckDBPyConnection) -> bool:
-        """Let the engine forget what it noted of each row group that it wrote or read: it does not by itself, whatever its bound.
+        """Detach and attach the file, so that DuckDB drops its bookkeeping of row groups, which no limit bounds.
 
-        To be called when nobody passes, nor may until it has ended: the file is away for some milliseconds, beside what it
-        takes to write the log into it. False where somebody holds the files, or another file has taken its place.
+        Requires exclusive access. The file is away for some milliseconds, beside the time to checkpoint its log. False
+        where a backup holds the files, or another file has taken its place.
         """
         with self._still:
             if self._holders or self._file_in_place() != self._opened:
@@ -154,14 +154,14 @@ class Session:
         return True
 
     def used_bytes(self, cursor: duckdb.DuckDBPyConnection) -> int:
-        """What is taken of the file, free blocks left out, and of the log that goes into it: the file does not shrink."""
+        """Return the bytes of used blocks and of the log; free blocks are left out, since the file does not shrink."""
         row = first_row(
             cursor, "SELECT block_size * used_blocks FROM pragma_database_size() WHERE database_name = 'store'"
         )
         return (int(row[0]) if row else 0) + self._log_bytes()
 
     def taken_rows(self, cursor: duckdb.DuckDBPyConnection) -> Mapping[str, int]:
-        """How many events take space in the file, by stream: those that are dropped too, until it is freed."""
+        """Return by stream how many events take space in the file, dropped ones included until they are freed."""
         tables = "SELECT table_name, estimated_size FROM duckdb_tables() WHERE database_name = 'store' AND schema_name = 'main'"
         return {name: int(rows) for name, rows in cursor.execute(tables).fetchall()}
 
@@ -171,7 +171,7 @@ class Session:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """No checkpoint meanwhile: what file and log hold now stays where it is, and new row groups go elsewhere."""
+        """Put off checkpoints, so that the contents of file and log stay in place; new row groups go elsewhere."""
         with self._still:
             self._holders += 1
         try:
@@ -181,7 +181,7 @@ class Session:
                 self._holders -= 1
 
     def files(self) -> list[Opened]:
-        """The file and its log as they are now; to be called, and read, while they are held."""
+        """Return the file and its log with their lengths; call it, and read them, within `held`."""
         found = [Opened(self._file.name, self._descriptor_of_file(), self._file.stat().st_size, lent=True)]
         with suppress(FileNotFoundError):
             found.append(Opened(self._log.name, os.open(self._log, os.O_RDONLY), self._log.stat().st_size))
@@ -194,7 +194,7 @@ class Session:
         shutil.rmtree(self._spill, ignore_errors=True)
 
     def _descriptor_of_file(self) -> int:
-        """Opened once and kept: closing any descriptor of a file ends the process's own lock on it."""
+        """Return a descriptor that stays open: closing any descriptor of a file releases the process's lock on it."""
         if self._descriptor < 0:
             self._descriptor = os.open(self._file, os.O_RDONLY)
         return self._descriptor
@@ -219,7 +219,7 @@ class Session:
         )
 
     def _attach_patiently(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Who has not passed by keeps the file until its transaction ends: it is attached once nobody has it."""
+        """Retry ATTACH while an unregistered transaction still holds the old file."""
         for left in reversed(range(_TRIES)):
             try:
                 cursor.execute(self._attaching)
@@ -247,7 +247,7 @@ class Session:
             "max_temp_directory_size": _SPILL_BYTES,
             "wal_autocheckpoint": _NEVER,
             "variant_minimum_shredding_size": 1024,
-            # `late.py` knows better where it pays.
+            # `late_materialization.py` decides where it pays.
             "late_materialization_max_rows": 0,
             "TimeZone": "UTC",
             "autoinstall_known_extensions": False,

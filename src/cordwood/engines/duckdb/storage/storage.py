@@ -1,4 +1,10 @@
-"""The events of all streams: durable in the journal first, then shown to queries, then flushed in the file."""
+"""Store the events of all streams: an event goes to the write-ahead log, the memtable, the file, a compacted run.
+
+`append` writes the log and acknowledges. `shown` converts pending events into memtables for a query. The flusher moves
+them into row groups of the file and cuts the log; the compactor rewrites row groups in order of project; retention drops
+what is too old. Locks are taken in this order: `Compactor.turn`, the file gate, `Storage._appending`,
+`StreamStore.showing`, `StreamStore.turn`, and the log's own.
+"""
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -36,14 +42,14 @@ _PATIENCE_SECONDS = 20.0
 
 
 class Shown(NamedTuple):
-    """At rest, all that the cursor sees is flushed."""
+    """A cursor for a query; `at_rest` when everything it sees is flushed."""
 
     cursor: duckdb.DuckDBPyConnection
     at_rest: bool
 
 
 class Storage:
-    """Streams are known after `prepare`; what the journal holds of a stream not yet prepared stays there."""
+    """The streams' stores; a stream is known after `prepare`, until then its events stay in the log."""
 
     def __init__(self, session: Session, folder: Path, clock_us: Callable[[], int], tell: Tell) -> None:
         self._session = session
@@ -68,10 +74,10 @@ class Storage:
         self._flusher = Flusher(session, self._known_stores, self._after_flush, tell, clock_us)
 
     def start(self, means: Means) -> None:
-        """Seal in the background from now on; appends wait while more is held: until it is flushed, it is held as text."""
+        """Start the background threads; appends wait while more is pending than `means` allow."""
         self._flusher.means = means
         self._flusher.start()
-        # Parts of a row group are written by a checkpoint, which waits while a slice is written.
+        # Parts of a row group are written by a checkpoint, which waits while a run is written.
         self._compactor.works_beside_flushes = not means.is_in_parts
         self._compactor.start()
         self.keeping.start()
@@ -83,7 +89,7 @@ class Storage:
                 self._refuse_same_spelling(stream.name)
                 with self._session.gate.shared(FileAccess.FLUSH):
                     self._stores[stream.name] = self._open_store(stream)
-                # What it has was flushed before, and may wait to be settled.
+                # Its flushed events may wait for compaction.
                 self._compactor.flushed()
             else:
                 known.stream = stream
@@ -124,14 +130,14 @@ class Storage:
 
     @contextmanager
     def shown(self, streams: Iterable[str]) -> Iterator[Shown]:
-        """A cursor whose queries see every event appended so far, and none twice."""
+        """Yield a cursor whose queries see every event appended so far exactly once."""
         with self._session.reading() as cursor:
             stores = [self._stores[name] for name in sorted(set(streams)) if name in self._stores]
             yield Shown(cursor, at_rest=not self._show(cursor, stores))
 
     @contextmanager
     def recent(self, stream: str) -> Iterator[RecentView | None]:
-        """Every one of them that was appended so far; None where they are not kept."""
+        """Yield a view of the stream's newest events as texts; None where the cache does not have them."""
         store = self._stores.get(stream)
         if store is None:
             yield None
@@ -143,7 +149,7 @@ class Storage:
 
     @contextmanager
     def held(self) -> Iterator[Sequence[HeldFile]]:
-        """The files of one moment: none is being appended to and no flush commits when their lengths are read."""
+        """Yield the files of one moment: their lengths are taken while no append writes and no flush commits."""
         with self._session.held(), held_files(self._opened_files()) as files:
             yield files
 
@@ -163,9 +169,9 @@ class Storage:
         return {name: store.facts for name, store in self._stores.items()}
 
     def sizes(self) -> Mapping[str, int]:
-        """What is used of the file, shared out by how many events there are and how long their texts, and what waits.
+        """Estimate the bytes of each stream: used blocks shared out by rows and text length, plus what is pending.
 
-        To count the blocks of each takes time and memory for every row group that is stored.
+        Counting the blocks of each stream would take time and memory for every row group.
         """
         with self._session.reading() as cursor:
             stores, rows = self._known_stores(), self._session.taken_rows(cursor)
@@ -235,7 +241,7 @@ class Storage:
         return held_bytes(self._stores.values()) < self._flusher.means.held_bytes
 
     def _screened(self, batches: Sequence[Batch]) -> list[tuple[WalRecord, int]]:
-        """The records to store and how many events of each batch were stored before, in an earlier batch too."""
+        """Return the records to store, and for each batch how many of its events are duplicates."""
         ends = {name: store.tail for name, store in self._stores.items()}
         taken: dict[str, set[str]] = {}
         screened = []
@@ -259,7 +265,7 @@ class Storage:
         return events
 
     def _stored_before(self, batch: Batch) -> set[int]:
-        """The places of events that come back, with the time at which they were received, and never left."""
+        """Return the positions of re-imported events that are still stored."""
         received = [event.received_us for event in batch.events if event.received_us is not None]
         if not received:
             return set()
@@ -274,10 +280,12 @@ class Storage:
         row = first_row(self._cursor, asked, {"events": WINDOW_EVENTS}) if store.facts.events else None
         oldest_us, newest_us = row or (None, None)
         opened_us = max(self._clock_us(), newest_us or 0) + 1
-        return RecentIds(self._stored_id_lookup(store, oldest_us or opened_us), opened_us, inherits=newest_us is not None)
+        return RecentIds(
+            self._stored_id_lookup(store, oldest_us or opened_us), opened_us, inherits=newest_us is not None
+        )
 
     def _stored_id_lookup(self, store: StreamStore, oldest_us: int) -> LookUp:
-        """Looks up ids among the flushed events, as far back as the window goes."""
+        """Return a function that looks up ids among the flushed events of the window."""
 
         def look_up(ids: Sequence[str], before_us: int) -> set[str]:
             since_us = min(self._clock_us() - WINDOW_US, oldest_us)
@@ -290,7 +298,7 @@ class Storage:
     # Showing
 
     def _show(self, cursor: duckdb.DuckDBPyConnection, stores: Sequence[StreamStore]) -> bool:
-        """Whether some of the events are in memory."""
+        """Bring the memtables up to date; return whether there are events in them."""
         with duckdb_faults(), ExitStack() as turns:
             for store in stores:
                 store.show(cursor)
@@ -339,7 +347,7 @@ def _told_of_gap(stream: str, events: int) -> str:
 
 
 def _outside(record: WalRecord, ranges: manifest.Ranges) -> list[WalRecord]:
-    """The parts of the record that no range holds."""
+    """Return the parts of the record that are in none of the ranges."""
     parts = []
     first = record.first
     for start, end in ranges:

@@ -1,4 +1,4 @@
-"""One stream's events from the journal to the file: waiting as text, shown in memory, flushed in row groups."""
+"""The events of one stream from the log to the file: pending, in the memtable, being flushed, flushed."""
 
 import threading
 from collections import deque
@@ -26,15 +26,15 @@ from cordwood.model.stream import Stream
 
 
 class OutOfOrderError(Exception):
-    """Earlier events could not be flushed, so these may not be either."""
+    """Raised where earlier events could not be flushed: flushes of a stream commit in order."""
 
 
 class StreamStore:
-    """Events are numbered from the stream's beginning, and flushed in this order.
+    """Events have sequence numbers from the stream's beginning and are flushed in this order.
 
-    Every event is in exactly one of three places: flushed, in a chunk that is being flushed, or waiting.
-    `turn` guards all of them, and the moment in which a chunk goes from memory to the file. `showing` is for whoever
-    puts events where queries see them, and is taken before `turn`.
+    Every event is in exactly one of three places: pending, in a chunk that is being flushed, or flushed. `turn` guards
+    all three, and the commit that moves a chunk into the file. `showing` guards the filling of the memtable and of the
+    recent table, and is taken before `turn`.
     """
 
     def __init__(self, stream: Stream) -> None:
@@ -75,7 +75,7 @@ class StreamStore:
 
     @property
     def flushed_to(self) -> int:
-        """Every event below this number is flushed."""
+        """The sequence number below which every event is flushed."""
         with self.turn:
             starts = [chunk.first for chunk in self._flushing]
             starts += [record.first for record in self._pending]
@@ -100,17 +100,17 @@ class StreamStore:
         return int(row[0]) if row else 0
 
     def count_stored(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Count what is in the file, beside what waits to go there."""
+        """Count the events in the file and those that are pending."""
         with self.turn:
             events = self.stored_events(cursor)
-            # Of most streams there is nothing, and a start asks all of them.
+            # Most streams are empty, and each start asks all of them.
             row = first_row(cursor, self.tables.newest_and_oldest()) if events else None
             self._facts = StreamFacts(events, *(row or (None, None)))
             for record in self._pending:
                 self._count(record.events)
 
     def text_bytes(self, cursor: duckdb.DuckDBPyConnection) -> float:
-        """About what the texts of an event take: of those that came of late, or of some that are stored."""
+        """Estimate the bytes of an event's texts, by those that came lately or by a sample of the stored ones."""
         if self._taken_events:
             return self._taken_bytes / self._taken_events
         if self._stored_bytes is None:
@@ -159,14 +159,14 @@ class StreamStore:
     # Showing
 
     def show(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Put every event that is here now and not flushed where queries see it; flushing and appending go on."""
+        """Put every pending event into the memtable; flushing and appending go on meanwhile."""
         until = self.tail
         with self.showing:
             for piece in self._unflushed(self._memtable.end, until):
                 self._fill_memtable(piece, cursor)
 
     def refresh_recent(self, cursor: duckdb.DuckDBPyConnection) -> bool:
-        """Whether every new enough event that is here now is kept as text; some may be lacking where too many came."""
+        """Bring the recent table up to date; return whether it is maintained."""
         until = self.tail
         with self.showing:
             self._keep(until, cursor)
@@ -183,15 +183,15 @@ class StreamStore:
                 for piece in pieces:
                     self.recent.add(piece, cursor)
         except duckdb.Error:
-            # They are in the other places, too.
+            # The events are in the memtable or the file as well.
             self.recent.forget(cursor)
 
     def refresh(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Let the views tell what is so; `turn` must be held until the query has begun."""
+        """Bring the views up to date; hold `turn` until the query has begun."""
         self._memtable.refresh(cursor)
 
     def _unflushed(self, first: int, until: int) -> list[Chunk]:
-        """What is not flushed, from the number `first` on, in pieces; of what waits only what is below `until`."""
+        """Return the events that are not flushed from the number `first` on, pending ones only below `until`."""
         with self.turn:
             being_sealed = [chunk.rest(first) for chunk in self._flushing if chunk.end > first]
             waiting = [record for record in self._pending if first < record.end and record.first < until]
@@ -199,7 +199,7 @@ class StreamStore:
         return sorted(found, key=lambda piece: piece.first)
 
     def _fill_memtable(self, piece: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
-        """It may be flushed before it is there: then nobody sees it here."""
+        """Insert the events into the memtable; ones that are flushed meanwhile are hidden there."""
         with self.turn:
             if piece.end <= self.flushed_to:
                 return
@@ -217,9 +217,9 @@ class StreamStore:
     def take_chunk(
         self, *, whole_groups_only: bool, rows: int = ROW_GROUP_ROWS, most_large_bytes: int = MOST_LARGE_BYTES
     ) -> Chunk | None:
-        """The oldest waiting events, at most so many, and so many bytes of large ones.
+        """Take the oldest pending events for a flush, within a number of rows and of bytes of large events.
 
-        With `whole_groups_only` none when there are less of both.
+        With `whole_groups_only` none when there are fewer of both.
         """
         with self.turn:
             is_less = self.pending_rows < rows and self._pending_large_bytes < most_large_bytes
@@ -243,7 +243,7 @@ class StreamStore:
             self._pending.appendleft(record.without(count))
 
     def give_back(self, chunk: Chunk) -> None:
-        """The chunk could not be flushed: its events wait again, where they stood."""
+        """Return the events of a chunk that could not be flushed to the pending ones."""
         with self.turn:
             self._flushing.remove(chunk)
             self._pending_large_bytes += chunk.large_bytes
@@ -251,7 +251,7 @@ class StreamStore:
             self.turn.notify_all()
 
     def flush(self, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Write the chunk into the file, once: its number range is kept in the same transaction."""
+        """Write the chunk into the file exactly once: its range of numbers is stored in the same transaction."""
         if self.recent.is_kept:
             with self.showing:
                 self._keep(chunk.end, cursor)
@@ -293,14 +293,14 @@ class StreamStore:
         self.turn.notify_all()
 
     def _let_go(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Free what is flushed now; where this fails, the next query does it."""
+        """Drop memtables that are flushed; the next query does so where this fails."""
         with self.turn, suppress(duckdb.Error):
             self._memtable.refresh(cursor)
 
     # Retention
 
     def sweep(self, now_us: int, cursor: duckdb.DuckDBPyConnection) -> int:
-        """Drop the events that the stream no longer keeps; return how many went."""
+        """Drop the events that the stream no longer retains; return how many were dropped."""
         before_us = self._keeps_from_us(now_us, cursor)
         if before_us is None or (self.facts.oldest_us or now_us) >= before_us:
             return 0
@@ -309,7 +309,7 @@ class StreamStore:
         return self.drop_before(before_us, cursor)
 
     def _flush_below(self, end: int, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Seal what waits now; what arrives meanwhile is not this sweep's, or it would never end."""
+        """Flush what is pending now, and not what arrives meanwhile."""
         while self._waits(lambda record: record.first < end):
             chunk = self.take_chunk(whole_groups_only=False)
             if chunk is not None:
@@ -320,10 +320,10 @@ class StreamStore:
             return any(map(is_meant, self._pending))
 
     def drop_before(self, before_us: int, cursor: duckdb.DuckDBPyConnection) -> int:
-        """Drop what is flushed and older; its space is free after the next checkpoint."""
+        """Drop flushed events older than that; a later checkpoint frees their space."""
         row = first_row(cursor, self.tables.delete_before(), {"before": before_us})
         with self.showing:
-            # Whoever reads them from the file now has not seen that they went.
+            # A fill of the recent table that is under way has not seen the deletion.
             self.drops += 1
             self.recent.drop_before(before_us, cursor)
         gone = int(row[0]) if row else 0
@@ -344,7 +344,7 @@ class StreamStore:
             bounds.append(now_us - round(self.stream.retention_seconds * 1e6))
         most = self.stream.max_events
         if most is not None and self.facts.events > most:
-            # What waits to be flushed is the recent, and counts too.
+            # Pending events are the newest, and count, too.
             row = first_row(cursor, self.tables.time_of_newest(), {"rank": max(1, most - self.pending_rows)})
             bounds += row or []
         return max(bounds, default=None)

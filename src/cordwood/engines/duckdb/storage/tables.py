@@ -1,4 +1,4 @@
-"""Where the events of a stream lie: their names and columns, known without asking the database."""
+"""The tables and columns of a stream: their names and the SQL over them."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ COLUMNS = {
     "extras": "VARIANT",
     "ingested_at": "TIMESTAMPTZ",
     "timestamp_inferred": "BOOLEAN",
-    # Whether a path holds an object is asked by nearly every query, and dear to ask of a VARIANT.
+    # Nearly every query asks whether a path holds an object, which is expensive to ask of a VARIANT.
     "object_paths": "VARCHAR",
 }
 
@@ -23,7 +23,7 @@ _KEPT = {"event_message": " USING COMPRESSION zstd"}
 
 
 class StreamTables:
-    """The SQL of one stream: sealed events in the file, the recent in memory, and the view that joins them."""
+    """The SQL of one stream: flushed events in the file, the memtable, the recent table, and the view over them."""
 
     def __init__(self, stream: str) -> None:
         self.stream = stream
@@ -40,7 +40,7 @@ class StreamTables:
         return f"CREATE TABLE IF NOT EXISTS {self.table} ({columns})"
 
     def add_layout(self) -> str:
-        """Whether an event lies in a slice that `Compactor` has laid, and in which block. Tables of version 1 lack both."""
+        """Add the columns `settled`, whether the event is in a compacted run, and `block`; tables of version 1 lack both."""
         add = f"ALTER TABLE {self.table} ADD COLUMN IF NOT EXISTS"
         return f"{add} settled BOOLEAN DEFAULT false; {add} block BIGINT DEFAULT 0"
 
@@ -54,7 +54,7 @@ class StreamTables:
         return f"DROP TABLE {self.memtable_part(part)}"
 
     def create_memtable(self, parts: Sequence[int], flushed_to: int) -> str:
-        """The rows of those parts that are not sealed; their number in the stream stands where a table has its rowid."""
+        """Create the view of the rows that are not flushed; their sequence number stands in for the rowid."""
         rows = "SELECT * EXCLUDE (number), number AS rowid FROM"
         tables = [f"{rows} {self.memtable_part(part)} WHERE number >= {flushed_to:d}" for part in parts]
         return (
@@ -65,7 +65,7 @@ class StreamTables:
         return f"SELECT {_NAMES}, 0::BIGINT AS number FROM {self.table} WHERE false"  # noqa: S608 - our own names
 
     def create_recent(self) -> str:
-        """Those that are sealed and newer than `$since`, with their objects as texts."""
+        """Create the table of flushed events newer than `$since`, with objects as texts."""
         said = ", ".join(_as_text(quoted(name), kind) for name, kind in COLUMNS.items())
         newer = "timestamp > make_timestamptz($since)"
         return f"CREATE OR REPLACE TABLE {self.recent} AS SELECT {said} FROM {self.table} WHERE {newer}"  # noqa: S608
@@ -80,7 +80,7 @@ class StreamTables:
         return f"DELETE FROM {self.recent} WHERE timestamp < make_timestamptz($before)"  # noqa: S608 - our own names
 
     def insert_recent(self, source: str) -> str:
-        """As `insert_events`, of those that are newer than `$since`: what the objects say is what they would say in the file."""
+        """Insert as `insert_events` does, events newer than `$since` only, with objects written as the file would return them."""
         values = "i, t, e, p, m::JSON::VARIANT::JSON, x::JSON::VARIANT::JSON, r, f, o"
         return f"INSERT INTO {self.recent} SELECT {values} FROM {source} WHERE t > make_timestamptz($since)"  # noqa: S608
 
@@ -92,12 +92,12 @@ class StreamTables:
         return f"SELECT count(*) FROM {self.table}"  # noqa: S608 - our own names
 
     def newest_and_oldest(self) -> str:
-        """The two times; asked for by an order, they are read from the row groups that can have them."""
+        """Select both times by ORDER BY, for which DuckDB reads only the row groups that can have them."""
         first = f"(SELECT epoch_us(timestamp) FROM {self.table} ORDER BY timestamp"  # noqa: S608
         return f"SELECT {first} DESC LIMIT 1), {first} LIMIT 1)"
 
     def text_bytes(self) -> str:
-        """About what the texts of an event take, as `chunk.text_bytes` counts them: told by a few."""
+        """Select the average bytes of an event's texts, as `chunk.text_bytes` counts them, from a sample."""
         texts = ("event_message", "metadata::JSON::VARCHAR", "extras::JSON::VARCHAR")
         told = " + ".join(f"coalesce(strlen({text}), 0)" for text in texts)
         return f"SELECT avg({OF_ANY_EVENT} + {told}) FROM (SELECT * FROM {self.table} LIMIT 100)"  # noqa: S608 - our own names
@@ -106,7 +106,7 @@ class StreamTables:
         return f"DELETE FROM {self.table} WHERE timestamp < make_timestamptz($before)"  # noqa: S608
 
     def oldest(self) -> str:
-        """The first and the last row of the oldest `$rows`."""
+        """Select the first and the last row of the oldest `$rows`."""
         return f"SELECT min(rowid), max(rowid) FROM (SELECT rowid FROM {self.table} ORDER BY rowid LIMIT $rows)"  # noqa: S608
 
     def copy_rows(self) -> str:
@@ -119,7 +119,7 @@ class StreamTables:
         return f"SELECT epoch_us(timestamp) FROM {self.table}"  # noqa: S608
 
     def time_of_newest(self, table: str | None = None) -> str:
-        """The time of the event of that rank, the recent being the first; of those that are sealed, if of no others."""
+        """Select the time of the event of that rank by time, the newest being the first; of the flushed events unless told."""
         events = table or self.table
         return f"SELECT epoch_us(timestamp) FROM {events} ORDER BY timestamp DESC LIMIT 1 OFFSET $rank - 1"  # noqa: S608
 
@@ -130,7 +130,7 @@ class StreamTables:
         )
 
     def stored_ids_received(self) -> str:
-        """As `stored_ids`, of what was received between two moments, however long ago."""
+        """Select as `stored_ids` does, of events received between two times, however long ago."""
         return (
             f"SELECT id FROM {self.table} WHERE ingested_at >= make_timestamptz($since)"  # noqa: S608
             " AND ingested_at <= make_timestamptz($until) AND id IN (SELECT unnest($ids))"
@@ -143,12 +143,12 @@ class StreamTables:
         )
 
     def last_of_run(self) -> str:
-        """How many events are as they came, and the row of the last of the oldest `$rows` of them."""
+        """Select how many rows are not compacted, and the last row of the oldest `$rows` of them."""
         fresh = f"SELECT row_number() OVER (ORDER BY rowid) AS rank, rowid AS place FROM {self.table} WHERE NOT settled"  # noqa: S608
         return f"SELECT count(*), min(place) FILTER (rank = $rows) FROM ({fresh})"  # noqa: S608 - our own names
 
     def order_run(self) -> str:
-        """Which of the new row groups of `$rows` events each event up to `$last` goes into."""
+        """Assign each event up to `$last` to one of the new row groups of `$rows` events."""
         rank = "row_number() OVER (ORDER BY project NULLS FIRST, timestamp)"
         events = f"SELECT rowid AS place, ({rank} - 1) // $rows AS part FROM {self.table} WHERE NOT settled AND rowid <= $last"  # noqa: S608
         return f"CREATE OR REPLACE TEMP TABLE slice AS {events}"
@@ -163,7 +163,7 @@ class StreamTables:
         return f"DELETE FROM {self.table} WHERE NOT settled AND rowid <= $last"  # noqa: S608 - our own names
 
     def pin(self) -> str:
-        """Reads nothing; a transaction that has run it sees file and memory as they are now."""
+        """Select nothing; a transaction that has run it sees file and memory as they are now."""
         return f"FROM {self.view} LIMIT 0"
 
     def pin_table(self) -> str:
@@ -178,7 +178,7 @@ class StreamTables:
         )
 
     def insert_events(self, table: str, source: str, *, numbered: bool) -> str:
-        """`source` has the events by one letter a column: `LISTED` ones, or a relation."""
+        """Insert the events of `source`, which has one letter a column: `LISTED` ones, or a relation."""
         into, number = (", number", ", n") if numbered else (", block", ", $block")
         return f"INSERT INTO {table} ({_NAMES}{into}) SELECT i, t, e, p, m::JSON::VARIANT, x::JSON::VARIANT, r, f, o{number} FROM {source}"  # noqa: S608
 
@@ -193,12 +193,12 @@ LISTED = (
 
 
 def quoted(name: str) -> str:
-    """Write a name as DuckDB reads it; it has none that is empty, and none with a zero character."""
+    """Write a name for DuckDB, which has no empty names and none with a zero character."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """Write a text as DuckDB reads it: its literals cannot hold a zero character."""
+    """Write a text for DuckDB, whose literals cannot hold a zero character."""
     pieces = ["'" + piece.replace("'", "''") + "'" for piece in text.split("\0")]
     return pieces[0] if len(pieces) == 1 else "(" + " || chr(0) || ".join(pieces) + ")"
 

@@ -1,4 +1,4 @@
-"""Changes of which all are made, or none."""
+"""Transactions: all changes of a block are made, or none."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +18,6 @@ def transaction(cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
 
 
 def roll_back(cursor: duckdb.DuckDBPyConnection) -> None:
-    """Where the engine has done so by itself there is nothing to do."""
+    """Roll back, unless the engine has done so by itself."""
     with suppress(duckdb.Error):
         cursor.execute("ROLLBACK")

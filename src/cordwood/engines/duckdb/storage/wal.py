@@ -1,4 +1,4 @@
-"""What was acknowledged and is not yet flushed: an append-only log, one sync for many batches."""
+"""The write-ahead log: acknowledged events that are not flushed yet, synced once for many batches."""
 
 import os
 import shutil
@@ -25,7 +25,7 @@ Seen = tuple[tuple[str, ...], frozenset[ValueKind]]
 
 
 class WalRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Events of one stream; the first is the stream's event number `first`, counted from its beginning."""
+    """Consecutive events of one stream; `first` is the sequence number of the first of them."""
 
     stream: str
     first: int
@@ -39,7 +39,7 @@ class WalRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return self.first + len(self.events)
 
     def without(self, count: int) -> "WalRecord":
-        """The record without its first events, and without what was learnt of it."""
+        """Return the record without its first events, and without the shapes learnt from it."""
         return WalRecord(self.stream, self.first + count, self.received_us, self.events[count:])
 
 
@@ -48,7 +48,7 @@ _decoder = msgspec.msgpack.Decoder(WalRecord)
 
 
 class WriteAheadLog:
-    """Segments `NNNNNNNN.log`; a segment is dropped once everything in it is flushed. One writer."""
+    """Segments `NNNNNNNN.log`, with one writer; a segment is removed once all of its events are flushed."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -58,13 +58,13 @@ class WriteAheadLog:
         self._number = 0
         self._file = -1
         self._size = 0
-        # Used again for each record: pages that are new each time take five times as long to fill. Let go with the last segment.
+        # Reused for each record, since filling fresh pages takes five times as long; freed with the last segment.
         self._encoded = bytearray()
 
     def replay(self, tell: Tell) -> Iterator[WalRecord]:
-        """Every record that was written whole, in order; must be read to its end before the first append.
+        """Yield every whole record in order; must be exhausted before the first append.
 
-        What cannot be read is passed over and told: the end of a write that a crash cut off, or damage.
+        What cannot be read is skipped and reported: a torn write at the end, or damage.
         """
         files = sorted(self._folder.glob("*.log"))
         for file in files:
@@ -79,7 +79,7 @@ class WriteAheadLog:
                 tell(_told_of_loss(reading, is_last=file == files[-1]))
 
     def append(self, records: Iterable[WalRecord]) -> None:
-        """Durable when it returns; when it fails nothing of it will ever be replayed."""
+        """Append the records durably; nothing of them is ever replayed where it fails."""
         with self._turn:
             if self._file < 0 or self._size > _SEGMENT_BYTES:
                 self._next_segment()
@@ -93,14 +93,14 @@ class WriteAheadLog:
             self._ends[self._number] |= written
 
     def drop_flushed(self, flushed_to: Mapping[str, int]) -> None:
-        """Remove the segments whose every event is flushed: all events below the number given by stream."""
+        """Remove the segments of which every event is below its stream's flushed number."""
         with self._turn:
             for number, ends in list(self._ends.items()):
                 if all(end <= flushed_to.get(stream, 0) for stream, end in ends.items()):
                     self._drop(number)
 
     def files(self) -> list[Opened]:
-        """Every segment, readable even after it is dropped."""
+        """Return all segments open for reading, which stays possible after they are removed."""
         with self._turn:
             return [self._opened(number) for number in sorted(self._ends)]
 
@@ -148,7 +148,7 @@ class WriteAheadLog:
 
 
 class _Reading:
-    """One segment, record by record; a scrambled one is passed over as long as its length can be believed."""
+    """Reads one segment, record by record; skips a corrupt record as long as its length is plausible."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -177,7 +177,7 @@ def _payload(source: BinaryIO) -> bytes | None:
 
 
 def _told_of_loss(reading: _Reading, *, is_last: bool) -> str:
-    """A write that a crash cut off ends the last segment; anything else is damage, and the file is kept to be looked into."""
+    """Describe what could not be read; keep a copy of the segment, unless its end is only a torn write."""
     file = reading.file
     if is_last and not reading.has_more and reading.lost_bytes < file.stat().st_size:
         return f"The last {reading.lost_bytes} bytes of {file.name} are a write that was cut off: nobody was told that it was kept."
@@ -190,7 +190,7 @@ def _told_of_loss(reading: _Reading, *, is_last: bool) -> str:
 
 
 def _write_all(descriptor: int, data: bytes | bytearray) -> None:
-    """Whatever goes wrong, nobody looks at the data afterwards: it may be used again."""
+    """Write all of the data; no view of it is left afterwards, so that the buffer can be used again."""
     written = 0
     with memoryview(data) as view:
         while written < len(view):
