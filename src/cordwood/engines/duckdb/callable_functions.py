@@ -1,7 +1,7 @@
-"""What the engine's rules may write: functions and types by their names, as DuckDB's parser tells them.
+"""Functions and types that the engine's rules may write, by the names that DuckDB's parser reports.
 
-A function on neither list makes its statement one that is refused. None here reads a file, a setting, the catalog, a
-table by its name, or a query in a text. A rule that writes another one adds it here, in order.
+A statement with any other function is refused. None here reads a file, a setting, the catalog, a table by its name, or
+a query in a text. A rule that writes another function adds it here, in alphabetical order.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""DuckDB's types and ours, and how a cell of each is rendered: by SQL where that is possible, for it is faster."""
+"""Map DuckDB's types to BigQuery's, and render cells of each, by SQL where that is possible because it is faster."""
 
 from collections.abc import Callable, Sequence
 from math import inf, isfinite
@@ -48,7 +48,7 @@ _KINDS = {
 
 
 def datatype_of(found: DuckDBPyType) -> Datatype:
-    """A DuckDB type in BigQuery's words; what has none there is text."""
+    """Return BigQuery's name of a DuckDB type; text for types that BigQuery lacks."""
     kind = _KINDS.get(_name(found), Kind.STRING)
     if kind is Kind.ARRAY:
         return Datatype(kind, element=datatype_of(_children(found)[0][1]))
@@ -58,7 +58,7 @@ def datatype_of(found: DuckDBPyType) -> Datatype:
 
 
 def rendered(value: str, found: DuckDBPyType) -> str:
-    """SQL that turns the value of this type into what `cell_reader` takes."""
+    """Return SQL that converts a value of this type for `cell_reader`."""
     name = _name(found)
     if name in {"list", "array", "struct"}:
         return f"to_json({_inside(value, found)})::VARCHAR"
@@ -66,7 +66,7 @@ def rendered(value: str, found: DuckDBPyType) -> str:
 
 
 def cell_reader(found: DuckDBPyType) -> Callable[[Sequence[object]], list[Cell]] | None:
-    """Turns a fetched column into cells; None where the fetched values are cells already."""
+    """Return the function that turns a fetched column into cells; None where the values are cells already."""
     if _name(found) in {"list", "array", "struct"}:
         return _structured(found)
     return _READERS.get(_name(found))
@@ -110,7 +110,7 @@ _INSIDE = _RENDERED | {
 
 
 def _inside(value: str, found: DuckDBPyType, depth: int = 0) -> str:
-    """As `rendered`, for a value inside an array or a struct: the whole becomes JSON."""
+    """Render a value inside an array or a struct, which as a whole becomes JSON."""
     name = _name(found)
     if name in {"list", "array"}:
         item = f"x{depth}"
@@ -133,7 +133,7 @@ def _children(found: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
 
 
 def _floats(values: Sequence[object]) -> list[Cell]:
-    """JSON has no word for these: they are BigQuery's texts."""
+    """Render infinity and NaN as BigQuery's texts, because JSON has no numbers for them."""
     return [_finite(value) if isinstance(value, float) else None for value in values]
 
 
@@ -154,7 +154,7 @@ def _json(values: Sequence[object]) -> list[Cell]:
 
 
 def _structured(found: DuckDBPyType) -> Callable[[Sequence[object]], list[Cell]]:
-    """STRUCT and ARRAY values are what they are; only the events' values inside become records."""
+    """Render STRUCT and ARRAY values; only events' values inside them become records."""
     datatype = datatype_of(found)
     return lambda values: [None if value is None else as_structured(str(value), datatype) for value in values]
 

@@ -39,7 +39,7 @@ _MOST_NEWEST_BYTES = 16 * 10**6
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What the engine may use, whom it tells what is worth knowing, and how it hides."""
+    """What the engine may use, where it reports, and how it redacts."""
 
     memory_bytes: int = 256 * 1024 * 1024
     # Of events that are not yet sealed; more, and whoever appends waits.
@@ -57,7 +57,7 @@ _ORDINARY = Options()
 
 
 def _means(options: Options) -> Means:
-    """A row group takes 50 to 100 MB while it is made, and what is freed of that and kept some 200 MB."""
+    """Choose the flush limits: a row group takes 50 to 100 MB while it is written, and freed memory some 200 MB."""
     if options.memory_bytes < _ENOUGH_FOR_TWO:
         return Means(1, min(_PARTS_HELD_BYTES, options.held_bytes), ROW_GROUP_ROWS // 5)
     workers = 2 if options.threads > 1 else 1
@@ -65,7 +65,7 @@ def _means(options: Options) -> Means:
 
 
 class DuckDBEngine:
-    """Opens or makes the store in `folder`; DataFolderInUse and DataFolderUnusable say why it cannot."""
+    """Opens or creates the store in `folder`; raises DataFolderInUse or DataFolderUnusable where that fails."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The only place where DuckDB's exceptions are caught, and put into our words."""
+"""Translate DuckDB's exceptions into faults; no other module catches them."""
 
 import errno
 import os
@@ -57,7 +57,7 @@ def duckdb_faults() -> Iterator[None]:
 
 @contextmanager
 def opening(file: Path) -> Iterator[None]:
-    """While a store is opened nobody asks it anything: whatever goes wrong, it is broken, or the disk is full."""
+    """Translate any failure to open a store: it is broken, or the disk is full."""
     try:
         yield
     except duckdb.Error as problem:
@@ -98,7 +98,7 @@ def _of_query(said: str, fault: type[Fault], sentence: str) -> Fault:
 
 
 def _of_the_file(said: str) -> Fault:
-    """Errors of reading, writing and committing alike. What was said is for the log, which has the cause."""
+    """Translate errors of reading, writing and committing; DuckDB's message goes to the log."""
     if _TO_BE_REOPENED in said:
         return Cancelled("The query was stopped: the engine opens its file anew.", hint="Ask again.", retry_after=1)
     if _SPILLING.search(said):
@@ -111,7 +111,7 @@ def _of_the_file(said: str) -> Fault:
 
 
 def has_no_room(said: str) -> bool:
-    """Say whether DuckDB's words are those of the system for a disk, a quota or a limit of a file that is used up."""
+    """Return whether DuckDB's message tells that a disk, a quota or a file size limit is used up."""
     return _NO_ROOM.search(said) is not None
 
 
@@ -171,5 +171,5 @@ _KIND = re.compile(r"^[A-Z][A-Za-z ]* (?:Error|Exception): ")
 
 
 def _first_line(problem: duckdb.Error) -> str:
-    """What the driver says, without its name for the kind of error and without its drawing of the SQL."""
+    """Return DuckDB's message without its error class and without the excerpt of the SQL."""
     return _KIND.sub("", str(problem)).split("\n", 1)[0].strip()

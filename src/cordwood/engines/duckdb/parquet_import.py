@@ -1,4 +1,4 @@
-"""Reads a Parquet file as events, through an instance of its own: the store's may not open files."""
+"""Read Parquet files as events, on a DuckDB instance of its own: that of the store may not open files."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +27,7 @@ _Fields = dict[str, msgspec.Raw]
 
 
 def read_parquet(file: Path) -> Iterator[bytes]:
-    """Every row as an event in JSON; `metadata` that is JSON text becomes JSON, and an export what it was made of."""
+    """Yield every row as a JSON event; JSON text in `metadata` becomes JSON, and an export its original events."""
     decode, encode = msgspec.json.Decoder(_Fields).decode, msgspec.json.Encoder().encode
     with _reading(file, "SELECT to_json(event) FROM read_parquet($file) AS event") as reader:
         for (row,) in _rows(reader):
@@ -36,20 +36,20 @@ def read_parquet(file: Path) -> Iterator[bytes]:
 
 
 def read_stored(file: Path) -> Iterator[bytes]:
-    """Every row of an export as it was stored, in JSON: times as microseconds, metadata and other fields as text."""
+    """Yield every row of an export as it was stored, in JSON: times in microseconds, metadata and other fields as text."""
     with _reading(file, f"SELECT to_json({{{_STORED_FIELDS}}}) FROM read_parquet($file)") as reader:  # noqa: S608 - our own names
         for (row,) in _rows(reader):
             yield row.encode()
 
 
 def is_export(file: Path) -> bool:
-    """Whether its columns are those that an export has."""
+    """Return whether the columns are those of an export."""
     with _reading(file, "DESCRIBE FROM read_parquet($file)") as reader:
         return {row[0] for row in reader.fetchall()} == _STORED
 
 
 def count_parquet(file: Path) -> int:
-    """How many rows there are, from the file's own account of itself."""
+    """Return the number of rows from the file's metadata."""
     with _reading(file, "SELECT count(*) FROM read_parquet($file)") as reader:
         count: int = next(iter(reader.fetchall()))[0]
         return count
@@ -73,7 +73,7 @@ def _rows(reader: duckdb.DuckDBPyConnection) -> Iterator[tuple[str]]:
 
 
 def _as_posted(stored: _Fields) -> _Fields:
-    """The fields as they may be posted; the time of receipt will be another."""
+    """Return the fields that can be posted; the time of receipt will be another."""
     posted = {name: stored[name] for name in _POSTED}
     metadata, extras = _text(stored["metadata"]), _text(stored["extras"])
     if metadata is not None:

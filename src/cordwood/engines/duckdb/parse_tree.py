@@ -1,6 +1,6 @@
-"""DuckDB's parse tree as `json_serialize_sql` tells it: the nodes and fields that a compiled statement may have.
+"""DuckDB's parse tree as `json_serialize_sql` returns it: the nodes and fields that a compiled statement may have.
 
-Whatever is not named here cannot be decoded, and its statement is refused: other nodes, and other fields of these.
+A statement with any other node or field cannot be decoded and is refused.
 """
 
 from typing import Literal
@@ -9,7 +9,7 @@ import msgspec
 
 
 class Part(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
-    """A piece of the tree; those that the parser can locate say where they stand in the text."""
+    """A node of the tree, with its place in the text where the parser reports one."""
 
     query_location: int = 0
     query_location_length: int = 0
@@ -217,7 +217,7 @@ class Order(Part):
 
 
 class Modifier(Part, tag_field="type"):
-    """What comes after a query's rows are there."""
+    """A clause that is applied to a query's rows: ORDER BY, LIMIT, DISTINCT."""
 
 
 class OrderModifier(Modifier, tag="ORDER_MODIFIER"):
@@ -230,7 +230,7 @@ class LimitModifier(Modifier, tag="LIMIT_MODIFIER"):
 
 
 class DistinctModifier(Modifier, tag="DISTINCT_MODIFIER"):
-    """Without ON: no rule writes that."""
+    """DISTINCT without ON, which no rule writes."""
 
 
 AnyModifier = OrderModifier | LimitModifier | DistinctModifier
@@ -357,7 +357,7 @@ class Query(Part):
 
 
 class Serialized(Part):
-    """The answer of the parser: statements, or what it found wrong."""
+    """The parser's result: statements, or the error."""
 
     error: bool
     statements: list[Query] = []

@@ -1,4 +1,4 @@
-"""How DuckDB reads what is no text of the rules: names, texts, bytes and the places of bound values."""
+"""Write names, texts, bytes and parameter places as DuckDB reads them."""
 
 import re
 
@@ -16,24 +16,24 @@ _SAID = re.compile(f"{_SIGN}(?:[s0e]|d[0-9]+_)")
 
 
 def is_name(name: str) -> bool:
-    """Say whether DuckDB can call something just so."""
+    """Return whether DuckDB accepts this name."""
     return name != "" and "\0" not in name and _SIGN not in name
 
 
 def engine_name(name: str) -> str:
-    """Return what something of this name is called in DuckDB: no two names become one."""
+    """Return DuckDB's spelling of a name; different names stay different."""
     if is_name(name):
         return name
     return "".join(_SPELLED.get(letter, letter) for letter in name) or f"{_SIGN}e"
 
 
 def author_name(name: str) -> str:
-    """Return the name that `engine_name` spelled so."""
+    """Return the name that `engine_name` has spelled."""
     return _SAID.sub(lambda spelled: _READ.get(spelled[0], ""), name) if _SIGN in name else name
 
 
 def told_apart(name: str, place: int) -> str:
-    """Return what is called so where another has the name in other capitals: DuckDB's names know no case."""
+    """Return another spelling of a name that differs from one in use only by case: DuckDB's names are case-insensitive."""
     return f"{engine_name(name)}{_SIGN}d{place}_"
 
 
@@ -52,7 +52,7 @@ class DuckDBValues:
         return literal(text)
 
     def data(self, data: bytes) -> str:
-        """What stands in the quotes of a BLOB literal."""
+        """Return the inside of a BLOB literal."""
         return "'" + "".join(f"\\x{byte:02X}" for byte in data) + "'"
 
     def slot(self, slot: exp.Parameter) -> str:

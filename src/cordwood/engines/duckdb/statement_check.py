@@ -1,7 +1,7 @@
-"""Checks what a statement's text reads, by DuckDB's own parser: its streams' tables, and known functions of values.
+"""Check with DuckDB's own parser that a statement reads only its streams' tables, by known functions of values.
 
-The text is serialised as a parse tree by the engine that is about to run it; nothing is taken from the compiler but
-the names of the streams that the statement says it reads.
+The engine that is about to run the text serialises its parse tree; only the names of the streams are taken from the
+compiler.
 """
 
 from collections.abc import Collection, Iterator
@@ -36,7 +36,7 @@ _VALUES_OF_THE_SESSION: Final = frozenset(
 
 
 class StatementCheck:
-    """Asks on the connection that is about to run the text. Safe from several threads."""
+    """Checks on the connection that is about to run the text; safe from several threads."""
 
     def __init__(self, isolation: Isolation) -> None:
         self._isolation = isolation
@@ -77,7 +77,7 @@ def _tables(streams: Collection[str]) -> frozenset[Path]:
 
 
 class _Inspection:
-    """One tree under inspection; `visit` raises BreachError for what is not allowed at a node."""
+    """The inspection of one tree; `visit` raises BreachError for what a node may not have."""
 
     def __init__(self, tables: frozenset[Path]) -> None:
         self._tables = tables
@@ -112,12 +112,12 @@ class _Inspection:
 
 
 def folded(name: str) -> str:
-    """The same for names that DuckDB takes for one."""
+    """Return the name in the case in which DuckDB compares names."""
     return name.translate(_FOLDED)
 
 
 def _of_query(node: tree.AnyQuery, scope: Scope) -> Iterator[tuple[msgspec.Struct, Scope]]:
-    """What is below a query. A CTE sees those before it; what recurs sees itself, but not where it begins."""
+    """Visit a query. A CTE sees those before it; a recursive one sees itself, except in its first part."""
     for cte in node.cte_map.map:
         query = cte.value.query_node
         if isinstance(query, tree.RecursiveCte) and folded(query.cte_name) != folded(cte.key):
@@ -131,7 +131,7 @@ def _of_query(node: tree.AnyQuery, scope: Scope) -> Iterator[tuple[msgspec.Struc
 
 
 def _check_named(names: set[str], statement: tree.Query) -> None:
-    """Each of the names is given to something in the statement."""
+    """Require that each of the names is defined in the statement."""
     given: set[str] = set()
 
     def visit(node: msgspec.Struct, scope: Scope) -> Below:

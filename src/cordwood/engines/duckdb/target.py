@@ -1,4 +1,4 @@
-"""DuckDB's dialect as the compiler needs it: where streams lie, BigQuery's meaning in its words, and printing."""
+"""DuckDB's dialect for the compiler: the tables of streams, lowering rules, and printing."""
 
 import msgspec
 from sqlglot import exp
@@ -23,7 +23,7 @@ from cordwood.sql.typing import annotate
 
 
 class DuckDBTarget:
-    """Pure: it knows names and rules, never a connection."""
+    """Names and rules only, without a connection."""
 
     name = "duckdb"
 

@@ -1,6 +1,6 @@
-"""DuckDB's sentences about a query in the words of the author: BigQuery's types, and names without our marks.
+"""Reword DuckDB's messages about a query for its author: BigQuery's types, and names without our prefixes.
 
-A sentence that is not in the table is not told: it may name our columns, our SQL, or what only DuckDB knows.
+A message that the table lacks is not shown: it may contain our columns, our SQL, or terms of DuckDB.
 """
 
 import re
@@ -49,7 +49,7 @@ Reworder = Callable[[re.Match[str]], str]
 
 
 def type_name(text: str) -> str:
-    """The BigQuery type that the compiler writes as this type of DuckDB."""
+    """Return the BigQuery type that the compiler writes as this type of DuckDB."""
     text = text.strip()
     found = _LIST.fullmatch(text)
     if found:
@@ -64,7 +64,7 @@ def type_name(text: str) -> str:
 
 
 def _field(text: str) -> str:
-    """A field without a name has one that we gave it."""
+    """Return the field's name, without one that the compiler gave it."""
     found = _FIELD.fullmatch(text)
     if found is None:
         return type_name(text)
@@ -73,7 +73,7 @@ def _field(text: str) -> str:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """What commas divide, but for those within parentheses and quotes."""
+    """Split at commas outside parentheses and quotes."""
     depth, begin, is_quoted = 0, 0, False
     for at, sign in enumerate(text):
         is_quoted ^= sign == '"'
@@ -92,7 +92,7 @@ def _ungrouped(match: re.Match[str]) -> str:
 
 
 def _no_signature(match: re.Match[str]) -> str:
-    """A function that the compiler put there, for another or for an operator, is not named."""
+    """Leave out the name of a function that the compiler wrote for another one or for an operator."""
     name, _, types = match[1].partition("(")
     told = ", ".join(map(type_name, _parts(types.removesuffix(")"))))
     if not re.fullmatch(r"\w+", name):
@@ -190,7 +190,7 @@ _SENTENCES: Final[tuple[tuple[re.Pattern[str], Reworder], ...]] = tuple(
 
 
 def reworded(sentence: str) -> str | None:
-    """The sentence in the author's words; None for one that is not known."""
+    """Return the message in BigQuery's terms; None for one that is not known."""
     for pattern, reworder in _SENTENCES:
         match = pattern.fullmatch(sentence)
         if match:
@@ -203,5 +203,5 @@ def _short(text: str) -> str:
 
 
 def _name(column: str) -> str:
-    """`metadata.""n"" text` is the column that we made of the path metadata.n."""
+    """Return the path of a column that the compiler made for it: `metadata.""n"" text` is metadata.n."""
     return _PATH_MARK.sub("", column).replace('"', "")

@@ -1,4 +1,4 @@
-"""Makes the macros of redaction when a mode is first asked for, and redacts with them what only an answer reads."""
+"""Redact the columns that only an answer reads, after they are fetched; create the redaction macros on first use."""
 
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
@@ -17,7 +17,7 @@ OnCursor = Callable[[duckdb.DuckDBPyConnection], None]
 
 
 class Hiding:
-    """Safe from several threads. `cursor` gives a connection of the caller's own."""
+    """Redacts on a connection of its own, which `cursor` returns; safe from several threads."""
 
     def __init__(
         self,
@@ -32,11 +32,11 @@ class Hiding:
         self._texts = texts or HiddenTexts()
 
     def columns(self, statement: Statement) -> "HiddenColumns":
-        """What the answer to a statement shows of events as they are, and must not."""
+        """Return the columns of the statement's answer that have to be redacted after they are fetched."""
         return HiddenColumns(self, statement.redaction, statement.hidden)
 
     def make(self, mode: RedactMode) -> None:
-        """Making them all takes a third of a second."""
+        """Create the macros of a redaction mode, which takes a third of a second."""
         with self._lock:
             if mode in self._made:
                 return
@@ -46,7 +46,7 @@ class Hiding:
             self._made.add(mode)
 
     def json(self, mode: RedactMode, texts: Texts, on_cursor: OnCursor) -> list[str | None]:
-        """JSON texts, redacted; numbers and truths are none. `on_cursor` is told what may have to be interrupted."""
+        """Return the JSON texts redacted. `on_cursor` is called with the connection, so that it can be interrupted."""
         return self._texts.json(mode, texts, self._redact(mode, on_cursor))
 
     def rows(self, mode: RedactMode, rows: Sequence[Row], places: Mapping[int, bool], on_cursor: OnCursor) -> list[Row]:
@@ -63,7 +63,7 @@ class Hiding:
 
 
 class HiddenColumns(msgspec.Struct, frozen=True):
-    """The columns of an answer that nothing but the answer reads: they are redacted once they are fetched."""
+    """The columns of an answer that are redacted once they are fetched."""
 
     hiding: Hiding
     mode: RedactMode | None

@@ -1,4 +1,4 @@
-"""Runs a question: its rows in answer form, cut at their limit, stopped when out of time or no longer wanted."""
+"""Run a query: yield its rows in batches up to the limit; stop at the time limit or when it is cancelled."""
 
 import re
 import time
@@ -45,7 +45,7 @@ _Text = tuple[str, tuple[str, ...]]
 
 
 class QueryRunner:
-    """Remembers what types a statement's columns have, and what its text says: asking again costs one round, and no reading."""
+    """Runs questions; caches the column types and the parse tree of statements, so that a repeated one costs one round trip."""
 
     def __init__(
         self, storage: Storage, hiding: Hiding, check: StatementCheck, parsed_bytes: int = PARSED_BYTES
@@ -76,7 +76,7 @@ class QueryRunner:
         return self._answer(question, (statement.sql, statement.at_rest), limits, cancel)
 
     def _trusting(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows | None:
-        """The answer, if nothing in it had to be redacted; it must be there as a whole for that to be known."""
+        """Try the statement that assumes nothing has to be redacted; all rows are fetched before that is known."""
         statement = question.statement
         try:
             rows = self._answer(question, (statement.trusting, statement.trusting_at_rest), limits, cancel)
@@ -95,7 +95,7 @@ class QueryRunner:
         return None
 
     def _of_newest(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows | None:
-        """The answer, if the newest events that are kept as texts have as many as are wanted: then no other is newer."""
+        """Try the recent table; the answer counts where it has as many rows as are wanted, because no other is newer."""
         began = time.perf_counter()
         statement = question.statement
         asked = _without_times(question)
@@ -120,7 +120,7 @@ class QueryRunner:
         return None
 
     def _answer(self, question: Question, ways: _Ways, limits: AnswerLimits, cancel: Cancel) -> Rows:
-        """`ways` are the statement's SQL, and what it is when no event is in memory."""
+        """Run the statement; `ways` are its SQL with memtables and without."""
         began = time.perf_counter()
         try:
             rows = self._asked(question, ways, limits, cancel)
@@ -142,7 +142,7 @@ class QueryRunner:
             return self._rows(question, way, shown, run, stack)
 
     def _rows(self, question: Question, way: str, shown: Shown, run: "_Run", stack: ExitStack) -> Rows:
-        """Where more rows follow than are fetched at once, they take over what is on the stack."""
+        """Return the rows; where more follow than are fetched at once, they take over the resources on the stack."""
         statement, cursor = question.statement, shown.cursor
         stack.enter_context(self._watch.after(run.limits.seconds, run.expire))
         with run.stoppable():
@@ -180,7 +180,7 @@ class QueryRunner:
         return types
 
     def _parsed(self, cursor: duckdb.DuckDBPyConnection, sql: str, streams: tuple[str, ...]) -> duckdb.Statement:
-        """Only what passed the isolation check for these streams is kept."""
+        """Parse and check the statement, or take it from the cache, which holds only what passed the isolation check."""
         text = (sql, streams)
         found = self._read.get(text)
         if found is None:
@@ -191,7 +191,7 @@ class QueryRunner:
 
 
 class _Run:
-    """One query under way, and why it was stopped, if it was."""
+    """A query under way, and the reason why it was stopped."""
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection, limits: AnswerLimits, hidden: HiddenColumns) -> None:
         self._cursor = cursor
@@ -220,7 +220,7 @@ class _Run:
             raise
 
     def batches(self, types: Types, rows: Rows) -> Iterator[list[Row]]:
-        """At most `max_rows` rows; `rows.truncated` becomes true when one more was there."""
+        """Yield at most `max_rows` rows; set `rows.truncated` where there was one more."""
         left = self.limits.max_rows
         while left > 0:
             with self.stoppable():
@@ -264,12 +264,12 @@ def _types_bytes(digest: bytes, types: Types) -> int:
 
 
 def _parsed_bytes(text: _Text, _: duckdb.Statement) -> int:
-    """Return what the text takes here, twice more in the engine, and what its tree takes there."""
+    """Return the bytes of the text here, twice in the engine, and of its parse tree there."""
     return 3 * bytes_of(text) + _WORD_BYTES * sum(1 for _ in _WORD.finditer(text[0]))
 
 
 def _without_times(question: Question) -> int:
-    """The same for whoever asks the same thing again a little later."""
+    """Return the question without its times, which differ when the same is asked a little later."""
     values = [str(value) for value in question.values.values() if not isinstance(value, datetime)]
     return hash((question.statement.sql, *values))
 
@@ -289,7 +289,7 @@ def _columns(statement: Statement, types: Types) -> tuple[Column, ...]:
 
 
 def _one_statement(cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
-    """Whatever was compiled, nothing follows it that could set or write."""
+    """Require that the SQL is one statement, so that nothing can follow it that sets or writes."""
     found, *more = cursor.extract_statements(sql)
     if more or found.type is not duckdb.StatementType.SELECT:
         raise QueryRefused("More than one SELECT would be run.")
@@ -297,14 +297,14 @@ def _one_statement(cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statem
 
 
 def _narrowed(sql: str, question: Question, cursor: duckdb.DuckDBPyConnection, *, at_rest: bool) -> str:
-    """What is in memory was shown in a transaction already."""
+    """Return the SQL over the blocks that the n-gram index leaves; memtables were put into the transaction before."""
     if at_rest:
         cursor.execute("BEGIN")
     return narrowed(sql, question.statement.seeks, question.values, cursor)
 
 
 def _rendering(sql: str, types: Types, limit: str) -> str:
-    """Where there is nothing to render or to cut off, the engine plans a SELECT less."""
+    """Wrap the SQL in a SELECT that renders its cells, unless none needs it: the engine plans one SELECT less."""
     names = [f"c{place}" for place in range(len(types))]
     cells = [rendered(name, found) for name, found in zip(names, types, strict=True)]
     if cells == names and not limit:
@@ -314,7 +314,7 @@ def _rendering(sql: str, types: Types, limit: str) -> str:
 
 
 def _bounded(statement: Statement, rows: int) -> str:
-    """Whole events are copied once more for a limit: there is none where the statement's own is enough."""
+    """Add a LIMIT, unless the statement's own is enough: whole events are copied once more for a LIMIT."""
     return "" if statement.most_rows is not None and statement.most_rows <= rows else f" LIMIT {rows}"
 
 

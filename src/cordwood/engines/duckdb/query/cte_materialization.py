@@ -1,8 +1,8 @@
-"""Computes a sub-query of WITH once that is read several times, where its plan would otherwise be put at every place.
+"""Materialize a CTE that is read several times, where DuckDB would plan it anew at every place.
 
-DuckDB decides for itself what it computes once, and joins of joins it puts in place: 12 sub-queries that each read the
-one before twice took it four minutes to plan. So it does where each is read once, by correlated sub-queries below the
-LIMIT of an answer: eight took eleven seconds. Small statements are left to it, for filters then reach the scans.
+DuckDB decides by itself what to materialize, and inlines joins of joins: 12 CTEs that each read the one before twice
+took it four minutes to plan. It also plans a CTE that is read once anew for correlated sub-queries below the LIMIT of an
+answer: eight took eleven seconds. Small statements are left to it, since filters then reach the scans.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ _LARGE: Final = MOST_POINTS // 5
 
 
 def share(tree: exp.Expr) -> None:
-    """Mark what is to be computed once: first what is read often and no mere filter, then what is, last all the others."""
+    """Mark the CTEs to materialize: first those that are read often and are no mere filters, then filters, then all others."""
     ctes = [cte for cte in tree.find_all(exp.CTE) if not _is_recursive(cte)]
     if not ctes or plan_of(tree).size.total <= _LARGE:
         return

@@ -1,4 +1,4 @@
-"""One thread that calls what is due: the end of a query's time."""
+"""One timer thread for the time limits of all queries."""
 
 import heapq
 import itertools
@@ -28,7 +28,7 @@ class Watch:
 
     @contextmanager
     def after(self, seconds: float, ring: Callable[[], None]) -> Iterator[None]:
-        """Call `ring` once when the block has lasted that long."""
+        """Call `ring` once if the block lasts that long."""
         alarm = _Alarm(time.monotonic() + seconds, next(self._numbers), ring)
         with self._changed:
             heapq.heappush(self._alarms, alarm)
@@ -53,7 +53,7 @@ class Watch:
                 self._changed.wait(self._until_next())
 
     def _ring_due(self) -> None:
-        """Rings while the alarms are held still, so that none rings after its block has ended."""
+        """Call what is due while holding the lock, so that nothing is called after its block has ended."""
         while self._alarms and (self._alarms[0].is_off or self._alarms[0].at <= time.monotonic()):
             alarm = heapq.heappop(self._alarms)
             if not alarm.is_off:

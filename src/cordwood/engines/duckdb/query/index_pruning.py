@@ -1,4 +1,4 @@
-"""Finds the texts that a lowered tree looks for in events' messages, wherever an event must have them to count."""
+"""Prune blocks by the n-gram index: find the texts that events must have in their messages to matter to a query."""
 
 import re
 import secrets
@@ -41,7 +41,7 @@ _ENDS: Final = ("limit", "offset", "group", "having", "qualify", "distinct")
 
 
 def seeking(tree: exp.Expr, sources: Sequence[Source]) -> tuple[list[Source], tuple[Seek, ...]]:
-    """The sources, each with the patterns that its messages must match, taken from the tree, and what is looked for there."""
+    """Return the scan sources with the patterns that their messages must match, and the texts to look up."""
     marked: list[Source] = []
     seeks: list[Seek] = []
     for place, source in enumerate(sources):
@@ -61,7 +61,7 @@ def _seek(mark: str, stream: str, asked: Sequence[_Asked]) -> Seek | None:
 
 
 def narrowed(sql: str, seeks: Sequence[Seek], values: Mapping[str, object], cursor: duckdb.DuckDBPyConnection) -> str:
-    """The statement over the blocks that may have what it looks for; to be asked in the same transaction."""
+    """Return the SQL over the blocks that may have the texts; run it in the transaction that read the index."""
     for seek in seeks:
         pieces = seek.pieces + ngrams_of(_bound(seek, values))
         blocks = blocks_that_may_have(cursor, seek.stream, pieces) if pieces else None
@@ -72,7 +72,7 @@ def narrowed(sql: str, seeks: Sequence[Seek], values: Mapping[str, object], curs
 
 
 def _asked(tree: exp.Expr, table: exp.Table) -> Iterator[_Asked]:
-    """Conditions that every event read at the table fulfils, or matters to nobody, and what the message is there."""
+    """Return the conditions that every relevant event of the table fulfils, and the message's expression there."""
     relation: exp.Expr | None = table
     readings = Readings(tree)
     name: str | None = _MESSAGE
@@ -89,7 +89,7 @@ def _asked(tree: exp.Expr, table: exp.Table) -> Iterator[_Asked]:
 
 
 def _bound(seek: Seek, values: Mapping[str, object]) -> list[str]:
-    """What the values of parameters demand of a message; one that is NULL leaves nothing to be found."""
+    """Return what the values of parameters demand of a message; None where one is NULL, so that nothing is found."""
     texts = [str(values[name]) for name in seek.texts if values.get(name) is not None]
     patterns = (str(values[name]) for name in seek.patterns if values.get(name) is not None)
     return texts + [text for pattern in patterns for text in _required(pattern)]
@@ -101,7 +101,7 @@ def _is_pattern(asked: _Asked) -> bool:
 
 
 def _taken(asked: _Asked) -> exp.Expr:
-    """The condition as it is said at the table, not where it stood: DuckDB carries to a scan only what cannot fail."""
+    """Return the condition as it reads at the table: DuckDB pushes only conditions that cannot fail down to a scan."""
     condition, alias, name = asked
     pattern = _literal(condition, _REGEX, alias, name)
     condition.replace(exp.true())
@@ -109,14 +109,14 @@ def _taken(asked: _Asked) -> exp.Expr:
 
 
 def _parameters(asked: Sequence[_Asked], template: str) -> tuple[str, ...]:
-    """The parameters that the message is tried with by that function."""
+    """Return the parameters that the message is compared with by that function."""
     calls = ((_has_place(condition) or condition, alias, name) for condition, alias, name in asked)
     called = (_argument(call, template, alias, name) for call, alias, name in calls if is_fragment(call))
     return tuple(argument.name for argument in called if isinstance(argument, exp.Parameter))
 
 
 def _has_place(condition: exp.Expr) -> exp.Expr | None:
-    """The place that the condition demands to be there: `instr(…) > 0`."""
+    """Return the function call of which the condition demands a result: `instr(…) > 0`."""
     is_asked = isinstance(condition, exp.GT) and _is_number(condition.expression, "0") and is_fragment(condition.this)
     return condition.this if is_asked else None
 
@@ -133,7 +133,7 @@ def _texts_of(condition: exp.Expr, alias: str, name: str) -> list[str]:
 
 
 def _literal(node: exp.Expr, template: str, alias: str, name: str) -> str:
-    """The text that a function of the message and a text is given; empty where it is no such function."""
+    """Return the text argument of a function of the message and a text; empty for other functions."""
     text = _argument(node, template, alias, name)
     return str(text.this) if isinstance(text, exp.Literal) and text.is_string else ""
 
@@ -146,7 +146,7 @@ def _argument(node: exp.Expr, template: str, alias: str, name: str) -> exp.Expr 
 
 
 def _required(pattern: str) -> list[str]:
-    """Texts that are in everything that matches the regular expression."""
+    """Return texts that everything has which matches the regular expression."""
     if _STRANGE.search(pattern):
         return []
     pattern = _CLASS.sub(" ", _ESCAPED.sub(" ", pattern))

@@ -1,8 +1,8 @@
-"""Reads the first few rows of one table of events, and of no more events than those are made of.
+"""Late materialization: read the wide columns of only those events that make the first few rows.
 
-A copy of the query that tells only where its events lie runs first, and the query reads no other events. It filters,
-orders and cuts again, and what was among the first few of all is among the first few of these. That is done where it
-pays: for what is wide and comes through as it is, not for what the copy would have to read too.
+A copy of the query that selects only row ids runs first; the query itself then reads no other events. It filters,
+orders and limits again, which gives the same rows. This is done where it pays: for wide columns that are passed through
+unchanged, not for those that the copy would have to read as well.
 """
 
 import msgspec
@@ -48,7 +48,7 @@ _BEYOND_ROWS = (
 
 
 def is_few(tree: exp.Select, source: Source) -> bool:
-    """Whether the first few rows are wanted in an order, and each is made of its event alone."""
+    """Return whether the query wants the first few rows of an order, each made from one event."""
     if tree.args.get("order") is None or not 0 < rows_wanted(tree) <= _MOST_ROWS or _is_beyond_rows(tree):
         return False
     if any(name.name.lower() in (_PLACE, _NEWEST) for name in tree.find_all(exp.Identifier)):
@@ -57,7 +57,7 @@ def is_few(tree: exp.Select, source: Source) -> bool:
 
 
 def is_of_newest(tree: exp.Select, source: Source) -> bool:
-    """Whether those are the newest, and nothing is asked of their objects but what they are."""
+    """Return whether those are the newest events with their objects passed through unchanged."""
     if source.reads or not is_few(tree, source) or rows_wanted(tree) > _A_PAGE:
         return False
     key = tree.args["order"].expressions[0]
@@ -67,7 +67,7 @@ def is_of_newest(tree: exp.Select, source: Source) -> bool:
 
 
 def first_of(tree: exp.Select, source: Source, place: Place, *, alone: bool = False) -> exp.Select:
-    """The tree, of which `is_few` is true, over one table; `alone`, where its rows need not be of another's types."""
+    """Return the query over one table; `alone` where its column types need not agree with another's."""
     if not _pays(tree, source, place):
         source.read(source.events(place))
         return tree
@@ -80,7 +80,7 @@ def first_of(tree: exp.Select, source: Source, place: Place, *, alone: bool = Fa
 
 
 def _only_told(tree: exp.Select, source: Source) -> frozenset[str]:
-    """The wide columns that are answered as they are and looked at by nobody: put in order as text, each is copied once less."""
+    """Return the wide columns that are only passed through: sorted as texts, each is copied once less."""
     way = way_of(tree, source.table)
     if len(way) > 1 or not is_one_scan(tree, way):
         return frozenset()
@@ -93,7 +93,7 @@ def _is_answered(column: exp.Column, tree: exp.Select) -> bool:
 
 
 def _found_by_now(tree: exp.Select, source: Source) -> Source:
-    """Where an event makes one row at most, those that were found pass every filter: to ask again costs a third of the time."""
+    """Return the query without its filters where each event makes at most one row: the row ids have passed them already."""
     way = way_of(tree, source.table)
     if not is_one_scan(tree, way):
         return source
@@ -110,7 +110,7 @@ def _pays(tree: exp.Select, source: Source, place: Place) -> bool:
 
 
 def _finds_few(tree: exp.Select, source: Source) -> bool:
-    """Whether messages are looked at to find the events, or those of one project alone, which lie together."""
+    """Return whether the filters are on messages or on one project, whose events lie together."""
     filters = list(tree.find_all(exp.Where))
     looks = any(column.name == _LONG for one in filters for column in one.find_all(exp.Column))
     compared = {
@@ -120,7 +120,7 @@ def _finds_few(tree: exp.Select, source: Source) -> bool:
 
 
 def rows_wanted(tree: exp.Select) -> int:
-    """How many rows are taken or passed over; 0 where that is not said in numbers."""
+    """Return LIMIT plus OFFSET; 0 where they are not numbers."""
     counts = [tree.args[key].expression for key in ("limit", "offset") if tree.args.get(key) is not None]
     if tree.args.get("limit") is None or not all(isinstance(one, exp.Literal) and one.is_int for one in counts):
         return 0
@@ -128,7 +128,7 @@ def rows_wanted(tree: exp.Select) -> int:
 
 
 def _finding(tree: exp.Select, source: Source, place: Place) -> exp.Select:
-    """The query, telling where its first few rows come from."""
+    """Return the query that selects the row ids of its first few rows."""
     finding = copied(tree)
     twin = source.twin(finding)
     finding.set("limit", exp.Limit(expression=exp.Literal.number(rows_wanted(tree))))
@@ -147,7 +147,7 @@ def _finding(tree: exp.Select, source: Source, place: Place) -> exp.Select:
 
 
 def _order_by_values(tree: exp.Select) -> exp.Order | None:
-    """The tree's order, for when nothing is selected that it could name; None where a name could be two things."""
+    """Return the order by expressions instead of selected names; None where a name is ambiguous."""
     keys = []
     for key in tree.args["order"].expressions:
         value = selected(tree, key.this)
@@ -172,7 +172,7 @@ def _is_beyond_rows(tree: exp.Select) -> bool:
 
 
 def _hands_on(way: list[Step], names: frozenset[str]) -> bool:
-    """Whether one of the columns comes through as it is; where it does, no SELECT on the way can be an aggregate."""
+    """Return whether one of the columns is passed through; then no SELECT on the way is an aggregate."""
     if not way:
         return False
     for step in way:

@@ -1,8 +1,8 @@
-"""Reads paths of events where the events lie, however many sub-queries are between them and their reader.
+"""Push reads of event paths down to the scans, through any number of sub-queries.
 
-DuckDB takes a path from its shredded columns only where the path stands beside the table itself: read through a
-sub-query, the same path has every event put together first, which costs a hundred times as much. So each path
-that is read of a sub-query's column becomes a column of that sub-query, down to the stream's own tables.
+DuckDB reads a path from shredded columns only where the path stands beside the table itself; through a sub-query it
+puts every event together first, which costs a hundred times as much. So each path that is read of a sub-query's column
+becomes a column of that sub-query, down to the stream's own tables.
 """
 
 import re
@@ -31,7 +31,7 @@ _Place = tuple[str, str, _Steps]
 
 
 class _Reach(msgspec.Struct):
-    """`streams` are the names of streams; reads of each of their tables are kept by the table's node and their names."""
+    """The pushdown of one tree; `streams` are the names of streams. Reads are kept by table node and name."""
 
     streams: frozenset[str]
     tables: dict[int, dict[str, Read]] = msgspec.field(default_factory=dict)
@@ -39,11 +39,11 @@ class _Reach(msgspec.Struct):
     projections: dict[int, dict[str, exp.Expr]] = msgspec.field(default_factory=dict)
 
     def is_grouped(self, node: exp.Expr) -> bool:
-        """Whether its query groups by just this path: then it is one column, however the query reads it."""
+        """Return whether the query groups by just this path, which is then one column however it is read."""
         return (id(node.find_ancestor(exp.Select)), _place_of(node)) in self.grouped
 
     def provide(self, relation: Relation, read: Read, depth: int = 0) -> str | None:
-        """Make the relation have a column that is the read, and name it; None where it cannot."""
+        """Add a column with the read to the relation and return its name; None where that is impossible."""
         if depth > 50:
             return None
         if isinstance(relation, exp.Subquery):
@@ -98,7 +98,7 @@ def _append(query: exp.Select, column: exp.Expr, name: str) -> exp.Expr:
 
 
 def reach(tree: exp.Expr, streams: frozenset[str]) -> list[Source]:
-    """Read the lowered tree's paths at the streams' tables, and tell what those are to be read with."""
+    """Push down all path reads of the tree; return what each scan has to read."""
     _ungrouped_texts(tree)
     work = _Reach(streams, grouped=_grouped(tree))
     fragments = [node for node in tree.find_all(exp.Anonymous) if is_fragment(node)]
@@ -110,14 +110,14 @@ def reach(tree: exp.Expr, streams: frozenset[str]) -> list[Source]:
 
 
 def _grouped(tree: exp.Expr) -> frozenset[tuple[int, _Place | None]]:
-    """The paths that each query groups by as they are, whether they are said there or by their number."""
+    """Return the paths that each query groups by, written out or by ordinal."""
     groups = [(group.parent, group) for group in tree.find_all(exp.Group)]
     keys = [(select, key) for select, group in groups if isinstance(select, exp.Select) for key in grouping_keys(group)]
     return frozenset((id(select), _place_of(selected(select, key))) for select, key in keys)
 
 
 def _ungrouped_texts(tree: exp.Expr) -> None:
-    """A path that is selected as text, grouped by its number, and also read as it is: is grouped as it is."""
+    """Group by the path itself where it is selected as text, grouped by ordinal, and also read unconverted."""
     for group in tree.find_all(exp.Group):
         select = group.parent
         if isinstance(select, exp.Select):
@@ -150,7 +150,7 @@ def _move_path(node: exp.Expr, work: _Reach) -> None:
 
 
 def _move(node: exp.Expr, value: exp.Expr, manner: Manner, work: _Reach) -> bool:
-    """Put a column of the value's relation in the node's place; whether there can be one."""
+    """Replace the node by a column of the value's relation; return whether there can be one."""
     look()
     found = _path_of(value)
     select = node.find_ancestor(exp.Select)
@@ -170,7 +170,7 @@ def _asks_for_record(node: exp.Expr) -> bool:
 
 
 def _path_of(node: exp.Expr | None) -> tuple[exp.Column, _Steps] | None:
-    """The column and the steps below it: none for a column alone."""
+    """Return the column and the steps below it, none for the column itself."""
     node = node.unalias() if node is not None else None
     if node is None:
         return None
@@ -196,7 +196,7 @@ def _reads_as_text(node: exp.Expr) -> bool:
 
 
 def _relation(select: exp.Select, alias: str) -> Relation | None:
-    """What the alias stands for in this query's own FROM; sources that repeat rows cannot be widened."""
+    """Return what the alias names in this query's own FROM; sources that repeat rows cannot be widened."""
     from_ = select.args.get("from_")
     joined = [join.this for join in select.args.get("joins") or ()]
     for named in ([from_.this] if isinstance(from_, exp.From) else []) + joined:
@@ -207,5 +207,5 @@ def _relation(select: exp.Select, alias: str) -> Relation | None:
 
 
 def _may_widen(query: exp.Select) -> bool:
-    """Whether one column more leaves the query's rows as they are."""
+    """Return whether one more column leaves the query's rows unchanged."""
     return not (query.args.get("distinct") or query.args.get("group") or query.args.get("kind"))

@@ -1,4 +1,4 @@
-"""From where events are read to what reads that: the steps between a stream and an answer."""
+"""The chain of SELECTs between a scan and the answer."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -10,14 +10,14 @@ from cordwood.sql.budget import look
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A SELECT between the events and the answer, and its name for the relation that the events come from."""
+    """A SELECT between the events and the answer, and its name for the relation that it reads."""
 
     select: exp.Select
     alias: str
 
 
 def way_of(tree: exp.Expr, table: exp.Table) -> list[Step]:
-    """From the events to the answer, where each SELECT on the way is read once and by the next; else nothing."""
+    """Return the SELECTs from the events to the answer, where each is read once, by the next; else nothing."""
     steps: list[Step] = []
     readings = Readings(tree)
     relation: exp.Expr | None = table
@@ -33,12 +33,12 @@ def way_of(tree: exp.Expr, table: exp.Table) -> list[Step]:
 
 
 def is_one_scan(tree: exp.Expr, steps: Sequence[Step]) -> bool:
-    """Whether nothing but these steps is in the tree."""
+    """Return whether the tree consists of nothing but these steps."""
     return bool(steps) and tree.find(exp.Join) is None and len(list(tree.find_all(exp.Select))) == len(steps)
 
 
 def gathers(steps: Sequence[Step]) -> bool:
-    """Whether the events are put into groups before any of them is cut off: all that pass the filters are read."""
+    """Return whether events are aggregated before a LIMIT, so that all that pass the filters are read."""
     for step in steps:
         if step.select.args.get("group"):
             return True
@@ -48,7 +48,7 @@ def gathers(steps: Sequence[Step]) -> bool:
 
 
 def reader(relation: exp.Expr) -> exp.Select | None:
-    """The SELECT that reads it in its FROM or joins it; not one that keeps rows which find no partner, or pivots them."""
+    """Return the SELECT that reads it; None for an outer join that keeps unmatched rows, and for a pivot."""
     if relation.args.get("pivots"):
         return None
     place = relation.parent
@@ -63,7 +63,7 @@ def _keeps_or_drops(join: exp.Join) -> bool:
 
 
 class Readings:
-    """Where the sub-queries of a tree are read. The tree is walked once, when a sub-query of WITH is first asked for."""
+    """The places where the sub-queries of a tree are read; the tree is walked once, when a CTE is first asked for."""
 
     def __init__(self, tree: exp.Expr) -> None:
         self._tree = tree
@@ -88,7 +88,7 @@ class Readings:
 
 
 def cte_of(table: exp.Table) -> exp.CTE | None:
-    """The sub-query of that name that the table sees; none where it may read itself."""
+    """Return the CTE that the table reads; None where it may read itself."""
     node: exp.Expr | None = table.parent
     while node is not None:
         with_ = node.args.get("with_")

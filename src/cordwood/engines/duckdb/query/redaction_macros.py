@@ -1,8 +1,8 @@
-"""Redaction in DuckDB's words: macros that take a text, a JSON text or an event's value, and hide what is found.
+"""Redaction as DuckDB macros over a text, a JSON text or an event's value.
 
-Regular expressions alone do the work where they can: they run in the engine's threads, and a text in which the
-hint finds nothing costs one of them. RE2 compiles them anew for every expression that uses them, so few and small
-ones matter more than how long they look.
+Regular expressions do the work where they can: they run in the engine's threads, and a text in which the hint matches
+nothing costs one of them. RE2 compiles them for every expression that uses them, so few and small patterns matter more
+than fast ones.
 """
 
 from typing import Final
@@ -32,7 +32,7 @@ _KEY: Final = "$key"
 
 
 def macros(rules: RedactionRules, key: str, mode: RedactMode) -> list[str]:
-    """The statements that make the macros of a mode, one a kind of value. The key of digests stands nowhere else."""
+    """Return the statements that create the macros of a mode, one for each kind of value, with the key of digests in them."""
     look, hiding = Look(rules), Hiding(_Words(), mode)
     bodies = (
         (HIDING_TEXT, _text(look, hiding)),
@@ -47,7 +47,7 @@ def macros(rules: RedactionRules, key: str, mode: RedactMode) -> list[str]:
 
 
 def hide_texts(mode: RedactMode) -> str:
-    """The statement that redacts the JSON texts `$texts`, in their order: what is compiled for one serves all."""
+    """Return the statement that redacts the JSON texts `$texts` in their order; one statement serves all calls."""
     return f"SELECT list_transform($texts::VARCHAR[], lambda t: {HIDING_JSON}_{mode}(t))"
 
 
@@ -56,7 +56,7 @@ def _text(look: Look, hiding: Hiding) -> str:
 
 
 def _hidden(look: Look, hiding: Hiding) -> str:
-    """Most texts in which there is anything hold an address alone: of them, the looks before that one are spared."""
+    """Return the redacted text; where only an address is found, the looks before that one are skipped."""
     if look.own or not look.before_addresses:
         return hiding.shipped(hiding.own("t", look.own), look.stages)
     bare = hiding.bare("t")
@@ -67,13 +67,13 @@ def _hidden(look: Look, hiding: Hiding) -> str:
 
 
 def _trusted(look: Look) -> str:
-    """Not by error(): the engine lets nothing so volatile stand in a window. What is cast is no constant, or it would be tried at once."""
+    """Return an expression that fails on a find. It casts, since DuckDB refuses the volatile `error()` in windows."""
     failure = f"CAST({literal(RAISED + FOUND)} || left(t, 0) AS INTEGER)::VARCHAR"
     return f"CASE WHEN {_finds('t', look.hint)} THEN {failure} ELSE t END"
 
 
 def _finds(text: str, hint: str) -> str:
-    """Not regexp_matches: the engine makes its pattern ready three times before it has begun. No hint is empty."""
+    """Return whether a pattern matches, without `regexp_matches`, which prepares its pattern three times. No hint is empty."""
     return f"regexp_extract({text}, {literal(hint)}) <> ''"
 
 
@@ -93,7 +93,7 @@ def _json(look: Look, hiding: Hiding) -> str:
 
 
 def _event(mode: RedactMode) -> str:
-    """A text too goes through JSON: one body for all kinds is half to make ready, and half to keep in memory."""
+    """Return the redacted value; a text goes through JSON as well, since one body for all kinds halves time and memory."""
     kind = "variant_typeof(t)"
     return (
         f"CASE WHEN {kind} = 'VARCHAR' OR starts_with({kind}, 'OBJECT') OR starts_with({kind}, 'ARRAY')"
@@ -115,7 +115,7 @@ class _Words:
         return f"string_split(p, {literal(CUT)})[{at}]"
 
     def pieces(self, marked: str, each: str) -> str:
-        """One lambda, not one in the other: the engine binds what a lambda goes through twice for each."""
+        """Return the pieces by a single lambda: DuckDB binds the list of each nested lambda twice."""
         find = f"CASE WHEN contains(p, {literal(CUT)}) THEN {each} ELSE p END"
         return _joined(f"list_transform(string_split({marked}, {literal(OPEN)}), lambda p: {find})")
 
@@ -123,7 +123,7 @@ class _Words:
         return f"translate(replace({text}, '%20', ''), ' +-', '')"
 
     def counts_up(self, digits: str) -> str:
-        """One more where the double comes to ten."""
+        """Add one where the doubled digit reaches ten."""
         padded = f"lpad({digits}, 20, '0')"
         weighed = f"list_dot_product(string_split({padded}, '')::DOUBLE[], {[2.0, 1.0] * 10})"
         carried = rf"length(translate(regexp_replace({padded}, '(.).', '\1', 'g'), '01234', ''))"
@@ -144,5 +144,5 @@ class _Words:
 
 
 def _joined(pieces: str) -> str:
-    """Not array_to_string: the engine writes its argument out twice, and all that it stands on with it."""
+    """Return the joined array, without `array_to_string`, for which DuckDB writes its argument out twice."""
     return f"list_aggregate({pieces}, 'string_agg', '')"

@@ -1,7 +1,6 @@
-"""Spares a lowered tree the way from a text to a VARIANT and back: what is read as text stays text while it is redacted.
+"""Keep texts as texts while they are redacted, instead of converting them to VARIANT and back.
 
-Nothing here asks the text itself before it is redacted: how long a filter takes would tell whether the text has what
-is looked for.
+No filter looks at a text before it is redacted: the time of a filter would tell whether the text has what is looked for.
 """
 
 from typing import Final
@@ -21,7 +20,7 @@ def spare(tree: exp.Expr) -> None:
 
 
 def _keep_text(reader: exp.Expr) -> None:
-    """A text that is made a value only to be read as text stays a text."""
+    """Drop the conversion of a text to a value that is only read as text."""
     value = reader.expressions[1].unnest() if len(reader.expressions) == 2 else None
     template = template_of(reader)
     if value is None or not is_fragment(value) or template.count("{0}") != template.count(_AS_TEXT):

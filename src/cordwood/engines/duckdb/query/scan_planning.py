@@ -1,8 +1,8 @@
-"""Puts the streams' events where a lowered tree reads them: sealed events, and those in memory where there are any.
+"""Plan the scans of a lowered tree: the stored table of each stream, and its memtable where it has events.
 
-DuckDB finds the first few rows of one table fast: it begins with the row groups that can hold them, and puts only those
-few events together. It does neither over two tables. So a query for its first few rows in an order is asked of each
-table alone, and its answer is the first few of both.
+DuckDB finds the first few rows of one table fast: it begins with the row groups that can have them and materializes
+only those events. It does neither over a union. So a query for its first few rows is run on each table alone, and its
+answer is the first few of both.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _BOTH = "first of each"
 
 
 def plan_scans(tree: exp.Expr, sources: Sequence[Source], *, at_rest: bool = False) -> exp.Expr:
-    """Uses up the tree. At rest, no event waits in memory."""
+    """Replace each stream by a scan of its stored table, plus its memtable unless `at_rest`; mutates the tree."""
     if len(sources) == 1 and isinstance(tree, exp.Select) and is_few(tree, sources[0]):
         return first_of(tree, sources[0], Place.SEALED, alone=True) if at_rest else _first_of_both(tree, sources[0])
     for source in sources:
@@ -31,7 +31,7 @@ def plan_scans(tree: exp.Expr, sources: Sequence[Source], *, at_rest: bool = Fal
 
 
 def plan_recent_scan(tree: exp.Expr, sources: Sequence[Source]) -> exp.Expr | None:
-    """The tree over the newest events alone that are kept as texts, where those may be all that it asks for."""
+    """Return the tree over the recent table alone, where that may have all the rows that it wants."""
     if len(sources) != 1 or not isinstance(tree, exp.Select) or not is_of_newest(tree, sources[0]):
         return None
     alone = copied(tree)
@@ -59,7 +59,7 @@ def _first_of_both(tree: exp.Select, source: Source) -> exp.Select:
 
 
 def _order(tree: exp.Select) -> exp.Order:
-    """The tree's order, by columns of it: what it is ordered by and does not select, it tells besides."""
+    """Return the order by columns of the tree; adds columns that are ordered by and not selected."""
     keys = []
     for key in tree.args["order"].expressions:
         keys.append(copied(key))

@@ -1,4 +1,4 @@
-"""A place where a stream is read: which of its columns and paths, and of which events, as SQL."""
+"""A scan of a stream: the SQL that reads its columns and paths, of all events or of a few."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -14,7 +14,7 @@ from cordwood.sql.fragment import fragment, listed, named, spliced, text_part
 
 
 class Manner(StrEnum):
-    """How a path is read: as it is, as text, or only as to whether it holds an object."""
+    """How a path is read: its value, its text, or whether it holds an object."""
 
     VALUE = "value"
     TEXT = "text"
@@ -22,7 +22,7 @@ class Manner(StrEnum):
 
 
 class Place(StrEnum):
-    """Where events of a stream lie; templates over the stream's name, as `StreamTables` writes it."""
+    """A table of a stream, as templates over the stream's name as `StreamTables` writes it."""
 
     SEALED = "store.main.{0}"
     HOT = "memory.memtable.{0}"
@@ -30,7 +30,7 @@ class Place(StrEnum):
 
 
 class Read(msgspec.Struct, frozen=True):
-    """A path below a column. One that `is_wide` has parts of its own to put together."""
+    """A read of a path below a column; one that `is_wide` puts together parts of its own."""
 
     column: str
     steps: tuple[str, ...]
@@ -39,7 +39,7 @@ class Read(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """DuckDB's names know no case and keys do: where the capitals stand is part of the name."""
+        """Return the column's name, which tells capitals apart: DuckDB's names are case-insensitive, and keys are not."""
         path = "".join(f".{quoted(step)}" for step in self.steps)
         capitals = ",".join(str(place) for place, letter in enumerate(path) if letter.isupper())
         return f"{self.column}{path} {self.manner.value}{capitals and ' ' + capitals}"
@@ -48,7 +48,7 @@ class Read(msgspec.Struct, frozen=True):
         return Read(column, (*steps, *self.steps), self.manner, self.is_wide)
 
     def printed(self, beside: Sequence["Read"] = ()) -> exp.Expr:
-        """`beside` is what else is read of the event: where there is a text below a path, the path holds an object."""
+        """Return the SQL; `beside` are the other reads: a text below a path tells that the path holds an object."""
         text = next((read for read in beside if read.is_text_of(self)), None)
         if text is None:
             return spliced("{0} AS {1}", self.value(), named(self.name))
@@ -67,9 +67,9 @@ class Read(msgspec.Struct, frozen=True):
 
 
 class Source(msgspec.Struct, frozen=True):
-    """A place where a stream is read, what is read beside its own columns, and of which events.
+    """A scan of a stream, with the paths that it reads beside the columns, and its filters.
 
-    `matches` is asked of all events, `narrowing` of the sealed ones alone: fragments.
+    `matches` filters all events, `narrowing` the flushed ones alone; both are fragments.
     """
 
     table: exp.Table
@@ -79,14 +79,14 @@ class Source(msgspec.Struct, frozen=True):
 
     @property
     def wide(self) -> frozenset[str]:
-        """The names of what is dear to read."""
+        """Return the names of the columns that are expensive to read."""
         return frozenset(read.name for read in self.reads if read.is_wide)
 
     def events(self, place: Place, *more: exp.Expr, all_of_them: bool = False) -> exp.Expr:
-        """What is read of one of the stream's tables.
+        """Return a SELECT over one of the stream's tables.
 
-        Where all are read, few are asked in vain for the paths of their objects. Where a few are looked for, that is
-        asked while the engine reads the table: else it would begin anywhere.
+        A scan of all events reads object paths beside it; a search for a few reads them during the scan, since DuckDB would
+        otherwise begin with any row group.
         """
         read = self._read_by_reader()
         paths = [path for path in self.reads if path.name in read]
@@ -94,9 +94,9 @@ class Source(msgspec.Struct, frozen=True):
         return self._select(place, [*map(named, _own(read)), *(path.printed(beside) for path in paths), *more])
 
     def few_events(self, place: Place, only: exp.Expr, as_json: frozenset[str] = frozenset()) -> exp.Expr:
-        """The same of these few; columns that nobody looks into may be said as JSON here.
+        """Return a SELECT over these few events; columns that are only passed through may be read as JSON.
 
-        What is dear is taken out of the few, not out of all that the engine passes by to find them.
+        Expensive columns are taken from the few events, not from all that the scan passes over.
         """
         read = self._read_by_reader()
         paths = [path for path in self.reads if path.name in read]
@@ -119,20 +119,20 @@ class Source(msgspec.Struct, frozen=True):
         return spliced(select, told, table, listed(" AND ", conditions))
 
     def _read_by_reader(self) -> frozenset[str]:
-        """The columns that are read of it: to plan the others takes time, too."""
+        """Return the columns that are read: planning the others takes time, too."""
         select, name = self.table.find_ancestor(exp.Select), self.table.alias_or_name
         found = list(select.find_all(exp.Column)) if select else []
         return frozenset(column.name for column in found if column.table in (name, ""))
 
     def read(self, *events: exp.Expr) -> None:
-        """Put all these in the place where the stream is read."""
+        """Put the tables' SELECTs in the place of the stream."""
         alias = exp.TableAlias(this=named(self.table.alias_or_name))
         # In parentheses, a table's joins hang on the table.
         joins = self.table.args.get("joins")
         self.table.replace(exp.Subquery(this=listed(" UNION ALL ", events), alias=alias, joins=joins))
 
     def twin(self, copy: exp.Expr) -> "Source":
-        """The same place in a copy of a tree where it is the only one."""
+        """Return the same scan in a copy of the tree, in which it is the only one."""
         (table,) = tables_of(copy, frozenset([self.table.name]))
         return msgspec.structs.replace(self, table=table)
 
@@ -146,5 +146,5 @@ def _own(read: frozenset[str]) -> list[str]:
 
 
 def tables_of(tree: exp.Expr, streams: frozenset[str]) -> list[exp.Table]:
-    """Where streams are read, in the tree's order."""
+    """Return the stream tables of the tree, in its order."""
     return [table for table in tree.find_all(exp.Table) if table.name in streams and cte_of(table) is None]

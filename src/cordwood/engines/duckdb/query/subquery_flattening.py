@@ -1,6 +1,6 @@
-"""Makes one SELECT of sub-queries that only pick columns of events and filter them, and of the SELECT that reads them.
+"""Flatten sub-queries that only pick and filter columns of events into the SELECT that reads them.
 
-They mean the same, and the engine plans one SELECT in less time than three.
+The meaning stays, and DuckDB plans one SELECT in less time than three.
 """
 
 from itertools import pairwise
@@ -14,7 +14,7 @@ from cordwood.sql.typing import inherit
 
 
 def flatten(tree: exp.Expr, table: exp.Table) -> None:
-    """Where the table is all that the tree reads, from it upwards, for as long as nothing but picking and filtering is done."""
+    """Flatten upwards from the only table of the tree, as long as the SELECTs only pick and filter."""
     way = way_of(tree, table)
     if not is_one_scan(tree, way):
         return
@@ -32,7 +32,7 @@ def _only_picks(select: exp.Select) -> bool:
 
 
 def _reads_only_what_is_picked(above: Step, below: exp.Select) -> bool:
-    """And says whose each column is: one that does not might be another below."""
+    """Return whether every column is qualified and picked: an unqualified one might be another below."""
     picked = {item.alias for item in below.expressions}
     columns = list(above.select.find_all(exp.Column))
     return all(column.table for column in columns) and picked >= {
@@ -56,7 +56,7 @@ def _merge(below: exp.Select, above: Step) -> None:
 
 
 def _forget(named: exp.Select) -> None:
-    """A sub-query that was named, and that nobody reads any more."""
+    """Remove a CTE that is not read any more."""
     cte = named.parent
     if isinstance(cte, exp.CTE):
         with_ = cte.parent
