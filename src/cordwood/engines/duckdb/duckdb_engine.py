@@ -32,7 +32,7 @@ from cordwood.sql.target import Target
 
 _ENOUGH_FOR_TWO = 192 * 10**6
 _ENOUGH_TO_KEEP = 600 * 10**6
-# Where row groups are made in parts, and sealed as they come, not a whole one has to wait.
+# Where row groups are made in parts, and flushed as they come, not a whole one has to wait.
 _PARTS_HELD_BYTES = 16 * 10**6
 # Of a stream's newest events, as texts: some ten thousand of a gateway's.
 _MOST_NEWEST_BYTES = 16 * 10**6
@@ -42,7 +42,7 @@ class Options(msgspec.Struct, frozen=True):
     """What the engine may use, where it reports, and how it redacts."""
 
     memory_bytes: int = 256 * 1024 * 1024
-    # Of events that are not yet sealed; more, and whoever appends waits.
+    # Of events that are not yet flushed; more, and whoever appends waits.
     held_bytes: int = 96 * 1024 * 1024
     threads: int = 2
     tell: Tell = tell_nobody

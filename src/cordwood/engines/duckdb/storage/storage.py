@@ -63,7 +63,7 @@ class Storage:
         self._room = threading.Condition()
         cursor = session.cursor()
         manifest.open_manifest(cursor)
-        self._sealed = manifest.flushed_ranges(cursor)
+        self._flushed = manifest.flushed_ranges(cursor)
         self._shapes = manifest.shapes(cursor)
         self._projects = dict(saved_projects(cursor))
         self._wal = WriteAheadLog(folder / "journal")
@@ -125,7 +125,7 @@ class Storage:
 
     def _stored_from(self, numbers: Mapping[str, int]) -> dict[str, set[str]]:
         return {
-            name: self._stores[name].unsealed_ids(number) for name, number in numbers.items() if name in self._stores
+            name: self._stores[name].unflushed_ids(number) for name, number in numbers.items() if name in self._stores
         }
 
     @contextmanager
@@ -198,10 +198,10 @@ class Storage:
     # Opening
 
     def _unflushed(self, records: Iterable[WalRecord]) -> dict[str, list[WalRecord]]:
-        unsealed: dict[str, list[WalRecord]] = {}
+        unflushed: dict[str, list[WalRecord]] = {}
         for record in records:
-            unsealed.setdefault(record.stream, []).extend(_outside(record, self._sealed.get(record.stream, [])))
-        return unsealed
+            unflushed.setdefault(record.stream, []).extend(_outside(record, self._flushed.get(record.stream, [])))
+        return unflushed
 
     def _open_store(self, stream: Stream) -> StreamStore:
         name = stream.name
@@ -216,7 +216,7 @@ class Storage:
         store.shape = Shape(version=1).with_learnt(self._shapes.get(name, {}))
         store.saved_projects.load(*self._projects.pop(name, ({}, {})))
         store.count_stored(self._cursor)
-        store.tail = max((last for _, last in self._sealed.get(name, [])), default=0)
+        store.tail = max((last for _, last in self._flushed.get(name, [])), default=0)
         self._recent[name] = self._recent_of(store)
         for record in self._unclaimed.pop(name, []):
             if record.first > store.tail:

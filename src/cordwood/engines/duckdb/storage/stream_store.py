@@ -127,9 +127,9 @@ class StreamStore:
             min(filter(None, (known.oldest_us, *times)), default=None),
         )
 
-    def unsealed_ids(self, first: int) -> set[str]:
-        """The ids of events that are not sealed, from the number `first` on."""
-        return {event.id for piece in self._unsealed(first, self.tail) for event in piece.events}
+    def unflushed_ids(self, first: int) -> set[str]:
+        """The ids of events that are not flushed, from the number `first` on."""
+        return {event.id for piece in self._unflushed(first, self.tail) for event in piece.events}
 
     # Adding
 
@@ -193,9 +193,9 @@ class StreamStore:
     def _unflushed(self, first: int, until: int) -> list[Chunk]:
         """Return the events that are not flushed from the number `first` on, pending ones only below `until`."""
         with self.turn:
-            being_sealed = [chunk.rest(first) for chunk in self._flushing if chunk.end > first]
+            being_flushed = [chunk.rest(first) for chunk in self._flushing if chunk.end > first]
             waiting = [record for record in self._pending if first < record.end and record.first < until]
-        found = being_sealed + pieces([record.without(max(0, first - record.first)) for record in waiting], until)
+        found = being_flushed + pieces([record.without(max(0, first - record.first)) for record in waiting], until)
         return sorted(found, key=lambda piece: piece.first)
 
     def _fill_memtable(self, piece: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
