@@ -31,14 +31,14 @@ _IN_USE_SECONDS, _TRY_SECONDS = 5.0, 0.02
 
 
 class EngineSettings(msgspec.Struct, frozen=True):
-    """All that the engine's process needs to know. The options tell nobody: what is to be told crosses to the service."""
+    """Everything that the engine's process has to know; its notes for the log are sent to the service."""
 
     folder: str
     options: Options
 
 
 class EngineHost(msgspec.Struct, frozen=True):
-    """What is there before the service has threads; `on_state` is told why the engine cannot answer, or None."""
+    """The fork server that exists before the service has threads; `on_state` receives why the engine is away, or None."""
 
     fork_server: ForkServer
     ceiling: int
@@ -51,14 +51,14 @@ class EngineHost(msgspec.Struct, frozen=True):
 
 
 def fork_server() -> ForkServer:
-    """To be called after all is imported, and before there is a thread or anything that a child should not inherit."""
+    """Start the fork server; call it after all imports and before there is a thread or an open file."""
     made = ForkServer(_ENTRY)
     made.start()
     return made
 
 
 def engine_process(link: socket.socket) -> None:
-    """What a forked process runs."""
+    """Run the engine in a forked process."""
     os.umask(0o077)
     run_engine(link, _opened)
 

@@ -1,11 +1,11 @@
-"""How to stop a run of the engine."""
+"""Cancellation of a run of the engine."""
 
 import threading
 from collections.abc import Callable
 
 
 class Halt:
-    """How to stop a run: the engine registers, the asker pulls. Safe from any thread."""
+    """A cancellation token: the engine registers how to stop, the caller pulls it; safe from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

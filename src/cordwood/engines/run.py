@@ -1,4 +1,4 @@
-"""One run of an engine in this process: rows become bytes as they come, within the limits."""
+"""Run an engine in this process: encode its rows as they come, within the limits."""
 
 from collections.abc import Generator, Iterable
 from contextlib import ExitStack, closing
@@ -15,7 +15,7 @@ class OutdatedError(Exception):
 
 
 class RunHere:
-    """The pieces of an answer as the engine yields them, and what is to be said of it once they are out."""
+    """The encoded pieces of an answer, and its receipt once they are out."""
 
     def __init__(self, asked: Asked, rows: Rows) -> None:
         self._asked = asked
@@ -26,7 +26,7 @@ class RunHere:
         rows.batches = self._batches
 
     def pieces(self) -> Generator[bytes, None, None]:
-        """Closing this iterator lets go of the engine's cursor, whatever is left in it."""
+        """Yield the encoded pieces; closing the iterator frees the engine's cursor."""
         with closing(self._batches):
             for piece in self._asked.encode(self._rows):
                 self._byte_count += len(piece)

@@ -1,1 +1,1 @@
-"""Processes below the serving one: how they are forked, spoken to, measured and ended. Knows nothing of logs or queries."""
+"""Fork, connect, measure and kill processes below the serving one; independent of logs and queries."""

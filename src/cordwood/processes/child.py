@@ -1,4 +1,4 @@
-"""What a forked process does first: leave signals to its parent, end with it, and be the first that the system ends."""
+"""Set up a forked process: ignore signals meant for its parent, end with it, and be the first that the OOM killer takes."""
 
 import ctypes
 import os
@@ -15,14 +15,14 @@ _FOR_THE_PARENT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def leave_signals_to_parent() -> None:
-    """Ignore the signals that ask for an end or a reload."""
+    """Ignore the signals that ask for an end or a reload; the parent handles them."""
     signal.set_wakeup_fd(-1)
     for number in _FOR_THE_PARENT:
         signal.signal(number, signal.SIG_IGN)
 
 
 def end_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when the thread that forked it ends; nothing where the system has no such call."""
+    """Have the kernel kill this process when the thread that forked it ends, where the system can do that."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -30,6 +30,6 @@ def end_with_parent(parent: int) -> None:
 
 
 def be_first_to_go() -> None:
-    """When the machine runs out of memory, this process is to be ended before others."""
+    """Raise the OOM score, so that this process is killed before others."""
     with suppress(OSError):
         _OOM_SCORE.write_text(_FIRST_TO_GO, encoding="ascii")

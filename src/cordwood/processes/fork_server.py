@@ -1,4 +1,4 @@
-"""A process that forks others: it has loaded all modules, opened nothing and has one thread, so that a fork is quick and safe."""
+"""A fork server: a process with all modules loaded, nothing open and one thread, which forks others quickly and safely."""
 
 import gc
 import importlib
@@ -33,14 +33,14 @@ _SPAWNED = "from cordwood.processes.fork_server import run_spawned; run_spawned(
 
 
 class Child(msgspec.Struct, frozen=True):
-    """A forked process and our end of the connection with it; `status` is how its predecessor ended, where that is known."""
+    """A forked process and this end of its connection; `status` is how its predecessor ended, where that is known."""
 
     pid: int
     link: socket.socket
     status: int | None
 
     def kill(self) -> None:
-        """Send SIGKILL. The number is not given to another process before the fork server is asked for the next child."""
+        """Send SIGKILL; the process id is not reused before the next fork, because the child is reaped there."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
 
@@ -75,7 +75,7 @@ class ForkServer:
         self._control, self._forked = ours, pid
 
     def fork(self) -> Child:
-        """A new process that runs the entry. OSError where none can be had."""
+        """Fork a process that runs the entry; OSError where that fails."""
         ours, theirs = socket.socketpair()
         try:
             with self._turn:
@@ -88,7 +88,7 @@ class ForkServer:
         return Child(pid, ours, None if status == _NO_STATUS else status)
 
     def close(self) -> None:
-        """End the fork server, and with it what it has forked; the next call would start another."""
+        """End the fork server and everything that it has forked; the next `fork` starts another one."""
         with self._turn:
             self._end()
 
@@ -103,7 +103,7 @@ class ForkServer:
         return _asked(self._control, link)
 
     def _spawn(self) -> None:
-        """Start one by its program: a process that has threads does not fork."""
+        """Start a fork server as a program, since a process with threads must not fork."""
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-c", _SPAWNED, self._entry, str(theirs.fileno())]
         self._spawned = subprocess.Popen(command, pass_fds=[theirs.fileno()])  # noqa: S603 - this program
@@ -124,7 +124,7 @@ class ForkServer:
 
 
 def run_spawned() -> None:
-    """The program of a fork server that was started anew: its arguments are the entry, and the number of its connection."""
+    """Run a fork server that was started as a program; its arguments are the entry and the descriptor of its connection."""
     _, entry, descriptor = sys.argv
     _run(entry, socket.socket(fileno=int(descriptor)), None)
 
@@ -161,7 +161,7 @@ def _wait_for_forked(pid: int) -> None:
 
 
 def _run(entry: str, control: socket.socket, parent: int | None) -> None:
-    """The fork server's life; it never returns."""
+    """Run the fork server; never returns."""
     code = 1
     try:
         leave_signals_to_parent()
@@ -180,7 +180,7 @@ def _run(entry: str, control: socket.socket, parent: int | None) -> None:
 
 
 def _serve(run: Entry, control: socket.socket) -> None:
-    """Fork one process a request, until the other end is closed."""
+    """Fork one process for each request, until the other end closes."""
     last = 0
     while True:
         request, descriptors, _, _ = socket.recv_fds(control, 1, 1)
@@ -193,7 +193,7 @@ def _serve(run: Entry, control: socket.socket) -> None:
 
 
 def _reaped(pid: int) -> int:
-    """How the child ended, in waitpid's words; those before it that were not gone in time are reaped, too."""
+    """Return the wait status of the child; reap earlier children, too."""
     status, deadline = _NO_STATUS, time.monotonic() + _REAP_SECONDS
     with suppress(ChildProcessError):
         while status == _NO_STATUS and time.monotonic() < deadline:

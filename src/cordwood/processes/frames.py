@@ -28,7 +28,7 @@ class Frames:
         self._sending = threading.Lock()
 
     def send(self, kind: int, payload: bytes = b"") -> None:
-        """Send one frame; OSError when the other end is gone, or takes nothing any more."""
+        """Send one frame; OSError when the other end is gone or takes nothing any more."""
         with self._sending:
             self._write(kind, payload)
 
@@ -45,7 +45,7 @@ class Frames:
         return True
 
     def receive(self) -> tuple[int, bytes] | None:
-        """The next frame; None when the other end has closed, or is gone."""
+        """Return the next frame; None when the other end has closed."""
         try:
             head = self._reader.read(_HEAD.size)
             if len(head) < _HEAD.size:
@@ -57,12 +57,12 @@ class Frames:
         return (kind, payload) if len(payload) == length else None
 
     def shut_down(self) -> None:
-        """End the connection in both directions; whoever waits in `receive` gets None. Safe from any thread."""
+        """End the connection in both directions, from any thread; a waiting `receive` returns None."""
         with suppress(OSError):
             self._link.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Give the descriptors back; to be called when no other thread reads or sends."""
+        """Close the descriptors; call it when no other thread reads or sends."""
         self.shut_down()
         with suppress(OSError):
             self._reader.close()

@@ -1,4 +1,4 @@
-"""How much memory processes hold, as the system tells it."""
+"""Measure the memory of processes by what the operating system reports."""
 
 import os
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def resident_bytes(pid: int) -> int | None:
-    """What is resident of a process, pages that it shares with others too; None where the system does not tell. Cheap."""
+    """Return the resident bytes of a process, shared pages included; None where the system does not report them. Cheap."""
     try:
         pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
     except (OSError, IndexError):
@@ -15,7 +15,7 @@ def resident_bytes(pid: int) -> int | None:
 
 
 def proportional_bytes(pid: int) -> int | None:
-    """As `resident_bytes`, but a page that n processes share counts by an n-th. It takes milliseconds to tell."""
+    """Return the bytes of a process with shared pages divided among their users (PSS); takes milliseconds."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -24,6 +24,6 @@ def proportional_bytes(pid: int) -> int | None:
 
 
 def bytes_together(pids: Iterable[int]) -> int | None:
-    """What several processes hold together; None where the system tells it of none of them."""
+    """Return what several processes hold together; None where the system reports none of them."""
     found = [held for pid in pids if (held := proportional_bytes(pid) or resident_bytes(pid)) is not None]
     return sum(found) if found else None

@@ -1,4 +1,4 @@
-"""Callers' own queries that had to be killed are refused for a while, and so are those of a key that had two killed."""
+"""Quarantine: refuse queries that had to be killed for a while, and queries of a key that had two of them."""
 
 import re
 import time
@@ -25,13 +25,13 @@ K = TypeVar("K")
 
 
 def fingerprint(sql: str) -> str:
-    """The same for compiled queries that differ in nothing but literals."""
+    """Return a digest that is equal for compiled queries which differ only in literals."""
     bare = _LITERALS.sub(lambda found: found[1] or "?", sql)
     return blake2b(_LISTS.sub("?", bare).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 class QueryQuarantine:
-    """Called from the event loop only. `clock` gives seconds."""
+    """The quarantined fingerprints and keys; called on the event loop only. `clock` returns seconds."""
 
     def __init__(self, observer: Observer, clock: Callable[[], float] = time.monotonic) -> None:
         self._observer = observer
@@ -40,7 +40,7 @@ class QueryQuarantine:
         self._keys: _Kills[str] = _Kills()
 
     def check(self, job: Job) -> None:
-        """QuarantinedQuery for a caller's own query that was killed, or whose key had several killed. Saved ones pass."""
+        """Raise QuarantinedQuery for a caller's own query that is quarantined, or whose key is; saved queries pass."""
         if not job.ask.is_callers_own or not self._queries.is_any(self._since()):
             return
         account, since = job.ask.account, self._since()
@@ -52,7 +52,7 @@ class QueryQuarantine:
             self._refuse(job, "query", kills[-1])
 
     def killed(self, job: Job) -> None:
-        """The engine's process had to be killed because of this job."""
+        """Note that the engine's process was killed because of this job."""
         if not job.ask.is_callers_own:
             return
         now, found = self._clock(), fingerprint(job.question.statement.sql)
@@ -63,7 +63,7 @@ class QueryQuarantine:
         )
 
     def count(self) -> int:
-        """How many queries are refused now."""
+        """Return how many fingerprints and keys are quarantined now."""
         return self._queries.count(self._since())
 
     def _since(self) -> float:
@@ -81,7 +81,7 @@ class QueryQuarantine:
 
 
 class _Kills(Generic[K]):
-    """When each was killed, the last few times; the one that was killed last stands at the end."""
+    """The times of the last kills by fingerprint or key, the latest at the end."""
 
     def __init__(self) -> None:
         self._times: dict[K, list[float]] = {}
@@ -95,7 +95,7 @@ class _Kills(Generic[K]):
         return [time for time in self._times.get(one, ()) if time > since]
 
     def is_any(self, since: float) -> bool:
-        """Whether one was killed since then; all are forgotten where none was."""
+        """Return whether anything was killed within the time; forget everything where not."""
         if self._times and next(reversed(self._times.values()))[-1] <= since:
             self._times.clear()
         return bool(self._times)

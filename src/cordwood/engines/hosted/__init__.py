@@ -1,1 +1,1 @@
-"""An engine in a process of its own, behind the port: it can be killed at any moment and is replaced."""
+"""Run an engine behind its port in a process of its own, which can be killed at any moment and is replaced."""

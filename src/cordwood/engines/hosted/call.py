@@ -52,7 +52,7 @@ class Call:
         return self.kind == Kind.RUN
 
     def frame(self) -> bytes:
-        """The request as it is sent now."""
+        """Return the frame to send now."""
         self.times_sent += 1
         return numbered(self.number, self._make(self.times_sent > 1))
 
@@ -71,18 +71,18 @@ class Call:
         self._end(problem=self.stopped_as or unpacked_problem(payload))
 
     def begin_again(self) -> None:
-        """Forget what came so far, of which nothing was delivered."""
+        """Drop the pieces that have arrived, none of which was delivered."""
         with self._changed:
             self._pieces.clear()
         self.sent_at, self.waits_since, self.cancel_is_sent = None, time.monotonic(), False
 
     def wait(self, seconds: float) -> bool:
-        """Whether it has ended, or the next piece may be taken; False after so many seconds."""
+        """Wait until the call has ended or has a piece; False when the time is over."""
         with self._changed:
             return self._changed.wait_for(self._has_news, seconds)
 
     def next_piece(self) -> bytes | None:
-        """A piece that is there; None when the answer is at its end. What kept it from being made is raised."""
+        """Return the next piece, or None at the end of the answer; raise the fault that ended it."""
         with self._changed:
             if self._problem is not None:
                 raise self._problem

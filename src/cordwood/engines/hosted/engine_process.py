@@ -1,4 +1,4 @@
-"""The engine's process: an engine in memory of its own that does what is asked over a connection, until that ends."""
+"""The engine's process: open an engine and answer the requests of one connection until it closes."""
 
 import gc
 import itertools
@@ -41,15 +41,15 @@ _THREADS = 256
 
 
 class Restartable(Engine, Protocol):
-    """What an engine must do beyond the port where it may be killed at any moment."""
+    """The methods that an engine needs beyond the port when its process may be killed at any moment."""
 
     def tails(self) -> Mapping[str, int]:
-        """The number of each stream's next event; numbers stay what they are when the engine is opened again."""
+        """Return the sequence number of each stream's next event, which survives a reopening."""
 
     def append_again(self, batches: Sequence[Batch], acknowledged: Mapping[str, int]) -> list[Appended]:
-        """As `append`, for batches that may be stored already, by an append that was not acknowledged.
+        """Append batches that an unacknowledged append may have stored already.
 
-        Their events that are stored and have numbers from `acknowledged` on count as accepted.
+        Their stored events with numbers from `acknowledged` on count as accepted.
         """
 
 
@@ -83,7 +83,7 @@ def run_engine(link: socket.socket, open_engine: Open) -> None:
 
 
 class _Outgoing:
-    """The pieces of one answer on their way out: they wait while the reader is behind."""
+    """The pieces of one answer that wait while its reader is behind."""
 
     def __init__(self, number: int, frames: Frames) -> None:
         self.halt = Halt()
@@ -99,7 +99,7 @@ class _Outgoing:
                 self._send(part)
 
     def send_whole(self, pieces: Iterable[bytes]) -> bytes:
-        """Send an answer that is bounded as a whole, and for whose reader nothing waits; the last of it is returned."""
+        """Send an answer that is bounded as a whole, without flow control; return its last piece."""
         held = b""
         for piece in pieces:
             if len(held) + len(piece) <= PIECE_BYTES:
@@ -134,7 +134,7 @@ def _parts(piece: bytes) -> Iterator[bytes]:
 
 
 class _Serving:
-    """Requests come one after the other, and are worked at in threads."""
+    """Reads requests one after the other and works on each in a thread."""
 
     def __init__(self, engine: Restartable, frames: Frames) -> None:
         self._engine = engine
@@ -227,7 +227,7 @@ class _Serving:
         return run.made(), last
 
     def _hold(self, number: int, _: memoryview) -> None:
-        """The names and sizes of the files, then the bytes of one after the other."""
+        """Send the names and sizes of the files, then their bytes one after the other."""
         outgoing = self._outgoing[number]
         with self._engine.held() as files:
             outgoing.send([packed([(file.name, file.size) for file in files])])

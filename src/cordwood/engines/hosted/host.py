@@ -1,4 +1,4 @@
-"""Hands requests to the engine's process, and to the next one where a process ends before it has answered."""
+"""Dispatch requests to the engine's process; repeat them on the next process where one ends before it has answered."""
 
 import threading
 import time
@@ -21,7 +21,7 @@ _MOST_SENT_QUERY, _MOST_SENT = 2, 3
 
 
 class Host:
-    """Safe from any thread. The keeper opens links, and is woken by `wake` when there is something to do."""
+    """The requests under way and waiting; safe from any thread. The keeper opens links and is woken by `wake`."""
 
     def __init__(self, note: Note) -> None:
         self.note = note
@@ -45,7 +45,7 @@ class Host:
     # Asking
 
     def ask(self, call: Call) -> object:
-        """The answer to a call that has no pieces."""
+        """Return the result of a call that has no pieces."""
         self.start(call)
         self.wait_for(call)
         return call.answer()
@@ -63,13 +63,13 @@ class Host:
             _send(link, call)
 
     def wait_for(self, call: Call) -> None:
-        """Until the call has ended, or has a piece that can be taken."""
+        """Wait until the call has ended or has a piece."""
         while not call.wait(_LOOK_SECONDS):
             if call.sent_at is None and time.monotonic() > call.waits_since + PATIENCE_SECONDS:
                 self._give_up(call, _away())
 
     def taken(self, call: Call, piece: bytes) -> None:
-        """Tell the engine's process that a piece was taken: others may come."""
+        """Tell the engine's process that a piece was taken, so that it sends more."""
         link = self._link
         if link is not None and call.number in link.calls:
             try:
@@ -78,7 +78,7 @@ class Host:
                 link.kill()
 
     def cancel(self, call: Call) -> None:
-        """Stop a call, whoever asked having lost interest. Never waits: it may be called on the event loop."""
+        """Stop a call without waiting, so that it can be called on the event loop."""
         call.cancelled_at = call.cancelled_at or time.monotonic()
         if call.sent_at is None:
             self._give_up(call, Cancelled("The query was stopped: nobody waits for its answer."))
@@ -97,7 +97,7 @@ class Host:
     # The process
 
     def attach(self, link: Link) -> None:
-        """Use a link that was opened, first for what waits."""
+        """Use a newly opened link, first for the calls that wait."""
         with self._lock:
             if self._closed:
                 link.kill()
@@ -114,7 +114,7 @@ class Host:
             return [] if self._link is None else list(self._link.calls.values())
 
     def run_next_suspect(self) -> None:
-        """Send the next of those that may have ended a process, when no other of them is under way."""
+        """Send the next query that may have ended a process, once no other of them is under way."""
         with self._lock:
             link = self._link
             if link is None or not self._suspects or any(call.is_alone for call in link.calls.values()):
@@ -125,7 +125,7 @@ class Host:
         _send(link, call)
 
     def close(self) -> Link | None:
-        """Take nothing more; what waits or is under way fails once the link, which is returned, is closed."""
+        """Refuse new calls; those that wait or are under way fail when the returned link is closed."""
         with self._lock:
             self._closed = True
             link, waiting = self._link, [*self._waiting, *self._suspects]
@@ -183,7 +183,7 @@ class Host:
             (self._suspects if is_suspect and call.is_query else self._waiting).append(call)
 
     def states_taken(self, streams: Sequence[Stream]) -> None:
-        """Streams that were made, and are to be made in every process that follows."""
+        """Note the streams that every further process has to prepare."""
         self.streams |= {stream.name: stream for stream in streams}
 
 
@@ -204,13 +204,13 @@ def _send(link: Link, call: Call) -> None:
 
 
 def _suspected(calls: Sequence[Call]) -> Killed:
-    """The process ended by itself: a query that ran again, alone among those that may be the cause, is it."""
+    """Sort the calls of a process that ended by itself: a query that ran alone, for the second time, is the cause."""
     alone = [call for call in calls if call.is_alone]
     return Killed("died", "the process ended both times that it ran", alone)
 
 
 def _fate(call: Call, killed: Killed) -> Fault | None:
-    """What a call that was under way fails with; None where it is asked again."""
+    """Return the fault of a call that was under way, or None where it is repeated."""
     if call in killed.calls:
         return QueryKilled(
             f"The query was ended together with the engine's process, because {killed.reason}.",

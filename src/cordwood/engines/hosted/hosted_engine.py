@@ -46,14 +46,17 @@ _CLOSE_SECONDS = 30.0
 
 
 class Dialect(msgspec.Struct, frozen=True):
-    """What is known of the engine without asking it."""
+    """The parts of an engine that are known without asking it."""
 
     target: Target
     stored: Callable[[str], str]
 
 
 class HostedEngine:
-    """An engine in a process of its own. What keeps the first one from being opened is raised, later ones are waited for."""
+    """An engine in a process of its own.
+
+    A failure to open the first process is raised; calls wait for later ones.
+    """
 
     def __init__(self, fork_server: ForkServer, plan: Plan, dialect: Dialect, note: Note) -> None:
         self.target = dialect.target
@@ -69,7 +72,7 @@ class HostedEngine:
             raise
 
     def pids(self) -> list[int]:
-        """The processes below this one, for those who measure memory."""
+        """Return the processes below this one, for measuring memory."""
         return self._keeper.pids()
 
     def prepare(self, streams: Sequence[Stream]) -> None:
@@ -78,7 +81,7 @@ class HostedEngine:
         self._mirror.take_states(cast(Mapping[str, StreamState], states))
 
     def append(self, batches: Sequence[Batch]) -> list[Appended]:
-        """A request that was not acknowledged is sent again: what it had stored counts as accepted then, too."""
+        """Append; repeat an unacknowledged request, whose events count as accepted where it had stored them."""
         before = self._mirror.tails()
         call = Call(Kind.APPEND, lambda again: packed_append(batches, before if again else None))
         done = cast(Acknowledged, self._host.ask(call))
@@ -129,7 +132,7 @@ class HostedEngine:
         return cast("str | None", self._ask("is_regex", pattern))
 
     def end_within(self, seconds: float) -> None:
-        """From then on nothing is waited for any more: what is under way fails, and the process is killed."""
+        """Kill the process when the time is over; calls under way fail then."""
         self._end = threading.Timer(seconds, self._halt)
         self._end.daemon = True
         self._end.start()
@@ -155,7 +158,7 @@ class HostedEngine:
 
 
 class _HostedRun:
-    """An answer on its way from the engine's process."""
+    """An answer that arrives from the engine's process."""
 
     def __init__(self, host: Host, call: Call) -> None:
         self._host = host
@@ -163,7 +166,7 @@ class _HostedRun:
         self._made: Made | None = None
 
     def pieces(self) -> Generator[bytes, None, None]:
-        """Closed early it waits until the engine has stopped, or was replaced: only then its place is free."""
+        """Yield the pieces; closed early, wait until the engine has stopped or was replaced, which frees its place."""
         call = self._call
         try:
             self._host.wait_for(call)
@@ -190,13 +193,13 @@ class _HostedRun:
 
 
 def _drop(call: Call) -> None:
-    """Take a piece that nobody wants any more, so that what follows it is waited for."""
+    """Discard a piece, so that the process sends what follows."""
     if not call.has_ended:
         call.next_piece()
 
 
 class _Files:
-    """The files of a backup, whose bytes come one file after the other."""
+    """The files of a backup, whose bytes arrive one file after the other."""
 
     def __init__(self, pieces: Generator[bytes, None, None]) -> None:
         self._pieces = pieces

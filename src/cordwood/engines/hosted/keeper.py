@@ -1,4 +1,4 @@
-"""Watches the engine's process: ends it when a query does not stop or takes the memory, and replaces it when it has ended."""
+"""Supervise the engine's process: kill it when a query does not stop or takes the memory, and replace it when it has ended."""
 
 import os
 import threading
@@ -37,7 +37,7 @@ OnState = Callable[[str | None], None]
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """How the engine's process is opened and what it may hold: `ceiling` bytes, together with what this process has taken."""
+    """How to open the engine's process, and the bytes that it may hold together with the growth of this process."""
 
     settings: object
     ceiling: int
@@ -45,7 +45,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Keeper:
-    """One thread beside the service."""
+    """The supervising thread."""
 
     def __init__(self, host: Host, fork_server: ForkServer, plan: Plan, take_states: Callable[..., None]) -> None:
         self._host = host
@@ -61,12 +61,12 @@ class Keeper:
         self._thread = threading.Thread(target=self._work, name="engine-keeper", daemon=True)
 
     def start(self) -> None:
-        """Open the first process; what keeps it from being opened is raised. From then on each is replaced that ends."""
+        """Open the first process, raising any failure; replace each process that ends from then on."""
         self._open()
         self._thread.start()
 
     def stop(self) -> None:
-        """To be called when the host is closed."""
+        """Stop supervising; call it after the host is closed."""
         while self._thread.is_alive():
             # It may be about to open another process.
             opening = self._opening
@@ -78,7 +78,7 @@ class Keeper:
             self._old.close()
 
     def pids(self) -> list[int]:
-        """The processes below this one."""
+        """Return the processes below this one."""
         link = self._host.link
         found = [self._fork_server.pid, link.child.pid if link else None]
         return [pid for pid in found if pid is not None]
@@ -171,7 +171,7 @@ class Keeper:
             self._stop_newest(link, queries, held, together, now)
 
     def _own_growth(self) -> int:
-        """What this process holds beyond what it shares with the engine's: that is counted there."""
+        """Return what this process holds beyond the pages that it shares with the engine's process."""
         return max(0, (resident_bytes(os.getpid()) or 0) - self._own_bytes_before)
 
     def _stop_newest(self, link: Link, queries: Sequence[Call], held: int, together: int, now: float) -> None:
@@ -199,7 +199,7 @@ def _due(call: Call) -> float:
 
 
 def _to_blame(queries: Sequence[Call], held: int, ceiling: int) -> list[Call]:
-    """The newest of those during which much memory was taken: older ones may only have been there."""
+    """Return the newest query that was there while much memory was taken."""
     grown = [call for call in queries if held - (call.bytes_before or held) > ceiling * _GROWTH_SHARE]
     return [max(grown, key=lambda call: call.sent_at or 0.0)] if grown else []
 

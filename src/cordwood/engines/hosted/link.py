@@ -1,4 +1,4 @@
-"""A connection with an engine's process that is open: what is under way on it, and why it was ended."""
+"""An open connection with an engine's process: the calls under way, and the reason for its end."""
 
 import threading
 import time
@@ -16,7 +16,7 @@ _OPENING_CALL = 0
 
 
 class Killed:
-    """Why a process was ended from here, and which queries were the cause."""
+    """Why a process was killed, and the queries that caused it."""
 
     def __init__(self, cause: str, reason: str, calls: Sequence[Call] = ()) -> None:
         self.cause = cause
@@ -25,7 +25,7 @@ class Killed:
 
 
 class Link:
-    """One engine's process. `calls` are those that were sent and not answered; the host guards them."""
+    """One engine process; `calls` are those that were sent and not answered, guarded by the host."""
 
     def __init__(self, child: Child, note: Note) -> None:
         self.child = child
@@ -37,7 +37,7 @@ class Link:
         self._reader: threading.Thread | None = None
 
     def open(self, settings: object, streams: Sequence[Stream]) -> dict[str, StreamState]:
-        """Have the engine opened and its streams made; what keeps it from that is raised."""
+        """Have the process open the engine and prepare its streams; raise any failure."""
         self.frames.send(Kind.OPEN, packed(settings))
         opened = self._await(Kind.OPENED)
         if opened:
@@ -50,7 +50,7 @@ class Link:
         return unpacked(states)  # type: ignore[return-value] # what `prepare` returns
 
     def read(self, take: Callable[["Link", int, bytes], None], lost: Callable[["Link"], None]) -> None:
-        """Hand on what comes, in a thread, until the connection ends."""
+        """Dispatch what arrives, in a thread, until the connection ends."""
 
         def work() -> None:
             while (frame := self.frames.receive()) is not None:
@@ -66,7 +66,7 @@ class Link:
         self.child.kill()
 
     def close(self) -> None:
-        """End the process, if it has not ended; to be called when nobody sends any more."""
+        """Kill the process, if it has not ended; call it when no thread sends any more."""
         self.child.kill()
         self.frames.shut_down()
         if self._reader is not None and self._reader is not threading.current_thread():

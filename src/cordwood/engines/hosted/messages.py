@@ -27,7 +27,7 @@ PIECE_BYTES = 256 * 1024
 
 
 class Kind(IntEnum):
-    """To the engine's process: OPEN to PING; from there: OPENED to PONG."""
+    """The kinds of frames: OPEN to PING go to the engine's process, OPENED to PONG come from there."""
 
     OPEN = 1
     CALL = 2
@@ -46,7 +46,7 @@ class Kind(IntEnum):
 
 
 class StreamNews(msgspec.Struct, frozen=True):
-    """How much a stream holds; `tail` is the number of the event that comes next. News of a higher `number` are newer."""
+    """The counts of a stream; `tail` is the number of its next event. A higher `number` is newer."""
 
     number: int
     facts: StreamFacts
@@ -54,7 +54,7 @@ class StreamNews(msgspec.Struct, frozen=True):
 
 
 class StreamState(msgspec.Struct, frozen=True):
-    """All that the serving process keeps of a stream. `sets` are those of its projects: bits for `pairs` by their place."""
+    """The mirrored state of a stream; `sets` are bit sets of its projects over `pairs`."""
 
     learnt: Kinds
     pairs: Sequence[tuple[tuple[str, ...], str]]
@@ -63,14 +63,14 @@ class StreamState(msgspec.Struct, frozen=True):
 
 
 class Acknowledged(msgspec.Struct, frozen=True):
-    """What became of an append."""
+    """The result of an append."""
 
     appended: list[Appended]
     news: Mapping[str, StreamNews]
 
 
 class Told(msgspec.Struct, frozen=True):
-    """A fault of ours on its way to the other process; `trace` is what the log is told of its cause."""
+    """A fault in transit; `trace` is the traceback of its cause for the log."""
 
     kind: type[Fault]
     message: str
@@ -81,7 +81,7 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class ElsewhereError(Exception):
-    """What was raised in the engine's process and is no fault, as its traceback tells it."""
+    """An unexpected exception of the engine's process, with its traceback."""
 
 
 def packed(value: object) -> bytes:
@@ -97,7 +97,7 @@ def numbered(number: int, payload: bytes = b"") -> bytes:
 
 
 def split(payload: bytes) -> tuple[int, memoryview]:
-    """The number of the request, and the rest."""
+    """Split a frame into the number of its request and the rest."""
     return NUMBER.unpack_from(payload)[0], memoryview(payload)[NUMBER.size :]
 
 
@@ -115,7 +115,7 @@ _decode = msgspec.msgpack.Decoder(list[Batch]).decode
 
 
 def packed_append(batches: Sequence[Batch], acknowledged: Mapping[str, int] | None) -> bytes:
-    """`acknowledged` goes with an append that may have been stored before: where each stream's acknowledged events end."""
+    """Pack an append; `acknowledged`, where it is repeated, are the numbers at which acknowledged events end."""
     head = packed(acknowledged)
     return _LENGTH.pack(len(head)) + head + _encode(list(batches))
 

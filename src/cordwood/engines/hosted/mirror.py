@@ -1,4 +1,4 @@
-"""What the serving process keeps of the engine's streams: shapes, projects and counts, told from there."""
+"""A copy of the streams' shapes, projects and counts in the serving process, updated from the engine's process."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -11,12 +11,12 @@ from cordwood.model.shape import Shape, ValueKind
 
 
 def learnt_of(shape: Shape) -> dict[tuple[str, ...], frozenset[ValueKind]]:
-    """All that a shape says, as another one learns it."""
+    """Return everything that a shape states, as an update of another shape."""
     return {path: shape.known_at(path) for path in {*shape.kinds, *shape.unlisted, *shape.unsure}}
 
 
 class Mirror:
-    """Safe from several threads; what is read is never changed, only exchanged."""
+    """The copies by stream; safe from several threads, because values are replaced and never changed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -34,11 +34,11 @@ class Mirror:
         return {name: news.facts for name, news in self._news.copy().items()}
 
     def tails(self) -> Mapping[str, int]:
-        """The numbers at which the acknowledged events of the streams end."""
+        """Return the numbers at which the acknowledged events of the streams end."""
         return {name: news.tail for name, news in self._news.copy().items()}
 
     def take_states(self, states: Mapping[str, StreamState]) -> None:
-        """What the engine has when it was opened, or streams were made; nothing that was learnt before is forgotten."""
+        """Take over the state of a process that was opened, or of new streams; keep what was learnt before."""
         with self._lock:
             shapes, projects = dict(self._shapes), dict(self._projects)
             for name, state in states.items():
@@ -50,7 +50,7 @@ class Mirror:
     def take_append(
         self, batches: Sequence[Batch], appended: Sequence[Appended], news: Mapping[str, StreamNews]
     ) -> None:
-        """What the batches taught, where any of their events was stored: as the engine itself has learnt it."""
+        """Learn from the batches as the engine has done, where any of their events was stored."""
         with self._lock:
             shapes = dict(self._shapes)
             for batch, told in zip(batches, appended, strict=True):
@@ -72,7 +72,7 @@ class Mirror:
 
 
 def _merge(projects: ProjectShapes, state: StreamState) -> None:
-    """Sets of many projects are often equal: each is put into the bits of this list once."""
+    """Map the projects' sets to this list's bits, equal sets once."""
     translated: dict[int, int] = {}
     for project, bits in state.sets.items():
         if bits not in translated:

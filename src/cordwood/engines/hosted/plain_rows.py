@@ -1,4 +1,4 @@
-"""Rows as they are, on their way from the engine's process to a caller that encodes them itself."""
+"""Rows in transit from the engine's process to a caller that encodes them itself."""
 
 from collections.abc import Generator, Iterator
 from contextlib import closing
@@ -11,7 +11,7 @@ from cordwood.model.rows import Column, Row, Rows
 
 
 def encode(rows: Rows) -> Iterator[bytes]:
-    """The columns, then each batch, each behind its length."""
+    """Yield the columns, then each batch, with a length before each."""
     for value in chain([rows.columns], rows.batches):
         data = packed(value)
         yield NUMBER.pack(len(data)) + data
