@@ -90,14 +90,19 @@ def _of_field(part: Field) -> str | None:
     if not isinstance(part.value, Bare):
         return None
     value, path = part.value.text, _shown(part.path)
-    misread = _MISREAD.fullmatch(value)
-    if misread is not None:
-        negation = "-" if misread[1] == "!=" else ""
-        operator = _OPERATORS[misread[1]] or str(part.operator)
-        meant: str | None = f"{negation}{path}:{operator}{misread[2][:_SHOWN]}"
-    else:
-        meant = _meant_by_value(path, value) if part.operator is Operator.EQUAL else None
+    meant = _meant_by_operator(path, value, part.operator)
+    if meant is None and part.operator is Operator.EQUAL:
+        meant = _meant_by_value(path, value)
     return f"{path}: is compared with the text {value[:_SHOWN]}: write {meant}" if meant else None
+
+
+def _meant_by_operator(path: str, value: str, written: Operator) -> str | None:
+    misread = _MISREAD.fullmatch(value)
+    if misread is None:
+        return None
+    negation = "-" if misread[1] == "!=" else ""
+    operator = _OPERATORS[misread[1]] or str(written)
+    return f"{negation}{path}:{operator}{misread[2][:_SHOWN]}"
 
 
 def _meant_by_value(path: str, value: str) -> str | None:
