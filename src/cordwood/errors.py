@@ -208,10 +208,6 @@ class QueryUnsupported(QueryFault):
     code = "query.unsupported"
 
 
-class QueryStumbled(QueryUnsupported):
-    """The compiler broke on the query: to its author a form that is not supported, to us a fault; its cause tells."""
-
-
 class QueryValue(QueryFault):
     """Without a place it was found only as the query ran, in a value that its author has never seen."""
 
@@ -386,3 +382,13 @@ class IsolationBroken(BugFault):
     """A compiled statement would have read what it may not: it was not run. The log has its text under the incident."""
 
     code = "bug.isolation"
+
+
+class CompilerBroke(BugFault):
+    """The compiler broke on a query that it should have compiled or refused; the cause tells where."""
+
+    code = "bug.compiler"
+
+
+# What a query that is not compiled ends with: the author's mistake, or the compiler's.
+NOT_COMPILED = (QueryFault, CompilerBroke)

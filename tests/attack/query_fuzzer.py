@@ -44,7 +44,7 @@ ENGINE_WORDS: Final = re.compile(
 )
 # A refusal for a stated cause is no failure: the time is up, memory or disk are short, the service is busy.
 STATED: Final = frozenset({"limit.time", "limit.memory", "limit.disk", "limit.cancelled", "limit.busy"})
-STUMBLED: Final = "This query takes a form that is not supported."
+STUMBLED: Final = "The compiler broke on this query."
 
 
 class Asked(msgspec.Struct, frozen=True):

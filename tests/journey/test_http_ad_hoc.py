@@ -75,7 +75,7 @@ def test_no_more_than_a_thousand_rows_leave_and_it_says_so(service: Service) -> 
 @pytest.mark.parametrize(
     ("sql", "status", "code", "place"),
     [
-        ("select 1 frm x y", 400, "query.syntax", (1, 14)),
+        ("select 1 frm x y", 400, "query.syntax", (1, 10)),
         ("select\n  n.y from (select 1 as x) as n", 400, "query.unknown-name", (2, 5)),
         ("select * from `postgres.log`", 422, "query.refused", (1, 15)),
         ("select * from `_quarantined`", 422, "query.refused", (1, 15)),

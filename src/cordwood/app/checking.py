@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from cordwood.errors import QueryFault, Span
+from cordwood.errors import NOT_COMPILED, Span
 from cordwood.ingest.quarantine import QUARANTINE
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.stream import Stream
@@ -18,7 +18,7 @@ def check(endpoint: Endpoint, streams: Sequence[Stream], target: Target) -> None
         compile_saved(program, target, {})
         for name in program.names if endpoint.sandbox else ():
             _check_sub_query(program, name, target)
-    except QueryFault as fault:
+    except NOT_COMPILED as fault:
         raise in_file(fault, endpoint) from fault
 
 
@@ -26,7 +26,7 @@ def _check_sub_query(program: Program, name: str, target: Target) -> None:
     """A sub-query is compiled for whoever reads it; that its own query does not read it excuses nothing."""
     try:
         compile_sandbox(program, f"select * from `{name}`", target, {})  # noqa: S608 - its own name
-    except QueryFault as fault:
+    except NOT_COMPILED as fault:
         cte = program.sub_queries[name.lower()]
         place = Span(cte.meta.get("line", 1), cte.meta.get("col", 1))
         raise type(fault)(

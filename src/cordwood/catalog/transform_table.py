@@ -8,7 +8,7 @@ from pathlib import Path as FilePath
 import msgspec
 
 from cordwood.catalog.toml import Document, Path
-from cordwood.errors import QueryFault
+from cordwood.errors import NOT_COMPILED
 from cordwood.lql.matching import matcher
 from cordwood.model.transform import Action, FieldPath, Transform
 
@@ -52,7 +52,7 @@ def _filter(document: Document, path: Path, given: object) -> str:
         raise document.wrong(f"{path[-1]} must be a filter in LQL.", path, 'Write: "m.level:debug"')
     try:
         matcher(given)
-    except QueryFault as fault:
+    except NOT_COMPILED as fault:
         place = f" (at character {fault.span.column})" if fault.span else ""
         raise document.wrong(f"{path[-1]}: {fault.message}{place}", path, fault.hint) from fault
     return given

@@ -23,7 +23,7 @@ from cordwood.app.compose import checked_contents
 from cordwood.app.targets import PRELUDES, TARGETS, target_of
 from cordwood.catalog.contents import Sources
 from cordwood.cli.terminal import note, say
-from cordwood.errors import Fault, QueryFault, UnknownEndpoint
+from cordwood.errors import NOT_COMPILED, Fault, UnknownEndpoint
 from cordwood.lql.compile import explain_lql
 from cordwood.sql.compile import Program, compile_alone, compile_sandbox, compile_saved, read_endpoint
 from cordwood.sql.stages import Statement
@@ -66,7 +66,7 @@ def _run_text(file: str | None, target: Target, program: Program | None) -> int:
     text = None if file is None and program is not None else _read(file)
     try:
         statement = _compiled(text, target, program)
-    except QueryFault as fault:
+    except NOT_COMPILED as fault:
         note(_with_caret(fault, text or ""))
         return 1
     for line in _facts(statement):
@@ -81,7 +81,7 @@ def _run_lql(text: str, target: Target, program: Program | None) -> int:
         return 2
     try:
         say(explain_lql(program, text, target, {}))
-    except QueryFault as fault:
+    except NOT_COMPILED as fault:
         note(_with_caret(fault, text))
         return 1
     return 0
@@ -109,7 +109,7 @@ def _facts(statement: Statement) -> list[str]:
     return [f"-- {name}: {value}" for name, value in facts.items() if value]
 
 
-def _with_caret(fault: QueryFault, text: str) -> str:
+def _with_caret(fault: Fault, text: str) -> str:
     lines = [f"{fault.code}: {fault.message}"]
     if fault.span is not None:
         written = text.splitlines() or [""]

@@ -16,7 +16,7 @@ from cordwood.catalog.catalog import Catalog
 from cordwood.engines.engine import AnswerLimits, Engine, StreamFacts
 from cordwood.engines.halt import Halt
 from cordwood.engines.run import OutdatedError
-from cordwood.errors import QueryFault, QueryStumbled
+from cordwood.errors import NOT_COMPILED, CompilerBroke
 from cordwood.lql.offered import SubQuery
 from cordwood.model.caller import Caller
 from cordwood.model.datatype import Datatype
@@ -152,7 +152,7 @@ class Answers:
             shapes = no_names(self._engine) if caller is None else names_for(caller, self._engine)
             account, knows = ("anonymous", None) if caller is None else (caller.key_id, caller.knows)
             statement = await self._compiled((endpoint, None, redaction, shapes), account, knows, is_own=False)
-        except QueryFault:
+        except NOT_COMPILED:
             return []
         return list(zip(statement.column_names, statement.column_types, strict=True))
 
@@ -290,7 +290,7 @@ class Answers:
             return await self._compilations.join(
                 key, account, lambda _, askers: compile_in_turn(askers, self._prepared.compile, *text)
             )
-        except QueryStumbled as fault:
+        except CompilerBroke as fault:
             self._stumbles.tell(fault)
             raise
 

@@ -3,7 +3,7 @@
 import traceback
 from hashlib import sha256
 
-from cordwood.errors import QueryStumbled
+from cordwood.errors import CompilerBroke
 from cordwood.observe.observation import Broke
 from cordwood.observe.observer import Observer
 
@@ -18,16 +18,18 @@ class Stumbles:
         self._observer = observer
         self._told: set[str] = set()
 
-    def tell(self, fault: QueryStumbled) -> None:
+    def tell(self, fault: CompilerBroke) -> None:
         """Neither the query is told nor what was said of it: both may hold what is nobody's but the author's."""
         cause = fault.__cause__
-        if cause is None or len(self._told) >= MOST:
+        if cause is None:
             return
         place = _place(cause)
-        if place not in self._told:
+        incident = f"compiler-{sha256(place.encode()).hexdigest()[:12]}"
+        fault.hint = f"Write it in another way, and report the incident {incident}."
+        if place not in self._told and len(self._told) < MOST:
             self._told.add(place)
             trace = "".join([*traceback.format_tb(cause.__traceback__), type(cause).__name__])
-            self._observer.note(Broke(incident=f"compiler-{sha256(place.encode()).hexdigest()[:12]}", trace=trace))
+            self._observer.note(Broke(incident=incident, trace=trace))
 
 
 def _place(cause: BaseException) -> str:

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from cordwood.errors import CompileTooLong, PlanTooLarge, QueryRefused, QueryStumbled
+from cordwood.errors import CompilerBroke, CompileTooLong, PlanTooLarge, QueryRefused
 
 # Nodes that all passes together may visit or make. The largest client query that is known needs 5,600.
 MOST_NODES: Final = 300_000
@@ -89,15 +89,17 @@ def budgeted(budget: Budget | None = None) -> Iterator[Budget]:
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Compile inside: within a budget, and whatever trips over a form that no list foresees is a fault."""
+    """Compile inside: within a budget, and whatever breaks on a form that no list foresees is a bug."""
     try:
         with budgeted():
             yield
     except RecursionError as error:
         raise QueryRefused("The query is nested too deeply.", hint="Split it into sub-queries in WITH.") from error
     except (SqlglotError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
-        # To its author it is not supported here; whoever asked the compiler may tell of it.
-        raise QueryStumbled("This query takes a form that is not supported.") from error
+        # Whoever asked the compiler tells the operator, and gives the caller an incident id.
+        raise CompilerBroke(
+            "The compiler broke on this query.", hint="Write it in another way, and report it."
+        ) from error
 
 
 def spend(nodes: int = 1) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 
-from cordwood.errors import CompileTooLong, QueryFault
+from cordwood.errors import NOT_COMPILED, CompileTooLong
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.shape import Shape
 from cordwood.sql.admit import admit
@@ -31,7 +31,7 @@ def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) ->
         with explaining(endpoint.sql), compiling():
             program = parse_endpoint(endpoint)
             try_all(with_places(program), streams)
-    except QueryFault as fault:
+    except NOT_COMPILED as fault:
         raise in_file(fault, endpoint) from fault
     return program
 
@@ -47,7 +47,7 @@ def compile_saved(program: Program, target: Target, shapes: Shapes, redaction: R
         return _bounded(lambda: compiled(program))
     except CompileTooLong:
         raise
-    except QueryFault:
+    except NOT_COMPILED:
         with explaining(program.endpoint.sql):
             return _bounded(lambda: compiled(with_places(program)))
 

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.errors import BadEndpointFile, QueryFault, QueryRefused, Span
+from cordwood.errors import BadEndpointFile, Fault, QueryRefused, Span
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.parameter import Parameter
 from cordwood.sql.admit import admit
@@ -70,7 +70,7 @@ def _program(endpoint: Endpoint, tree: exp.Expr, *, places: bool = False) -> Pro
     )
 
 
-def in_file(fault: QueryFault, endpoint: Endpoint) -> BadEndpointFile:
+def in_file(fault: Fault, endpoint: Endpoint) -> BadEndpointFile:
     """The same fault, told in the file."""
     span = fault.span or Span(1, 1)
     place = Span(span.line + endpoint.body_line - 1, span.column, endpoint.file or None)

@@ -1,10 +1,10 @@
-"""What the compiler breaks on is refused as not supported, and told to the operator once a place, without the query."""
+"""What the compiler breaks on is a bug with an incident id, told to the operator once a place, without the query."""
 
 import msgspec
 import pytest
 
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.errors import QueryUnsupported
+from cordwood.errors import CompilerBroke, QueryUnsupported
 from cordwood.observe.observation import Broke
 from cordwood.serve.ask import Language, SandboxText
 from cordwood.sql.stages import Lowered, Resolved
@@ -29,11 +29,13 @@ def broke(kitchen: Kitchen) -> list[Broke]:
     return [note for note in kitchen.notes.all if isinstance(note, Broke)]
 
 
-def test_the_author_is_told_that_the_form_is_not_supported_and_the_operator_where_it_broke() -> None:
+def test_the_author_is_told_an_incident_and_the_operator_where_it_broke() -> None:
     async def test(kitchen: Kitchen) -> None:
-        with pytest.raises(QueryUnsupported, match="takes a form that is not supported"):
+        with pytest.raises(CompilerBroke, match="The compiler broke on this query") as refused:
             await kitchen.answers.answer(ask())
         (told,) = broke(kitchen)
+        assert refused.value.code == "bug.compiler"
+        assert refused.value.hint == f"Write it in another way, and report the incident {told.incident}."
         assert told.incident.startswith("compiler-")
         assert told.trace.endswith("LookupError")
         assert "in lower" in told.trace
@@ -45,7 +47,7 @@ def test_a_place_is_told_once_and_the_query_never() -> None:
     async def test(kitchen: Kitchen) -> None:
         for secret in ("hunter2", "hunter3"):
             own = SandboxText(Language.SQL, f"select '{secret}' as x from numbers")
-            with pytest.raises(QueryUnsupported):
+            with pytest.raises(CompilerBroke):
                 await kitchen.answers.answer(msgspec.structs.replace(ask(), sandbox=own))
         (told,) = broke(kitchen)
         assert "hunter" not in told.trace

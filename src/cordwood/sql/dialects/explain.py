@@ -5,7 +5,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from cordwood.errors import QueryFault, QueryRefused, QuerySyntax, QueryUnsupported, UnknownName
+from cordwood.errors import (
+    NOT_COMPILED,
+    CompilerBroke,
+    Fault,
+    QueryFault,
+    QueryRefused,
+    QuerySyntax,
+    QueryUnsupported,
+    UnknownName,
+)
 from cordwood.sql.dialects.forms import Found, found_forms
 from cordwood.sql.dialects.functions import FOREIGN, MOVING, UNIT_FIRST, calls, instead
 from cordwood.sql.dialects.signatures import SIGNATURES
@@ -18,7 +27,7 @@ from cordwood.sql.places import span_at
 # A longer text is not looked into.
 MOST_CHARACTERS: Final = 32_000
 
-_EXPLAINED: Final = (QuerySyntax, QueryRefused, QueryUnsupported, UnknownName)
+_EXPLAINED: Final = (CompilerBroke, QuerySyntax, QueryRefused, QueryUnsupported, UnknownName)
 _LQL: Final = re.compile(r'-?\(?-?(?:[\w$-]+|"[^"]*")(?:\.(?:[\w$-]+|"[^"]*"))*:(?!:)\S', re.ASCII)
 _CLAUSES: Final = ("SELECT", "FROM", "WHERE", "GROUP", "ORDER", "HAVING", "LIMIT", "UNION", "JOIN", "WITH", "QUALIFY")
 _BEGINS: Final = frozenset(["SELECT", "WITH", "FROM", "("])
@@ -35,14 +44,14 @@ def explaining(text: str) -> Iterator[None]:
     """Tell a fault of the query inside better, where its text shows what was meant."""
     try:
         yield
-    except QueryFault as fault:
+    except NOT_COMPILED as fault:
         told = explained(fault, text)
         if told is fault:
             raise
         raise told from fault
 
 
-def explained(fault: QueryFault, text: str) -> QueryFault:
+def explained(fault: Fault, text: str) -> Fault:
     """The fault itself, or the same told better: the first foreign spelling of the text, with what to write instead."""
     if not isinstance(fault, _EXPLAINED) or len(text) > MOST_CHARACTERS:
         return fault
@@ -100,14 +109,14 @@ def _miscounted(name: str, start: int, arguments: list[str]) -> Iterator[Found]:
         yield Found(start, f"{name} takes {wanted} {noun}, not {count}.", f"Write {written}.")
 
 
-def _is_lql(fault: QueryFault, text: str) -> bool:
+def _is_lql(fault: Fault, text: str) -> bool:
     """Whether the text is LQL: only one that does not begin as a query in SQL does."""
     words = text.split()
     begins_as_sql = not words or words[0].upper() in _BEGINS
     return isinstance(fault, QuerySyntax) and not begins_as_sql and any(map(_LQL.match, words))
 
 
-def _misspelled(fault: QueryFault, source: Source) -> QueryFault | None:
+def _misspelled(fault: Fault, source: Source) -> QueryFault | None:
     """A keyword that is spelled wrong: the word where the parser stopped, or one of the two before it."""
     if not isinstance(fault, QuerySyntax) or fault.hint or fault.span is None:
         return None
@@ -122,7 +131,7 @@ def _misspelled(fault: QueryFault, source: Source) -> QueryFault | None:
     return None
 
 
-def _named_elsewhere(fault: QueryFault, source: Source) -> QueryFault | None:
+def _named_elsewhere(fault: Fault, source: Source) -> QueryFault | None:
     """A name that is a value in another dialect, or an alias that cannot be read where it stands."""
     if not isinstance(fault, UnknownName) or fault.span is None:
         return None
@@ -153,7 +162,7 @@ def _aliased(source: Source, at: int) -> str | None:
     return None
 
 
-def _plainer(fault: QueryFault) -> QueryFault:
+def _plainer(fault: Fault) -> Fault:
     """The parser's own words for what it did not expect, as a sentence."""
     if isinstance(fault, QuerySyntax):
         fault.message = _MISSING.sub(_in_words, fault.message)
