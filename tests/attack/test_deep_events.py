@@ -1,6 +1,7 @@
 """Events that are nested deeply, or whose keys are long: stored or set aside, and nobody else's requests are any different."""
 
 import json
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,6 +105,30 @@ def test_a_folder_that_has_learnt_deep_paths_before_is_served(
             assert post(inside, nested("object", 40)) == (200, LOGGED | {"accepted": 1})
             assert count(inside, below(38, "is not null")) in {3, 4}
             assert post(inside, '{"a":1}', project="third") == (200, LOGGED | {"accepted": 1})
+
+
+@pytest.mark.parametrize("step", ["ab", "never_sent"])
+def test_a_path_of_many_steps_is_followed_only_where_events_lead(inside: Inside, step: str) -> None:
+    """A name that stands for several keys at each step doubled the compiler's work with each, until it hung."""
+    dice = random.Random(3)
+    for _ in range(12):
+        inner = "1"
+        for _ in range(30):
+            inner = dice.choice(('{"aB":%s}', '{"Ab":%s}')) % inner
+        assert post(inside, inner) == (200, LOGGED | {"accepted": 1})
+    path = f".{step}" * 32
+    sql = f"select m{path} as x from edge_logs cross join unnest(metadata) as m where m{path} is null"
+    status, told = ask(inside, inside.key, project="poison", sql=sql)
+    assert (status, len(json.loads(told).get("result", ()))) == (200, 12), told
+    # One sub-query for each step: each of them reads all keys of the one before, which the plan of a query has no room for.
+    ctes = ", ".join(f"c{at} as (select c.m.{step} as m from c{at - 1} as c)" for at in range(1, 31))
+    status, told = ask(
+        inside,
+        inside.key,
+        project="poison",
+        sql=f"with c0 as (select metadata as m from edge_logs), {ctes} select m as x from c30",
+    )
+    assert (status, '"limit.plan"' in told) in {(200, False), (422, True)}, told
 
 
 def below(steps: int, condition: str) -> str:
