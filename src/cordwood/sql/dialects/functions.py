@@ -114,7 +114,7 @@ _ROWS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "ARGMAX ARG_MAX": ("MAX_BY({0}, {1})",),
     "ARGMIN ARG_MIN": ("MIN_BY({0}, {1})",),
-    "ANY FIRST": ("ANY_VALUE({0})",),
+    "FIRST": ("ANY_VALUE({0})",),
     "BOOL_AND EVERY": ("LOGICAL_AND({0})",),
     "BOOL_OR": ("LOGICAL_OR({0})",),
     "GENERATE_SERIES": ("GENERATE_ARRAY({0}, {1}, {2})", "GENERATE_ARRAY({0}, {1})"),

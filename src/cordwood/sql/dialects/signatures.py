@@ -34,7 +34,6 @@ SIGNATURES: Final[Mapping[str, tuple[int, int, str]]] = {
     **{name: (2, 2, f"{name}(text, part)") for name in ("STARTS_WITH", "ENDS_WITH", "STRPOS")},
     **{name: (2, 2, f"{name}(text, count)") for name in ("LEFT", "RIGHT", "REPEAT")},
     **{name: (2, 3, f"{name}(text, start, length)") for name in ("SUBSTR", "SUBSTRING")},
-    "REPLACE": (3, 3, "REPLACE(text, from, to)"),
     "SPLIT": (1, 2, "SPLIT(text, ',')"),
     "IFNULL": (2, 2, "IFNULL(value, instead)"),
     "NULLIF": (2, 2, "NULLIF(value, unwanted)"),
