@@ -48,7 +48,7 @@ class ProjectShapes:
 
     def sets(self) -> Mapping[str, int]:
         """The set of each project."""
-        return self._sets.copy()
+        return dict(self._sets)
 
     def set_of(self, project: str) -> int:
         return self._sets.get(project, 0)

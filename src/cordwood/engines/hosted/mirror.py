@@ -31,11 +31,11 @@ class Mirror:
         return self._projects
 
     def facts(self) -> Mapping[str, StreamFacts]:
-        return {name: news.facts for name, news in self._news.copy().items()}
+        return {name: news.facts for name, news in dict(self._news).items()}
 
     def tails(self) -> Mapping[str, int]:
         """Return the numbers at which the acknowledged events of the streams end."""
-        return {name: news.tail for name, news in self._news.copy().items()}
+        return {name: news.tail for name, news in dict(self._news).items()}
 
     def take_states(self, states: Mapping[str, StreamState]) -> None:
         """Take over the state of a process that was opened, or of new streams; keep what was learnt before."""

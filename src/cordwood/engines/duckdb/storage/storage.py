@@ -121,7 +121,7 @@ class Storage:
         ]
 
     def tails(self) -> Mapping[str, int]:
-        return {name: store.tail for name, store in self._stores.copy().items()}
+        return {name: store.tail for name, store in dict(self._stores).items()}
 
     def _stored_from(self, numbers: Mapping[str, int]) -> dict[str, set[str]]:
         return {
