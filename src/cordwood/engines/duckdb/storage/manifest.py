@@ -25,7 +25,7 @@ _STAMP = (
     "CREATE TABLE IF NOT EXISTS store.cordwood.stamp (version INTEGER)",
 )
 _TABLES = (
-    "CREATE TABLE IF NOT EXISTS store.cordwood.table (stream VARCHAR, first BIGINT, last BIGINT)",
+    "CREATE TABLE IF NOT EXISTS store.cordwood.sealed (stream VARCHAR, first BIGINT, last BIGINT)",
     "CREATE TABLE IF NOT EXISTS store.cordwood.shape (stream VARCHAR, path VARCHAR[], kind VARCHAR)",
 )
 
@@ -66,7 +66,7 @@ def _has_events(cursor: duckdb.DuckDBPyConnection) -> bool:
 def flushed_ranges(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, Ranges]:
     """Return the ranges of flushed sequence numbers by stream; merge adjacent ranges, in the file as well."""
     by_stream: dict[str, Ranges] = defaultdict(list)
-    rows = cursor.execute("SELECT stream, first, last FROM store.cordwood.table ORDER BY stream, first").fetchall()
+    rows = cursor.execute("SELECT stream, first, last FROM store.cordwood.sealed ORDER BY stream, first").fetchall()
     for stream, first, last in rows:
         _extend(by_stream[stream], first, last)
     if sum(map(len, by_stream.values())) < len(rows):
@@ -104,7 +104,7 @@ def _rewrite(cursor: duckdb.DuckDBPyConnection, by_stream: Mapping[str, Ranges])
         "lasts": [row[2] for row in rows],
     }
     with transaction(cursor):
-        cursor.execute("DELETE FROM store.cordwood.table")
+        cursor.execute("DELETE FROM store.cordwood.sealed")
         cursor.execute(
-            "INSERT INTO store.cordwood.table SELECT unnest($streams), unnest($firsts), unnest($lasts)", listed
+            "INSERT INTO store.cordwood.sealed SELECT unnest($streams), unnest($firsts), unnest($lasts)", listed
         )

@@ -263,7 +263,7 @@ class StreamStore:
             chunk.clustered().insert(cursor, into, block=block)
             list_block(cursor, self.tables, block)
             cursor.execute(
-                "INSERT INTO store.cordwood.table VALUES ($stream, $first, $last)",
+                "INSERT INTO store.cordwood.sealed VALUES ($stream, $first, $last)",
                 {"stream": self.name, "first": chunk.first, "last": chunk.end},
             )
             self._save_shape(cursor, unsaved)
