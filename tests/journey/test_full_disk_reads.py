@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 
 from tests.journey.conftest import Service, Start
+from tests.journey.processes import children
 from tests.small_disks import small_disk
 
 PROJECT = "full"
@@ -108,12 +109,14 @@ def brimful(disk: Path) -> Iterator[None]:
 
 @contextmanager
 def unwritable(service: Service) -> Iterator[None]:
-    """The process cannot write to any file: works without a file system of limited size."""
-    pid = service.process.pid
-    before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, before[1]))
+    """No process of the service can write to any file: works without a file system of limited size."""
+    pids = (service.process.pid, *children(service.process.pid))
+    before = [resource.prlimit(pid, resource.RLIMIT_FSIZE) for pid in pids]
+    for pid, (_, hard) in zip(pids, before, strict=True):
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, hard))
     yield
-    resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
+    for pid, limits in zip(pids, before, strict=True):
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
 
 
 def go_through(service: Service, nothing_is_written: Callable[[], AbstractContextManager[None]]) -> int:
