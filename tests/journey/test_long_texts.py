@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.journey.conftest import PRIVATE, Service, Start
-from tests.journey.test_memory_ceiling import resident
+from tests.journey.processes import family_bytes
 
 ANSWER: Final = "/api/endpoints/query/logs.all"
 TEXT_BYTES: Final = 250_000
@@ -82,7 +82,7 @@ def peak(service: Service) -> int:
 def test_distinct_long_texts_take_what_their_caches_may_and_others_are_served(start: Start) -> None:
     service = start("--memory", "512MB")
     assert sql(service.client, 0).status_code == 200
-    base = resident(service.process.pid)
+    base = family_bytes(service.process.pid)
     with httpx.Client(base_url=service.url, headers={"X-API-KEY": PRIVATE}, timeout=60) as other:
         for send, (count, status) in FLOODS.items():
             for number in range(count):
@@ -91,5 +91,5 @@ def test_distinct_long_texts_take_what_their_caches_may_and_others_are_served(st
             began = time.monotonic()
             assert other.get(ANSWER, params={"project": send.__name__}).status_code == 200
             assert time.monotonic() - began < 2
-    assert resident(service.process.pid) < base + MOST_GROWTH
+    assert family_bytes(service.process.pid) < base + MOST_GROWTH
     assert peak(service) < base + 1.25 * 512 * 10**6

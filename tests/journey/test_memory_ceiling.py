@@ -8,13 +8,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from uuid import uuid4
 
 import httpx
 import pytest
 
 from tests.journey.conftest import PRIVATE, Service, Start
+from tests.journey.processes import MemoryProbe, family_bytes
 
 PROGRESS_SECONDS = 60.0
 SECONDS = 15 * 60.0 if os.environ.get("TORTURE") == "full" else 20.0
@@ -22,7 +22,6 @@ CEILING = 256 * 10**6
 IDLE = 150 * 10**6
 WRITERS, READERS = 6, 3
 EDGE = "cloudflare.logs.prod"
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 PROJECTS = [f"project{number:02}" for number in range(40)]
 QUESTIONS: Sequence[tuple[str, Mapping[str, str]]] = (
@@ -113,27 +112,6 @@ def edge_event(chance: random.Random) -> dict[str, object]:
     }
 
 
-class Scales(threading.Thread):
-    """How much the process and what it started ever held."""
-
-    def __init__(self, pid: int) -> None:
-        super().__init__()
-        self.most = 0
-        self.over = threading.Event()
-        self._pid = pid
-
-    def run(self) -> None:
-        while not self.over.wait(0.05):
-            self.most = max(self.most, resident(self._pid))
-
-
-def resident(pid: int) -> int:
-    """In bytes, with every process beneath."""
-    own = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return own + sum(resident(int(child)) for child in children)
-
-
 def latencies(kind: str, clients: Sequence[Client]) -> str:
     """Of what was done; how often it was not is told by the other statuses."""
     seconds = [one for client in clients for one in client.seconds.copy()]
@@ -149,7 +127,7 @@ class Load:
 
     writers: Sequence[Writer]
     readers: Sequence[Reader]
-    scales: Scales
+    scales: MemoryProbe
     began: float
 
     def run(self, say: Callable[[str], None]) -> None:
@@ -185,7 +163,7 @@ def load_on(service: Service) -> Load:
     began = time.monotonic()
     writers = [Writer(service.url, began + SECONDS, number) for number in range(WRITERS)]
     readers = [Reader(service.url, began + SECONDS, number) for number in range(READERS)]
-    return Load(writers, readers, Scales(service.process.pid), began)
+    return Load(writers, readers, MemoryProbe(service.process.pid), began)
 
 
 @pytest.mark.torture
@@ -195,7 +173,7 @@ def test_a_ceiling_of_256_mb_holds_under_writers_and_readers(start: Start, capsy
             print(f"\n{line}", end="", flush=True)
 
     service = start("--memory", "256MB")
-    base = resident(service.process.pid)
+    base = family_bytes(service.process.pid)
     say(f"idle {base / 1e6:.0f} MB")
     assert base < IDLE
     load = load_on(service)
