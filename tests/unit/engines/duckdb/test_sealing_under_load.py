@@ -37,7 +37,9 @@ def load(storage: Storage, count: int) -> None:
 def sealed(storage: Storage) -> list[int]:
     """How many events were sealed at a time."""
     with storage.shown([]) as shown:
-        return [int(row[0]) for row in shown.cursor.execute("SELECT last - first FROM store.cordwood.sealed").fetchall()]
+        return [
+            int(row[0]) for row in shown.cursor.execute("SELECT last - first FROM store.cordwood.sealed").fetchall()
+        ]
 
 
 def in_the_file(storage: Storage) -> list[int]:
