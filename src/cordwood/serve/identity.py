@@ -18,12 +18,16 @@ def identity(ask: Ask, question: Question) -> bytes:
     parts = (
         ask.endpoint.id.bytes,
         ask.endpoint.revision,
-        question.statement.digest,
-        _given_values(question),
+        question_identity(question),
         ask.redacts,
         ask.format.name,
     )
     return sha256(msgspec.msgpack.encode(parts)).digest()
+
+
+def question_identity(question: Question) -> bytes:
+    """Return a digest of the statement and of every value that it reads but the time of the call."""
+    return sha256(msgspec.msgpack.encode((question.statement.digest, _given_values(question)))).digest()
 
 
 def _given_values(question: Question) -> list[tuple[str, str, str]]:

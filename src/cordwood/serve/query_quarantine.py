@@ -1,4 +1,9 @@
-"""Quarantine: refuse queries that had to be killed for a while, and queries of a key that had two of them."""
+"""Quarantine: refuse queries that had to be killed for a while, and queries of a key that had two of them.
+
+The key that sent a killed query is refused every query of the same form, whatever its literals. Other keys are refused
+only the same query with the same values: a form alone would let one caller block the log pages of all others, by a
+literal that takes the engine long.
+"""
 
 import re
 import time
@@ -9,6 +14,7 @@ from typing import Final, Generic, TypeVar
 from cordwood.errors import QuarantinedQuery
 from cordwood.observe.observation import QuarantineRefused, QueryQuarantined
 from cordwood.observe.observer import Observer
+from cordwood.serve.identity import question_identity
 from cordwood.serve.run import Job
 
 QUARANTINE_SECONDS: Final = 600.0
@@ -31,23 +37,25 @@ def fingerprint(sql: str) -> str:
 
 
 class QueryQuarantine:
-    """The quarantined fingerprints and keys; called on the event loop only. `clock` returns seconds."""
+    """The quarantined queries and keys; called on the event loop only. `clock` returns seconds."""
 
     def __init__(self, observer: Observer, clock: Callable[[], float] = time.monotonic) -> None:
         self._observer = observer
         self._clock = clock
-        self._queries: _Kills[str] = _Kills()
+        self._forms: _Kills[tuple[str, str]] = _Kills()
+        self._questions: _Kills[bytes] = _Kills()
         self._keys: _Kills[str] = _Kills()
 
     def check(self, job: Job) -> None:
         """Raise QuarantinedQuery for a caller's own query that is quarantined, or whose key is; saved queries pass."""
-        if not job.ask.is_callers_own or not self._queries.is_any(self._since()):
+        if not job.ask.is_callers_own or not self._questions.is_any(self._since()):
             return
         account, since = job.ask.account, self._since()
         kills = self._keys.times(account, since)
         if len(kills) >= KILLS_OF_A_KEY:
             self._refuse(job, "key", kills[-KILLS_OF_A_KEY])
-        kills = self._queries.times(fingerprint(job.question.statement.sql), since)
+        form = (account, fingerprint(job.question.statement.sql))
+        kills = self._forms.times(form, since) or self._questions.times(question_identity(job.question), since)
         if kills:
             self._refuse(job, "query", kills[-1])
 
@@ -56,15 +64,16 @@ class QueryQuarantine:
         if not job.ask.is_callers_own:
             return
         now, found = self._clock(), fingerprint(job.question.statement.sql)
-        self._queries.add(found, now)
+        self._questions.add(question_identity(job.question), now)
+        self._forms.add((job.ask.account, found), now)
         self._keys.add(job.ask.account, now)
         self._observer.note(
             QueryQuarantined(endpoint=job.ask.endpoint.name, key=job.ask.caller.key_id, fingerprint=found)
         )
 
     def count(self) -> int:
-        """Return how many fingerprints and keys are quarantined now."""
-        return self._queries.count(self._since())
+        """Return how many queries are quarantined now."""
+        return self._questions.count(self._since())
 
     def _since(self) -> float:
         return self._clock() - QUARANTINE_SECONDS

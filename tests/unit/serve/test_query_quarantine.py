@@ -1,19 +1,21 @@
-"""Queries that had to be killed are refused for a while, whatever their literals, and so are those of their key."""
+"""Queries that had to be killed are refused for a while: to their key whatever their literals, to others as they were."""
 
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from cordwood.engines.engine import AnswerLimits
 from cordwood.errors import QuarantinedQuery
 from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
+from cordwood.model.parameter import Parameter
 from cordwood.observe.observation import QuarantineRefused, QueryQuarantined
 from cordwood.observe.observer import Observer
 from cordwood.serve.ask import Ask, Language, SandboxText
 from cordwood.serve.query_quarantine import QUARANTINE_SECONDS, QueryQuarantine, fingerprint
 from cordwood.serve.run import Job
-from cordwood.sql.stages import Question, Statement
+from cordwood.sql.stages import Question, Slot, Statement
 from cordwood.web.negotiate import JSON
 
 ENDPOINT = Endpoint("e", UUID(int=1), "select 1", "r1")
@@ -64,7 +66,7 @@ def test_a_killed_query_is_refused_to_everybody_for_ten_minutes() -> None:
     quarantine.killed(job("SELECT 1"))
     clock.now += 100
     with pytest.raises(QuarantinedQuery, match="last ran") as refused:
-        quarantine.check(job("SELECT 2", account="another"))
+        quarantine.check(job("SELECT 1", account="another"))
     assert refused.value.retry_after == QUARANTINE_SECONDS - 100
     quarantine.check(job("SELECT a FROM s"))
     assert quarantine.count() == 1
@@ -74,6 +76,30 @@ def test_a_killed_query_is_refused_to_everybody_for_ten_minutes() -> None:
     first, second = notes.found
     assert isinstance(first, QueryQuarantined)
     assert isinstance(second, QuarantineRefused)
+
+
+def test_other_literals_are_refused_to_the_key_that_sent_the_query_and_to_no_other() -> None:
+    quarantine = QueryQuarantine(Observer(), Clock())
+    quarantine.killed(job("SELECT a FROM s WHERE b = 'slow'"))
+    with pytest.raises(QuarantinedQuery):
+        quarantine.check(job("SELECT a FROM s WHERE b = 'quick'"))
+    quarantine.check(job("SELECT a FROM s WHERE b = 'quick'", account="another"))
+
+
+def test_other_values_of_parameters_are_not_refused_to_other_keys() -> None:
+    quarantine = QueryQuarantine(Observer(), Clock())
+    slots = (Slot("project", Parameter("project")),)
+    of_a, of_b = (
+        msgspec.structs.replace(
+            job("SELECT a FROM s WHERE p = $project", account=project),
+            question=Question(Statement("SELECT a FROM s WHERE p = $project", slots, (), ()), {"project": project}),
+        )
+        for project in "ab"
+    )
+    quarantine.killed(of_a)
+    quarantine.check(of_b)
+    with pytest.raises(QuarantinedQuery):
+        quarantine.check(of_a)
 
 
 def test_a_key_with_two_killed_queries_is_refused_queries_of_its_own_and_no_saved_ones() -> None:
