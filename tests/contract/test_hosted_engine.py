@@ -24,6 +24,7 @@ from cordwood.processes.fork_server import ForkServer
 from cordwood.sql.stages import Question
 from tests.contract.conftest import open_hosted
 from tests.contract.engine_asking import LIMITS, NOW_US, batch, ids, rows
+from tests.waiting import until
 
 CEILING = 300 * 10**6
 LARGE_BYTES, GROWTH_BYTES = 400 * 10**6, 10**6
@@ -51,6 +52,15 @@ class FragileEngine(DuckDBEngine):
         if "deadly" in question.statement.sql:
             os.kill(os.getpid(), signal.SIGSEGV)
         if "large" in question.statement.sql:
+            held = bytearray(b"x" * LARGE_BYTES)
+            time.sleep(600)
+            del held
+        if "patient" in question.statement.sql and not (self._file.parent / "waited").exists():
+            (self._file.parent / "waited").touch()
+            time.sleep(600)
+        if "swelling" in question.statement.sql:
+            until((self._file.parent / "waited").exists, 20)
+            time.sleep(0.2)
             held = bytearray(b"x" * LARGE_BYTES)
             time.sleep(600)
             del held
@@ -150,3 +160,14 @@ def test_a_query_during_which_memory_passes_the_ceiling_is_stopped_or_killed(
     with pytest.raises(fault, match="passed its ceiling"):
         rows(engine, f"select '{text}' as d from `s`", LIMITS)
     assert rows(engine, "select id from `s`") == [("a",)]
+
+
+def test_a_newer_query_is_not_taken_for_the_one_that_took_the_memory(engine: HostedEngine) -> None:
+    engine.append([batch(Event("a", NOW_US))])
+    swelling: list[object] = []
+    older = outcome(lambda: rows(engine, "select 'swelling' as d from `s`", LIMITS), swelling)
+    time.sleep(0.2)
+    assert rows(engine, "select 'patient' as d from `s`", LIMITS) == [("patient",)]
+    older.join()
+    (problem,) = swelling
+    assert isinstance(problem, QueryKilled)

@@ -75,6 +75,7 @@ class Call:
         with self._changed:
             self._pieces.clear()
         self.sent_at, self.waits_since, self.cancel_is_sent = None, time.monotonic(), False
+        self.stopped_as, self.bytes_before = None, None
 
     def wait(self, seconds: float) -> bool:
         """Wait until the call has ended or has a piece; False when the time is over."""

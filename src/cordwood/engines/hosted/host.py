@@ -166,7 +166,7 @@ class Host:
             calls = list(link.calls.values())
             link.calls.clear()
             is_closed = self._closed
-        killed = link.killed or _suspected(calls)
+        killed = link.killed or _died(calls)
         if not is_closed:
             self.note(EngineEnded(cause=killed.cause, reason=killed.reason, queries=len(killed.calls)))
         for call in calls:
@@ -174,7 +174,7 @@ class Host:
             if fault is not None:
                 call.fail(fault)
             else:
-                self._ask_again(call, is_suspect=link.killed is None)
+                self._ask_again(call, is_suspect=link.killed is None or call in killed.suspects)
         self.wake.set()
 
     def _ask_again(self, call: Call, *, is_suspect: bool) -> None:
@@ -203,8 +203,8 @@ def _send(link: Link, call: Call) -> None:
         link.kill()
 
 
-def _suspected(calls: Sequence[Call]) -> Killed:
-    """Sort the calls of a process that ended by itself: a query that ran alone, for the second time, is the cause."""
+def _died(calls: Sequence[Call]) -> Killed:
+    """Return the cause of an end that was not ordered: a query that ran for the second time, alone among suspects."""
     alone = [call for call in calls if call.is_alone]
     return Killed("died", "the process ended both times that it ran", alone)
 
@@ -216,7 +216,7 @@ def _fate(call: Call, killed: Killed) -> Fault | None:
             f"The query was ended together with the engine's process, because {killed.reason}.",
             hint="Read a shorter time range or fewer events; a caller's own query that was ended is refused for ten minutes.",
         )
-    if call.stopped_as is not None:
+    if call.stopped_as is not None and call not in killed.suspects:
         return call.stopped_as
     if call.cancelled_at is not None:
         return Cancelled("The query was stopped: nobody waits for its answer.")

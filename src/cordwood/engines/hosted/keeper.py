@@ -175,15 +175,22 @@ class Keeper:
         return max(0, (resident_bytes(os.getpid()) or 0) - self._own_bytes_before)
 
     def _stop_newest(self, link: Link, queries: Sequence[Call], held: int, together: int, now: float) -> None:
+        """Interrupt the newest query during which much memory was taken; kill the process where that does not help.
+
+        Only a query that was alone with that growth is known to be the cause.
+        """
+        grown = [call for call in queries if held - (call.bytes_before or held) > self._plan.ceiling * _GROWTH_SHARE]
+        if not grown:
+            return
         stopped = [call for call in queries if call.stopped_as is not None]
         if not stopped:
-            stopped = _to_blame(queries, held, self._plan.ceiling)
-            for call in stopped:
-                call.stopped_as, call.stopped_at = _out_of_memory(), now
-                _interrupt(link, call)
+            stopped = [max(grown, key=lambda call: call.sent_at or 0.0)]
+            stopped[0].stopped_as, stopped[0].stopped_at = _out_of_memory(), now
+            _interrupt(link, stopped[0])
         is_late = any(now > call.stopped_at + _GIVE_BACK_SECONDS for call in stopped)
-        if stopped and (is_late or together > _KILLED_AT * self._plan.ceiling):
-            link.kill(Killed("memory", "memory passed its ceiling while it ran", stopped))
+        if is_late or together > _KILLED_AT * self._plan.ceiling:
+            causes, suspects = (grown, []) if len(grown) == 1 else ([], grown)
+            link.kill(Killed("memory", "memory passed its ceiling while it ran", causes, suspects))
 
     def _listen(self, link: Link, now: float) -> None:
         if now > link.heard_at + _SILENT_SECONDS and self._pinged_at > link.heard_at:
@@ -196,12 +203,6 @@ def _due(call: Call) -> float:
     sent_at = call.sent_at or time.monotonic()
     due = sent_at + (call.seconds or float("inf"))
     return due if call.cancelled_at is None else min(due, max(call.cancelled_at, sent_at) + _ABANDONED_SECONDS)
-
-
-def _to_blame(queries: Sequence[Call], held: int, ceiling: int) -> list[Call]:
-    """Return the newest query that was there while much memory was taken."""
-    grown = [call for call in queries if held - (call.bytes_before or held) > ceiling * _GROWTH_SHARE]
-    return [max(grown, key=lambda call: call.sent_at or 0.0)] if grown else []
 
 
 def _interrupt(link: Link, call: Call) -> None:

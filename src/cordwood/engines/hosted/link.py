@@ -16,12 +16,16 @@ _OPENING_CALL = 0
 
 
 class Killed:
-    """Why a process was killed, and the queries that caused it."""
+    """Why a process was killed, and the queries that caused it.
 
-    def __init__(self, cause: str, reason: str, calls: Sequence[Call] = ()) -> None:
+    Where it may have been any of several, those are `suspects`, which run again one at a time.
+    """
+
+    def __init__(self, cause: str, reason: str, calls: Sequence[Call] = (), suspects: Sequence[Call] = ()) -> None:
         self.cause = cause
         self.reason = reason
         self.calls = calls
+        self.suspects = suspects
 
 
 class Link:
