@@ -1,4 +1,4 @@
-"""The embedded engine in a process of its own, below the one that serves."""
+"""Host the embedded engine in a process of its own, below the serving process."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Changes of what is served while it is served: a reload of all files, and streams made of names that events are sent to."""
+"""Change what is served while it is served: reload all files, and create streams for new names."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -15,15 +15,15 @@ Read = Callable[[], Contents]
 
 
 class PreparesStreams(Protocol):
-    """The part of an engine that is told which streams there are."""
+    """The method of an engine that creates what a stream needs."""
 
     def prepare(self, streams: Sequence[Stream]) -> None: ...
 
 
 class Management:
-    """Makes one change at a time. What is served is replaced whole, after all of it was read and checked.
+    """Makes one change at a time, after everything was read and checked.
 
-    Events make streams while the data folder's streams file has fewer than `most_new_streams`.
+    Events create streams while the data folder's streams file has fewer than `most_new_streams`.
     """
 
     def __init__(
@@ -42,21 +42,21 @@ class Management:
         self._changing = threading.Lock()
 
     def reload(self) -> Contents:
-        """Read all files again; a fault leaves everything as it was."""
+        """Read all files again; leave everything as it was where one has a fault."""
         with self._changing:
             contents = self._read()
             self._serve(contents)
             return contents
 
     def proposed(self, name: str) -> Stream:
-        """Return the stream that events for an unknown name would make; UnknownStream where they make none."""
+        """Return the stream that events for an unknown name would create; UnknownStream where none may be."""
         problem = why_no_stream_name(name)
         if not self._most_new_streams or problem is not None:
             raise self._unknown(name, problem)
         return read_stream_file("", _table(name))[0]
 
     def make_stream(self, name: str) -> Stream:
-        """Make the stream, durably, or return the one that another request has made meanwhile."""
+        """Create the stream durably, or return the one that a concurrent request has created."""
         stream = self.proposed(name)
         with self._changing:
             there = self._catalog.stream(name)

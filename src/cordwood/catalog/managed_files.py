@@ -11,7 +11,7 @@ STREAMS = "streams.toml"
 
 
 class ManagedFiles:
-    """The files below one folder. A file is replaced whole and durably, or stays as it was."""
+    """The files below one folder; each is replaced durably and as a whole, or stays as it was."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -48,7 +48,7 @@ class ManagedFiles:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
+    """Sync a folder, so that the names in it are durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -57,5 +57,5 @@ def sync_folder(folder: Path) -> None:
 
 
 def toml_text(text: str) -> str:
-    """Write a text as a TOML string. JSON's escapes are TOML's, but for DEL, which TOML has to be escaped."""
+    """Write a TOML string by JSON's escapes, which TOML shares, and escape DEL in addition."""
     return msgspec.json.encode(text).decode().replace("\x7f", "\\u007f")

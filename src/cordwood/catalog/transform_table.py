@@ -1,4 +1,4 @@
-"""Reads the `[[stream.transform]]` tables of a streams file, and the files that they enrich events from."""
+"""Read the `[[stream.transform]]` tables of a streams file, and the files that they enrich events from."""
 
 import csv
 import re
@@ -23,7 +23,7 @@ _ENRICH = ("file", "from", "to")
 
 
 def read_transforms(document: Document, path: Path, given: object) -> tuple[Transform, ...]:
-    """Return the transforms in their order, every one checked."""
+    """Return the transforms in their order, each checked."""
     if not isinstance(given, list) or len(given) > MOST_TRANSFORMS:
         told = f"Transforms are at most {MOST_TRANSFORMS} tables of an array."
         raise document.wrong(told, path, "Write: [[stream.transform]]")
@@ -136,7 +136,7 @@ def _steps(document: Document, path: Path, given: object) -> FieldPath:
 
 
 def _entries(document: Document, path: Path, given: object) -> Mapping[str, str]:
-    """Read a file of keys and values: a JSON object, or CSV whose first column has the keys."""
+    """Read a key-value file: a JSON object, or CSV whose first column holds the keys."""
     file = FilePath(document.file).parent / str(given)
     try:
         if file.stat().st_size > _MOST_FILE_BYTES:

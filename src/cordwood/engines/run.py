@@ -11,7 +11,7 @@ from cordwood.sql.redaction.leaves import still_textless
 
 
 class OutdatedError(Exception):
-    """A text came to a path that the statement reads as having none: it must be compiled again, for today's shapes."""
+    """Raised where a path that the statement reads unredacted has got a text: the statement must be compiled again."""
 
 
 class RunHere:
@@ -51,11 +51,11 @@ def _too_large(most_bytes: int) -> TooManyBytes:
 
 
 def run_here(engine: Engine, asked: Asked, cancel: Cancel) -> RunHere:
-    """The answer of an engine that is in this process.
+    """Run a question on an engine in this process.
 
-    OutdatedError where the statement may have read a text that it should have redacted: a path that had no text when
-    the statement was compiled is read without redaction. A text that came before the rows were read is in the shape by
-    now, so no row is handed out for which the statement did not hold.
+    Raises OutdatedError where the statement may have read a text that it should have redacted: a path that had no text
+    when the statement was compiled is read without redaction. A text that came before the rows were read is in the
+    shape by now, so no row is returned for which the statement was out of date.
     """
     rows = engine.answer(asked.question, asked.limits, cancel)
     if not still_textless(asked.question.statement.textless, engine.shapes()):

@@ -1,4 +1,4 @@
-"""Changes events by their stream's transforms, in order, before they are judged and stored."""
+"""Apply a stream's transforms to its events, in order, before the events are validated and stored."""
 
 import hashlib
 import hmac
@@ -29,7 +29,7 @@ Record = dict[str, Any]
 
 
 class Draft:
-    """An event while it is changed: its fields as values, written anew at the end."""
+    """An event under change: its fields as values, encoded again at the end."""
 
     def __init__(self, event: Event) -> None:
         self.event = event
@@ -50,7 +50,7 @@ class Draft:
         return list(values_at(self.top, path))
 
     def value(self, path: FieldPath) -> object:
-        """Return the one value at a path, an array or an object whole; None where there is none."""
+        """Return the value at a path, an array or an object as a whole; None where there is none."""
         if len(path) == 1 and path[0] in ("event_message", "project", "id"):
             return self.read(path)[0]
         record: object = self.top
@@ -59,7 +59,7 @@ class Draft:
         return record
 
     def put(self, path: FieldPath, value: object) -> bool:
-        """Write a value, making objects on the way; False where something else stands there."""
+        """Write a value, creating objects on the way; False where another value is in the way."""
         if path in (("event_message",), ("project",)):
             text = value if isinstance(value, str) else _encode(value).decode()
             if path == ("project",):
@@ -81,7 +81,7 @@ class Draft:
         return True
 
     def each(self, path: FieldPath, change: Callable[[Record, str], None]) -> bool:
-        """Change a field in every record that has it, those in arrays too; whether there was one."""
+        """Change a field in every record that has it, also within arrays; return whether there was one."""
         found = [one for one in values_at(self.top, path[:-1]) if isinstance(one, dict) and path[-1] in one]
         for record in found:
             change(record, path[-1])
@@ -89,7 +89,7 @@ class Draft:
         return bool(found)
 
     def done(self) -> Event:
-        """Return the event as it is now."""
+        """Return the changed event."""
         if not self.is_changed:
             return self.event
         metadata = self.top.pop("metadata", None)
@@ -103,7 +103,7 @@ class Draft:
 
 
 class StreamTransforms:
-    """The transforms of all streams, each made ready when its first event arrives and anew when its file changes."""
+    """The transforms of all streams, compiled at a stream's first event and again when its file changes."""
 
     def __init__(self, hash_key: bytes) -> None:
         self._hash_key = hash_key
@@ -130,7 +130,7 @@ Step = Callable[[Draft], bool | None]
 
 
 class Transforms:
-    """A stream's transforms, made ready; `hash_key` makes digests that only this installation can make."""
+    """The compiled transforms of one stream; `hash_key` keys the digests of this installation."""
 
     def __init__(self, stream: Stream, hash_key: bytes) -> None:
         self._steps = [
@@ -180,7 +180,7 @@ def _step(transform: Transform, hash_key: bytes) -> Step:
 
 
 def _share(event_id: str) -> float:
-    """Return a number from 0 to 1 that is an event's own: sent again, it is kept or dropped again."""
+    """Return a number from 0 to 1 derived from the event, so that a repeated event is sampled alike."""
     return int.from_bytes(hashlib.blake2b(event_id.encode("utf-8", "replace"), digest_size=8).digest()) / _SHARES
 
 

@@ -1,6 +1,6 @@
-"""Filters on events that are not stored yet: whether an event is one that a filter keeps.
+"""Match LQL filters against events that are not stored yet.
 
-Only what can be told of an event alone, in time bounded by its length, is taken: no regular expressions, no times.
+Only filters that need one event alone, and time bounded by its length, are allowed: no regular expressions, no times.
 """
 
 import math
@@ -34,7 +34,7 @@ _MESSAGE: Final = ("event_message",)
 
 
 def matcher(text: str) -> Matches:
-    """Read a filter; QuerySyntax or QueryUnsupported with the place of what it cannot be."""
+    """Compile a filter; raise QuerySyntax or QueryUnsupported with the place of what is not allowed."""
     query = parse(text)
     if query != Query(filter=query.filter) or not query.filter.filters:
         raise QueryUnsupported("A transform takes filters alone.", hint="Leave out s:, c:, f:, order: and limit:.")
@@ -75,7 +75,7 @@ def _on_field(asked: Field | Range | Levels) -> Matches:
 
 
 def _test(asked: Field | Range | Levels) -> Callable[[object], bool]:
-    """Return the test of one value."""
+    """Return the predicate for one value."""
     match asked:
         case Levels(_, low, high):
             levels = LEVELS[LEVELS.index(low) : LEVELS.index(high) + 1]
@@ -121,7 +121,7 @@ _MOST_DIGITS: Final = 400
 
 
 def _number(value: object) -> int | float | None:
-    """Return a number, or what a text says is one."""
+    """Return a number, or the number that a text spells."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):

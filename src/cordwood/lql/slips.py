@@ -1,6 +1,6 @@
-"""Words that search the message although they look like a field or a clause, and values that look like an operator.
+"""Detect likely slips in LQL: words that look like a field or a clause, and values that look like an operator.
 
-All of it is allowed, so the query is answered; the receipt says what else may have been meant.
+The query is valid and is answered; the receipt tells what else may have been meant.
 """
 
 import re
@@ -36,7 +36,7 @@ _MISREAD: Final = re.compile(r"(==|!=|=>|=<|=|>|<|:)(.+)", re.DOTALL)
 
 
 def slips(query: Query, text: str) -> tuple[str, ...]:
-    """What the receipt says of a query whose words may have been meant otherwise."""
+    """Return the receipt's notices about words that may have been meant otherwise."""
     found: dict[str, None] = {}
     for part in _parts(query.filter):
         said = _of_message(part, text) if isinstance(part, Message) else _of_field(part)
@@ -86,7 +86,7 @@ def _meant(word: str) -> str | None:
 
 
 def _of_field(part: Field) -> str | None:
-    """A value that begins with an operator, or ends with a wildcard, is taken as it is."""
+    """Return the notice for a value that begins with an operator or ends with a wildcard, which are compared literally."""
     if not isinstance(part.value, Bare):
         return None
     value, path = part.value.text, _shown(part.path)

@@ -1,4 +1,4 @@
-"""A step that changes the events of a stream before they are stored."""
+"""A transform: one step that changes the events of a stream before they are stored."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -10,7 +10,7 @@ FieldPath = tuple[str, ...]
 
 
 class Action(StrEnum):
-    """What a transform does with the events that it is for."""
+    """The kinds of transforms."""
 
     DROP = "drop"
     SAMPLE = "sample"
@@ -23,9 +23,9 @@ class Action(StrEnum):
 
 
 class Transform(msgspec.Struct, frozen=True):
-    """`where` is a filter in LQL; without one the transform is for every event.
+    """A transform for the events that the LQL filter `where` keeps, or for all.
 
-    `moves` are pairs of fields, from and to; `fields` stand alone. `entries` are JSON texts by their keys.
+    `moves` are pairs of fields, from and to; `fields` are single ones. `entries` are JSON texts by key.
     """
 
     action: Action

@@ -46,10 +46,10 @@ class Child(msgspec.Struct, frozen=True):
 
 
 class ForkServer:
-    """Forks processes that run `entry`, which is written as `module:function`. Safe from several threads.
+    """Forks processes that run `entry`, written as `module:function`; safe from several threads.
 
-    `start` forks the fork server itself: it is to be called after everything is imported, and before there is a
-    second thread. Should it end, the next call starts another from the beginning, which takes about a second.
+    `start` forks the fork server itself: call it after all imports and before there is a second thread. If the fork server
+    ends, the next `fork` starts another as a program, which takes about a second.
     """
 
     def __init__(self, entry: str) -> None:

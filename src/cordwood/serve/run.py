@@ -1,4 +1,4 @@
-"""What the engine is asked for a caller, and what is said of the answer."""
+"""A job for the engine, and the receipt of its answer."""
 
 import msgspec
 
@@ -23,19 +23,19 @@ class Job(msgspec.Struct, frozen=True):
 
 
 def start(job: Job, engine: Engine, cancel: Cancel) -> Run:
-    """A run whose pieces leave as they come: it holds few bytes, however many there are in all."""
+    """Start a run whose pieces are delivered as they are made, so that it buffers few bytes."""
     return engine.run(Asked(job.question, job.limits, job.ask.format.encode), cancel)
 
 
 def finish(job: Job, engine: Engine, cancel: Cancel) -> Finished:
-    """The whole answer at once."""
+    """Run the job and return the whole answer."""
     run = engine.run(Asked(job.question, job.limits, job.ask.format.encode, job.answer_bytes), cancel)
     body = b"".join(run.pieces())
     return Finished(body, receipt(job, run.made()))
 
 
 def receipt(job: Job, made: Made) -> Receipt:
-    """The receipt of a job's answer."""
+    """Return the receipt of a job's answer."""
     return Receipt(
         rows=made.rows,
         truncated=f"max_rows={job.limits.max_rows}" if made.truncated else None,

@@ -1,4 +1,4 @@
-"""Whole numbers of any number of digits: Python refuses to read more than 4,300."""
+"""Read whole numbers of any length, where Python's `int` refuses more than 4,300 digits."""
 
 from typing import Final
 
@@ -7,6 +7,6 @@ _MOST_DIGITS: Final = 100
 
 
 def whole(digits: str) -> int:
-    """The number that decimal digits spell; of more than a hundred, the least number that has so many."""
+    """Return the number that decimal digits spell; for more than a hundred digits, the least number of that length."""
     digits = digits.lstrip("0") or "0"
     return int(digits) if len(digits) <= _MOST_DIGITS else 10**_MOST_DIGITS

@@ -1,4 +1,4 @@
-"""Columns that a grouped SELECT reads without grouping them, and ordinals beyond its columns."""
+"""Find columns that a grouped SELECT reads without grouping them, and ordinals beyond its columns."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -11,7 +11,7 @@ _SETS: Final = (exp.Rollup, exp.Cube, exp.GroupingSets, exp.Tuple, exp.Paren)
 
 
 def ungrouped(select: exp.Expr) -> tuple[exp.Expr, str] | None:
-    """The first such column and its name; None where there is none, or where it cannot be told."""
+    """Return the first such column and its name; None where there is none or it cannot be decided."""
     group, having = select.args.get("group"), select.args.get("having")
     read = [*select.expressions, *([having.this] if having is not None else []), *_order_keys(select)]
     is_grouped = group is not None or having is not None or any(map(_has_aggregate, read))
@@ -30,12 +30,12 @@ def _first_ungrouped(select: exp.Expr, group: exp.Expr | None, read: list[exp.Ex
 
 
 def _is_unknown(select: exp.Expr, group: exp.Expr | None) -> bool:
-    """Whether a star stands for columns, or GROUP BY ALL for keys, that are not listed here."""
+    """Return whether a star hides columns, or GROUP BY ALL hides keys."""
     return any(item.is_star for item in select.expressions) or bool(group is not None and group.args.get("all"))
 
 
 def out_of_range(select: exp.Expr) -> exp.Expr | None:
-    """The first ordinal of GROUP BY or ORDER BY that no column has."""
+    """Return the first ordinal of GROUP BY or ORDER BY that is beyond the columns."""
     if any(item.is_star for item in select.expressions) or select.args.get("kind"):
         return None
     group = select.args.get("group")
@@ -72,7 +72,7 @@ def _keys(select: exp.Expr, group: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _has_aggregate(node: exp.Expr) -> bool:
-    """Whether rows become groups: not within a query of its own, nor over a window."""
+    """Return whether the expression aggregates rows, outside sub-queries and windows."""
     waiting = [node]
     while waiting:
         one = waiting.pop()

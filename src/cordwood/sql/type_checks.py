@@ -1,7 +1,7 @@
-"""What BigQuery refuses before it runs a query: types side by side, columns that are not grouped, literals that are no values.
+"""Type checks that BigQuery makes before it runs a query: operands, arguments, ungrouped columns, and literals.
 
-An event's value, JSON and what has no type that is known may turn out to be anything, and pass. A literal text or a
-parameter is taken for a time where one is wanted.
+Values of events, JSON and expressions of unknown type may turn out to be anything and pass. A text literal or a
+parameter may stand for a time.
 """
 
 import re
@@ -41,7 +41,7 @@ _SIGNS: Final[Mapping[type[exp.Expr], str]] = {
 
 
 class _TypeMistakeError(Exception):
-    """A node whose parts have types that it does not take; `hint` says what to write."""
+    """A node with operands of types that it does not accept; `hint` says what to write."""
 
     def __init__(
         self, node: exp.Expr, message: str, hint: str | None = None, fault: type[QueryFault] = QuerySyntax
@@ -54,7 +54,7 @@ class _TypeMistakeError(Exception):
 
 
 def check_types(tree: exp.Expr, text: str) -> None:
-    """QuerySyntax with its place in the text where the types of a node's parts do not fit; all have theirs already."""
+    """Raise QuerySyntax with its place where operand types do not fit; all nodes must be typed."""
     spend(1)
     for node in tree.walk():
         found = _CHECKS.get(type(node))
@@ -67,7 +67,7 @@ def check_types(tree: exp.Expr, text: str) -> None:
 
 
 def _place(node: exp.Expr, text: str) -> Span | None:
-    """The place in the text; None in a saved sub-query, which stands in another text."""
+    """Return the place in the text; None in a saved sub-query, which is another text."""
     around = node.find_ancestor(exp.CTE)
     is_saved = start_of(node) is None and around is not None and start_of(around) is None
     return None if is_saved else span_of(node, text) or Span(1, 1)
@@ -99,7 +99,7 @@ def _matched(node: exp.Expr) -> None:
 
 
 def _columns(node: exp.Expr) -> None:
-    """The columns of a set operation; a text may be a literal there, and become a time."""
+    """Check the columns of a set operation; a text may be a literal that becomes a time."""
     left, right = node.meta_get(SIDES) or ((), ())
     for place, (one, other) in enumerate(zip(left, right, strict=False), 1):
         kinds = _family(one), _family(other)
@@ -114,7 +114,7 @@ def _kind(datatype: Datatype | None) -> Kind | None:
 
 
 def _family(datatype: Datatype | None) -> Kind | None:
-    """The kind, one for all numbers and one for all dates; None for what may be anything."""
+    """Return the kind, with all numbers as one and all dates as one; None where it is unknown."""
     kind = _kind(datatype)
     if kind in NUMBERS:
         return Kind.FLOAT64
@@ -122,13 +122,13 @@ def _family(datatype: Datatype | None) -> Kind | None:
 
 
 def _kind_of(node: exp.Expr | None) -> Kind | None:
-    """ERROR(…) is of any type that is wanted."""
+    """Return the kind of a node; unknown for ERROR(…), which takes any type."""
     is_error = isinstance(node, exp.Anonymous) and str(node.this).upper() == "ERROR"
     return None if is_error else _kind(datatype_of(node))
 
 
 def _is_constant(node: exp.Expr) -> bool:
-    """Whether it reads no row: BigQuery takes a literal text and a parameter for a time."""
+    """Return whether the expression reads no row: BigQuery converts text literals and parameters to times."""
     return node.find(exp.Column, exp.Anonymous, exp.Query) is None
 
 
@@ -153,7 +153,7 @@ def _check_literal(value: exp.Expr, kind: Kind) -> None:
 
 
 def _is_literal_of(text: str, kind: Kind) -> bool:
-    """Whether a literal text is a value of the type; of types that are not looked into, it may be."""
+    """Return whether a text literal is a valid value of the type; True for types that are not checked."""
     if kind in _TIMES:
         return engine_text(text.strip(), kind) is not None
     return bool(_WHOLE.fullmatch(text)) if kind is Kind.INT64 else True
@@ -198,7 +198,7 @@ def _between(node: exp.Expr) -> None:
 
 
 def _arithmetic(node: exp.Expr) -> None:
-    """Numbers, and times with what moves them."""
+    """Check arithmetic on numbers, and on times with intervals."""
     sides = node.this, node.expression
     kinds = [_kind_of(side) for side in sides]
     if None in kinds or all(kind in NUMBERS for kind in kinds):
@@ -269,7 +269,7 @@ def _nullif(node: exp.Expr) -> None:
 
 
 def _takes(kinds: frozenset[Kind], hint: str, key: str = "this") -> Callable[[exp.Expr], None]:
-    """The check of a function whose argument must be of one of these kinds."""
+    """Return a check that a function's argument is of one of these kinds."""
 
     def checked(node: exp.Expr) -> None:
         if isinstance(node.parent, exp.Contains):

@@ -1,4 +1,4 @@
-"""Signatures of webhooks: a body is taken only when it was signed with the secret that its sender and the settings share."""
+"""Check webhook signatures: a body must be signed with the secret that its sender and the settings share."""
 
 import hashlib
 import hmac
@@ -11,7 +11,7 @@ from cordwood.web.asgi import Header, Request
 
 
 class Webhooks(msgspec.Struct, frozen=True):
-    """The secrets of senders that sign; an empty one is not checked. `vercel_verify` tells Vercel whose drain it is."""
+    """The secrets by sender, unchecked where empty; `vercel_verify` is the token that proves ownership to Vercel."""
 
     vercel_secret: str = ""
     vercel_verify: str = ""
@@ -31,7 +31,7 @@ _SIGNED = {
 
 
 def check_signature(webhooks: Webhooks, request: Request, form: Form, body: bytes) -> None:
-    """BadSignature unless the body is signed, where its sender signs and the secret is set."""
+    """Raise BadSignature where the sender's secret is set and the body is not signed with it."""
     signed = _SIGNED.get(form)
     secret = {Form.VERCEL: webhooks.vercel_secret, Form.GITHUB: webhooks.github_secret}.get(form)
     if signed is None or not secret:
@@ -47,7 +47,7 @@ def check_signature(webhooks: Webhooks, request: Request, form: Form, body: byte
 
 
 def verification(webhooks: Webhooks, form: Form) -> list[Header]:
-    """The header by which Vercel recognises who answers for a log drain."""
+    """Return the header that proves the ownership of a log drain to Vercel."""
     if form is not Form.VERCEL or not webhooks.vercel_verify:
         return []
     return [(b"x-vercel-verify", webhooks.vercel_verify.encode("latin-1", "replace"))]

@@ -14,10 +14,10 @@ _MOST_NUMBER = 2**32
 
 
 class Call:
-    """Pieces and the end of it are put in by the connection's reader, and taken by whoever asked.
+    """A request to the engine's process: the connection's reader adds pieces and the end, the caller takes them.
 
-    `make` writes the request; it is told whether the request was sent before. `seconds` is the time limit of a query.
-    A query of which nothing was `delivered` can be asked again. The pieces of one that is `whole` are delivered at its end.
+    `make` writes the request and is told whether it was sent before. `seconds` is the time limit of a query. A query is
+    repeatable until a piece was `delivered`. The pieces of a `whole` answer are delivered at its end.
     """
 
     def __init__(
@@ -33,12 +33,12 @@ class Call:
         self.waits_since = time.monotonic()
         self.cancelled_at: float | None = None
         self.cancel_is_sent = False
-        # Run again without other suspects, because it may have been what ended the process.
+        # Whether it is run again apart from other suspects, because it may have ended the process.
         self.is_alone = False
-        # What the caller is told where the call was stopped from here, and when that was.
+        # The fault for the caller and the time, where the call was interrupted by the keeper.
         self.stopped_as: Fault | None = None
         self.stopped_at = 0.0
-        # What the engine's process held when the call began.
+        # The memory of the engine's process when the call began.
         self.bytes_before: int | None = None
         self._make = make
         self._changed = threading.Condition()

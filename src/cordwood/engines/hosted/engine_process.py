@@ -36,7 +36,7 @@ from cordwood.model.stream import Stream
 from cordwood.observe.observer import Note
 from cordwood.processes.frames import Frames
 
-# Far more than are ever asked at once: the serving process has places for what it asks.
+# Far more than the serving process has places for queries.
 _THREADS = 256
 
 
@@ -53,7 +53,7 @@ class Restartable(Engine, Protocol):
         """
 
 
-# Makes the engine that the settings describe; it tells what is worth knowing by the second.
+# Opens the engine of the settings; its notes go to the second argument.
 Open = Callable[[Any, Note], Restartable]
 
 
@@ -75,7 +75,7 @@ def run_engine(link: socket.socket, open_engine: Open) -> None:
     except Exception as problem:  # noqa: BLE001 - the other process raises it
         frames.send(Kind.OPENED, packed_problem(problem))
         return
-    # What was loaded and made so far stays: it is not looked at again at every collection.
+    # Objects made so far stay: keep the garbage collector from looking at them again.
     gc.freeze()
     frames.send(Kind.OPENED)
     _Serving(engine, frames).run()
@@ -105,7 +105,7 @@ class _Outgoing:
             if len(held) + len(piece) <= PIECE_BYTES:
                 held += piece
                 continue
-            # Large pieces are not copied as a whole.
+            # Send large pieces in parts, without copying them as a whole.
             for part in chain([held], _parts(piece)):
                 self._frames.send(Kind.PIECE, numbered(self._number, part))
             held = b""
@@ -158,7 +158,7 @@ class _Serving:
 
     def _begin(self, kind: int, number: int, payload: memoryview) -> None:
         if kind == Kind.CANCEL:
-            # An interrupt may have to wait for what it interrupts.
+            # An interrupt may block until the query reacts.
             if outgoing := self._outgoing.get(number):
                 self._threads.submit(outgoing.halt.pull)
             return

@@ -16,7 +16,7 @@ from cordwood.observe.observer import Note
 # How long a request waits for a process that answers it.
 PATIENCE_SECONDS = 20.0
 _LOOK_SECONDS = 1.0
-# A query is asked again once. Other requests are no suspects, and are sent once more.
+# A query is sent twice at most; other requests, which cannot be the cause of an end, three times.
 _MOST_SENT_QUERY, _MOST_SENT = 2, 3
 
 
@@ -199,7 +199,7 @@ def _send(link: Link, call: Call) -> None:
     try:
         link.frames.send(call.kind, call.frame())
     except OSError:
-        # Its reader finds the call among those that were under way.
+        # The link's reader handles the call with all others that were under way.
         link.kill()
 
 

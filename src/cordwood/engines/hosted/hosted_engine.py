@@ -92,7 +92,7 @@ class HostedEngine:
         return plain_rows.rows_of(self.run(Asked(question, limits, plain_rows.encode), cancel))
 
     def run(self, asked: Asked, cancel: Cancel) -> Run:
-        # What the shapes said is of no interest to who runs it.
+        # The engine does not need the facts that the statement was compiled from.
         statement = msgspec.structs.replace(asked.question.statement, facts={})
         question = msgspec.structs.replace(asked.question, statement=statement)
         payload = packed(msgspec.structs.replace(asked, question=question))

@@ -18,21 +18,21 @@ from cordwood.processes.memory import resident_bytes
 
 # What a query may take beyond its time limit, once it was interrupted, before the process is killed.
 GRACE_SECONDS = 1.0
-# A query whose asker has gone has so long to stop.
+# The time for a cancelled query to stop.
 _ABANDONED_SECONDS = 10.0
 _BUSY_PAUSE_SECONDS, _IDLE_PAUSE_SECONDS = 0.02, 0.1
-# A query that was interrupted for the memory that it takes has so long to give it back.
+# The time for a query that was interrupted to give its memory back.
 _GIVE_BACK_SECONDS = 0.3
-# Beyond so many times the ceiling nothing is interrupted any more.
+# Beyond so many times the ceiling the process is killed without waiting.
 _KILLED_AT = 1.1
-# Only a query during which so much of the ceiling was taken is stopped.
+# A query is stopped only where memory has grown by so much of the ceiling while it ran.
 _GROWTH_SHARE = 1 / 16
 _PING_SECONDS, _SILENT_SECONDS = 5.0, 30.0
 _FIRST_BACK_OFF_SECONDS, _MOST_BACK_OFF_SECONDS = 0.1, 5.0
 # A process that ends sooner after it was opened counts as one that could not be opened.
 _SHORT_LIFE_SECONDS = 1.0
 
-# Told why the engine cannot answer, or None when it can.
+# Receives the reason why the engine cannot answer, or None when it can.
 OnState = Callable[[str | None], None]
 
 
@@ -68,7 +68,7 @@ class Keeper:
     def stop(self) -> None:
         """Stop supervising; call it after the host is closed."""
         while self._thread.is_alive():
-            # It may be about to open another process.
+            # The thread may be opening another process.
             opening = self._opening
             if opening is not None:
                 opening.kill()

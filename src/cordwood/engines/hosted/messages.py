@@ -1,7 +1,7 @@
-"""What the serving process and the engine's process say to each other: the kinds of frames, and how values are written.
+"""The protocol between the serving process and the engine's process: kinds of frames, and encodings.
 
-A frame about a request begins with the request's number. Values are pickled: both ends are this very program, one
-forked from the other, and nobody else ever has an end of their connection. Events are written as msgpack.
+A frame about a request begins with the request's number. Values are pickled: both ends are this program, one forked
+from the other, and no third party has an end of the connection. Events are encoded as msgpack.
 """
 
 import pickle

@@ -1,4 +1,4 @@
-"""Batches of Elixir's and Erlang's loggers, as BERT or as JSON: `{"batch": […]}`, each item an event as it is."""
+"""Read batches of Elixir's and Erlang's loggers, as BERT or as JSON: `{"batch": […]}` with one event per item."""
 
 import msgspec
 

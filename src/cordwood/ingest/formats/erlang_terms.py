@@ -1,7 +1,7 @@
-"""Erlang's external term format as JSON values: what Elixir's and Erlang's loggers send as BERT.
+"""Read Erlang's external term format (BERT), as Elixir's and Erlang's loggers send it, into JSON values.
 
-Only data is read. Functions, references, processes and ports are refused, and an atom becomes a text or one of JSON's
-three words. Depth, terms and the length of an integer are bounded.
+Only data is read. Functions, references, processes and ports are refused; an atom becomes a text, or null, true or
+false. Depth, the number of terms and the length of an integer are bounded.
 """
 
 import math
@@ -28,11 +28,11 @@ _LARGEST_NUMBER: Final = 2**64 - 1
 
 
 class BadTerm(ValueError):
-    """The bytes end early, or hold something that is not data."""
+    """Raised where the bytes end early or hold something other than data."""
 
 
 class Atom(str):
-    """The name of an atom, told from a text: `nil` is a word, "nil" a text."""
+    """The name of an atom, distinct from a text: the atom `nil` is null, the text "nil" is a text."""
 
     __slots__ = ()
 
@@ -42,7 +42,7 @@ def is_compressed(data: bytes) -> bool:
 
 
 def read_term(data: bytes, most_terms: int) -> object:
-    """Return the one term of a body as JSON values; BadTerm for what is not one."""
+    """Return the single term of a body as JSON values; raise BadTerm for anything else."""
     if data[:1] != bytes((VERSION,)):
         raise BadTerm(f"it does not begin with the version byte {VERSION}")
     reader = _Reader(data, most_terms)
@@ -53,7 +53,7 @@ def read_term(data: bytes, most_terms: int) -> object:
 
 
 class _Reader:
-    """Reads terms from a place on; each kind of term has a method."""
+    """A cursor over the bytes, with one method for each kind of term."""
 
     def __init__(self, data: bytes, most_terms: int) -> None:
         self.at = 1
@@ -80,7 +80,7 @@ class _Reader:
         }
 
     def term(self, level: int) -> object:
-        """Read a term; an atom that is one of JSON's words is that."""
+        """Read a term; the atoms nil, true and false become JSON's null, true and false."""
         value = self._term(level)
         return _WORDS.get(value, str(value)) if isinstance(value, Atom) else value
 
@@ -119,7 +119,7 @@ class _Reader:
         return number if math.isfinite(number) else text
 
     def _integer(self, size: int) -> object:
-        """Read an integer of any length; one that no JSON number holds exactly is a text of its digits."""
+        """Read an integer of any length; one beyond JSON's exact numbers becomes a text of its digits."""
         is_negative = self._number(1)
         if size > _MOST_INTEGER_BYTES:
             raise BadTerm(f"an integer has more than {_MOST_INTEGER_BYTES} bytes")
@@ -131,7 +131,7 @@ class _Reader:
         return Atom(self._take(self._number(length_size)).decode(letters, "replace"))
 
     def _bytes(self, _: int) -> object:
-        """Read a list of small integers: Erlang's own texts are such lists."""
+        """Read a list of small integers, which is how Erlang sends texts."""
         found = self._take(self._number(2))
         return found.decode("ascii") if _PRINTABLE.issuperset(found) else list(found)
 
@@ -154,7 +154,7 @@ class _Reader:
         return found
 
     def _count(self, size: int) -> int:
-        """Check a count against what is left, before anything of that length is made."""
+        """Check a count against the bytes that are left, before anything of that length is allocated."""
         if size > min(self._left, len(self._data) - self.at):
             raise BadTerm("it ends early, or has too many terms")
         return size
@@ -167,7 +167,7 @@ def _key(key: object) -> str:
 
 
 def _of_bert(values: list[object]) -> object:
-    """Return what BERT's own tuples stand for: nil, true, false, and a dictionary as a list of pairs."""
+    """Return the value of BERT's own tuples: nil, true, false, and a dictionary as a list of pairs."""
     match values:
         case [Atom() as word] if word in _WORDS:
             return _WORDS[word]

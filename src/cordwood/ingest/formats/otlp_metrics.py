@@ -1,4 +1,4 @@
-"""OpenTelemetry metrics: each data point is an event at its time."""
+"""Read OpenTelemetry metrics: each data point becomes an event at its time."""
 
 from collections.abc import Iterator
 
@@ -42,7 +42,7 @@ def _metric_events(metric: Json, resource: Json, around: Json) -> Iterator[Poste
 
 
 def _points(data: Json) -> list[Json]:
-    """Return the data points; what is none hides points of an unknown number, and is not passed over."""
+    """Return the data points; an item that is not one is an error, because it may hide any number of points."""
     points = data.get("dataPoints") or []
     if not isinstance(points, list) or not all(isinstance(point, dict) for point in points):
         raise BadBody("The body is no ExportMetricsServiceRequest: dataPoints holds something that is not an object.")
@@ -79,7 +79,7 @@ def _number(as_integer: object, as_double: object) -> object:
 
 
 def _numbers(values: object) -> list[object] | None:
-    """Return a list of numbers; 64-bit integers may come as texts."""
+    """Return a list of numbers; 64-bit integers may arrive as texts."""
     if not isinstance(values, list) or not values:
         return None
     return [integer(one) if isinstance(one, str) else finite(one) for one in values]

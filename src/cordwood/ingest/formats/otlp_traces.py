@@ -1,4 +1,4 @@
-"""OpenTelemetry spans: each is an event at its start, known by its ids."""
+"""Read OpenTelemetry spans: each becomes an event at its start, with an id made of the span's ids."""
 
 import re
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def _span_events(span: Json, resource: Json, around: Json) -> Iterator[Posted]:
 
 
 def _given(span: Json, *names: str) -> Json:
-    """Return fields as they are, named as metadata is; without those that say nothing."""
+    """Return the fields that have a value, named as metadata is."""
     return {re.sub("([A-Z])", lambda match: f"_{match[1].lower()}", name): span.get(name) or None for name in names}
 
 
@@ -57,7 +57,7 @@ def _status(status: Json) -> Json | None:
 
 
 def _within(one: Json) -> Json:
-    """Return an event or a link of a span, by the names that spans have."""
+    """Return an event or a link of a span under the names that spans use."""
     told = {
         "name": one.get("name"),
         "timestamp": time_text(nanoseconds(one.get("timeUnixNano"))),
@@ -70,7 +70,7 @@ def _within(one: Json) -> Json:
 
 
 def word_of(value: object, prefix: str, words: tuple[str, ...]) -> str | None:
-    """Return the word of an enum, which JSON may have as a number or by its name; None for what it does not have."""
+    """Return the word of an enum, which JSON may have as a number or by name; None for an unknown value."""
     number = integer(value)
     if isinstance(number, int):
         return words[number] if 0 < number < len(words) else None
@@ -79,7 +79,7 @@ def word_of(value: object, prefix: str, words: tuple[str, ...]) -> str | None:
 
 
 def time_text(time_ns: int | None) -> str | None:
-    """Return a time as ISO 8601, in nanoseconds; None for one that cannot be written so."""
+    """Return a time as ISO 8601 in nanoseconds; None for one out of range."""
     if time_ns is None or time_ns >= _LAST_NANOSECOND:
         return None
     seconds, rest = divmod(time_ns, 10**9)

@@ -1,4 +1,4 @@
-"""Events with directions for their types: `{"body": {…}, "typecasts": [{"path": […], "from": "string", "to": "float"}]}`."""
+"""Read events with type casts: `{"body": {…}, "typecasts": [{"path": […], "from": "string", "to": "float"}]}`."""
 
 import math
 from typing import Any
@@ -15,7 +15,7 @@ _SHOWN = 200
 
 
 def read_typecasts(body: Body) -> Reading:
-    """Read a batch; an item whose directions cannot be followed is set aside."""
+    """Read a batch; quarantine an item whose casts fail."""
     reading = Reading.of(body)
     for index, item in enumerate(items_of(mended(body.text), body.most_items)):
         fields = fields_of(item, index, reading)
@@ -33,7 +33,7 @@ def read_typecasts(body: Body) -> Reading:
 
 
 def _cast(body: msgspec.Raw, typecasts: msgspec.Raw) -> str:
-    """Return the event as JSON; ValueError where the directions cannot be followed."""
+    """Return the event as JSON with its casts applied; ValueError where one fails."""
     try:
         event, directions = decoded_values(body), decoded_values(typecasts)
     except (msgspec.DecodeError, RecursionError):
@@ -48,7 +48,7 @@ def _cast(body: msgspec.Raw, typecasts: msgspec.Raw) -> str:
 
 
 def _cast_at(event: dict[str, Any], path: list[object]) -> None:
-    """Make a text a number in every record on the way; a path that leads nowhere changes nothing."""
+    """Convert a text to a number in every record along the path; a missing path changes nothing."""
     *outer, last = (str(step) for step in path)
     records: list[Any] = [event]
     for step in outer:

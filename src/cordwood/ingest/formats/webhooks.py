@@ -1,4 +1,4 @@
-"""Log drains and webhooks of Vercel, Netlify and GitHub: a message made of what they tell, all of it as metadata."""
+"""Read log drains and webhooks of Vercel, Netlify and GitHub: a message made from the payload, and the payload as metadata."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -25,7 +25,7 @@ _MOST_LEVELS = 100
 
 
 def read_vercel(body: Body) -> Reading:
-    """Vercel's log drain, and its older form under the name Zeit. Nothing at all is its test whether somebody listens."""
+    """Read Vercel's log drain and its older form, Zeit; an empty body is Vercel's connection test."""
     reading = Reading.of(body)
     if not body.data.strip():
         return reading
@@ -43,7 +43,7 @@ def read_vercel(body: Body) -> Reading:
 
 
 def read_netlify(body: Body) -> Reading:
-    """Netlify's log drain: traffic and functions."""
+    """Read Netlify's log drain: traffic and functions."""
     reading = Reading.of(body)
     for index, record in _records(body, reading):
         timestamp = record.pop("timestamp", None)
@@ -63,7 +63,7 @@ def read_netlify(body: Body) -> Reading:
 
 
 def read_github(body: Body) -> Reading:
-    """A webhook of GitHub: one event, known by its delivery, without the addresses that only lead back to the API."""
+    """Read a GitHub webhook: one event with the delivery's id, without URLs of GitHub's API."""
     reading = Reading.of(body)
     for index, item in enumerate(items_of(mended(_payload(body)), body.most_items)):
         record = _record(item, index, reading)
@@ -80,7 +80,7 @@ def read_github(body: Body) -> Reading:
 
 
 def _payload(body: Body) -> str:
-    """The JSON of a body that may be a form with it in the field `payload`."""
+    """Return the JSON of a body, which may be a form with the JSON in its field `payload`."""
     if body.media != "application/x-www-form-urlencoded":
         return body.text
     try:
@@ -90,7 +90,7 @@ def _payload(body: Body) -> str:
 
 
 def _records(body: Body, reading: Reading) -> Iterator[tuple[int, Record]]:
-    """Objects of an array, of one object, or of lines."""
+    """Yield the objects of an array, of a single object, or of lines."""
     text = mended(body.text)
     is_lines = body.media != "application/json" and text.lstrip()[:1] != "["
     for index, item in lines_of(text, body.most_items) if is_lines else enumerate(items_of(text, body.most_items)):
@@ -100,7 +100,7 @@ def _records(body: Body, reading: Reading) -> Iterator[tuple[int, Record]]:
 
 
 def _record(item: str, index: int, reading: Reading) -> Record | None:
-    """The item decoded whole; set aside when it is no object, or too deep to be looked into."""
+    """Decode the item; quarantine one that is not an object or is nested too deeply."""
     if fields_of(item, index, reading) is None:
         return None
     try:
@@ -126,7 +126,7 @@ def _object(value: object) -> Record:
 
 
 def _lambda_message(message: str) -> Record:
-    """What a function's runtime reports of one call, and the function's own lines."""
+    """Join the report of a function's runtime and the function's own lines."""
     report = _REPORT.search(message)
     if report is None:
         return {"parse_status": "error"}
@@ -140,7 +140,7 @@ def _lambda_message(message: str) -> Record:
 
 
 def _without_urls(record: Record) -> Record:
-    """Leave out every key that ends in `_url`, whatever the depth."""
+    """Remove every key that ends in `_url`, at any depth."""
     kept = {key: value for key, value in record.items() if not key.endswith("_url")}
     waiting: list[tuple[Any, int]] = [(kept, 0)]
     while waiting:

@@ -1,1 +1,1 @@
-"""Spellings of other SQL dialects, and what BigQuery writes instead: used only once a query has failed."""
+"""Recognise spellings of other SQL dialects and say what BigQuery writes instead, only after a query has failed."""

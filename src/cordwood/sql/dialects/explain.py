@@ -1,4 +1,4 @@
-"""A query that failed, told by what its author meant: spellings of other dialects, LQL, and words that are misspelled."""
+"""Explain a failed query by what its author meant: foreign spellings, LQL, and misspelled words."""
 
 import re
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ _MISSING: Final = re.compile(
 
 @contextmanager
 def explaining(text: str) -> Iterator[None]:
-    """Tell a fault of the query inside better, where its text shows what was meant."""
+    """Replace a fault of the block by a better explanation, where the text shows what was meant."""
     try:
         yield
     except NOT_COMPILED as fault:
@@ -52,7 +52,7 @@ def explaining(text: str) -> Iterator[None]:
 
 
 def explained(fault: Fault, text: str) -> Fault:
-    """The fault itself, or the same told better: the first foreign spelling of the text, with what to write instead."""
+    """Return the fault, or a better one: the first foreign spelling of the text, with what to write instead."""
     if not isinstance(fault, _EXPLAINED) or len(text) > MOST_CHARACTERS:
         return fault
     if _is_lql(fault, text):
@@ -82,7 +82,7 @@ def _foreign_calls(source: Source) -> Iterator[Found]:
 
 
 def _wrong_calls(source: Source) -> Iterator[Found]:
-    """Calls of BigQuery's own functions with arguments in another dialect's order, or too few or too many of them."""
+    """Yield calls of BigQuery's functions with arguments in another dialect's order, or with too few or too many."""
     for at, word in calls(source):
         arguments = source.arguments(at + 1)
         if word.text in UNIT_FIRST and _is_unit_first(arguments):
@@ -96,7 +96,7 @@ def _wrong_calls(source: Source) -> Iterator[Found]:
 
 
 def _is_unit_first(arguments: list[str]) -> bool:
-    """Whether the first argument names a unit, and the last one, where BigQuery has it, does not."""
+    """Return whether the first argument names a unit, where BigQuery has the unit last."""
     return len(arguments) > 1 and unit(arguments[0]) is not None and unit(arguments[-1]) is None
 
 
@@ -110,14 +110,14 @@ def _miscounted(name: str, start: int, arguments: list[str]) -> Iterator[Found]:
 
 
 def _is_lql(fault: Fault, text: str) -> bool:
-    """Whether the text is LQL: only one that does not begin as a query in SQL does."""
+    """Return whether the text is LQL and does not begin like SQL."""
     words = text.split()
     begins_as_sql = not words or words[0].upper() in _BEGINS
     return isinstance(fault, QuerySyntax) and not begins_as_sql and any(map(_LQL.match, words))
 
 
 def _misspelled(fault: Fault, source: Source) -> QueryFault | None:
-    """A keyword that is spelled wrong: the word where the parser stopped, or one of the two before it."""
+    """Find a misspelled keyword at the word where the parser stopped, or at one of the two before it."""
     if not isinstance(fault, QuerySyntax) or fault.hint or fault.span is None:
         return None
     places = [at for at, word in enumerate(source.words) if span_at(source.text, word.start) == fault.span]
@@ -132,7 +132,7 @@ def _misspelled(fault: Fault, source: Source) -> QueryFault | None:
 
 
 def _named_elsewhere(fault: Fault, source: Source) -> QueryFault | None:
-    """A name that is a value in another dialect, or an alias that cannot be read where it stands."""
+    """Find a name that is a value in another dialect, or an alias that is not visible at that place."""
     if not isinstance(fault, UnknownName) or fault.span is None:
         return None
     at = next((at for at, word in enumerate(source.words) if span_at(source.text, word.start) == fault.span), None)
@@ -154,7 +154,7 @@ def _named_elsewhere(fault: Fault, source: Source) -> QueryFault | None:
 
 
 def _aliased(source: Source, at: int) -> str | None:
-    """What is named by AS with this word."""
+    """Return what AS names with this word."""
     name, words = source.words[at].text, source.words
     for index in range(1, len(words) - 1):
         if words[index].text == "AS" and words[index + 1].text == name and index + 1 != at:
@@ -163,7 +163,7 @@ def _aliased(source: Source, at: int) -> str | None:
 
 
 def _plainer(fault: Fault) -> Fault:
-    """The parser's own words for what it did not expect, as a sentence."""
+    """Return the parser's complaint about an unexpected word as a sentence."""
     if isinstance(fault, QuerySyntax):
         fault.message = _MISSING.sub(_in_words, fault.message)
     return fault

@@ -1,7 +1,7 @@
-"""Operators and clauses of other dialects as a table: the words that make one, and what BigQuery writes instead.
+"""A table of operators and clauses of other dialects: their words, and what BigQuery writes instead.
 
-Of a row's words `NUMBER` and `TEXT` stand for any of their kind. In its hint `{left}` and `{right}` are the operands
-around the words, `{inside}` what follows them within the brackets, and `{1}` the second of the words as it was written.
+In a row, `NUMBER` and `TEXT` match any literal of their kind. In its hint, `{left}` and `{right}` are the operands
+around the words, `{inside}` is the rest within the brackets, and `{1}` is the second of the words as it was written.
 """
 
 import re
@@ -19,7 +19,7 @@ _CLAUSE: Final = "a clause"
 
 
 class Match(msgspec.Struct, frozen=True):
-    """Where a row's words stand in a query: the first of them, and how many they are."""
+    """The place of a row's words in a query: the first word and their number."""
 
     source: Source
     at: int
@@ -42,7 +42,7 @@ class Match(msgspec.Struct, frozen=True):
 
 
 class Form(msgspec.Struct, frozen=True):
-    """`what` says what the words are elsewhere; `said` is the whole message where that says too little."""
+    """A row of the table: `what` names the construct; `said` replaces the whole message where given."""
 
     words: tuple[str, ...]
     hint: str | Callable[[Match], str]
@@ -57,7 +57,7 @@ def _insensitive(match: Match) -> str:
 
 
 def _json_value(match: Match) -> str:
-    """Steps of a chain become one path."""
+    """Write a chain of JSON operators as one JSON_VALUE with a path."""
     source, steps, at = match.source, [], match.at
     while at + 1 < len(source.words) and source.words[at].text in ("->", "->>", "#>", "#>>"):
         steps.append(source.spelled(at + 1, at + 1).strip("'\"{}").replace(",", "."))
@@ -67,7 +67,7 @@ def _json_value(match: Match) -> str:
 
 
 def _filtered(match: Match) -> str:
-    """COUNT(*) FILTER (WHERE x) is COUNTIF(x), and an aggregate of values has them under IF."""
+    """Write COUNT(*) FILTER (WHERE x) as COUNTIF(x), and other filtered aggregates with IF."""
     call = match.source.operand_before(match.at + 1) or "COUNT(*)"
     name, _, arguments = call.removesuffix(")").partition("(")
     if name.upper() == "COUNT" and arguments.strip() == "*":
@@ -76,7 +76,7 @@ def _filtered(match: Match) -> str:
 
 
 def _quantile(match: Match) -> str:
-    """PERCENTILE_CONT(0.95) WITHIN GROUP (ORDER BY x) as an aggregate of BigQuery."""
+    """Write PERCENTILE_CONT(0.95) WITHIN GROUP (ORDER BY x) as an aggregate of BigQuery."""
     share = match.source.operand_before(match.at + 1) or ""
     percent = re.search(r"\((0?\.\d+|1)\)", share)
     offset = round(float(percent[1]) * 100) if percent else 50
@@ -178,7 +178,7 @@ _DASHES: Final = frozenset("\u2013\u2014\u2212")
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What another dialect's words are, what to write instead, and where they begin."""
+    """A foreign spelling in a query: what it is, what to write instead, and its place."""
 
     at: int
     message: str
@@ -186,7 +186,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def found_forms(source: Source) -> Iterator[Found]:
-    """Every row of the table that the query has, and what no row can say."""
+    """Yield every row of the table that matches the query, and spellings that no row can describe."""
     for at, word in enumerate(source.words):
         form = _form_at(source, at)
         if form is not None:
@@ -254,7 +254,7 @@ def _sign(source: Source, at: int, word: Word) -> Iterator[Found]:
 
 
 def _colon(source: Source, at: int) -> Found:
-    """`:name` is a parameter elsewhere, and `value:path` a field."""
+    """Find `:name` parameters and `value:path` fields."""
     name = source.operand_after(at) or "name"
     word, before = source.words[at], source.words[at - 1]
     if before.text in _BEFORE_VALUE:

@@ -1,8 +1,8 @@
-"""Functions of other dialects as a table: what BigQuery writes instead, with the caller's own arguments in it.
+"""A table of functions of other dialects: what BigQuery writes instead, with the caller's own arguments.
 
-In a template `{0}` is the first argument as it was written, `{0:unit}` the unit it names (`'hours'` is HOUR),
-`{0:interval}` the interval it says (`'5 minutes'` is INTERVAL 5 MINUTE), `{0:to_char}` and `{0:date_format}` a format
-in BigQuery's elements. Of several templates the first counts whose arguments were all given.
+In a template `{0}` is the first argument as it was written, `{0:unit}` the unit that it names (`'hours'` is HOUR),
+`{0:interval}` its interval (`'5 minutes'` is INTERVAL 5 MINUTE), `{0:to_char}` and `{0:date_format}` a format in
+BigQuery's elements. The first template whose arguments were all given is used.
 """
 
 import re
@@ -156,14 +156,14 @@ MOVING: Final = frozenset(
 
 
 def calls(source: Source) -> Iterator[tuple[int, Word]]:
-    """Every name with a bracket after it that no dot stands before."""
+    """Yield every unqualified name that is followed by a bracket."""
     for at, word in enumerate(source.words[:-1]):
         if source.words[at + 1].text == "(" and word.is_name and (at == 0 or source.words[at - 1].text != "."):
             yield at, word
 
 
 def instead(name: str, arguments: list[str], templates: tuple[str, ...]) -> str:
-    """What BigQuery writes: the first template whose arguments were all given."""
+    """Return the replacement by the first template whose arguments were all given."""
     for template in templates:
         if all(int(hole[1]) < len(arguments) for hole in _HOLE.finditer(template)):
             return _filled(template, name, arguments)

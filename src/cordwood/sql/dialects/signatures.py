@@ -1,4 +1,4 @@
-"""How many arguments functions take that are often called with too few or too many, and how they are written."""
+"""Argument counts of functions that are often called with too few or too many, and how they are written."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""A query's text as words with places, for reading what its author wrote around a word."""
+"""A query's text as tokens with places, for reading what its author wrote around a token."""
 
 import re
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _KEYWORDS = frozenset(
 
 
 class Word(msgspec.Struct, frozen=True):
-    """A token: its text in capitals (that of a literal with its quotes), and where it begins and ends in the query."""
+    """A token: its text in capitals (a literal's with its quotes), and its place in the query."""
 
     text: str
     kind: TokenType
@@ -45,7 +45,7 @@ class Word(msgspec.Struct, frozen=True):
 
 
 class Source:
-    """The words of a query; none where the text cannot be split into words."""
+    """The tokens of a query; none where the text cannot be tokenized."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -53,14 +53,14 @@ class Source:
         self._pairs = _pairs(self.words)
 
     def spelled(self, first: int, last: int) -> str:
-        """What the author wrote from one word to another, both within."""
+        """Return the text from one token to another, both included."""
         return self.text[self.words[first].start : self.words[last].end]
 
     def closing(self, opened: int) -> int | None:
         return self._pairs.get(opened)
 
     def operand_before(self, at: int) -> str | None:
-        """The name, call or literal that ends right before a word."""
+        """Return the name, call or literal that ends right before a token."""
         last = first = at - 1
         while first >= 0:
             if self.words[first].text in _OPENING:
@@ -72,7 +72,7 @@ class Source:
         return self.spelled(first, last) if 0 <= first <= last and self._may_be_operand(first) else None
 
     def operand_after(self, at: int) -> str | None:
-        """The name, call or literal that begins right after a word."""
+        """Return the name, call or literal that begins right after a token."""
         first = last = at + 1
         while last < len(self.words):
             if self.words[last].text == "(":
@@ -87,7 +87,7 @@ class Source:
         return self.spelled(first, last) if self._may_be_operand(first) else None
 
     def arguments(self, opened: int) -> list[str]:
-        """What stands between the commas of a call whose bracket opens at a word."""
+        """Return the arguments of the call whose bracket opens at a token."""
         closed = self._pairs.get(opened)
         if closed is None or closed == opened + 1:
             return []
@@ -95,7 +95,7 @@ class Source:
         return [self.spelled(a + 1, b - 1) for a, b in pairwise(commas) if b > a + 1]
 
     def inside(self, at: int) -> str | None:
-        """What follows a word within the brackets around it."""
+        """Return the text from a token to the end of the brackets around it."""
         depth = 0
         for index in range(at + 1, len(self.words)):
             depth += (self.words[index].text in "([") - (self.words[index].text in ")]")
@@ -136,7 +136,7 @@ def _words(text: str) -> Iterator[Word]:
 
 
 def _pairs(words: tuple[Word, ...]) -> dict[int, int]:
-    """Each bracket's other one."""
+    """Map each bracket to the matching one."""
     pairs: dict[int, int] = {}
     opened: list[int] = []
     for index, word in enumerate(words):

@@ -1,4 +1,4 @@
-"""The name that its author may have meant: of the same kind, and spelled or made up alike."""
+"""Suggest a known name of the same kind for an unknown one, by spelling and by its words."""
 
 from collections.abc import Collection
 from difflib import SequenceMatcher
@@ -9,14 +9,14 @@ _ALIKE_IN_PARTS: Final = 0.67
 
 
 def nearest(name: str, known: Collection[str]) -> str | None:
-    """The known name that is nearest to this one; None where none is near enough to be meant."""
+    """Return the most similar known name; None where none is similar enough."""
     wanted = name.upper()
     ranked = max(((_likeness(wanted, one.upper()), one) for one in sorted(known)), default=(0.0, ""))
     return ranked[1] if ranked[0] >= _LIKE else None
 
 
 def _likeness(wanted: str, known: str) -> float:
-    """Names that have the same words in another order or without a line between them are as good as spelled alike."""
+    """Return the similarity of two names; the same words in another order, or without underscores, count as equal."""
     if wanted.replace("_", "") == known.replace("_", "") or _is_swapped(wanted, known):
         return 1.0
     parts, known_parts = set(wanted.split("_")), set(known.split("_"))
@@ -31,7 +31,7 @@ def _likeness(wanted: str, known: str) -> float:
 
 
 def _is_swapped(wanted: str, known: str) -> bool:
-    """Whether two neighbours among the letters have changed places."""
+    """Return whether the names differ by two adjacent letters that have changed places."""
     other = [at for at, (one, two) in enumerate(zip(wanted, known, strict=False)) if one != two]
     is_pair = len(wanted) == len(known) and len(other) == 2 and other[1] == other[0] + 1
     return is_pair and wanted[other[0]] == known[other[1]] and wanted[other[1]] == known[other[0]]

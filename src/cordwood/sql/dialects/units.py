@@ -1,4 +1,4 @@
-"""Units of time and formats of times as other dialects spell them, in BigQuery's spelling."""
+"""Time units and time formats of other dialects in BigQuery's spelling."""
 
 import re
 from collections.abc import Mapping
@@ -51,24 +51,24 @@ _DATE_FORMAT: Final = {"%i": "%M", "%s": "%S", "%f": "%E6S", "%M": "%B", "%h": "
 
 
 def unit(spelled: str) -> str | None:
-    """BigQuery's name of a unit: `'hours'`, `hr` and `h` are HOUR."""
+    """Return BigQuery's name of a unit: `'hours'`, `hr` and `h` are HOUR."""
     return _UNITS.get(spelled.strip().strip("'\"").lower())
 
 
 def interval(spelled: str) -> str | None:
-    """`'5 minutes'`, `5 minutes` and `INTERVAL '5 minutes'` as BigQuery writes them: INTERVAL 5 MINUTE."""
+    """Return `'5 minutes'`, `5 minutes` or `INTERVAL '5 minutes'` in BigQuery's form, INTERVAL 5 MINUTE."""
     found = _COUNTED.fullmatch(spelled.strip())
     name = unit(found[2]) if found else None
     return f"INTERVAL {found[1]} {name}" if found and name else None
 
 
 def to_char_format(spelled: str) -> str | None:
-    """The format of TO_CHAR in BigQuery's elements."""
+    """Translate a TO_CHAR format to BigQuery's elements."""
     return _translated(spelled, _TO_CHAR, re.IGNORECASE)
 
 
 def date_format(spelled: str) -> str | None:
-    """The format of MySQL's DATE_FORMAT in BigQuery's elements."""
+    """Translate a format of MySQL's DATE_FORMAT to BigQuery's elements."""
     return _translated(spelled, _DATE_FORMAT, re.NOFLAG)
 
 

@@ -112,4 +112,6 @@ class RecentCache:
                 self.forget_unwanted()
             except (duckdb.Error, Fault) as problem:
                 if not self._stopping:
-                    self._tell(f"The recent events are read from the file for now: {problem}".splitlines()[0])
+                    self._tell(
+                        f"The recent cache could not be filled, and queries read the file: {problem}".splitlines()[0]
+                    )
