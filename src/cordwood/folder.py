@@ -50,7 +50,7 @@ class DataFolder:
         file = self.path / name
         try:
             if not (file.exists() and file.read_text(encoding="ascii").strip()):
-                _write_whole(file, secrets.token_hex(32))
+                write_durably(file, secrets.token_hex(32).encode())
             return file.read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError) as problem:
             hint = "Restore it from a backup: what was hidden with it is told apart by it."
@@ -201,11 +201,25 @@ def _took(lock: IO[str]) -> bool:
     return True
 
 
-def _write_whole(file: Path, text: str) -> None:
-    """There at once with all that is in it, or not at all: half a secret would be kept for one."""
-    unfinished = file.with_suffix(".unfinished")
-    with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as made:
-        made.write(text)
-        made.flush()
-        os.fsync(made.fileno())
-    unfinished.replace(file)
+def write_durably(file: Path, body: bytes) -> None:
+    """Replace a file as a whole, readable by its user alone; it is on the disk when this returns."""
+    draft = file.with_name(f"{file.name}.new")
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+            out.write(body)
+            out.flush()
+            os.fsync(out.fileno())
+        draft.replace(file)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    sync_folder(file.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Sync a folder, so that the names in it are on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

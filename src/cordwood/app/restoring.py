@@ -13,7 +13,7 @@ from cordwood.app.compose import checked_contents, sources_of
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import BadBackup, DataFolderUnusable
-from cordwood.folder import DataFolder
+from cordwood.folder import DataFolder, sync_folder
 from cordwood.ingest.quarantine import QUARANTINE
 from cordwood.model.stream import Stream
 from cordwood.serve.archive import Listed, new_file, place_below
@@ -104,8 +104,4 @@ def _move(draft: Path, folder: Path) -> None:
     """The events first: without them nobody takes the folder for a used one."""
     for place in sorted(draft.iterdir(), key=lambda place: place.suffix == ".db"):
         place.replace(folder / place.name)
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(folder)

@@ -1,11 +1,11 @@
 """The endpoint and stream files that the service writes itself, in its data folder."""
 
-import os
 from pathlib import Path
 
 import msgspec
 
 from cordwood.errors import OutOfDisk
+from cordwood.folder import write_durably
 
 STREAMS = "streams.toml"
 
@@ -29,31 +29,15 @@ class ManagedFiles:
 
     def write(self, file: Path, text: str) -> None:
         """Replace a file; OutOfDisk where it cannot be written."""
-        draft = file.with_name(f".{file.name}.new")
         try:
             file.parent.mkdir(mode=0o700, exist_ok=True)
-            with draft.open("w", encoding="utf-8") as out:
-                out.write(text)
-                out.flush()
-                os.fsync(out.fileno())
-            draft.replace(file)
-            sync_folder(file.parent)
+            write_durably(file, text.encode())
         except OSError as problem:
-            draft.unlink(missing_ok=True)
             raise OutOfDisk(
                 f"The file {file.name} in the data folder cannot be written: {problem.strerror}.",
                 hint="Make room on the disk of the data folder, or make it writable again.",
                 retry_after=30,
             ) from problem
-
-
-def sync_folder(folder: Path) -> None:
-    """Sync a folder, so that the names in it are durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def toml_text(text: str) -> str:

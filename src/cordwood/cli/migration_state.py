@@ -1,11 +1,11 @@
 """How far a migration got, kept in a file, so that one that was cut off goes on where it stopped."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from cordwood.errors import Refused
+from cordwood.folder import write_durably
 
 _VERSION = 1
 
@@ -27,12 +27,7 @@ class MigrationState:
     def note(self, table: str, place: tuple[str, str]) -> None:
         """Durable before it returns: what is noted is stored, and is not read again."""
         self._told["tables"][table] = list(place)
-        beside = self._file.with_name(f"{self._file.name}.new")
-        with beside.open("w") as file:
-            json.dump(self._told, file, indent=2)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(self._file)
+        write_durably(self._file, json.dumps(self._told, indent=2).encode())
 
     def _read(self, route: str) -> dict[str, Any]:
         try:

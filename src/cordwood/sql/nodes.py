@@ -50,13 +50,25 @@ Places: identifiers and function nodes keep sqlglot's `meta` `start` and `end` (
 text); a node made by us copies the `meta` of what it replaces.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from sqlglot import exp
 
 # The slot that holds the moment of the call.
 NOW: Final = "now"
+
+# Comparisons as BigQuery and the engines write them.
+COMPARISONS: Final[Mapping[type[exp.Expr], str]] = {
+    exp.EQ: "=",
+    exp.NEQ: "!=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.NullSafeEQ: "IS NOT DISTINCT FROM",
+    exp.NullSafeNEQ: "IS DISTINCT FROM",
+}
 
 EVENT_PATH: Final = "$event_path"
 EVENT_ELEMENTS: Final = "$event_elements"

@@ -17,6 +17,7 @@ from cordwood.sql.bigquery.time_literals import engine_text
 from cordwood.sql.budget import spend
 from cordwood.sql.constants import constant_text
 from cordwood.sql.grouping import out_of_range, ungrouped
+from cordwood.sql.nodes import COMPARISONS
 from cordwood.sql.places import span_of, start_of
 from cordwood.sql.typing import datatype_of
 from cordwood.sql.typing.annotate import SIDES
@@ -25,14 +26,7 @@ _DATES: Final = frozenset({Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE})
 _TIMES: Final = _DATES | {Kind.TIME}
 _PLAIN: Final = frozenset({*NUMBERS, *_TIMES, Kind.STRING, Kind.BYTES, Kind.BOOL})
 _SIGNS: Final[Mapping[type[exp.Expr], str]] = {
-    exp.EQ: "=",
-    exp.NEQ: "!=",
-    exp.GT: ">",
-    exp.GTE: ">=",
-    exp.LT: "<",
-    exp.LTE: "<=",
-    exp.NullSafeEQ: "IS NOT DISTINCT FROM",
-    exp.NullSafeNEQ: "IS DISTINCT FROM",
+    **COMPARISONS,
     exp.Add: "+",
     exp.Sub: "-",
     exp.Mul: "*",

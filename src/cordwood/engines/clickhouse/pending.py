@@ -1,6 +1,5 @@
 """Events that were taken while ClickHouse was away: kept on disk, sent in order once it is back."""
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Final
 import msgspec
 
 from cordwood.errors import Backlog
+from cordwood.folder import write_durably
 from cordwood.model.event import Batch, Event
 from cordwood.model.shape import ValueKind
 
@@ -55,7 +55,7 @@ class Pending:
         with self._lock:
             if self._bytes + len(body) > self._max_bytes:
                 raise Backlog("ClickHouse is away, and no more events can be kept until it is back.", retry_after=30)
-            _write_durably(self._folder / f"{self._next:012d}{_SUFFIX}", body)
+            write_durably(self._folder / f"{self._next:012d}{_SUFFIX}", body)
             self._next += 1
             self._bytes += len(body)
 
@@ -91,18 +91,3 @@ def _kept(batch: Batch) -> Kept:
 def _batch(kept: Kept) -> Batch:
     by_project = {project: dict(kinds) for project, kinds in kept.by_project}
     return Batch(kept.stream, kept.events, kept.received_us, dict(kept.learnt), by_project)
-
-
-def _write_durably(file: Path, body: bytes) -> None:
-    """The name appears only when the whole file is safe."""
-    draft = file.with_suffix(".new")
-    with draft.open("wb") as out:
-        out.write(body)
-        out.flush()
-        os.fsync(out.fileno())
-    draft.replace(file)
-    folder = os.open(file.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

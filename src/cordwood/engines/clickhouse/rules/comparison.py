@@ -8,6 +8,7 @@ from cordwood.model.datatype import EXACT, MOMENTS, NUMBERS, Datatype, Kind
 from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment, holes
 from cordwood.sql.lowering import Meaning
+from cordwood.sql.nodes import COMPARISONS
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
 
 
@@ -37,7 +38,7 @@ def _compared(node: exp.Expr) -> exp.Expr:
     left, right = _met([node.this, node.expression])
     if kind_of(left) is Kind.INTERVAL is kind_of(right):
         left, right = _length(left), _length(right)
-    return fragment(f"({{0}} {_SIGNS[type(node)]} {{1}})", left, right)
+    return fragment(f"({{0}} {COMPARISONS[type(node)]} {{1}})", left, right)
 
 
 def _length(interval: exp.Expr) -> exp.Expr:
@@ -66,18 +67,6 @@ def _same_fields(left: str, right: str, one: Datatype | None, other: Datatype | 
         for at, (a, b) in enumerate(pairs, 1)
     )
     return f"({' AND '.join(fields)})"
-
-
-_SIGNS: dict[type[exp.Expr], str] = {
-    exp.EQ: "=",
-    exp.NEQ: "!=",
-    exp.GT: ">",
-    exp.GTE: ">=",
-    exp.LT: "<",
-    exp.LTE: "<=",
-    exp.NullSafeEQ: "IS NOT DISTINCT FROM",
-    exp.NullSafeNEQ: "IS DISTINCT FROM",
-}
 
 
 def _meet(side: exp.Expr, kind: Kind) -> exp.Expr:
@@ -181,7 +170,7 @@ def _is(node: exp.Expr) -> exp.Expr:
 
 MEANING = Meaning(
     nodes={
-        **dict.fromkeys(_SIGNS, _compared),
+        **dict.fromkeys(COMPARISONS, _compared),
         **dict.fromkeys((exp.And, exp.Or), _and),
         exp.Not: _not,
         exp.Is: _is,

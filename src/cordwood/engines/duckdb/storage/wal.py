@@ -13,6 +13,7 @@ from typing import BinaryIO
 import msgspec
 
 from cordwood.engines.duckdb.storage.backup_files import Opened
+from cordwood.folder import sync_folder
 from cordwood.model.event import Event
 from cordwood.model.shape import ValueKind
 from cordwood.observe.observer import Tell
@@ -137,7 +138,7 @@ class WriteAheadLog:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         self._size = 0
         self._ends[self._number] = {}
-        _sync_folder(self._folder)
+        sync_folder(self._folder)
 
     def _drop(self, number: int) -> None:
         if number == self._number:
@@ -196,11 +197,3 @@ def _write_all(descriptor: int, data: bytes | bytearray) -> None:
         while written < len(view):
             with view[written:] as rest:
                 written += os.write(descriptor, rest)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
