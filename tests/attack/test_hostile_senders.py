@@ -2,18 +2,17 @@
 
 import gzip
 import json
-import resource
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.journey.conftest import PRIVATE, Service, start_service
+from tests.journey.processes import family_bytes
 from tests.waiting import until
 
 STREAM = "/api/logs?source_name=postgres.logs"
@@ -48,7 +47,7 @@ def others(attacked: Service) -> Iterator["Others"]:
     watched.join()
     assert watched.complaints == []
     assert watched.slowest < 2.0
-    assert resident_bytes(attacked) < 1.25 * CEILING
+    assert family_bytes(attacked.process.pid) < 1.25 * CEILING
 
 
 class Others(threading.Thread):
@@ -81,11 +80,6 @@ def event() -> dict[str, object]:
     return {"event_message": "others", "project": "others"}
 
 
-def resident_bytes(service: Service) -> int:
-    text = Path(f"/proc/{service.process.pid}/statm").read_text()
-    return int(text.split()[1]) * resource.getpagesize()
-
-
 def connected(service: Service) -> socket.socket:
     host, _, port = service.url.removeprefix("http://").partition(":")
     return socket.create_connection((host, int(port)), timeout=30)
@@ -112,7 +106,7 @@ def send(service: Service, body: bytes, path: str = STREAM, **headers: str) -> h
 @pytest.mark.parametrize("line", ["GET /{} HTTP/1.1\r\n", "GET / HTTP/1.1\r\nX-Long: {}", "GET / HTTP/1.1\r\n{}"])
 @pytest.mark.usefixtures("others")
 def test_heads_that_never_end_are_refused_and_take_no_memory(attacked: Service, line: str) -> None:
-    before = resident_bytes(attacked)
+    before = family_bytes(attacked.process.pid)
     begin, _, _ = line.partition("{}")
     filler = b"a: b\r\n" if line.endswith("\n{}") else b"y" * 6
     for _ in range(60):
@@ -125,11 +119,11 @@ def test_heads_that_never_end_are_refused_and_take_no_memory(attacked: Service, 
             except (ConnectionResetError, BrokenPipeError):
                 continue
             assert said.startswith((b"HTTP/1.1 431 ", b"HTTP/1.1 414 ")), said[:200]
-    assert resident_bytes(attacked) - before < 50 * MEBIBYTE
+    assert family_bytes(attacked.process.pid) - before < 50 * MEBIBYTE
 
 
 def test_many_unfinished_heads_at_once_hold_a_bounded_amount_of_memory(attacked: Service, others: Others) -> None:
-    before = resident_bytes(attacked)
+    before = family_bytes(attacked.process.pid)
     opened = [connected(attacked) for _ in range(300)]
     for _ in range(2):
         for connection in opened:
@@ -139,7 +133,7 @@ def test_many_unfinished_heads_at_once_hold_a_bounded_amount_of_memory(attacked:
                 continue
     time.sleep(1)
     assert others.is_alive()
-    assert resident_bytes(attacked) - before < 100 * MEBIBYTE
+    assert family_bytes(attacked.process.pid) - before < 100 * MEBIBYTE
     for connection in opened:
         connection.close()
 

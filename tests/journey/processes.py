@@ -6,6 +6,8 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+from cordwood.processes.memory import bytes_together
+
 
 def children(pid: int) -> list[int]:
     """All processes below `pid`, nearest first; none where it is gone."""
@@ -18,18 +20,9 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def proportional_bytes(pid: int) -> int:
-    """What the process holds; a page that several processes share counts by each one's part (PSS)."""
-    with suppress(OSError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
-    return 0
-
-
 def family_bytes(pid: int) -> int:
-    """What the process and all below it hold together."""
-    return sum(proportional_bytes(one) for one in (pid, *children(pid)))
+    """Return what the process and all below it hold together; shared pages count once."""
+    return bytes_together((pid, *children(pid))) or 0
 
 
 def kill(pid: int) -> None:

@@ -19,6 +19,7 @@ from backports import zstd
 
 from tests.debian import need
 from tests.journey.conftest import Service, Start, start_service
+from tests.journey.processes import family_bytes
 from tests.journey.test_http_queries import http, told
 
 EDGE = "cloudflare.logs.prod"
@@ -278,11 +279,6 @@ def test_every_format_has_the_same_rows(service: Service) -> None:
     assert by_arrow.column("timestamp").cast(pa.int64()).to_pylist() == [row["timestamp"] for row in expected]
 
 
-def resident_bytes(service: Service) -> int:
-    status = Path(f"/proc/{service.process.pid}/status").read_text()
-    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS"))) * 1024
-
-
 @pytest.mark.parametrize("form", ["ndjson", "csv"])
 def test_a_long_answer_leaves_line_by_line_and_memory_stays_flat(service: Service, form: str) -> None:
     """100 MB go out; first lines are here long before the last is made."""
@@ -294,7 +290,7 @@ def test_a_long_answer_leaves_line_by_line_and_memory_stays_flat(service: Servic
             first_after = first_after or time.monotonic() - began
             seen += len(piece)
             if number % 100 == 0:
-                peak = max(peak, resident_bytes(service))
+                peak = max(peak, family_bytes(service.process.pid))
     assert seen > 100_000_000
     assert first_after < (time.monotonic() - began) / 2
     assert peak < 600_000_000

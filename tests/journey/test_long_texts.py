@@ -2,14 +2,13 @@
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 import httpx
 import pytest
 
-from tests.journey.conftest import PRIVATE, Service, Start
-from tests.journey.processes import family_bytes
+from tests.journey.conftest import PRIVATE, Start
+from tests.journey.processes import MemoryProbe, family_bytes
 
 ANSWER: Final = "/api/endpoints/query/logs.all"
 TEXT_BYTES: Final = 250_000
@@ -73,16 +72,13 @@ FLOODS: Final[dict[Callable[[httpx.Client, int], httpx.Response], tuple[int, int
 }
 
 
-def peak(service: Service) -> int:
-    status = Path(f"/proc/{service.process.pid}/status").read_text()
-    return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
-
-
 @pytest.mark.torture
 def test_distinct_long_texts_take_what_their_caches_may_and_others_are_served(start: Start) -> None:
     service = start("--memory", "512MB")
     assert sql(service.client, 0).status_code == 200
     base = family_bytes(service.process.pid)
+    probe = MemoryProbe(service.process.pid)
+    probe.start()
     with httpx.Client(base_url=service.url, headers={"X-API-KEY": PRIVATE}, timeout=60) as other:
         for send, (count, status) in FLOODS.items():
             for number in range(count):
@@ -92,4 +88,5 @@ def test_distinct_long_texts_take_what_their_caches_may_and_others_are_served(st
             assert other.get(ANSWER, params={"project": send.__name__}).status_code == 200
             assert time.monotonic() - began < 2
     assert family_bytes(service.process.pid) < base + MOST_GROWTH
-    assert peak(service) < base + 1.25 * 512 * 10**6
+    probe.over.set()
+    assert probe.most < base + 1.25 * 512 * 10**6
