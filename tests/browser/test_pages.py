@@ -77,6 +77,8 @@ def test_the_service_tells_of_memory_cache_queries_and_version(tab: Tab) -> None
     expect(page.get_by_role("meter", name="Memory")).to_be_visible()
     expect(page.get_by_role("region", name="Version")).to_contain_text(re.compile(r"\d+\.\d+"))
     expect(page.get_by_role("region", name="Cache", exact=True)).to_contain_text("of 67 MB")
+    engine = page.get_by_role("region", name="Engine process")
+    expect(engine).to_contain_text("0 queries are refused because it was killed with them")
     address = f"{tab.demo.url}/api/endpoints/query/logs.all"
     httpx.get(address, params={"project": "default"}, headers={"X-API-KEY": tab.demo.key})
     slowest = page.get_by_role("region", name="Slowest of the last hour").first

@@ -1,6 +1,7 @@
 """The engine's process may be killed at any moment: it is replaced, and nothing that was acknowledged is lost or doubled."""
 
 import itertools
+import json
 import os
 import signal
 import threading
@@ -11,8 +12,9 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from tests.journey.conftest import Service, Start
+from tests.journey.conftest import PRIVATE, Service, Start
 from tests.journey.processes import children, kill
+from tests.journey.test_cli_clients import cordwood
 from tests.waiting import until
 
 STREAM = "postgres.logs"
@@ -113,7 +115,19 @@ def test_a_query_that_does_not_stop_is_killed_refused_and_told_of(start: Start) 
     told = service.client.get("/api/status").json()["engine_process"]
     assert told["ends"]["time"] >= 1
     assert told["quarantined_queries"] >= 1
+    doctor = cordwood("doctor", "--url", service.url, "--key", PRIVATE)
+    assert "are refused, because the engine's process was killed with them" in doctor.stdout
     assert '"event":"query_quarantined"' in service.stop_and_read()
+
+
+def test_the_service_ends_in_its_drain_time_while_events_are_flushed_and_loses_none(start: Start) -> None:
+    service = start(env={"CORDWOOD_WEB_DRAIN_TIME": "1s"})
+    # Deep events take the engine the longest.
+    deep = [{"project": "p", "metadata": json.loads('{"a":' * 90 + "1" + "}" * 90)}] * 100
+    for _ in range(100):
+        assert service.send(STREAM, deep).status_code == 200
+    assert service.stop() == 0
+    assert counted(start()) == (10_000, 10_000)
 
 
 @pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGINT])

@@ -4,7 +4,7 @@ import os
 import resource
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -116,7 +116,8 @@ def unwritable(service: Service) -> Iterator[None]:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, hard))
     yield
     for pid, limits in zip(pids, before, strict=True):
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
+        with suppress(ProcessLookupError):
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
 
 
 def go_through(service: Service, nothing_is_written: Callable[[], AbstractContextManager[None]]) -> int:
@@ -161,3 +162,12 @@ def test_without_a_spill_folder_only_a_query_that_must_spill_is_refused(start: S
     folder.unlink()
     assert service.query("logs.all", project=PROJECT, sql=MUST_SPILL).status_code in {200, 504}
     assert service.stop() == 0
+
+
+def test_the_service_ends_in_its_drain_time_while_nothing_can_be_written(start: Start) -> None:
+    service = start(env={**CEILING, "CORDWOOD_WEB_DRAIN_TIME": "1s"})
+    filled(service)
+    with unwritable(service):
+        assert_not_written(service)
+        assert service.stop() == 0
+    assert_read(start(env=CEILING), EVENTS)
