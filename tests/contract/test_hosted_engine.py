@@ -140,7 +140,11 @@ def test_of_the_queries_under_way_the_one_that_ends_the_process_twice_is_the_cau
     for other in others:
         other.join()
     assert found == [[("a",)]] * 3
-    assert [note.queries for note in notes if isinstance(note, EngineEnded)] == [0, 1]
+    ends = [note for note in notes if isinstance(note, EngineEnded)]
+    assert [(note.queries, note.reason) for note in ends] == [
+        (0, "it ended by itself"),
+        (1, "the process ended both times that it ran"),
+    ]
 
 
 def test_a_query_that_does_not_stop_is_killed_and_others_are_asked_again(engine: HostedEngine) -> None:

@@ -206,7 +206,7 @@ def _send(link: Link, call: Call) -> None:
 def _died(calls: Sequence[Call]) -> Killed:
     """Return the cause of an end that was not ordered: a query that ran for the second time, alone among suspects."""
     alone = [call for call in calls if call.is_alone]
-    return Killed("died", "the process ended both times that it ran", alone)
+    return Killed("died", "the process ended both times that it ran" if alone else "it ended by itself", alone)
 
 
 def _fate(call: Call, killed: Killed) -> Fault | None:

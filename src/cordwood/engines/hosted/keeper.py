@@ -138,7 +138,7 @@ class Keeper:
         )
         if self._failures > 1:
             self._plan.on_state(reason)
-            self._host.note(Noted(message=f"The engine is not there: {reason}", level="error"))
+            self._host.note(Noted(message=f"The engine cannot answer: {reason}", level="error"))
 
     # Watching
 
