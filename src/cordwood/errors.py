@@ -15,15 +15,28 @@ HTTP statuses live in `web/problems.py` alone.
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import msgspec
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     """The hint for a name that nobody knows: the nearest that is known, if any is near."""
-    found = get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f"Did you mean {found[0]}?" if found else None
+    found = closest(name, known)
+    return f"Did you mean {found}?" if found else None
+
+
+# To compare long names takes seconds, and callers and senders choose them.
+LONGEST_COMPARED: Final = 100
+
+
+def closest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the known name that is spelled most alike, whatever its case; None where none is. Long names are left out."""
+    if len(name) > LONGEST_COMPARED:
+        return None
+    by_lower = {one.lower(): one for one in known if len(one) <= LONGEST_COMPARED}
+    found = get_close_matches(name.lower(), list(by_lower), n=1, cutoff=cutoff)
+    return by_lower[found[0]] if found else None
 
 
 class Span(msgspec.Struct, frozen=True):

@@ -146,7 +146,7 @@ QUERY = "/api/endpoints/query/logs.all"
 def test_a_required_parameter_under_another_name_is_told(inside: Inside, sent: str) -> None:
     status, _, told = get(inside, f"{QUERY}?{sent}=default")
     assert (status, told["error"]["status"]) == (400, "request.bad-parameter")
-    assert told["error"]["message"] == f"The parameter project is required, and {sent.lower()} was sent."
+    assert told["error"]["message"] == f"The parameter project is required, and {sent} was sent."
     assert told["error"]["hint"] == "Send it as project."
     status, body = send(inside, QUERY, {sent: "default"})
     assert (status, body["error"]["hint"]) == (400, "Send it as project.")

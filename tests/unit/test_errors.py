@@ -1,8 +1,12 @@
 """Faults as a terminal or a log tells them."""
 
+from collections.abc import Callable
+
 import pytest
 
-from cordwood.errors import QuerySyntax, Span
+from cordwood.errors import LONGEST_COMPARED, QuerySyntax, Span, closest
+from cordwood.sql.dialects.suggestions import nearest
+from tests.architecture.tree import modules
 
 
 @pytest.mark.parametrize(
@@ -16,3 +20,21 @@ from cordwood.errors import QuerySyntax, Span
 )
 def test_sentence_and_hint_are_two_sentences(message: str, hint: str | None, told: str) -> None:
     assert QuerySyntax(message, hint=hint, span=Span(2, 3)).told() == told
+
+
+def test_the_name_that_is_spelled_most_alike_is_found_whatever_its_case() -> None:
+    assert closest("Timestmp", ["id", "timestamp", "TIME"]) == "timestamp"
+    assert closest("x", ["id", "timestamp"]) is None
+
+
+@pytest.mark.parametrize("find", [closest, nearest])
+def test_long_names_are_not_compared(find: Callable[[str, list[str]], str | None]) -> None:
+    name = "n" * LONGEST_COMPARED
+    assert find(f"{name[1:]}m", [name]) == name
+    assert find(f"{name}m", [name]) is None
+    assert find(name, [f"{name}m"]) is None
+
+
+def test_names_are_compared_by_these_functions_alone() -> None:
+    using = [one.name for one in modules() if "get_close_matches" in one.text or "SequenceMatcher" in one.text]
+    assert using == ["errors.py", "sql/dialects/suggestions.py"]

@@ -4,7 +4,6 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import TypeVar
 from uuid import UUID
 from zoneinfo import available_timezones
@@ -12,7 +11,7 @@ from zoneinfo import available_timezones
 from cordwood.catalog.ids import is_uuid, stated_id
 from cordwood.catalog.parameter_table import read_parameters
 from cordwood.catalog.toml import Document
-from cordwood.errors import BadEndpointFile, Span
+from cordwood.errors import BadEndpointFile, Span, did_you_mean
 from cordwood.model.endpoint import Endpoint
 from cordwood.settings.units import read_duration
 
@@ -150,8 +149,7 @@ def _zone(document: Document) -> str:
     zone = _value(document, "zone", "UTC")
     # To list the zones is to walk through a folder of six hundred files.
     if zone != "UTC" and zone not in (known := available_timezones()):
-        close = get_close_matches(zone, known, n=1)
-        hint = f"Did you mean {close[0]}?" if close else 'Write it as in zone = "Europe/Berlin".'
+        hint = did_you_mean(zone, known) or 'Write it as in zone = "Europe/Berlin".'
         raise document.wrong(f"{zone!r} is no time zone.", ("zone",), hint)
     return zone
 

@@ -1,11 +1,10 @@
 """What is known of the sub-query that is asked: its columns, their types, and where arrays have been seen."""
 
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 
 import msgspec
 
-from cordwood.errors import Span, UnknownName
+from cordwood.errors import Span, UnknownName, closest
 from cordwood.lql.query import Path
 from cordwood.model.datatype import Kind
 from cordwood.sql.places import span_at
@@ -41,10 +40,10 @@ class Known(msgspec.Struct, frozen=True):
 
     def unknown(self, name: str, at: int) -> UnknownName:
         names = list(self.kinds)
-        close = get_close_matches(name.lower(), [known.lower() for known in names], n=1)
+        close = closest(name, names)
         path = self.seen(name)
         inside = f"m.{path.partition('.')[2]}" if path and path.startswith("metadata.") else path or f"m.{name}"
-        hint = f"Did you mean {close[0]}?" if close else f"It has: {', '.join(names)}. Inside metadata: {inside}."
+        hint = f"Did you mean {close}?" if close else f"It has: {', '.join(names)}. Inside metadata: {inside}."
         return UnknownName(f"{self.sub_query} has no column {name[:60]}.", hint=hint, span=self.span(at))
 
     def _spelling(self, name: str) -> str | None:

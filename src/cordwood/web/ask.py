@@ -1,13 +1,12 @@
 """A request for an endpoint, read into what the journey asks: parameters, a query of the caller's own, redaction."""
 
 from collections.abc import Collection, Iterable, Mapping
-from difflib import get_close_matches
 from itertools import islice
 
 import msgspec
 
 from cordwood.access import pinned
-from cordwood.errors import BadBody, BadParameter, UnsupportedMedia
+from cordwood.errors import BadBody, BadParameter, UnsupportedMedia, closest
 from cordwood.model.broken_json import why_no_json
 from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
@@ -60,9 +59,9 @@ def _check_required(endpoint: Endpoint, given: Mapping[str, str], ignored: Colle
     """Refuse a call whose required parameter seems to have been sent under a wrong name; without one, binding refuses."""
     for parameter in endpoint.parameters:
         if parameter.required and parameter.default is None and parameter.name not in given:
-            close = get_close_matches(parameter.name.lower(), [name.lower() for name in ignored], n=1, cutoff=0.7)
+            close = closest(parameter.name, ignored, 0.7)
             if close:
-                said = f"The parameter {parameter.name} is required, and {close[0]} was sent."
+                said = f"The parameter {parameter.name} is required, and {close} was sent."
                 raise BadParameter(said, hint=f"Send it as {parameter.name}.")
 
 

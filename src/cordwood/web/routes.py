@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from difflib import get_close_matches
 
 import msgspec
 
-from cordwood.errors import BadMethod, Draining, Starting, UnknownRoute
+from cordwood.errors import BadMethod, Draining, Starting, UnknownRoute, closest
 from cordwood.ingest.accept import Form
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observer import Observer
@@ -229,8 +228,6 @@ NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
 )
 
 
-# A longer address is like none of ours.
-_LONGEST_COMPARED = 100
 _ADDRESSES = (*(path.decode() for path in EXACT), "/api/endpoints/query/logs.all", "/api/sources/{stream}/recent")
 
 
@@ -250,10 +247,8 @@ def found(request: Request) -> tuple[Route, str]:
 
 def _nearest_address(address: str) -> str | None:
     """An address that is spelled like this one, or the same with what belongs before or behind it."""
-    if len(address) > _LONGEST_COMPARED:
-        return None
-    close = get_close_matches(address.rstrip("/").lower(), _ADDRESSES, n=1, cutoff=0.75)
-    return f"Did you mean {close[0]}?" if close else None
+    close = closest(address.rstrip("/"), _ADDRESSES, 0.75)
+    return f"Did you mean {close}?" if close else None
 
 
 def application(standing: Standing, observer: Observer, options: WebOptions, metrics: Metrics) -> Site:

@@ -4,14 +4,19 @@ from collections.abc import Collection
 from difflib import SequenceMatcher
 from typing import Final
 
+from cordwood.errors import LONGEST_COMPARED
+
 _LIKE: Final = 0.8
 _ALIKE_IN_PARTS: Final = 0.67
 
 
 def nearest(name: str, known: Collection[str]) -> str | None:
-    """Return the most similar known name; None where none is similar enough."""
+    """Return the most similar known name; None where none is similar enough. Long names are left out."""
+    if len(name) > LONGEST_COMPARED:
+        return None
     wanted = name.upper()
-    ranked = max(((_likeness(wanted, one.upper()), one) for one in sorted(known)), default=(0.0, ""))
+    short = (one for one in sorted(known) if len(one) <= LONGEST_COMPARED)
+    ranked = max(((_likeness(wanted, one.upper()), one) for one in short), default=(0.0, ""))
     return ranked[1] if ranked[0] >= _LIKE else None
 
 

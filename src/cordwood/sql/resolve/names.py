@@ -2,12 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Final
 
 from sqlglot import exp
 
-from cordwood.errors import AmbiguousName, UnknownName
+from cordwood.errors import LONGEST_COMPARED, AmbiguousName, UnknownName, closest
 from cordwood.model.shape import Path, ValueKind
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.nodes import KINDS, event_path, root_and_steps
@@ -277,17 +276,15 @@ def visible(work: Work, scope: Scope | None) -> list[str]:
 def _nearest_hint(name: str, names: Sequence[str]) -> str | None:
     """A name like the one that was written, or some that there are.
 
-    Among the names are the keys that senders chose. Long ones are not compared, which takes milliseconds for each, and
-    of the others those come first that can be written without backquotes.
+    Among the names are the keys that senders chose. Long ones are left out, and of the others those come first that can
+    be written without backquotes.
     """
-    by_lower = {known.lower(): known for known in names if len(known) <= _LONGEST_COMPARED}
-    if len(name) <= _LONGEST_COMPARED:
-        close = get_close_matches(name.lower(), list(by_lower), n=1, cutoff=0.6)
-        if close:
-            return f'Did you mean "{by_lower[close[0]]}"?'
-    some = sorted(by_lower.values(), key=lambda known: (not _PLAIN_NAME.fullmatch(known), known))[:12]
+    close = closest(name, names)
+    if close:
+        return f'Did you mean "{close}"?'
+    short = [known for known in names if len(known) <= LONGEST_COMPARED]
+    some = sorted(short, key=lambda known: (not _PLAIN_NAME.fullmatch(known), known))[:12]
     return f"There are: {', '.join(some)}." if some else None
 
 
-_LONGEST_COMPARED: Final = 64
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)

@@ -1,11 +1,10 @@
 """Parameters and the moment of the call, as slots whose values are bound and never printed."""
 
-from difflib import get_close_matches
 from typing import Final
 
 from sqlglot import exp
 
-from cordwood.errors import UnknownName
+from cordwood.errors import UnknownName, closest
 from cordwood.model.datatype import Kind
 from cordwood.sql.nodes import NOW, typed
 from cordwood.sql.places import copy_place
@@ -53,9 +52,9 @@ def moment(node: exp.Expr) -> exp.Expr:
 
 
 def _undeclared(work: Work, node: exp.Expr, names: list[str]) -> UnknownName:
-    close = get_close_matches(node.name.lower(), [name.lower() for name in names], n=1)
+    close = closest(node.name, names)
     if close:
-        hint = f"Did you mean @{close[0]}?"
+        hint = f"Did you mean @{close}?"
     else:
         hint = f"There are: {', '.join('@' + name for name in names)}." if names else "None is declared."
     return UnknownName(f"The parameter @{node.name} is not declared.", hint=hint, span=work.span(node))

@@ -1,11 +1,9 @@
 """Tables: a name is a sub-query in scope, or for owners a stream; nothing else can be read."""
 
-from difflib import get_close_matches
-
 import msgspec
 from sqlglot import exp
 
-from cordwood.errors import QueryRefused
+from cordwood.errors import QueryRefused, closest
 from cordwood.model.datatype import Kind
 from cordwood.sql.nodes import typed
 from cordwood.sql.resolve.parameters import SLOT_TYPES
@@ -214,9 +212,9 @@ def _column(alias: str, name: str) -> exp.Expr:
 def outside(work: Work, names: Names, table: exp.Expr, written: str) -> QueryRefused:
     streams = work.known_streams or () if work.may_read_streams else ()
     readable = sorted({*names.ctes, *work.offered, *streams})
-    close = get_close_matches(written.lower(), readable, n=1, cutoff=0.7)
+    close = closest(written, readable, 0.7)
     if close:
-        hint = f"Did you mean {close[0]}? These can be read: {', '.join(readable)}."
+        hint = f"Did you mean {close}? These can be read: {', '.join(readable)}."
     else:
         hint = (
             f"These can be read: {', '.join(readable)}."
