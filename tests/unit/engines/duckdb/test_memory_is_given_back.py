@@ -16,6 +16,7 @@ from cordwood.errors import Fault, QueryRefused
 from cordwood.model.event import Event
 from cordwood.sql.stages import Question, Seek, Statement
 from tests.contract.engine_asking import LIMITS, NOBODY, NOW_US, batch, rows, stream
+from tests.unit.engines.duckdb.sealing import seal
 
 MEMORY = 100 * 10**6
 KEPT = 200_000
@@ -24,7 +25,7 @@ EVENTS = 20_000
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
-    """A file of some megabytes, sealed; nobody works behind its back, and quiet is at once."""
+    """An engine whose events are all in its file, without background compaction, and idle at once."""
     monkeypatch.setattr(session, "_KEPT_BYTES", KEPT)
     monkeypatch.setattr(memory_reclaimer, "_REST_SECONDS", 1e-6)
     monkeypatch.setattr(Compactor, "start", lambda *_: None)
@@ -32,7 +33,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEn
     first = DuckDBEngine(tmp_path / "data", DuckDBTarget(), options, clock_us=lambda: NOW_US)
     first.prepare([stream("s")])
     first.append([batch(*(Event(f"{number * 7919**3:x}" * 8, NOW_US, "m") for number in range(EVENTS)))])
-    first.sweep(NOW_US)
+    seal(first)
     first.close()
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), options, clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
@@ -49,8 +50,12 @@ def kept(engine: DuckDBEngine) -> int:
 
 
 def rest(engine: DuckDBEngine) -> None:
+    """Reclaim several times: a look that counts memory used for a moment evicts that much less."""
+    reclaimer = engine._storage._compactor.resting
     with engine._session.cursor() as cursor:
-        engine._storage._compactor.resting.reclaim_when_quiet(cursor)
+        for _ in range(5):
+            reclaimer.stir()
+            reclaimer.reclaim_when_quiet(cursor)
 
 
 def bound(engine: DuckDBEngine) -> object:
