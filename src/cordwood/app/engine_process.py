@@ -3,8 +3,6 @@
 import os
 import socket
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -16,7 +14,6 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.hosted.engine_process import run_engine
 from cordwood.engines.hosted.hosted_engine import Dialect, HostedEngine
 from cordwood.engines.hosted.keeper import OnState, Plan
-from cordwood.errors import DataFolderInUse
 from cordwood.observe.observation import Noted
 from cordwood.observe.observer import Note, note_nothing, tell_nobody
 from cordwood.processes.fork_server import ForkServer
@@ -26,8 +23,6 @@ _BASE_BYTES = 120 * 10**6
 _ENTRY = "cordwood.app.engine_process:engine_process"
 # By then the code that only the start ran is not needed any more.
 _STARTED_SECONDS = 1.0
-# A process that was killed a moment ago may still be letting go of its files.
-_IN_USE_SECONDS, _TRY_SECONDS = 5.0, 0.02
 
 
 class EngineSettings(msgspec.Struct, frozen=True):
@@ -68,21 +63,10 @@ def _opened(settings: EngineSettings, note: Note) -> DuckDBEngine:
         note(Noted(message=sentence, level="warning"))
 
     options = msgspec.structs.replace(settings.options, tell=tell, note=note)
-    engine = _patiently(lambda: DuckDBEngine(Path(settings.folder), DuckDBTarget(), options))
+    engine = DuckDBEngine(Path(settings.folder), DuckDBTarget(), options)
     # Streams are made first.
     threading.Timer(_STARTED_SECONDS, let_go_of_code).start()
     return engine
-
-
-def _patiently(open_engine: Callable[[], DuckDBEngine]) -> DuckDBEngine:
-    deadline = time.monotonic() + _IN_USE_SECONDS
-    while True:
-        try:
-            return open_engine()
-        except DataFolderInUse:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(_TRY_SECONDS)
 
 
 def _stored(stream: str) -> str:

@@ -194,11 +194,24 @@ def test_a_full_disk_is_said_and_what_was_stored_stays(reopen: Open, monkeypatch
 def test_a_folder_of_another_process_is_refused(reopen: Open, folder: Path) -> None:
     reopen()
     script = (
-        "from pathlib import Path; import sys; from cordwood.engines.duckdb.storage.session import Session;"
-        "Session(Path(sys.argv[1]), memory_bytes=10**8, threads=1)"
+        "from pathlib import Path; import sys; from cordwood.engines.duckdb.storage import session;"
+        "session._LOCKED_SECONDS = 0.1; session.Session(Path(sys.argv[1]), memory_bytes=10**8, threads=1)"
     )
     outcome = subprocess.run([sys.executable, "-c", script, str(folder)], capture_output=True, text=True, check=False)
     assert DataFolderInUse.__name__ in outcome.stderr
+
+
+def test_a_folder_whose_process_is_just_ending_is_waited_for(reopen: Open, folder: Path) -> None:
+    reopen().close()
+    script = (
+        "from pathlib import Path; import sys, time; from cordwood.engines.duckdb.storage.session import Session;"
+        "Session(Path(sys.argv[1]), memory_bytes=10**8, threads=1); print('open', flush=True); time.sleep(1)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script, str(folder)], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "open\n"
+        assert ids(reopen()) == []
+        assert other.wait() == 0
 
 
 def test_a_file_that_is_no_store_is_refused(folder: Path) -> None:

@@ -35,6 +35,9 @@ _IN_USE = "SELECT sum(memory_usage_bytes)::BIGINT, sum(memory_usage_bytes) FILTE
 # The memory limit is lowered in such steps for DuckDB's bookkeeping of row groups.
 _STEP_BYTES = 4 * 10**6
 _TRIES, _TRY_SECONDS = 40, 0.05
+# How long to wait for another process to release the lock of the file. The folder has a lock of its own, so that only
+# the engine's process of a service that has just been killed is waited for.
+_LOCKED_SECONDS = 5.0
 # The pause after a failed checkpoint, which makes everybody wait until the file is reopened.
 _AFTER_FAILURE_SECONDS = 30.0
 
@@ -206,11 +209,19 @@ class Session:
             return 0
 
     def _open(self) -> None:
-        try:
-            self._root.execute(self._attaching)
-        except duckdb.Error as problem:
-            self._root.close()
-            raise _unusable(self._file, str(problem)) from problem
+        """Attach the file, waiting for a process that was killed a moment ago and may still hold its lock."""
+        deadline = time.monotonic() + _LOCKED_SECONDS
+        while True:
+            try:
+                self._root.execute(self._attaching)
+            except duckdb.Error as problem:
+                fault = _unusable(self._file, str(problem))
+                if not isinstance(fault, DataFolderInUse) or time.monotonic() > deadline:
+                    self._root.close()
+                    raise fault from problem
+                time.sleep(_TRY_SECONDS)
+            else:
+                return
 
     @property
     def _attaching(self) -> str:
