@@ -28,6 +28,8 @@ Work = Callable[[Halt], T]
 # What takes longer is slow: it gives its place back when others wait, and runs again among the slow ones.
 QUICK_SECONDS = 1.0
 LOOK_AGAIN_SECONDS = 0.25
+# A run that takes longer to stop gives up its place: what it does cannot be interrupted.
+STOP_SECONDS = 0.3
 # The engine keeps the time limit itself; this much later it is stopped from here.
 GRACE_SECONDS = 0.1
 
@@ -114,11 +116,11 @@ class Conductor:
             if running.done():
                 return running.result()
         except Fault:
-            await _stopped(running, stop)
+            await _stopped(running, stop, turn)
             _raise_if_killed(running)
             raise
         finally:
-            await _stopped(running, stop)
+            await _stopped(running, stop, turn)
         _raise_if_killed(running)
         raise DemotedError
 
@@ -178,10 +180,14 @@ class Durations:
             self._seconds.popitem(last=False)
 
 
-async def _stopped(running: "asyncio.Future[T]", stop: Halt) -> None:
-    if not running.done():
-        running.add_done_callback(_forget)
-        stop.pull()
+async def _stopped(running: "asyncio.Future[T]", stop: Halt, turn: Turn) -> None:
+    """Stop a run and wait until it has stopped; one that does not stop soon does not keep its place meanwhile."""
+    if running.done():
+        return
+    running.add_done_callback(_forget)
+    stop.pull()
+    if not (await asyncio.wait({running}, timeout=STOP_SECONDS))[0]:
+        turn.give_up()
         await asyncio.wait({running})
 
 

@@ -96,6 +96,10 @@ class Turn:
         """Give the place to a claim that waits and run on without one: for a run that cannot be started again."""
         self._gate.lend(self)
 
+    def give_up(self) -> None:
+        """Give the place to others although the run has not stopped yet, unless many such runs are under way."""
+        self._gate.give_up(self)
+
 
 class Gate:
     """Admission to places. Safe only on the event loop.
@@ -186,6 +190,14 @@ class Gate:
             heaviest.is_withdrawn = True
             if heaviest is turn:
                 return
+        self._free(turn)
+
+    def give_up(self, turn: Turn) -> None:
+        """Free the place of a run that is being stopped; of as many runs at once as there are places."""
+        if not turn.is_lent and sum(one.is_lent for one in self._turns.values()) < self.places:
+            self._free(turn)
+
+    def _free(self, turn: Turn) -> None:
         turn.is_lent, turn.yields = True, False
         self._running[turn.lane] -= 1
         self._admit()

@@ -82,6 +82,31 @@ def test_answers_that_leave_as_they_come_lend_their_places_to_others(monkeypatch
     run(test, Kitchen(ServeLimits(concurrent_queries=4)))
 
 
+def test_queries_that_do_not_stop_give_up_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cordwood.serve.conduct.QUICK_SECONDS", 0.05)
+    monkeypatch.setattr("cordwood.serve.conduct.LOOK_AGAIN_SECONDS", 0.05)
+    over = threading.Event()
+
+    def deaf(_: int) -> list[list[Row]]:
+        over.wait(60)
+        return [[(1,)]]
+
+    async def test(kitchen: Kitchen) -> None:
+        kitchen.engine.rows = deaf
+        stuck = [
+            asyncio.ensure_future(kitchen.answers.answer(text_of(f"attacker {number}", number))) for number in range(3)
+        ]
+        await until(lambda: kitchen.engine.asked == 3)
+        kitchen.engine.rows = lambda number: [[(number,)]]
+        answer = await asyncio.wait_for(kitchen.answers.answer(text_of("another", 99)), 10)
+        assert whole(answer).receipt.rows == 1
+        assert not any(one.done() for one in stuck)
+        over.set()
+        assert [whole(answer).receipt.rows for answer in await asyncio.gather(*stuck)] == [1, 1, 1]
+
+    run(test, Kitchen(ServeLimits(concurrent_queries=4)))
+
+
 def test_an_answer_that_was_lent_too_long_ago_is_stopped_for_newer_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cordwood.serve.conduct.QUICK_SECONDS", 0.05)
     monkeypatch.setattr("cordwood.serve.conduct.LOOK_AGAIN_SECONDS", 0.05)
