@@ -1,12 +1,14 @@
-"""cordwood as it is, but that it sweeps, frees space and writes its log all the time: for tests that kill it meanwhile."""
+"""The service with sweeps and checkpoints all the time and checked locks, for tests that kill it meanwhile."""
 
 from cordwood.__main__ import main
 from cordwood.app import service
 from cordwood.engines.duckdb.storage import retention, session
+from cordwood.engines.duckdb.storage.lock_order import checked_order
 
 vars(service)["SWEEP_SECONDS"] = 0.1
 vars(session)["_LOG_BYTES"] = 1
 vars(retention)["ROW_GROUP_ROWS"] = 1
 
 if __name__ == "__main__":
-    main()
+    with checked_order():
+        main()

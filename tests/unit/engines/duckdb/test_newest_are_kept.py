@@ -34,6 +34,7 @@ from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Question
 from tests.contract.engine_asking import LIMITS, NOBODY, NOW_US, batch, rows, stream
 from tests.unit.engines.duckdb.sealing import seal
+from tests.unit.engines.duckdb.threads import in_another_thread
 
 PAGE = "select id, timestamp, event_message, metadata from `s` order by timestamp desc, id limit 5"
 THROUGH = "with e as (select * from `s`), f as (select * from e where project = 'p2')"
@@ -481,9 +482,9 @@ def test_a_table_that_was_made_anew_meanwhile_is_not_trusted(storage: Storage) -
     with storage.recent("s") as kept:
         assert kept is not None
         assert kept.has_held()
-        storage.keeping._forget(store)
+        in_another_thread(lambda: storage.keeping._forget(store))
         assert kept.has_held()
-        storage.keeping.fill(store)
+        in_another_thread(lambda: storage.keeping.fill(store))
         assert kept.cursor.execute(f"SELECT id FROM {store.tables.recent}").fetchall() == []
         assert not kept.has_held()
 

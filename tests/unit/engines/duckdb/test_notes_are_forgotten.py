@@ -22,6 +22,7 @@ from cordwood.errors import EngineFailed
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, rows, stream
 from tests.unit.engines.duckdb.file_identity import identity
+from tests.unit.engines.duckdb.threads import in_another_thread
 
 # DuckDB's least: a row group is one vector.
 ROWS = 2048
@@ -166,7 +167,7 @@ def test_texts_of_events_that_wait_are_no_notes(engine: DuckDBEngine, monkeypatc
 def test_not_while_a_query_is_under_way_nor_again_at_once(engine: DuckDBEngine) -> None:
     count = filled(engine, 2)
     with engine._session.gate.shared(FileAccess.QUERY):
-        assert not forget(engine)
+        assert not in_another_thread(lambda: forget(engine))
     work, before = engine._storage._compactor.resting, identity(engine)
     work._noted_bytes = -(10**12)
     look(engine, 5)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection
 import duckdb
 
 from cordwood.engines.duckdb.storage.allocator import release_free_memory
+from cordwood.engines.duckdb.storage.lock_order import Rank, ordered_lock
 from cordwood.engines.duckdb.storage.memory_reclaimer import MemoryReclaimer
 from cordwood.engines.duckdb.storage.ngram_index import (
     drop_ngrams_of_empty_blocks,
@@ -50,7 +51,7 @@ class Compactor:
     def __init__(
         self, session: Session, stores: Callable[[], Collection[StreamStore]], is_busy: Callable[[], bool], tell: Tell
     ) -> None:
-        self.turn = threading.Lock()
+        self.turn = ordered_lock(Rank.COMPACTION)
         self.resting = MemoryReclaimer(session, self.turn, lambda: held_bytes(stores()))
         self._session = session
         self._stores = stores

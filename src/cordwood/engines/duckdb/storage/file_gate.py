@@ -8,6 +8,8 @@ from enum import Enum
 
 import msgspec
 
+from cordwood.engines.duckdb.storage.lock_order import Rank, holding
+
 
 class FileAccess(Enum):
     """Kinds of shared access: a query lasts until its rows are fetched, a flush about a second."""
@@ -66,7 +68,8 @@ class FileGate:
             self._changed.wait_for(lambda: kind not in self._held)
             self._count(kind, 1)
         try:
-            yield
+            with holding(Rank.FILE_GATE):
+                yield
         finally:
             with self._changed:
                 self._count(kind, -1)
@@ -94,7 +97,8 @@ class FileGate:
         if not throughout:
             going_on.start()
         try:
-            yield is_exclusive
+            with holding(Rank.FILE_GATE):
+                yield is_exclusive
         finally:
             going_on.cancel()
             self._let_pass()

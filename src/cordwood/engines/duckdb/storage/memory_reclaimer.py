@@ -1,6 +1,5 @@
 """Return memory that the process holds and does not need: when it is idle, and when it holds much."""
 
-import threading
 from collections import deque
 from collections.abc import Callable
 
@@ -8,6 +7,7 @@ import duckdb
 
 from cordwood.engines.duckdb.storage.allocator import heap_bytes, release_free_memory
 from cordwood.engines.duckdb.storage.file_gate import URGENT, FileAccess
+from cordwood.engines.duckdb.storage.lock_order import Lock
 from cordwood.engines.duckdb.storage.session import Session
 
 # Longer than the interval of looks, so that no query between two looks is missed.
@@ -24,7 +24,7 @@ class MemoryReclaimer:
     `turn` is the lock of background work on the file. `held_bytes` returns what pending events take of the heap.
     """
 
-    def __init__(self, session: Session, turn: threading.Lock, held_bytes: Callable[[], int]) -> None:
+    def __init__(self, session: Session, turn: Lock, held_bytes: Callable[[], int]) -> None:
         self._session = session
         self._turn = turn
         self._held_bytes = held_bytes

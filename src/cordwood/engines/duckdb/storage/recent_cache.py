@@ -11,6 +11,7 @@ from queue import Empty, SimpleQueue
 
 import duckdb
 
+from cordwood.engines.duckdb.storage.lock_order import Rank, ordered_lock
 from cordwood.engines.duckdb.storage.rows import first_row
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.storage.stream_store import StreamStore
@@ -40,7 +41,7 @@ class RecentCache:
         self._not_before: dict[str, float] = {}
         self._kept: dict[str, StreamStore] = {}
         self._queue: SimpleQueue[StreamStore | None] = SimpleQueue()
-        self._filling = threading.Lock()
+        self._filling = ordered_lock(Rank.RECENT_FILL)
         self._thread = threading.Thread(target=self._work, name="keep", daemon=True)
 
     def start(self) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -13,6 +12,7 @@ import duckdb
 from cordwood.engines.duckdb.faults import MEND_EVENTS, has_no_room, out_of_disk
 from cordwood.engines.duckdb.storage.backup_files import Opened
 from cordwood.engines.duckdb.storage.file_gate import URGENT, FileAccess, FileGate
+from cordwood.engines.duckdb.storage.lock_order import Rank, ordered_lock
 from cordwood.engines.duckdb.storage.rows import first_row
 from cordwood.engines.duckdb.storage.tables import literal
 from cordwood.errors import DataFolderInUse, DataFolderUnusable, EngineFailed, Fault
@@ -49,7 +49,7 @@ class Session:
         self._file = folder / FILE
         self._log = folder / f"{FILE}.wal"
         self._descriptor = -1
-        self._still = threading.Lock()
+        self._still = ordered_lock(Rank.FILE)
         self._holders = 0
         self._failed = -_AFTER_FAILURE_SECONDS
         # Whether the last checkpoint failed for want of room on the disk.

@@ -2,8 +2,7 @@
 
 `append` writes the log and acknowledges. `shown` converts pending events into memtables for a query. The flusher moves
 them into row groups of the file and cuts the log; the compactor rewrites row groups in order of project; retention drops
-what is too old. Locks are taken in this order: `Compactor.turn`, the file gate, `Storage._appending`,
-`StreamStore.showing`, `StreamStore.turn`, and the log's own.
+what is too old. `lock_order.Rank` lists the locks in the order in which they are taken.
 """
 
 import threading
@@ -21,6 +20,7 @@ from cordwood.engines.duckdb.storage.backup_files import Opened, held_files
 from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.file_gate import FileAccess
 from cordwood.engines.duckdb.storage.flusher import Flusher, Means
+from cordwood.engines.duckdb.storage.lock_order import Rank, ordered_lock
 from cordwood.engines.duckdb.storage.recent_cache import RecentCache
 from cordwood.engines.duckdb.storage.recent_ids import WINDOW_EVENTS, WINDOW_US, LookUp, RecentIds
 from cordwood.engines.duckdb.storage.recent_table import RecentView
@@ -59,7 +59,7 @@ class Storage:
         self._tell = tell
         self._stores: dict[str, StreamStore] = {}
         self._recent: dict[str, RecentIds] = {}
-        self._appending = threading.Lock()
+        self._appending = ordered_lock(Rank.APPEND)
         self._room = threading.Condition()
         cursor = session.cursor()
         manifest.open_manifest(cursor)

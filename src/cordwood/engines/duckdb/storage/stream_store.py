@@ -1,6 +1,5 @@
 """The events of one stream from the log to the file: pending, in the memtable, being flushed, flushed."""
 
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -9,6 +8,7 @@ from functools import partial
 import duckdb
 
 from cordwood.engines.duckdb.storage.chunk import MOST_LARGE_BYTES, Chunk, large_bytes, pieces, text_bytes
+from cordwood.engines.duckdb.storage.lock_order import Rank, ordered_condition, ordered_lock
 from cordwood.engines.duckdb.storage.memtable import Memtable
 from cordwood.engines.duckdb.storage.ngram_index import list_block, new_block
 from cordwood.engines.duckdb.storage.recent_table import RecentTable
@@ -47,13 +47,13 @@ class StreamStore:
         self.held_bytes = 0
         self._taken_bytes = self._taken_events = 0
         self._stored_bytes: float | None = None
-        self.turn = threading.Condition(threading.RLock())
+        self.turn = ordered_condition(Rank.STREAM)
         self._pending: deque[WalRecord] = deque()
         self._pending_large_bytes = 0
         self._flushing: list[Chunk] = []
         self._memtable = Memtable(self.tables)
         self.recent = RecentTable(self.tables)
-        self.showing = threading.Lock()
+        self.showing = ordered_lock(Rank.SHOWING)
         # How often flushed events were dropped.
         self.drops = 0
         self._facts = StreamFacts(0, None, None)
@@ -344,8 +344,10 @@ class StreamStore:
             bounds.append(now_us - round(self.stream.retention_seconds * 1e6))
         most = self.stream.max_events
         if most is not None and self.facts.events > most:
-            # Pending events are the newest, and count, too.
-            row = first_row(cursor, self.tables.time_of_newest(), {"rank": max(1, most - self.pending_rows)})
+            # Events that are not in the file are the newest, and count, too; none is flushed while they are counted.
+            with self.turn:
+                rank = max(1, most - (self.tail - self.flushed_to))
+                row = first_row(cursor, self.tables.time_of_newest(), {"rank": rank})
             bounds += row or []
         return max(bounds, default=None)
 

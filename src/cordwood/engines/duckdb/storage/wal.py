@@ -3,7 +3,6 @@
 import os
 import shutil
 import struct
-import threading
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import BinaryIO
 import msgspec
 
 from cordwood.engines.duckdb.storage.backup_files import Opened
+from cordwood.engines.duckdb.storage.lock_order import Rank, ordered_lock
 from cordwood.folder import sync_folder
 from cordwood.model.event import Event
 from cordwood.model.shape import ValueKind
@@ -55,7 +55,7 @@ class WriteAheadLog:
         self._folder = folder
         folder.mkdir(exist_ok=True)
         self._ends: dict[int, dict[str, int]] = {}
-        self._turn = threading.Lock()
+        self._turn = ordered_lock(Rank.LOG)
         self._number = 0
         self._file = -1
         self._size = 0

@@ -1,0 +1,133 @@
+"""The order in which a thread takes the locks of the storage, and a check of it that tests switch on."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from enum import IntEnum
+from typing import Any
+
+
+class Rank(IntEnum):
+    """The locks in the order in which they are taken. Locks of one rank belong to different streams."""
+
+    # Of everything that removes rows from the streams' tables: compaction, retention, reopening the file.
+    COMPACTION = 0
+    # Of filling and dropping tables of the recent cache.
+    RECENT_FILL = 1
+    # Of appending to the write-ahead log and to the streams' pending events.
+    APPEND = 2
+    # Shared or exclusive access to the database file.
+    FILE_GATE = 3
+    # Of checkpoints, reopening and backups, which need the file as it is.
+    FILE = 4
+    # Of filling a stream's memtable and recent table.
+    SHOWING = 5
+    # Of a stream's pending events and of the commit of a flush.
+    STREAM = 6
+    # Of the write-ahead log's segments.
+    LOG = 7
+
+
+Lock = AbstractContextManager[bool, None]
+
+
+class LockOrderError(RuntimeError):
+    """Raised by a checked lock when the thread already holds one that comes later."""
+
+
+class _Checks:
+    """Whether locks are checked, and what each thread holds."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self._local = threading.local()
+
+    def held(self) -> list[Rank]:
+        ranks: list[Rank] = self._local.__dict__.setdefault("ranks", [])
+        return ranks
+
+    def refuse_wrong_order(self, rank: Rank) -> None:
+        later = [one for one in self.held() if one > rank]
+        if later:
+            raise LockOrderError(f"{rank.name} was taken while {max(later).name} was held.")
+
+
+_checks = _Checks()
+
+
+@contextmanager
+def checked_order() -> Iterator[None]:
+    """Check the order of all locks that are made while the block lasts."""
+    before, _checks.is_on = _checks.is_on, True
+    try:
+        yield
+    finally:
+        _checks.is_on = before
+
+
+@contextmanager
+def holding(rank: Rank) -> Iterator[None]:
+    """Note that the thread holds something that is no lock, such as access to the file."""
+    if not _checks.is_on:
+        yield
+        return
+    _checks.refuse_wrong_order(rank)
+    held = _checks.held()
+    held.append(rank)
+    try:
+        yield
+    finally:
+        held.remove(rank)
+
+
+def ordered_lock(rank: Rank) -> Lock:
+    """Return a lock, checked where checks are on."""
+    return _CheckedLock(rank, threading.Lock()) if _checks.is_on else threading.Lock()
+
+
+def ordered_condition(rank: Rank) -> threading.Condition:
+    """Return a condition over a lock that its thread may take again, checked where checks are on."""
+    return threading.Condition(_CheckedLock(rank, threading.RLock()) if _checks.is_on else threading.RLock())  # type: ignore[arg-type]
+
+
+class _CheckedLock:
+    """A lock that raises LockOrderError where it is taken in the wrong order."""
+
+    def __init__(self, rank: Rank, lock: Any) -> None:
+        self._rank = rank
+        self._lock = lock
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # noqa: FBT001, FBT002 - as of any lock
+        _checks.refuse_wrong_order(self._rank)
+        is_taken: bool = self._lock.acquire(blocking, timeout)
+        if is_taken:
+            _checks.held().append(self._rank)
+        return is_taken
+
+    def release(self) -> None:
+        self._lock.release()
+        _checks.held().remove(self._rank)
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    # A condition calls these while it waits.
+
+    def _is_owned(self) -> bool:
+        is_owned: bool = self._lock._is_owned()  # noqa: SLF001 - what conditions ask of a lock
+        return is_owned
+
+    def _release_save(self) -> tuple[object, int]:
+        held = _checks.held()
+        count = held.count(self._rank)
+        while self._rank in held:
+            held.remove(self._rank)
+        return self._lock._release_save(), count  # noqa: SLF001
+
+    def _acquire_restore(self, saved: tuple[object, int]) -> None:
+        state, count = saved
+        self._lock._acquire_restore(state)  # noqa: SLF001
+        _checks.held().extend([self._rank] * count)

@@ -1,0 +1,46 @@
+"""Checked locks refuse the wrong order, and are otherwise the locks that they wrap."""
+
+import threading
+
+import pytest
+
+from cordwood.engines.duckdb.storage.file_gate import FileAccess, FileGate
+from cordwood.engines.duckdb.storage.lock_order import LockOrderError, Rank, ordered_condition, ordered_lock
+
+
+def test_a_lock_that_comes_earlier_is_refused_while_a_later_one_is_held() -> None:
+    first, later = ordered_lock(Rank.COMPACTION), ordered_lock(Rank.APPEND)
+    with first, later:
+        pass
+    with later, pytest.raises(LockOrderError, match="COMPACTION was taken while APPEND was held"), first:
+        pass
+    with first:
+        pass
+
+
+def test_access_to_the_file_counts_as_a_lock() -> None:
+    gate = FileGate()
+    for access in (gate.shared(FileAccess.QUERY), gate.exclusive()):
+        with ordered_lock(Rank.STREAM), pytest.raises(LockOrderError, match="FILE_GATE"), access:
+            pass
+
+
+def test_a_condition_may_be_held_twice_and_holds_nothing_while_it_waits() -> None:
+    changed, log = ordered_condition(Rank.STREAM), ordered_lock(Rank.LOG)
+    is_changed = False
+
+    def change() -> None:
+        nonlocal is_changed
+        with changed:
+            is_changed = True
+            changed.notify_all()
+
+    other = threading.Thread(target=change)
+    with changed, changed:
+        other.start()
+        assert changed.wait_for(lambda: is_changed, 10)
+        with log, pytest.raises(LockOrderError), ordered_lock(Rank.SHOWING):
+            pass
+    other.join()
+    with ordered_lock(Rank.COMPACTION):
+        pass

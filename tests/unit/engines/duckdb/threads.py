@@ -1,0 +1,12 @@
+"""Work in another thread, for tests that hold a lock which comes later in the order."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def in_another_thread(work: Callable[[], T]) -> T:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
