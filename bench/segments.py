@@ -2,7 +2,7 @@
 
 DATA is the data folder of a service that has stopped, SCRATCH keeps the segments that are made of it. Both are asked in
 turns by one thread of DuckDB, and its processor time is counted: other work on the machine hardly changes the ratios.
-The n-gram index is left out on both sides. docs/decisions/0087-query-workers-and-segments.md has what came of it.
+The n-gram index is left out on both sides. docs/decisions/0087-engine-process.md has what came of it.
 """
 
 import argparse
