@@ -1,0 +1,59 @@
+"""Decisions have one shape and are in the index; links and module paths in the documentation exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.tree import ROOT, SOURCE, tracked_files
+
+DECISIONS = ROOT / "docs" / "decisions"
+PARTS = ["Status", "Context", "Decision", "Consequences"]
+PAGES = sorted(path for path in tracked_files() if path.parent == DECISIONS and path.name != "README.md")
+DOCUMENTS = [
+    path
+    for path in tracked_files()
+    if path.suffix == ".md" and (path.parent == ROOT or path.is_relative_to(ROOT / "docs"))
+]
+# Targets inside of code are examples.
+CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(((?!https?:|mailto:|#)[^)\s#]+)")
+PATH = re.compile(r"`((?:[\w*]+/)+[\w*]+\.py)`")
+
+EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+@EVERY_PAGE
+def test_a_decision_has_a_numbered_title_and_the_four_parts_in_order(page: Path) -> None:
+    lines = page.read_text().splitlines()
+    assert lines[0].startswith(f"# {int(page.name[:4])}. ")
+    assert [line[3:] for line in lines if line.startswith("## ")] == PARTS
+
+
+@EVERY_PAGE
+def test_a_status_is_one_of_those_known_and_names_the_superseding_decision(page: Path) -> None:
+    status = page.read_text().split("\n## Status\n")[1].split("\n## ")[0].strip()
+    assert re.match(r"(Accepted|Superseded by|Partly superseded by|Rejected)\b", status)
+    assert not re.match(r"(?:Partly s|S)uperseded by(?! \[\d+\])", status)
+
+
+def test_numbers_of_decisions_are_used_once() -> None:
+    numbers = [page.name[:4] for page in PAGES]
+    assert len(set(numbers)) == len(numbers)
+
+
+def test_the_index_lists_every_decision_once() -> None:
+    listed = re.findall(r"^- \[\d+\. [^\]]+\]\(([\w-]+\.md)\)", (DECISIONS / "README.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == [page.name for page in PAGES]
+
+
+def test_modules_that_a_decision_names_by_path_exist() -> None:
+    named = {(page.name, name) for page in PAGES for name in PATH.findall(page.read_text())}
+    folders = (ROOT, SOURCE)
+    assert not [one for one in sorted(named) if not any(any(folder.glob(one[1])) for folder in folders)]
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_between_documents_lead_to_a_file(page: Path) -> None:
+    targets = LINK.findall(CODE.sub("", page.read_text()))
+    assert not [target for target in targets if not (page.parent / target).exists()]
