@@ -125,7 +125,7 @@ def test_once_more_copies_only_what_is_new(start: Start, theirs: str, state: Pat
     assert migrate(theirs, state, service, "--only", AUTH).stdout.startswith("0 events stored, 0 were there")
     with psycopg.connect(theirs, password=PASSWORD, autocommit=True) as connection:
         connection.execute(ROW.format(table_of(AUTH)), ("a9", "2024-02-01", "later", None))
-        assert migrate(theirs, state, service, "--only", AUTH).stdout.startswith("1 events stored, 0 were there")
+        assert migrate(theirs, state, service, "--only", AUTH).stdout.startswith("1 events stored, 0 duplicates")
         connection.execute(f'delete from _analytics."{table_of(AUTH)}" where id = %s', ("a9",))
 
 

@@ -1,1 +1,1 @@
-"""The journey of an event: decode, stamp, shape, queue, store, acknowledge."""
+"""The ingest path: decode, stamp, transform, infer the shape, store durably, acknowledge."""

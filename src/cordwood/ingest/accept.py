@@ -1,4 +1,4 @@
-"""An event's journey: decode, stamp, derive, learn the shape, store durably, acknowledge."""
+"""The steps from a request body to stored events: decode, stamp, transform, infer the shape, store, acknowledge."""
 
 import asyncio
 import time
@@ -30,18 +30,18 @@ from cordwood.model.stream import Stream
 
 __all__ = ["Accepted", "Form", "Intake", "IntakeLimits", "Kept", "Sent"]
 
-# A body up to this size is read where it arrived; reading a larger one would hold up other requests.
+# A body up to this size is decoded on the event loop; a larger one in a thread, so that it delays no other request.
 _READ_AT_ONCE_BYTES = 32 * 1024
 _REASONS_TOLD = 10
-# Reading keeps the interpreter to itself: more threads would only take it from each other, and hold more bodies at once.
+# Decoding holds the GIL: more threads would only compete for it, and hold more bodies in memory at once.
 _READERS = 2
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """What became of a body's events; `reasons` are those of the first ten that were set aside, by their place.
+    """The outcome of a body. `reasons` are the positions and reasons of the first ten quarantined items.
 
-    `late` and `future` count those whose time lay beyond the stream's bounds, its retention too, whatever became of them.
-    `transformed` counts what the stream's transforms did, by transform and outcome; `dropped` what they left out.
+    `late` and `future` count events beyond the stream's time bounds or its retention, whatever was done with them.
+    `transformed` counts results by transform and outcome; `dropped` is the number of events that transforms removed.
     """
 
     accepted: int
@@ -58,7 +58,7 @@ class Accepted(msgspec.Struct, frozen=True):
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """How a body was sent: to which kind of route, and with which headers (names in lower case)."""
+    """How a body was sent: the kind of route and the headers, with names in lower case."""
 
     form: Form = Form.EVENTS
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -68,9 +68,9 @@ AS_EVENTS = Sent()
 
 
 class IntakeLimits(msgspec.Struct, frozen=True):
-    """What one event may be, what a stream takes that states no rate, and what may be under way to the disk.
+    """The limits of one event, the default rate of a stream, and the memory of bodies that are being stored.
 
-    `items` is how many a body may hold, `large_bytes` what large events may take among a stream's others.
+    `items` bounds the items of one body, `large_bytes` the bytes of large events among a stream's others.
     """
 
     event_bytes: int = 2**20
@@ -87,9 +87,9 @@ _T = TypeVar("_T")
 
 
 class Intake:
-    """`clock_us` gives microseconds since 1970 and is the only clock the journey reads.
+    """Accepts bodies of events. `clock_us` returns the wall-clock time in microseconds since 1970.
 
-    Whoever reads bodies for it takes them from `holding` first.
+    Reserve the memory of a body in `holding` before reading it.
     """
 
     def __init__(
@@ -109,11 +109,11 @@ class Intake:
 
     @property
     def fault(self) -> str | None:
-        """Why events could not be stored the last time; None when they were."""
+        """The reason why the last write failed; None if it succeeded."""
         return self._flusher.fault
 
     def admit(self, stream: Stream) -> None:
-        """Before a body is read: StreamRateExceeded when the stream has been sent too much."""
+        """Check the stream's rate before the body is read; raise StreamRateExceeded beyond it."""
         self._pace.admit(stream)
 
     def accept(
@@ -124,7 +124,7 @@ class Intake:
         pins: Mapping[str, str] | None = None,
         sent: Sent = AS_EVENTS,
     ) -> Coroutine[Any, Any, Accepted]:
-        """Returns once every stored event is durable, and in the answer of the next query."""
+        """Return once every stored event is durable and visible to the next query."""
         limits = self._limits
         arrived = Body(body, content_type, sent.headers, limits.items, 2 * limits.event_bytes)
         return self._accepted(stream, arrived, pins or {}, sent.form)
@@ -134,27 +134,27 @@ class Intake:
             batches, aside = self._read(stream, form, arrived, pins)
         else:
             batches, aside = await self._in_a_thread(self._read, stream, form, arrived, pins)
-        # Its events have been copied out of it, and may wait for long.
+        # The events are copies: release the body, since storing them may take long.
         del arrived
         self._pace.charge(stream, sum(len(batch.events) for batch in batches))
         appended = await self._flusher.append(batches) if batches else []
         return _told(stream, batches, appended, aside)
 
     async def replay(self, stream: Stream, item: Kept, pins: Mapping[str, str] | None = None) -> Accepted:
-        """Store what was set aside, once, and mark it; NotReplayable when it would be set aside again."""
+        """Store a quarantined item and mark it as replayed; raise NotReplayable if it would be quarantined again."""
         batches = await self._in_a_thread(self._read_again, stream, item, pins or {})
         events, _ = await self._flusher.append(batches)
         late = outlived(stream, batches[0].events, self._clock_us())
         return Accepted(events.accepted, events.duplicates, 0, late=late)
 
     async def take_back(self, stream: Stream, body: bytes, pinned_project: str | None = None) -> Accepted:
-        """Store what an export holds as it was, its time of receipt too; what is here already is counted and left."""
+        """Store exported events unchanged, with their time of receipt; duplicates are counted and skipped."""
         batch = await self._in_a_thread(self._read_stored, stream, body, pinned_project)
         (told,) = await self._flusher.append([batch])
         return Accepted(told.accepted, told.duplicates, 0, late=outlived(stream, batch.events, self._clock_us()))
 
     def close(self) -> None:
-        """Store what waits, then stop."""
+        """Store the pending events, then stop."""
         self._readers.shutdown()
         self._flusher.close()
 
@@ -167,7 +167,7 @@ class Intake:
         )
 
     def _read(self, stream: Stream, form: Form, body: Body, pins: Mapping[str, str]) -> tuple[list[Batch], Accepted]:
-        """What is to be stored, and what is told of the rest."""
+        """Return the batches to store, and the counts of the items that are not stored."""
         received_us = self._clock_us()
         reading = read_body(form, body)
         events, transformed = self._transforms.applied(stream, stamped(reading, received_us), reading)

@@ -1,4 +1,4 @@
-"""Holds the metadata of an event to the project that its sender's key is pinned to, where its stream says that one stands."""
+"""Enforce the project of a pinned key inside the metadata of events, at the path that the stream configures."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ _NO_FIELDS = msgspec.Raw(b"{}")
 
 
 class ForeignClaim(Exception):
-    """Some record of the event says that it is of another project."""
+    """A record of the event names another project than the key is pinned to."""
 
     def __init__(self, claimed: str) -> None:
         super().__init__(claimed)
@@ -23,9 +23,9 @@ class ForeignClaim(Exception):
 
 
 def claimed_for(event: Event, place: Sequence[str], project: str) -> Event:
-    """The event with the project in every record of its metadata; ForeignClaim where there is another.
+    """Return the event with the project set in every record of its metadata; raise ForeignClaim if one names another.
 
-    It is written anew, so that a name that stood there twice stands there once.
+    The metadata is encoded anew, so that a duplicate key in an object is reduced to one.
     """
     metadata = msgspec.Raw(event.metadata.encode()) if event.metadata is not None else _NO_FIELDS
     held = _held(metadata, place, project)
@@ -33,7 +33,7 @@ def claimed_for(event: Event, place: Sequence[str], project: str) -> Event:
 
 
 def _held(value: msgspec.Raw, place: Sequence[str], project: str) -> msgspec.Raw:
-    """Records are objects, and those in an array; what is no record has no fields that could be asked for."""
+    """Set the project in a record, or in each record of an array; return any other value unchanged."""
     match _kind(value):
         case "{":
             return _held_record(value, place, project)

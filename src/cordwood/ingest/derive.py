@@ -1,8 +1,9 @@
-"""Fills a field that events lack from others they have, by a stream's templates.
+"""Derived fields: fill a field that an event lacks from other fields, by a template of the stream.
 
 A template such as `https://{project}.{host}{path}` fills `metadata.request.url`. A name is looked up beside the field
-to be filled, then in the `headers` there, then at the top of the event. Names joined by a dot make up one host
-name: of these, one that is missing, or that a later one already contains, is left out. Any other name must be there.
+to be filled, then in the `headers` there, then at the top level of the event. Names joined by a dot form one host name:
+a name without a value, or one that the next name already contains, is left out of it. Every other name must have a
+value.
 """
 
 import re
@@ -29,7 +30,7 @@ Top = Callable[[str], str | None]
 
 
 class Derivation:
-    """One field and its template; only fields inside metadata can be filled."""
+    """A derived field and its template. Only fields inside metadata can be filled."""
 
     def __init__(self, path: str, template: str) -> None:
         self._steps = path.split(".")[1:]
@@ -39,7 +40,7 @@ class Derivation:
     def fill(self, event: Event) -> Event:
         if event.metadata is None or self._is_filled(event.metadata):
             return event
-        # Written anew, a number that the decoder takes for another one would be lost.
+        # Encoding the event anew must not change numbers that exceed the decoder's range.
         event = with_numbers_kept(event)
         try:
             metadata = _decode(event.metadata or "null")
@@ -51,7 +52,7 @@ class Derivation:
         return msgspec.structs.replace(event, metadata=_encode(metadata).decode())
 
     def _is_filled(self, metadata: str) -> bool:
-        """A quick look that settles the common case."""
+        """Return whether the field is present, checked with a decoder that skips everything else."""
         try:
             found = self._presence.decode(metadata)
         except (msgspec.DecodeError, RecursionError):
@@ -63,7 +64,7 @@ class Derivation:
         return True
 
     def _fill_in(self, metadata: object, top: Top) -> bool:
-        """Fill every record on the way that lacks the field; whether there was one."""
+        """Fill the field in every record that lacks it; return whether there was one."""
         *outer, name = self._steps
         lacking = [one for one in values_at(metadata, outer) if isinstance(one, dict) and one.get(name) is None]
         texts = [filled(self._template, partial(_beside_or, record, top)) for record in lacking]
@@ -74,7 +75,7 @@ class Derivation:
 
 
 def filled(template: str, value_of: Callable[[str], str | None]) -> str | None:
-    """The template with its values; None when one that must be there is missing."""
+    """Return the template with its values filled in; None if a required one is missing."""
     texts = [_joined(_NAME.findall(group), value_of) for group in _GROUP.findall(template)]
     if any(text is None for text in texts):
         return None
@@ -106,7 +107,7 @@ def _at_top(project: str | None, extras: Record, name: str) -> str | None:
 
 
 def _presence_type(steps: Sequence[str]) -> Any:
-    """The way to the field, as a type for the decoder: everything else is passed over."""
+    """Return a decoder type for the path to the field alone; everything else is skipped."""
     found: Any = str | None
     for place, step in reversed(list(enumerate(steps))):
         name = f"f{place}"
@@ -115,7 +116,7 @@ def _presence_type(steps: Sequence[str]) -> Any:
 
 
 class Filling:
-    """All that a stream derives; an event that has something at each of `paths` is as it will be."""
+    """The derived fields of a stream. An event that has a value at each of `paths` needs no change."""
 
     def __init__(self, derive: Sequence[tuple[str, str]]) -> None:
         self._derivations = [Derivation(path, template) for path, template in derive]
@@ -140,6 +141,6 @@ def filling(stream: Stream) -> Filling:
 
 
 def derived(stream: Stream, events: list[Event]) -> list[Event]:
-    """The events with the stream's derived fields."""
+    """Return the events with the stream's derived fields."""
     fill = filling(stream)
     return [fill.filled(event) for event in events]

@@ -1,4 +1,4 @@
-"""Takes JSON text apart into its items: an array's elements, a batch's, or the one object, none decoded yet."""
+"""Split a JSON document into its items without decoding them: an array, a `batch` array, or one object."""
 
 import math
 import re
@@ -13,7 +13,7 @@ from cordwood.model.broken_json import why_no_json
 
 
 class _MayBeBatch(msgspec.Struct, gc=False):
-    """An object of which only the member `batch` is looked at."""
+    """An object of which only the member `batch` is decoded."""
 
     batch: msgspec.Raw = msgspec.Raw(b"")
 
@@ -30,12 +30,12 @@ def _number(text: str) -> object:
     return float(text) if math.isfinite(float(text)) else text
 
 
-# Decodes JSON to plain values; a number that is too large for any is a text of its digits.
+# Decodes JSON to plain values; a number beyond the range of a double becomes a string of its digits.
 decoded_values = msgspec.json.Decoder(float_hook=_number).decode
 
 
 def items_of(text: str, most: int) -> list[str]:
-    """The items of a document; BadBody, with the place, when it is not JSON, TooLarge when they are too many."""
+    """Return the items of a document; raise BadBody if it is not JSON, TooLarge if it has too many items."""
     check_items(text, most)
     try:
         items = _split(text)
@@ -60,7 +60,7 @@ def _split(text: str) -> list[msgspec.Raw]:
 
 
 def fields_of(item: str, index: int, reading: Reading) -> dict[str, msgspec.Raw] | None:
-    """The item's keys; None, and the item set aside, when it is no object, or too large."""
+    """Return the item's keys; quarantine the item and return None if it is not an object or is too large."""
     if len(item) > reading.item_bytes:
         reading.refuse(index, f"The item is larger than {reading.item_bytes} bytes.", item)
         return None
@@ -83,7 +83,7 @@ _ANY_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def mended(text: str) -> str:
-    """JSON text in which halves of surrogate pairs that stand alone are U+FFFD: they are no letters."""
+    """Replace lone surrogates in JSON text by U+FFFD, because they cannot be encoded as UTF-8."""
     if not _ANY_SURROGATE.search(text):
         return text
     return _LONE_SURROGATE.sub(lambda match: match[1] or "\\ufffd", text)
@@ -91,12 +91,12 @@ def mended(text: str) -> str:
 
 _DEPTHS = {"[": 1, "{": 1, "]": -1, "}": -1}
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},]')
-# Looking at a text bracket by bracket takes a second for some five million of them.
+# Tokenizing five million brackets takes about one second.
 _MOST_BY_HAND = 8 * 2**20
 
 
 def _split_by_hand(text: str) -> list[str]:
-    """The items of a document of which at least one is deeper than the decoder goes."""
+    """Split a document that is nested deeper than the decoder's recursion limit."""
     if len(text) > _MOST_BY_HAND:
         raise BadBody("The body is nested too deeply.", hint="Send less at once, and only the item is set aside.")
     end = next((token.end() for token, depth in _tokens(text) if depth <= 0), None)
@@ -107,7 +107,7 @@ def _split_by_hand(text: str) -> list[str]:
 
 
 def _tokens(text: str, start: int = 0) -> Iterator[tuple[re.Match[str], int]]:
-    """Texts, commas and brackets, each with the depth after it, until the first bracket is closed."""
+    """Yield strings, commas and brackets with the depth after each, until the first bracket is closed."""
     depth = 0
     for token in _TOKEN.finditer(text, start):
         depth += _DEPTHS.get(token[0], 0)
@@ -117,7 +117,7 @@ def _tokens(text: str, start: int = 0) -> Iterator[tuple[re.Match[str], int]]:
 
 
 def _start_of_batch(text: str) -> int | None:
-    """Where the array begins that stands under the key `batch` of an object; None where there is no such array."""
+    """Return where the array under the key `batch` begins; None if there is none."""
     key_end = None
     for token, depth in _tokens(text):
         if key_end is not None and token[0] == "[" and text[key_end : token.start()].strip() == ":":
@@ -127,7 +127,7 @@ def _start_of_batch(text: str) -> int | None:
 
 
 def _elements(text: str, start: int) -> Iterator[str]:
-    """The elements of the array that begins there."""
+    """Yield the elements of the array that begins at `start`."""
     start += 1
     for token, depth in _tokens(text, start - 1):
         if token[0] + str(depth) in {",1", "]0"}:

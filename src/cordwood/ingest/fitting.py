@@ -1,4 +1,4 @@
-"""A shape made into a decoder: whether an event holds nothing new is one validation, not a step for each value."""
+"""Decoders generated from a shape: one validation decides whether an event has any new path or kind."""
 
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -14,7 +14,7 @@ from cordwood.model.shape import ELEMENT, Path, Shape, ValueKind
 
 _SCALARS: dict[ValueKind, Any] = {
     ValueKind.TEXT: str,
-    # A larger integer does not fit: such an event is looked at closely, and the number may become a text.
+    # A larger integer fails validation, so that its event takes the slow path, where it may become a string.
     ValueKind.NUMBER: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float,
     ValueKind.BOOL: bool,
 }
@@ -25,33 +25,33 @@ _DECODED: dict[ValueKind, tuple[type, ...]] = {
 }
 
 
-# Keys that the decoder cannot be told of: an event that has one never fits, and is looked at closely.
+# Keys that msgspec cannot use as field names. An event with such a key always takes the slow path.
 _UNNAMEABLE = re.compile(r'[\x00-\x1f"\\]')
 
 
 _REMEMBERED = 10_000
-# How many values the patterns that are kept of one record may have together.
+# The bound on the values of all patterns that are cached for one record.
 _REMEMBERED_VALUES = 100_000
 
-# The decoded metadata and other keys of an event that fits.
+# The decoded metadata and extras of an event that passed validation.
 Records = tuple[Any, Any]
 
 
 class _Node:
-    """One step of the paths, with the kinds seen there and the steps that follow."""
+    """A step of a path: the kinds seen there and the steps below it."""
 
     __slots__ = ("bits", "children", "kinds", "objects", "patterns", "steps", "values")
 
     def __init__(self) -> None:
         self.kinds: frozenset[ValueKind] = frozenset()
         self.steps: dict[str, _Node] = {}
-        # The attributes of the record that may hold objects, each with its place in the list of paths.
+        # Attributes that may hold objects, each with the index of its path and its node.
         self.objects: list[tuple[str, int, _Node]] = []
-        # Of the record, in the order of its attributes.
+        # The nodes of the record's fields, in the order of its attributes.
         self.children: list[_Node] = []
-        # The bit of each kind of value here, by the decoded value's type.
+        # The bit of each kind at this path, by the type of the decoded value.
         self.bits: dict[type, int] = {}
-        # What the types of a record's values tell: their bits, and which of them to look into.
+        # Cache by the types of a record's values: the union of their bits, and the fields to descend into.
         self.patterns: dict[tuple[type, ...], tuple[int, tuple[tuple[int, _Node], ...]]] = {}
         self.values = 0
 
@@ -59,7 +59,7 @@ class _Node:
         return self.steps.setdefault(name, _Node())
 
     def bits_of(self, value: Any) -> int:
-        """The bits of a value, and of all that is in it."""
+        """Return the bits of a value and of everything inside it."""
         found = self.bits.get(type(value), 0)
         if isinstance(value, msgspec.Struct):
             found |= self.bits_in(value)
@@ -93,7 +93,7 @@ class _Node:
 
 
 class Fitting:
-    """Made of a stream's shape; with `projects` it tells of an event that fits which paths and kinds it has."""
+    """A decoder for the shape of a stream. With `projects`, it also lists the paths and kinds of each event."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Fitting:
         self.made_of = (shape.version, len(nulls))
         self.built = built
         self.size = len(shape.kinds) + len(nulls)
-        # Projects whose events need no look: their sets have every bit that an event that fits can have.
+        # Projects whose shape already has every path and kind of this decoder: their events need no inspection.
         self.covering: set[str] = set()
         self.everything = 0
         self._projects = projects
@@ -124,14 +124,14 @@ class Fitting:
         self._at: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def object_paths(self, event: Event, *, as_it_is: bool = True) -> str | None:
-        """The paths of the event's objects when it fits; None when it does not, or they cannot be told."""
+        """Return the paths of the event's objects; None if the event does not match the shape."""
         records = self.records(event, as_it_is=as_it_is)
         return None if records is None else self.written(records)
 
     def records(self, event: Event, *, as_it_is: bool = True) -> Records | None:
-        """The event's values when it fits, else None.
+        """Return the decoded event if it matches the shape, else None.
 
-        Unless it is taken as it is, an event fits only with something at each path that is needed.
+        With `as_it_is` false, it also has to have a value at each needed path.
         """
         if event.project is not None and not self._has_project:
             return None
@@ -146,7 +146,7 @@ class Fitting:
         return not self._needed or metadata is None or all(_has(metadata, way) for way in self._needed)
 
     def written(self, records: Records) -> str:
-        """The paths of the objects there."""
+        """Return the paths of the objects in a decoded event."""
         found: list[int] = []
         metadata, extras = records
         if isinstance(metadata, msgspec.Struct):
@@ -159,7 +159,7 @@ class Fitting:
         return self._write(key) if written is None else written
 
     def bits(self, event: Event, records: Records) -> int:
-        """The paths and kinds of an event that fits, as the stream's projects list them."""
+        """Return the paths and kinds of a decoded event as a bit set."""
         metadata, extras = records
         found = self._project_bit if event.project is not None else 0
         if metadata is not None:
@@ -169,7 +169,7 @@ class Fitting:
         return found
 
     def at(self, event: Event, records: Records, place: tuple[str, ...]) -> Iterable[str]:
-        """The text at a path inside the metadata: several where records stand in an array."""
+        """Return the text at a path of the metadata; several if records are in an array."""
         way = self._at.get(place)
         if way is None:
             way = self._at[place] = _attributes(self._inner, place)
@@ -195,7 +195,7 @@ class Fitting:
         return written
 
     def _type(self, node: _Node, path: Path) -> Any:
-        """The union of what was seen there; null is always allowed, for it teaches nothing."""
+        """Return the union type of the kinds at this path. Null is always valid, because it has no kind."""
         union: Any = None
         for kind in node.kinds:
             bit = self._bit(path, kind)
@@ -226,7 +226,7 @@ class Fitting:
 
 
 def _attributes(node: _Node, steps: Path) -> tuple[str, ...]:
-    """The way to a value through records; an attribute that no record has where the path is not known."""
+    """Return the attributes along a path; an attribute that no record has if the path is unknown."""
     attributes = []
     for step in steps:
         place = list(node.steps).index(step) if step in node.steps else -1

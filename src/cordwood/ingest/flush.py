@@ -1,4 +1,4 @@
-"""Hands events to the engine in groups: while one group is made durable the next one gathers."""
+"""Group commit: while one group of batches is being made durable, the next one collects."""
 
 import asyncio
 import threading
@@ -12,7 +12,7 @@ from cordwood.engines.engine import Appended, Engine
 from cordwood.errors import Backlog, EngineFault, OutOfDisk
 from cordwood.model.event import Batch
 
-# What may wait for the engine, and what goes to it at once.
+# The bounds on queued events and on the events of one group.
 _MAX_WAITING_EVENTS = 200_000
 _MAX_GROUP_EVENTS = 20_000
 
@@ -28,7 +28,7 @@ class _Waiting(msgspec.Struct, frozen=True):
 
 
 class Flusher:
-    """One thread; `append` returns once the batches are durable, or raises what kept them from being so."""
+    """The thread that stores groups. `append` returns once its batches are durable, and raises if storing failed."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -36,7 +36,7 @@ class Flusher:
         self._waiting_events = 0
         self._changed = threading.Condition()
         self._closing = False
-        # Why nothing could be stored the last time.
+        # The reason why the last write failed.
         self.fault: str | None = None
         self._thread = threading.Thread(target=self._work, name="flush", daemon=True)
         self._thread.start()
@@ -54,14 +54,14 @@ class Flusher:
         return await done
 
     def close(self) -> None:
-        """Store what waits, then stop."""
+        """Store the pending events, then stop."""
         with self._changed:
             self._closing = True
             self._changed.notify()
         self._thread.join()
 
     def _work(self) -> None:
-        # No name holds a group: it would be kept until the next one comes, hours later perhaps.
+        # Keep no reference to a group: it would stay in memory until the next one arrives.
         while self._store(self._next_group()):
             pass
 
@@ -77,7 +77,7 @@ class Flusher:
             return group
 
     def _store(self, group: Sequence[_Waiting]) -> bool:
-        """Whether there was anything to store: nothing comes after that."""
+        """Store a group and wake its callers; return False for the empty group that ends the thread."""
         try:
             appended = self._engine.append([batch for waiting in group for batch in waiting.batches])
         except Exception as problem:  # noqa: BLE001 - one of the two catch-alls: whoever waits must be told

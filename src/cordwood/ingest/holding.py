@@ -1,4 +1,4 @@
-"""The memory of bodies: how much is held of those that arrive, until they are done with, and of those that are sent."""
+"""The memory budget of bodies: shared by all requests, and divided fairly between keys."""
 
 import threading
 import time
@@ -9,14 +9,14 @@ from typing import Final
 
 from cordwood.errors import Backlog, Fault
 
-# A body that is still arriving, and has not grown for so long, gives way to others of the same key too.
+# A body that has not grown for this long may be revoked, also in favour of the same key.
 STALLED_SECONDS: Final = 3.0
-# Bodies of one key that may be arriving at once.
+# The number of bodies of one key that may be read at once.
 MOST_BODIES_OF_A_KEY: Final = 256
 
 
 class Share:
-    """What one request holds, for the key `owner`; more is asked for as its body grows."""
+    """The reservation of one request for the key `owner`. It grows with the body."""
 
     def __init__(self, room: "HoldingRoom", owner: str, now: float) -> None:
         self._room = room
@@ -28,23 +28,23 @@ class Share:
         self._on_revoke: Callable[[], object] | None = None
 
     def take(self, more_bytes: int) -> None:
-        """Backlog when others hold what would be needed, or when this share had to give way to another key's."""
+        """Reserve more bytes; raise Backlog if the budget is exhausted or this reservation was revoked."""
         self._room.lend(self, more_bytes)
 
     def moved(self) -> None:
-        """The body is not stalled: the other side has sent or taken some of it."""
+        """Note progress, so that the body does not count as stalled."""
         self.grown_at = self._room.now()
 
     def refusal(self) -> Fault:
-        """What is told of a share that was revoked."""
+        """Return the error for a request whose reservation was revoked."""
         return self._room.refusal()
 
     def arrived(self) -> None:
-        """The body is whole: from here on it is stored as fast as the disk allows, and is not revoked."""
+        """Mark the body as complete: it will be stored, so its reservation is no longer revoked."""
         self.is_arriving = False
 
     def on_revoke(self, call: Callable[[], object]) -> None:
-        """Have `call` called, from any thread, when the share is revoked while its body arrives."""
+        """Register a callback for the revocation, which may come from any thread."""
         self._on_revoke = call
 
     def revoke(self) -> None:
@@ -54,10 +54,10 @@ class Share:
 
 
 class HoldingRoom:
-    """At most so many bytes together, of which no body counts for more than half.
+    """A budget of `most_bytes`, in which one body is charged for at most half.
 
-    So one body at a time may be larger, or a large one would never be let in, and leaves half of the room to others.
-    No key holds more than half while another key asks for room: bodies of it that are still arriving are revoked.
+    So one body at a time may exceed half of the budget, and half of it stays available to others. When a key needs
+    memory, a key that holds more than half of the budget loses reservations of incomplete bodies.
     """
 
     def __init__(
@@ -72,15 +72,15 @@ class HoldingRoom:
         self.now = clock
         self.refusal = refusal or no_room
         self._most_bodies = most_bodies
-        # What counts of the bodies of each key.
+        # The charged bytes of each key.
         self._by_owner: Counter[str] = Counter()
         self._shares: set[Share] = set()
-        # A body is inflated in a thread.
+        # Guards all fields: bodies are inflated in threads.
         self._lock = threading.Lock()
 
     @contextmanager
     def share(self, owner: str) -> Iterator[Share]:
-        """Room for one body of a key; Backlog when too many bodies of the key are under way."""
+        """Reserve memory for one body; raise Backlog if the key has too many bodies at once."""
         share = Share(self, owner, self.now())
         with self._lock:
             if sum(one.owner == owner for one in self._shares) >= self._most_bodies:
@@ -113,11 +113,11 @@ class HoldingRoom:
         return held + more <= self._most and (of_owner == held or of_owner + more <= self._half)
 
     def _counted(self, share: Share, more_bytes: int) -> int:
-        """How much of so many more bytes of a body counts."""
+        """Return how many bytes are charged for `more_bytes` of growth."""
         return min(share.held + more_bytes, self._half) - min(share.held, self._half)
 
     def _make_room(self, share: Share, more_bytes: int) -> None:
-        """Revoke the largest bodies that may be revoked, until the share fits."""
+        """Revoke the largest revocable bodies until the request fits."""
         for one in sorted(self._shares, key=lambda one: -one.held):
             if self._fits(share, more_bytes):
                 return

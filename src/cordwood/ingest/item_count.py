@@ -1,7 +1,7 @@
-"""The bound on the number of items of a body, checked before they are decoded.
+"""Bounds on the number of items of a body, checked before they are decoded.
 
-Six kilobytes of gzip can hold three million items, and each costs some hundred bytes once it is decoded. The count is
-first bounded from above by counting a separator, which takes a millisecond; only where that says little is it exact.
+Six kilobytes of gzip can hold three million items, each of which takes a hundred bytes once it is decoded. A cheap
+upper bound is the count of a separator, which takes a millisecond; an exact count follows only beyond it.
 """
 
 import re
@@ -11,18 +11,18 @@ import msgspec
 
 from cordwood.errors import TooLarge
 
-# To split a document costs a tenth of reading its items: so many more may be there before they are counted one by one.
+# Splitting an item costs a tenth of decoding it, so this many times the limit may be split before exact counting.
 _CHEAP_ITEMS: Final = 8
-# JSON values of one item of a generic document.
+# The bound on the JSON values of one item, in a document of any structure.
 _VALUES_OF_AN_ITEM: Final = 64
-# Levels of brackets of an item that is passed over at once.
+# The nesting depth of an item that the pattern can skip.
 _MOST_LEVELS: Final = 32
 
 _TEXT: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)'
 
 
 def _one_item(levels: int) -> str:
-    """A pattern of one item, up to the comma or bracket behind it. It never gives back what it has matched."""
+    """Return a possessive (never backtracking) pattern of one item, up to the comma or bracket after it."""
     inner = rf"(?:[^\"\[\]{{}}]++|{_TEXT})"
     nested = inner
     for _ in range(levels - 1):
@@ -41,25 +41,25 @@ _batch = msgspec.json.Decoder(_Batch)
 
 
 def check_objects(document: bytes | str, most: int) -> None:
-    """TooLarge when a JSON array, or the array `batch` of an object, has more than `most` objects."""
+    """Raise TooLarge if a JSON array, or the array `batch` of an object, has more than `most` objects."""
     if _count(document, "{") > most:
         _check_exactly(document, most)
 
 
 def check_items(document: bytes | str, most: int) -> None:
-    """TooLarge when to split a JSON array, or the array `batch` of an object, would take many times `most` items."""
+    """Raise TooLarge if an array, or the array `batch` of an object, would be split into far more than `most` items."""
     if _count(document, ",") > most * _CHEAP_ITEMS:
         _check_exactly(document, most)
 
 
 def check_lines(text: str, most: int) -> None:
-    """TooLarge for a text of many times `most` lines, the empty ones too."""
+    """Raise TooLarge if a text has far more than `most` lines, with empty ones."""
     if _count(text, "\n") > most * _CHEAP_ITEMS:
         raise too_many(most)
 
 
 def check_values(document: bytes | str, most: int) -> None:
-    """TooLarge for JSON with more values than `most` items have, whatever its form."""
+    """Raise TooLarge if a JSON document has more values than `most` items can have."""
     if _count(document, ",") > most * _VALUES_OF_AN_ITEM:
         raise too_many(most)
 
@@ -86,7 +86,7 @@ def _check_exactly(document: bytes | str, most: int) -> None:
 
 
 def _count_array(data: bytes, at: int, most: int) -> None:
-    """One step an item, up to the first that is too many."""
+    """Count items one by one, up to the first one beyond the limit."""
     for _ in range(most):
         item = _ITEM.match(data, at)
         at = item.end() if item else at

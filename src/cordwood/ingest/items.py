@@ -1,4 +1,4 @@
-"""Makes an item's keys into an event, whatever their types: a text as it is, another value as its JSON text."""
+"""Convert decoded keys to events of any types: a string as it is, any other value as its JSON text."""
 
 from collections.abc import Sequence
 
@@ -36,7 +36,7 @@ def add_fields(fields: Fields, index: int, reading: Reading) -> None:
 
 
 def text_of(raw: msgspec.Raw | None) -> str | None:
-    """A text as it is, another value as its JSON text, null as missing."""
+    """Return a string as it is, any other value as its JSON text, and None for null."""
     if raw is None:
         return None
     text = bytes(raw).decode()

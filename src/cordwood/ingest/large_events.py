@@ -1,7 +1,7 @@
-"""The bound on large events among a stream's other events.
+"""Bounds on large events among a stream's other events.
 
-DuckDB works on 2,048 neighbouring rows at once, and on a row group when it writes or orders them. At 512 MB, 216 events
-of 1 MB that follow each other are more than it can write into its file: then nothing is stored any more, of anybody.
+DuckDB processes 2,048 adjacent rows at once, and a whole row group when it writes or sorts. At 512 MB of memory, a
+sequence of 216 events of 1 MB each exceeds what it can write, so that nothing more could be stored.
 """
 
 import threading
@@ -14,11 +14,11 @@ import msgspec
 from cordwood.errors import LargeEventsExceeded
 from cordwood.model.event import Event
 
-# An event of more characters is large: 2,048 of fewer are not too much.
+# An event with more characters is large: 2,048 smaller ones fit into memory.
 LARGE: Final = 32 * 1024
-# So many events of a stream, large or not, have one budget.
+# The number of a stream's events, large or not, that share one budget.
 _WINDOW: Final = 20_000
-# The part of the budget that one project may have. The engine lays events of a project together, of ten windows at once.
+# One project gets this fraction of the budget, because compaction sorts ten windows at once by project.
 _OF_ONE_PROJECT: Final = 4
 
 
@@ -29,7 +29,7 @@ class _Window(msgspec.Struct):
 
 
 class LargeEvents:
-    """Budgets of bytes, one a stream; may be used from any thread. Without a bound everything has room."""
+    """Byte budgets by stream. Thread-safe. Without a bound, every event is accepted."""
 
     def __init__(self, most_bytes: int | None) -> None:
         self._most_bytes = most_bytes
@@ -37,7 +37,7 @@ class LargeEvents:
         self._turn = threading.Lock()
 
     def take(self, stream: str, events: Sequence[Event]) -> None:
-        """LargeEventsExceeded, and nothing taken, when the large ones among the events find no room."""
+        """Charge the large events; raise LargeEventsExceeded and charge nothing if they exceed the budget."""
         large: Counter[str | None] = Counter()
         for event in events:
             size = size_of(event)
@@ -51,7 +51,7 @@ class LargeEvents:
             )
 
     def takes_text(self, stream: str, project: str | None, size: int) -> bool:
-        """Whether one text finds room, which is taken then."""
+        """Charge a single text; return whether it fits into the budget."""
         return self._has_taken(stream, Counter({project: size} if size > LARGE else {}), 1)
 
     def _has_taken(self, stream: str, large: Counter[str | None], events: int) -> bool:
@@ -76,6 +76,6 @@ UNBOUNDED: Final = LargeEvents(None)
 
 
 def size_of(event: Event) -> int:
-    """In characters, which is at most the bytes that were sent."""
+    """Return the characters of an event, at most the bytes that were sent."""
     message, metadata, extras = event.event_message, event.metadata, event.extras
     return len(event.id) + len(message or "") + len(metadata or "") + len(extras or "")

@@ -1,4 +1,4 @@
-"""How deep JSON text is nested, found without decoding it: a decoder gives up at a depth that depends on its callers."""
+"""The nesting depth of JSON text, found without decoding it, since a decoder's limit depends on the call stack."""
 
 import re
 from collections.abc import Iterator
@@ -7,14 +7,14 @@ from typing import Final
 
 from cordwood.model.event import Event
 
-# Levels of objects and arrays that the metadata, or the other fields, of an event may have. DuckDB's work for a VARIANT
-# grows with the square of its depth: 10 MB of events are stored in 9 s of the processor where they are 100 levels deep,
-# and in minutes where they are 480; meanwhile nothing else is stored, and the process does not end.
+# The nesting levels that the metadata, or the other fields, of an event may have. The time that DuckDB takes for a
+# VARIANT grows with the square of its depth: 10 MB of events take 9 s of processor time at 100 levels, and minutes at
+# 480. Meanwhile nothing else is stored and the process cannot stop.
 MOST_LEVELS: Final = 100
 
 _TEXT: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _TOKEN: Final = re.compile(rf"{_TEXT.pattern}|[\[\]{{}}]", re.DOTALL)
-# A bracket as the index of its step in `_STEPS`.
+# Brackets are mapped to indexes into `_STEPS`.
 _STEPS: Final = (-1, 1)
 _AS_STEPS: Final = bytes.maketrans(b"[{]}", bytes((1, 1, 0, 0)))
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
@@ -29,7 +29,7 @@ def is_too_deep(event: Event) -> bool:
 
 
 def cut_below(text: str, levels: int) -> str:
-    """The same JSON with null in place of each object and array that lies deeper."""
+    """Return the JSON text with null in place of every object and array below a depth."""
     kept: list[str] = []
     end = 0
     for bracket, depth in _brackets(text):
@@ -41,7 +41,7 @@ def cut_below(text: str, levels: int) -> str:
 
 
 def _is_deeper(text: str) -> bool:
-    # Most texts have fewer brackets, wherever these stand.
+    # A quick upper bound: most texts have fewer brackets in all.
     if text.count("{") + text.count("[") <= MOST_LEVELS:
         return False
     brackets = _TEXT.sub("", text).encode().translate(_AS_STEPS, _NO_BRACKETS)
@@ -49,7 +49,7 @@ def _is_deeper(text: str) -> bool:
 
 
 def _brackets(text: str) -> Iterator[tuple[re.Match[str], int]]:
-    """The brackets outside of texts, each with the depth after it."""
+    """Yield the brackets outside of strings with the depth after each."""
     depth = 0
     for token in _TOKEN.finditer(text):
         mark = token[0]

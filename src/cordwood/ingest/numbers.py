@@ -1,4 +1,4 @@
-"""Numbers that no engine can hold as they were posted become texts of the same digits."""
+"""Convert numbers that no engine can store exactly into strings of the same digits."""
 
 import math
 import re
@@ -7,7 +7,7 @@ import msgspec
 
 from cordwood.model.event import Event
 
-# What only a text of many digits or of a large exponent can hold.
+# Only a text with many digits or a large exponent may need the conversion.
 _SUSPECT = re.compile(r"\d{19}|\d[eE]\+?\d{3}")
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*')
 _LEAST, _MOST = -(2**63), 2**64 - 1
@@ -15,7 +15,7 @@ _MOST_DIGITS = 20
 
 
 def with_numbers_kept(event: Event) -> Event:
-    """The event as it can be stored: 64-bit integers and what a double can come near to stay numbers."""
+    """Return the event with out-of-range numbers as strings; 64-bit integers and finite doubles stay numbers."""
     metadata, extras = _kept(event.metadata), _kept(event.extras)
     if metadata is event.metadata and extras is event.extras:
         return event

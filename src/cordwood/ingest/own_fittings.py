@@ -1,4 +1,4 @@
-"""Keeps a decoder for the set of a project whose events come often: they cost the same, however much other projects' events hold."""
+"""Shape decoders for single projects with frequent events, so that other projects' paths do not slow them down."""
 
 import threading
 import time
@@ -14,14 +14,14 @@ from cordwood.model.shape import Path, Shape
 _MOST_PATHS: Final = 12_000
 _WORTH_IT: Final = 32
 _COUNTED: Final = 20_000
-# Of the time, building takes this part at most.
+# The largest share of time that is spent on generating decoders.
 _BUILDING_PART: Final = 0.05
 
 Key = tuple[str, int, tuple[Path, ...]]
 
 
 class OwnFittings:
-    """Equal sets of one stream share a decoder. The least recently used go first."""
+    """An LRU cache of decoders. Projects with equal shapes in one stream share a decoder."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Key, Fitting] = OrderedDict()
@@ -31,7 +31,7 @@ class OwnFittings:
         self._lock = threading.Lock()
 
     def find(self, key: Key, projects: ProjectShapes, nulls: Collection[Path], *, events: int = 1) -> Fitting | None:
-        """The decoder of a project's set; None until so many events have asked for it that it is worth building."""
+        """Return the decoder of a project's shape; None until enough events have used it to repay its generation."""
         with self._lock:
             known = self._kept.get(key)
             if known is not None:
@@ -59,7 +59,7 @@ class OwnFittings:
 
 
 class Wanted:
-    """Finds the decoders for the events of one batch."""
+    """The project decoders for the events of one batch."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Wanted:
         self._events: dict[str, int] = {}
 
     def of(self, project: str | None, of_stream: Fitting) -> Fitting | None:
-        """The decoder of the project's set, where that is another than the stream's and is kept."""
+        """Return the decoder of a project; None if it has none or is covered by the stream's decoder."""
         if project is None or self._projects is None or project in of_stream.covering:
             return None
         return self._found.get(project) or self._find(project, self._projects)

@@ -1,4 +1,4 @@
-"""How many events a second a stream takes, whoever sends them."""
+"""Rate limit of a stream in events a second, over all senders."""
 
 import math
 from collections.abc import Callable
@@ -10,17 +10,17 @@ from cordwood.model.stream import Stream
 
 
 class _Account(msgspec.Struct):
-    """What may still be taken at once; below nothing when a body brought more than was left."""
+    """A token bucket; `left` is negative after a body that held more events than there were tokens."""
 
     left: float
     counted_at: float
 
 
 class Pace:
-    """An account a stream, filled at its rate up to one second's worth; `clock` is in seconds.
+    """Token buckets by stream, each holding the tokens of one second. `clock` is a monotonic clock in seconds.
 
-    How many events a body holds is known only once it has been read, and half a body cannot be refused: a body that
-    finds anything left is taken whole, and what it overdraws is made up for before the next one is.
+    The number of events is known only once a body has been decoded, and a body is not accepted in part. So a body is
+    accepted if any token is left, and what it overdraws delays the next one.
     """
 
     def __init__(self, default_per_second: float | None, clock: Callable[[], float]) -> None:
@@ -29,7 +29,7 @@ class Pace:
         self._accounts: dict[str, _Account] = {}
 
     def admit(self, stream: Stream) -> None:
-        """StreamRateExceeded while more was taken than the rate gives."""
+        """Raise StreamRateExceeded if the bucket is empty or overdrawn."""
         rate = self._rate(stream)
         if rate is None:
             return

@@ -1,4 +1,4 @@
-"""What a wire format makes of a body: events as they were posted, and what could not be read."""
+"""The result of decoding a body: the events as posted, and the items that could not be decoded."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -6,14 +6,14 @@ from typing import Final
 
 import msgspec
 
-# However much memory there is.
+# The bound on the items of a body, independent of the memory of the machine.
 MOST_ITEMS: Final = 200_000
 
 
 class Posted(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """One event by its known top-level keys, straight from the decoder.
+    """An event with its known top-level keys, as decoded.
 
-    Metadata stays the text that was sent, empty when there was none.
+    `metadata` is the text that was sent, empty if there was none.
     """
 
     id: str | int | None = None
@@ -25,9 +25,9 @@ class Posted(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 
 class Body(msgspec.Struct, frozen=True):
-    """A body as it arrived, inflated; header names are in lower case.
+    """A decompressed body. Header names are in lower case.
 
-    A body of more than `most_items` is refused; of these, one larger than `item_bytes` is set aside undecoded.
+    A body of more than `most_items` is refused; a single item larger than `item_bytes` is quarantined undecoded.
     """
 
     data: bytes
@@ -42,14 +42,15 @@ class Body(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """What is not UTF-8 becomes U+FFFD: a wrong letter is better than a lost event."""
+        """The body as text. Bytes that are not UTF-8 become U+FFFD, so that the event is not lost."""
         return self.data.decode("utf-8-sig", "replace")
 
 
 class SetAside(msgspec.Struct, frozen=True):
-    """An item that cannot be stored: its place in the body, why, and what was sent.
+    """A quarantined item: its position in the body, the reason, and its text.
 
-    `is_event` says that the text is no longer as it was sent, but an event in JSON; `is_cut`, that it is only the beginning.
+    `is_event` is true if the text is a re-encoded event instead of the text that was sent; `is_cut` is true if only its
+    beginning is stored.
     """
 
     index: int
@@ -60,10 +61,10 @@ class SetAside(msgspec.Struct, frozen=True):
 
 
 class Reading(msgspec.Struct):
-    """Events in their order; `extras` are an event's other top-level keys, by its place in `events`.
+    """The decoded events in order; `extras` has the other top-level keys by position in `events`.
 
-    `indexes` are the places of the events in the body, where those are others; `beyond` counts those whose time lies
-    outside of the stream's bounds, by `late` and `future`. `item_bytes` is the most that an item may have to be decoded.
+    `indexes` has the positions in the body if they differ. `beyond` counts events outside of the stream's time bounds
+    by `late` and `future`. `item_bytes` is the largest item that is decoded.
     """
 
     events: list[Posted] = msgspec.field(default_factory=list)
@@ -75,7 +76,7 @@ class Reading(msgspec.Struct):
 
     @classmethod
     def of(cls, body: Body) -> "Reading":
-        """An empty reading of a body, in which every item's place is told."""
+        """Return an empty reading that records the position of every item."""
         return cls(indexes=[], item_bytes=body.item_bytes)
 
     def add(self, event: Posted, index: int, extras: Mapping[str, msgspec.Raw] | None = None) -> None:

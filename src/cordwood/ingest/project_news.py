@@ -1,4 +1,4 @@
-"""Gathers what the events of one batch teach of their projects: within bounds, so that none takes the room of others."""
+"""Collect the new paths and kinds of each project in a batch, within bounds for each project."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
@@ -13,7 +13,10 @@ _SOMETHING_UNLISTED: Final[Pair] = ((), ValueKind.UNLISTED)
 
 
 class ProjectNews:
-    """An event is of its own project, and of the one that stands at `place` in its metadata."""
+    """The new paths of one batch by project.
+
+    An event belongs to its own project and to the one at `place` in its metadata.
+    """
 
     def __init__(self, shapes: ProjectShapes, place: Sequence[str], most_of_an_event: int) -> None:
         self.shapes = shapes
@@ -27,9 +30,9 @@ class ProjectNews:
         return {project: self.shapes.kinds(bits) for project, bits in self._new.items() if bits}
 
     def of_fitting(self, event: Event, records: Records, fits: Fitting, of_stream: Fitting) -> None:
-        """An event whose every path and kind the stream has: looked at only for projects that may lack some of these.
+        """Add an event that matches the stream's shape, for projects whose shape may lack some of its paths.
 
-        The event's own project lacks none where it is its decoder that the event fits.
+        If the event matched its own project's decoder, that project lacks none of them.
         """
         project = event.project
         if fits is of_stream and project not in fits.covering and project is not None:
@@ -45,7 +48,7 @@ class ProjectNews:
             self._take_uncovered(project, event, records, of_stream)
 
     def of_odd(self, event: Event, own: Found, is_listed: Callable[[Path], bool]) -> Found:
-        """What of an event's paths the stream may list: those that it lists anyway, or that a project has room for."""
+        """Return the paths that the stream may list: listed ones, and those for which one of its projects has room."""
         projects = self._projects(event)
         if not projects:
             return own
@@ -93,7 +96,7 @@ class ProjectNews:
         return max(0, min(MAX_OF_ONE_PROJECT - known.bit_count(), self._most_of_an_event))
 
     def _first(self, new: Sequence[Pair], known: int) -> int:
-        """The outermost pairs, as many as there is room for; where that is not all, with the mark that there are more."""
+        """Return the shortest pairs within the limit, and the mark for unlisted paths if some are left out."""
         limit = self._limit(known)
         taken = new if len(new) <= limit else [_SOMETHING_UNLISTED, *sorted(new, key=_outermost)[:limit]]
         bits = 0

@@ -1,4 +1,4 @@
-"""The stream of what could not be stored as it came: each item with its reason, to be looked at and replayed."""
+"""The quarantine stream: items that could not be stored, each with its reason, for inspection and replay."""
 
 from collections.abc import Callable, Mapping, Sequence
 from uuid import UUID, uuid4
@@ -20,8 +20,8 @@ QUARANTINE = Stream(
     max_events=100_000,
 )
 
-# How much is kept of an item that is too large to be kept whole, and of any once the room of a day, or of large events,
-# is used up.
+# How much is stored of an item that is too large to store whole, and of any item once the daily budget, or that of
+# large events, is used up.
 _BEGINNING = 256 * 1024
 _LEAST = 4 * 1024
 _ROOM_A_DAY = 2**30
@@ -44,10 +44,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Shelf:
-    """How much is kept of what is set aside: everything, but for what could fill the disk, and that is said."""
+    """Truncates quarantined items where they could fill the disk, and says so in the reason."""
 
     def __init__(self, max_event_bytes: int, clock_us: Callable[[], int], large: LargeEvents = UNBOUNDED) -> None:
-        # An event that may be stored is kept whole when a pin or a clock refuses it: written as JSON it is longer.
+        # A valid event that a pin or time bound refuses is stored whole; its JSON form is longer than the event.
         self._most_whole = 2 * max_event_bytes
         self._clock_us = clock_us
         self._large = large
@@ -96,7 +96,7 @@ def quarantined(stream: str, form: str, items: Sequence[SetAside], project: str 
 
 
 def replay_mark(item_id: str, stream: str, project: str | None, replayed_us: int) -> Batch:
-    """Beside the item, which stays: that it was replayed, and when."""
+    """Return the event that marks an item as replayed. The item itself stays in the stream."""
     mark = Event(
         id=f"{item_id}:replayed",
         timestamp_us=replayed_us,

@@ -1,4 +1,4 @@
-"""Reads an item that was set aside once more, as it was sent: by today's rules, at the time when it first came."""
+"""Decode a quarantined item again, by the current rules, with its original time of receipt."""
 
 import msgspec
 
@@ -7,9 +7,9 @@ from cordwood.ingest.posted import Body, Reading
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """What the quarantine holds of an item; `text` is all of it, in the form of the route that took it.
+    """A quarantined item; `text` is the whole item in the format of its route.
 
-    One that `is_transformed` was read before it was set aside: the stream's transforms were applied to it then.
+    If `is_transformed` is true, the stream's transforms were applied before it was quarantined.
     """
 
     id: str
@@ -22,7 +22,7 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 def read_again(item: Kept) -> Reading:
-    """An event without an id gets the item's: replayed twice it is known again."""
+    """Decode the item. An event without an id gets the item's id, so that a second replay is a duplicate."""
     reading = read_body(item.form, _body(item))
     for posted in reading.events:
         if posted.id in {None, ""}:
@@ -31,7 +31,7 @@ def read_again(item: Kept) -> Reading:
 
 
 def _body(item: Kept) -> Body:
-    """The item alone in an array, where its form knows one: nothing in it is then taken for a batch or a line."""
+    """Return the item as the only element of an array, so that its content is not taken for a batch or lines."""
     if item.form is Form.SYSLOG:
         return Body(item.text.encode(), "application/syslog")
     return Body(f"[{item.text}]".encode(), "application/json")

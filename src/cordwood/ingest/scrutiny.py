@@ -1,4 +1,4 @@
-"""Which events may be stored, by their size, nesting and time, and by what the sender's key is pinned to."""
+"""Validate events: size, nesting, time bounds, and the pins of the sender's key."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,12 @@ from cordwood.model.event import Event
 from cordwood.model.stream import ClockPolicy, Stream
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# What makes an event one is its own, or the service's to give: no key can be held to a value of it.
+# Fields that identify an event or that the service sets itself: a pin cannot set them.
 _NEVER_STAMPED = frozenset({"id", "timestamp", "event_message", "metadata", "ingested_at", "timestamp_inferred"})
 
 
 class Scrutiny(msgspec.Struct, frozen=True):
-    """`pins` are what the sender's key is held to: an event is given the pinned fields, or has them."""
+    """Validates the events of a body. Pinned fields are set, or must already have the pinned value."""
 
     stream: Stream
     pins: Mapping[str, str]
@@ -28,7 +28,7 @@ class Scrutiny(msgspec.Struct, frozen=True):
     max_event_bytes: int
 
     def passed(self, events: list[Event], reading: Reading) -> list[Event]:
-        """The events that may be stored; the others are set aside in the reading."""
+        """Return the valid events; the others are quarantined in the reading."""
         if not (self.pins or self._some_beyond(events)) and not any(map(self._is_oversized, events)):
             return events
         kept = []
@@ -42,7 +42,7 @@ class Scrutiny(msgspec.Struct, frozen=True):
         return kept
 
     def _look_at(self, event: Event) -> Event | str:
-        """The event as it will be stored, or why it will not."""
+        """Return the event as it is to be stored, or the reason for quarantining it."""
         if size_of(event) > self.max_event_bytes:
             return f"The event is larger than {self.max_event_bytes} bytes."
         if is_too_deep(event):
@@ -76,7 +76,7 @@ class Scrutiny(msgspec.Struct, frozen=True):
         return bool(times) and (min(times) < self._late_us or max(times) > self._future_us)
 
     def _beyond(self, event: Event) -> tuple[str, ...]:
-        """Which of the stream's bounds the event's time lies beyond: at most one."""
+        """Return which of the stream's time bounds the event exceeds, at most one."""
         if event.timestamp_us < self._late_us:
             return ("late",)
         return ("future",) if event.timestamp_us > self._future_us else ()
@@ -102,7 +102,7 @@ class Scrutiny(msgspec.Struct, frozen=True):
 
 
 def outlived(stream: Stream, events: Sequence[Event], now_us: int) -> int:
-    """How many of the events are older than the stream keeps: they are stored, and the next sweep drops them."""
+    """Return how many events exceed the stream's retention: they are stored, and dropped by the next retention run."""
     if stream.retention_seconds is None:
         return 0
     oldest_us = now_us - stream.retention_seconds * 1e6
@@ -110,7 +110,7 @@ def outlived(stream: Stream, events: Sequence[Event], now_us: int) -> int:
 
 
 def _stamped(event: Event, name: str, value: str) -> Event | str:
-    """The event with the pinned field, or why it cannot be the key's."""
+    """Return the event with the pinned field, or the reason for quarantining it."""
     if name in _NEVER_STAMPED:
         return f"The key is held to {name} {value!r}, and {name} is nothing that an event can be given."
     claimed = event.project if name == "project" else _extra(event, name)
@@ -126,7 +126,7 @@ def _extras(event: Event) -> dict[str, msgspec.Raw]:
 
 
 def _extra(event: Event, name: str) -> str | None:
-    """A text as it is, another value as its JSON text: as a project is read."""
+    """Return a string as it is, any other value as its JSON text, as for `project`."""
     return text_of(_extras(event).get(name))
 
 
@@ -149,7 +149,7 @@ def _by_policy(event: Event, policy: ClockPolicy, bound_us: int, what: str) -> E
 
 
 def posted_again(event: Event) -> str:
-    """The event as it could be posted once more."""
+    """Return the event in the JSON form that can be posted again."""
     fields: dict[str, object] = {
         "id": event.id,
         "timestamp": (_EPOCH + timedelta(microseconds=event.timestamp_us)).isoformat(),
@@ -161,7 +161,7 @@ def posted_again(event: Event) -> str:
     if event.metadata is not None:
         fields["metadata"] = msgspec.Raw(event.metadata.encode())
     known = msgspec.json.encode({name: value for name, value in fields.items() if value is not None}).decode()
-    # As text: what is too deep to be stored may be too deep to be decoded here.
+    # Joined as text, because metadata that is too deep to store may be too deep to decode.
     return f"{known[:-1]},{event.extras[1:]}" if event.extras else known
 
 

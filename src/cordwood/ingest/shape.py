@@ -1,4 +1,4 @@
-"""Learns what a stream's events look like before they can be asked for: every path, and the kinds found there."""
+"""Infer the shape of a stream: every path, and the kinds of values found there, before the events are visible."""
 
 import time
 from collections import Counter
@@ -17,23 +17,23 @@ from cordwood.model.event import Event, written_paths
 from cordwood.model.shape import NO_KINDS, Kinds, Path, Shape, ValueKind
 from cordwood.model.stream import Stream
 
-# Past this many paths a stream's new ones stay unlisted: they can be queried, but are not known beforehand.
+# Beyond this many paths, new ones stay unlisted: queries can read them, but do not know them in advance.
 MAX_PATHS = 5_000
-# No event alone, and no object whose keys are data (ids, addresses), takes that room from all others.
+# Bounds that keep a single event, or an object whose keys are data (ids, addresses), from using up all paths.
 MAX_NEW_OF_ONE_EVENT = 500
 MAX_STEPS_BELOW = 1_000
-# Paths at which there has only been null widen every record that is decoded.
+# Paths with only null values make every decoder larger.
 MAX_NULLS = 1_000
 MAX_NEW_NULLS_OF_ONE_BATCH = 100
 _REBUILD_SECONDS = 1.0
-# After so many events of one batch that did not fit, the rest of it is held against what those have taught.
+# After these numbers of non-matching events in a batch, the decoder is rebuilt with what they added.
 _LEARN_MIDWAY_AT = frozenset({16, 128, 1024})
 
 _UNLISTED, _UNSURE = frozenset({ValueKind.UNLISTED}), frozenset({ValueKind.UNSURE})
 
 
 class Learnt(msgspec.Struct, frozen=True):
-    """The events as they are stored, what is new to their stream in them, and what to each project."""
+    """The events as stored, and what they add to the shapes of the stream and of each project."""
 
     events: list[Event]
     kinds: Kinds
@@ -41,7 +41,7 @@ class Learnt(msgspec.Struct, frozen=True):
 
 
 class ShapeReader:
-    """Looks closely only at events that do not fit what is known: the rest cost a validation each."""
+    """Infers shapes. Only events that fail the validating decoder are inspected value by value."""
 
     def __init__(
         self,
@@ -52,11 +52,11 @@ class ShapeReader:
         self._projects = projects
         self._fittings: dict[str, Fitting] = {}
         self._own = OwnFittings()
-        # Paths at which there has only been null: nothing to tell of, but no reason to look again.
+        # Paths with only null values: they are not listed, but must not fail validation again.
         self._nulls: dict[str, set[Path]] = {}
 
     def read(self, stream: Stream, events: Sequence[Event], filling: Filling = NOTHING_DERIVED) -> Learnt:
-        """The events with the paths of their objects, and what is new in them."""
+        """Return the events with the paths of their objects, and the new paths and kinds."""
         projects = self._projects().get(stream.name)
         news = ProjectNews(projects, stream.project_at, MAX_NEW_OF_ONE_EVENT) if projects is not None else None
         looked_at, kinds = self._learn(stream.name, events, filling, news)
@@ -65,7 +65,7 @@ class ShapeReader:
     def learn(
         self, stream: str, events: Sequence[Event], filling: Filling = NOTHING_DERIVED
     ) -> tuple[list[Event], Kinds]:
-        """As `read`, without regard to projects."""
+        """Infer the shape as `read` does, without projects."""
         return self._learn(stream, events, filling, None)
 
     def _learn(
@@ -88,7 +88,7 @@ class ShapeReader:
         return looked_at, odd.new()
 
     def _fitting_with(self, odd: "_Odd", stream: str, before: Fitting) -> Fitting:
-        """For this batch alone: others learn what is in it when it is stored."""
+        """Return a decoder for the rest of this batch. Other batches see the new paths once this one is stored."""
         new = odd.new()
         if not new and not odd.nulls:
             return before
@@ -114,7 +114,7 @@ class ShapeReader:
 def _fitted(
     posted: Event, of_project: Fitting | None, of_stream: Fitting, filling: Filling
 ) -> tuple[Event, Fitting, Records | None]:
-    """The event as it came or with what it lacks filled in, and the decoder that it fits, its project's or the stream's."""
+    """Return the event with its derived fields, and the decoder (its project's or the stream's) that it matches."""
     fittings = (of_stream,) if of_project is None else (of_project, of_stream)
     fits, records = _first_that_fits(posted, fittings, as_it_is=False)
     if records is not None or not filling.paths:
@@ -138,14 +138,14 @@ def _as_stored(event: Event, fits: Fitting, records: Records, of_stream: Fitting
 
 
 class _Odd:
-    """What the odd events of one batch teach of their stream."""
+    """The events of a batch that do not match the shape, and the paths that they add to it."""
 
     def __init__(self, shape: Shape, news: ProjectNews | None) -> None:
         self.shape = shape
         self.events = 0
         self._news = news
         self._found: Found = {}
-        # Right above the paths that were seen and for which one event, or its project, had no room.
+        # Parents of paths that were refused because one event, or its project, has too many.
         self._refused_below: set[Path] = set()
 
     @property
@@ -153,10 +153,10 @@ class _Odd:
         return {path for path, kinds in self._found.items() if not kinds}
 
     def looked_at(self, event: Event) -> Event:
-        """The event as it is stored, with the paths of its objects; what it may teach is added to what was found.
+        """Return the event with the paths of its objects, and collect its new paths.
 
-        Objects at paths that are not listed are left out: no query is compiled to ask for those, and written out they
-        could be many times as long as the event.
+        Objects at unlisted paths are left out: no query reads them by path, and their list could be much longer than
+        the event.
         """
         self.events += 1
         event = with_numbers_kept(event)
@@ -173,7 +173,7 @@ class _Odd:
         return msgspec.structs.replace(event, object_paths=written_paths(path for path in objects if path in taught))
 
     def new(self) -> Kinds:
-        """New kinds always; new paths while there is room, and above those that find none the mark that there are such."""
+        """Return all new kinds, the new paths within bounds, and the mark for unlisted paths above the others."""
         known = self.shape.kinds
         new = {path: frozenset(kinds) - known.get(path, NO_KINDS) for path, kinds in self._found.items()}
         unknown = [path for path, kinds in new.items() if kinds and path not in known]
@@ -184,7 +184,7 @@ class _Odd:
         return _merged(learnt, unsure, dict.fromkeys(marked - self.shape.unlisted, _UNLISTED))
 
     def _marked(self, listed: Collection[Path], unknown: Iterable[Path]) -> set[Path]:
-        """The nearest listed paths above those that found no room."""
+        """Return the nearest listed paths above those that were refused."""
         below = self._refused_below.union(path[:-1] for path in unknown if path not in listed)
         return {_listed_above(path, listed, self.shape.kinds) for path in below}
 
@@ -212,14 +212,14 @@ def _is_below(path: Path, marked: Collection[Path]) -> bool:
 
 
 def _listed_above(path: Path, listed: Collection[Path], known: Kinds) -> Path:
-    """The path itself if it is listed, else the nearest above it."""
+    """Return the path itself if it is listed, else its nearest listed ancestor."""
     while path and path not in listed and path not in known:
         path = path[:-1]
     return path
 
 
 def _with_room(unknown: Sequence[Path], known: Kinds) -> Sequence[Path]:
-    """The shortest first; nothing below a path that finds no room itself."""
+    """Return the shortest paths within bounds, and none below a refused path."""
     if not unknown:
         return ()
     steps_below = Counter(path[:-1] for path in known)

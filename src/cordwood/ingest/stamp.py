@@ -1,4 +1,4 @@
-"""Makes what was posted into events: an id and a time for each, one message, other top-level keys kept."""
+"""Build events from posted ones: an id and a time for each, one message, and the other top-level keys."""
 
 from collections.abc import Mapping
 from uuid import uuid4
@@ -9,14 +9,14 @@ from cordwood.ingest.posted import Posted, Reading
 from cordwood.ingest.timestamps import read_timestamp
 from cordwood.model.event import Event
 
-# A long text is not looked up: that would cost a step for each of its letters.
+# Only a text this short can be null; hashing a long text for the lookup would cost time.
 _LONGER_THAN_NULL = 5
 
 _encode = msgspec.json.Encoder().encode
 
 
 def stamped(reading: Reading, received_us: int) -> list[Event]:
-    """The reading's events in their order; one without a readable time has the time of its receipt."""
+    """Return the events in order. One without a readable time gets the time of receipt."""
     extras = reading.extras
     return [_event(posted, extras.get(place), received_us) for place, posted in enumerate(reading.events)]
 
@@ -40,7 +40,7 @@ def _event(posted: Posted, extras: Mapping[str, msgspec.Raw] | None, received_us
 def _one_message(
     message: str, event_message: str | None, extras: Mapping[str, msgspec.Raw] | None
 ) -> tuple[str, Mapping[str, msgspec.Raw] | None]:
-    """A message alone is the event's message; beside another one it stays a field of its own."""
+    """Use `message` as the event's message; beside a different `event_message`, keep it as a field."""
     if event_message is None:
         return message, extras
     return event_message, {**(extras or {}), "message": msgspec.Raw(_encode(message))}

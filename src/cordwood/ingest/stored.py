@@ -1,4 +1,4 @@
-"""Events that were stored before, here or elsewhere, as an export holds them: taken back as they were."""
+"""Import of events that were exported before: they are stored unchanged."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -18,7 +18,7 @@ _Time = Annotated[int, Meta(ge=-62_135_596_800_000_000, le=253_402_300_799_999_9
 
 
 class Stored(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """One line of a body. Times are microseconds since 1970 UTC; `metadata` and `extras` are JSON text."""
+    """One line of a body. Times are in microseconds since 1970 UTC; `metadata` and `extras` are JSON text."""
 
     id: str
     timestamp: _Time
@@ -36,7 +36,7 @@ _decode_lines = msgspec.json.Decoder(Stored).decode_lines
 def read_stored(
     body: bytes, pinned_project: str | None, project_at: Sequence[str] = (), most: int = MOST_ITEMS
 ) -> list[Event]:
-    """Nothing is filled in, derived, judged by its time or set aside: one line that cannot be read, and none is taken."""
+    """Decode exported events. Nothing is derived, validated by time or quarantined: one bad line refuses the body."""
     if body.count(b"\n") > most:
         raise too_many(most)
     try:
@@ -51,7 +51,7 @@ def read_stored(
 
 
 def _held(events: list[Event], project: str, project_at: Sequence[str]) -> list[Event]:
-    """As they were, but that each says where its readers look that it is the project's."""
+    """Return the events; raise Forbidden unless all of them belong to the pinned project."""
     try:
         held = [claimed_for(event, project_at, project) for event in events] if project_at else events
     except ForeignClaim:

@@ -1,4 +1,4 @@
-"""Reads a time however it was sent, as microseconds since 1970 UTC; None when it cannot be read."""
+"""Parse timestamps of any common form to microseconds since 1970 UTC; None if one cannot be parsed."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -9,11 +9,11 @@ from cordwood.model.moments import EPOCH
 
 _MICROSECOND = timedelta(microseconds=1)
 
-# The years 1 to 9999: what lies beyond, a zone may move a written time to, and no format can tell of it.
+# The years 1 to 9999. A time zone may move a time beyond them, where it could not be formatted.
 _FIRST_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 _LAST_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 
-# A number's size tells its unit: seconds until the year 5138, then milli-, micro- and nanoseconds.
+# The magnitude of a number gives its unit: seconds until the year 5138, then milli-, micro- and nanoseconds.
 _SECONDS_BELOW = 10**11
 _MILLISECONDS_BELOW = 10**14
 _MICROSECONDS_BELOW = 10**17
@@ -67,7 +67,7 @@ def _from_other_text(text: str) -> int | None:
 
 
 def _microseconds(moment: datetime) -> int:
-    """A time without zone is UTC."""
+    """Return the microseconds of a time. Without a zone it is UTC."""
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     found = (moment - EPOCH) // _MICROSECOND
@@ -81,7 +81,7 @@ _LEAP_SECOND = re.compile(r"(:\d\d):60(\.\d+)?")
 
 
 def _iso_loosely(text: str) -> datetime:
-    """Lower-case letters, a zone by its word, a space before the offset, a leap second."""
+    """Parse ISO 8601 with lower-case letters, a zone name, a space before the offset, or a leap second."""
     loose = _ZONE_WORD.sub("+00:00", text.upper().replace(",", "."))
     loose = re.sub(r"\s+([+-]\d\d:?\d\d)$", r"\1", loose)
     return datetime.fromisoformat(_LEAP_SECOND.sub(r"\1:59.999999", loose))

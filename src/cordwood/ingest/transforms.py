@@ -19,7 +19,7 @@ from cordwood.model.transform import Action, FieldPath, Transform
 
 _encode = msgspec.json.Encoder().encode
 
-# What is copied or put into a message of one field, and what of it is looked at.
+# The bound on a value that is copied, and on the part of a value that is put into a message.
 _MOST_COPIED = 64 * 1024
 _MOST_SHOWN = 8 * 1024
 _HOLE = re.compile(r"\{([^{}]*)\}")
@@ -29,7 +29,7 @@ Record = dict[str, Any]
 
 
 class Draft:
-    """An event under change: its fields as values, encoded again at the end."""
+    """An event being transformed: decoded fields, encoded again at the end."""
 
     def __init__(self, event: Event) -> None:
         self.event = event
@@ -107,7 +107,7 @@ class StreamTransforms:
 
     def __init__(self, hash_key: bytes) -> None:
         self._hash_key = hash_key
-        # By the names of streams: as many as the catalog has.
+        # By stream name, so its size is bounded by the catalog.
         self._ready: dict[str, tuple[Stream, Transforms]] = {}
 
     def applied(
@@ -125,7 +125,7 @@ class StreamTransforms:
         return [event for event in changed if event is not None], counts
 
 
-# Whether a step changed the event; None drops it.
+# Returns whether the event was changed; None drops it.
 Step = Callable[[Draft], bool | None]
 
 
@@ -146,7 +146,7 @@ class Transforms:
         try:
             draft = Draft(event)
         except (msgspec.DecodeError, RecursionError):
-            # It is nested deeper than what may be stored, and is set aside for that.
+            # It is nested too deeply to be stored, and will be quarantined for that.
             counts["", "unreadable"] += 1
             return event
         for name, matches, step in self._steps:
@@ -180,7 +180,7 @@ def _step(transform: Transform, hash_key: bytes) -> Step:
 
 
 def _share(event_id: str) -> float:
-    """Return a number from 0 to 1 derived from the event, so that a repeated event is sampled alike."""
+    """Return a number from 0 to 1 that is derived from the id, so that a retry is sampled alike."""
     return int.from_bytes(hashlib.blake2b(event_id.encode("utf-8", "replace"), digest_size=8).digest()) / _SHARES
 
 
@@ -214,7 +214,7 @@ def _copied(draft: Draft, source: FieldPath, target: FieldPath, *, is_move: bool
     value = draft.value(source)
     if value is None:
         return False
-    # A copy is a value of its own, and bounded: copies of copies would grow without one.
+    # The copy is independent of the source, and bounded: repeated copies could grow without limit.
     text = _encode(value)
     if not is_move and len(text) > _MOST_COPIED:
         return False

@@ -1,4 +1,4 @@
-"""Walks the values of one event: every path, the kinds found there, and the paths of its objects."""
+"""Walk the values of an event: every path, the kinds found there, and the paths of its objects."""
 
 from collections.abc import Iterator, Sequence
 from itertools import repeat
@@ -13,16 +13,16 @@ from cordwood.model.shape import ELEMENT, MAX_STEPS, Path, ValueKind, is_listabl
 Found = dict[Path, set[ValueKind]]
 Member = tuple[Path, object]
 
-# One level is one step, and a level more tells an object that is at the end of a path from a null.
+# One more level than is listed distinguishes an object at the end of a path from a null.
 _LEVELS: Final = MAX_STEPS + 1
 
 _decode = msgspec.json.Decoder().decode
 
 
 def look(event: Event, found: Found, objects: list[Path]) -> None:
-    """Add what the event holds to `found`, but for paths that are too long to be listed.
+    """Add the event's paths and kinds to `found`, except for paths that are too long to be listed.
 
-    A path at which there is only null has no kind. Without recursion: an event may be nested as deep as its decoder goes.
+    A path with only null has no kind. Iterative, because an event may be nested as deep as its decoder allows.
     """
     waiting = [_fields(event)]
     while waiting:
@@ -61,16 +61,16 @@ def _members(path: Path, record: object) -> Iterator[Member]:
 
 
 def texts_at(metadata: str | None, steps: Sequence[str]) -> Iterator[str]:
-    """The values at a path inside the metadata, as text; of every record where records stand in an array."""
+    """Yield the values at a path of the metadata as text; of every record if records are in an array."""
     for value in values_at(_value(metadata) if metadata is not None else None, steps):
         if value is not None and not isinstance(value, dict):
             yield value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def values_at(value: object, steps: Sequence[str]) -> Iterator[object]:
-    """The values at a path, no arrays among them: of each element where an array stands on the way or at the end.
+    """Yield the values at a path. Arrays on the way or at the end are expanded to their elements.
 
-    Without recursion, for arrays may be nested as deep as the decoder goes.
+    Iterative, because arrays may be nested as deep as the decoder allows.
     """
     waiting = [(value, 0)]
     while waiting:
@@ -84,7 +84,7 @@ def values_at(value: object, steps: Sequence[str]) -> Iterator[object]:
 
 
 def _value(text: str) -> object:
-    """The value of JSON text: of one that is too deep for the decoder, what paths can be listed of."""
+    """Decode JSON text; if it is too deep for the decoder, only the levels that can be listed."""
     try:
         return _decode(text)
     except msgspec.DecodeError:

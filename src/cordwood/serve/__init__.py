@@ -1,1 +1,1 @@
-"""The journey of an answer: find, compile, bind, look up, run, keep."""
+"""The query path: compile, bind, look up the cache, run on the engine, store the answer in the cache."""

@@ -1,4 +1,4 @@
-"""An answer's journey: find, compile, bind, look up, run, keep."""
+"""The steps from a request to its answer: compile, bind, look up the cache, run, store in the cache."""
 
 import asyncio
 import time
@@ -52,17 +52,17 @@ from cordwood.sql.bind import bind
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Question, Statement
 
-# What an engine says of a longer regular expression is not remembered.
+# The engine's verdict on a regular expression longer than this is not cached.
 _SHORT_PATTERN = 256
 
 T = TypeVar("T")
 
-# What a statement is compiled from.
+# The inputs of a compilation: endpoint, sandbox query, redaction, and the shapes of the streams.
 _Text = tuple[Endpoint, SandboxText | None, Redaction | None, Mapping[str, Shape]]
 
 
 class Outcome(StrEnum):
-    """What the cache did for an answer."""
+    """How the cache took part in an answer, as reported in the response headers."""
 
     HIT = "hit"
     STALE = "stale"
@@ -73,7 +73,7 @@ class Outcome(StrEnum):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """An answer on its way to one caller."""
+    """An answer for one caller: complete or streaming, with its cache outcome and age."""
 
     body: Finished | Streamed
     outcome: Outcome
@@ -81,14 +81,14 @@ class Answer(msgspec.Struct, frozen=True):
 
     @property
     def finished(self) -> Finished:
-        """The body of an answer that is known to be whole: every kept one is."""
+        """The complete body; TypeError for a streaming answer. Cached answers are always complete."""
         if isinstance(self.body, Streamed):
             raise TypeError
         return self.body
 
 
 class Parts(msgspec.Struct, frozen=True):
-    """What the journey goes through."""
+    """The collaborators of `Answers`."""
 
     catalog: Catalog
     engine: Engine
@@ -98,7 +98,7 @@ class Parts(msgspec.Struct, frozen=True):
 
 
 class Answers:
-    """Answers asks; `clock_us` gives microseconds since 1970 and is the only calendar the journey reads."""
+    """Answers requests. `clock_us` returns the wall-clock time in microseconds since 1970."""
 
     def __init__(self, parts: Parts, limits: ServeLimits, clock_us: Callable[[], int]) -> None:
         engine, observer = parts.engine, parts.observer
@@ -122,30 +122,28 @@ class Answers:
         self._spellings = Spellings()
 
     def admit(self, caller: Caller, account: str = "") -> Allowance | None:
-        """Count a request of the caller's key, or account; RateExceeded when it has sent too many."""
+        """Count a request against the rate limit of the key or account; raise RateExceeded beyond it."""
         return self._rates.take(caller, account or caller.key_id)
 
     def spelling_of(self, ask: Ask) -> bytes | None:
-        """A digest by which `kept` knows the ask; None for one whose answer is not to be taken from the cache."""
+        """Return the request digest under which `cached` finds the answer; None if the cache must not be used."""
         return None if ask.fresh or not ask.endpoint.cache_seconds else self._spelling(ask)
 
     def kept(self, spelled: bytes) -> Answer | None:
-        """The kept answer to an ask that was answered before; None when the engine is needed, or may be."""
+        """Return the cached answer for a request digest without compiling; None if the request has to be compiled."""
         now_us = self._clock_us()
         key = self._spellings.find(spelled, now_us)
         return None if key is None else self._look_up(key, now_us)
 
     async def ad_hoc(self, text: str, streams: Collection[str], account: str) -> Endpoint:
-        """An endpoint for one call, of SQL over these streams; QueryFault for what cannot be asked."""
+        """Return a temporary endpoint for SQL over whole streams; raise QueryFault if the SQL is refused."""
         return await self._compiling.own(Askers(account), ad_hoc_endpoint, text, streams)
 
     async def columns(self, endpoint: Endpoint, caller: Caller | None) -> list[tuple[str, Datatype | None]]:
-        """The columns that the endpoint's own query answers this caller with, as far as the compiler knows their types.
+        """Return the columns of the endpoint's own query, with types where the compiler can infer them.
 
-        Whoever presents no key is told the columns that the query names itself, and none that events brought.
-
-        Events that came since its file was checked may have broken it: then there are none to tell of.
-        Of one that hides, no hidden name is told.
+        Without a caller, only columns named in the query are returned, none that `*` takes from events. Redacted
+        columns are left out. The list is empty if the endpoint no longer compiles against the current shapes.
         """
         redaction = self._redactions.by_mode(endpoint.redact_mode) if endpoint.redact_pii else None
         try:
@@ -157,12 +155,12 @@ class Answers:
         return list(zip(statement.column_names, statement.column_types, strict=True))
 
     def shapes_for(self, caller: Caller) -> Mapping[str, Shape]:
-        """What the caller may know of each stream, without what is hidden from a key that is always redacted."""
+        """Return the shapes of the streams that the caller may see, redacted if the key is always redacted."""
         shapes = names_for(caller, self._engine)
         return self._redactions.by_mode(RedactMode.REPLACE).shown(shapes) if caller.redact_always else shapes
 
     async def facts(self) -> Mapping[str, StreamFacts]:
-        """How much each stream holds; an engine may be far away."""
+        """Return row counts and time ranges by stream. The engine is asked in a thread, since it may be remote."""
         return await asyncio.to_thread(self._engine.facts)
 
     @property
@@ -170,20 +168,20 @@ class Answers:
         return self._engine.target.name
 
     async def sizes(self) -> Mapping[str, int]:
-        """About how many bytes each stream takes where it is stored."""
+        """Return the approximate stored bytes by stream."""
         return await asyncio.to_thread(self._engine.sizes)
 
     @property
     def starved_seconds(self) -> float:
-        """For how long queries have waited in vain for a place at the engine; 0 while some get one."""
+        """For how many seconds queries have been waiting while none was admitted; 0 if one was admitted since."""
         return self._gate.starved_seconds
 
     def quarantined(self) -> int:
-        """How many queries of callers' own are refused, because the engine's process was killed with them."""
+        """Return how many ad hoc and sandbox queries are quarantined because the engine's process was killed."""
         return self._conductor.quarantine.count()
 
     def load(self) -> Load:
-        """What is being asked now, and what is kept."""
+        """Return the running and the slowest queries, the queue length, and the size of the answer cache."""
         doing = self._conductor.doing
         cache = self._cache
         return Load(
@@ -191,15 +189,15 @@ class Answers:
         )
 
     async def sub_queries(self, endpoint: Endpoint, caller: Caller, account: str) -> tuple[SubQuery, ...]:
-        """What a query of this caller's own may read."""
+        """Return the sub-queries, with columns, that a sandbox query of this caller may read."""
         return await self._compiling.saved(Askers(account), self._offers.sub_queries, endpoint, caller)
 
     async def sql_of(self, endpoint: Endpoint, caller: Caller, lql: str, account: str) -> str:
-        """The SQL that a query in LQL means."""
+        """Translate a query in LQL to SQL."""
         return await self._compiling.own(Askers(account), self._offers.sql_of, endpoint, caller, lql)
 
     async def answer(self, ask: Ask) -> Answer:
-        """The answer, kept or from the engine; cancel it when the caller has left."""
+        """Return the answer from the cache or the engine. Cancel this coroutine when the caller disconnects."""
         with self._rates.query_of(ask.account):
             return await self._asked(ask)
 
@@ -207,7 +205,7 @@ class Answers:
         return await _until_current(partial(self._tried, ask))
 
     async def _tried(self, ask: Ask) -> Answer:
-        """One attempt; OutdatedError when the statement went out of date while it ran."""
+        """Answer once; raise OutdatedError if the statement became outdated while it ran."""
         job = await self._job(ask)
         self._conductor.quarantine.check(job)
         key = identity(ask, job.question)
@@ -226,20 +224,20 @@ class Answers:
         return Answer(finished, outcome, self._age_seconds(finished))
 
     async def export(self, ask: Ask, wanted: Range) -> Answer:
-        """A stream's events as they are stored, as they come; kept nowhere."""
+        """Stream the stored events of a range. The answer is not cached."""
         job = export_job(ask, wanted, self._engine, self._clock_us())
         return Answer(await self._conductor.streamed(job, Halt()), Outcome.UNCACHED)
 
     async def warm(self) -> None:
-        """Re-ask what is asked often, until cancelled: the door starts this task beside the server."""
+        """Refresh cached answers before they expire; runs until it is cancelled."""
         await self._refresher.run()
 
     def tick(self) -> list["asyncio.Task[None]"]:
-        """One look of `warm` at the clock; the refreshes that it started."""
+        """Run one step of `warm`; return the refresh tasks that it started."""
         return self._refresher.tick()
 
     async def close(self) -> None:
-        """Let what is under way finish; called after the last request."""
+        """Stop refreshes and wait for running queries; call it after the last request."""
         await self._refresher.close()
         await asyncio.to_thread(self._conductor.close)
         self._compiling.close()
@@ -269,18 +267,19 @@ class Answers:
         return Job(ask, question, limits, self._limits.answer_bytes, now_us, compile_seconds)
 
     async def _bound(self, statement: Statement, ask: Ask, now_us: int) -> Question:
-        """An engine may be asked whether a text is a regular expression: that is waited for in a thread."""
+        """Bind in a thread if a parameter is a regular expression, because the engine is asked to validate it."""
         if any(slot.parameter is not None and slot.parameter.kind is TextKind.REGEX for slot in statement.slots):
             return await asyncio.to_thread(bind, statement, ask.parameters, now_us, self._is_regex)
         return bind(statement, ask.parameters, now_us, self._is_regex)
 
     async def _compiled(self, text: _Text, account: str, knows: Hashable, *, is_own: bool) -> Statement:
-        """The statement of a text; callers that send the same, and know the same names, wait for one compilation."""
+        """Return the compiled statement; concurrent requests for the same statement share one compilation."""
         key = statement_key(*text[:3]), knows
         statement = self._prepared.find(*text)
         if statement is None and self._compilations.under_way(key):
             await self._compilation(key, text, account, is_own=is_own)
-            # It may have begun before events that this caller sent: the statement is only taken if it holds now.
+            # The shared compilation may have begun before this caller's latest events: look it up again, which
+            # validates it.
             statement = self._prepared.find(*text)
         return statement or await self._compilation(key, text, account, is_own=is_own)
 
@@ -309,7 +308,7 @@ class Answers:
         await self._flights.join(key, SERVICE, partial(self._run, key, job, refresh=True))
         self._remember(job, key)
         if key != entry.key:
-            # The ask is compiled to another statement by now: no caller is to find the old answer any more.
+            # The request now compiles to a different statement, so the old entry must not be found any more.
             self._cache.drop(entry.key)
         made = self._cache.peek(key)
         if isinstance(made, Entry):
@@ -340,7 +339,7 @@ class Answers:
 
 
 async def _until_current(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Try again, from compiling on, until no statement goes out of date on the way."""
+    """Repeat the attempt, including compilation, until its statement does not become outdated while it runs."""
     while True:
         with suppress(OutdatedError):
             return await attempt()

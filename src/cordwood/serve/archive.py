@@ -1,4 +1,4 @@
-"""Files as one stream of bytes and back: a tar, in which every file's length is known before its bytes."""
+"""Write and read tar archives as streams of bytes. Each file's length precedes its content."""
 
 import hashlib
 import os
@@ -17,7 +17,7 @@ END = bytes(2 * _BLOCK_BYTES)
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """A file as it was packed or unpacked."""
+    """An archived file, with the digest of its content."""
 
     name: str
     size: int
@@ -28,7 +28,7 @@ Keep = Callable[[Listed], None]
 
 
 def packed(file: HeldFile, at: float, keep: Keep) -> Iterator[bytes]:
-    """The file's part of a tar; `keep` is told of it when its last byte is out."""
+    """Yield the tar member of the file; call `keep` after its last byte."""
     member = tarfile.TarInfo(file.name)
     member.size, member.mtime, member.mode = file.size, int(at), 0o600
     yield member.tobuf(tarfile.GNU_FORMAT)
@@ -42,7 +42,7 @@ def packed(file: HeldFile, at: float, keep: Keep) -> Iterator[bytes]:
 
 
 def unpacking(folder: Path, keep: Keep) -> Generator[None, bytes, None]:
-    """Writes the files of a tar whose bytes are sent in as they come; each is on disk when `keep` is told of it."""
+    """Return a generator that is sent the bytes of a tar and writes its files; `keep` is called after each fsync."""
     held = bytearray()
     while True:
         while len(held) < _BLOCK_BYTES:
@@ -75,7 +75,7 @@ def _unpacked(place: Path, member: tarfile.TarInfo, held: bytearray) -> Generato
 
 
 def new_file(place: Path) -> BinaryIO:
-    """For its user alone; it must not be there yet."""
+    """Create a file with mode 0600; raise FileExistsError if it exists."""
     return os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
 
@@ -87,7 +87,7 @@ def _member(header: bytes) -> tarfile.TarInfo:
 
 
 def place_below(folder: Path, name: str) -> Path:
-    """Where a file of a backup goes: below the folder, whatever it calls itself."""
+    """Return the path of an archived file below the folder; raise BadBackup for a path that leaves it."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
         raise BadBackup(f"This is no backup: it holds a file {name!r}.")

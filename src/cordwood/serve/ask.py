@@ -1,4 +1,4 @@
-"""What a caller asks of an endpoint, as it came over the wire."""
+"""A query request: the endpoint, the caller, raw parameters, the sandbox query and the answer format."""
 
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
@@ -11,23 +11,23 @@ from cordwood.model.rows import Rows
 
 
 class Language(StrEnum):
-    """What a sandbox query is written in."""
+    """The language of a sandbox query."""
 
     SQL = "sql"
     LQL = "lql"
 
 
 class SandboxText(msgspec.Struct, frozen=True, array_like=True):
-    """A caller's own query, as it was sent."""
+    """A sandbox query as it was sent."""
 
     language: Language
     text: str
 
 
 class Format(msgspec.Struct, frozen=True):
-    """A form that rows can be answered in. `encode` yields the body in pieces as rows come.
+    """An answer format. `encode` yields the body in chunks while rows arrive.
 
-    `streams` says that a reader can use the first pieces before the last is made.
+    `streams` is true if a client can use the first chunks before the last one is written.
     """
 
     name: str
@@ -37,10 +37,11 @@ class Format(msgspec.Struct, frozen=True):
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """`redact` is None where the caller leaves it to the endpoint; `fresh` asks for a run of the engine.
+    """A query request.
 
-    `is_ad_hoc` where the endpoint was made for this one call. `counted_as` is the account of a caller without a key.
-    `ignored` are the names that were sent and mean nothing here.
+    `redact` is None if the caller leaves redaction to the endpoint. `fresh` bypasses the cache. `is_ad_hoc` is true if
+    the endpoint was made for this request. `counted_as` is the account of a caller without a key. `ignored` lists the
+    request parameters that have no meaning here.
     """
 
     endpoint: Endpoint
@@ -56,17 +57,17 @@ class Ask(msgspec.Struct, frozen=True):
 
     @property
     def account(self) -> str:
-        """What the run is counted against where callers share: the key, or what stands for it."""
+        """The account that the run is charged to where callers share a limit: the key id or its substitute."""
         return self.counted_as or self.caller.key_id
 
     @property
     def is_callers_own(self) -> bool:
-        """Whether the query is the caller's: nobody knows what it costs before it was asked."""
+        """Whether the caller wrote the query (sandbox or ad hoc), so that its cost is not known in advance."""
         return self.is_ad_hoc or self.sandbox is not None
 
     @property
     def knows(self) -> tuple[tuple[str, str], ...]:
-        """Whose names the answer may show, in a star or a notice: those of the key's pins, everybody's without any."""
+        """The pins of the key: `*` and notices show only column names of events that match them."""
         return self.caller.knows
 
     @property

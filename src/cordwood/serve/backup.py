@@ -1,4 +1,4 @@
-"""A backup: all that a data folder holds at one moment, as one archive that leaves while the service goes on."""
+"""Backups: a consistent snapshot of a data folder, streamed as one archive while the service runs."""
 
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -11,13 +11,13 @@ from cordwood.errors import BadBackup
 from cordwood.folder import DataFolder
 from cordwood.serve.archive import END, Listed, packed
 
-# Raised by one whenever an older cordwood could no longer restore a backup.
+# Increment it when an older version can no longer restore the archive.
 FORMAT = 1
 MANIFEST = "manifest.json"
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What belongs to a backup. It is written last: what has none was cut off."""
+    """The list of files in a backup. It is the last file of the archive: an archive without it is truncated."""
 
     format: int
     cordwood: str
@@ -26,7 +26,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 class Backups(msgspec.Struct, frozen=True):
-    """Makes backups of an engine's events, and of the keys, secrets and written files beside them."""
+    """Makes backups of the engine's events and of the keys, secrets and managed files in the data folder."""
 
     engine: Engine
     copy_of_keys: Callable[[], bytes]
@@ -34,7 +34,7 @@ class Backups(msgspec.Struct, frozen=True):
     version: str
 
     def archive(self) -> Generator[bytes, None, None]:
-        """A tar, piece by piece: the files of one moment, then the manifest."""
+        """Yield a tar archive in chunks: the files of one snapshot, then the manifest."""
         listed: list[Listed] = []
         at = time.time()
         with self.engine.held() as files:
@@ -53,7 +53,7 @@ class Backups(msgspec.Struct, frozen=True):
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """BadBackup when the folder holds no whole backup, or one of a newer version."""
+    """Return the manifest; raise BadBackup if the backup is truncated or was made by a newer version."""
     try:
         manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
     except FileNotFoundError as problem:

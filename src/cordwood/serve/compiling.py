@@ -1,4 +1,4 @@
-"""Compiling in a few threads, whose places are shared fairly between callers."""
+"""A small thread pool for compilation, shared fairly between accounts."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,11 +10,11 @@ from cordwood.serve.fair_queue import Askers, Lane
 from cordwood.serve.gate import CompilePlaces, Gate
 from cordwood.serve.limits import ServeLimits
 
-# Compiling is Python's own work: more threads would only take turns with the event loop's.
+# Compilation is pure Python and holds the GIL: more threads would only compete with the event loop.
 THREADS = 2
-# An account whose texts took longer than this of late leaves a place to the others.
+# An account that used more compile seconds than this recently leaves one thread to the others.
 HEAVY_SECONDS = 0.5
-# Compiling is short: a burst may wait for it even where few queries may wait for the engine.
+# Compilations are short: at least this many may queue, even if the queue for the engine is configured shorter.
 LEAST_QUEUE = 64
 
 P = ParamSpec("P")
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Compiling:
-    """The threads in which queries are compiled."""
+    """The threads that compile queries, behind fair admission."""
 
     def __init__(self, limits: ServeLimits, observer: Observer) -> None:
         queue_length = max(LEAST_QUEUE, limits.queued_queries)
@@ -30,13 +30,13 @@ class Compiling:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="compile")
 
     async def own(self, askers: Askers, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Work on a text of the callers' own, in its turn; Busy when there is none in time."""
+        """Compile a query that a caller wrote; raise Busy if no thread becomes free in time."""
         used = min(map(self._gate.usage, askers.accounts))
         lane = Lane.OWN_SLOW if used > HEAVY_SECONDS else Lane.UNKNOWN
         return await self._run(lane, askers, lambda: work(*arguments, **named))
 
     async def saved(self, askers: Askers, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """The same for a saved query, which has a place that texts which take long cannot have."""
+        """Compile a saved query, which may use the thread that is reserved from slow compilations."""
         return await self._run(Lane.QUICK, askers, lambda: work(*arguments, **named))
 
     def close(self) -> None:
@@ -48,7 +48,7 @@ class Compiling:
             try:
                 return await asyncio.shield(running)
             finally:
-                # A caller that has left gives its place back when the thread is free.
+                # Keep the slot of a caller that disconnected until its thread is free.
                 if not running.done():
                     await asyncio.wait({running})
                     running.exception()

@@ -1,4 +1,4 @@
-"""Runs of the engine under the service's limits: whose turn it is, how long it may take, and that it stops."""
+"""Run queries on the engine within admission, time limits and cancellation."""
 
 import asyncio
 import time
@@ -25,27 +25,27 @@ from cordwood.serve.stream import Outflow, Streamed, begin
 T = TypeVar("T")
 Work = Callable[[Halt], T]
 
-# What takes longer is slow: it gives its place back when others wait, and runs again among the slow ones.
+# A run that takes longer is slow: it yields its slot if others wait, and restarts in the slow lane.
 QUICK_SECONDS = 1.0
 LOOK_AGAIN_SECONDS = 0.25
-# A run that takes longer to stop gives up its place: what it does cannot be interrupted.
+# A run that does not stop within this time after its cancellation no longer keeps its slot.
 STOP_SECONDS = 0.3
-# The engine keeps the time limit itself; this much later it is stopped from here.
+# The engine enforces the time limit itself; it is cancelled from here this much later.
 GRACE_SECONDS = 0.1
 
 
 class DemotedError(Exception):
-    """The run gave its place to others and must start again as a slow one."""
+    """The run yielded its slot and must be restarted in the slow lane."""
 
 
 class Conductor:
-    """Owns the threads in which the engine is asked."""
+    """Runs jobs in its own threads under admission control."""
 
     def __init__(self, engine: Engine, gate: Gate, observer: Observer) -> None:
         self._engine = engine
         self._gate = gate
         self._observer = observer
-        # For runs in places, for as many that were lent, and for as many that let go of the engine a moment later.
+        # One thread for each slot, each lent slot, and each run that was cancelled but has not left the engine yet.
         self._threads = ThreadPoolExecutor(gate.places * 3, thread_name_prefix="answer")
         self._durations = Durations()
         self.doing = Doing()
@@ -55,7 +55,7 @@ class Conductor:
         return await self._run(job, halt, askers, lambda stop: finish(job, self._engine, stop), refresh=refresh)
 
     async def streamed(self, job: Job, halt: Halt) -> Finished | Streamed:
-        """Whole after all when it is all there within a moment; else its first pieces and the way to the rest."""
+        """Start a job; return a complete answer if it ends within a moment, otherwise one that streams."""
         flow = Outflow(asyncio.get_running_loop())
         askers = Askers(job.ask.account)
         running = self._run(job, halt, askers, lambda stop: flow.fill(job, self._engine, stop), begun=flow.has_begun)
@@ -125,9 +125,9 @@ class Conductor:
         raise DemotedError
 
     async def _until_done(self, job: Job, running: "asyncio.Future[T]", turn: Turn, begun: Callable[[], bool]) -> None:
-        """Return when the run is done, or when it has been slow and others wait; OutOfTime past its limit.
+        """Return when the run is done or must yield its slot; raise OutOfTime past its limit.
 
-        A run of which a part is out cannot be started again: it goes on beside the places.
+        A run that has sent output cannot be restarted: it continues on a lent slot instead of yielding.
         """
         ends = time.monotonic() + job.limits.seconds + GRACE_SECONDS
         pause = min(QUICK_SECONDS, job.limits.seconds + GRACE_SECONDS)
@@ -162,7 +162,7 @@ class Conductor:
 
 
 class Durations:
-    """How long each query took the last time, for the latest few thousand of them."""
+    """The last duration of each query, for the most recent few thousand queries."""
 
     def __init__(self, keep: int = 4096) -> None:
         self._keep = keep
@@ -172,7 +172,7 @@ class Durations:
         return self._seconds.get((revision, hash(sandbox)))
 
     def note(self, revision: str, sandbox: SandboxText | None, seconds: float) -> None:
-        # Two queries of one hash would at worst wait in the wrong lane.
+        # A hash collision only puts a query into the wrong lane.
         key = (revision, hash(sandbox))
         self._seconds[key] = seconds
         self._seconds.move_to_end(key)
@@ -181,7 +181,7 @@ class Durations:
 
 
 async def _stopped(running: "asyncio.Future[T]", stop: Halt, turn: Turn) -> None:
-    """Stop a run and wait until it has stopped; one that does not stop soon does not keep its place meanwhile."""
+    """Cancel a run and wait until it has stopped; release its slot if that takes long."""
     if running.done():
         return
     running.add_done_callback(_forget)
@@ -192,12 +192,12 @@ async def _stopped(running: "asyncio.Future[T]", stop: Halt, turn: Turn) -> None
 
 
 def _raise_if_killed(running: "asyncio.Future[T]") -> None:
-    """A run that did not stop when it was asked to was ended with its process: that is told before anything else."""
+    """Raise QueryKilled if the run ended with the engine's process, because that error takes precedence."""
     if running.done() and not running.cancelled() and isinstance(running.exception(), QueryKilled):
         running.result()
 
 
 def _forget(running: "asyncio.Future[T]") -> None:
-    """Whatever a stopped run said last is of no interest."""
+    """Retrieve the exception of a cancelled run, so that asyncio does not log it as unhandled."""
     if running.done() and not running.cancelled():
         running.exception()

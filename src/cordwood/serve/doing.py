@@ -1,4 +1,4 @@
-"""What is being asked of the engine now, and what took the longest of late."""
+"""The queries that are running now, and the slowest ones of the last hour."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ _TEXT_CHARACTERS = 2000
 
 
 class Run(msgspec.Struct):
-    """One question at the engine, waiting for its turn included. `outcome` is empty while it is under way."""
+    """One run of a query, including its time in the queue. `outcome` is empty until it ends."""
 
     endpoint: str
     key_id: str
@@ -28,7 +28,7 @@ class Run(msgspec.Struct):
 
 
 class Load(msgspec.Struct, frozen=True):
-    """`places` is how many questions may be at the engine at once, `waiting` how many queue for one."""
+    """The load of the service. `places` is the number of slots, `waiting` the number of queued queries."""
 
     places: int
     waiting: int
@@ -39,14 +39,14 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Doing:
-    """Every run under way and the slowest of the last hour; called from the event loop only."""
+    """The running queries and the slowest of the last hour. Not thread-safe: use it on the event loop."""
 
     def __init__(self) -> None:
         self._under_way: dict[int, Run] = {}
         self._slow: list[Run] = []
 
     def under_way(self) -> list[Run]:
-        """The longest first; their seconds are those until now."""
+        """Return the running queries, longest first, with their durations up to now."""
         now = time.time()
         for run in self._under_way.values():
             run.seconds = now - run.began
@@ -58,7 +58,7 @@ class Doing:
 
     @contextmanager
     def run(self, ask: Ask) -> Iterator[None]:
-        """Around a run, from the moment it queues for its turn."""
+        """Track a run from the moment when it enters the queue."""
         run = _begun(ask)
         began = time.monotonic()
         self._under_way[id(run)] = run

@@ -1,4 +1,4 @@
-"""All of a stream's events within a time range, as they are stored, on their way out while the engine reads them."""
+"""Export of a stream: the stored events of a time range, streamed while the engine reads them."""
 
 import time
 from typing import Final
@@ -13,7 +13,7 @@ from cordwood.serve.run import Job
 from cordwood.sql.bind import bind
 from cordwood.sql.stages import Slot, Statement
 
-# Whoever hangs up ends it sooner.
+# An upper bound only: an export whose client disconnects is cancelled.
 _SECONDS: Final = 24 * 3600.0
 _ALL_ROWS: Final = 2**62
 
@@ -25,7 +25,7 @@ _SLOTS: Final = (
 
 
 class Range(msgspec.Struct, frozen=True):
-    """From `since_us` on, and before `until_us`; of one project where it is not None."""
+    """The events of a stream from `since_us` (inclusive) to `until_us` (exclusive), optionally of one project."""
 
     stream: str
     since_us: int

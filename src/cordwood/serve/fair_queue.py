@@ -1,4 +1,4 @@
-"""Fair queueing between callers: who holds places, how much of them each has used, and whose turn is next."""
+"""Fair queueing between accounts: slots in use, recent usage by account, and which request is next."""
 
 import asyncio
 import math
@@ -8,16 +8,16 @@ from enum import IntEnum
 
 import msgspec
 
-# Of so many accounts the usage is remembered; those that used a place longest ago are forgotten first.
+# The number of accounts whose usage is remembered; the least recently used are forgotten first.
 REMEMBERED_ACCOUNTS = 10_000
-# What a place costs an account at least: a crowd of runs that take no time still goes in turns.
+# The least that one run is charged, so that many very short runs are still scheduled fairly.
 _LEAST_SECONDS = 0.001
-# The account of refreshes, which no caller waits for.
+# The account of background refreshes.
 SERVICE = ""
 
 
 class Lane(IntEnum):
-    """How a run queues. `OWN` lanes are of callers' own texts; the others are of saved queries."""
+    """The queue class of a run. `OWN` lanes hold queries that callers wrote; the others hold saved queries."""
 
     QUICK = 0
     OWN_QUICK = 1
@@ -28,17 +28,17 @@ class Lane(IntEnum):
 
     @property
     def rank(self) -> int:
-        """The order within one account: unknown and slow runs go by their arrival."""
+        """The priority within one account: unknown and slow runs share one rank and run in order of arrival."""
         return min(self, 2)
 
     @property
     def is_own(self) -> bool:
-        """Whether the text is a caller's own."""
+        """Whether the lane holds queries that callers wrote."""
         return self in (Lane.OWN_QUICK, Lane.UNKNOWN, Lane.OWN_SLOW)
 
 
 class Askers:
-    """The accounts that wait for one run: the one that asked first, and those that joined it."""
+    """The accounts that wait for one run: the first one to request it, and those that joined."""
 
     def __init__(self, account: str) -> None:
         self._requests = Counter([account])
@@ -61,7 +61,10 @@ class Askers:
 
 
 class Claim:
-    """A wish for a place, of all accounts that wait for the same run. `place` is done when it is given or refused."""
+    """A queued request for a slot on behalf of every account that waits for the run.
+
+    The future `place` is resolved when the slot is granted or refused.
+    """
 
     __slots__ = ("accounts", "lane", "number", "place", "since", "waits")
 
@@ -75,7 +78,7 @@ class Claim:
 
 
 class Usage:
-    """Seconds that each account has held places, halved every `half_life_seconds`."""
+    """Slot seconds used by each account, decaying by half every `half_life_seconds`."""
 
     def __init__(self, half_life_seconds: float, clock: Callable[[], float]) -> None:
         self._half_life = half_life_seconds
@@ -84,7 +87,7 @@ class Usage:
         self._running: dict[str, list[float]] = {}
 
     def of(self, account: str) -> float:
-        """Runs under way are counted until now."""
+        """Return the usage of an account, including its running slots up to now."""
         now = self._clock()
         running = sum(max(now - began, _LEAST_SECONDS) for began in self._running.get(account, ()))
         return self._past(account, now) + running
@@ -111,7 +114,7 @@ class Usage:
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A claim that may be admitted, on behalf of the account that has used least of those that wait for it."""
+    """The next request for an account, with the usage of the account that has used least among those waiting for it."""
 
     claim: Claim
     account: str
@@ -119,7 +122,7 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 class FairQueue:
-    """Claims that wait, by lane and account. The next is of the account that has used the least."""
+    """Queued requests by lane and account. The next one is of the account with the least usage."""
 
     def __init__(self, usage: Usage) -> None:
         self._usage = usage
@@ -128,7 +131,7 @@ class FairQueue:
         self._sizes = dict.fromkeys(Lane, 0)
 
     def __len__(self) -> int:
-        """How many callers' claims wait; refreshes have time."""
+        """Return the number of queued requests, without refreshes."""
         return sum(size for lane, size in self._sizes.items() if lane is not Lane.REFRESH)
 
     @property
@@ -148,7 +151,7 @@ class FairQueue:
             self._withdraw(claim, account)
 
     def change(self, claim: Claim, accounts: frozenset[str]) -> None:
-        """Other accounts wait for it now."""
+        """Change the set of accounts that wait for a queued request."""
         for account in claim.accounts - accounts:
             self._withdraw(claim, account)
         for account in accounts - claim.accounts:
@@ -171,7 +174,7 @@ class FairQueue:
                 del self._counts[account]
 
     def next(self, may_run: Callable[[Lane], bool]) -> Candidate | None:
-        """The claim whose turn it is, of the lanes that may run; refreshes only where nothing else may."""
+        """Return the next request in the lanes that may run; a refresh only if no other request may."""
         used: dict[str, float] = {}
         best: tuple[tuple[bool, float, int, int], Candidate] | None = None
         for lane, waiting in self._waiting.items():
@@ -187,10 +190,10 @@ class FairQueue:
         return None if best is None else best[1]
 
     def to_refuse(self, newest: Claim) -> Claim:
-        """The claim to give up where one too many waits: the newest of the account that has most of them.
+        """Return the request to refuse when the queue is full: the newest of the account that has the most queued.
 
-        It is the newest of all where no account has more than its own. A caller that has the most itself gives up its
-        own least urgent claim for a more urgent one.
+        If no account has more queued than the new one, that is the new request itself. An account with the most
+        requests gives up its own least urgent one for a more urgent one.
         """
         own = min(self._counts[account] for account in newest.accounts)
         for account, count in self._counts.most_common():

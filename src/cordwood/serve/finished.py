@@ -1,4 +1,4 @@
-"""An answer that is whole: its bytes, and what its receipt says of them."""
+"""A complete answer: its bytes and its receipt."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -10,7 +10,7 @@ from cordwood.bounded_cache import bytes_of
 
 
 class Receipt(msgspec.Struct, frozen=True, dict=True):
-    """What was true when the answer was made. `truncated` names the limit that cut it."""
+    """The facts about an answer when it was made. `truncated` names the limit that cut it."""
 
     rows: int
     truncated: str | None
@@ -22,15 +22,16 @@ class Receipt(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def timing(self) -> bytes:
-        """What the making took, as Server-Timing says it."""
+        """The value of the Server-Timing header."""
         made = self.compile_seconds * 1000, self.engine_seconds * 1000
         return b"compile;dur=%.3f, engine;dur=%.3f" % made
 
 
 class Finished(msgspec.Struct):
-    """`codings` holds the body as compressed for the first caller who asked for that coding.
+    """A complete answer body.
 
-    `heads` holds the headers that go with each, as HTTP rendered them; the empty coding is the plain body's.
+    `codings` holds it compressed, by content coding, once a caller has requested that coding. `heads` holds the
+    rendered HTTP headers by coding; the empty coding is the uncompressed body.
     """
 
     body: bytes
@@ -47,7 +48,7 @@ class Finished(msgspec.Struct):
     def coded(self, coding: str, compress: Callable[[bytes, str], bytes]) -> bytes:
         if coding not in self.codings:
             body = compress(self.body, coding)
-            # Another thread may have been quicker.
+            # Another thread may have compressed it meanwhile.
             if coding not in self.codings:
                 self.codings[coding] = body
                 self.size += len(body)

@@ -1,4 +1,4 @@
-"""One run per question at a time: who asks while it is under way gets its answer too."""
+"""Single flight: concurrent requests for the same key share one run."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
@@ -20,7 +20,7 @@ class _Flight(msgspec.Struct, Generic[T]):
 
 
 class Flights(Generic[T]):
-    """Runs by their question. The run ends when the last who waits for it has gone."""
+    """Runs by key. A run is cancelled when its last waiting caller leaves."""
 
     def __init__(self) -> None:
         self._under_way: dict[Hashable, _Flight[T]] = {}
@@ -29,7 +29,7 @@ class Flights(Generic[T]):
         return key in self._under_way
 
     async def join(self, key: Hashable, account: str, start: Callable[[Halt, Askers], Awaitable[T]]) -> T:
-        """The result of the run; `account` is that of the caller, or SERVICE for a refresh."""
+        """Start a run or join the running one; return its result. The account is SERVICE for a refresh."""
         flight = self._under_way.get(key)
         if flight is None:
             flight = self._take_off(key, account, start)
@@ -55,7 +55,7 @@ class Flights(Generic[T]):
         if self._under_way.get(key) is flight:
             del self._under_way[key]
         if not flight.task.cancelled():
-            # Asked for, so that a failure nobody waited for any more is not reported as forgotten.
+            # Retrieve the exception, so that asyncio does not log it as unhandled when all callers have left.
             flight.task.exception()
 
     def _abandon(self, key: Hashable, flight: _Flight[T]) -> None:

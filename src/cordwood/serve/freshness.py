@@ -1,4 +1,4 @@
-"""Fresh, stale, due, expired: pure decisions on the age of a kept answer."""
+"""Freshness of cached answers: pure functions of their age that decide fresh, stale, due and expired."""
 
 import msgspec
 
@@ -9,15 +9,15 @@ from cordwood.serve.finished import Finished
 
 SECOND_US = 1_000_000
 
-# A refresh starts a little before its time, so that the new answer is there when the old one is `warm` seconds
-# old; each identity has a lead of its own, so that entries made together are not refreshed together.
+# A refresh starts before the answer is `warm` seconds old, earlier by a lead between these two shares. The lead depends
+# on the cache key, so that entries made together are not refreshed together.
 LEAST_LEAD, MOST_LEAD = 0.02, 0.10
-# A failed refresh is tried again after the first share of `warm`, later each time up to the second.
+# A failed refresh is retried after the first share of `warm` seconds, doubling up to the second share.
 FIRST_RETRY, LAST_RETRY = 1 / 30, 1 / 5
 
 
 class Entry(msgspec.Struct):
-    """A kept answer, and how to ask for it again."""
+    """A cached answer and the request that made it."""
 
     key: bytes
     ask: Ask
@@ -53,18 +53,18 @@ def is_expired(entry: Entry, now_us: int) -> bool:
 
 
 def is_stale(entry: Entry, now_us: int) -> bool:
-    """Older than it ought to be: a refresh has failed."""
+    """Return whether the answer is older than `warm` seconds because its refresh failed."""
     warm = entry.ask.endpoint.warm_seconds
     return warm is not None and entry.failures > 0 and age_us(entry, now_us) >= warm * SECOND_US
 
 
 def is_wanted(entry: Entry, now_us: int) -> bool:
-    """Somebody has asked for it within one lifetime."""
+    """Return whether it was requested within one cache lifetime."""
     return now_us - entry.asked_us < entry.ask.endpoint.cache_seconds * SECOND_US
 
 
 def due_us(entry: Entry) -> int:
-    """When it is to be refreshed; its expiry when it is never to be."""
+    """Return when to refresh the answer; its expiry if it is not refreshed."""
     warm = entry.ask.endpoint.warm_seconds
     if not warm:
         return expires_us(entry)
@@ -75,7 +75,7 @@ def due_us(entry: Entry) -> int:
 
 
 def lifetime_seconds(endpoint: Endpoint) -> float:
-    """How long an answer is as good as new."""
+    """Return for how many seconds an answer counts as fresh: `max-age` of its response."""
     return endpoint.warm_seconds or endpoint.cache_seconds
 
 

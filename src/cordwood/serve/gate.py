@@ -1,4 +1,4 @@
-"""Admission control: few runs at once, a bounded queue, and both shared fairly between callers."""
+"""Admission control: a bounded number of concurrent runs and a bounded queue, both fair between accounts."""
 
 import asyncio
 import time
@@ -13,32 +13,32 @@ from cordwood.serve.fair_queue import SERVICE, Askers, Claim, FairQueue, Lane, U
 
 
 class Places(Protocol):
-    """How many places there are, and which lane may take one of those that are free."""
+    """The policy of a set of slots: how many there are, and which lanes may take a free one."""
 
     @property
     def name(self) -> str:
-        """What metrics call them."""
+        """The name in metrics."""
 
     @property
     def total(self) -> int:
-        """How many runs there are at once."""
+        """The number of concurrent runs."""
 
     @property
     def half_life_seconds(self) -> float:
-        """What an account has used counts half after as long."""
+        """The half-life of recorded usage."""
 
     def may_run(self, lane: Lane, running: Mapping[Lane, int]) -> bool:
-        """Whether one more run of the lane may begin beside those that are running."""
+        """Return whether one more run of the lane may start."""
 
 
 class QueryPlaces:
-    """Places at the engine. Callers' own texts never take all of them, and slow runs few.
+    """The slots at the engine. Queries that callers wrote never take all of them, and slow queries few.
 
-    - Saved queries have a quarter of the places, one at least, that callers' own texts cannot take.
-    - One place is for saved queries that are not known to be slow: all others together never take all places.
-    - Slow saved queries, slow texts of callers and refreshes take at most a quarter of the places each, but one may run.
+    - A quarter of the slots, at least one, is reserved from queries that callers wrote. - One slot is reserved for
+    saved queries that are not known to be slow. - Slow saved queries, slow queries of callers, and refreshes take at
+    most a quarter of the slots each, at least one.
 
-    With two places, one is for saved queries alone, and all the rest take turns in the other.
+    With two slots, one is for saved queries alone, and all other runs share the other one.
     """
 
     name = "query"
@@ -61,10 +61,10 @@ class QueryPlaces:
 
 
 class CompilePlaces:
-    """Threads that compile. Texts of callers whose texts took long of late (`OWN_SLOW`) never take the last one."""
+    """The compile threads. Accounts with recent slow compilations (`OWN_SLOW`) never take the last one."""
 
     name = "compile"
-    # Few texts are new, and one that takes long takes seconds: who sent one is remembered for minutes.
+    # A slow compilation takes seconds and is rare, so the usage of its account decays over minutes.
     half_life_seconds = 60.0
 
     def __init__(self, total: int) -> None:
@@ -76,9 +76,9 @@ class CompilePlaces:
 
 
 class Turn:
-    """A place that was given, and the account that it is counted against.
+    """A granted slot and the account that it is charged to.
 
-    A lent turn runs on beside the places; one that is withdrawn must be stopped.
+    A run on a lent slot continues outside the limit; a run whose slot is withdrawn must be stopped.
     """
 
     def __init__(self, gate: "Gate", lane: Lane, account: str, began: float) -> None:
@@ -89,25 +89,25 @@ class Turn:
         self.yields = self.is_lent = self.is_withdrawn = False
 
     def must_yield(self) -> bool:
-        """Whether this run is to be started again later, because a claim that waits goes before it."""
+        """Return whether this run has to restart later, because a queued request has precedence."""
         return self._gate.must_yield(self)
 
     def lend(self) -> None:
-        """Give the place to a claim that waits and run on without one: for a run that cannot be started again."""
+        """Give the slot to a queued request and continue without one: for a run that cannot be restarted."""
         self._gate.lend(self)
 
     def give_up(self) -> None:
-        """Give the place to others although the run has not stopped yet, unless many such runs are under way."""
+        """Release the slot although the run has not stopped yet, unless there are too many such runs."""
         self._gate.give_up(self)
 
 
 class Gate:
-    """Admission to places. Safe only on the event loop.
+    """Admission to slots. Not thread-safe: use it on the event loop.
 
-    The next place goes to the account (a key, or an address where there is no key) that has used the places least of
-    late, in seconds that count less as time passes. So one account may use all that is idle, and gives way when
-    others come. At most `queue_length` claims wait: where there would be more, the newest claim of the account that has
-    most of them is refused. Each waits for at most `patience_seconds`. Refreshes wait as long as it takes.
+    The next free slot goes to the account (a key, or an address if there is no key) with the least recent usage, in
+    slot seconds that decay exponentially. One account may therefore use all idle slots, and yields when others come. At
+    most `queue_length` requests wait: beyond that, the newest request of the account with most of them is refused. Each
+    waits for at most `patience_seconds`; refreshes wait without a limit.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Gate:
 
     @property
     def waiting(self) -> int:
-        """How many callers' claims wait; refreshes have time."""
+        """The number of queued requests, without refreshes."""
         return len(self._queue)
 
     @property
@@ -145,16 +145,16 @@ class Gate:
 
     @property
     def starved_seconds(self) -> float:
-        """For how long callers have waited in vain, no place having been given to any since the first of them came."""
+        """For how many seconds callers have been waiting without any of them being given a slot."""
         return 0.0 if self._starved_since is None else self._clock() - self._starved_since
 
     def usage(self, account: str) -> float:
-        """Seconds of places that the account has had of late."""
+        """Return the recent usage of an account in slot seconds."""
         return self._usage.of(account)
 
     @asynccontextmanager
     async def turn(self, lane: Lane, askers: Askers, joined: Lane = Lane.QUICK) -> AsyncIterator[Turn]:
-        """A place for as long as the block runs. A refresh that a caller joins while it waits moves to `joined`."""
+        """Hold a slot while the block runs. A queued refresh that a caller joins moves to the lane `joined`."""
         claim = self._claim(lane, askers.accounts)
         askers.on_change = lambda: self._follow(claim, askers.accounts, joined)
         try:
@@ -167,9 +167,9 @@ class Gate:
             self._end(claim)
 
     def must_yield(self, turn: Turn) -> bool:
-        """A turn yields to claims of its own account, of accounts that have used less, and to quick saved queries.
+        """Return whether the run must yield to requests of accounts with at most its usage, or to quick saved queries.
 
-        No more turns yield than claims wait.
+        At most as many runs yield as requests are queued.
         """
         if turn.yields or turn.is_lent or sum(one.yields for one in self._turns.values()) >= self.waiting:
             return turn.yields
@@ -182,7 +182,7 @@ class Gate:
         return turn.yields
 
     def lend(self, turn: Turn) -> None:
-        """Lend to as many turns as there are places; beyond, one of the account that used most is withdrawn."""
+        """Lend up to as many slots as there are; beyond that, withdraw one from the account with the most usage."""
         lent = [one for one in self._turns.values() if one.is_lent and not one.is_withdrawn]
         if len(lent) >= self.places:
             used = {one.account: self._usage.of(one.account) for one in [*lent, turn]}
@@ -193,7 +193,7 @@ class Gate:
         self._free(turn)
 
     def give_up(self, turn: Turn) -> None:
-        """Free the place of a run that is being stopped; of as many runs at once as there are places."""
+        """Release the slot of a run that is being cancelled; of at most as many runs as there are slots."""
         if not turn.is_lent and sum(one.is_lent for one in self._turns.values()) < self.places:
             self._free(turn)
 
@@ -235,7 +235,7 @@ class Gate:
             self._note(claim, outcome)
 
     def _follow(self, claim: Claim, accounts: frozenset[str], joined: Lane) -> None:
-        """Other accounts wait for the same run now; one that callers wait for is no refresh any more."""
+        """Update the accounts that wait for a request; a refresh that callers wait for leaves the refresh lane."""
         callers = accounts - {SERVICE}
         if not claim.waits or not callers:
             return
@@ -248,13 +248,13 @@ class Gate:
         self._admit()
 
     def _leave(self, claim: Claim) -> None:
-        """Out of the queue, or out of the place that was given a moment too late."""
+        """Leave the queue, or return a slot that was granted after the caller left."""
         if claim in self._turns:
             self._end(claim)
         elif claim.waits:
             self._queue.remove(claim)
         elif not claim.place.cancelled():
-            # It was refused: that is known here.
+            # Retrieve the exception of the refusal, so that asyncio does not log it as unhandled.
             claim.place.exception()
 
     def _admit(self) -> None:
@@ -288,4 +288,4 @@ class Gate:
 
 
 def _nothing() -> None:
-    """No claim of the askers waits."""
+    """Do nothing: no request of these accounts is queued."""

@@ -1,4 +1,4 @@
-"""What answers may cost, one by one and all together."""
+"""The limits of single answers and of the query path as a whole."""
 
 import os
 
@@ -8,7 +8,7 @@ LEAST_PLACES = 4
 
 
 class ServeLimits(msgspec.Struct, frozen=True):
-    """`concurrent_queries` of 0 means: from the cores."""
+    """Limits of the query path. With `concurrent_queries` 0, the number of slots follows from the cores."""
 
     query_seconds: float = 30.0
     answer_bytes: int = 64 * 1024 * 1024
@@ -17,9 +17,9 @@ class ServeLimits(msgspec.Struct, frozen=True):
     queue_seconds: float = 10.0
     key_requests_per_second: float | None = None
     key_concurrent_queries: int | None = None
-    # What compiled statements may hold together, and the trees of endpoints as much.
+    # The byte budget of compiled statements, and as much again for the trees of endpoints.
     compiled_bytes: int = 16 * 2**20
 
     def places(self) -> int:
-        """How many queries run at once: two a core, since one of them waits or is about to end."""
+        """Return the number of slots: two for each core, since a run is often waiting for input or output."""
         return self.concurrent_queries or max(LEAST_PLACES, 2 * (os.cpu_count() or 1))

@@ -1,4 +1,4 @@
-"""What an endpoint offers to queries of callers' own, told to people who write one."""
+"""The schema of an endpoint for authors of sandbox queries."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ from cordwood.serve.visible import names_for
 
 
 class Offers:
-    """Compiling takes a moment: call from a thread."""
+    """Describes sub-queries and translates LQL. Compiles on the calling thread, so call it from a worker thread."""
 
     def __init__(self, engine: Engine, prepared: Prepared, redactions: Redactions) -> None:
         self._engine = engine
@@ -24,15 +24,16 @@ class Offers:
         self._redactions = redactions
 
     def sub_queries(self, endpoint: Endpoint, caller: Caller) -> tuple[SubQuery, ...]:
-        """With what the events that the caller may know of have in their columns."""
+        """Return the sub-queries, with the columns and paths of those events that the caller may see."""
         program = self._prepared.program(endpoint)
         return offered(program, self._engine.target, self._shapes(endpoint, caller))
 
     def sql_of(self, endpoint: Endpoint, caller: Caller, lql: str) -> str:
-        """The SQL that a query in LQL means, in BigQuery's dialect."""
+        """Return the SQL, in BigQuery's dialect, that a query in LQL compiles to."""
         program = self._prepared.program(endpoint)
         known = self._shapes(endpoint, caller)
-        # How it is run goes by the kinds of all events; it means the same, and tells whether others have arrays.
+        # A real run depends on the kinds of all events. The translation leaves them out: it has the same meaning, and
+        # does not reveal whether other projects' events hold arrays.
         own = {stream: msgspec.structs.replace(shape, whole=None) for stream, shape in known.items()}
         return explain_lql(program, lql, self._engine.target, own)
 

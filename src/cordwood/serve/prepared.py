@@ -1,4 +1,4 @@
-"""Compiled statements, kept by endpoint revision, sandbox text and what they depend on in the shapes of their streams."""
+"""Cache of compiled statements by endpoint revision, sandbox query and the relevant facts of stream shapes."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -23,12 +23,12 @@ StatementKey = tuple[str, SandboxText | None, RedactMode | None]
 _COMPILERS = {Language.SQL: compile_sandbox, Language.LQL: compile_lql}
 
 
-# What statements and their texts may hold together, and what the trees of endpoints may.
+# The byte budget of statements with their texts; the trees of endpoints have the same budget of their own.
 MOST_BYTES = 16 * 2**20
-# A node of a tree: the tree is kept twice, as it is and as what callers' queries are put into.
+# The estimated bytes of a tree node. Each tree is held twice: as parsed, and prepared for sandbox queries.
 _NODE_BYTES = 1_000
 
-# Of one text, statements for so many kinds of shapes are kept, each for so many versions of them.
+# The number of variants of one statement, compiled for different shapes, and of shape versions noted for each.
 MOST_VARIANTS = 16
 MOST_VERSIONS = 1_000
 _VERSION_BYTES = 320
@@ -38,7 +38,7 @@ Versions = tuple[tuple[int, int], ...]
 
 
 class _Kept(msgspec.Struct, frozen=True):
-    """`holds_for` are versions of the streams' shapes of which it is known that all facts hold."""
+    """A compiled statement. `holds_for` are the shape versions for which its facts were verified."""
 
     statement: Statement
     holds_for: set[Versions]
@@ -46,10 +46,10 @@ class _Kept(msgspec.Struct, frozen=True):
 
 
 class Prepared:
-    """Safe from several threads: at worst two compile the same text at once.
+    """The statement cache. Thread-safe; two threads may compile the same query at once.
 
-    A statement serves every caller whose shapes say of the names and kinds that it depends on what those said with
-    which it was compiled: keys pinned to different projects share it, and what is learnt of other paths changes nothing.
+    A statement is valid for every caller whose shapes agree on the names and kinds that it depends on. So keys that are
+    pinned to different projects share it, and newly seen paths that it does not use do not invalidate it.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class Prepared:
         redaction: Redaction | None = None,
         shapes: Shapes | None = None,
     ) -> Statement | None:
-        """The statement, unless it was never compiled, or only with shapes that said otherwise.
+        """Return the statement; None if it was not compiled, or only with shapes that differ in a relevant fact.
 
-        `shapes` are those that the caller may know, all where they are left out.
+        `shapes` are those that the caller may see; all shapes if omitted.
         """
         key = statement_key(endpoint, sandbox, redaction)
         variants = self._statements.get(key)
@@ -132,7 +132,7 @@ class Prepared:
 
 
 def statement_key(endpoint: Endpoint, sandbox: SandboxText | None, redaction: Redaction | None) -> StatementKey:
-    """Return all that a statement is compiled from, but for the shapes of its streams."""
+    """Return the inputs of a compilation, without the shapes of the streams."""
     return endpoint.revision, sandbox, redaction.mode if redaction else None
 
 

@@ -18,12 +18,12 @@ from cordwood.serve.identity import question_identity
 from cordwood.serve.run import Job
 
 QUARANTINE_SECONDS: Final = 600.0
-# So many kills within that time, and a key's own queries are refused.
+# After this many kills within that time, the ad hoc and sandbox queries of the key are refused.
 KILLS_OF_A_KEY: Final = 2
-# So many queries and keys are remembered, some 200 bytes each; beyond, the oldest is forgotten.
+# The number of remembered queries and keys, about 200 bytes each; the oldest are forgotten first.
 _MOST: Final = 2_000
 
-# Names in double quotes stay; texts and numbers become one mark each, and lists of them one mark.
+# Names in double quotes are kept. Each string or number becomes one placeholder, as does each list of them.
 _LITERALS: Final = re.compile(r"""("(?:[^"]|"")*")|'(?:[^']|'')*'|\b\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\b""")
 _LISTS: Final = re.compile(r"\?(?:\s*,\s*\?)+")
 

@@ -1,4 +1,4 @@
-"""How much one key may ask: so many requests a second, so many queries at once."""
+"""Rate limits by key: requests a second, and concurrent queries."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -9,12 +9,12 @@ import msgspec
 from cordwood.errors import RateExceeded
 from cordwood.model.caller import Caller
 
-# Keys that have not asked for longest are forgotten beyond this many; their next request starts with a full bucket.
+# The number of remembered keys. The least recently used are forgotten and start again with a full bucket.
 REMEMBERED_KEYS = 10_000
 
 
 class Allowance(msgspec.Struct, frozen=True):
-    """What a key has left: `remaining` requests at once, and in how many seconds it has them all again."""
+    """The remaining budget of a key: `remaining` requests now, all `quota` in `full_in_seconds`."""
 
     quota: int
     window_seconds: int
@@ -28,9 +28,9 @@ class _Bucket(msgspec.Struct):
 
 
 class Rates:
-    """A bucket an account, filled at its key's own rate; `clock` is in seconds and only its differences count.
+    """Token buckets by account, each filled at the rate of its key. `clock` is a monotonic clock in seconds.
 
-    An account is a key, or an address where there is no key.
+    The account is a key, or an address if there is no key.
     """
 
     def __init__(self, default_per_second: float | None, at_once: int | None, clock: Callable[[], float]) -> None:
@@ -41,11 +41,11 @@ class Rates:
         self._running: dict[str, int] = {}
 
     def take(self, caller: Caller, account: str) -> Allowance | None:
-        """One request of the account's rate; None where no rate applies, RateExceeded where it is used up."""
+        """Take one request from the bucket; return None if no rate applies, raise RateExceeded if it is empty."""
         rate = caller.rate_per_second or self._default
         if not rate:
             return None
-        # A rate below one a second still lets one through at a time.
+        # A rate below one a second is a bucket of one request with a longer window.
         quota, window = (round(rate), 1) if rate >= 1 else (1, round(1 / rate))
         bucket = self._filled(account, rate, quota)
         if bucket.tokens < 1:
@@ -59,7 +59,7 @@ class Rates:
 
     @contextmanager
     def query_of(self, account: str) -> Iterator[None]:
-        """One of the queries that the account may have under way at once."""
+        """Hold one of the concurrent queries of the account; raise RateExceeded if it has none left."""
         running = self._running.get(account, 0)
         if self._at_once is not None and running >= self._at_once:
             raise RateExceeded(

@@ -1,4 +1,4 @@
-"""Whether a call is redacted, and how: the key's terms before the header, the header before the endpoint."""
+"""Whether and how an answer is redacted: the key decides before the header, the header before the endpoint."""
 
 from cordwood.model.redaction import RedactionRules, RedactMode
 from cordwood.serve.ask import Ask
@@ -6,13 +6,16 @@ from cordwood.sql.redaction.redaction import Redaction
 
 
 class Redactions:
-    """One for each mode, for as long as the process runs: each remembers the names that it has judged."""
+    """One Redaction for each mode.
+
+    They live as long as the process, because each caches the names it has classified.
+    """
 
     def __init__(self, rules: RedactionRules) -> None:
         self._by_mode = {mode: Redaction(mode, rules) for mode in RedactMode}
 
     def of(self, ask: Ask) -> Redaction | None:
-        """None for a call that is answered as it is stored."""
+        """Return the redaction of a request; None if it is answered as stored."""
         return self.by_mode(ask.endpoint.redact_mode) if ask.redacts else None
 
     def by_mode(self, mode: str) -> Redaction:

@@ -1,4 +1,4 @@
-"""Re-asks what is asked often before it grows old, and forgets what nobody asks for."""
+"""Refresh cached answers before they expire, and evict those that are no longer requested."""
 
 import asyncio
 import heapq
@@ -15,12 +15,12 @@ from cordwood.serve.ask import Ask
 from cordwood.serve.freshness import Entry, due_us, is_expired, is_wanted
 
 LOOK_SECONDS = 1.0
-# With so many times to look, those of entries that are gone are forgotten.
+# When the heap has this many times, those of evicted entries are removed.
 LEAST_TIMES = 1000
 
 
 class Refresher:
-    """Knows when each kept answer is next to be looked at; `ask_again` runs an ask in the place of an entry."""
+    """Schedules the refresh of each cached answer. `ask_again` runs a request and replaces its entry."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Refresher:
             heapq.heappush(self._times, (due_us(entry), entry.key))
 
     def _forget_dropped(self) -> None:
-        """Entries that the cache let go before their time are looked at no more: there may be many more than it holds."""
+        """Remove evicted entries from the schedule, because there may be many more of them than the cache holds."""
         self._times = [(time, key) for time, key in self._times if self._cache.peek(key) is not None]
         heapq.heapify(self._times)
         self._watched = {key for _, key in self._times}
@@ -61,14 +61,14 @@ class Refresher:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def close(self) -> None:
-        """Stop what is being asked again; nobody waits for it."""
+        """Cancel the running refreshes; no caller waits for them."""
         refreshing = list(self._refreshing.values())
         for task in refreshing:
             task.cancel()
         await asyncio.gather(*refreshing, return_exceptions=True)
 
     def tick(self) -> list["asyncio.Task[None]"]:
-        """Look at every entry whose time has come; the refreshes that this started."""
+        """Process every entry that is due; return the refresh tasks that were started."""
         now_us = self._clock_us()
         self._look_at_changed()
         started = []
@@ -81,7 +81,7 @@ class Refresher:
         return started
 
     def _look_at_changed(self) -> None:
-        """Entries of an endpoint whose file has changed are looked at now."""
+        """Make the entries due whose endpoint has changed."""
         revisions = self._current_revisions()
         if revisions == self._revisions:
             return

@@ -1,4 +1,4 @@
-"""A job for the engine, and the receipt of its answer."""
+"""Jobs for the engine, and the receipts of their answers."""
 
 import msgspec
 
@@ -9,9 +9,9 @@ from cordwood.sql.stages import Question, Statement
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A question with all that its run needs; `asked_us` is the moment of the call.
+    """A question with the limits of its run. `asked_us` is the time of the request.
 
-    `answer_bytes` bounds an answer that is held whole.
+    `answer_bytes` bounds an answer that is held in memory.
     """
 
     ask: Ask

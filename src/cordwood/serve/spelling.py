@@ -1,4 +1,4 @@
-"""Asks that were answered before: the identity of each, found without compiling it again."""
+"""Index from request digest to cache key, so that a repeated request is found without compiling it again."""
 
 from collections import OrderedDict
 from hashlib import sha256
@@ -12,7 +12,7 @@ MOST_SPELLINGS = 20_000
 
 
 def spelling(ask: Ask, compiled_from: StatementKey) -> bytes:
-    """Return a digest of all that the answer is made from: what is compiled, for whom, and the raw values."""
+    """Return a digest of the inputs of an answer: the inputs of its compilation, the raw values, pins and format."""
     endpoint = ask.endpoint
     values = [ask.parameters.get(parameter.name) for parameter in endpoint.parameters]
     said = (endpoint.id.bytes, compiled_from, values, ask.format.name, ask.knows)
@@ -20,17 +20,17 @@ def spelling(ask: Ask, compiled_from: StatementKey) -> bytes:
 
 
 class Spellings:
-    """What each spelling was compiled to, for a while.
+    """The cache key of each request digest, until its answer expires.
 
-    A statement depends on the shapes of its streams, too, so the same spelling may have another identity later. An
-    answer that is kept stays good for the rest of its lifetime; after that the spelling has to be compiled again.
+    The cache key also depends on the shapes of the streams, so the same request may get another one later. The cached
+    answer stays valid for the rest of its lifetime; after that the request has to be compiled again.
     """
 
     def __init__(self) -> None:
         self._known: OrderedDict[bytes, tuple[bytes, int]] = OrderedDict()
 
     def find(self, spelled: bytes, now_us: int) -> bytes | None:
-        """Return the identity, unless the spelling was compiled too long ago, or never."""
+        """Return the cache key; None if the request was not compiled, or its answer has expired."""
         known = self._known.get(spelled)
         return None if known is None or now_us >= known[1] else known[0]
 

@@ -1,4 +1,4 @@
-"""An answer on its way out while the engine still works: a few pieces in memory, never all of them."""
+"""Response streams: the bounded queue of chunks between the engine's thread and the HTTP response."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable
@@ -10,18 +10,18 @@ from cordwood.engines.halt import Halt
 from cordwood.serve.finished import Finished, Receipt
 from cordwood.serve.run import Job, receipt, start
 
-# An answer that is whole by then leaves with its full receipt; a longer one leaves as it comes.
+# An answer that is complete within these limits is sent with its full receipt; a longer one is streamed.
 WHOLE_WITHIN_SECONDS = 0.05
 WHOLE_BELOW_BYTES = 256 * 1024
 PIECES_AHEAD = 8
 
 
 class ReaderLeftError(Exception):
-    """Nobody takes the pieces any more."""
+    """The client no longer reads the response."""
 
 
 class Outflow:
-    """Pieces from the engine's thread to the event loop; the thread waits while the reader is behind."""
+    """A queue of chunks from the engine's thread to the event loop; a full queue blocks the thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -34,7 +34,7 @@ class Outflow:
         return self._begun
 
     def fill(self, job: Job, engine: Engine, cancel: Halt) -> Receipt:
-        """Run in the engine's thread. A pull ends the wait for a reader that does not read, too."""
+        """Run the job in the engine's thread. Cancelling it also ends the wait for a client that does not read."""
         cancel.on_pull(self._stop_waiting)
         run = start(job, engine, cancel)
         with closing(run.pieces()) as pieces:
@@ -53,7 +53,7 @@ class Outflow:
             self._putting.cancel()
 
     async def ended(self, filling: Awaitable[Receipt]) -> Receipt:
-        """Waits for the filling and, however it ends, tells the reader that no more comes."""
+        """Wait for the run and, however it ends, put the end-of-stream mark into the queue."""
         try:
             return await filling
         finally:
@@ -64,7 +64,7 @@ class Outflow:
         return await self._pieces.get()
 
     async def head(self) -> tuple[list[bytes], bool]:
-        """The first pieces, and whether they are all: as many as come within a moment and stay small."""
+        """Return the first chunks and whether they are all: those that arrive within the time and size limits."""
         pieces: list[bytes] = []
         first = await self._pieces.get()
         if first is None:
@@ -87,13 +87,13 @@ class Outflow:
         return False
 
     def close(self) -> None:
-        """Whoever still fills is let go."""
+        """Discard the queue and unblock the engine's thread."""
         self._closed = True
         while not self._pieces.empty():
             self._pieces.get_nowait()
 
     async def _put(self, piece: bytes, cancel: Halt) -> None:
-        """Nothing of a run that was stopped comes after the stop: it may be started again."""
+        """Put a chunk into the queue. Output of a cancelled run is dropped, because the run may be restarted."""
         if self._closed or cancel.pulled:
             raise ReaderLeftError
         self._begun = True
@@ -103,7 +103,7 @@ class Outflow:
 
 
 class Streamed:
-    """An answer whose rest is still being made; `receipt` is there once the pieces are out."""
+    """An answer that is still running; `receipt` is set when all chunks have been read."""
 
     def __init__(self, head: list[bytes], flow: Outflow, filling: "asyncio.Task[Receipt]", halt: Halt) -> None:
         self._head = head
@@ -113,7 +113,7 @@ class Streamed:
         self.receipt: Receipt | None = None
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """Closing this iterator early stops the engine's work."""
+        """Yield the chunks. Closing the generator early cancels the run."""
         try:
             for first in self._head:
                 yield first
@@ -126,7 +126,7 @@ class Streamed:
 
 
 async def begin(flow: Outflow, filling: "asyncio.Task[Receipt]", halt: Halt) -> "Finished | Streamed":
-    """The answer whole when it is all there within a moment, else what is there and the way to the rest."""
+    """Return a complete answer if all of it arrives within a moment, otherwise one that streams."""
     try:
         pieces, whole = await flow.head()
         if whole:

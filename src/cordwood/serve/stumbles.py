@@ -1,4 +1,4 @@
-"""What the compiler broke on, told to the operator's log: each place in our code once."""
+"""Log internal errors of the compiler, each place in the code once."""
 
 import traceback
 from hashlib import sha256
@@ -7,19 +7,22 @@ from cordwood.errors import CompilerBroke
 from cordwood.observe.observation import Broke
 from cordwood.observe.observer import Observer
 
-# So many places are told; what comes after as many is no news.
+# The number of distinct places that are logged.
 MOST = 1000
 
 
 class Stumbles:
-    """A place is what was raised and where: callers who send the same form again and again fill no log."""
+    """Logs compiler errors by exception type and source line, so that a repeated query does not flood the log."""
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
         self._told: set[str] = set()
 
     def tell(self, fault: CompilerBroke) -> None:
-        """Neither the query is told nor what was said of it: both may hold what is nobody's but the author's."""
+        """Log the error and add an incident id to the hint.
+
+        The log has neither the query nor the message, which may quote it.
+        """
         cause = fault.__cause__
         if cause is None:
             return

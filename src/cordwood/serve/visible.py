@@ -1,4 +1,4 @@
-"""What a caller may know of the shapes of streams: a pinned key that which its own project's events have."""
+"""The shapes that a caller may see: a pinned key sees only the names in its own project's events."""
 
 from collections.abc import Iterator, Mapping
 
@@ -9,7 +9,7 @@ from cordwood.model.shape import Shape
 
 
 class NamesOfProject(Mapping[str, Shape]):
-    """The streams with the names that one project's events have; with None no names at all."""
+    """The shapes of all streams, restricted to one project's events; to no names at all if `project` is None."""
 
     def __init__(self, shapes: Mapping[str, Shape], projects: Mapping[str, ProjectShapes], project: str | None) -> None:
         self._shapes = shapes
@@ -29,7 +29,7 @@ class NamesOfProject(Mapping[str, Shape]):
 
 
 def names_for(caller: Caller, engine: Engine) -> Mapping[str, Shape]:
-    """A key without pins sees the whole. Of a pin that is not one project, nothing is known of what it lets through."""
+    """Return all shapes for a key without pins, its project's for a key pinned to one project, otherwise none."""
     if not caller.pins:
         return engine.shapes()
     return NamesOfProject(engine.shapes(), engine.projects(), project_of(caller))
@@ -40,5 +40,5 @@ def no_names(engine: Engine) -> Mapping[str, Shape]:
 
 
 def project_of(caller: Caller) -> str | None:
-    """The one project whose events the key reads; None where that cannot be said."""
+    """Return the one project that the key is pinned to; None if it has other pins or none."""
     return caller.pins["project"] if caller.pins.keys() == {"project"} else None

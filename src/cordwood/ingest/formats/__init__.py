@@ -1,4 +1,4 @@
-"""Wire formats: one a file; this table says which route and content type is read by which."""
+"""The wire formats, one module each, and the table that selects one by route and content type."""
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
@@ -28,7 +28,7 @@ Format = Callable[[Body], Reading]
 
 
 class Form(StrEnum):
-    """What a route takes; within it the content type decides."""
+    """The kind of a route. Within it, the content type selects the decoder."""
 
     EVENTS = "events"
     JSON = "json"
@@ -83,7 +83,7 @@ _TABLE: Mapping[Form, Mapping[str, Format]] = {
 
 
 def read_body(form: Form, body: Body) -> Reading:
-    """The parameters of a Content-Type do not matter: JSON is UTF-8."""
+    """Decode a body. Parameters of its Content-Type are ignored: JSON is always UTF-8."""
     formats = _TABLE[form]
     if "application/json" in formats and is_json_sent_as_form(body.media, body.data):
         body = msgspec.structs.replace(body, content_type="application/json")

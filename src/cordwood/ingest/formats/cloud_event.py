@@ -25,7 +25,10 @@ def read_cloud_events(body: Body) -> Reading:
 
 
 def _add_attributes(fields: Fields, attributes: dict[str, str]) -> None:
-    """The event's own time comes first, then the headers', then the structured event's."""
+    """Add the attributes.
+
+    A `timestamp` field has precedence over the headers' time, and that over the object's `time`.
+    """
     if attributes:
         fields["cloud_event"] = msgspec.Raw(_encode(attributes))
     time = msgspec.Raw(_encode(attributes["time"])) if "time" in attributes else fields.get("time")

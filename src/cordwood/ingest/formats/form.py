@@ -1,4 +1,4 @@
-"""A form as browsers and Python's logging send it: one event, whose fields are texts."""
+"""Form bodies, as browsers and Python's logging send them: one event whose fields are strings."""
 
 from urllib.parse import parse_qs
 
@@ -15,7 +15,7 @@ _MOST_FIELDS = 10_000
 
 
 def read_form(body: Body) -> Reading:
-    """A field that comes several times is an array; `metadata` may be a JSON object, since a form has no other."""
+    """Decode a form. A repeated field becomes an array; `metadata` may be a JSON object."""
     try:
         found = parse_qs(body.text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="replace")
     except ValueError as problem:

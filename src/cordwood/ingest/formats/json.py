@@ -1,4 +1,4 @@
-"""JSON: one event, an array of events, or an object whose `batch` is such an array."""
+"""JSON bodies: one event, an array of events, or an object with a `batch` array."""
 
 import msgspec
 
@@ -7,7 +7,7 @@ from cordwood.ingest.item_count import check_objects
 from cordwood.ingest.items import read_items
 from cordwood.ingest.posted import Body, Posted, Reading
 
-# White space before the first bracket beyond this is uncommon.
+# More white space before the first bracket is not expected.
 _BLANKS = 64
 
 
@@ -20,7 +20,7 @@ _batch = msgspec.json.Decoder(_Batch)
 
 
 def read_json(body: Body) -> Reading:
-    # What is ASCII is read where it lies: a text of it all would be a second body in memory.
+    # Decode ASCII from the body itself: a string would double its memory.
     plain = body.data if body.data.isascii() else body.text
     check_objects(plain, body.most_items)
     try:
@@ -30,7 +30,7 @@ def read_json(body: Body) -> Reading:
 
 
 def _read_straight(text: bytes | str) -> Reading:
-    """The common forms, without a step in Python for each event."""
+    """Decode the common forms without any Python code for single events."""
     if text[:_BLANKS].lstrip()[:1] in {"[", b"["}:
         return Reading(_array.decode(text))
     return Reading(_batch.decode(text).batch)

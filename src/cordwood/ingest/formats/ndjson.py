@@ -1,4 +1,4 @@
-"""NDJSON: an event a line; a line that cannot be read is set aside and the rest stored."""
+"""NDJSON bodies: one event for each line. Lines that cannot be decoded are quarantined, the others stored."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ def read_ndjson(body: Body) -> Reading:
 
 
 def lines_of(text: str, most: int) -> Iterator[tuple[int, str]]:
-    """Lines that hold something, by their number from 0; TooLarge when they are too many."""
+    """Yield the non-empty lines with their index from 0; raise TooLarge if there are too many."""
     check_lines(text, most)
     found = 0
     for index, line in enumerate(text.split("\n")):
@@ -33,7 +33,7 @@ def lines_of(text: str, most: int) -> Iterator[tuple[int, str]]:
 
 
 def with_something(reading: Reading) -> Reading:
-    """A reading in which every line was bad is a bad body."""
+    """Return the reading; raise BadBody if none of its lines could be decoded."""
     if reading.set_aside and not reading.events:
         first = reading.set_aside[0]
         raise BadBody(f"No line can be read. Line {first.index + 1}: {first.reason}")

@@ -1,4 +1,4 @@
-"""OpenTelemetry over HTTP (OTLP), as JSON and as protobuf: what its signals share, and logs, each record an event."""
+"""OpenTelemetry over HTTP (OTLP), as JSON and protobuf: the parts that all signals share, and log records."""
 
 import base64
 import math
@@ -21,12 +21,12 @@ _decode = msgspec.json.Decoder().decode
 
 Json = Mapping[str, Any]
 
-# Fields of a protobuf message, those of messages within it too.
+# The bound on the fields of one protobuf record, with those of nested messages.
 _FIELDS_OF_A_RECORD = 16
 
 
 class Signal(msgspec.Struct, frozen=True):
-    """One of OTLP's signals: how its request is called and nested, and which events a record of it is."""
+    """A signal of OTLP: the names of its request and of the nested arrays, and how a record becomes events."""
 
     request: str
     resources: str
@@ -34,7 +34,7 @@ class Signal(msgspec.Struct, frozen=True):
     records: str
     what: str
     fields: otlp_protobuf.Fields
-    # Of a record, the attributes of its resource, and what it shares with the others of its scope.
+    # Takes a record, its resource's attributes, and the metadata that all records of its scope share.
     events: Callable[[Json, Json, Json], Iterable[Posted]]
 
 
@@ -45,13 +45,13 @@ def read_json(signal: Signal, body: Body) -> Reading:
         raise BadBody(f"The body is no {signal.request}: it must be a JSON object.")
     underscored = re.sub(r"([A-Z])", lambda match: f"_{match[1].lower()}", signal.resources)
     if underscored in request:
-        # The names of the protobuf file would be passed over like any unknown ones, and everything with them.
+        # The names of the .proto file would be skipped as unknown fields, and all records with them.
         raise BadBody(f"The body is no {signal.request}: OTLP's JSON writes {signal.resources}, in lowerCamelCase.")
     return _read(signal, request, Reading.of(body), body.most_items)
 
 
 def read_protobuf(signal: Signal, body: Body) -> Reading:
-    """Read into the form that the JSON encoding has, and from there like it."""
+    """Decode protobuf to the structure of OTLP's JSON encoding, and continue as for JSON."""
     try:
         request = otlp_protobuf.request(body.data, signal.fields, body.most_items * _FIELDS_OF_A_RECORD)
     except (BadProtobuf, RecursionError) as problem:
@@ -69,7 +69,7 @@ def _request(text: str) -> object:
 
 
 def _loosely(text: str) -> object:
-    """Halves of surrogate pairs are no letters, and some numbers are too large for any number."""
+    """Decode JSON with lone surrogates, or with numbers beyond the range of a double."""
     try:
         return decoded_values(mended(text))
     except (msgspec.DecodeError, RecursionError) as problem:
@@ -92,7 +92,7 @@ def _read(signal: Signal, request: Json, reading: Reading, most: int) -> Reading
 
 
 def _records(signal: Signal, request: Json) -> Iterator[tuple[object, Json, Json]]:
-    """Each record with its resource's attributes, and with what it shares with others."""
+    """Yield each record with its resource's attributes and the metadata of its scope."""
     for of_resource in _messages(signal, request, signal.resources):
         resource = attributes(of_resource.get("resource"))
         for of_scope in _messages(signal, of_resource, signal.scopes):
@@ -102,7 +102,7 @@ def _records(signal: Signal, request: Json) -> Iterator[tuple[object, Json, Json
 
 
 def _messages(signal: Signal, parent: Json, name: str) -> list[Json]:
-    """What is no message here hides records, nobody knows how many: it is not passed over."""
+    """Return the messages; raise BadBody for one that is not an object, since it may hide any number of records."""
     found = _array(signal, parent, name)
     if not all(isinstance(one, dict) for one in found):
         raise BadBody(f"The body is no {signal.request}: {name} holds something that is not an object.")
@@ -119,7 +119,7 @@ def _array(signal: Signal, parent: Json, name: str) -> list[Any]:
 
 
 def _around(resource: Json, of_scope: Json, of_resource: Json) -> dict[str, object]:
-    """What the records of one scope share."""
+    """Return the metadata that all records of a scope share."""
     schema_url = of_scope.get("schemaUrl") or of_resource.get("schemaUrl")
     return {"resource": resource or None, "scope": _scope(of_scope.get("scope")), "schema_url": schema_url or None}
 
@@ -139,7 +139,7 @@ def _log_events(record: Json, resource: Json, around: Json) -> Iterator[Posted]:
 def event(
     message: str | None, timestamp: int | None, resource: Json, metadata: Json, given_id: str | None = None
 ) -> Posted:
-    """An event of any signal; metadata without a value is left out."""
+    """Return an event of any signal. Metadata fields without a value are left out."""
     project = resource.get("project")
     return Posted(
         id=given_id,
@@ -151,7 +151,7 @@ def event(
 
 
 def _uid(described: Json) -> str | None:
-    """The record's own id, where its sender gives it one: then it is known again when it is sent again."""
+    """Return the attribute `log.record.uid`, which makes a retry of the same record a duplicate."""
     uid = described.get("log.record.uid")
     return uid if isinstance(uid, str) else None
 
@@ -188,14 +188,14 @@ def _scope(scope: object) -> Json | None:
 
 
 def attributes(owner: object) -> dict[str, object]:
-    """Key-value pairs as an object, keys as they came."""
+    """Return key-value pairs as an object, with unchanged keys."""
     if not isinstance(owner, dict):
         return {}
     return _pairs({"values": owner.get("attributes")})
 
 
 def any_value(value: object) -> object:
-    """OTLP's AnyValue as plain JSON; 64-bit integers may come as texts."""
+    """Return OTLP's AnyValue as plain JSON. 64-bit integers may be strings."""
     if not isinstance(value, dict):
         return None
     for kind, one in value.items():
@@ -222,7 +222,7 @@ def integer(value: object) -> object:
 
 
 def finite(value: object) -> object:
-    """The infinite ones are texts in protobuf's JSON, and stay so."""
+    """Return a number; infinities and NaN become strings, as in protobuf's JSON mapping."""
     if not isinstance(value, float) or math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
@@ -244,7 +244,7 @@ _VALUES: Mapping[str, Callable[[object], object]] = {
 
 
 def nanoseconds(value: object) -> int | None:
-    """Zero stands for a time that is not known."""
+    """Return a time in nanoseconds; None for zero, which means unknown."""
     number = integer(value)
     return number if isinstance(number, int) and number > 0 else None
 
@@ -253,7 +253,7 @@ _SEVERITIES = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
 
 
 def _severity(value: object) -> int | None:
-    """A number, or the name of an enum as JSON may have it: SEVERITY_NUMBER_WARN2."""
+    """Return the severity from a number or from an enum name such as SEVERITY_NUMBER_WARN2."""
     if isinstance(value, int):
         return value or None
     name = str(value or "").removeprefix("SEVERITY_NUMBER_")
@@ -262,14 +262,14 @@ def _severity(value: object) -> int | None:
 
 
 def _level(severity: int | None, severity_text: object) -> str | None:
-    """One of six words for the standard's 24 numbers; without a number, the sender's own word."""
+    """Return the level: one of six words for the 24 severity numbers, or the sender's text if there is no number."""
     if severity is not None and 1 <= severity <= 4 * len(_SEVERITIES):
         return _SEVERITIES[(severity - 1) // 4].lower()
     return str(severity_text).lower() if severity_text else None
 
 
 def hex_id(value: object) -> str | None:
-    """Ids are in hex, as OTLP's JSON says; base64 is what plain protobuf JSON makes of them."""
+    """Return an id in hex. OTLP's JSON uses hex, but the plain protobuf mapping uses base64."""
     if not isinstance(value, str) or not value.strip("0"):
         return None
     if len(value) in {16, 32} and all(letter in "0123456789abcdefABCDEF" for letter in value):

@@ -8,7 +8,7 @@ from cordwood.ingest.formats.otlp import Json, Signal, attributes, event, finite
 from cordwood.ingest.formats.otlp_traces import time_text, word_of
 from cordwood.ingest.posted import Posted
 
-# The name of a metric's data in JSON, and as it is told.
+# The name of a metric's data in JSON, and the `metric_type` of its events.
 _TYPES = {
     "gauge": "gauge",
     "sum": "sum",
@@ -79,7 +79,7 @@ def _number(as_integer: object, as_double: object) -> object:
 
 
 def _numbers(values: object) -> list[object] | None:
-    """Return a list of numbers; 64-bit integers may arrive as texts."""
+    """Return a list of numbers; 64-bit integers may be strings."""
     if not isinstance(values, list) or not values:
         return None
     return [integer(one) if isinstance(one, str) else finite(one) for one in values]

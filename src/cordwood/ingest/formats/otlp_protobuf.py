@@ -1,4 +1,4 @@
-"""OTLP's messages from protobuf into the form of their JSON encoding."""
+"""Decode OTLP's protobuf messages to the structure of their JSON encoding."""
 
 import base64
 import itertools
@@ -24,10 +24,10 @@ from cordwood.ingest.formats.protobuf import (
 Message = dict[str, object]
 Read = Callable[[Value], object]
 
-# A field's number: its name in JSON, how it is read, and whether it is repeated.
+# By field number: the name in JSON, the decoder, and whether the field is repeated.
 Fields = dict[int, tuple[str, Read, bool]]
 
-# How many fields may still be read of the request that this thread reads.
+# The remaining number of fields that may be decoded for the current request.
 _fields_left: ContextVar[Iterator[None]] = ContextVar("fields_left")
 _NONE_LEFT: Final = object()
 
@@ -35,20 +35,20 @@ _BAD_REQUEST = b"type.googleapis.com/google.rpc.BadRequest"
 
 
 def request(data: bytes, known: Fields, most_fields: int) -> Message:
-    """A request to export; BadProtobuf when it has more fields than that, those of all its messages together."""
+    """Decode an export request; raise BadProtobuf if all its messages together have more than `most_fields` fields."""
     _fields_left.set(itertools.repeat(None, most_fields))
     return _message(data, known)
 
 
 def response(rejected: int, error: str) -> bytes:
-    """The response to a request to export, the same bytes for every signal: empty when nothing was rejected."""
+    """Encode an export response, the same for every signal: empty if nothing was rejected."""
     if not rejected:
         return b""
     return written_field(1, b"\x08" + written_number(rejected) + written_field(2, error.encode()))
 
 
 def status(code: int, message: str, violation: str = "") -> bytes:
-    """A google.rpc.Status; `violation` is what its BadRequest says of the request."""
+    """Encode a google.rpc.Status; `violation` becomes the description of a field violation in a BadRequest."""
     told = b"\x08" + written_number(code) + written_field(2, message.encode())
     if not violation:
         return told
@@ -69,7 +69,7 @@ def _message(data: bytes, known: Fields) -> Message:
             found = message.setdefault(name, [])
             if isinstance(found, list):
                 one = read(value)
-                # Numbers may come packed, many in one field.
+                # A packed field holds many numbers.
                 found.extend(one) if isinstance(one, list) else found.append(one)
         else:
             message[name] = read(value)
@@ -77,7 +77,7 @@ def _message(data: bytes, known: Fields) -> Message:
 
 
 def _packed(size: int, read: Read) -> Read:
-    """Numbers of a fixed size, one by one or packed."""
+    """Return a decoder of fixed-size numbers, single or packed."""
 
     def numbers(value: Value) -> object:
         if isinstance(value, int) or len(value) == size:
@@ -98,7 +98,7 @@ def _packed_varints(value: Value) -> object:
 
 
 def _count(numbers: int) -> None:
-    """Count numbers as fields: what a packed byte becomes takes as much memory."""
+    """Count packed numbers as fields, because each takes as much memory once it is decoded."""
     left = _fields_left.get()
     if any(next(left, _NONE_LEFT) is _NONE_LEFT for _ in range(numbers)):
         raise BadProtobuf("it has too many fields")
@@ -150,7 +150,7 @@ _RESOURCE: Fields = {1: ("attributes", _ATTRIBUTES, True)}
 
 
 def _requests(resources: str, scopes: str, records: str, record: Fields) -> Fields:
-    """A request to export: records within scopes within resources, as every signal nests them."""
+    """Return the fields of an export request: resources that contain scopes that contain records."""
     of_scope: Fields = {
         1: ("scope", _of(_SCOPE), False),
         2: (records, _of(record), True),

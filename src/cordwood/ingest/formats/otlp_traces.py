@@ -10,7 +10,7 @@ from cordwood.ingest.posted import Posted
 
 _KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")
 _STATUSES = ("unset", "ok", "error")
-# Beyond the year 9999 a time has no text.
+# Later times, beyond the year 9999, cannot be formatted.
 _LAST_NANOSECOND = 253_402_300_800 * 10**9
 
 
@@ -35,7 +35,7 @@ def _span_events(span: Json, resource: Json, around: Json) -> Iterator[Posted]:
         **around,
     }
     name = span.get("name")
-    # A span that is sent again is known again. Both sides of a call may share ids, but not their kind.
+    # The id makes a retry a duplicate. Both sides of a call may share their ids, but have different kinds.
     given_id = f"{trace_id}-{span_id}-{kind or _KINDS[0]}" if trace_id and span_id else None
     yield event(None if name is None else str(name), start, resource, metadata, given_id)
 

@@ -1,4 +1,4 @@
-"""The protobuf wire format: enough for messages whose fields we know by number."""
+"""The protobuf wire format, as far as decoding messages with known field numbers needs it."""
 
 import struct
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
 
 
 class BadProtobuf(ValueError):
-    """The bytes end early, or are no message."""
+    """The bytes end early or are not a protobuf message."""
 
 
 def fields(message: bytes) -> Iterator[tuple[int, Value]]:
-    """Field numbers with their values: integers as they are on the wire, everything else as bytes."""
+    """Yield field numbers with values: integers as on the wire, everything else as bytes."""
     at, end = 0, len(message)
     while at < end:
         key, at = _varint(message, at)
@@ -33,19 +33,19 @@ def fields(message: bytes) -> Iterator[tuple[int, Value]]:
 
 
 def signed(value: Value) -> int:
-    """An int64 as it was before it was written."""
+    """Return an int64 from its varint."""
     number = fixed(value)
     return number - 2**64 if number >= 2**63 else number
 
 
 def zigzag(value: Value) -> int:
-    """A sint32 or sint64 as it was before it was written."""
+    """Return a sint32 or sint64 from its zigzag encoding."""
     number = fixed(value)
     return number >> 1 ^ -(number & 1)
 
 
 def varints(values: bytes) -> Iterator[int]:
-    """Packed integers."""
+    """Yield packed varints."""
     at = 0
     while at < len(values):
         number, at = _varint(values, at)
@@ -83,7 +83,7 @@ def written_number(number: int) -> bytes:
 
 
 def written_field(number: int, value: bytes) -> bytes:
-    """A text or a message, as a field of another."""
+    """Encode a length-delimited field: a string or a nested message."""
     return written_number(number << 3 | _LENGTH) + written_number(len(value)) + value
 
 

@@ -1,4 +1,4 @@
-"""Syslog lines: RFC 5424 and its kin as logplex sends them, a line an event or framed by their length."""
+"""Syslog: RFC 5424 as logplex sends it and RFC 3164, one message for each line or with octet counts."""
 
 import json
 import re
@@ -19,9 +19,9 @@ def _no_constant(name: str) -> object:
     raise ValueError(name)
 
 
-# Unlike msgspec's decoder it takes text behind the value. What is no JSON (`NaN`) is left to the next brace.
+# Unlike msgspec's decoder, it accepts text after the value. `NaN` is rejected, and the next brace is tried.
 _json = json.JSONDecoder(parse_constant=_no_constant)
-# How many braces are tried: looking at each may take as long as the message is.
+# The number of braces that are tried: each attempt may read the whole message.
 _MOST_BRACES = 8
 
 SEVERITIES = ("emergency", "alert", "critical", "error", "warning", "notice", "info", "debug")
@@ -37,7 +37,7 @@ _LINE = re.compile(
     r" (?P<process_id>\S+) (?P<message_id>\S+) ?(?P<rest>.*)",
     re.DOTALL,
 )
-# The older form (RFC 3164) that logger and many devices still send.
+# RFC 3164, which `logger` and many devices still send.
 _OLD_LINE = re.compile(
     r"<(?P<priority>\d{1,3})>(?P<timestamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) (?P<hostname>\S+)"
     r" (?P<appname>[^\s:\[]+)(?:\[(?P<process_id>[^\]]*)\])?: ?(?P<rest>.*)",
@@ -65,7 +65,7 @@ def read_syslog(body: Body) -> Reading:
 
 
 def _lines(text: str, most: int) -> Iterator[tuple[int, str]]:
-    """Split a body into messages: by byte counts where the text begins with one and all counts fit, else by line ends."""
+    """Split a body into messages: by octet counts if it begins with one and all are consistent, else by lines."""
     data = text.encode()
     frames, at = _frames(data, most)
     if not frames:
@@ -75,13 +75,13 @@ def _lines(text: str, most: int) -> Iterator[tuple[int, str]]:
         for index, line in lines_of(data[at:].decode("utf-8", "replace"), most):
             yield len(frames) + index, line
     else:
-        # Some sender counts characters, or without the line's end: its counts are left out.
+        # The sender counts characters instead of bytes, or omits the line end: remove the counts.
         for index, line in lines_of(text, most):
             yield index, _COUNT_OF_LINE.sub("", line)
 
 
 def _frames(data: bytes, most: int) -> tuple[list[bytes], int]:
-    """Return the messages that byte counts tell, and where the last of them ends."""
+    """Return the messages by octet counts, and the end of the last one."""
     frames: list[bytes] = []
     at = 0
     while count := _COUNT.match(data, _BLANKS.match(data, at).end()):  # type: ignore[union-attr] # it always matches
@@ -93,7 +93,7 @@ def _frames(data: bytes, most: int) -> tuple[list[bytes], int]:
 
 
 def _ends_well(data: bytes, at: int) -> bool:
-    """Whether the frames end where the data ends or where a line begins: otherwise one of the counts is wrong."""
+    """Return whether the frames end at the end of the data or at a line start; otherwise a count is wrong."""
     if at >= len(data):
         return at == len(data)
     rest = _BLANKS.match(data, at).end()  # type: ignore[union-attr] # it always matches
@@ -123,13 +123,13 @@ def _priority(priority: int) -> Element:
 
 
 def _names(found: Mapping[str, str | None]) -> Element:
-    """A dash stands for a name that is not known."""
+    """Return the header's names; a dash means that the value is unknown."""
     names = ("hostname", "appname", "process_id", "message_id")
     return {name: None if found.get(name) == "-" else found.get(name) for name in names}
 
 
 def _structured_data(rest: str) -> tuple[list[Element], str]:
-    """The elements before the message, and the message; logplex leaves out the dash that says there are none."""
+    """Split structured data from the message. Logplex omits the dash for empty structured data."""
     if rest == "-" or rest.startswith("- "):
         return [], rest[2:]
     elements: list[Element] = []

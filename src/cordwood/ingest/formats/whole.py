@@ -1,4 +1,4 @@
-"""Formats that keep each object whole as an event's metadata: plain JSON, browser reports, Logpush, Vector."""
+"""Formats that store each object unchanged as an event's metadata: plain JSON, browser reports, Logpush, Vector."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def read_whole(body: Body) -> Reading:
-    """`/json`, `/browser/reports`: the message is the object's own text, the time that of receipt."""
+    """Decode `/json` and `/browser/reports`: the message is the object's text, the time is that of receipt."""
     reading = Reading.of(body)
     for index, item in enumerate(items_of(mended(body.text), body.most_items)):
         if fields_of(item, index, reading) is not None:
@@ -22,7 +22,7 @@ def read_whole(body: Body) -> Reading:
 
 
 def read_logpush(body: Body) -> Reading:
-    """Cloudflare Logpush: a line or an item an event, its time the start of the request at the edge."""
+    """Decode Cloudflare Logpush: one event for each line or item, at the time when the edge received the request."""
     reading = Reading.of(body)
     for index, item in _lines_or_items(body):
         fields = fields_of(item, index, reading)
@@ -34,7 +34,7 @@ def read_logpush(body: Body) -> Reading:
 
 
 def read_vector(body: Body) -> Reading:
-    """Vector: `message` and `timestamp` are the event's, everything else is metadata; `project` is both."""
+    """Decode Vector's events: `message` and `timestamp` are the event's, all other fields are metadata."""
     reading = Reading.of(body)
     for index, item in _lines_or_items(body):
         fields = fields_of(item, index, reading)
@@ -55,7 +55,7 @@ def _vector_event(fields: Fields) -> Posted:
 
 
 def _lines_or_items(body: Body) -> Iterator[tuple[int, str]]:
-    """Lines, unless the body is an array or says that it is JSON and is one object."""
+    """Yield lines, or the items of a document if the body is an array or a single JSON object."""
     text = mended(body.text)
     is_document = text.lstrip()[:1] == "[" or (body.media == "application/json" and "\n" not in text.strip())
     if is_document:
