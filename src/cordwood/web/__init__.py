@@ -1,1 +1,1 @@
-"""HTTP and nothing else."""
+"""The HTTP layer: routes, requests, answer formats, and errors as problem documents."""

@@ -1,4 +1,4 @@
-"""The incumbent's addresses for the account, backends and rules: one account, one store, nothing to route."""
+"""Logflare-compatible account, backend and rule routes: one account, one store, no routing rules."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from cordwood.web.credentials import private_caller
 from cordwood.web.standing import Rooms
 from cordwood.web.unkept import unkept_json
 
-# What the incumbent tells of a user; here there is one, and all that is counted by plan is unbounded.
+# The user object that Logflare returns. There is one account, and nothing is limited by a plan.
 _ACCOUNT: Final = {
     "name": "default",
     "email": None,
@@ -43,7 +43,7 @@ async def rules(request: Request, rooms: Rooms) -> Response:
 
 
 def _none_of(request: Request, rooms: Rooms, what: str) -> Response:
-    """Answer a list of none; NotOffered for a request to make one."""
+    """Return an empty list; raise NotOffered for a request to create one."""
     private_caller(request, rooms)
     if request.method == "POST":
         raise NotOffered(f"cordwood has no {what}, so none can be made.", hint=_HINTS[what])

@@ -1,4 +1,4 @@
-"""SQL over whole streams, for who has a private key: answer it, or say which parameters it takes."""
+"""SQL over whole streams with a private key: run a query, or list its parameters."""
 
 import time
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from cordwood.web.options import WebOptions
 from cordwood.web.standing import Rooms
 from cordwood.web.unkept import unkept_json
 
-# What clients of the incumbent call the text: `sql` in the dialect of the backend, `bq_sql` in BigQuery's.
+# The names under which Logflare's clients send the text: `sql` is in the backend's dialect, `bq_sql` in BigQuery's.
 TEXT_NAMES = ("sql", "bq_sql")
 _OTHER_DIALECTS = ("ch_sql", "pg_sql")
 
@@ -30,7 +30,7 @@ async def answer_ad_hoc(request: Request, rooms: Rooms, options: WebOptions) -> 
 
 
 async def parse_ad_hoc(request: Request, rooms: Rooms, options: WebOptions) -> Response:
-    """The incumbent expands queries within queries; here a text reads streams, and is its own expansion."""
+    """Return the parameters of a query. `expanded_query` is the text itself, since it cannot refer to saved queries."""
     _, endpoint, _ = await _read(request, rooms, options)
     names = [parameter.name for parameter in endpoint.parameters]
     return unkept_json({"result": {"parameters": names, "expanded_query": endpoint.sql}})

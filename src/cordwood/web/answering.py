@@ -1,4 +1,4 @@
-"""What happens around every request: its id, faults as problems, what all answers carry, and the note of it."""
+"""The steps around every request: its id, errors as problem documents, common headers, and the request log."""
 
 import itertools
 import os
@@ -26,14 +26,14 @@ Respond = Callable[[Request], Awaitable[Response]]
 RespondAtOnce = Callable[[Request], Response | None]
 
 REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
-# The status of a failed query where the incumbent's errors are wanted, by route.
+# The status of a failed query by route, where Logflare's error format is enabled.
 _MASKED = {"query": 200, "ad_hoc": 400}
-# What a log says of a request that nobody waited for; nothing is sent.
+# The logged status of a request whose client disconnected; nothing is sent.
 CALLER_LEFT_STATUS = 499
 
 
 class Site:
-    """The ASGI application, and a short way for what can be answered without waiting."""
+    """The ASGI application, with a synchronous fast path for cached answers."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Site:
         _note(self._observer, request, status, time.perf_counter() - began)
 
     def at_once(self, scope: Scope) -> Response | None:
-        """The answer that is kept for a request like this; None sends it the whole way, faults too."""
+        """Return the cached answer to a repeated request; None (also for errors) if it has to take the full path."""
         began = time.perf_counter()
         request = self._received(scope, _nothing_to_receive)
         try:
@@ -73,9 +73,9 @@ class Site:
         return response
 
     async def _served(self, request: Request, send: Send) -> int:
-        """The status that was sent.
+        """Send the response and return its status.
 
-        An answer that breaks on its way out is left unfinished, so that nobody takes it for whole: the server then
+        A streamed answer that fails is left incomplete, so that the client cannot take it for complete: the server then
         closes the connection.
         """
         try:
@@ -99,7 +99,7 @@ class Site:
     def _held(
         self, request: Request, response: Response, body: bytes, held: ExitStack
     ) -> tuple[Response, Callable[[], None]]:
-        """The response with room for its body, or the refusal where there is none; and what is called as it is read."""
+        """Reserve memory for the body; return the response, or a refusal, and the callback for its progress."""
         account = account_of_key(request, request.facts.get("key", ""))
         try:
             return response, held.enter_context(self._sending.held(body, account, cut_of(request.scope)))
@@ -139,7 +139,7 @@ async def _answered(request: Request, respond: Respond, observer: Observer, *, l
 
 
 def _log_failure(observer: Observer, request: Request, fault: Fault) -> None:
-    """Write what an engine said when it failed, which the caller is not told, under the id that the caller is told."""
+    """Log the engine's error under the request id, because the caller is only told that id."""
     if isinstance(fault, EngineFailed) and fault.__cause__ is not None:
         observer.note(Broke(incident=request.id, trace="".join(traceback.format_exception(fault))))
         fault.hint = fault.hint or _to_report(request)
@@ -158,7 +158,7 @@ def _refused(request: Request, fault: Fault, *, logflare_errors: bool) -> Respon
 
 
 def _in_dialect(request: Request, fault: Fault, *, logflare_errors: bool) -> Response | None:
-    """The answer of a route whose clients read errors of another shape than ours."""
+    """Return the error in the format that the route's clients expect; None for a problem document."""
     if request.route == "otlp":
         return otlp.failed(fault, request)
     failed = _MASKED.get(request.route) if logflare_errors else None
@@ -166,7 +166,7 @@ def _in_dialect(request: Request, fault: Fault, *, logflare_errors: bool) -> Res
 
 
 def _complete(request: Request, response: Response) -> None:
-    """What all answers carry; a rendered block has the rest of it."""
+    """Add the headers of every response. A pre-rendered block already has the others."""
     response.headers.append((b"x-request-id", request.id.encode()))
     if isinstance(response.body, bytes) and response.status not in (204, 304):
         response.headers.append((b"content-length", b"%d" % len(response.body)))
@@ -188,7 +188,7 @@ def _note(observer: Observer, request: Request, status: int, seconds: float) -> 
 
 
 def _ids() -> Callable[[], str]:
-    """Ids that no other process makes, at the price of counting."""
+    """Return a generator of request ids: a random prefix for the process, and a counter."""
     prefix = os.urandom(8).hex()
     numbers = itertools.count(1)
     return lambda: f"{prefix}{next(numbers):08x}"

@@ -1,4 +1,4 @@
-"""The thin typed layer over raw ASGI: a request as the server hands it over, and what goes back."""
+"""A thin typed layer over raw ASGI: requests and responses."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
@@ -12,16 +12,16 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
-# A larger body is written piece by piece, as its reader takes it; smaller ones at once.
+# A larger body is written in chunks, as the client reads it; a smaller one at once.
 PIECE_BYTES = 128 * 1024
 
-# Where the wire offers to write a whole answer at once; it says whether it did.
+# The scope key under which the server offers a single write of the whole answer, which returns whether it wrote it.
 WRITE_WHOLE = "cordwood.write_whole"
 
-# Where the wire offers to close the connection at once.
+# The scope key under which the server offers to abort the connection.
 _CUT = "cordwood.cut"
 
-# Where the wire tells of a request whose bounds were passed before the application saw it.
+# The scope key of an error that the server found before the application was called.
 _FAULT = "cordwood.fault"
 
 
@@ -34,13 +34,13 @@ def offer_cut(scope: Any, cut: Callable[[], None]) -> None:
 
 
 def cut_of(scope: Scope) -> Callable[[], None]:
-    """Close the connection of a request at once, where the server offers it."""
+    """Return the function that aborts the request's connection; it does nothing if the server offers none."""
     found: Callable[[], None] = scope.get(_CUT, _nothing)
     return found
 
 
 def _nothing() -> None:
-    """There is no connection, or nothing to tell."""
+    """Do nothing."""
 
 
 def mark_fault(scope: Any, fault: Fault) -> None:
@@ -53,9 +53,9 @@ def marked_fault(scope: Scope) -> Fault | None:
 
 
 class Request:
-    """One HTTP request; the body is not read until somebody asks for it.
+    """An HTTP request. The body is read on demand.
 
-    `route` and `facts` are what is noted of it when it is over; `methods` are those its address takes.
+    `route` and `facts` are logged when the request ends; `methods` are those that its path allows.
     """
 
     __slots__ = ("facts", "headers", "id", "method", "methods", "path", "query_string", "receive", "route", "scope")
@@ -77,21 +77,21 @@ class Request:
         return None if value is None else value.decode("latin-1")
 
     def media_type(self) -> str:
-        """The type of the body without its attributes, in small letters."""
+        """Return the media type of the body in lower case, without parameters."""
         return self.headers.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1")
 
     def announces_body(self) -> bool:
         return self.headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in self.headers
 
     def joined(self, name: bytes) -> str:
-        """A list header that may be sent on several lines, as one."""
+        """Return the value of a list header, joined if it was sent on several lines."""
         return b", ".join([value for key, value in self.scope["headers"] if key == name]).decode("latin-1")
 
 
 class Response:
-    """A status, headers, and a body that is either whole or comes in pieces.
+    """A status, headers, and a body that is either complete or a stream of chunks.
 
-    `block` holds further headers as they are written, for an answer that was rendered before.
+    `block` holds more headers in rendered form.
     """
 
     __slots__ = ("block", "body", "headers", "status")
@@ -105,7 +105,7 @@ class Response:
         self.block = block
 
     async def send_to(self, scope: Scope, send: Send, moved: Callable[[], None] = _nothing) -> None:
-        """Send the response; `moved` is called whenever the reader has taken a piece of a large body."""
+        """Send the response; call `moved` whenever the client has read a chunk of a large body."""
         with_body = scope["method"] != "HEAD"
         if not isinstance(self.body, bytes):
             await self._send_pieces(send, self.body, with_body=with_body)
@@ -119,7 +119,7 @@ class Response:
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         last = max(0, (len(body) - 1) // PIECE_BYTES * PIECE_BYTES)
         for begin in range(0, last, PIECE_BYTES):
-            # Each waits until the reader has taken most of those before.
+            # Each send waits until the client has read most of the previous chunks.
             await send({"type": "http.response.body", "body": body[begin : begin + PIECE_BYTES], "more_body": True})
             moved()
         await send({"type": "http.response.body", "body": body[last:]})
@@ -133,7 +133,7 @@ class Response:
 
 
 def rendered(headers: list[Header]) -> bytes:
-    """Headers as they are written."""
+    """Render headers in HTTP/1.1 syntax."""
     return b"".join([name + b": " + value + b"\r\n" for name, value in headers])
 
 

@@ -1,4 +1,4 @@
-"""A request for an endpoint, read into what the journey asks: parameters, a query of the caller's own, redaction."""
+"""Parse a request for an endpoint: parameters, sandbox query, format and redaction."""
 
 from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
@@ -20,10 +20,10 @@ from cordwood.web.options import WebOptions
 from cordwood.web.texts import pairs
 
 REDACT = b"lf-endpoint-redact-pii"
-# Structured fields (RFC 9651) write a boolean as ?1 or ?0.
+# RFC 9651 (structured fields) writes booleans as ?1 and ?0.
 REDACT_VALUES = {"true": True, "?1": True, "false": False, "?0": False}
 SANDBOX_NAMES = ("sql", "lql")
-# Of the names that mean nothing, so many are told, each so far.
+# The number of ignored names that are reported, and the reported length of each.
 _MOST_TOLD = 5
 _MOST_LETTERS = 60
 _ALWAYS_MEANT = frozenset({"api_key", "format", *SANDBOX_NAMES})
@@ -38,7 +38,7 @@ async def read_ask(
     _note_others(query, meant, others)
     texts = {**query, **await texts_in_body(request, query, options, of_get, meant, others)}
     ignored = tuple(name[:_MOST_LETTERS] for name in islice(others, _MOST_TOLD))
-    # What is not declared is ignored, and not kept either.
+    # Undeclared parameters are ignored, and must not be part of the cache key.
     given = {parameter.name: texts[parameter.name] for parameter in endpoint.parameters if parameter.name in texts}
     parameters = pinned(caller, given, endpoint) if caller.pins else given
     _check_required(endpoint, parameters, ignored)
@@ -56,7 +56,7 @@ async def read_ask(
 
 
 def _check_required(endpoint: Endpoint, given: Mapping[str, str], ignored: Collection[str]) -> None:
-    """Refuse a call whose required parameter seems to have been sent under a wrong name; without one, binding refuses."""
+    """Refuse a request that seems to misspell a required parameter. If none was misspelled, binding refuses it."""
     for parameter in endpoint.parameters:
         if parameter.required and parameter.default is None and parameter.name not in given:
             close = closest(parameter.name, ignored, 0.7)
@@ -66,7 +66,7 @@ def _check_required(endpoint: Endpoint, given: Mapping[str, str], ignored: Colle
 
 
 def ad_hoc_ask(request: Request, endpoint: Endpoint, caller: Caller, texts: Mapping[str, str]) -> Ask:
-    """Of an endpoint that was made for this one call: every parameter that its text names may be given."""
+    """Return the request for an ad hoc query: every parameter in its text may be given."""
     return Ask(
         endpoint=endpoint,
         caller=caller,
@@ -86,9 +86,9 @@ async def texts_in_body(
     meant: Collection[str] | None = None,
     others: dict[str, None] | None = None,
 ) -> Mapping[str, str]:
-    """What a body adds, of the names that mean something: all of them where `meant` is None. The rest goes to `others`.
+    """Return the parameters in the body: those in `meant`, or all if it is None. Other names are added to `others`.
 
-    That of a GET may only bring the query that its address was too short for.
+    The body of a GET may only contain a query that is too long for the URL.
     """
     if request.method != "POST":
         if not request.announces_body() or not of_get or any(name in query for name in of_get):
@@ -121,7 +121,7 @@ def _is_json(media_type: str, body: bytes) -> bool:
 
 
 def _note_others(names: Iterable[str], meant: Collection[str] | None, others: dict[str, None] | None) -> None:
-    """Gather the first few names that mean nothing."""
+    """Collect the first few names that have no meaning here."""
     if others is not None and meant is not None:
         found = (name for name in names if name not in meant and name not in _ALWAYS_MEANT)
         others.update(dict.fromkeys(islice(found, _MOST_TOLD)))
@@ -129,7 +129,7 @@ def _note_others(names: Iterable[str], meant: Collection[str] | None, others: di
 
 def _texts_of_json(body: bytes, meant: Collection[str] | None, others: dict[str, None] | None) -> Mapping[str, str]:
     try:
-        # Values that are taken as they lie are not looked into by the decoder.
+        # Values as raw JSON are not decoded.
         members = msgspec.json.decode(body.decode(), type=dict[str, msgspec.Raw])
     except msgspec.ValidationError:
         raise BadBody("The body is not a JSON object of parameters.") from None
@@ -141,7 +141,7 @@ def _texts_of_json(body: bytes, meant: Collection[str] | None, others: dict[str,
 
 
 def _text(name: str, raw: bytes) -> str | None:
-    """A member's value as a query string would give it; a null is as good as not given."""
+    """Return a member's value as a query string would have it; None for null."""
     if raw[:1] in b"[{":
         raise BadParameter(f"The parameter {name} is a list or an object; it must be one value.")
     if raw == b"null":
@@ -165,17 +165,17 @@ def _sandbox(texts: Mapping[str, str], endpoint: Endpoint) -> SandboxText | None
 
 
 def _format_name(texts: Mapping[str, str], endpoint: Endpoint) -> str | None:
-    """`format` is ours unless the endpoint has a parameter of that name."""
+    """Return the requested format; None if the endpoint has a parameter named `format`, which has precedence."""
     if any(parameter.name == "format" for parameter in endpoint.parameters):
         return None
     return texts.get("format") or None
 
 
 def redact_asked(request: Request) -> bool | None:
-    """What the header says; None where it says nothing."""
+    """Return the value of the redaction header; None if it is absent."""
     if REDACT not in request.headers:
         return None
-    # Sent twice, it is one value that is none of these: neither of two hands has the last word.
+    # A repeated header is joined and so refused, because one of the values may come from a proxy.
     value = request.joined(REDACT)
     redact = REDACT_VALUES.get(value.strip().lower())
     if redact is None:

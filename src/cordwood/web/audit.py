@@ -1,4 +1,4 @@
-"""The audit: a line for whoever is refused, and for every change of who may do what."""
+"""The audit log: one line for every refused request and every change of permissions."""
 
 import msgspec
 
@@ -12,7 +12,7 @@ _REFUSALS = (NoKey, BadKey, Forbidden, RateExceeded)
 
 
 def audit_refusal(observer: Observer, request: Request, fault: Fault) -> None:
-    """A line when the fault is about the key; faults of other kinds are nobody's refusal."""
+    """Log a refusal that concerns the key; other errors are not audited."""
     if isinstance(fault, _REFUSALS):
         observer.note(_line(request, "refused", f"{fault.code}: {fault.message}"))
 

@@ -1,4 +1,4 @@
-"""Hand out a backup, for who has a private key: everything that is stored, keys too, as a tar."""
+"""Download a backup with a private key: everything that is stored, with the keys, as a tar archive."""
 
 import asyncio
 import threading
@@ -26,7 +26,7 @@ async def back_up(request: Request, rooms: Rooms, observer: Observer) -> Respons
 
 
 class _Pieces:
-    """An iterator that threads take turns at, and that may be closed while one of them is at it."""
+    """A thread-safe iterator that can be closed while another thread reads from it."""
 
     def __init__(self, pieces: Generator[bytes, None, None]) -> None:
         self._pieces = pieces
@@ -42,7 +42,7 @@ class _Pieces:
 
 
 async def _outgoing(first: bytes | None, pieces: _Pieces) -> AsyncGenerator[bytes, None]:
-    """However it ends, the files are let go of."""
+    """Yield the chunks, and release the files however the download ends."""
     try:
         piece = first
         while piece is not None:

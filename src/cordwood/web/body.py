@@ -1,4 +1,4 @@
-"""A request's body, read only when somebody wants it and never beyond its bounds of size and time."""
+"""Read the body of a request within its limits of size and time."""
 
 import asyncio
 from contextlib import suppress
@@ -11,7 +11,7 @@ from cordwood.ingest.holding import Share
 from cordwood.web.asgi import Message, Request
 from cordwood.web.inflate import inflate, uncounted
 
-# A body may pause for so long, take so long in all, and be no slower than this once the grace is over.
+# The longest pause within a body, its longest duration, and its lowest rate once the grace period is over.
 STALL_SECONDS: Final = 20.0
 MOST_SECONDS: Final = 300.0
 GRACE_SECONDS: Final = 10.0
@@ -19,20 +19,20 @@ LEAST_BYTES_PER_SECOND: Final = 1024
 
 
 class CallerLeftError(Exception):
-    """The caller hung up before the request was whole; there is nobody to answer."""
+    """The client disconnected before the request was complete."""
 
 
 class BodyBounds(msgspec.Struct, frozen=True):
-    """The largest body: as it is sent, and inflated."""
+    """The size limits of a body: as sent, and decompressed."""
 
     sent_bytes: int
     inflated_bytes: int
 
 
 async def read_body(request: Request, bounds: BodyBounds, share: Share | None = None) -> bytes:
-    """The plain body; TooLarge or TooSlow beyond its bounds.
+    """Return the decompressed body; raise TooLarge or TooSlow beyond its limits.
 
-    `share` is asked for room for the bytes as they come, packed and plain, and may refuse it.
+    `share` reserves memory for the bytes as they arrive, compressed and decompressed, and may refuse them.
     """
     take = share.take if share is not None else uncounted
     body = await _as_sent(request, bounds.sent_bytes, share)
@@ -44,7 +44,7 @@ async def read_body(request: Request, bounds: BodyBounds, share: Share | None = 
     return body
 
 
-# More than any bound has, and few enough to be made an integer.
+# More digits than any limit has, and few enough to convert to an integer.
 _MANY_DIGITS: Final = 18
 
 
@@ -73,7 +73,7 @@ async def _as_sent(request: Request, most_bytes: int, share: Share | None) -> by
 
 
 async def _next_message(request: Request, share: Share | None) -> Message:
-    """The next piece of the body; TooSlow when none comes, Backlog when the share is revoked meanwhile."""
+    """Receive the next chunk; raise TooSlow on a stall, Backlog if the reservation is revoked meanwhile."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(STALL_SECONDS) as limit:
@@ -87,7 +87,7 @@ async def _next_message(request: Request, share: Share | None) -> Message:
 
 
 def _expire(limit: asyncio.Timeout) -> None:
-    # The piece may have come in between.
+    # The chunk may have arrived meanwhile.
     with suppress(RuntimeError):
         limit.reschedule(asyncio.get_running_loop().time())
 

@@ -1,4 +1,4 @@
-"""Compressed answers: which coding a caller takes, and the bytes in it."""
+"""Content codings of answers: negotiation and compression."""
 
 import sys
 import zlib
@@ -10,17 +10,17 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-# Smaller bodies fit one packet anyway.
+# A smaller body fits into one packet anyway.
 WORTH_IT_BYTES = 1024
 GZIP_LEVEL = 5
 ZSTD_LEVEL = 3
 
 
 class Compressor(Protocol):
-    """A coding of a body that comes in pieces."""
+    """A streaming compressor."""
 
     def piece(self, data: bytes) -> bytes:
-        """The piece coded, so that a reader can decode it before the next one comes."""
+        """Compress a chunk and flush, so that the client can decode it before the next one."""
 
     def end(self) -> bytes: ...
 
@@ -47,12 +47,12 @@ class _Zstd:
         return self._inner.flush()
 
 
-# Ours first: what costs less for as much.
+# In order of preference: the cheaper one for the same ratio first.
 COMPRESSORS: Mapping[str, Callable[[], Compressor]] = {"zstd": _Zstd, "gzip": _Gzip}
 
 
 def chosen_coding(accept_encoding: str) -> str | None:
-    """The coding the caller wants most, ours first among equals; None for a plain body."""
+    """Return the coding that the client prefers, by server preference among equals; None for an uncompressed body."""
     weights = dict(_weighted(part) for part in accept_encoding.lower().split(",") if part.strip())
     others = weights.get("*", 0.0)
     ranked = [(weights.get(name, others), -place, name) for place, name in enumerate(COMPRESSORS)]

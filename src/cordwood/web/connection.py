@@ -1,4 +1,4 @@
-"""Work for a caller, for as long as there is a caller."""
+"""Cancel work whose client disconnects."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """The work's result; when the caller leaves first the work is cancelled and CallerLeftError raised."""
+    """Return the result of the work; if the client disconnects first, cancel it and raise CallerLeftError."""
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_left(request.receive))
     try:
@@ -27,7 +27,7 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
 
 
 async def pieces_while_connected(request: Request, pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-    """The pieces for as long as somebody takes them."""
+    """Yield the chunks until the client disconnects, then raise CallerLeftError."""
     leaving = asyncio.ensure_future(_left(request.receive))
     try:
         while True:

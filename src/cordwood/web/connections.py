@@ -1,4 +1,4 @@
-"""Bounds on open connections: how many there are, and how long and how large an unfinished request head may be.
+"""Limits on open connections: their number, and the duration and size of unfinished request heads.
 
 A connection *waits* while no request of it is being answered: it has sent nothing yet, only a part of a head, or it is
 idle between two requests. Waiting connections are closed when they take too long, when all their unfinished heads
@@ -17,19 +17,19 @@ from typing import Final, Protocol
 HEAD_SECONDS: Final = 20.0
 # Between the end of a response and the first byte of the next request.
 IDLE_SECONDS: Final = 75.0
-# All unfinished heads together.
+# The total of all unfinished heads.
 MOST_HEAD_BYTES: Final = 16 * 2**20
-# Between two times at which the peer took a part of an answer.
+# Between two times at which the peer received a part of an answer.
 STALL_SECONDS: Final = 30.0
 SWEEP_SECONDS: Final = 1.0
-# Descriptors that are left to the engine, the log, the files of a backup, and the listener.
+# File descriptors reserved for the engine, the log, the files of a backup, and the listener.
 RESERVED_DESCRIPTORS: Final = 128
-# Beyond the bound, while every connection is being answered: room for probes and for callers with a key.
+# Connections beyond the limit, accepted while every other one is being answered: for probes and callers with a key.
 RESERVED_CONNECTIONS: Final = 64
 
 
 class Connection(Protocol):
-    """A connection as the table sees it."""
+    """The interface of a connection that the table uses."""
 
     @property
     def address(self) -> str:
@@ -45,30 +45,31 @@ class Connection(Protocol):
 
     @property
     def stalled_since(self) -> float | None:
-        """The monotonic time at which the peer last took a part of an answer that waits to be sent, if one does."""
+        """The monotonic time at which the peer last read a part of a pending answer; None if no answer is pending."""
 
     def cut(self) -> None:
         """Close the connection now."""
 
 
 class ConnectionTable:
-    """All open connections of the process. Used from the event loop alone."""
+    """All open connections of the process. Not thread-safe: use it on the event loop."""
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.most = most
         self._clock = clock
-        # In the order in which they came.
+        # In order of arrival.
         self._open: dict[Connection, None] = {}
         self._by_address: Counter[str] = Counter()
-        # Of each connection with an unfinished head, the bytes of it that are held; `head_bytes` is their sum.
+        # The bytes of each unfinished head; `head_bytes` is their sum.
         self._heads: dict[Connection, int] = {}
         self.head_bytes = 0
         self._sweeping: asyncio.TimerHandle | None = None
 
     def add(self, connection: Connection) -> bool:
-        """Take a new connection, in the place of a waiting one when there are too many; False when there is no room.
+        """Add a connection, closing a waiting one if there are too many; return False if none can be closed.
 
-        Where none waits, one that is being answered gives way if its address has most of them, and the new one's not.
+        If no connection waits, one that is being answered is closed if its address has most of them, unless the new
+        connection has the same address.
         """
         if len(self._open) >= self.most:
             self._evict(connection.address)
@@ -87,13 +88,13 @@ class ConnectionTable:
         self.release_head(connection)
 
     def held_of(self, connection: Connection) -> int:
-        """The bytes of the connection's unfinished head that are counted."""
+        """Return the counted bytes of the connection's unfinished head."""
         return self._heads.get(connection, 0)
 
     def hold_head(self, connection: Connection, more_bytes: int) -> None:
-        """Count bytes of a connection's unfinished head.
+        """Count bytes of an unfinished head.
 
-        When all heads together are too large, the connections with the largest ones are closed, perhaps this one.
+        If all heads together exceed the limit, the connections with the largest ones are closed, possibly this one.
         """
         self._heads[connection] = self.held_of(connection) + more_bytes
         self.head_bytes += more_bytes
@@ -104,11 +105,11 @@ class ConnectionTable:
                 self._cut(one)
 
     def release_head(self, connection: Connection) -> None:
-        """Count the connection's head no longer; nothing when none is held."""
+        """Release the bytes of the connection's head, if any."""
         self.head_bytes -= self._heads.pop(connection, 0)
 
     def sweep(self) -> None:
-        """Close what has waited too long, and those that do not read their answers."""
+        """Close connections that waited too long, and those whose peer does not read its answer."""
         now = self._clock()
         for connection in list(self._open):
             since = connection.stalled_since
@@ -129,7 +130,7 @@ class ConnectionTable:
             self._sweep_later()
 
     def _evict(self, new_address: str) -> None:
-        """Close one waiting connection: of the address that has most of them, the one that waits longest."""
+        """Close one waiting connection: the longest-waiting one of the address that has most of them."""
         waiting = list(self._waiting())
         if not waiting:
             self._evict_answered(new_address)
@@ -138,7 +139,7 @@ class ConnectionTable:
         self._cut(max(waiting, key=lambda one: (held[one.address], one.has_begun, -(one.waits_since or 0.0))))
 
     def _evict_answered(self, new_address: str) -> None:
-        """Close the newest connection of an address that has more than half of all; not for one of the same address."""
+        """Close the newest connection of an address with more than half of all, unless the new one has that address."""
         ((crowd, count),) = self._by_address.most_common(1)
         if crowd != new_address and count > len(self._open) // 2:
             self._cut(next(one for one in reversed(self._open) if one.address == crowd))
@@ -152,9 +153,9 @@ class ConnectionTable:
 
 
 def most_connections(wanted: int) -> int:
-    """The bound on connections: as wanted, or as few as the descriptors of the process allow.
+    """Return the limit on connections: as wanted, or as many as the process has descriptors for.
 
-    Raises the soft limit of descriptors as far as it is needed and may be raised.
+    Raises the soft limit of descriptors as far as needed and permitted.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     beside = RESERVED_CONNECTIONS + RESERVED_DESCRIPTORS

@@ -1,4 +1,4 @@
-"""What browsers on other pages may do: everything that a key allows, for a key is all that counts here."""
+"""CORS: pages of any origin may do whatever their key allows, because there are no cookies."""
 
 from cordwood.web.asgi import Header, Response
 
@@ -13,7 +13,7 @@ EXPOSED_HEADERS = (
 )
 MAX_AGE_SECONDS = b"1728000"
 
-# On every answer, errors too: a page that cannot read an error cannot show it.
+# On every response, because a page could not read an error without it.
 ON_EVERY_ANSWER: tuple[Header, ...] = (
     (b"access-control-allow-origin", b"*"),
     (b"access-control-expose-headers", EXPOSED_HEADERS),

@@ -1,4 +1,4 @@
-"""Where a request carries its key: in a header or in the address, and nowhere a different one."""
+"""The key of a request: which headers and parameters carry it, and what it is charged to."""
 
 from collections.abc import Iterator, Mapping
 from ipaddress import IPv6Address, ip_address
@@ -11,14 +11,14 @@ from cordwood.web.standing import Rooms
 from cordwood.web.texts import each_pair, pairs
 
 BEARER = b"bearer "
-# Headers that other services take keys in.
+# Headers in which other services expect keys.
 _NOT_READ = (b"apikey", b"api-key", b"x-api-token", b"x-auth-token", b"x-access-token", b"access-token")
-# What one subscriber has of IPv6, in bits.
+# The prefix length of the IPv6 network of one subscriber.
 _SUBSCRIBER_BITS = 64
 
 
 def presented(request: Request, query: Mapping[str, str]) -> str | None:
-    """Return the key that was sent; TwoKeys for two that differ. The same key in two places is one key."""
+    """Return the key; raise TwoKeys if two different ones were sent. The same key in two places is allowed."""
     places: dict[str, str] = {}
     for place, key in _sent(request, query):
         places.setdefault(key, place)
@@ -31,7 +31,7 @@ def presented(request: Request, query: Mapping[str, str]) -> str | None:
 
 
 def _sent(request: Request, query: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield each key with its place. An empty one is no key."""
+    """Yield each non-empty key with its place."""
     for name, value in request.scope["headers"]:
         key = _key_in(name, value)
         if key:
@@ -49,7 +49,7 @@ def _key_in(header: bytes, value: bytes) -> bytes | None:
 
 
 def how_to_present(request: Request) -> str | None:
-    """What to write instead, where a key seems to have been sent in a form that is not read; None otherwise."""
+    """Return a hint if a key seems to have been sent in an unsupported form; None otherwise."""
     value = request.joined(b"authorization").strip()
     if value:
         return "The header Authorization was sent without Bearer: write Authorization: Bearer, and the key after it."
@@ -58,15 +58,15 @@ def how_to_present(request: Request) -> str | None:
 
 
 def account_of(request: Request, caller: Caller) -> str:
-    """Return what the caller is counted by where callers share: its key, or its address where it has no key.
+    """Return the account of a caller in shared limits: its key, or its address if it has no key.
 
-    An address of IPv6 counts with all of its network, which is one subscriber's.
+    An IPv6 address counts as its /64 network, which belongs to one subscriber.
     """
     return account_of_key(request, caller.key_id)
 
 
 def account_of_key(request: Request, key_id: str) -> str:
-    """Return the account of a key by its id, which is empty or says that there was none."""
+    """Return the account of a key id, which is empty or that of the anonymous caller if there is no key."""
     if key_id and key_id != ANONYMOUS.key_id:
         return key_id
     peer = request.scope.get("client")
@@ -86,14 +86,17 @@ def _network(host: str) -> str:
 
 
 def private_caller(request: Request, rooms: Rooms) -> tuple[Caller, Mapping[str, str]]:
-    """Who asks with a private key, counted against its rate, and the query string; Forbidden for other keys."""
+    """Return the caller and the query string of a request with a private key, counted against its rate.
+
+    Raise Forbidden for other keys.
+    """
     caller, query = uncounted_caller(request, rooms)
     rooms.answers.admit(caller)
     return caller, query
 
 
 def uncounted_caller(request: Request, rooms: Rooms) -> tuple[Caller, Mapping[str, str]]:
-    """The same for whom more is asked of the key before the request counts."""
+    """Return the caller and the query string without counting the request, for routes that check more of the key."""
     query = pairs(request.query_string, "query string")
     caller = rooms.access.who(presented(request, query))
     request.facts["key"] = caller.key_id

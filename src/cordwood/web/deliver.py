@@ -1,4 +1,4 @@
-"""An answer as HTTP: its headers, its coding, or that the caller has it already."""
+"""Render an answer as an HTTP response: headers, compression, and conditional requests."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ from cordwood.web.codings import WORTH_IT_BYTES, chosen_coding, compressed, comp
 from cordwood.web.cors import ON_EVERY_ANSWER
 from cordwood.web.receipt import etag, facts, moving_head, standing_headers, streamed_headers
 
-# Compressing more than this is a thread's work, not the event loop's.
+# A larger body is compressed in a thread instead of the event loop.
 COMPRESSED_HERE_BYTES = 64 * 1024
 
 
@@ -28,7 +28,7 @@ async def delivered(request: Request, ask: Ask, answer: Answer, began: float) ->
 
 
 def is_at_hand(answer: Answer, coding: str | None) -> bool:
-    """Whether the body can be sent without compressing so much that others would wait for it."""
+    """Return whether the response can be made without a compression that would block the event loop."""
     if coding is None or isinstance(answer.body, Streamed):
         return True
     return len(answer.body.body) < COMPRESSED_HERE_BYTES or coding in answer.body.codings
@@ -67,7 +67,7 @@ def _streamed(request: Request, ask: Ask, answer: Answer, streamed: Streamed, co
 
 
 async def _noted(request: Request, streamed: Streamed, answer: Answer) -> AsyncGenerator[bytes, None]:
-    """The pieces; when they are out, what the receipt would have said goes to the log at least."""
+    """Yield the chunks; at the end, log what the receipt says, since the headers were already sent."""
     async with aclosing(streamed.pieces()) as pieces:
         async for piece in pieces:
             yield piece

@@ -1,4 +1,4 @@
-"""The explorer: a page for people, and the files it is made of, each kept by browsers for as long as it is this one."""
+"""The explorer: a single-page application whose files are served with immutable caching."""
 
 from functools import cache
 from hashlib import blake2b
@@ -12,7 +12,7 @@ from cordwood.errors import UnknownRoute
 from cordwood.web.asgi import Header, Request, Response
 from cordwood.web.codings import chosen_coding, compressed
 
-# Nothing from elsewhere, nothing written into the page itself, nobody around it.
+# No external resources, no inline scripts, no framing.
 _POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
@@ -32,7 +32,7 @@ _TYPES = {
 }
 _PAGE = "index.html"
 _FOR_A_YEAR = b"public, max-age=31536000, immutable"
-# The page itself is asked for again each time: it names the files of its version.
+# The page is revalidated each time, because it names the files of its version.
 _ASK_AGAIN = b"no-cache"
 
 
@@ -49,14 +49,14 @@ class _File(msgspec.Struct, frozen=True):
 
 
 class _Files(msgspec.Struct, frozen=True):
-    """`version` is in the address of every file but the page."""
+    """The files of the explorer. `version` is part of every file's URL except the page's."""
 
     version: str
     by_name: dict[str, _File]
 
 
 def show_page(request: Request) -> Response:
-    """For who takes HTML; others are told, as anywhere, that there is nothing here."""
+    """Return the page to clients that accept HTML; raise UnknownRoute for others."""
     accepted = request.joined(b"accept") or "*/*"
     if not any(one in accepted for one in ("text/html", "text/*", "*/*")):
         raise UnknownRoute("There is nothing at / but a page for people.")
@@ -64,7 +64,7 @@ def show_page(request: Request) -> Response:
 
 
 def show_file(request: Request, address: str) -> Response:
-    """A file of another version is gone: the page that named it is asked for again."""
+    """Return a file of the current version; raise UnknownRoute for others, so that the page is reloaded."""
     version, _, name = address.partition("/")
     files = _files()
     if version != files.version or name not in files.by_name:
@@ -98,7 +98,7 @@ def _found(folder: Traversable) -> list[Traversable]:
 
 
 def _with_addresses(page: bytes, version: str, names: list[str]) -> bytes:
-    """Addresses are relative, so that the page works below a path of somebody else's too."""
+    """Insert relative URLs, so that the page works below any path prefix."""
     ahead = [
         f'<link rel="modulepreload" href="explorer/{version}/{escape(name)}">' for name in names if _is_script(name)
     ]

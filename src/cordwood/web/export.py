@@ -1,4 +1,4 @@
-"""Hand out a stream's events as they are stored, for who has a private key: a Parquet file that may be imported."""
+"""Export a stream's stored events with a private key, as a Parquet file that can be imported again."""
 
 import re
 import time
@@ -21,7 +21,7 @@ from cordwood.web.standing import Rooms
 
 EVENTS_ADDRESS = re.compile(rb"/api/streams/([^/]+)/events")
 
-# Unlike an answer's, its row groups leave as they are full: it is never whole in memory.
+# Unlike that of answers, it streams row groups, so that the file is never held in memory.
 _PARQUET = Format("parquet", "application/vnd.apache.parquet", parquet.encode, streams=True)
 _EXPORT = Endpoint(
     name="stream.export",

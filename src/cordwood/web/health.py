@@ -1,4 +1,4 @@
-"""Whether the service lives, and whether it takes requests: cheap, and without a key."""
+"""Health, readiness, liveness and metrics routes: cheap, and without a key."""
 
 from cordwood.observe import metrics as prometheus
 from cordwood.observe.metrics import Metrics
@@ -11,7 +11,7 @@ STATUSES = {Phase.STARTING: "coming_up", Phase.READY: "ok", Phase.DRAINING: "dra
 
 
 def health(standing: Standing) -> Response:
-    """For those who wait on the incumbent: 200 only when streams and endpoints are there."""
+    """Report the health like Logflare: 200 once streams and endpoints are loaded."""
     return _told(standing, STATUSES[standing.phase])
 
 
@@ -28,7 +28,7 @@ def metrics(counted: Metrics) -> Response:
 
 
 def _told(standing: Standing, status: str) -> Response:
-    """200 while queries are answered; what else does not work is told beside it, for reads go on."""
+    """Report 200 while queries are answered, with the parts that are degraded."""
     if standing.phase is not Phase.READY or standing.rooms is None:
         return unkept_json({"status": status}, 503, RETRY)
     reasons = standing.unready_reasons()

@@ -1,4 +1,4 @@
-"""Compressed bodies made plain, a piece at a time, so that a small bomb stays small."""
+"""Decompress bodies in bounded steps, so that a decompression bomb is detected early."""
 
 import sys
 import zlib
@@ -13,20 +13,20 @@ else:
     from backports import zstd
 
 PIECE_BYTES = 256 * 1024
-# What a decompressor is given at once: what it leaves unused is copied.
+# The input of one decompression step. A larger one would be copied for what is left unused.
 FED_BYTES = 64 * 1024
 MOST_CODINGS = 2
-# Each costs a decompressor; senders that write blocks of gzip write some thousand bytes into each.
+# Each member costs a decompressor. Senders of blocked gzip put several thousand bytes into each.
 MOST_MEMBERS = 10_000
-# A frame of zstd may ask for a window of 2 GiB; 8 MiB is what every decoder should take (RFC 8878).
+# A zstd frame may request a window of 2 GiB; 8 MiB is what every decoder should support (RFC 8878).
 MOST_WINDOW_LOG = 23
 
-# Is told of bytes before they are held, and may refuse them.
+# Called with a number of bytes before they are held; it may refuse them.
 Take = Callable[[int], object]
 
 
 def uncounted(_: int) -> None:
-    """Where nobody counts."""
+    """Accept any number of bytes."""
 
 
 class Inflater(Protocol):
@@ -39,11 +39,11 @@ class Inflater(Protocol):
     def unused_data(self) -> bytes: ...
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        """At most `max_length` bytes; what was not used of the data is kept for the next call."""
+        """Return at most `max_length` bytes; unused input is kept for the next call."""
 
 
 class ZlibInflater:
-    """zlib's decompressor, keeping its unused tail itself as all the others do."""
+    """A zlib decompressor that keeps its unconsumed input itself, as the others do."""
 
     def __init__(self, wbits: int) -> None:
         self._inner = zlib.decompressobj(wbits)
@@ -65,7 +65,7 @@ def _gzip(_: bytes) -> Inflater:
 
 
 def _deflate(data: bytes) -> Inflater:
-    """Deflate is meant to come wrapped as zlib; some clients send it bare."""
+    """Return a decompressor of zlib-wrapped deflate, or of raw deflate, which some clients send."""
     wrapped = len(data) > 1 and data[0] & 0x0F == 8 and int.from_bytes(data[:2], "big") % 31 == 0
     return ZlibInflater(zlib.MAX_WBITS if wrapped else -zlib.MAX_WBITS)
 
@@ -83,7 +83,7 @@ INFLATERS: Mapping[str, Callable[[bytes], Inflater]] = {
 
 
 def inflate(body: bytes, codings: str, max_bytes: int, take: Take = uncounted) -> bytes:
-    """The plain body of a body in one or two codings, the last one first; `take` is told as it grows."""
+    """Decompress a body with up to two codings, the last one first; `take` is called as it grows."""
     names = [part.strip().lower() for part in codings.split(",")]
     applied = [name for name in names if name not in ("", "identity")]
     if len(applied) > MOST_CODINGS:
@@ -113,7 +113,7 @@ def _inflate_one(body: bytes, coding: str, max_bytes: int, take: Take) -> bytes:
 
 
 def _pieces(body: bytes, start: Callable[[bytes], Inflater]) -> Iterator[bytes]:
-    """A body may hold several members or frames, one after the other."""
+    """Yield the content of all members or frames of a body."""
     at = members = 0
     while at < len(body):
         members += 1
@@ -129,7 +129,7 @@ def _pieces(body: bytes, start: Callable[[bytes], Inflater]) -> Iterator[bytes]:
 
 
 def _fed(inflater: Inflater, data: bytes) -> Iterator[bytes]:
-    """What comes out of some bytes that are put in."""
+    """Yield the output of one input step."""
     piece = inflater.decompress(data, PIECE_BYTES)
     yield piece
     while piece and not inflater.eof:

@@ -1,4 +1,4 @@
-"""Accept events: read who sends what to which stream, take the journey, and say what became of them."""
+"""Receive events: read the caller, the stream and the body, store the events, and report the outcome."""
 
 import asyncio
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from cordwood.web.standing import Rooms
 from cordwood.web.texts import pairs
 from cordwood.web.unkept import JSON
 
-# By name before by UUID, the address before headers; any of them may hold either.
+# In order of precedence: names before UUIDs, the query string before headers. Any of them accepts both.
 NAMED_IN_QUERY = ("source_name", "collection_name", "source", "collection")
 NAMED_IN_HEADER = (b"x-source", b"x-collection")
 
@@ -47,7 +47,7 @@ async def ingest(request: Request, rooms: Rooms, options: WebOptions, observer: 
     with rooms.intake.holding.share(caller.key_id) as share:
         body = await _plain(request, options, form, share)
         accepting = rooms.intake.accept(stream, content_type, body, caller.pins or None, Sent(form, headers))
-        # The journey has it now, and lets go of it once it is read.
+        # `accept` holds the body now, and releases it once it is decoded.
         del body
         accepted = await accepting
     observer.note(
@@ -69,7 +69,7 @@ async def ingest(request: Request, rooms: Rooms, options: WebOptions, observer: 
 
 
 async def _plain(request: Request, options: WebOptions, form: Form, share: Share) -> bytes:
-    """The body as its sender wrote it: signed where it must be, and inflated."""
+    """Return the body with its signature checked and its content decompressed."""
     body = await read_body(request, options.events, share)
     if form is Form.ERLANG and is_compressed(body):
         head, most = COMPRESSED_HEAD, options.events.inflated_bytes

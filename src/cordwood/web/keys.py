@@ -1,4 +1,4 @@
-"""Keys over HTTP, for who has a private one: list, create, rotate, revoke."""
+"""Key management over HTTP with a private key: list, create, rotate, revoke."""
 
 import asyncio
 import re
@@ -31,12 +31,12 @@ T = TypeVar("T")
 KEY_ADDRESS = re.compile(rb"/api/access-tokens/([^/]+)")
 ROTATE_ADDRESS = re.compile(rb"/api/access-tokens/([^/]+)/rotate")
 
-# Anything else could be meant as a yes, and is not taken for a no.
+# Any other value is refused, because it could be meant as true.
 _REDACT = {None: False, False: False, "false": False, True: True, "true": True, "always": True}
 
 
 class Asked(msgspec.Struct):
-    """What a body may say of a new key; what is meant for something else is ignored, a token of the asker's above all."""
+    """The members of a request for a new key. Unrelated members are ignored."""
 
     scopes: str | list[str] = "public"
     description: str | None = None
@@ -55,12 +55,12 @@ class Asked(msgspec.Struct):
 
 
 _TERMS = frozenset(Asked.__struct_fields__)
-# The incumbent's clients may say these in the address; a term that narrows a key is read from the body alone.
+# Logflare's clients may send these in the query string. Terms that restrict a key are only read from the body.
 _TERMS_OF_ADDRESS = ("description", "scopes")
 
 
 class AskedRotation(msgspec.Struct):
-    """How long the old key goes on."""
+    """The request body of a rotation: how long the old key stays valid."""
 
     grace: str | None = None
 
@@ -92,7 +92,7 @@ async def rotate_key(request: Request, rooms: Rooms, options: WebOptions, observ
 
 
 async def revoke_key(request: Request, rooms: Rooms, observer: Observer, key_id: str) -> Response:
-    """The key is named by its id, or by itself, as the incumbent's clients do."""
+    """Revoke a key, which is named by its id or, as Logflare's clients do, by the key itself."""
     _require_private(request, rooms)
     found = rooms.access.stored(key_id)
     key_id = found.id if found else key_id
@@ -105,7 +105,7 @@ async def revoke_key(request: Request, rooms: Rooms, observer: Observer, key_id:
 def _require_private(request: Request, rooms: Rooms) -> Mapping[str, str]:
     """Return the query string of a request with a private key that has no pins and is not always redacted.
 
-    A key that is held to less than everything could otherwise make one that is not.
+    Otherwise a restricted key could create an unrestricted one.
     """
     caller, query = private_caller(request, rooms)
     if caller.pins or caller.redact_always:
@@ -121,9 +121,9 @@ def _read(body: bytes, kind: type[T]) -> T:
 
 
 def _names_in(body: bytes) -> AbstractSet[str]:
-    """Return the names in the body; refuse a misspelt term and one that is given twice.
+    """Return the member names of the body; refuse a misspelled term and a duplicate.
 
-    A key whose `pins` were overlooked would read every project.
+    A key whose `pins` were misspelled would read every project.
     """
     twice = name_given_twice(body)
     if twice is not None:
@@ -141,7 +141,7 @@ def _check_names(names: AbstractSet[str]) -> None:
 
 
 def _with_address(asked: Asked, in_body: AbstractSet[str], query: Mapping[str, str]) -> Asked:
-    """Add the terms of the query string; BadTerms for one that the body has as well or that only a body may have."""
+    """Add the terms of the query string; raise BadTerms for one that is also in the body or must be there."""
     _check_names(query.keys())
     for name in query.keys() & _TERMS:
         if name not in _TERMS_OF_ADDRESS:

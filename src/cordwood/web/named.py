@@ -1,4 +1,4 @@
-"""What a request names: the endpoint or stream, or the refusal with the nearest name or where to look."""
+"""Find the endpoint or stream of a request; otherwise raise an error that suggests the nearest name."""
 
 import asyncio
 import re
@@ -31,7 +31,7 @@ def existing_stream(rooms: Rooms, address: str) -> Stream:
 
 
 def _stream_of_sub_query(rooms: Rooms, name: str) -> str | None:
-    """The stream that a sub-query of this name reads, where an endpoint has one: they are often taken for each other."""
+    """Return a hint if the name is a sub-query of an endpoint: the two are often confused."""
     if not _SUB_QUERY.fullmatch(name):
         return None
     reads = re.compile(rf"\b{name}\s+as\s*\(.{{0,2000}}?\bfrom\s+`([^`]+)`", re.IGNORECASE | re.DOTALL)
@@ -46,7 +46,7 @@ _SUB_QUERY = re.compile(r"\w{1,60}", re.ASCII)
 
 
 async def stream_of_events(rooms: Rooms, caller: Caller, name: str) -> Stream:
-    """Return the stream that a caller may send to, made now where the settings allow it; UnknownStream otherwise."""
+    """Return the stream to send events to, created on demand if the settings allow it; else raise UnknownStream."""
     found = rooms.catalog.stream(name)
     if found is not None or rooms.maker is None:
         return found or existing_stream(rooms, name)

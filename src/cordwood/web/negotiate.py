@@ -1,4 +1,4 @@
-"""In which form, and how compressed, an answer leaves: chosen from what the caller takes."""
+"""Content negotiation: the format of an answer, from `?format=` and the `Accept` header."""
 
 from collections.abc import Mapping
 
@@ -21,7 +21,7 @@ _WILDCARDS = {"*/*": JSON, "application/*": JSON, "text/*": FORMATS["csv"]}
 
 
 def chosen_format(accept: str, named: str | None) -> Format:
-    """`?format=` decides where it is given; else the `Accept` header; JSON where neither asks for anything."""
+    """Return the format in `?format=`, else the best one in `Accept`, else JSON."""
     if named is not None:
         return _named(named)
     if not accept:
@@ -44,7 +44,7 @@ def _named(name: str) -> Format:
 
 
 def _by_preference(header: str) -> list[str]:
-    """The names in a header with weights, the most wanted first, without those weighted 0."""
+    """Return the names in a header with weights, most preferred first, without those of weight 0."""
     weighted: list[tuple[float, int, str]] = []
     for part in header.split(","):
         name, *attributes = (piece.strip().lower() for piece in part.split(";"))

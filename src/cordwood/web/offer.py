@@ -1,4 +1,4 @@
-"""What a query of a caller's own may read of an endpoint, and the SQL that its LQL means: for editors."""
+"""Schema and LQL translation for editors of sandbox queries."""
 
 from typing import Any
 
@@ -16,14 +16,14 @@ from cordwood.web.unkept import unkept_json
 
 
 async def show_scope(request: Request, rooms: Rooms, address: str) -> Response:
-    """A key that is pinned to a project is told what this project's events hold."""
+    """Return the sub-queries of an endpoint. A key pinned to a project sees the paths of its events alone."""
     endpoint, caller, _ = _asked(request, rooms, address)
     sub_queries = await rooms.answers.sub_queries(endpoint, caller, account_of(request, caller))
     return unkept_json({"endpoint": endpoint.name, "sub_queries": [_sub_query(one) for one in sub_queries]})
 
 
 async def show_sql(request: Request, rooms: Rooms, address: str) -> Response:
-    """The query is read and its names are resolved; the engine is not asked."""
+    """Return the SQL of an LQL query, which is compiled but not run."""
     endpoint, caller, query = _asked(request, rooms, address)
     lql = query.get("lql", "").strip()
     if not lql:

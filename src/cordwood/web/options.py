@@ -1,4 +1,4 @@
-"""What the operator may choose about HTTP, as plain values."""
+"""The operator's choices about HTTP, as plain values."""
 
 import msgspec
 
@@ -9,16 +9,16 @@ from cordwood.web.signatures import Webhooks
 
 MEBIBYTE = 1024 * 1024
 
-# A query is at most 256 K characters; JSON may write each with six bytes, and a form in UTF-8 with twelve.
+# A query has at most 256 Ki characters. JSON may escape each to six bytes, a UTF-8 form to twelve.
 OF_QUERIES = BodyBounds(4 * MEBIBYTE, 4 * MEBIBYTE)
 OF_EVENTS = BodyBounds(16 * MEBIBYTE, 128 * MEBIBYTE)
 
 
 class WebOptions(msgspec.Struct, frozen=True):
-    """`logflare_errors` restores the incumbent's answers to failed queries: 200 with one sentence.
+    """Options of the HTTP layer. `logflare_errors` returns failed queries as Logflare does: 200 with a message.
 
-    `events` bounds bodies of events, `queries` those of everything else. `unread_bytes` is how much all answers may
-    hold that are being sent; `webhooks` has the secrets of senders that sign; `query_room` has the memory for bodies that are not of events.
+    `events` limits bodies of events, `queries` all others. `unread_bytes` bounds the memory of answers that are being
+    sent. `webhooks` has the secrets of signing senders. `query_room` is the memory budget of bodies other than events.
     """
 
     logflare_errors: bool = False
@@ -30,7 +30,7 @@ class WebOptions(msgspec.Struct, frozen=True):
 
 
 def query_room(most_bytes: int) -> HoldingRoom:
-    """Room for bodies while they arrive and are read; Busy where others hold it."""
+    """Return the memory budget of query bodies; Busy is raised if it is exhausted."""
     return HoldingRoom(most_bytes, refusal=_no_room)
 
 

@@ -1,4 +1,4 @@
-"""What OTLP has an exporter told: its own response, and google.rpc.Status for every fault, as the request was encoded."""
+"""OTLP responses: the export response, and google.rpc.Status for errors, encoded like the request."""
 
 import msgspec
 
@@ -13,14 +13,14 @@ PROTOBUF, JSON = b"application/x-protobuf", b"application/json"
 _BAD_REQUEST = "type.googleapis.com/google.rpc.BadRequest"
 _MOST_TOLD = 1000
 
-# HTTP's statuses as the codes of google.rpc; exporters look at the status alone, people at both.
+# HTTP statuses as google.rpc codes. Exporters act on the HTTP status alone.
 _CODES = {400: 3, 401: 16, 403: 7, 404: 5, 405: 12, 413: 8, 415: 3, 429: 8, 500: 13, 503: 14, 504: 4}
 _INTERNAL = 13
-# Exporters come back after 429, 502, 503 and 504, and drop what they hold after any other.
+# Exporters retry after 429, 502, 503 and 504, and drop the data after any other error.
 _AS_RETRYABLE = {408: 503, 507: 503}
 
 
-# What the JSON of a partial success calls the count of what was rejected.
+# The JSON name of the count of rejected records in a partial success.
 REJECTED = {
     Form.OTLP: "rejectedLogRecords",
     Form.OTLP_TRACES: "rejectedSpans",
@@ -29,7 +29,7 @@ REJECTED = {
 
 
 def exported(accepted: Accepted, request: Request, form: Form = Form.OTLP) -> Response:
-    """What was set aside is a partial success, which is not sent again."""
+    """Return the export response. Quarantined items are a partial success, which the exporter does not retry."""
     reason = accepted.reasons[0][1][:_MOST_TOLD] if accepted.reasons else ""
     if _is_protobuf(request):
         return Response(200, [(b"content-type", PROTOBUF)], response(accepted.quarantined, reason))

@@ -1,4 +1,4 @@
-"""A fault as HTTP says it: its status, and the one body that every error of every route has."""
+"""Errors over HTTP: the status of each error class, and the problem document of every route."""
 
 import math
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from cordwood.errors import Fault
 from cordwood.web.asgi import Header, Response
 from cordwood.web.unkept import JSON, NO_STORE
 
-# The nearest class in a fault's family tree decides.
+# The nearest class in an error's inheritance decides.
 STATUSES: Mapping[type[Fault], int] = {
     errors.RequestFault: 400,
     errors.NoKey: 401,
@@ -76,7 +76,7 @@ TITLES: Mapping[int, str] = {
     507: "The disk is full",
 }
 
-# A client that is told to come back needs a moment, also where the fault does not name one.
+# Sent with every 429 and 503 whose error names no delay.
 DEFAULT_RETRY_SECONDS = 1.0
 CHALLENGE: Header = (b"www-authenticate", b'Bearer realm="cordwood"')
 
@@ -86,14 +86,14 @@ def status_of(fault: Fault) -> int:
 
 
 def problem(fault: Fault, request_id: str) -> dict[str, Any]:
-    """RFC 9457 members, and `error` for clients that read that."""
+    """Return the members of RFC 9457, and `error` for clients that expect that."""
     status = status_of(fault)
     error: dict[str, Any] = {"code": status, "message": fault.message, "status": fault.code}
     if fault.span is not None:
         error |= {"line": fault.span.line, "column": fault.span.column}
     if fault.hint:
         error["hint"] = fault.hint
-    # The incumbent's shape of a failed validation, beside ours.
+    # Logflare's format of a failed validation, in addition.
     fields = {"errors": {fault.field: [fault.problem]}} if isinstance(fault, errors.BadTerms) else {}
     return {
         "type": f"urn:cordwood:error:{fault.code}",
@@ -119,15 +119,15 @@ def refusal(fault: Fault, request_id: str) -> Response:
 
 
 def when_to_retry(fault: Fault, status: int) -> list[Header]:
-    """Retry-After, for whoever can be served later; whole seconds, for not all clients read others."""
+    """Return Retry-After for errors that may be retried, in whole seconds, which every client can parse."""
     retry_after = fault.retry_after or (DEFAULT_RETRY_SECONDS if status in (429, 503) else None)
     return [] if retry_after is None else [(b"retry-after", b"%d" % math.ceil(retry_after))]
 
 
 def masked(fault: Fault, failed: int = 200) -> Response | None:
-    """The incumbent's answer to a failed query: `failed` and a sentence; None where it too had a status.
+    """Return Logflare's response to a failed query, with the status `failed`; None if Logflare has another one.
 
-    Who only asks too much keeps the status, since that is what clients wait for before they ask again.
+    Rate limits keep their status, because clients act on it.
     """
     if isinstance(fault, errors.NoKey | errors.BadKey | errors.Forbidden | errors.UnknownEndpoint):
         return Response(401, [(b"content-type", JSON), CHALLENGE], b'{"error":"Unauthorized"}')

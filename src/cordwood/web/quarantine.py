@@ -1,4 +1,4 @@
-"""What was set aside, for who has a private key: list it, show an item whole, take one again."""
+"""The quarantine over HTTP with a private key: list items, show one, replay one."""
 
 import re
 from collections.abc import Mapping
@@ -101,7 +101,7 @@ async def replay_quarantine(request: Request, rooms: Rooms, observer: Observer, 
 
 
 async def _rows(rooms: Rooms, caller: Caller, endpoint: Endpoint, given: Mapping[str, str]) -> list[Item]:
-    """Asked like any endpoint, within the limits of all: a key that is pinned to a project sees that project's."""
+    """Run a query over the quarantine like any endpoint, so that limits and the pins of the key apply."""
     ask = Ask(endpoint, caller, JSON_ROWS, pinned(caller, given, endpoint))
     answer = await rooms.answers.answer(ask)
     rows: list[Item] = msgspec.json.decode(answer.finished.body)["result"]

@@ -1,4 +1,4 @@
-"""Answer a saved query: read who asks what, take the journey, and say how it went."""
+"""Answer a saved query: parse the request, get the answer, and render the response. Has the fast path for repeats."""
 
 import time
 
@@ -43,7 +43,7 @@ async def answer_query(request: Request, rooms: Rooms, options: WebOptions, addr
 
 
 def answer_recalled(request: Request, rooms: Rooms, recall: Recall) -> Response | None:
-    """The kept answer to a request that was read before; None sends it the whole way."""
+    """Answer a repeated request from the caches; return None if it has to take the full path."""
     remembered = recall.find(request)
     if remembered is None:
         return None

@@ -1,6 +1,6 @@
-"""Requests that were read before: the same bytes mean the same ask, and need not be read again.
+"""Request cache: the parsed request by its bytes, so that a repeated one is not parsed again.
 
-What a key may do and what an endpoint is are looked up each time; only the reading is remembered.
+Permissions of the key and the endpoint's revision are checked each time; only parsing is cached.
 """
 
 import msgspec
@@ -9,7 +9,7 @@ from cordwood.bounded_cache import BoundedCache, bytes_of
 from cordwood.serve.ask import Ask
 from cordwood.web.asgi import Request
 
-# All that reading an ask looks at beside the address.
+# Every header that affects parsing.
 READ_HEADERS = (
     b"authorization",
     b"x-api-key",
@@ -19,17 +19,17 @@ READ_HEADERS = (
     b"lf-endpoint-redact-pii",
 )
 MOST_BYTES = 16 * 2**20
-# A longer request costs more to keep than reading it again does.
+# A longer request is not worth caching.
 LONGEST_BYTES = 2048
 
-# An ask and what holds it.
+# The estimated size of the ask and its containers.
 _STRUCT_BYTES = 300
 
 Spelling = tuple[bytes | None, ...]
 
 
 class Remembered(msgspec.Struct, frozen=True):
-    """What a request was read as, and the spelling by which its kept answer is found."""
+    """A parsed request, and the request digest that finds its cached answer."""
 
     address: str
     presented: str | None
@@ -39,7 +39,7 @@ class Remembered(msgspec.Struct, frozen=True):
 
 
 class Recall:
-    """The latest few thousand distinct requests, with what was read of them."""
+    """An LRU cache of parsed requests, bounded in bytes."""
 
     def __init__(self) -> None:
         self._known: BoundedCache[Spelling, Remembered] = BoundedCache(MOST_BYTES, _remembered_bytes)
@@ -55,14 +55,14 @@ class Recall:
 
 
 def _remembered_bytes(spelling: Spelling, remembered: Remembered) -> int:
-    """Endpoints are the catalogue's, and keys mostly the store's."""
+    """Return the estimated bytes of an entry, without the shared endpoint and key."""
     ask = remembered.ask
     own = (remembered.address, remembered.presented, remembered.spelling, ask.parameters, ask.sandbox)
     return bytes_of((spelling, *own, ask.caller)) + _STRUCT_BYTES
 
 
 def _is_plain(request: Request) -> bool:
-    """A GET without a body, and with each header once: the spelling holds but one of each."""
+    """Return whether it is a GET without a body and without repeated headers: the cache key has one value of each."""
     is_bare = request.method == "GET" and not request.announces_body()
     return is_bare and len(request.headers) == len(request.scope["headers"])
 

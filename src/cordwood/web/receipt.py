@@ -1,4 +1,4 @@
-"""What an answer says of itself in its headers: how fresh, how many rows, whether cut, and what it cost."""
+"""The response headers that describe an answer: freshness, row count, truncation and timing."""
 
 from collections.abc import Iterable
 
@@ -19,7 +19,7 @@ FORWARDED = {
 
 
 def standing_headers(endpoint: Endpoint, receipt: Receipt) -> list[Header]:
-    """What is as true of a kept answer tomorrow as it is now."""
+    """Return the headers that stay the same as long as the answer is cached."""
     headers = [
         VARY,
         (b"cache-control", _cache_control(endpoint) if endpoint.cache_seconds else b"private, no-cache"),
@@ -33,7 +33,7 @@ def standing_headers(endpoint: Endpoint, receipt: Receipt) -> list[Header]:
 
 
 def moving_head(answer: Answer, endpoint: Endpoint, receipt: Receipt, seconds: float) -> bytes:
-    """What is another at every asking, as it is written."""
+    """Render the headers that differ between responses with the same cached answer."""
     aged = b"age: %d\r\n" % answer.age_seconds if endpoint.cache_seconds else b""
     return b"cache-status: %b\r\n%bserver-timing: %b, total;dur=%.3f\r\n" % (
         _cache_status(answer, endpoint),
@@ -44,12 +44,12 @@ def moving_head(answer: Answer, endpoint: Endpoint, receipt: Receipt, seconds: f
 
 
 def streamed_headers(answer: Answer, endpoint: Endpoint) -> list[Header]:
-    """What can be said before the last row is made."""
+    """Return the headers that are known before the last row."""
     return [VARY, (b"cache-control", b"private, no-store"), (b"cache-status", _cache_status(answer, endpoint))]
 
 
 def ignored_headers(names: Iterable[str]) -> list[Header]:
-    """A notice for each name that was sent and means nothing to the endpoint."""
+    """Return a notice for each request parameter that was ignored."""
     return [(b"cordwood-notice", _header_text(f"parameter ignored: {name}")) for name in names]
 
 
@@ -60,7 +60,7 @@ def rate_headers(allowance: Allowance) -> list[Header]:
 
 
 def facts(answer: Answer, receipt: Receipt) -> dict[str, object]:
-    """The receipt for the log."""
+    """Return the receipt as fields of the log."""
     return {
         "cache": answer.outcome.value,
         "age_seconds": answer.age_seconds,
@@ -74,12 +74,12 @@ def facts(answer: Answer, receipt: Receipt) -> dict[str, object]:
 
 
 def etag(finished: Finished, coding: str | None) -> bytes:
-    """Strong: another coding is another tag."""
+    """Return a strong ETag, which depends on the content coding."""
     return f'"{finished.etag}-{coding}"'.encode() if coding else f'"{finished.etag}"'.encode()
 
 
 def _cache_control(endpoint: Endpoint) -> bytes:
-    """With `Age`, which stands beside it, this says how much longer the answer is good."""
+    """Return Cache-Control. With the `Age` header it gives the remaining lifetime."""
     fresh = lifetime_seconds(endpoint)
     control = f"private, max-age={int(fresh)}"
     if endpoint.cache_seconds > fresh:
@@ -98,5 +98,5 @@ def _cache_status(answer: Answer, endpoint: Endpoint) -> bytes:
 
 
 def _header_text(text: str) -> bytes:
-    """Names from events may hold anything; a header holds printable ASCII."""
+    """Return printable ASCII, because names from events may contain anything."""
     return text.encode("ascii", "backslashreplace").translate(None, bytes(range(32)) + b"\x7f")

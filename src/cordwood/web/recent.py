@@ -1,4 +1,4 @@
-"""A stream's newest events as they were sent, for who has a private key."""
+"""The latest events of a stream as they were sent, with a private key."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,7 +26,7 @@ _ID = UUID("5d1a4e0f-6c6d-5b0c-8f5e-0c5d3f1b7a05")
 
 
 async def recent_events(request: Request, rooms: Rooms, address: str) -> Response:
-    """Asked like any endpoint: within the limits of all, of a pinned key's project alone, redacted where it must be."""
+    """Return the latest events. They are queried like any endpoint, so that limits, pins and redaction apply."""
     caller, query = private_caller(request, rooms)
     stream = existing_stream(rooms, address)
     request.facts["stream"] = stream.name
@@ -52,12 +52,12 @@ def _endpoint(stream: Stream, most: int) -> Endpoint:
 
 
 def _quoted(name: str) -> str:
-    """In backquotes, where a backslash escapes."""
+    """Quote a name in backquotes."""
     escaped = name.replace("\\", "\\\\").replace("`", "\\`")
     return f"`{escaped}`"
 
 
 def _event(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the columns that this event has nothing in; times as numbers, as everywhere."""
+    """Return the event without null columns, with times as numbers."""
     event = {name: value for name, value in msgspec.json.decode(row["event"]).items() if value is not None}
     return event | {"timestamp": row["timestamp"], "ingested_at": row["ingested_at"]}

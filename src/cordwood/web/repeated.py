@@ -1,15 +1,15 @@
-"""Headers that a request has once: sent again with another value, two readers could act on different ones."""
+"""Refuse ambiguous requests: a header that must be unique was sent with two values."""
 
 from cordwood.errors import Malformed
 from cordwood.web.asgi import Request
 
-# What decides who asks, for which stream, and how the body is read. Lists (Accept, Content-Encoding) may be repeated,
-# and a repeated LF-ENDPOINT-REDACT-PII is refused where it is read.
+# The headers that decide the caller, the stream, and how the body is parsed. List headers (Accept, Content-Encoding)
+# may be repeated; a repeated LF-ENDPOINT-REDACT-PII is refused when it is parsed.
 _SINGLE = (b"authorization", b"host", b"content-type", b"content-length", b"x-source", b"x-collection")
 
 
 def check_repeated(request: Request) -> None:
-    """Raise Malformed for a header that was sent with two values where it can have one."""
+    """Raise Malformed for a unique header that was sent with two values."""
     sent = request.scope["headers"]
     if len(request.headers) == len(sent):
         return

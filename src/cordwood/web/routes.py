@@ -1,4 +1,4 @@
-"""Every route, one screen."""
+"""The routing table."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -32,7 +32,7 @@ READ_OR_MAKE = ("GET", "HEAD", "POST", "OPTIONS")
 
 
 class Place(msgspec.Struct, frozen=True):
-    """What HTTP needs beside a request."""
+    """The collaborators of all handlers."""
 
     standing: Standing
     options: WebOptions
@@ -41,7 +41,7 @@ class Place(msgspec.Struct, frozen=True):
     recall: Recall
 
     def rooms(self) -> Rooms:
-        """The rooms, when requests are taken."""
+        """Return the services of a running process; raise Starting or Draining otherwise."""
         if self.standing.phase is Phase.DRAINING:
             raise Draining("The service is stopping.", retry_after=5)
         if self.standing.rooms is None:
@@ -53,7 +53,7 @@ Handler = Callable[[Request, Place, str], Awaitable[Response]]
 
 
 class Route(msgspec.Struct, frozen=True):
-    """`name` is what metrics and the log call it, whatever the address names."""
+    """A route. `name` is its name in metrics and logs, independent of the path."""
 
     name: str
     methods: tuple[str, ...]
@@ -158,7 +158,7 @@ async def _backup(request: Request, place: Place, _: str) -> Response:
 
 
 QUERIES = Route("query", QUERY, _query)
-# What follows `/logs` and its like, and what is taken there.
+# The suffixes after `/logs`, `/api/logs` and `/api/events`, and the format of each.
 FORMS: Mapping[bytes, Form] = {
     b"": Form.EVENTS,
     b"/json": Form.JSON,
@@ -210,7 +210,7 @@ EXACT: Mapping[bytes, Route] = {
     b"/livez": Route("live", READ, _live),
     b"/metrics": Route("metrics", READ, _metrics),
 }
-# Addresses with one name in them.
+# Paths with one parameter.
 NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     (re.compile(rb"(?:/api)?/endpoints/query/(?:name/)?([^/]+)"), QUERIES),
     (re.compile(rb"/api/endpoints/([^/]+)"), Route("endpoint", READ, _shown(catalog.show_endpoint))),
@@ -232,7 +232,7 @@ _ADDRESSES = (*(path.decode() for path in EXACT), "/api/endpoints/query/logs.all
 
 
 def found(request: Request) -> tuple[Route, str]:
-    """The route of an address, and the name in it; a slash at its end says nothing, as with the incumbent."""
+    """Return the route of a path and the name in it. A trailing slash is ignored, as in Logflare."""
     path = request.path[:-1] if request.path.endswith(b"/") and len(request.path) > 1 else request.path
     route = EXACT.get(path)
     if route is not None:
@@ -246,13 +246,13 @@ def found(request: Request) -> tuple[Route, str]:
 
 
 def _nearest_address(address: str) -> str | None:
-    """An address that is spelled like this one, or the same with what belongs before or behind it."""
+    """Return a hint with a known path that is spelled similarly."""
     close = closest(address.rstrip("/"), _ADDRESSES, 0.75)
     return f"Did you mean {close}?" if close else None
 
 
 def application(standing: Standing, observer: Observer, options: WebOptions, metrics: Metrics) -> Site:
-    """The ASGI application: answers 503 until `standing` is opened with its rooms."""
+    """Return the ASGI application: it answers 503 until `standing` is opened."""
     place = Place(standing, options, metrics, observer, Recall())
 
     async def respond(request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""The memory of answers that are being sent: bounded in all and by account, however slowly their readers read."""
+"""The memory budget of answers that are being sent to slow clients, in total and by account."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,7 +11,7 @@ from cordwood.web.asgi import PIECE_BYTES
 
 
 class _Body(msgspec.Struct):
-    """A body that is sent, perhaps to several readers at once: then it is one cached answer."""
+    """A body that is being sent, possibly to several clients at once if it is a cached answer."""
 
     share: Share
     ended: ExitStack
@@ -23,10 +23,10 @@ class _Body(msgspec.Struct):
 
 
 class Sending:
-    """Large bodies on their way out, of which no account holds more than half while others ask for room.
+    """Reserves memory for large bodies. No account keeps more than half of it while others need memory.
 
-    Where there is no room, the connections of the account that has too much are cut, those with the largest answers
-    first, and those that have not read for seconds. Used from the event loop alone.
+    When the budget is exhausted, connections of the account with too much are aborted, the largest answers first, and
+    those that have not read for several seconds. Not thread-safe: use it on the event loop.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -35,9 +35,9 @@ class Sending:
 
     @contextmanager
     def held(self, body: bytes, account: str, cut: Callable[[], None]) -> Iterator[Callable[[], None]]:
-        """Hold a body while it is sent; yields what is to be called when the reader has taken a piece.
+        """Reserve memory while a body is sent; yield the callback for its progress.
 
-        Busy when there is no room for the body.
+        Raise Busy if the budget is exhausted.
         """
         if len(body) <= PIECE_BYTES:
             yield nothing_moved
@@ -70,4 +70,4 @@ def no_room() -> Busy:
 
 
 def nothing_moved() -> None:
-    """A small body is not counted."""
+    """Do nothing: a small body is not counted."""

@@ -1,4 +1,4 @@
-"""Whether requests are taken: not yet while starting, no more while draining."""
+"""The lifecycle of the service as HTTP sees it: starting, ready, draining."""
 
 from enum import StrEnum
 
@@ -12,7 +12,7 @@ from cordwood.serve.backup import Backups
 
 
 class Rooms(msgspec.Struct, frozen=True):
-    """What the door hands to HTTP: the two journeys, who may take them, and what is served."""
+    """The services that handlers use: queries, ingestion, access control, the catalog and backups."""
 
     answers: Answers
     intake: Intake
@@ -29,10 +29,10 @@ class Phase(StrEnum):
 
 
 class Standing:
-    """Starting until opened with its rooms, draining from the moment the process is asked to stop.
+    """The phase of the process. It is STARTING until it is opened, and DRAINING once the process is asked to stop.
 
-    Between the two, requests are better sent elsewhere while there is a reason: `set_unready` gives one and takes it
-    back, for example while the engine is replaced. Safe from any thread.
+    While it is ready, `set_unready` can declare a part temporarily unavailable, for example while the engine is
+    replaced. Thread-safe.
     """
 
     def __init__(self) -> None:
@@ -48,20 +48,20 @@ class Standing:
         self.phase = Phase.DRAINING
 
     def set_unready(self, part: str, reason: str | None) -> None:
-        """Say why a part (`engine`) cannot answer now; None when it can again."""
+        """Set the reason why a part (`engine`) is unavailable; None when it is available again."""
         if reason is None:
             self._unready.pop(part, None)
         else:
             self._unready[part] = reason
 
     def unready_reasons(self) -> list[str]:
-        """Why queries are not answered now, though the process works."""
+        """Return why queries are not answered, although the process runs."""
         found = [*self._unready.copy().values()]
         if self.rooms is not None and (starved := self.rooms.answers.starved_seconds):
             found.append(f"No query has got a place for {starved:.0f} s: queries that do not end hold all of them.")
         return found
 
     def degraded_reasons(self) -> list[str]:
-        """What does not work while queries are answered."""
+        """Return what fails while queries are answered."""
         fault = self.rooms.intake.fault if self.rooms is not None else None
         return [] if fault is None else [f"Events are not stored: {fault}"]

@@ -1,4 +1,4 @@
-"""How the service is, for who has a private key: memory, cache, queries, and what its streams take."""
+"""The status route, with a private key: memory, cache, queries, and the rates of streams."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -50,7 +50,7 @@ def _queries(load: Load, caller: Caller) -> dict[str, Any]:
 
 
 def _may_see(caller: Caller, run: Run) -> bool:
-    """What others ask may tell of projects, and hold names, that are kept from this key."""
+    """Return whether the caller may see a run: texts of other keys may reveal what a restricted key must not see."""
     return run.key_id == caller.key_id or not (caller.pins or caller.redact_always)
 
 

@@ -1,4 +1,4 @@
-"""Take back what an export holds, for who has a private key: events as they were stored, times of receipt too."""
+"""Import exported events with a private key: they are stored unchanged, with their times of receipt."""
 
 from cordwood.errors import Forbidden
 from cordwood.model.caller import Caller

@@ -1,4 +1,4 @@
-"""Percent-encoded text, read strictly: what is broken is said, not guessed at."""
+"""Strict percent-decoding: malformed text is an error."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ _HINT = "A percent sign itself is sent as %25."
 
 
 def decoded(text: bytes, what: str) -> str:
-    """The text that percent-encoding stands for; BadParameter when it stands for none."""
+    """Percent-decode the text; raise BadParameter if it is malformed."""
     broken = _BROKEN.search(text)
     if broken is not None:
         piece = text[broken.start() : broken.start() + 3].decode("latin-1")
@@ -24,7 +24,7 @@ def decoded(text: bytes, what: str) -> str:
 
 
 def asked_count(text: str | None, default: int, most: int) -> int:
-    """How many are asked for with `limit=`; BadParameter for what is no number, or beyond what is given at once."""
+    """Return the value of `limit=`; raise BadParameter if it is not a number from 1 to `most`."""
     if text is None:
         return default
     if not text.isdecimal() or len(text) > len(str(most)) or not 1 <= int(text) <= most:
@@ -33,14 +33,14 @@ def asked_count(text: str | None, default: int, most: int) -> int:
 
 
 def pairs(text: bytes, what: str) -> dict[str, str]:
-    """Names and values of a query string or form; the last of a repeated name wins."""
+    """Parse a query string or form; the last value of a repeated name wins."""
     if b"%" not in text and b"+" not in text and text.isascii():
         return _plain_pairs(text.decode("ascii"))
     return dict(each_pair(text, what))
 
 
 def each_pair(text: bytes, what: str) -> Iterator[tuple[str, str]]:
-    """Yield every name and value, those of a repeated name too."""
+    """Yield every name and value, including those of repeated names."""
     for pair in text.replace(b"+", b" ").split(b"&"):
         if pair:
             name, _, value = pair.partition(b"=")

@@ -1,4 +1,4 @@
-"""Answers that nobody on the way may keep: what is told to one key is not for whoever comes next."""
+"""Responses that must not be cached, because they depend on the key."""
 
 from typing import Final
 

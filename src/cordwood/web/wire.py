@@ -1,10 +1,10 @@
-"""The server's HTTP protocol, with our bounds on what stands before a body and our words where it is broken.
+"""The HTTP/1.1 protocol of the server, with limits on the request head and problem documents for malformed requests.
 
-The stock protocol answers an address over 64 KiB, or a request it cannot read, with a bare text of 400. Here the
-application is told of what was too long, and what cannot be read at all gets the body that every error has.
+The base class answers a URL over 64 KiB, and any malformed request, with a plain-text 400. Here the application
+receives an error for a head that is too long, and malformed requests get a problem document.
 
-An offer to upgrade to another protocol (`Upgrade: h2c`, which curl --http2 and the JDK's client make) is ignored. The
-stock protocol ignores it too, but its parser then takes the request's body for the beginning of the next request.
+Protocol upgrades (`Upgrade: h2c`, which curl --http2 and the JDK's client request) are ignored. The base class ignores
+them too, but its parser then takes the body for the start of the next request.
 """
 
 import asyncio
@@ -24,31 +24,31 @@ from cordwood.web.problems import refusal, status_of
 MAX_REQUEST_LINE_BYTES = 64 * 1024
 MAX_HEADER_BYTES = 64 * 1024
 MAX_HEADERS = 500
-# A peer that takes as much of an answer is reading it.
+# A peer that reads this much of an answer is not stalled.
 TAKEN_BYTES = 32 * 1024
-# After a refused head, what the caller still sends is read and dropped, so that it can read the answer.
+# After a refused head, this much more is read and dropped, so that the client can read the response.
 DROPPED_BYTES = 4 * 1024 * 1024
 DROPPED_SECONDS = 2.0
 
 
 @runtime_checkable
 class AtOnce(Protocol):
-    """An application that can answer some requests without waiting."""
+    """An application with a synchronous fast path."""
 
     def at_once(self, scope: Scope) -> Response | None: ...
 
 
 class NothingAtOnce:
-    """For any other application."""
+    """The fast path of any other application: none."""
 
     def at_once(self, scope: Scope) -> Response | None:
         return None
 
 
 class Wire(HttpToolsProtocol):
-    """The HTTP protocol of one connection; `table` bounds all connections of the process.
+    """The HTTP protocol of one connection; `table` limits all connections of the process.
 
-    Bind the table, then give it to the server as its `http` protocol.
+    Bind the table, then pass it to the server as its `http` protocol.
     """
 
     def __init__(self, table: ConnectionTable, *arguments: Any, **named: Any) -> None:
@@ -58,7 +58,7 @@ class Wire(HttpToolsProtocol):
         self._table = table
         self._written_together: list[bytes] = []
         self._written_bytes = 0
-        # While the peer does not read as fast as is written: how much was left to send, and since when.
+        # The unsent bytes of a peer that reads too slowly, and the time at which they were measured.
         self._unsent: tuple[int, float] | None = None
         self._piece_bytes = self._head_bytes = 0
         self._header_count = 0
@@ -113,7 +113,7 @@ class Wire(HttpToolsProtocol):
             return
         self._piece_bytes = len(data)
         if self._is_in_head:
-            # Each piece after the one in which the head began counts as a whole.
+            # Every chunk after the one in which the head began belongs to the head.
             self._head_bytes += self._piece_bytes
             self._table.hold_head(self, self._piece_bytes)
             if self.transport.is_closing():
@@ -127,14 +127,14 @@ class Wire(HttpToolsProtocol):
             self._refuse(self._endless_head())
 
     def _endless_head(self) -> Fault:
-        """The fault of a head that is over its bounds before its end."""
+        """Return the error for a head that exceeds its limits before it ends."""
         return _too_many_headers() if self._header_count or len(self.url) <= MAX_REQUEST_LINE_BYTES else _too_long()
 
     def _refuse(self, fault: Fault) -> None:
-        """Answer before the request is whole, then close: at once, or when the caller has had time to read it."""
+        """Respond before the request is complete, then close the connection after a delay for the client to read it."""
         self._table.release_head(self)
         if self.waits_since is None:
-            # An earlier request is still being answered: this answer would come before that one's.
+            # An earlier request is still being answered, and this response would precede that one's.
             self.transport.abort()
             return
         self._dropped_bytes = 0
@@ -154,7 +154,7 @@ class Wire(HttpToolsProtocol):
             self.send_400_response("")
 
     def _parse(self, data: memoryview) -> None:
-        """Feed the parser. Where it stops at an offer to upgrade, feed a new one the same head without the offer."""
+        """Feed the parser. Where it stops at an upgrade, feed a new one the same head without the Upgrade header."""
         while data:
             try:
                 self.parser.feed_data(data)
@@ -170,7 +170,7 @@ class Wire(HttpToolsProtocol):
                 return
 
     def _write_together(self) -> None:
-        """Kept answers to requests that came together leave together."""
+        """Write the responses to pipelined requests in one call."""
         if self._written_together and not self.transport.is_closing():
             together, self._written_together = self._written_together, []
             self._written_bytes = 0
@@ -204,7 +204,7 @@ class Wire(HttpToolsProtocol):
         if fault is None and self._answered_at_once():
             self._is_answered = True
             return
-        # What follows writes by itself, after what was answered before it.
+        # The full path writes by itself, so earlier responses have to be written first.
         self._write_together()
         self._begin_scope()
         if fault is not None:
@@ -215,7 +215,7 @@ class Wire(HttpToolsProtocol):
         offer_cut(self.scope, self.cut)
 
     def _begin_scope(self) -> None:
-        """What the stock protocol does when a message begins; most kept answers never need it."""
+        """Do what the base class does when a message begins; the fast path does not need it."""
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.url, self.headers, self.expect_100_continue = url, headers, expects
@@ -230,7 +230,7 @@ class Wire(HttpToolsProtocol):
             super().on_message_complete()
 
     def _head_without_offer(self) -> bytes | None:
-        """The head as it was sent but for the offer; None for CONNECT, which has nothing to go on with."""
+        """Return the head without the Upgrade header; None for CONNECT, which cannot continue."""
         method, version = self.parser.get_method(), self.parser.get_http_version().encode()
         if method == b"CONNECT":
             return None
@@ -238,7 +238,7 @@ class Wire(HttpToolsProtocol):
         return b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, version, rendered(kept))
 
     def _answered_at_once(self) -> bool:
-        """A kept answer leaves the moment its request is read: no task, no scope, no second look at its headers."""
+        """Answer from the cache without creating a task or a scope; return whether it did."""
         if not self._is_plain_get() or self._is_busy():
             return False
         response = self._site.at_once(self._short_scope())
@@ -252,9 +252,9 @@ class Wire(HttpToolsProtocol):
         return self.parser.get_method() == b"GET" and self.parser.should_keep_alive()
 
     def _is_busy(self) -> bool:
-        """An earlier request is still being answered, or the reader is behind."""
+        """Return whether an earlier request is still being answered, or the client reads too slowly."""
         if self._written_bytes > PIECE_BYTES:
-            # Heads that came in one piece may ask for a thousand times their size.
+            # Pipelined requests may have responses of a thousand times their size.
             self._write_together()
         return self.flow.write_paused or (self.cycle is not None and not self.cycle.response_complete)
 
@@ -301,14 +301,14 @@ def _too_many_headers() -> Fault:
 
 
 def _parser(protocol: HttpToolsProtocol) -> httptools.HttpRequestParser:
-    """A parser like the one that the stock protocol makes for a new connection."""
+    """Return a parser as the base class makes it for a new connection."""
     parser = httptools.HttpRequestParser(protocol)
     parser.set_dangerous_leniencies(lenient_data_after_close=True)
     return parser
 
 
 def _write_whole(cycle: RequestResponseCycle, response: Response, body: bytes) -> bool:
-    """Head and body in one write, without looking at each header again; False where the reader is behind."""
+    """Write head and body in one call; return False if the client reads too slowly."""
     if cycle.flow.write_paused or cycle.response_started or len(body) > PIECE_BYTES:
         return False
     if cycle.disconnected:

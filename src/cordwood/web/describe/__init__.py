@@ -1,1 +1,1 @@
-"""What the service says of itself: its addresses as OpenAPI, its endpoints and streams as its clients know them."""
+"""Descriptions of the service: its routes as OpenAPI, its endpoints and streams for management clients."""

@@ -1,4 +1,4 @@
-"""Endpoints and streams, for who has a private key, in the shapes that clients of the incumbent know."""
+"""Endpoints and streams for holders of a private key, in Logflare's JSON format."""
 
 import asyncio
 from typing import Any
@@ -26,15 +26,15 @@ _DAY_SECONDS = 86_400
 
 
 async def api_document(request: Request, rooms: Rooms) -> Response:
-    """For everybody: what it takes to call an endpoint is no secret, and its query does not stand there.
+    """Return the OpenAPI document. It is public: it has the parameters of endpoints, not their queries.
 
-    Names of columns that events brought are told to those who may read them: with a key that may query the endpoint.
+    Names of columns that were seen in events are only shown to callers whose key may query the endpoint.
     """
     return unkept_json(await _document(request, rooms))
 
 
 async def api_page(request: Request, rooms: Rooms) -> Response:
-    """The same for people."""
+    """Return the OpenAPI document as an HTML page."""
     headers: list[Header] = [
         (b"content-type", b"text/html; charset=utf-8"),
         (b"content-security-policy", page_policy()),
@@ -59,7 +59,7 @@ async def _document(request: Request, rooms: Rooms) -> dict[str, Any]:
 
 
 def _known(request: Request, rooms: Rooms) -> Caller | None:
-    """Whose key the request carries; without one that is in force the document is told all the same."""
+    """Return the caller of the request; None without a valid key, since the document is public."""
     try:
         return rooms.access.who(presented(request, pairs(request.query_string, "query string")))
     except Fault:
@@ -90,7 +90,7 @@ async def show_source(request: Request, rooms: Rooms, address: str) -> Response:
 
 
 async def show_schema(request: Request, rooms: Rooms, address: str) -> Response:
-    """`?variant=dot` gives paths and types as one flat map."""
+    """Return the JSON Schema of a stream's events; with `?variant=dot`, a flat map of paths to types."""
     caller, query = private_caller(request, rooms)
     stream = existing_stream(rooms, address)
     shape = rooms.answers.shapes_for(caller).get(stream.name, Shape())
@@ -123,7 +123,7 @@ def _endpoint(one: Endpoint) -> dict[str, Any]:
         "zone": one.zone,
         "revision": one.revision,
         "parameters": [_parameter(parameter) for parameter in one.parameters],
-        # What the incumbent's objects have besides, and what is so here of all of them.
+        # Other fields of Logflare's objects, which are the same for every endpoint.
         "labels": "",
         "enable_dynamic_reservation": False,
         "backend_id": None,
@@ -144,7 +144,7 @@ def _parameter(one: Parameter) -> dict[str, Any]:
 
 
 def _plain(number: float | None) -> float | None:
-    """Without a fraction that is none: clients of the incumbent read integers."""
+    """Return an integer where possible, because Logflare's clients expect one."""
     return int(number) if number is not None and number == int(number) else number
 
 

@@ -1,4 +1,4 @@
-"""The service as an OpenAPI 3.1 document: the addresses every one has, and one operation an endpoint."""
+"""The OpenAPI 3.1 document: the fixed routes, and one operation for each endpoint."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ from cordwood.web.problems import TITLES
 
 Columns = Sequence[tuple[str, Datatype | None]]
 
-# What may befall a query, as `TITLES` has it; the rest befalls no well-made request for an endpoint.
+# The statuses that a well-formed request for an endpoint can get.
 _QUERY_STATUSES = (400, 401, 403, 404, 406, 408, 413, 415, 422, 429, 500, 503, 504, 507)
 _SHARED_PARAMETERS = ("format", "redact", "no_cache")
 _OWN_QUERY: Mapping[str, str] = {
@@ -42,14 +42,14 @@ _RECEIPT: Mapping[str, str] = {
 
 
 class Described(msgspec.Struct, frozen=True):
-    """An endpoint and the columns it answers with."""
+    """An endpoint and its result columns."""
 
     endpoint: Endpoint
     columns: Columns
 
 
 def document(endpoints: Iterable[Described], streams: Iterable[Stream]) -> dict[str, Any]:
-    """The whole description; everything in it is of the files and of the compiler."""
+    """Return the document, made from the catalog and the compiler's column types."""
     made: dict[str, Any] = msgspec.json.decode(_fixed())
     made["info"]["version"] = cordwood.__version__
     made["components"]["responses"] |= {f"{status}": _problem(title) for status, title in TITLES.items()}
@@ -66,7 +66,7 @@ def _fixed() -> bytes:
 
 
 def _address(endpoint: Endpoint) -> str:
-    """By its name; a public endpoint by its UUID, for only there it is public."""
+    """Return the endpoint's path: by name, or by UUID if it is public, because only its UUID is."""
     name = endpoint.name if endpoint.auth else str(endpoint.id)
     return f"/api/endpoints/query/{quote(name, safe='')}"
 
@@ -86,7 +86,7 @@ def _operation(one: Described, verb: str) -> dict[str, Any]:
     slug = re.sub(r"\W", "_", endpoint.name, flags=re.ASCII)
     refusals = {f"{status}": {"$ref": f"#/components/responses/{status}"} for status in _QUERY_STATUSES}
     return {
-        # Names may differ in signs alone; ids never do.
+        # Names may differ in punctuation alone, which slugs drop; ids are unique.
         "operationId": f"{verb}_{slug}_{endpoint.id.hex[:8]}",
         "summary": endpoint.name,
         "description": _description(endpoint),
@@ -107,7 +107,7 @@ def _description(endpoint: Endpoint) -> str:
 
 def _rows(one: Described) -> dict[str, Any]:
     row: Schema = row_schema(one.columns)
-    # A query of the caller's own has columns of its own.
+    # A sandbox query has columns of its own.
     items = {"anyOf": [row, {"type": "object"}]} if one.endpoint.sandbox else row
     result = {"type": "object", "required": ["result"], "properties": {"result": {"type": "array", "items": items}}}
     content: dict[str, Any] = {form.media_type.partition(";")[0]: {} for form in FORMATS.values()}
@@ -146,7 +146,7 @@ def _member(parameter: Parameter) -> Schema:
 
 
 def _shared(endpoint: Endpoint) -> list[str]:
-    """`format` is ours unless the endpoint has a parameter of that name."""
+    """Return the shared parameters, without those that the endpoint declares itself."""
     own = {parameter.name for parameter in endpoint.parameters}
     return [name for name in _SHARED_PARAMETERS if name not in own]
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document as a page for people: no script, nothing from elsewhere, the same words."""
+"""The OpenAPI document as an HTML page without scripts and external resources."""
 
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ _KEY = """<p>An address that needs a key takes it in the header <code>X-API-KEY<
 
 
 def page_policy() -> bytes:
-    """The page's one style, and nothing else that a browser could load or run."""
+    """Return a Content-Security-Policy that allows only the page's own style sheet."""
     style = b64encode(sha256(_style().encode()).digest()).decode()
     guards = "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     return f"default-src 'none'; style-src 'sha256-{style}'; {guards}".encode()
@@ -81,7 +81,7 @@ def _article(document: Node, path: str, verb: str, operation: Node) -> str:
 
 
 def _summary(path: str, operation: Node) -> str:
-    """An endpoint is summed up by its name, which its address says already."""
+    """Return the summary of an operation, unless it only repeats the endpoint's name in the path."""
     summary = operation["summary"]
     return "" if path.endswith(f"/{summary}") else escape(f"{summary}.")
 
@@ -142,7 +142,7 @@ def _answered(document: Node, answer: Node) -> str:
 
 
 def _row(document: Node, schema: Node) -> Node:
-    """Of a list of rows, the row: that is what a reader looks for."""
+    """Return the schema of a row if the schema is a list of rows."""
     found = resolved(document, schema)
     found = resolved(document, found.get("properties", {}).get("result", found))
     found = resolved(document, found.get("items", found))
@@ -158,7 +158,7 @@ def _command(document: Node, path: str, verb: str, operation: Node) -> str:
 
 
 def _values(parameters: Sequence[Node]) -> list[str]:
-    """Of what is required; where nothing is, of what has an example."""
+    """Return the arguments of required parameters, or of those with examples if none is required."""
     needed = [one for one in parameters if one.get("required")] or [one for one in parameters if "example" in one]
     return [f"--data-urlencode {quote(one['name'] + '=' + str(_example(one, one['schema'])))}" for one in needed]
 
@@ -176,7 +176,7 @@ def _key(operation: Node) -> list[str]:
 
 
 def _sent(document: Node, operation: Node) -> list[str]:
-    """A body of what is required, where it is an object of which that is known."""
+    """Return a body with the required members if its schema lists them."""
     content = operation.get("requestBody", {}).get("content", {})
     if "application/json" not in content:
         return ["--data-binary @body"] if content else []
@@ -193,7 +193,7 @@ def _example(parameter: Node, schema: Node) -> object:
 
 
 def resolved(document: Node, node: Node) -> Node:
-    """What a reference leads to."""
+    """Resolve a `$ref`."""
     reference = node.get("$ref")
     if reference is None:
         return node

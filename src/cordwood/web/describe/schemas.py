@@ -1,4 +1,4 @@
-"""Types as JSON Schema: what a column answers, what a parameter takes, what a stream's events hold."""
+"""Types as JSON Schema: result columns, parameters, and the events of a stream."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,12 +13,12 @@ from cordwood.web.encode.names import distinct_names
 Schema = dict[str, Any]
 
 _TEXT = {"type": "string"}
-# How a value of each kind is answered in JSON; kinds that are not here may be anything.
+# The JSON type of each column type. Types that are missing here may have any value.
 _ANSWERED: Mapping[Kind, Schema] = {
     Kind.STRING: _TEXT,
     Kind.BYTES: {"type": "string", "contentEncoding": "base64"},
     Kind.INT64: {"type": "integer", "format": "int64"},
-    # What JSON has no number for (NaN, the infinities, more digits than a double holds) is a text.
+    # Values without a JSON number (NaN, infinities, more digits than a double holds) are strings.
     Kind.FLOAT64: {"type": ["number", "string"]},
     Kind.NUMERIC: {"type": ["number", "string"]},
     Kind.BIGNUMERIC: {"type": ["number", "string"]},
@@ -61,14 +61,14 @@ _WRITTEN = {
 
 
 def row_schema(columns: Sequence[tuple[str, Datatype | None]]) -> Schema:
-    """An answer's row; later columns of one name are numbered, as in answers."""
+    """Return the schema of a result row. Repeated column names are numbered, as in answers."""
     named = [Column(name, datatype or Datatype(Kind.VARIANT)) for name, datatype in columns]
     schemas = [_nullable(answered(column.datatype)) for column in named]
     return {"type": "object", "properties": dict(zip(distinct_names(named), schemas, strict=True))}
 
 
 def answered(datatype: Datatype | None) -> Schema:
-    """How a value of this type stands in JSON; a record stands in a list of one."""
+    """Return the schema of a value; a record is an array with one element."""
     if datatype is None:
         return {}
     if datatype.kind is Kind.STRUCT:
@@ -92,7 +92,7 @@ def parameter_schema(parameter: Parameter) -> Schema:
 
 
 def example_of(parameter: Parameter) -> object:
-    """The file's own, else one that the type suggests; None where there is none to suggest."""
+    """Return the parameter's own example, or one for its type; None if neither exists."""
     if parameter.example is not None:
         return _READ[_TAKEN.get(parameter.type, _TEXT)["type"]](parameter.example)
     if parameter.one_of or parameter.default is not None:
@@ -101,7 +101,7 @@ def example_of(parameter: Parameter) -> object:
 
 
 def stream_schema(stream: Stream, shape: Shape, address: str) -> Schema:
-    """A stream's events as they were seen, as a JSON Schema."""
+    """Return the JSON Schema of the events seen in a stream."""
     root: Schema = {"type": "object", "properties": _own_columns()}
     for path, kinds in _sorted(shape):
         _place(root, path, sorted(_WRITTEN[kind] for kind in kinds))
@@ -110,7 +110,7 @@ def stream_schema(stream: Stream, shape: Shape, address: str) -> Schema:
 
 
 def flat_schema(shape: Shape) -> dict[str, str]:
-    """The same as a map from dotted path to type; records and lists of records are left out."""
+    """Return a map from dotted paths to types, without records and lists of records."""
     flat = {"id": "string", "timestamp": "datetime", "event_message": "string"}
     kinds = dict(_sorted(shape))
     for path, found in kinds.items():
@@ -151,7 +151,7 @@ def _record(datatype: Datatype | None) -> Schema:
 
 
 def _nullable(schema: Schema) -> Schema:
-    """Anything may be null; a schema that says no type allows it already."""
+    """Return the schema with null allowed; a schema without a type allows it already."""
     types = schema.get("type")
     if types is None:
         return schema

@@ -1,4 +1,4 @@
-"""A JSON Schema in a few words."""
+"""JSON Schema types as short English phrases."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ Node = Mapping[str, Any]
 
 
 def type_in_words(document: Node, schema: Node) -> str:
-    """As in: integer or null; text, one of: a, b; list of event."""
+    """Return a phrase such as: integer or null; text, one of: a, b; list of event."""
     reference = schema.get("$ref")
     if reference is not None:
         return str(reference).rpartition("/")[2]

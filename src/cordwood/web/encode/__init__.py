@@ -1,1 +1,1 @@
-"""Rows as bytes: one form a file."""
+"""Encoders of rows, one module for each format."""

@@ -1,4 +1,4 @@
-"""Rows as an Arrow stream: a schema, then a record batch for every batch of rows."""
+"""Arrow IPC stream encoder: a schema, then one record batch for each batch of rows."""
 
 import struct
 from array import array
@@ -19,14 +19,14 @@ from cordwood.web.encode.cells import (
 from cordwood.web.encode.flatbuffer import Scalar, Structs, Table, Tables, Text, flatbuffer
 from cordwood.web.encode.names import distinct_names
 
-# The numbers of Arrow's own schema (Schema.fbs, Message.fbs).
+# Constants of Arrow's flatbuffer schemas (Schema.fbs, Message.fbs).
 _METADATA_V5 = 4
 _SCHEMA, _RECORD_BATCH = 1, 3
 _MICROSECOND = 2
 _CONTINUATION = b"\xff\xff\xff\xff"
 END_OF_STREAM = _CONTINUATION + bytes(4)
 
-# Each form's type in that schema: its number in the union, and its table.
+# By form: the member of the Type union and its table.
 _TYPES: Mapping[Form, tuple[int, Table]] = {
     Form.INT64: (2, Table([Scalar("i32", 64), Scalar("u8", 1)])),
     Form.FLOAT64: (3, Table([Scalar("i16", 2)])),

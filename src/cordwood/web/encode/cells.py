@@ -1,4 +1,4 @@
-"""Cells for forms that have types of their own or none at all: a value of its type, or a text."""
+"""Cells as typed values for the binary formats, or as text."""
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
@@ -17,13 +17,13 @@ Value = int | float | bytes | None
 
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _INT64 = range(-(2**63), 2**63)
-# NUMERIC has 38 digits, nine of them behind the point.
+# NUMERIC has 38 digits, nine of them after the decimal point.
 NUMERIC_PRECISION, NUMERIC_SCALE = 38, 9
 _EXACT = Context(prec=2 * NUMERIC_PRECISION)
 
 
 class Form(Enum):
-    """How a column's values are held in a typed form."""
+    """The representation of a column's values in a typed format."""
 
     BOOL = auto()
     INT64 = auto()
@@ -38,7 +38,7 @@ class Form(Enum):
 
 
 class TypedColumn(msgspec.Struct, frozen=True):
-    """A column with what turns its cells into values of its form."""
+    """A column with the conversion of its cells to values of its form."""
 
     name: str
     form: Form
@@ -55,7 +55,7 @@ class TypedColumn(msgspec.Struct, frozen=True):
 
 
 def typed(columns: Sequence[Column], names: Sequence[str]) -> list[TypedColumn]:
-    """What has no type of its own in BigQuery, or parts of several types, is text: that of its JSON."""
+    """Return the typed columns. Types without a counterpart, and nested types, become JSON text."""
     return [
         TypedColumn(name, _FORMS.get(column.datatype.kind, Form.TEXT))
         for name, column in zip(names, columns, strict=True)
@@ -63,7 +63,7 @@ def typed(columns: Sequence[Column], names: Sequence[str]) -> list[TypedColumn]:
 
 
 def text_of(cell: Cell) -> str | None:
-    """A cell as text: a text is itself, anything else its JSON."""
+    """Return a cell as text: a string as it is, any other value as JSON."""
     if cell is None or isinstance(cell, str):
         return cell
     if not isinstance(cell, msgspec.Raw):
@@ -130,7 +130,7 @@ _READERS: Mapping[Form, Callable[[Cell], Value]] = {
 
 
 def bits(values: Sequence[Value]) -> bytes:
-    """One bit a value, the first the lowest: whether it is there."""
+    """Return the validity bitmap, lowest bit first."""
     return packed_bits([value is not None for value in values])
 
 

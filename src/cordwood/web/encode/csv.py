@@ -1,4 +1,4 @@
-"""Rows as comma-separated values with a line of names; a null is an empty field, a nested value its JSON text."""
+"""CSV encoder with a header line: null is an empty field, a nested value its JSON text."""
 
 import csv
 import io

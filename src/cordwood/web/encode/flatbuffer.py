@@ -1,4 +1,4 @@
-"""As much of FlatBuffers as Arrow's messages need: a tree of tables, written from its root down."""
+"""A FlatBuffers writer for Arrow's messages: a tree of tables, written top-down."""
 
 import struct
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ _OFFSET_BYTES = 4
 
 
 class Scalar(msgspec.Struct, frozen=True):
-    """A number in a table; `width` is u8, i16, i32 or i64."""
+    """A scalar in a table; `width` is u8, i16, i32 or i64."""
 
     width: str
     value: int
@@ -21,7 +21,7 @@ class Text(msgspec.Struct, frozen=True):
 
 
 class Structs(msgspec.Struct, frozen=True):
-    """A vector of structs of 64-bit numbers, each of as many as the tuples have."""
+    """A vector of structs of 64-bit integers."""
 
     rows: Sequence[tuple[int, ...]]
 
@@ -31,7 +31,7 @@ class Tables(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """Fields by their place in the schema; None for one that is not set."""
+    """A table with its fields in schema order; None for an absent one."""
 
     fields: "Sequence[Scalar | Text | Structs | Tables | Table | None]"
 
@@ -47,7 +47,7 @@ def flatbuffer(root: Table) -> bytes:
 
 
 def _write(out: bytearray, node: Node) -> int:
-    """Where the node begins."""
+    """Write the node; return its offset."""
     if isinstance(node, Table):
         return _write_table(out, node)
     if isinstance(node, Text):
@@ -76,7 +76,7 @@ def _write_table(out: bytearray, table: Table) -> int:
 
 
 def _laid_out(table: Table) -> tuple[list[int], int]:
-    """The place of each field from the table's beginning, 0 for one that is not set; and the table's size."""
+    """Return the offset of each field from the table's start (0 if absent), and the table's size."""
     places, end = [], _OFFSET_BYTES
     for field in table.fields:
         size = _FORMATS[field.width][1] if isinstance(field, Scalar) else _OFFSET_BYTES
@@ -96,7 +96,7 @@ def _write_text(out: bytearray, text: Text) -> int:
 
 def _write_structs(out: bytearray, structs: Structs) -> int:
     _align(out, 8)
-    # The count stands before the first struct, which has to be aligned.
+    # The count precedes the first struct, which has to be aligned.
     out += bytes(4)
     begin = len(out)
     out += struct.pack("<I", len(structs.rows))

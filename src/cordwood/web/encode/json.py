@@ -1,4 +1,4 @@
-"""Rows as `{"result": [...]}`, the keys of each row in select order."""
+"""JSON encoder: `{"result": [...]}`, with the keys of each row in select order."""
 
 from collections.abc import Iterator
 

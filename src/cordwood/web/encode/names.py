@@ -1,4 +1,4 @@
-"""Names for the columns of an answer, each its own."""
+"""Unique column names of an answer."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from cordwood.model.rows import Column
 
 
 def distinct_names(columns: Sequence[Column]) -> list[str]:
-    """A later column of the same name gets `_1`, `_2`, … as BigQuery gives them."""
+    """Return the names; a repeated one gets the suffix `_1`, `_2`, …, as in BigQuery."""
     taken = {column.name for column in columns}
     seen: set[str] = set()
     names = []

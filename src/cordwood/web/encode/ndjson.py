@@ -1,4 +1,4 @@
-"""Rows as JSON objects, one a line."""
+"""NDJSON encoder: one JSON object for each row."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Rows as a Parquet file: plain values, a page a column and row group, compressed with zstd."""
+"""Parquet encoder: plain encoding, one page for each column and row group, compressed with zstd."""
 
 import struct
 import sys
@@ -28,10 +28,10 @@ else:
 
 MAGIC = b"PAR1"
 ROWS_IN_A_GROUP = 20_000
-# Four bytes a page, by which every reader sees that one is not as it was written.
+# Checksum each page, so that readers detect corruption.
 _CHECKED: Mapping[int, int] = {zstd.CompressionParameter.checksum_flag: 1}
 
-# The numbers of Parquet's own definition (parquet.thrift).
+# Constants of parquet.thrift.
 _BOOLEAN, _INT32, _INT64, _DOUBLE, _BYTE_ARRAY, _FIXED = 0, 1, 2, 5, 6, 7
 _PLAIN, _RLE = 0, 3
 _ZSTD = 6
@@ -41,7 +41,7 @@ _MICROSECONDS = Struct({2: Struct({})})
 
 
 class _Stored(msgspec.Struct, frozen=True):
-    """How a form is stored: its physical type, what it means, and the bytes of values that are there."""
+    """The storage of a form: physical type, logical type, and the encoder of non-null values."""
 
     physical: int
     meaning: Mapping[int, Field | None]
@@ -73,7 +73,7 @@ def _decimals(values: Sequence[Value]) -> bytes:
 
 
 def _logical(number: int, of: Struct, converted: int | None = None) -> dict[int, Field | None]:
-    """What a column means; readers of before 2018, and some of today, know only the `converted` types."""
+    """Return the logical type. Readers that predate it know only the `converted` type."""
     return {6: None if converted is None else I32(converted), 10: Struct({number: of})}
 
 
@@ -119,7 +119,7 @@ def _groups(rows: Rows) -> Iterator[list[Row]]:
 
 
 class _File:
-    """Where each row group went, for the footer."""
+    """The state of a file: the offsets of its row groups, for the footer."""
 
     def __init__(self, columns: Sequence[TypedColumn]) -> None:
         self._columns = columns
@@ -153,7 +153,7 @@ def _element(column: TypedColumn) -> Struct:
 
 
 def _page(column: TypedColumn, values: Sequence[Value]) -> tuple[bytes, int]:
-    """The page with its header, and its size before it was compressed."""
+    """Return the page with its header, and its uncompressed size."""
     there = [value for value in values if value is not None]
     content = _definition_levels(values) + _STORED[column.form].write(there)
     compressed = zstd.compress(content, options=_CHECKED)
@@ -165,7 +165,7 @@ def _page(column: TypedColumn, values: Sequence[Value]) -> tuple[bytes, int]:
 
 
 def _definition_levels(values: Sequence[Value]) -> bytes:
-    """Whether each value is there, as one bit-packed run."""
+    """Return the definition levels (null or not) as one bit-packed run."""
     packed = bits(values)
     run = varint(len(packed) << 1 | 1) + packed
     return struct.pack("<I", len(run)) + run

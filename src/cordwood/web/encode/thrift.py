@@ -1,4 +1,4 @@
-"""As much of Thrift's compact protocol as Parquet's metadata needs: structs given as fields by number."""
+"""A writer of Thrift's compact protocol for Parquet's metadata: structs as fields by number."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,7 +16,7 @@ class I64(msgspec.Struct, frozen=True):
 
 
 class Struct(msgspec.Struct, frozen=True):
-    """Fields by their number; what is None is left out."""
+    """Fields by number; None for one that is left out."""
 
     fields: "Mapping[int, Field | None]"
 
