@@ -68,7 +68,7 @@ def restore(backup: Path, into: Path) -> Result:
 def test_what_is_restored_is_what_was_backed_up(made: tuple[Result, Path, Service], tmp_path: Path) -> None:
     told, backup, service = made
     assert (told.returncode, told.stderr) == (0, ""), told.stdout
-    assert "is a whole backup" in told.stdout
+    assert "is a complete backup" in told.stdout
     assert {file.name for file in backup.iterdir()} - {"journal", "events.duckdb.wal"} == FILES
     again = tmp_path / "again"
     restored = restore(backup, again)

@@ -100,7 +100,7 @@ def test_events_keep_their_ids_times_and_fields_and_are_derived_like_new_ones(
 ) -> None:
     service = start()
     done = migrate(theirs, state, service, "--only", "cloudflare.logs.prod", "--only", AUTH)
-    assert (done.returncode, done.stdout) == (0, "4 events stored, 0 were there already, 0 set aside\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "4 events stored, 0 duplicates, 0 quarantined\n"), done.stderr
     assert "cloudflare.logs.prod: 1 events to copy" in done.stderr
     sql = "select id, timestamp, event_message, r.url from edge_logs cross join unnest(metadata) as m"
     assert rows(service, f"{sql} cross join unnest(m.request) as r") == [
@@ -122,7 +122,7 @@ def test_events_keep_their_ids_times_and_fields_and_are_derived_like_new_ones(
 def test_once_more_copies_only_what_is_new(start: Start, theirs: str, state: Path) -> None:
     service = start()
     assert migrate(theirs, state, service, "--only", AUTH).stdout.startswith("3 events stored")
-    assert migrate(theirs, state, service, "--only", AUTH).stdout.startswith("0 events stored, 0 were there")
+    assert migrate(theirs, state, service, "--only", AUTH).stdout.startswith("0 events stored, 0 duplicates")
     with psycopg.connect(theirs, password=PASSWORD, autocommit=True) as connection:
         connection.execute(ROW.format(table_of(AUTH)), ("a9", "2024-02-01", "later", None))
         assert migrate(theirs, state, service, "--only", AUTH).stdout.startswith("1 events stored, 0 duplicates")
@@ -200,7 +200,7 @@ def test_a_source_may_have_another_name_here(start: Start, theirs: str, state: P
     [
         (("--only", "gotrue.logs"), "There is no source 'gotrue.logs' there. Did you mean gotrue.logs.prod?"),
         (("--as", "gotrue.logs.prod"), "Write: --as SOURCE=STREAM."),
-        (("--as", "gotrue.logs.prod=mine"), "These streams are not there: mine. Name them in your streams file"),
+        (("--as", "gotrue.logs.prod=mine"), "These streams do not exist: mine. Name them in your streams file"),
     ],
 )
 def test_what_cannot_be_meant_is_told_before_anything_is_copied(
@@ -218,7 +218,7 @@ def test_a_table_whose_source_has_no_name_is_not_passed_over(start: Start, their
         connection.execute(TABLE.format(table_of(NAMELESS)))
         try:
             done = migrate(theirs, state, service)
-            assert f"Say it: --as {NAMELESS}=STREAM, or leave it out with --only." in done.stderr
+            assert f"Name it: --as {NAMELESS}=STREAM, or leave it out with --only." in done.stderr
             assert (
                 migrate(theirs, state, service, "--only", NAMELESS, "--as", f"{NAMELESS}=postgres.logs").returncode == 0
             )

@@ -88,10 +88,10 @@ def test_what_was_set_aside_is_listed_with_its_reason_and_shown_whole(ask: Ask) 
 def test_an_item_is_replayed_once_and_what_is_still_wrong_is_refused(ask: Ask) -> None:
     item_id = str(listed(ask)["{"]["id"])
     replayed = ask("quarantine", "replay", "--all")
-    assert (replayed.returncode, replayed.stdout) == (1, "1 stored, 0 were there already, 1 refused\n")
+    assert (replayed.returncode, replayed.stdout) == (1, "1 stored, 0 duplicates, 1 refused\n")
     assert "set aside again: The item is not an object." in replayed.stderr
     again = ask("quarantine", "replay", item_id)
-    assert (again.returncode, again.stdout) == (0, "0 stored, 1 were there already, 0 refused\n")
+    assert (again.returncode, again.stdout) == (0, "0 stored, 1 duplicates, 0 refused\n")
     sql = "select id, timestamp from postgres_logs"
     asked = ask("query", "logs.all", "-p", "project=other", "--sql", sql, "--format", "ndjson")
     assert json.loads(asked.stdout) == {"id": "e1", "timestamp": 1767225600000000}

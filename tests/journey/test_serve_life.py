@@ -146,7 +146,7 @@ def test_an_address_that_is_taken_is_refused_with_a_way_out(start: Start, tmp_pa
     port = start().url.rpartition(":")[2]
     second = cordwood("serve", "--port", port, "--data-dir", str(tmp_path / "other"))
     assert second.returncode == 1
-    assert f"Nobody can listen on 127.0.0.1, port {port}" in second.stderr
+    assert f"The service cannot listen on 127.0.0.1, port {port}" in second.stderr
     assert "--port" in second.stderr
 
 

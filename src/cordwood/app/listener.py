@@ -1,4 +1,4 @@
-"""The socket that HTTP is listened for on, and the server that answers on it."""
+"""The listening socket and the HTTP server."""
 
 import asyncio
 import socket
@@ -19,14 +19,14 @@ _IDLE_SECONDS = 75
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Take the address; BadSetting when it cannot be had."""
+    """Return a listening socket; raise BadSetting if the address cannot be bound."""
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         return _bound(*found[0])
     except OSError as problem:
         reason = problem.strerror or str(problem)
-        hint = "Choose another with --host or --port."
-        raise BadSetting(f"Nobody can listen on {host}, port {port}: {reason}.", hint=hint) from problem
+        hint = "Choose another address with --host or --port."
+        raise BadSetting(f"The service cannot listen on {host}, port {port}: {reason}.", hint=hint) from problem
 
 
 def _bound(family: int, kind: int, protocol: int, _name: str, address: tuple[object, ...]) -> socket.socket:
@@ -34,7 +34,7 @@ def _bound(family: int, kind: int, protocol: int, _name: str, address: tuple[obj
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            # "::" means every address there is, the older kind too.
+            # Let "::" accept IPv4 connections, too.
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         listener.bind(address)
         listener.listen(_BACKLOG)
@@ -46,14 +46,14 @@ def _bound(family: int, kind: int, protocol: int, _name: str, address: tuple[obj
 
 
 def url_of(listener: socket.socket) -> str:
-    """Where the listener is found from this machine."""
+    """Return the URL of the listener on this machine."""
     host, port = listener.getsockname()[:2]
     reachable = {"0.0.0.0": "127.0.0.1", "::": "127.0.0.1"}.get(host, host)  # noqa: S104 - a name, not a bind
     return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
 
 
 class Server(uvicorn.Server):
-    """A server that leaves signals to us: what they mean is decided where all rooms are known."""
+    """A uvicorn server without signal handlers, because `service` handles signals."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -65,7 +65,7 @@ class Server(uvicorn.Server):
 
 
 def server(application: Application, drain_seconds: float, connections: int) -> Server:
-    """The server of an application; `connections` is how many may be open at once, where the system allows as many."""
+    """Return the server of an application; `connections` is the limit on open connections."""
     table = ConnectionTable(most_connections(connections))
     config = uvicorn.Config(
         application,

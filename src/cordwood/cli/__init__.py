@@ -1,1 +1,1 @@
-"""The door for people: one module a command; each parses its arguments and decides nothing."""
+"""The command line: one module for each command, which parses its arguments and calls the service."""

@@ -1,8 +1,9 @@
-"""Copy everything that is stored into a folder, as of one moment: events, shapes, what was set aside, keys, the redaction key.
+"""Back up everything that is stored, as of one moment: events, shapes, the quarantine, keys, the redaction key.
 
-Events go on arriving and queries go on meanwhile. With a service on the data folder, or one named by --url, it is asked for; without
-one the data folder is read. The last file written is manifest.json, with the length and digest of every other: a backup that was cut off
-has none, and is not restored. Settings, endpoint and streams files are your own, and not in it. Needs a private key.
+The service keeps running meanwhile. If a service runs on the data folder, or --url names one, it makes the backup;
+otherwise the data folder is read directly. manifest.json, with the length and digest of every other file, is written
+last: a truncated backup has none and is refused by `cordwood restore`. Your own settings, endpoint and streams files
+are not included. Needs a private key.
 
 examples:
   cordwood backup /backups/today
@@ -22,7 +23,7 @@ from cordwood.serve.backup import MANIFEST, read_manifest
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, metavar="DIR", help="where to write; new or empty")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="the folder to write; it must be new or empty")
     add_target(parser)
 
 
@@ -35,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
         service.save("/api/backup", receiver.take).checked()
         receiver.finish()
     progress.end()
-    say(f"{folder} is a whole backup: {progress.line()}")
+    say(f"{folder} is a complete backup: {progress.line()}")
     return 0
 
 
@@ -43,13 +44,13 @@ def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if any(folder.iterdir()):
-            raise Refused(f"{folder} is not empty.", hint="Choose another folder: a backup is never written over.")
+            raise Refused(f"{folder} is not empty.", hint="Choose another folder: a backup never overwrites files.")
     except OSError as problem:
         raise Refused(f"{folder} cannot be written: {problem.strerror}.") from problem
 
 
 class _Receiver:
-    """Unpacks what arrives."""
+    """Unpacks the archive as it arrives."""
 
     def __init__(self, folder: Path, progress: Bytes) -> None:
         self._folder = folder
@@ -66,8 +67,8 @@ class _Receiver:
         self._progress.add(len(piece))
 
     def finish(self) -> None:
-        """What is not as the manifest says loses the manifest, and so is no backup to anybody."""
+        """Check the manifest; delete it if a file differs, so that the folder cannot be restored."""
         *files, last = self._written
         if last.name != MANIFEST or read_manifest(self._folder).files != tuple(files):
             (self._folder / MANIFEST).unlink(missing_ok=True)
-            raise BadBackup("The backup came broken.", hint="Make another, into another folder.")
+            raise BadBackup("The backup was damaged on its way.", hint="Make another, into another folder.")

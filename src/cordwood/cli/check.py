@@ -1,6 +1,6 @@
-"""Compile endpoint and stream files without a service, and say of every broken one where and why.
+"""Compile endpoint and streams files without a service, and report every error with its place.
 
-Exits 0 when all can be served, 1 when any cannot: for a build, a hook, or before `cordwood reload`.
+Exits with 0 if all of them can be served, otherwise with 1: for a build, a commit hook, or before `cordwood reload`.
 
 examples:
   cordwood check

@@ -1,4 +1,4 @@
-"""What of the machine a service depends on: disk, memory, open files, clock; each judged from its figures."""
+"""Checks of the machine for `cordwood doctor`: disk, memory, open files and clock, as pure functions of the figures."""
 
 import math
 import resource
@@ -13,7 +13,7 @@ import msgspec
 from cordwood.observe.disk import ADVICE, sentence
 from cordwood.settings.machine import allowed_memory
 
-# Group commits, seals and spills need some room; below this, ingest is about to be refused.
+# Group commits, flushes and spills need some space; below this, ingestion is about to fail.
 _LEAST_DISK_BYTES = 256 * 10**6
 _LEAST_DISK_SHARE = 0.1
 _SOON_SECONDS, _FAR_SECONDS = 4 * 3600.0, 7 * 86_400.0
@@ -29,7 +29,7 @@ class Verdict(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What was looked at and seen, and what to do where it is not good."""
+    """The result of one check, with advice if it is not good."""
 
     verdict: Verdict
     about: str
@@ -47,7 +47,7 @@ def judge_disk(free_bytes: int, whole_bytes: int) -> Finding:
 
 
 def judge_forecast(seconds_left: float) -> Finding | None:
-    """By the service's own forecast; None where it sees nothing come."""
+    """Judge the service's own forecast; return None if the disk is not filling up."""
     if math.isinf(seconds_left):
         return None
     seen = sentence(seconds_left).rstrip(".")
@@ -56,7 +56,7 @@ def judge_forecast(seconds_left: float) -> Finding | None:
 
 
 def judge_memory(ceiling_bytes: int, allowed_bytes: int | None) -> Finding:
-    """`allowed_bytes` is the smaller of what the machine has and what the cgroup allows."""
+    """Judge the memory ceiling; `allowed_bytes` is the memory of the machine or the limit of the cgroup."""
     if allowed_bytes is None:
         return Finding(Verdict.DOUBTFUL, "memory", "what this machine has cannot be read", "Set --memory yourself.")
     seen = f"the ceiling is {_size(ceiling_bytes)}, {_size(allowed_bytes)} may be used"
@@ -76,7 +76,7 @@ def judge_files(limit: int) -> Finding:
 
 
 def judge_clock(now: float, newest_file: float | None) -> Finding:
-    """A folder that was written in the future tells of a clock that went back."""
+    """Judge the clock; a file that was modified in the future means that the clock went back."""
     seen = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
     advice = "Set the clock, and have NTP keep it: events without a time get this one."
     if time.gmtime(now).tm_year < _FIRST_SANE_YEAR:
@@ -88,7 +88,7 @@ def judge_clock(now: float, newest_file: float | None) -> Finding:
 
 
 def judge_tokens(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """What is wrong with the keys of dashboards and shippers before anybody is asked."""
+    """Yield the problems of the keys in the environment of dashboards and shippers."""
     public, older = environment.get("LOGFLARE_PUBLIC_ACCESS_TOKEN"), environment.get("LOGFLARE_API_KEY")
     private = environment.get("LOGFLARE_PRIVATE_ACCESS_TOKEN")
     if public and older and public != older:
@@ -100,7 +100,7 @@ def judge_tokens(environment: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def machine(folder: Path, ceiling_bytes: int, pid: int | None) -> Iterator[Finding]:
-    """The findings about this machine; memory and open files are those of the process `pid`, else of this one."""
+    """Yield the findings about this machine; memory and open files are those of the process `pid`, else of this one."""
     place = _standing(folder)
     usage = shutil.disk_usage(place)
     yield judge_disk(usage.free, usage.total)
@@ -128,7 +128,7 @@ def _newest(folder: Path) -> float | None:
 
 
 def _standing(folder: Path) -> Path:
-    """The folder, or what there is of the way to it."""
+    """Return the folder or its nearest existing parent."""
     place = folder.absolute()
     while not place.exists():
         place = place.parent

@@ -1,4 +1,4 @@
-"""The table of commands, and how one of them is run. A command's module is loaded when it is called for."""
+"""The table of commands, and the dispatcher. A command's module is imported when the command is run."""
 
 import argparse
 import gc
@@ -14,15 +14,15 @@ import cordwood
 from cordwood.cli.terminal import note, say
 from cordwood.errors import Fault, did_you_mean
 
-# When the process began, near enough: what takes long to load is loaded after this line.
+# The approximate start of the process: slow imports follow this line.
 STARTED = time.monotonic()
 
-# Exit codes: 1 for what failed, 2 for what was not understood, 130 for Ctrl-C (as shells have it).
+# Exit codes: 1 for a failure, 2 for a usage error, 130 for Ctrl-C (as in shells).
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
 
 class Command(msgspec.Struct, frozen=True):
-    """A command's module in this package, and what the overview says of it."""
+    """A command: its module in this package, and its line in the overview."""
 
     module: str
     summary: str
@@ -30,27 +30,27 @@ class Command(msgspec.Struct, frozen=True):
 
 COMMANDS: Mapping[str, Mapping[str, Command]] = {
     "Run the service": {
-        "serve": Command("serve", "serve endpoints and take events over HTTP"),
-        "reload": Command("reload", "have a running service read its endpoint and stream files again"),
-        "healthcheck": Command("healthcheck", "exit 0 when a service is ready, 1 when it is not"),
-        "doctor": Command("doctor", "look for what keeps a service from working, and say what to do"),
-        "engine": Command("engine", "make the tables of an engine on another machine"),
-        "settings": Command("settings", "print every setting in force and where it came from"),
+        "serve": Command("serve", "serve endpoints and receive events over HTTP"),
+        "reload": Command("reload", "make a running service read its endpoint and streams files again"),
+        "healthcheck": Command("healthcheck", "exit with 0 if a service is ready, otherwise with 1"),
+        "doctor": Command("doctor", "diagnose an installation"),
+        "engine": Command("engine", "create the tables of an external engine"),
+        "settings": Command("settings", "print every setting in force and its source"),
     },
-    "Ask and fill": {
+    "Query and ingest": {
         "query": Command("query", "run an endpoint and print its rows"),
         "import": Command("import_events", "send a file of events to a stream"),
         "migrate": Command("migrate", "copy the events that Logflare stored in PostgreSQL"),
-        "export": Command("export_events", "write a stream's events to a Parquet file"),
-        "backup": Command("backup", "copy everything that is stored, while the service goes on"),
-        "restore": Command("restore", "make a data folder of a backup"),
-        "quarantine": Command("quarantine", "list, show and replay events that were set aside"),
+        "export": Command("export_events", "export a stream's events to a Parquet file"),
+        "backup": Command("backup", "back up everything that is stored, while the service runs"),
+        "restore": Command("restore", "create a data folder from a backup"),
+        "quarantine": Command("quarantine", "list, show and replay quarantined events"),
         "keys": Command("keys", "create, list, revoke and rotate keys"),
     },
     "Write endpoints": {
-        "test": Command("test", "run the tests that stand beside endpoint files"),
+        "test": Command("test", "run the tests beside endpoint files"),
         "check": Command("check", "compile endpoint and stream files without a service"),
-        "compile": Command("compile", "print the SQL that an engine is given"),
+        "compile": Command("compile", "print the SQL that a query compiles to"),
     },
 }
 
@@ -71,15 +71,15 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def overview() -> str:
-    """What `cordwood --help` prints, without loading any command."""
-    lines = ["cordwood serves saved, parameterised SQL over log streams by HTTP.", ""]
+    """Return the text of `cordwood --help`, without importing any command."""
+    lines = ["cordwood serves saved, parameterized SQL over log streams by HTTP.", ""]
     for group, commands in COMMANDS.items():
         lines += [f"{group}:", *(f"  {name:<13}{command.summary}" for name, command in commands.items()), ""]
     return "\n".join([*lines, "Try it:  cordwood serve --demo", "More:    cordwood COMMAND --help"])
 
 
 def parser(name: str) -> argparse.ArgumentParser:
-    """The argument parser of a command, its help made from the module's docstring."""
+    """Return the argument parser of a command; its help is the module's docstring."""
     return _parser(name, _module(_all()[name]))
 
 
@@ -93,7 +93,7 @@ def _run(name: str, command: Command, arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output, `head` for one, has seen enough.
+        # The reader of our output, such as `head`, has closed it.
         sys.stderr.close()
         return FAILED
     finally:
@@ -110,7 +110,7 @@ def _module(command: Command) -> ModuleType:
 
 
 def _loaded(command: Command) -> ModuleType:
-    """What is loaded stays until the end: to look for garbage in it before is a fifth of the time to begin."""
+    """Import the module with the garbage collector off, which saves a fifth of the start-up time."""
     gc.disable()
     try:
         return _module(command)
@@ -134,4 +134,4 @@ def _parser(name: str, module: ModuleType) -> argparse.ArgumentParser:
 
 def _unknown(name: str) -> str:
     hint = did_you_mean(name, _all()) or "`cordwood --help` lists the commands."
-    return f"cordwood: {name} is no command. {hint}"
+    return f"cordwood: {name} is not a command. {hint}"

@@ -1,8 +1,8 @@
-"""Print the SQL that an engine is given for a query, or what is wrong with it and where.
+"""Print the SQL that a query compiles to, or its errors with their places.
 
-Without --endpoint the query stands by itself: it reads only its own WITH. With it, it is a sandbox query
-over the endpoint's sub-queries; without SQL, the endpoint's own query is compiled. --lql prints the SQL that a
-query in LQL means, in BigQuery's dialect.
+Without --endpoint the query reads only its own WITH. With --endpoint it is a sandbox query over the endpoint's
+sub-queries; without a file, the endpoint's own query is compiled. --lql prints the SQL, in BigQuery's dialect, that a
+query in LQL is translated to.
 
 examples:
   echo 'select 1 as one' | cordwood compile -
@@ -32,12 +32,14 @@ from cordwood.sql.target import Target
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", metavar="FILE", help="file of SQL; - is standard input")
-    parser.add_argument("--engine", default="duckdb", choices=sorted(TARGETS), help="whose SQL (default: duckdb)")
+    parser.add_argument(
+        "--engine", default="duckdb", choices=sorted(TARGETS), help="the target engine (default: duckdb)"
+    )
     parser.add_argument("--endpoint", metavar="NAME", help="compile over this endpoint's sub-queries")
-    parser.add_argument("--endpoints", type=Path, metavar="DIR", help="folder of endpoint files of your own")
-    parser.add_argument("--lql", metavar="TEXT", help="print the SQL that this LQL means over --endpoint")
+    parser.add_argument("--endpoints", type=Path, metavar="DIR", help="folder of your own endpoint files")
+    parser.add_argument("--lql", metavar="TEXT", help="print the SQL that this LQL is translated to, over --endpoint")
     parser.add_argument("--jsonl", action="store_true", help='read lines {"sql": …}, write lines {"sql"} or {"error"}')
-    parser.add_argument("--prelude", action="store_true", help="print the statements that the SQL needs run before it")
+    parser.add_argument("--prelude", action="store_true", help="print the statements that must run before the SQL")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -77,7 +79,7 @@ def _run_text(file: str | None, target: Target, program: Program | None) -> int:
 
 def _run_lql(text: str, target: Target, program: Program | None) -> int:
     if program is None:
-        note("--lql asks the sub-queries of an endpoint: name it with --endpoint.")
+        note("--lql needs the sub-queries of an endpoint: name it with --endpoint.")
         return 2
     try:
         say(explain_lql(program, text, target, {}))
@@ -94,7 +96,7 @@ def _read(file: str | None) -> str:
 
 
 def _compiled(text: str | None, target: Target, program: Program | None) -> Statement:
-    """Shapes are not known here: every unnest is compiled so that objects and arrays both come out right."""
+    """Compile without shapes, so that every UNNEST handles objects and arrays."""
     if program is None:
         return compile_alone(text or "", target)
     if text is None:
@@ -121,7 +123,7 @@ def _with_caret(fault: Fault, text: str) -> str:
 
 
 def _run_lines(target: Target, program: Program | None) -> int:
-    """One answer a line, in the order of the questions; a bad line is answered too."""
+    """Compile one JSON line at a time, in order; an invalid line gets an error as its result."""
     for line in sys.stdin:
         if line.strip():
             say(json.dumps(_answer(line, target, program), ensure_ascii=False))

@@ -1,8 +1,9 @@
-"""Look for what keeps a service from working, and say what to do: machine, data folder, service, keys, a round trip.
+"""Diagnose an installation: machine, data folder, service, keys, and a round trip of one event.
 
-The keys are those that dashboards and shippers are given, in LOGFLARE_PRIVATE_ACCESS_TOKEN, LOGFLARE_PUBLIC_ACCESS_TOKEN and
-LOGFLARE_API_KEY of this environment, or of theirs with --env. The round trip sends one event of the project cordwood-doctor to the
-stream postgres.logs and asks logs.all for it. With --url the machine is not looked at: it is another. Exit code: 0 when nothing is broken, warnings or not, else 1.
+The keys are those of dashboards and shippers, in LOGFLARE_PRIVATE_ACCESS_TOKEN, LOGFLARE_PUBLIC_ACCESS_TOKEN and
+LOGFLARE_API_KEY of this environment, or of the file that --env names. The round trip sends one event of the project
+cordwood-doctor to the stream postgres.logs and queries it with logs.all. With --url this machine is not checked. Exits
+with 1 if there is a problem, with 0 for warnings only.
 
 examples:
   cordwood doctor
@@ -34,7 +35,7 @@ _MARKS = {Verdict.GOOD: "ok     ", Verdict.DOUBTFUL: "warning", Verdict.BAD: "PR
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--env", type=Path, metavar="FILE", help="the environment of dashboards and shippers: NAME=VALUE lines"
+        "--env", type=Path, metavar="FILE", help="the environment of dashboards and senders: lines NAME=VALUE"
     )
     add_service(parser)
     add_data_dir(parser)
@@ -95,7 +96,7 @@ def _service(service: Remote, environment: Mapping[str, str]) -> Iterator[Findin
 
 
 def _told_ceiling(service: Remote | None) -> int | None:
-    """The ceiling of the service that runs, which may have been started with another than is set here."""
+    """Return the memory ceiling of the running service, which may differ from the settings here."""
     try:
         told = _gauge(service, "cordwood_memory_ceiling_bytes") if service else None
     except Unreachable:
@@ -111,7 +112,7 @@ def _forecast(service: Remote) -> Iterator[Finding]:
 
 
 def _killed(service: Remote) -> Iterator[Finding]:
-    """Queries that are refused because the engine's process had to be killed with them."""
+    """Report queries that are quarantined because the engine's process was killed."""
     quarantined = _gauge(service, "cordwood_quarantined_queries")
     if quarantined:
         seen = (
@@ -126,7 +127,7 @@ def _gauge(service: Remote, name: str) -> float | None:
 
 
 def _keys(service: Remote, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """A private key may list keys; a public one is refused only for naming no stream, once it is known."""
+    """Check each key: a private one may list keys; a valid public one is refused only for not naming a stream."""
     for names, method, path, good in (
         (_PRIVATE, "GET", "/api/access-tokens", 200),
         (_PUBLIC, "POST", "/api/logs", 400),

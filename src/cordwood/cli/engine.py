@@ -1,7 +1,7 @@
-"""Make or bring up to date what the streams need in ClickHouse: `cordwood engine prepare`.
+"""Create or update what the streams need in ClickHouse: `cordwood engine prepare`.
 
-Every statement may be run again. With --dry-run they are printed and nothing is asked of the server: for someone
-else to run, or for two shards of two replicas, `clickhouse.cluster` being set.
+Every statement is idempotent. With --dry-run the statements are printed and nothing is sent to the server: for someone
+else to run them. Tables are replicated and distributed if `clickhouse.cluster` is set.
 
 examples:
   CORDWOOD_ENGINE=clickhouse://user:password@host:8443/logs?secure=1 cordwood engine prepare
@@ -17,7 +17,7 @@ from cordwood.errors import BadSetting
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", choices=["prepare"], help="prepare: make the tables that the streams need")
+    parser.add_argument("what", choices=["prepare"], help="prepare: create the tables that the streams need")
     parser.add_argument(
         "--engine", metavar="ADDRESS", help="a clickhouse:// or chdb:// address (same as CORDWOOD_ENGINE)"
     )
@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = loaded_settings(arguments).settings
     if not is_clickhouse(settings):
         hint = "Set CORDWOOD_ENGINE, or give --engine, to a clickhouse:// or chdb:// address."
-        raise BadSetting(f"engine: {settings.engine!r} needs no preparing: it makes its own tables.", hint=hint)
+        raise BadSetting(f"engine: {settings.engine!r} needs no preparation: it creates its own tables.", hint=hint)
     streams = checked_contents(sources_of(settings)).streams
     room = clickhouse_room()
     statements = room.statements(settings, streams)

@@ -1,8 +1,8 @@
-"""Write a stream's events to a Parquet file as they are stored, all of them or those of a time range.
+"""Export the stored events of a stream to a Parquet file, all of them or those of a time range.
 
-Columns: id, timestamp, event_message, project, metadata and extras (JSON text), ingested_at, timestamp_inferred. DuckDB, pyarrow and
-ClickHouse read it. `cordwood import` takes it back, row for row, times of receipt too. The file is there when it is whole, and
-never before.
+Columns: id, timestamp, event_message, project, metadata and extras (JSON text), ingested_at, timestamp_inferred.
+DuckDB, pyarrow and ClickHouse can read it, and `cordwood import` restores every row with its time of receipt. The file
+appears when it is complete.
 
 examples:
   cordwood export day.parquet --stream postgres.logs --from 2026-01-01 --to 2026-01-02
@@ -28,7 +28,7 @@ def _unwritten(problem: OSError) -> Refused:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, metavar="FILE", help="where to write; it must not be there yet")
+    parser.add_argument("file", type=Path, metavar="FILE", help="the file to write; it must not exist")
     parser.add_argument("--stream", required=True, metavar="NAME", help="name or UUID of the stream")
     parser.add_argument("--from", dest="since", metavar="TIME", help="only events from this time on")
     parser.add_argument("--to", dest="until", metavar="TIME", help="only events before this time")
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     file: Path = arguments.file
     if file.exists():
-        raise Refused(f"{file} is there already.", hint="Move it away, or choose another name.")
+        raise Refused(f"{file} exists already.", hint="Move it, or choose another name.")
     draft = file.with_name(f"{file.name}.part")
     progress = Bytes()
     try:
@@ -60,7 +60,7 @@ def _export(arguments: argparse.Namespace, out: BinaryIO, progress: Bytes) -> No
     path = f"/api/streams/{quote(arguments.stream, safe='')}/events?{urlencode(bounds)}"
 
     def take(piece: bytes) -> None:
-        # Here, and not around the whole: what the network says of itself is an OSError too.
+        # Caught here, because errors of the network are OSError, too.
         try:
             out.write(piece)
         except OSError as problem:

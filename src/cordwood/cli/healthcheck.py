@@ -1,4 +1,4 @@
-"""Exit 0 when a service is ready to take requests, 1 when it is not; made for container health checks.
+"""Exit with 0 if a service is ready, otherwise with 1; made for container health checks.
 
 examples:
   cordwood healthcheck
@@ -46,7 +46,7 @@ def _service(arguments: argparse.Namespace) -> Remote:
 
 
 def _reachable(host: str) -> str:
-    """A service that listens on every address is found on this machine's own."""
+    """Return an address of this machine for a service that listens on every address."""
     if host in ("", "0.0.0.0", "::"):  # noqa: S104 - a name, not a bind
         return "127.0.0.1"
     return f"[{host}]" if ":" in host else host

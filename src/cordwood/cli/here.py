@@ -1,4 +1,4 @@
-"""The service inside this process, on a data folder that nobody owns. It brings the whole service with it."""
+"""The service inside this process, on a data folder without a running service. Imports the whole service."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from cordwood.settings.settings import Settings
 
 
 class Here(msgspec.Struct, frozen=True):
-    """Takes what a service would be sent."""
+    """Answers requests from the service in this process."""
 
     inside: Inside
 

@@ -1,9 +1,8 @@
-"""Send a file of events to a stream: NDJSON (also packed with gzip) or Parquet, one event a line or row.
+"""Send a file of events to a stream: NDJSON (optionally gzip) or Parquet, one event for each line or row.
 
-Sending a file again stores nothing twice: events are known by their ids, and those without one get
-an id that depends on the file alone. So an import that was cut off is simply started again.
-
-What `cordwood export` wrote comes back as it was stored, time of receipt too; that needs a private key.
+Sending a file again stores nothing twice: events are identified by their ids, and those without one get an id that
+depends only on the file. So an import that was interrupted can simply be repeated. A file written by `cordwood export`
+is stored unchanged, with its times of receipt; that needs a private key.
 
 examples:
   cordwood import events.ndjson --stream cloudflare.logs.prod
@@ -33,7 +32,7 @@ _BAR_WIDTH = 24
 
 
 class Progress(msgspec.Struct):
-    """What was sent so far."""
+    """The counts of what was sent so far."""
 
     events: int = 0
     outcome: Outcome = msgspec.field(default_factory=Outcome)
@@ -61,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--as-new",
         action="store_true",
-        help="send the events of an export as if they arrived now; a public key will do",
+        help="send the events of an export as new events; a public key is sufficient",
     )
     add_target(parser)
 
@@ -74,7 +73,9 @@ def run(arguments: argparse.Namespace) -> int:
         for batch in _batches(file.stored() if as_stored else file.events()):
             answer = sent_events(service, _path(arguments.stream, as_stored=as_stored), b"\n".join(batch), _PATIENCE)
             if as_stored and answer.status == 403:
-                note("These events would come back as they were stored. With --as-new they arrive as new ones.")
+                note(
+                    "Restoring exported events unchanged needs a private key. Use --as-new to send them as new events."
+                )
             progress.add(len(batch), answer.checked().json())
             progress.show(file.share)
     end_progress()
@@ -83,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _told_so_far(progress: Progress) -> Iterator[None]:
-    """Whatever ends an import before its file does, what was sent until then stays."""
+    """Print the counts if an import ends early: what was sent until then is stored."""
     try:
         yield
     except Fault:

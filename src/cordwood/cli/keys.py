@@ -1,6 +1,6 @@
-"""Create, list, revoke and rotate keys: on a running service, or on its data folder, also while it runs.
+"""Create, list, revoke and rotate keys: on a running service, or on its data folder.
 
-A new key is printed alone on standard output, this once; its id and terms go to standard error.
+A new key is printed once, alone on standard output; its id and terms are printed to standard error.
 
 scopes (several may be given):
   private                    everything, keys too        public, ingest             send events to any stream
@@ -34,8 +34,10 @@ _LISTED = ("id", "note", "scopes", "pins", "expires", "rate", "redact", "last us
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    create = actions.add_parser("create", help="make a key and print it, this once", allow_abbrev=False)
-    create.add_argument("--scope", action="append", required=True, metavar="SCOPE", help="what it may do; repeatable")
+    create = actions.add_parser("create", help="create a key and print it once", allow_abbrev=False)
+    create.add_argument(
+        "--scope", action="append", required=True, metavar="SCOPE", help="a scope, see below; repeatable"
+    )
     create.add_argument(
         "--endpoint",
         action="append",
@@ -49,24 +51,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="hold a parameter to a value; repeatable",
+        help="pin a parameter to a value; repeatable",
     )
-    create.add_argument("--expires", metavar="DURATION", help="when it ends, like 90d (default: never)")
-    create.add_argument("--rate", metavar="RATE", help="the most requests, like 10/s")
-    create.add_argument("--redact", choices=("always",), help="redact personal data in whatever it is answered")
-    create.add_argument("--note", default="", help="what it is for")
-    listing = actions.add_parser(
-        "list", help="show keys and their terms, never the keys themselves", allow_abbrev=False
-    )
+    create.add_argument("--expires", metavar="DURATION", help="lifetime, for example 90d (default: unlimited)")
+    create.add_argument("--rate", metavar="RATE", help="rate limit of requests, for example 10/s")
+    create.add_argument("--redact", choices=("always",), help="redact personal data in every answer")
+    create.add_argument("--note", default="", help="a description")
+    listing = actions.add_parser("list", help="list keys and their terms, without the secrets", allow_abbrev=False)
     listing.add_argument("--format", choices=("table", "json"), default="table", help="how to print (default: table)")
-    revoke = actions.add_parser("revoke", help="end a key at once", allow_abbrev=False)
+    revoke = actions.add_parser("revoke", help="revoke a key at once", allow_abbrev=False)
     revoke.add_argument("id", metavar="ID")
     rotate = actions.add_parser(
-        "rotate", help="make a new key with the terms of an old one, and end that", allow_abbrev=False
+        "rotate", help="create a key with the terms of an old one, and revoke the old one", allow_abbrev=False
     )
     rotate.add_argument("id", metavar="ID")
     rotate.add_argument(
-        "--grace", metavar="DURATION", help="let the old one go on for so long (default: end it at once)"
+        "--grace", metavar="DURATION", help="how long the old key stays valid (default: it is revoked at once)"
     )
     for action in (create, listing, revoke, rotate):
         add_target(action)
@@ -92,7 +92,7 @@ def _create(service: Counterpart, arguments: argparse.Namespace) -> None:
 
 
 def _scopes(given: Sequence[str], endpoints: Sequence[str]) -> list[str]:
-    """`--scope query --endpoint logs.all` is the scope query:endpoint:logs.all."""
+    """Combine `--scope query --endpoint logs.all` to the scope query:endpoint:logs.all."""
     scopes = [scope for text in given for scope in re.split("[ ,]+", text) if scope]
     if not endpoints:
         return scopes

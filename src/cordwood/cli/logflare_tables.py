@@ -1,4 +1,4 @@
-"""Reads the tables in which Logflare keeps events in PostgreSQL, a table a source, the oldest events first."""
+"""Reader of Logflare's event tables in PostgreSQL: one table for each source, oldest events first."""
 
 import re
 import uuid
@@ -11,7 +11,7 @@ from psycopg import sql
 
 from cordwood.errors import Refused, Unreachable
 
-# Where an event stands in the order of its table: its time as the database writes it, and its id.
+# The sort key of an event in its table: its time as PostgreSQL formats it, and its id.
 Place = tuple[str, str]
 
 _FETCHED_AT_ONCE = 500
@@ -25,14 +25,14 @@ where c.relkind in ('r', 'p') and not c.relispartition
   and c.relname ~ '^log_events_[0-9a-f]{8}(_[0-9a-f]{4}){3}_[0-9a-f]{12}$'
 order by 1, 2
 """
-# The sources are listed in a table of that name, in whichever schema the incumbent was given.
+# Sources are listed in a table of that name, in the schema that Logflare was configured with.
 _LISTS_OF_SOURCES = """
 select table_schema from information_schema.columns where table_name = 'sources' and column_name in ('token', 'name')
 group by table_schema having count(*) = 2
 """
 _NAMES = "select token::text, name from {}.sources"
 _COUNT = "select count(*) from {} where {}"
-# Times without a zone are UTC there. An event without a time goes first, and gets that of its arrival here.
+# Times without a zone are UTC. Events without a time come first, and get the time of their arrival.
 _EVENTS = """
 select coalesce(timestamp, '-infinity')::text, id,
   to_char(timestamp, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), event_message, body::jsonb::text
@@ -46,7 +46,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Table(msgspec.Struct, frozen=True):
-    """A source's events; `source` is its UUID, `name` what it is called where that could be found."""
+    """The events of a source; `source` is its UUID, `name` its name if that was found."""
 
     schema: str
     table: str
@@ -63,14 +63,14 @@ class Table(msgspec.Struct, frozen=True):
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """Some events of a table, a line of JSON each, and the place of the last."""
+    """A batch of events as JSON lines, and the sort key of the last one."""
 
     lines: list[bytes]
     last: Place
 
 
 class LogflareTables:
-    """Nothing is written; each table is read as it was when its reading began."""
+    """The tables of a read-only connection; each table is read as of the start of its reading."""
 
     def __init__(self, connection: psycopg.Connection) -> None:
         self._connection = connection
@@ -81,7 +81,7 @@ class LogflareTables:
         return [_table(schema, table, names) for schema, table in found]
 
     def count(self, table: Table, after: Place | None) -> int:
-        """How many events are still to be read."""
+        """Return how many events are still to be read."""
         statement = sql.SQL(_COUNT).format(table.quoted, _AFTER if after else _ALL)
         ((count,),) = self._connection.execute(statement, after).fetchall()
         return int(count)
@@ -112,7 +112,7 @@ class LogflareTables:
 
 @contextmanager
 def connected(address: str) -> Iterator[LogflareTables]:
-    """Unreachable, without the password, when the database does not let us in."""
+    """Connect to PostgreSQL; raise Unreachable, without the password, if that fails."""
     try:
         connection = psycopg.connect(
             address, autocommit=True, connect_timeout=_CONNECT_SECONDS, application_name="cordwood migrate"
@@ -147,7 +147,7 @@ def _table(schema: str, table: str, names: dict[str, str]) -> Table:
 
 
 def _line(event_id: str, timestamp: str | None, message: str | None, body: str | None) -> bytes:
-    """The body with what the table's own columns say: those are what the incumbent's queries read."""
+    """Merge the table's columns into the body: Logflare's queries read those."""
     try:
         fields = _fields.decode(body or "{}")
     except (msgspec.DecodeError, RecursionError):

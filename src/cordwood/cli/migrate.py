@@ -1,8 +1,8 @@
-"""Copy the events that another service stored: Logflare's, from its PostgreSQL, a stream for each source.
+"""Copy the events of another service: of Logflare, from its PostgreSQL, one stream for each source.
 
-Run it again after it was cut off, and it goes on where it stopped: how far it got is kept in a file. Events keep
-their ids and times. The other service is only read; stop it first, or run the command once more when it has stopped.
-Needs PostgreSQL's client: pip install 'cordwood[migrate]'. A password may stand in PGPASSWORD or ~/.pgpass instead.
+An interrupted run is resumed by running it again: its position is kept in a file. Events keep their ids and times. The
+other service is only read; stop it first, or run the command again once it has stopped. Needs PostgreSQL's client: pip
+install 'cordwood[migrate]'. The password may be in PGPASSWORD or ~/.pgpass instead.
 
 examples:
   cordwood migrate logflare --from postgresql://supabase_admin@db:5432/_supabase
@@ -28,27 +28,27 @@ from cordwood.cli.terminal import note, say
 from cordwood.cli.wire import Counterpart, named
 from cordwood.errors import Refused, did_you_mean
 
-# A full disk is waited for too, until there is room.
+# A full disk is retried, too, until there is space.
 _PATIENCE = Patience(100, (429, 503, 507))
 _TELL_SECONDS = 5.0
 
 
 class Copy(msgspec.Struct, frozen=True):
-    """A table of theirs and the stream of ours that its events go to."""
+    """A source table and the stream that its events are copied to."""
 
     table: Any
     stream: str
 
 
 class Tally(msgspec.Struct):
-    """What became of the events so far, and when that was told last."""
+    """The outcome so far, and the time of the last progress line."""
 
     outcome: Outcome = msgspec.field(default_factory=Outcome)
     told_at: float = msgspec.field(default_factory=time.monotonic)
 
     def line(self) -> str:
         stored, there, aside = (self.outcome.sums[name] for name in ("accepted", "duplicates", "quarantined"))
-        return f"{stored:,} events stored, {there:,} were there already, {aside:,} set aside"
+        return f"{stored:,} events stored, {there:,} duplicates, {aside:,} quarantined"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,15 +68,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         dest="renamed",
         metavar="SOURCE=STREAM",
-        help="the stream for a source, by its name or UUID, where they are not called alike (may be repeated)",
+        help="the stream of a source (by name or UUID) if their names differ (may be repeated)",
     )
-    logflare.add_argument("--dry-run", action="store_true", help="only tell what would be copied, and how much")
+    logflare.add_argument("--dry-run", action="store_true", help="print what would be copied, without copying")
     logflare.add_argument(
         "--state",
         type=Path,
         default=Path("cordwood-migrate.json"),
         metavar="FILE",
-        help="where it is kept how far it got (default: cordwood-migrate.json)",
+        help="the file of the position (default: cordwood-migrate.json)",
     )
     add_target(logflare)
 
@@ -97,23 +97,23 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_source(address: str) -> None:
-    """A variable that is not set is no address: PostgreSQL's client would take it for the database beside us."""
+    """Check the address: for an empty one, PostgreSQL's client would connect to a local database."""
     if not address.startswith(("postgresql://", "postgres://")) and "=" not in address:
-        told = "--from is empty." if not address.strip() else "--from is no address of PostgreSQL."
+        told = "--from is empty." if not address.strip() else "--from is not a PostgreSQL address."
         raise Refused(told, hint="Write: --from postgresql://user@host/database.")
 
 
 def _tables_room() -> Any:
-    """PostgreSQL's client is an extra: it is loaded by whoever asks for it."""
+    """Import the module that needs PostgreSQL's client, which is an optional dependency."""
     try:
         return importlib.import_module("cordwood.cli.logflare_tables")
     except ModuleNotFoundError as missing:
         hint = "Install it: pip install 'cordwood[migrate]'."
-        raise Refused(f"To read PostgreSQL needs {missing.name}, which is not installed.", hint=hint) from missing
+        raise Refused(f"Reading PostgreSQL needs {missing.name}, which is not installed.", hint=hint) from missing
 
 
 def _copies(tables: list[Any], arguments: argparse.Namespace) -> list[Copy]:
-    """Which table goes where; nothing is left out unsaid."""
+    """Return the stream of each table; raise Refused for a table without one."""
     if not tables:
         raise Refused("There is no table log_events_… in that database.", hint="Is it the one of POSTGRES_BACKEND_URL?")
     streams = dict(_pair(one) for one in arguments.renamed)
@@ -132,8 +132,8 @@ def _assigned(tables: list[Any], streams: dict[str, str]) -> Iterator[Copy]:
     for table in tables:
         stream = next((streams[key] for key in _keys(table) if key in streams), table.name)
         if stream is None:
-            hint = f"Say it: --as {table.source}=STREAM, or leave it out with --only."
-            raise Refused(f"It is not written there what the source of {table.told} is called.", hint=hint)
+            hint = f"Name it: --as {table.source}=STREAM, or leave it out with --only."
+            raise Refused(f"The database has no name for the source of {table.told}.", hint=hint)
         yield Copy(table, stream)
 
 
@@ -144,12 +144,12 @@ def _keys(table: Any) -> list[str]:
 def _pair(text: str) -> tuple[str, str]:
     source, mark, stream = text.partition("=")
     if not (source and mark and stream):
-        raise Refused(f"{text!r} does not say which source goes where.", hint="Write: --as SOURCE=STREAM.")
+        raise Refused(f"{text!r} is not of the form SOURCE=STREAM.", hint="Write: --as SOURCE=STREAM.")
     return source, stream
 
 
 def _check_streams(copies: list[Copy], ours: Counterpart) -> None:
-    """Before anything is copied: all streams are there. A key that may not list them is told by the first event."""
+    """Check that all streams exist. A key that may not list streams skips the check."""
     answer = ours.send("GET", "/api/sources")
     if answer.status != 200:
         return
@@ -158,7 +158,7 @@ def _check_streams(copies: list[Copy], ours: Counterpart) -> None:
     if missing:
         named = "".join(f'\n[[stream]]\nname = "{name}"' for name in missing)
         hint = f"Name them in your streams file, or say which to use with --as SOURCE=STREAM.{named}"
-        raise Refused(f"These streams are not there: {', '.join(missing)}.", hint=hint)
+        raise Refused(f"These streams do not exist: {', '.join(missing)}.", hint=hint)
 
 
 def _copied(copies: list[Copy], theirs: Any, ours: Counterpart, state: MigrationState) -> int:
@@ -184,7 +184,7 @@ def _copy(copy: Copy, theirs: Any, ours: Counterpart, state: MigrationState, tal
 
 
 def _tell(tally: Tally, line: str) -> None:
-    """On a terminal a line that is written over and over, elsewhere one now and then."""
+    """Show progress: a line that is rewritten on a terminal, otherwise a line every few seconds."""
     show_progress(line)
     if not sys.stderr.isatty() and time.monotonic() - tally.told_at > _TELL_SECONDS:
         tally.told_at = time.monotonic()
@@ -192,7 +192,7 @@ def _tell(tally: Tally, line: str) -> None:
 
 
 def _route(arguments: argparse.Namespace) -> str:
-    """From where to where, without who and how."""
+    """Return the source and the destination without credentials."""
     theirs, ours = urlsplit(arguments.source), named(arguments)
     there = ours.url if ours else str(Path(arguments.data_dir).resolve()) if arguments.data_dir else "the local service"
     return f"{theirs.hostname or ''}:{theirs.port or 5432}{theirs.path} to {there}"

@@ -1,4 +1,4 @@
-"""How far a migration got, kept in a file, so that one that was cut off goes on where it stopped."""
+"""The position of a migration, kept in a file so that an interrupted one can be resumed."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ _VERSION = 1
 
 
 class MigrationState:
-    """`route` says from where to where; a file of another route is not touched."""
+    """The state file. `route` names source and destination; a file of another route is not changed."""
 
     def __init__(self, file: Path, route: str) -> None:
         self._file = file
@@ -20,12 +20,12 @@ class MigrationState:
             self._told = self._read(route)
 
     def after(self, table: str) -> tuple[str, str] | None:
-        """The place of the last event of a table that was stored."""
+        """Return the sort key of the last stored event of a table."""
         found = self._told["tables"].get(table)
         return (str(found[0]), str(found[1])) if found else None
 
     def note(self, table: str, place: tuple[str, str]) -> None:
-        """Durable before it returns: what is noted is stored, and is not read again."""
+        """Store the position durably; the events up to it are not read again."""
         self._told["tables"][table] = list(place)
         write_durably(self._file, json.dumps(self._told, indent=2).encode())
 
@@ -34,7 +34,7 @@ class MigrationState:
             told = json.loads(self._file.read_text())
             is_ours = told["version"] == _VERSION and isinstance(told["tables"], dict)
         except (OSError, ValueError, KeyError, TypeError) as problem:
-            raise Refused(f"{self._file} does not tell how far a migration got.", hint=_OTHER) from problem
+            raise Refused(f"{self._file} is not a state file of a migration.", hint=_OTHER) from problem
         if not is_ours or told["route"] != route:
             raise Refused(f"{self._file} is of another migration: {told.get('route')}.", hint=_OTHER)
         return dict(told)

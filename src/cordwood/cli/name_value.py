@@ -1,4 +1,4 @@
-"""Arguments written NAME=VALUE: parameters of an endpoint, and those that a key is held to."""
+"""Arguments in the form NAME=VALUE: parameters of an endpoint, and pins of a key."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""How many bytes went so far, told on a line that is written over and over where somebody looks."""
+"""Progress in bytes, as a line that is rewritten on a terminal."""
 
 import sys
 import time

@@ -1,8 +1,8 @@
-"""List, show and replay what was set aside: events that could not be stored, each with its reason.
+"""List, show and replay quarantined items: events that could not be stored, each with its reason.
 
-What is replayed is read again by today's rules, as if it had just arrived at the time when it first came: mend the pin, the
-policy or the limit that refused it, then replay it. It stays in the list, marked, and is stored once however often
-it is replayed. Of an item over 256 KiB only the beginning was kept: it cannot be replayed.
+A replay decodes the item again by the current rules, with its original time of receipt: correct the pin, policy or
+limit that refused it, then replay it. The item stays in the list, marked as replayed, and is stored once however often
+it is replayed. An item over 256 KiB was truncated and cannot be replayed.
 
 examples:
   cordwood quarantine list --stream postgres.logs
@@ -31,19 +31,19 @@ Item = Mapping[str, object]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    listing = actions.add_parser("list", help="show what was set aside, the newest first", allow_abbrev=False)
-    listing.add_argument("--stream", metavar="NAME", help="only what was sent to this stream")
+    listing = actions.add_parser("list", help="list quarantined items, newest first", allow_abbrev=False)
+    listing.add_argument("--stream", metavar="NAME", help="only items sent to this stream")
     listing.add_argument(
-        "--limit", type=int, default=100, metavar="N", help="at most so many, up to 1000 (default: 100)"
+        "--limit", type=int, default=100, metavar="N", help="the most items to list, up to 1000 (default: 100)"
     )
     listing.add_argument("--format", choices=("table", "json"), default="table", help="how to print (default: table)")
     show = actions.add_parser("show", help="print the text of an item as it was sent", allow_abbrev=False)
     show.add_argument("id", metavar="ID")
     show.add_argument("--format", choices=("text", "json"), default="text", help="how to print (default: text)")
-    replay = actions.add_parser("replay", help="store items after all", allow_abbrev=False)
+    replay = actions.add_parser("replay", help="decode and store items again", allow_abbrev=False)
     replay.add_argument("id", metavar="ID", nargs="*")
-    replay.add_argument("--all", action="store_true", help="the newest 1000 that were not replayed yet")
-    replay.add_argument("--stream", metavar="NAME", help="with --all: only what was sent to this stream")
+    replay.add_argument("--all", action="store_true", help="the newest 1000 items that were not replayed yet")
+    replay.add_argument("--stream", metavar="NAME", help="with --all: only items sent to this stream")
     for action in (listing, show, replay):
         add_target(action)
 
@@ -59,7 +59,7 @@ def _list(service: Counterpart, arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         say(json.dumps(items, indent=2))
     else:
-        say(table([{name: item[name] for name in _LISTED} for item in items]) if items else "nothing was set aside")
+        say(table([{name: item[name] for name in _LISTED} for item in items]) if items else "nothing is quarantined")
     return 0
 
 
@@ -83,13 +83,13 @@ def _replay(service: Counterpart, arguments: argparse.Namespace) -> int:
             note(f"{item_id}: {refusal.message}")
             continue
         sums = {name: count + int(told[name]) for name, count in sums.items()}
-    say(f"{sums['accepted']} stored, {sums['duplicates']} were there already, {refused} refused")
+    say(f"{sums['accepted']} stored, {sums['duplicates']} duplicates, {refused} refused")
     return 1 if refused else 0
 
 
 def _meant(service: Counterpart, arguments: argparse.Namespace) -> Iterator[str]:
     if bool(arguments.id) == arguments.all:
-        raise Refused("It is not said what to replay.", hint="Give ids, or --all.")
+        raise Refused("Neither ids nor --all were given.", hint="Give ids, or --all.")
     yield from arguments.id
     if arguments.all:
         items = _items(service, arguments.stream, _MOST)

@@ -1,4 +1,4 @@
-"""Run an endpoint and print its rows: on a running service, or straight on a data folder that none owns.
+"""Run an endpoint and print its rows: on a running service, or on a data folder without one.
 
 examples:
   cordwood query usage.api-counts -p interval=daily -p project=default
@@ -42,9 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a parameter; repeatable",
     )
     own = parser.add_mutually_exclusive_group()
-    own.add_argument("--sql", type=_text, help="a query of your own over the endpoint's sub-queries; @FILE reads it")
+    own.add_argument("--sql", type=_text, help="a sandbox query over the endpoint's sub-queries; @FILE reads it")
     own.add_argument("--lql", type=_text, help="the same in LQL")
-    parser.add_argument("--redact", action="store_true", help="ask for personal data to be redacted")
+    parser.add_argument("--redact", action="store_true", help="redact personal data")
     parser.add_argument("--format", choices=tuple(_ACCEPT), default="table", help="how to print (default: table)")
     add_target(parser)
 
@@ -76,9 +76,9 @@ def _print(answer: Answer, how: str) -> None:
 
 
 def _tell(headers: Mapping[str, str]) -> None:
-    """What the receipt says that the rows do not."""
+    """Print notices about truncation and ignored parameters."""
     if "cordwood-truncated" in headers:
-        note(f"There were more rows: cut at {headers['cordwood-truncated']}.")
+        note(f"The rows were truncated at {headers['cordwood-truncated']}.")
     if "cordwood-notice" in headers:
         note(headers["cordwood-notice"])
 

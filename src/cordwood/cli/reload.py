@@ -1,6 +1,6 @@
-"""Have the service that owns a data folder read its endpoint and stream files again.
+"""Make the service on a data folder read its endpoint and streams files again.
 
-A broken change is refused whole: the service goes on serving what it had, and this command says what is wrong.
+If a file has an error, nothing changes: the service continues with what it had, and this command prints the error.
 
 examples:
   cordwood reload
@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     outcome = folder.ask_to_reload(owner)
     if outcome is None:
-        note(f"cordwood reload: process {owner.pid} was asked and has not answered yet; its log will tell.")
+        note(f"cordwood reload: process {owner.pid} was signalled but has not reloaded yet; see its log.")
         return 1
     (say if outcome.ok else note)(outcome.message)
     return 0 if outcome.ok else 1

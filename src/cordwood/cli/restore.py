@@ -1,8 +1,8 @@
-"""Make a data folder of a backup: events, shapes, what was set aside, keys, the redaction key.
+"""Create a data folder from a backup: events, shapes, the quarantine, keys, the redaction key.
 
-The data folder must be empty or not there, and nobody may serve it. Every file is checked against the backup's manifest and the
-events are opened before anything gets its place: what was cut off, changed, or written by a newer cordwood is refused, and
-the data folder stays empty.
+The data folder must be empty or missing, and not in use. Every file is checked against the manifest and the events are
+opened before anything is moved into place: a backup that is truncated, changed, or written by a newer version is
+refused, and the data folder stays empty.
 
 examples:
   cordwood restore /backups/today --data-dir /var/lib/cordwood

@@ -1,4 +1,4 @@
-"""Sending events batch by batch: how long a service that is busy is waited for, and what became of them."""
+"""Sending batches of events with retries, and the sum of their outcomes."""
 
 import math
 import sys
@@ -15,7 +15,7 @@ _SHOWN_REASONS = 10
 
 
 class Patience(msgspec.Struct, frozen=True):
-    """Which refusals are waited out, how often, and for how long at the most."""
+    """The retry policy: how often, for which statuses, and the longest pause."""
 
     times: int
     statuses: tuple[int, ...] = (429, 503)
@@ -23,7 +23,7 @@ class Patience(msgspec.Struct, frozen=True):
 
 
 def sent_events(service: Counterpart, path: str, body: bytes, patience: Patience) -> Answer:
-    """The answer to a batch; the last refusal where patience was not enough."""
+    """Return the answer to a batch; the last refusal if all retries failed."""
     for _ in range(patience.times):
         answer = service.send("POST", path, body, {"Content-Type": "application/x-ndjson"})
         if answer.status not in patience.statuses:
@@ -33,7 +33,7 @@ def sent_events(service: Counterpart, path: str, body: bytes, patience: Patience
 
 
 class Outcome(msgspec.Struct):
-    """What became of the events so far, by the answers to their batches."""
+    """The sum of the answers to all batches."""
 
     sums: dict[str, int] = msgspec.field(
         default_factory=lambda: {"accepted": 0, "duplicates": 0, "quarantined": 0, "late": 0}
@@ -41,20 +41,20 @@ class Outcome(msgspec.Struct):
     reasons: list[str] = msgspec.field(default_factory=list)
 
     def add(self, told: Mapping[str, Any], named: Callable[[Mapping[str, Any]], str]) -> None:
-        """`named` says of which event a reason is."""
+        """Add an answer; `named` returns the name of the event that a reason is about."""
         self.sums = {name: count + int(told.get(name, 0)) for name, count in self.sums.items()}
         self.reasons += [f"{named(reason)}: {reason['reason']}" for reason in told.get("reasons", [])]
 
     def tell(self, line: str) -> int:
-        """Why events were set aside, and the line; what the command ends with."""
+        """Print the reasons and the line; return the exit code."""
         for reason in self.reasons[:_SHOWN_REASONS]:
-            note(f"Set aside, {reason}")
+            note(f"Quarantined: {reason}")
         say(line)
         return 1 if self.sums["quarantined"] else 0
 
 
 def show_progress(line: str) -> None:
-    """Written over and over, where somebody looks."""
+    """Rewrite the progress line on a terminal."""
     if sys.stderr.isatty():
         print(f"\r{line}\x1b[K", end="", file=sys.stderr, flush=True)
 

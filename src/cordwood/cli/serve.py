@@ -1,8 +1,7 @@
-"""Serve endpoints and take events over HTTP, from one service and one folder: a serving process, and an
-engine process below it that is replaced when it ends.
+"""Serve endpoints and receive events over HTTP: one serving process, with an engine process below it.
 
-Stop it with Ctrl-C or SIGTERM: requests under way are finished first. SIGHUP, or `cordwood reload`,
-reads endpoint and stream files again.
+The engine process is restarted when it ends. Ctrl-C or SIGTERM stops the service after its running requests. SIGHUP, or
+`cordwood reload`, reads endpoint and streams files again.
 
 examples:
   cordwood serve --demo                       look at it: made-up events, a key, three calls to paste
@@ -35,10 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data_dir(parser)
     add_files(parser)
     parser.add_argument(
-        "--memory", metavar="SIZE", help="ceiling of the service (default: a quarter of the machine's memory)"
+        "--memory", metavar="SIZE", help="memory ceiling of the service (default: a quarter of the machine's memory)"
     )
-    parser.add_argument("--engine", help="what stores events and runs queries (default: duckdb)")
-    parser.add_argument("--demo", action="store_true", help="with a throw-away folder full of made-up events")
+    parser.add_argument("--engine", help="storage and query engine (default: duckdb)")
+    parser.add_argument("--demo", action="store_true", help="use a temporary folder with made-up events")
     add_config(parser)
 
 
@@ -48,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         _serve(settings, Hooks(_told_ready, Watch.of(settings)))
         return 0
     if arguments.data_dir is not None:
-        raise BadSetting("--demo makes a folder of its own and throws it away.", hint="Leave out --data-dir.")
+        raise BadSetting("--demo uses a temporary folder of its own.", hint="Leave out --data-dir.")
     folder = Path(tempfile.mkdtemp(prefix="cordwood-demo-"))
     try:
         _serve(*_demo(settings, folder))
@@ -63,7 +62,7 @@ def _serve(settings: Settings, hooks: Hooks) -> None:
 
 
 def _demo(settings: Settings, folder: Path) -> tuple[Settings, Hooks]:
-    # Its folder and keys are its own, whatever the environment says: nothing made up meets anything real.
+    # The demo has a folder and keys of its own, whatever the environment says, so that it never touches real data.
     own = msgspec.structs.replace(
         settings,
         serve=msgspec.structs.replace(settings.serve, data_dir=str(folder)),
@@ -88,11 +87,11 @@ def _throw_away(folder: Path) -> None:
 def _told_ready(ready: Ready) -> None:
     made = ready.made_keys
     if made is not None:
-        tell("Two keys were made for this data folder. They are shown this once and kept only as digests.")
+        tell("Two keys were created for this data folder. They are shown only once and stored as digests.")
         tell(f"  private  {made.private}  queries, ingest, management")
         tell(f"  public   {made.public}  ingest only")
     elif not ready.house.has_private_key():
-        note("No private key is in force. Make one: cordwood keys create --scope private")
+        note("No private key is in force. Create one: cordwood keys create --scope private")
     tell(_ready_line(ready))
 
 

@@ -1,6 +1,6 @@
-"""Print every setting in force and where its value came from; secrets only tell whether they are set.
+"""Print every setting in force and the source of its value; of secrets only whether they are set.
 
-Defaults are overruled by cordwood.toml, that by the environment, and that by flags.
+In order of precedence: flags, the environment, cordwood.toml, defaults.
 
 examples:
   cordwood settings
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
     add_data_dir(parser)
     add_files(parser)
-    parser.add_argument("--changed", action="store_true", help="only those that are not as they ship")
+    parser.add_argument("--changed", action="store_true", help="only those that differ from their default")
     parser.add_argument("--format", choices=("table", "json"), default="table", help="how to print (default: table)")
 
 

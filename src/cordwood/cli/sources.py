@@ -1,4 +1,4 @@
-"""The flags that stand for settings, and the settings that come of them."""
+"""Command-line flags that override settings."""
 
 import argparse
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from cordwood.cli.terminal import note
 from cordwood.settings.load import Loaded, load
 
-# Attribute of the parsed arguments -> the setting it stands for.
+# From the attribute of the parsed arguments to the setting.
 _FLAGS = {
     "host": "web.host",
     "port": "web.port",
@@ -19,7 +19,9 @@ _FLAGS = {
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", type=Path, metavar="FILE", help="settings file (default: cordwood.toml, if there)")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="settings file (default: cordwood.toml, if it exists)"
+    )
 
 
 def add_data_dir(parser: argparse.ArgumentParser) -> None:
@@ -27,12 +29,12 @@ def add_data_dir(parser: argparse.ArgumentParser) -> None:
 
 
 def add_files(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--endpoints", metavar="DIR", help="folder of endpoint files of your own")
-    parser.add_argument("--streams", metavar="FILE", help="streams file of your own")
+    parser.add_argument("--endpoints", metavar="DIR", help="folder of your own endpoint files")
+    parser.add_argument("--streams", metavar="FILE", help="your own streams file")
 
 
 def loaded_settings(arguments: argparse.Namespace) -> Loaded:
-    """Settings from every source, flags last; notices go to standard error."""
+    """Load the settings, with flags last; print notices to standard error."""
     given = vars(arguments)
     flags = {setting: given[flag] for flag, setting in _FLAGS.items() if given.get(flag) is not None}
     loaded = load(flags, given.get("config"))

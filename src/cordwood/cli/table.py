@@ -1,4 +1,4 @@
-"""Rows as a table for people: as wide as what is in it, long values cut."""
+"""Rows as an aligned text table; long values are truncated."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from cordwood.model.moments import moment_of
 
 _WIDEST = 80
-# TIMESTAMP comes as microseconds since 1970: these are the years 2000 to 2100.
+# A TIMESTAMP is in microseconds since 1970: the years 2000 to 2100.
 _MICROSECONDS = range(946_684_800_000_000, 4_102_444_800_000_000)
 
 
 def table(rows: Sequence[Mapping[str, object]]) -> str:
-    """The rows under their columns' names; numbers to the right."""
+    """Format the rows under their column names; numbers are right-aligned."""
     if not rows:
         return "no rows"
     columns = list(rows[0])
@@ -41,7 +41,7 @@ def _shown(name: str, value: object) -> str:
 
 
 def _is_time(name: str, value: object) -> bool:
-    """A table is for reading: a column called so, with such a number, is a time."""
+    """Return whether to format a value as a time: by its column's name and its magnitude."""
     return "time" in name.lower() and isinstance(value, int) and value in _MICROSECONDS
 
 

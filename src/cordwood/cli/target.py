@@ -1,4 +1,4 @@
-"""Which service a command means: a named one, the owner of the data folder, or the folder itself, opened here."""
+"""The service that a command talks to: a named one, the owner of the data folder, or one inside this process."""
 
 import argparse
 import importlib
@@ -22,9 +22,9 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def target(arguments: argparse.Namespace, *, may_make: bool = False) -> Iterator[Counterpart]:
-    """The service that is meant; without one, the data folder is opened in its place.
+    """Yield the service; without a running one, open the data folder in this process.
 
-    A folder that is not there is made only where `may_make` and it was named: a slip in its name is no empty folder.
+    A missing folder is created only with `may_make` and --data-dir, so that a typo in its name is an error.
     """
     remote = named(arguments)
     if remote is not None:
@@ -39,14 +39,14 @@ def target(arguments: argparse.Namespace, *, may_make: bool = False) -> Iterator
     is_there = folder.is_used() if arguments.data_dir is None else may_make or folder.path.is_dir()
     if not is_there:
         raise Unreachable(
-            f"No service runs on {folder.path}, and there is no such data folder.",
-            hint="Start one with `cordwood serve`, or say where it is: --url, or --data-dir.",
+            f"No service runs on {folder.path}, and the data folder does not exist.",
+            hint="Start one with `cordwood serve`, or name it: --url, or --data-dir.",
         )
     with _here(settings) as counterpart:
         yield counterpart
 
 
 def _here(settings: Settings) -> AbstractContextManager[Counterpart]:
-    """Loaded when it is needed: who asks a running service need not wait half a second for a service of his own."""
+    """Open the data folder in this process. Imported on demand, because the service takes half a second to import."""
     opened: AbstractContextManager[Counterpart] = importlib.import_module("cordwood.cli.here").here(settings)
     return opened

@@ -1,4 +1,4 @@
-"""What is written to a terminal: results to standard output, everything about them to standard error."""
+"""Terminal output: results to standard output, everything else to standard error."""
 
 import contextlib
 import os
@@ -10,15 +10,15 @@ def say(text: str) -> None:
 
 
 def tell(text: str) -> None:
-    """As `say`, by what goes on when nobody reads it: whoever wants it to stop has a signal for that."""
+    """Print a line; ignore a closed standard output, because a service must not end with its reader."""
     try:
         say(text)
     except OSError:
-        # What is still unsaid would be tried again at the end, and fail again.
+        # Otherwise the buffered text would be written again at exit, and fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def note(text: str) -> None:
-    """A terminal that is gone has nobody to tell."""
+    """Print to standard error; ignore a closed terminal."""
     with contextlib.suppress(OSError):
         print(text, file=sys.stderr, flush=True)

@@ -1,10 +1,9 @@
-"""Run the tests that stand beside endpoint files, without a service.
+"""Run the tests beside endpoint files, without a service.
 
-Tests of `my.endpoint.sql` stand in `my.endpoint.test.md`: events, a moment, calls, and the rows or the refusal that must follow.
-They run on the embedded engine, or on that of --engine: chdb:// is ClickHouse inside this process, and a clickhouse://
-server gets a database that is dropped in the end.
-
-Without DIR those of `--endpoints` run, or of the setting; with neither, those of the endpoints that ship. Exits 1 when any fails.
+The tests of `my.endpoint.sql` are in `my.endpoint.test.md`: events, a time, calls, and the expected rows or error. They
+run on the embedded engine, or on the one that --engine names: chdb:// is ClickHouse inside this process, and a
+clickhouse:// server gets a database that is dropped at the end. Without DIR, the tests in `--endpoints` or the setting
+run; without either, those of the shipped endpoints. Exits with 1 if a test fails.
 
 examples:
   cordwood test ./queries
@@ -29,11 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", nargs="?", metavar="DIR", help="folder of endpoint files (same as --endpoints)")
     add_files(parser)
     add_config(parser)
+    parser.add_argument("--engine", default=EMBEDDED, metavar="ADDRESS", help="the engine to run on (default: duckdb)")
     parser.add_argument(
-        "--engine", default=EMBEDDED, metavar="ADDRESS", help="run them on this engine (default: duckdb)"
+        "--update", action="store_true", help="rewrite the expectations to the actual answers; review the diff"
     )
-    parser.add_argument("--update", action="store_true", help="have the pages expect what is answered; review the diff")
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="write a report for build servers")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write a JUnit XML report")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -53,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _judged(trials: Sequence[Trial], seconds: float) -> int:
     if not trials:
-        note("There is no test here. A page of them stands beside an endpoint's file: my.endpoint.test.md")
+        note("There are no tests. The tests of my.endpoint.sql are in my.endpoint.test.md beside it.")
         return 1
     say(summary(trials, seconds))
     return 0 if all(trial.passed for trial in trials) else 1
@@ -61,7 +60,7 @@ def _judged(trials: Sequence[Trial], seconds: float) -> int:
 
 def _updated(trials: Sequence[Trial]) -> int:
     for page in update(trials):
-        say(f"{page.file} now expects what is answered: review the difference.")
+        say(f"{page.file} was updated to the actual answers: review the difference.")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""How client commands speak with a service: the standard library's HTTP client, a key, and faults as they come back."""
+"""The HTTP client of commands: requests with a key, and errors as faults."""
 
 import argparse
 import http.client
@@ -20,7 +20,7 @@ _PIECE_BYTES = 256 * 1024
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """A whole answer of the service."""
+    """A complete response."""
 
     status: int
     headers: Mapping[str, str]
@@ -33,23 +33,23 @@ class Answer(msgspec.Struct, frozen=True):
             raise Refused(f"The answer (status {self.status}) is not JSON.") from problem
 
     def checked(self) -> "Answer":
-        """Itself when it is a success, else its refusal as a fault."""
+        """Return the answer; raise Refused with the service's message if it is an error."""
         if self.status < 400:
             return self
         raise Refused(_refusal(self))
 
 
 class Counterpart(Protocol):
-    """Whatever takes requests: over HTTP, or inside this process."""
+    """A service that answers requests, over HTTP or inside this process."""
 
     def send(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer: ...
 
     def save(self, path: str, take: Callable[[bytes], object]) -> Answer:
-        """GET it and hand the body on in pieces; only a refusal's body is in the answer."""
+        """GET a path and pass the body on in chunks. Only the body of an error is in the answer."""
 
 
 class Remote(msgspec.Struct, frozen=True):
-    """A service at an address, and the key that is presented to it."""
+    """A service at a URL, and the key to send."""
 
     url: str
     key: str | None
@@ -99,14 +99,14 @@ def add_service(parser: argparse.ArgumentParser) -> None:
 
 
 def named(arguments: argparse.Namespace) -> Remote | None:
-    """The service that flags or the environment name."""
+    """Return the service that flags or the environment name."""
     url, key = client_defaults()
     url = getattr(arguments, "url", None) or url
     return Remote(url.rstrip("/"), getattr(arguments, "key", None) or key) if url else None
 
 
 def local(settings: Settings, key: str | None = None) -> Remote | None:
-    """The service that owns the data folder, with its own key unless another is given."""
+    """Return the service that owns the data folder, with its own key unless another is given."""
     owner = DataFolder(Path(settings.serve.data_dir)).owner()
     return Remote(owner.url, key or client_defaults()[1] or owner.key) if owner is not None and owner.url else None
 
@@ -114,7 +114,7 @@ def local(settings: Settings, key: str | None = None) -> Remote | None:
 def _connection(url: str, timeout_seconds: float) -> http.client.HTTPConnection:
     parts = urllib.parse.urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise Unreachable(f"{url!r} is no address; write it like http://127.0.0.1:4000.")
+        raise Unreachable(f"{url!r} is not an address; write it like http://127.0.0.1:4000.")
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     return kind(parts.hostname, parts.port, timeout=timeout_seconds)
 

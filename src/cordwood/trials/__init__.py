@@ -1,1 +1,1 @@
-"""Trials of endpoints: pages that say what is given and what must be answered, and what became of them."""
+"""Endpoint tests: Markdown pages with given events and calls, and the expected answers."""

@@ -1,4 +1,4 @@
-"""What a case gives, read: the moment, the events of each stream, and the call that is made."""
+"""The inputs of a test case: the time, the events of each stream, and the call."""
 
 import tomllib
 from collections.abc import Mapping
@@ -14,14 +14,14 @@ REDACT_NOTES = {"redact": "true", "redact=true": "true", "redact=false": "false"
 
 
 class Given(msgspec.Struct, frozen=True):
-    """What the case's calls find: cases that are given the same share one engine."""
+    """The data of a test case. Cases with equal data share one engine."""
 
     now_us: int
     events: tuple[tuple[str, tuple[bytes, ...]], ...]
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One request for the endpoint: `texts` are its parameters, and the caller's own query."""
+    """A request for the endpoint: `texts` are its parameters and the sandbox query."""
 
     texts: Mapping[str, str]
     redact: str | None = None
@@ -59,7 +59,7 @@ def _stream(case: Case, fence: Fence) -> str:
 
 
 def _events(case: Case, fence: Fence) -> tuple[bytes, ...]:
-    """One event a line, or all of them as a list."""
+    """Return the events, written one on each line or as a JSON list."""
     try:
         if fence.text.lstrip().startswith("["):
             return tuple(map(_compact, msgspec.json.decode(fence.text, type=list[object])))
@@ -83,7 +83,7 @@ def _parameters(case: Case, call: Fence) -> Mapping[str, str]:
 
 
 def _text(case: Case, call: Fence, name: str, value: object) -> str:
-    """A value as a query string would bring it."""
+    """Return a value as a query string would have it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, date | datetime | time):

@@ -1,4 +1,4 @@
-"""A page of trials as cases: a heading is a case, its fences are what is given and what must follow."""
+"""A page of tests: each heading is a case, whose fences hold its inputs and the expected answer."""
 
 import re
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ _MARK = re.compile(r"^```", re.MULTILINE)
 
 
 class Fence(msgspec.Struct, frozen=True):
-    """`notes` are the words after the kind; `start` and `end` are where the fence stands in the page, marks and all."""
+    """A code fence; `notes` are the words after its kind, `start` and `end` its offsets in the page."""
 
     kind: str
     notes: tuple[str, ...]
@@ -29,7 +29,7 @@ class Fence(msgspec.Struct, frozen=True):
 
 
 class Case(msgspec.Struct, frozen=True):
-    """A heading with its fences; those before the page's first heading are given to every case."""
+    """A heading with its fences. Those before the first heading belong to every case."""
 
     file: str
     title: str
@@ -41,7 +41,7 @@ class Case(msgspec.Struct, frozen=True):
         return [fence for fence in self.fences if fence.kind == kind]
 
     def one(self, kind: str) -> Fence | None:
-        """The case's own fence of this kind, which comes after the page's and wins."""
+        """Return the last fence of this kind, so that a case overrides the page."""
         found = self.all(kind)
         return found[-1] if found else None
 
@@ -54,7 +54,7 @@ class Case(msgspec.Struct, frozen=True):
 
 
 class Replacement(msgspec.Struct, frozen=True):
-    """What is to stand between two places of a page."""
+    """A replacement of a part of the page."""
 
     start: int
     end: int
@@ -62,7 +62,7 @@ class Replacement(msgspec.Struct, frozen=True):
 
 
 def read_cases(file: str, text: str) -> list[Case]:
-    """The cases of a page; BadTestPage with the place of what cannot be meant."""
+    """Return the cases of a page; raise BadTestPage with the place of an error."""
     fences = [_fence(match, text, file) for match in _FENCE.finditer(text)]
     headings = [match for match in _HEADING.finditer(text) if not _stands_in(match.start(), fences)]
     if not headings:
@@ -76,7 +76,7 @@ def read_cases(file: str, text: str) -> list[Case]:
 
 
 def rewritten(text: str, replacements: Iterable[Replacement]) -> str:
-    """The page with its replacements, last first, so that places stay true."""
+    """Apply the replacements, last first, so that offsets stay valid."""
     for one in sorted(replacements, key=lambda one: -one.start):
         text = text[: one.start] + one.text + text[one.end :]
     return text
@@ -112,7 +112,7 @@ def _check_given(file: str, given: Iterable[Fence]) -> None:
 
 
 def _check_marks(file: str, text: str, fences: Iterable[Fence]) -> None:
-    """A fence that is never closed would be passed over, and the case with it."""
+    """Raise BadTestPage for an unclosed fence, which the pattern would skip."""
     for mark in _MARK.finditer(text):
         if not _stands_in(mark.start(), fences):
             raise BadTestPage("This fence is not closed.", span=Span(_line(text, mark.start()), 1, file))

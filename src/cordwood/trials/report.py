@@ -1,4 +1,4 @@
-"""What became of trials, for people and for build servers."""
+"""Test reports, as text and as JUnit XML."""
 
 from collections.abc import Sequence
 from xml.etree import ElementTree as ET
@@ -7,7 +7,7 @@ from cordwood.trials.run import Trial
 
 
 def line_of(trial: Trial) -> str:
-    """One line for what passed; what failed has its differences below it."""
+    """Return one line for a passed case; of a failed one also its differences."""
     verdict = "ok    " if trial.passed else "FAILED"
     head = f"{verdict} {trial.page.file}:{trial.case.line} {trial.case.title} ({trial.seconds * 1000:.0f} ms)"
     return "\n".join([head, *(f"       {line}" for line in trial.differences)])
@@ -20,7 +20,7 @@ def summary(trials: Sequence[Trial], seconds: float) -> str:
 
 
 def junit(trials: Sequence[Trial], seconds: float) -> str:
-    """JUnit's XML, as build servers read it: a suite a page, a case a case."""
+    """Return JUnit XML: one suite for each page."""
     root = ET.Element("testsuites", {"name": "cordwood", "time": f"{seconds:.3f}", **_counts(trials)})
     for file in dict.fromkeys(trial.page.file for trial in trials):
         own = [trial for trial in trials if trial.page.file == file]

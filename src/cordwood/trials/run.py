@@ -1,4 +1,4 @@
-"""Runs pages of trials on an engine, in folders and databases that are thrown away, at the moment that a case names."""
+"""Runs pages of tests on an engine, in temporary folders or databases, at the time that a case sets."""
 
 import tempfile
 import time
@@ -26,7 +26,7 @@ _SHIPPED = "cordwood/endpoints"
 
 
 class Page(msgspec.Struct, frozen=True):
-    """A page of trials: `file` is what it is called, beside the endpoint's own; `path` where it is."""
+    """A page of tests: `file` is its displayed name, `path` its location."""
 
     file: str
     path: Path
@@ -37,7 +37,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """One case that was run; without differences it has passed."""
+    """The result of a case; it passed if there are no differences."""
 
     page: Page
     case: Case
@@ -51,7 +51,7 @@ class Trial(msgspec.Struct, frozen=True):
 
 
 def find_pages(folder: Path | None) -> list[Page]:
-    """The pages below a folder; without one, those of the endpoints that ship."""
+    """Return the pages below a folder; without one, those of the shipped endpoints."""
     if folder is not None:
         if not folder.is_dir():
             raise BadTestPage(f"The folder {folder} does not exist.")
@@ -61,9 +61,9 @@ def find_pages(folder: Path | None) -> list[Page]:
 
 
 def run_pages(settings: Settings, pages: Sequence[Page], engine: str = EMBEDDED) -> Iterator[Trial]:
-    """Every case of every page, one after the other; cases of a page that are given the same share an engine.
+    """Run every case of every page. Cases of a page with equal data share an engine.
 
-    The engine of the settings does not count: tests touch no store that they were not told of.
+    The engine of the settings is not used, so that tests never touch a real store.
     """
     with ExitStack() as stack:
         plain = _plain(settings, engine)
@@ -77,7 +77,7 @@ def run_pages(settings: Settings, pages: Sequence[Page], engine: str = EMBEDDED)
 
 
 def _run_page(settings: Settings, page: Page, endpoint_id: UUID) -> Iterator[Trial]:
-    # What a page has opened is closed with it: a folder of many pages holds no more than its largest.
+    # Close the engines of a page before the next one is opened.
     with ExitStack() as stack:
         worlds = _Worlds(settings, stack)
         for case in read_cases(page.file, _read(page)):
@@ -85,7 +85,7 @@ def _run_page(settings: Settings, page: Page, endpoint_id: UUID) -> Iterator[Tri
 
 
 def update(trials: Sequence[Trial]) -> list[Page]:
-    """Have pages expect what was answered; the pages that changed."""
+    """Rewrite the expectations of failed cases to the actual answers; return the changed pages."""
     changed = {trial.page.path: trial.page for trial in trials if not trial.passed}
     for path, page in changed.items():
         replacements = [_replacement(one) for one in trials if one.page == page and not one.passed]
@@ -94,7 +94,7 @@ def update(trials: Sequence[Trial]) -> list[Page]:
 
 
 class _Worlds:
-    """Engines with what is given in them; each opened when first asked for, in a folder of its own."""
+    """Engines by their data, each opened on demand in a temporary folder."""
 
     def __init__(self, settings: Settings, stack: ExitStack) -> None:
         self._settings = settings
@@ -118,7 +118,7 @@ class _Worlds:
 
 
 def _apart(settings: Settings) -> AbstractContextManager[Settings]:
-    """Where nothing else is stored: a folder is new anyway, a server makes a database."""
+    """Return settings with an empty store: the folder is new, and a server gets a new database."""
     if not is_clickhouse(settings):
         return nullcontext(settings)
     found: AbstractContextManager[Settings] = clickhouse_room().in_a_new_database(settings)
@@ -126,7 +126,7 @@ def _apart(settings: Settings) -> AbstractContextManager[Settings]:
 
 
 def _plain(settings: Settings, engine: str) -> Settings:
-    """Settings of files stay; what a machine or its callers are allowed must not change what an endpoint means."""
+    """Return the settings of files alone: limits and keys must not change what an endpoint answers."""
     return msgspec.structs.replace(settings, engine=engine, keys=Keys(), limits=Limits(), compat=Compat())
 
 
@@ -162,7 +162,7 @@ def _asked(world: Inside, endpoint_id: UUID, call: Call) -> Outcome:
 
 
 def _fill(case: Case, world: Inside, stream: str, events: Sequence[bytes]) -> None:
-    """Events without an id get one that is the same in every run."""
+    """Send the events; those without an id get one that is the same in every run."""
     body = b"\n".join(with_ids(iter(events)))
     headers = {"content-type": "application/x-ndjson"}
     status, _, answer = world.send("POST", f"/api/logs?source_name={quote(stream)}", body, headers)

@@ -1,4 +1,4 @@
-"""Whether an answer is the one that a case expects, and how it differs where it is not."""
+"""Compare an answer with the expected one."""
 
 import difflib
 
@@ -26,13 +26,13 @@ class _Problem(msgspec.Struct):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What an answer was, in the spelling of a page: rows, or status, code and place with the sentences below."""
+    """An answer in a page's notation: rows, or status, code and place with the message below."""
 
     kind: str
     lines: tuple[str, ...]
 
     def fence(self, expected: Fence | None) -> str:
-        """The fence that expects this; of a refusal only what is meant to stay: its sentences may be put better."""
+        """Return the fence that expects this answer; of an error only the first line, since messages may change."""
         notes = expected.notes if expected and expected.kind == self.kind else ()
         return fenced(" ".join([self.kind, *notes]), "\n".join(self.lines[:1] if self.kind == REFUSED else self.lines))
 
@@ -48,7 +48,7 @@ def outcome_of(status: int, body: bytes) -> Outcome:
 
 
 def differences(case: Case, actual: Outcome) -> list[str]:
-    """How the answer differs from the expected one, as lines to read; none when it does not."""
+    """Return the differences as lines of text; an empty list if there are none."""
     expected = case.expected
     if expected is None:
         return ["The case does not say what must be answered; it was:", *_marked("+", actual.lines)]
@@ -67,7 +67,7 @@ def _of_rows(case: Case, expected: Fence, actual: Outcome) -> list[str]:
 
 
 def _of_refusal(expected: Fence, actual: Outcome) -> list[str]:
-    """Status, code and place may each be left out, and so may the sentences."""
+    """Compare a refusal. Status, code, place and message may each be left out."""
     wanted = expected.text.splitlines()
     found = list(actual.lines[: max(1, len(wanted))])
     if wanted and wanted[0].strip() in _heads(actual.lines[0]):
@@ -82,7 +82,7 @@ def _heads(head: str) -> set[str]:
 
 
 def _plain(line: str, case: Case, fence: Fence) -> str:
-    """A row in one spelling, whatever the order of its columns and the space in it."""
+    """Return a row in canonical JSON, independent of key order and white space."""
     try:
         return msgspec.json.encode(msgspec.json.decode(line), order="sorted").decode()
     except msgspec.DecodeError as problem:

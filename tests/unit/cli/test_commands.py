@@ -86,7 +86,7 @@ def test_an_engine_that_is_not_used_is_not_loaded() -> None:
 def test_a_fault_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("healthcheck", "--url", "ftp://x") == 1
     assert run("query", "x", "--url", "ftp://x") == 1
-    assert "cordwood query: 'ftp://x' is no address" in capsys.readouterr().err
+    assert "cordwood query: 'ftp://x' is not an address" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_without_postgresql_s_client_it_says_what_to_install(
 
 
 @pytest.mark.parametrize(
-    ("address", "said"), [("", "--from is empty."), ("mysql://u:secret@host/db", "is no address of PostgreSQL.")]
+    ("address", "said"), [("", "--from is empty."), ("mysql://u:secret@host/db", "is not a PostgreSQL address.")]
 )
 def test_a_variable_that_is_not_set_is_not_taken_for_the_database_beside_us(
     capsys: pytest.CaptureFixture[str], address: str, said: str

@@ -177,7 +177,7 @@ def test_the_command_exits_1_when_one_fails_and_0_when_none_does(
 
 def test_a_folder_without_a_page_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["test", str(tmp_path)]) == 1
-    assert "no test here" in capsys.readouterr().err
+    assert "There are no tests" in capsys.readouterr().err
     assert run(["test", str(tmp_path / "gone")]) == 1
 
 
