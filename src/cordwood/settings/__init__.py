@@ -1,1 +1,1 @@
-"""What an operator may choose: one frozen struct of sections, and where each value came from."""
+"""The operator's settings: one frozen struct of sections, with the source of each value."""

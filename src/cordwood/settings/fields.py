@@ -1,4 +1,4 @@
-"""The settings as a list of fields, read from the structs themselves: one place for names, types and sentences."""
+"""The settings as a list of fields, derived from the structs: names, types, defaults and descriptions."""
 
 import math
 import re
@@ -23,7 +23,7 @@ _NO_CHOICE = "Invalid enum value"
 
 
 class Field(msgspec.Struct, frozen=True):
-    """One setting. `section` is empty for a setting that stands by itself."""
+    """A setting. `section` is empty for a top-level one."""
 
     section: str
     key: str
@@ -54,7 +54,7 @@ class Field(msgspec.Struct, frozen=True):
 
 @cache
 def fields() -> Mapping[str, Field]:
-    """Every setting by its dotted name, in the order of the structs."""
+    """Return every setting by its dotted name, in the order of the structs."""
     found: dict[str, Field] = {}
     for key, annotation in typing.get_type_hints(Settings, include_extras=True).items():
         if isinstance(annotation, type) and issubclass(annotation, Section):
@@ -74,13 +74,13 @@ def _of_struct(section: str, struct: type[msgspec.Struct]) -> dict[str, Field]:
 
 
 def sections() -> Mapping[str, type[Section]]:
-    """The sections by name."""
+    """Return the sections by name."""
     hints = typing.get_type_hints(Settings)
     return {key: hint for key, hint in hints.items() if isinstance(hint, type) and issubclass(hint, Section)}
 
 
 def read(field: Field, given: object, origin: str) -> object:
-    """The value of a setting from what was written; BadSetting says what is wrong and where it was written."""
+    """Parse the value of a setting; raise BadSetting with the problem and the source."""
     try:
         return _converted(field, given)
     except (ValueError, msgspec.ValidationError) as problem:
@@ -89,7 +89,7 @@ def read(field: Field, given: object, origin: str) -> object:
 
 
 def _said(field: Field, problem: Exception) -> str:
-    """What it may be, in words; a bound in the units that the setting is written in, not in those of the machine."""
+    """Describe the allowed values; a bound in the unit of the setting."""
     bound = _BOUND.fullmatch(str(problem))
     if bound is None:
         return _said_of_kind(field, str(problem))
@@ -120,7 +120,7 @@ def _converted(field: Field, given: object) -> object:
 
 
 def _as_one(field: Field, given: object) -> str | float:
-    """A file may write a list or a table where the environment has one text for it."""
+    """Convert a list or table from a file to the single text that the environment would have."""
     if isinstance(given, list) and field.facts.get("form") == "list":
         return ",".join(map(str, given))
     if isinstance(given, dict) and field.facts.get("form") == "table":
@@ -131,7 +131,7 @@ def _as_one(field: Field, given: object) -> str | float:
 
 
 def show(field: Field, value: object) -> str:
-    """How a value is written so that it could be given again; a secret only tells whether it is set."""
+    """Format a value so that it can be parsed again; of a secret only whether it is set."""
     if field.is_secret:
         return "(set, not shown)" if value else ""
     unit = field.facts.get("unit")

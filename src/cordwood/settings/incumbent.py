@@ -1,4 +1,4 @@
-"""The variables of Logflare, whose place a cordwood takes: six keep their meaning, the rest are left alone."""
+"""Logflare's environment variables: six are read, the others are ignored with a notice."""
 
 from collections.abc import Callable, Mapping
 
@@ -10,7 +10,7 @@ _TAKEN = {
     "PHX_HTTP_IP": "web.host",
     "LOGFLARE_LOG_LEVEL": "web.log_level",
 }
-# Its levels are Elixir's: eight, two more words, and older spellings.
+# Elixir's log levels, with aliases and older spellings.
 _LEVELS = {
     **dict.fromkeys(("emergency", "alert", "critical", "error", "none"), "error"),
     **dict.fromkeys(("warning", "warn"), "warning"),
@@ -18,12 +18,12 @@ _LEVELS = {
     **dict.fromkeys(("debug", "all"), "debug"),
 }
 _CERTAIN = ("LOGFLARE_", "PHX_", "POSTGRES_BACKEND_")
-# Others use such names too, so alone they are no sign of a Logflare's environment.
+# Other programs use such names, too, so alone they do not indicate an environment of Logflare.
 _LIKELY = ("DB_", "GOOGLE_PROJECT_", "GOOGLE_DATASET_", "RELEASE_COOKIE")
 
 
 def taken(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Setting -> (variable, value); the public token's newer variable wins over its older one."""
+    """Return the variable and value by setting; the newer variable of the public token has precedence."""
     found: dict[str, tuple[str, str]] = {}
     for variable, setting in _TAKEN.items():
         value = environment.get(variable, "").strip()
@@ -34,7 +34,7 @@ def taken(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
 
 
 def ignored(environment: Mapping[str, str]) -> str | None:
-    """One notice that names every variable of Logflare's that means nothing here."""
+    """Return a notice that lists the ignored variables of Logflare; None if there are none."""
     certain = [name for name in environment if name.startswith(_CERTAIN) and name not in _TAKEN]
     if not certain and not any(name in environment for name in _TAKEN):
         return None
@@ -43,7 +43,7 @@ def ignored(environment: Mapping[str, str]) -> str | None:
 
 
 def _address(text: str) -> str:
-    """An address as Logflare takes it: plain, in brackets, or as numbers with commas between them."""
+    """Return an address from Logflare's forms: plain, in brackets, or as numbers separated by commas."""
     bare = text.strip("[]{}() ")
     parts = [part.strip() for part in bare.split(",")]
     if len(parts) == 4:
@@ -54,7 +54,7 @@ def _address(text: str) -> str:
 
 
 def _level(text: str) -> str:
-    """Nothing for a word that is no level: the variables of another service are no reason not to start."""
+    """Return the log level; empty for an unknown word, which must not prevent the start."""
     return _LEVELS.get(text.lower(), "")
 
 

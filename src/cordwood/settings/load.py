@@ -1,4 +1,4 @@
-"""Defaults < TOML file < environment < flags, and of each value where it came from."""
+"""Load settings from defaults < TOML file < environment < flags, with the source of each value."""
 
 import os
 import re
@@ -15,21 +15,21 @@ from cordwood.settings.settings import Settings
 
 CONFIG_FILE = "cordwood.toml"
 _PREFIX = "CORDWOOD_"
-# Variables of ours that are no settings: where the file is, and what client commands talk to.
+# Variables that are not settings: the settings file, and the service that client commands use.
 _NO_SETTINGS = {"CORDWOOD_CONFIG", "CORDWOOD_URL", "CORDWOOD_KEY"}
-# Kubernetes puts these into every pod beside a service called "cordwood".
+# Kubernetes sets these in every pod if a service is called "cordwood".
 _SERVICE_LINK = re.compile(r"CORDWOOD_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
 
 
 class Given(msgspec.Struct, frozen=True):
-    """What was written for a setting, and where."""
+    """The text of a setting and its source."""
 
     written: object
     origin: str
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """The settings in force; `origins` has a line for every one that is not a default."""
+    """The settings in force; `origins` has the source of every one that is not a default."""
 
     settings: Settings
     origins: Mapping[str, str]
@@ -41,7 +41,7 @@ def load(
     config: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Loaded:
-    """Read every source; `flags` are by dotted name, those that are None were not given."""
+    """Load every source; `flags` are by dotted name, None for one that was not given."""
     env = os.environ if environment is None else environment
     given = {
         **_from_file(_config_file(config, env)),
@@ -60,7 +60,7 @@ def load(
 
 
 def value_of(settings: Settings, name: str) -> object:
-    """The value of a setting by its dotted name."""
+    """Return the value of a setting by its dotted name."""
     found: object = settings
     for step in name.split("."):
         found = getattr(found, step)
@@ -68,7 +68,7 @@ def value_of(settings: Settings, name: str) -> object:
 
 
 def client_defaults(environment: Mapping[str, str] | None = None) -> tuple[str | None, str | None]:
-    """The address and the key that client commands use when no flag says otherwise."""
+    """Return the default URL and key of client commands."""
     env = os.environ if environment is None else environment
     return env.get("CORDWOOD_URL") or None, env.get("CORDWOOD_KEY") or None
 
@@ -91,7 +91,7 @@ def _doubled_key(settings: Settings) -> str | None:
 
 
 def _fitted(settings: Settings) -> Settings:
-    """With the ceiling that this machine gives where none was set."""
+    """Set the memory ceiling from the machine if none is configured."""
     limits = msgspec.structs.replace(settings.limits, memory=settings.limits.ceiling)
     return msgspec.structs.replace(settings, limits=limits)
 
@@ -101,7 +101,7 @@ def _config_file(config: Path | None, env: Mapping[str, str]) -> Path | None:
     if named is not None and not named.is_file():
         raise BadSetting(f"The settings file {named} does not exist.")
     usual = Path(CONFIG_FILE)
-    # Whatever has the name is meant to be read, and says why it cannot be.
+    # A file of that name is always read, and an error if it cannot be.
     return named or (usual if usual.exists() or usual.is_symlink() else None)
 
 
@@ -136,7 +136,7 @@ def _checked(name: str, origin: str) -> str:
 
 
 def _in_folder(folder: Path, name: str, value: object) -> object:
-    """A path in a file is told from where the file stands, so that it means the same from every folder."""
+    """Resolve a path relative to the settings file."""
     return str(folder / value) if fields()[name].is_path and isinstance(value, str) and value else value
 
 

@@ -1,4 +1,4 @@
-"""How much memory this machine gives a process: the smaller of what it has and what its cgroups allow."""
+"""The memory that the machine and its cgroups allow this process."""
 
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -7,14 +7,14 @@ _LEAST_CEILING = 256 * 10**6
 
 
 def allowed_memory(root: Path = Path("/"), pid: int | None = None) -> int | None:
-    """What the process `pid` may have, else this one."""
+    """Return the memory that the process `pid`, or this one, may use; None if unknown."""
     limits = (_number(file) for file in _limit_files(root, root / f"proc/{pid or 'self'}/cgroup"))
     found = [limit for limit in (_machine_memory(root), *limits) if limit is not None]
     return min(found, default=None)
 
 
 def default_ceiling(allowed: int | None) -> int:
-    """A quarter of what there is, in whole megabytes, but enough to work with."""
+    """Return a quarter of the memory, in whole megabytes, at least the minimum."""
     return max(_LEAST_CEILING, (allowed or 0) // 4 // 10**6 * 10**6)
 
 
@@ -24,7 +24,7 @@ def _machine_memory(root: Path) -> int | None:
 
 
 def _limit_files(root: Path, groups: Path) -> Iterator[Path]:
-    """Of the process's own group and of all above it; in a container, its own is the topmost that is seen."""
+    """Yield the limit files of the process's cgroup and its ancestors; a container sees its own as the root."""
     mounts = root / "sys/fs/cgroup"
     yield mounts / "memory.max"
     yield mounts / "memory/memory.limit_in_bytes"

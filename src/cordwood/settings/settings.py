@@ -1,4 +1,4 @@
-"""Every setting: its section, type, default, bounds and one sentence. The reference page is made from this file."""
+"""Every setting: section, type, default, bounds and description. The reference page is generated from this file."""
 
 from typing import Annotated, Literal
 
@@ -7,23 +7,23 @@ from msgspec import Meta
 
 from cordwood.settings.machine import allowed_memory, default_ceiling
 
-# What a value is written in, beyond its type; `settings.read` knows how to read each.
+# The notation of a value; `fields` has the parsers.
 SIZE = {"unit": "size"}
 DURATION = {"unit": "duration"}
 RATE = {"unit": "rate"}
 SECRET = {"secret": True}
 PATH = {"path": True}
-# Written as a list or a table in a file, and as one text elsewhere.
+# A list or a table in a file, one text elsewhere.
 LIST = {"form": "list"}
 TABLE = {"form": "table"}
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A group of settings that belong together."""
+    """A group of settings."""
 
 
 class Web(Section, frozen=True):
-    """Where HTTP is listened for, and what is taken."""
+    """HTTP: where to listen, and limits of connections."""
 
     host: Annotated[str, Meta(description="The address to listen on: a name, an IPv4 or an IPv6 address.")] = (
         "127.0.0.1"
@@ -32,17 +32,17 @@ class Web(Section, frozen=True):
     connections: Annotated[
         int,
         Meta(
-            description="How many connections may be open at once; 0 takes it from limits.memory, 10000 at most."
-            " Beyond it a connection without a request is closed for a new one.",
+            description="The most connections open at once; 0 derives it from limits.memory, at most 10000."
+            " Beyond it an idle connection is closed for a new one.",
             ge=0,
         ),
     ] = 0
     drain_time: Annotated[
         float,
-        Meta(description="How long requests under way may take to finish once asked to stop.", ge=0, extra=DURATION),
+        Meta(description="How long running requests may take to finish after a signal to stop.", ge=0, extra=DURATION),
     ] = 25.0
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], Meta(description="The least severe line the log keeps.")
+        Literal["debug", "info", "warning", "error"], Meta(description="The least severity that is logged.")
     ] = "info"
 
 
@@ -50,44 +50,49 @@ class Serve(Section, frozen=True):
     """What is served, and from where."""
 
     data_dir: Annotated[
-        str, Meta(description="The folder that holds the events and the keys; one process owns it.", extra=PATH)
+        str, Meta(description="The folder of events and keys; one process at a time may use it.", extra=PATH)
     ] = "./cordwood-data"
     endpoints: Annotated[
         str,
         Meta(
-            description="A folder of endpoint files of your own, beside the two that ship; empty means none.",
+            description="A folder of your own endpoint files, in addition to the two shipped endpoints; empty means none.",
             extra=PATH,
         ),
     ] = ""
     streams: Annotated[
-        str, Meta(description="A streams file of your own, beside the nine that ship; empty means none.", extra=PATH)
+        str,
+        Meta(
+            description="Your own streams file, in addition to the nine shipped streams; empty means none.", extra=PATH
+        ),
     ] = ""
-    cache_memory: Annotated[int, Meta(description="How much memory finished answers may take.", ge=0, extra=SIZE)] = (
-        64 * 2**20
-    )
+    cache_memory: Annotated[int, Meta(description="The memory of the answer cache.", ge=0, extra=SIZE)] = 64 * 2**20
 
 
 class Ingest(Section, frozen=True):
-    """What is taken of events."""
+    """Limits and options of ingestion."""
 
-    body_size: Annotated[int, Meta(description="The largest body, as it is sent; 413 beyond.", ge=1024, extra=SIZE)] = (
-        16 * 2**20
-    )
-    inflated_size: Annotated[int, Meta(description="The largest body, inflated; 413 beyond.", ge=1024, extra=SIZE)] = (
-        128 * 2**20
-    )
+    body_size: Annotated[
+        int, Meta(description="The largest body of events as sent; a larger one gets 413.", ge=1024, extra=SIZE)
+    ] = 16 * 2**20
+    inflated_size: Annotated[
+        int,
+        Meta(description="The largest body of events after decompression; a larger one gets 413.", ge=1024, extra=SIZE),
+    ] = 128 * 2**20
     event_size: Annotated[
-        int, Meta(description="The largest single event; a larger one is set aside.", ge=1024, extra=SIZE)
+        int, Meta(description="The largest single event; a larger one is quarantined.", ge=1024, extra=SIZE)
     ] = 2**20
     stream_rate: Annotated[
         float | None,
-        Meta(description="Events a second of any one stream that states no `rate` of its own; 429 beyond.", extra=RATE),
+        Meta(
+            description="Events a second of each stream without a `rate` of its own; beyond it senders get 429.",
+            extra=RATE,
+        ),
     ] = None
     new_streams: Annotated[
         int,
         Meta(
-            description="Events for a stream that no file names make that stream while the data folder's `streams.toml` has"
-            " fewer than so many; 0 makes none, and answers 404.",
+            description="Events for an unknown stream create it while the data folder's `streams.toml` has"
+            " fewer streams than this; with 0 they get 404.",
             ge=0,
             le=10_000,
         ),
@@ -95,57 +100,59 @@ class Ingest(Section, frozen=True):
     vercel_verify: Annotated[
         str,
         Meta(
-            description="What `/logs/vercel` answers in `x-vercel-verify`: the text that Vercel gives for a log drain."
+            description="The value of the header `x-vercel-verify` that `/logs/vercel` returns: Vercel shows it for a log drain."
         ),
     ] = ""
     vercel_secret: Annotated[
         str,
         Meta(
-            description="The secret of a Vercel log drain: when set, a body whose `x-vercel-signature` is not of it is 403.",
+            description="The secret of a Vercel log drain: if set, a body without a valid `x-vercel-signature` gets 403.",
             extra=SECRET,
         ),
     ] = ""
     github_secret: Annotated[
         str,
         Meta(
-            description="The secret of GitHub webhooks: when set, a body whose `x-hub-signature-256` is not of it is 403.",
+            description="The secret of GitHub webhooks: if set, a body without a valid `x-hub-signature-256` gets 403.",
             extra=SECRET,
         ),
     ] = ""
     queue_size: Annotated[
         int,
         Meta(
-            description="How much may be read or wait to be stored at once, inflated; 429 beyond.", ge=2**20, extra=SIZE
+            description="The decompressed bytes that may be decoded or pending at once; beyond it senders get 429.",
+            ge=2**20,
+            extra=SIZE,
         ),
     ] = 64 * 2**20
 
 
 class Limits(Section, frozen=True):
-    """What the service may cost the machine, and a query the service."""
+    """Limits of the service on the machine, and of queries on the service."""
 
     memory: Annotated[
         Annotated[int, Meta(ge=2**26)] | None,
         Meta(
-            description="The ceiling of the whole process; engine and cache are fitted under it."
-            " Empty: a quarter of what the machine or its cgroup has, 256 MB at least.",
+            description="The memory ceiling of the service, including the engine and caches."
+            " Empty: a quarter of the memory of the machine or its cgroup, at least 256 MB.",
             extra=SIZE,
         ),
     ] = None
     store_size: Annotated[
         Annotated[int, Meta(ge=64 * 10**6)] | None,
         Meta(
-            description="What the events of all streams may take on disk; beyond it the oldest go, whatever their stream."
-            " Empty: no bound but each stream's `retention`.",
+            description="The disk space of all events; beyond it the oldest events of any stream are deleted."
+            " Empty: only each stream's `retention` applies.",
             extra=SIZE,
         ),
     ] = None
     query_time: Annotated[
-        float, Meta(description="How long one query may run before it is stopped; 504 then.", gt=0, extra=DURATION)
+        float, Meta(description="How long a query may run; then it is cancelled and gets 504.", gt=0, extra=DURATION)
     ] = 30.0
     answer_size: Annotated[
         int,
         Meta(
-            description="The largest answer that is made whole; NDJSON and CSV that leave as rows come may be larger.",
+            description="The largest answer held in memory; NDJSON and CSV are streamed and may be larger.",
             ge=1024,
             extra=SIZE,
         ),
@@ -153,120 +160,126 @@ class Limits(Section, frozen=True):
     concurrent_queries: Annotated[
         int,
         Meta(
-            description="How many queries run at once; 0 takes it from the cores. Callers' own texts never take all of them.",
+            description="How many queries run at once; 0 derives it from the cores. Ad hoc and sandbox queries never take all of them.",
             ge=0,
         ),
     ] = 0
     queued_queries: Annotated[
         int,
         Meta(
-            description="How many queries may wait for their turn; beyond, the newest of the key that has most of them is 503.",
+            description="How many queries may be queued; beyond it, the newest query of the key with the most of them gets 503.",
             ge=0,
         ),
     ] = 200
     queue_time: Annotated[
-        float, Meta(description="How long a query may wait for its turn; 503 then.", gt=0, extra=DURATION)
+        float, Meta(description="How long a query may be queued; then it gets 503.", gt=0, extra=DURATION)
     ] = 10.0
     key_rate: Annotated[
-        float | None, Meta(description="Requests a second of any one key that states no rate of its own.", extra=RATE)
+        float | None,
+        Meta(description="Requests a second of each key without a rate of its own; empty: no limit.", extra=RATE),
     ] = None
     key_concurrent_queries: Annotated[
         int | None,
         Meta(
-            description="How many queries of any one key run or wait at once;"
-            " empty: a key may use what is idle, and gives way to others."
+            description="How many queries of one key may run or be queued at once;"
+            " empty: no limit, but a key yields idle slots to others."
         ),
     ] = None
 
     @property
     def ceiling(self) -> int:
-        """What `memory` says, or what this machine gives."""
+        """The configured memory, or the default for this machine."""
         return self.memory or default_ceiling(allowed_memory())
 
 
 class Keys(Section, frozen=True):
-    """Keys that are given rather than stored. Without any, one private and one public key are made at first start."""
+    """Keys in the settings. Without any, one private and one public key are created at the first start."""
 
     private: Annotated[str, Meta(description="A private key: queries, ingest, management.", extra=SECRET)] = ""
     public: Annotated[str, Meta(description="A public key: ingest only.", extra=SECRET)] = ""
     private_file: Annotated[str, Meta(description="A file whose first line is the private key.", extra=PATH)] = ""
     public_file: Annotated[str, Meta(description="A file whose first line is the public key.", extra=PATH)] = ""
-    jwt_secret: Annotated[str, Meta(description="Keys signed with this secret (HS256) are taken.", extra=SECRET)] = ""
+    jwt_secret: Annotated[str, Meta(description="The secret of signed keys (JWT, HS256).", extra=SECRET)] = ""
     jwt_jwks_file: Annotated[
         str,
         Meta(
-            description="Keys signed by the private half of a key in this JWKS file (RS256, ES256, EdDSA) are taken.",
+            description="A JWKS file with the public keys of signed keys (JWT; RS256, ES256, EdDSA).",
             extra=PATH,
         ),
     ] = ""
-    jwt_audience: Annotated[str, Meta(description="What a signed key must name as its audience, when set.")] = ""
+    jwt_audience: Annotated[str, Meta(description="The audience that signed keys must have; empty: any.")] = ""
 
 
 class DuckDB(Section, frozen=True):
-    """The engine inside the process."""
+    """The embedded engine."""
 
-    threads: Annotated[int, Meta(description="Threads for queries; 0 takes it from the cores.", ge=0)] = 0
+    threads: Annotated[int, Meta(description="Threads for queries; 0 derives it from the cores.", ge=0)] = 0
     memory: Annotated[
-        int, Meta(description="The engine's own ceiling; 0 takes it from limits.memory.", ge=0, extra=SIZE)
+        int, Meta(description="The engine's memory; 0 derives it from limits.memory.", ge=0, extra=SIZE)
     ] = 0
 
 
 class ClickHouse(Section, frozen=True):
-    """The engine on another machine; used when `engine` is a clickhouse:// or chdb:// address."""
+    """ClickHouse; used if `engine` is a clickhouse:// or chdb:// address."""
 
-    cluster: Annotated[str, Meta(description="The cluster's name, where tables are replicated and distributed.")] = ""
+    cluster: Annotated[str, Meta(description="The cluster's name; if set, tables are replicated and distributed.")] = ""
     async_inserts: Annotated[
         bool,
-        Meta(description="Let the server gather small inserts of many processes; they are waited for all the same."),
+        Meta(
+            description="Let the server batch small inserts of many processes; each is still acknowledged when it is durable."
+        ),
     ] = False
     query_memory: Annotated[
-        int, Meta(description="How much memory one query may take on the server.", ge=16 * 2**20, extra=SIZE)
+        int, Meta(description="The memory of one query on the server.", ge=16 * 2**20, extra=SIZE)
     ] = 2**30
     pending_size: Annotated[
-        int, Meta(description="How much is kept on disk while the server is away.", ge=0, extra=SIZE)
+        int,
+        Meta(
+            description="The bytes of events that are kept on disk while the server is unreachable.", ge=0, extra=SIZE
+        ),
     ] = 2**30
 
 
 class Redaction(Section, frozen=True):
-    """What is hidden in the answers of calls that ask for redaction."""
+    """What is redacted in answers to calls that request it."""
 
     detectors: Annotated[
         str,
         Meta(
-            description="What is looked for: any of ip, email, token, secret, card and phone, with commas between.",
+            description="The detectors, separated by commas: ip, email, token, secret, card, phone.",
             extra=LIST,
         ),
     ] = "ip,email,token,secret,card"
     patterns: Annotated[
         str,
         Meta(
-            description="Patterns of your own, hidden as well: a line `name = RE2` each, or a table in the file.",
+            description="Additional patterns (RE2) to redact: a line `name = pattern` for each, or a table in the file.",
             extra=TABLE,
         ),
     ] = ""
     key: Annotated[
         str,
         Meta(
-            description='The key of `redact_mode = "hash"`; empty: made at first start, kept in the data folder.',
+            description='The key of `redact_mode = "hash"`; empty: created at the first start and kept in the data folder.',
             extra=SECRET,
         ),
     ] = ""
 
 
 class Compat(Section, frozen=True):
-    """Old shapes for clients that need them."""
+    """Compatibility with Logflare's clients."""
 
     errors: Annotated[
         Literal["plain", "logflare"],
-        Meta(description="`logflare` answers failed queries with 200 and one sentence, as Logflare does."),
+        Meta(description="`logflare` answers failed queries with 200 and a message, as Logflare does."),
     ] = "plain"
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All that an operator may choose."""
+    """All settings."""
 
     engine: Annotated[
-        str, Meta(description="What stores events and runs queries: `duckdb`, or a clickhouse:// or chdb:// address.")
+        str, Meta(description="The storage and query engine: `duckdb`, or a clickhouse:// or chdb:// address.")
     ] = "duckdb"
     web: Web = Web()
     serve: Serve = Serve()

@@ -1,4 +1,4 @@
-"""Sizes, durations and rates as people write them: 512MB, 1h30m, 10/s."""
+"""Sizes, durations and rates with units: 512MB, 1h30m, 10/s."""
 
 import re
 
@@ -19,14 +19,14 @@ _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d|w)")
 _DURATION = re.compile(rf"(?:{_DURATION_PART.pattern}\s*)+")
-# Nobody means more or less; what lies far beyond is not even finite, or its reciprocal is not.
+# Beyond these bounds a rate is a mistake, and its reciprocal may not be finite.
 MOST_A_SECOND = 1e12
 LEAST_A_SECOND = 1e-9
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*/\s*(s|m|h)")
 
 
 def read_size(text: str) -> int:
-    """Bytes; raises ValueError with a sentence for what cannot be read."""
+    """Return a size in bytes; raise ValueError with a message otherwise."""
     found = _SIZE.fullmatch(text.strip().lower())
     if found is None or found[2] not in _SIZES:
         raise ValueError(f"{text!r} is no size; write it like 512MB, 1.5GiB or 65536")
@@ -34,7 +34,7 @@ def read_size(text: str) -> int:
 
 
 def read_duration(text: str) -> float:
-    """Seconds; raises ValueError with a sentence for what cannot be read."""
+    """Return a duration in seconds; raise ValueError with a message otherwise."""
     cleaned = text.strip().lower()
     if cleaned == "0":
         return 0.0
@@ -44,7 +44,7 @@ def read_duration(text: str) -> float:
 
 
 def read_rate(text: str) -> float:
-    """Events a second; raises ValueError with a sentence for what cannot be read."""
+    """Return a rate a second; raise ValueError with a message otherwise."""
     found = _RATE.fullmatch(text.strip().lower())
     per_second = 0.0 if found is None else float(found[1]) / _SECONDS[found[2]]
     if not LEAST_A_SECOND <= per_second <= MOST_A_SECOND:
@@ -53,7 +53,7 @@ def read_rate(text: str) -> float:
 
 
 def show_size(size: int) -> str:
-    """The shortest exact way to write so many bytes."""
+    """Return the shortest exact notation of a size."""
     exact = [(size // factor, unit) for unit, factor in _SIZES.items() if unit and size and size % factor == 0]
     number, unit = min(exact, key=lambda pair: pair[0], default=(size, "b"))
     return f"{number}{_SIZE_NAMES[unit]}"
@@ -63,7 +63,7 @@ _SIZE_NAMES = {unit: unit.upper().replace("IB", "iB") for unit in _SIZES}
 
 
 def show_duration(seconds: float) -> str:
-    """The shortest exact way to write so many seconds in one unit."""
+    """Return the shortest exact notation of a duration in one unit."""
     for unit in ("w", "d", "h", "m", "s"):
         if seconds and seconds % _SECONDS[unit] == 0:
             return f"{int(seconds / _SECONDS[unit])}{unit}"
@@ -71,7 +71,7 @@ def show_duration(seconds: float) -> str:
 
 
 def show_rate(per_second: float) -> str:
-    """A rate in the largest unit in which it is a whole number."""
+    """Return a rate in the largest unit in which it is a whole number."""
     for unit in ("s", "m", "h"):
         number = per_second * _SECONDS[unit]
         if abs(number - round(number)) < 1e-9:
