@@ -1,3 +1,3 @@
-"""cordwood serves saved, parameterised SQL over log streams by HTTP."""
+"""Serve saved, parameterized SQL over log streams by HTTP."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""A presented key -> who; who -> may they."""
+"""Authentication and authorization: the caller of a key, and what it may do."""
 
 import hmac
 import time
@@ -20,21 +20,21 @@ _HOW_TO_PRESENT = "Send a key in the header X-API-KEY, or as Authorization: Bear
 
 
 class FixedKey(msgspec.Struct, frozen=True):
-    """A key that settings give: it is never stored, and ends with the setting."""
+    """A key in the settings. It is not stored, and ends with the setting."""
 
     caller: Caller
     secret_digest: str
 
 
 class SignedKeys(Protocol):
-    """Reads keys that carry their own terms and a signature."""
+    """Verifies signed keys, which carry their own terms."""
 
     def caller(self, presented: str) -> Caller | None:
-        """None when it is no signed key at all; BadKey when it is one and does not hold."""
+        """Return None if it is not a signed key; raise BadKey if it is an invalid one."""
 
 
 class Access:
-    """Knows who presented a key; asks the settings' keys first, then the store, then the signatures."""
+    """Authenticates keys: those in the settings first, then the store, then signed keys."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Access:
         self._clock = clock
 
     def who(self, presented: str | None) -> Caller:
-        """Who presents this key; NoKey without one, BadKey for one that is not in force."""
+        """Return the caller of a key; raise NoKey without one, BadKey if it is not in force."""
         if not presented:
             raise NoKey("This address needs a key, and none was sent.", hint=_HOW_TO_PRESENT)
         caller = self._known(presented)
@@ -58,7 +58,7 @@ class Access:
         return caller
 
     def visitor(self, presented: str | None, endpoint: Endpoint | None, address: str) -> Caller:
-        """Who calls an endpoint at this address: a public endpoint asks for no key, when addressed by its UUID."""
+        """Return the caller of an endpoint. A public endpoint needs no key if it is addressed by its UUID."""
         if endpoint is None or endpoint.auth or address.lower() != str(endpoint.id):
             return self.who(presented)
         try:
@@ -68,7 +68,7 @@ class Access:
         return known if may_query(known, endpoint) else ANONYMOUS
 
     def stored(self, presented: str) -> Key | None:
-        """The stored key that this is, whether it is in force or not."""
+        """Return the stored key of this secret, whether or not it is in force."""
         return self.keys.find(digest(presented))
 
     def _known(self, presented: str) -> Caller | None:
@@ -80,7 +80,7 @@ class Access:
         )
 
     def _fixed_caller(self, presented_digest: str) -> Caller | None:
-        # Every key is compared, so that the time taken does not tell which one came close.
+        # Compare with every key, so that the time does not depend on which one matches.
         found = [key.caller for key in self._fixed if hmac.compare_digest(key.secret_digest, presented_digest)]
         return found[0] if found else None
 
@@ -112,12 +112,12 @@ def may_manage(caller: Caller) -> bool:
 
 
 def may_query_something(caller: Caller) -> bool:
-    """Whether it is worth telling this caller that an endpoint does not exist."""
+    """Return whether the caller may know that an endpoint does not exist."""
     return any(scope in ("private", "query") or scope.startswith("query:endpoint:") for scope in caller.scopes)
 
 
 def may_ingest_something(caller: Caller) -> bool:
-    """Whether it is worth telling this caller that a stream does not exist."""
+    """Return whether the caller may know that a stream does not exist."""
     return any(
         scope in ("private", "public", "ingest") or scope.startswith(("ingest:source:", "ingest:collection:"))
         for scope in caller.scopes
@@ -125,7 +125,7 @@ def may_ingest_something(caller: Caller) -> bool:
 
 
 def require_query(caller: Caller, endpoint: Endpoint | None) -> None:
-    """Raise Forbidden unless the caller may query; without an endpoint, unless it may query anything at all."""
+    """Raise Forbidden unless the caller may query the endpoint; without one, unless it may query any."""
     allowed = may_query_something(caller) if endpoint is None else may_query(caller, endpoint)
     if not allowed:
         what = f"the endpoint {endpoint.name}" if endpoint else "endpoints"
@@ -133,7 +133,7 @@ def require_query(caller: Caller, endpoint: Endpoint | None) -> None:
 
 
 def require_ingest(caller: Caller, stream: Stream | None) -> None:
-    """Raise Forbidden unless the caller may send events; without a stream, unless it may send to any at all."""
+    """Raise Forbidden unless the caller may send events to the stream; without one, unless it may send to any."""
     allowed = may_ingest_something(caller) if stream is None else may_ingest(caller, stream)
     if not allowed:
         what = f"to the stream {stream.name}" if stream else "events"
@@ -146,9 +146,9 @@ def require_management(caller: Caller) -> None:
 
 
 def pinned(caller: Caller, given: Mapping[str, str], endpoint: Endpoint) -> dict[str, str]:
-    """The parameters with the key's pins in their place; Forbidden where the request names another value.
+    """Return the parameters with the key's pins; raise Forbidden if the request gives another value.
 
-    A pin on something the endpoint has no parameter for would hold nothing back, so it refuses the call.
+    A pin without a parameter of its name in the endpoint would restrict nothing, so the call is refused.
     """
     declared = {parameter.name for parameter in endpoint.parameters}
     values = dict(given)

@@ -1,8 +1,8 @@
-"""Caches that are bounded in bytes, because callers choose what is in them.
+"""Caches bounded in bytes, for values whose size callers choose.
 
-A cache that counts its entries holds as much as its largest entries allow: 2,000 texts of 250 KB are 500 MB. Here each
-entry is counted with what it holds, an entry that is a large part of the bound is not kept, and a function is
-remembered for short texts alone.
+A cache bounded by its number of entries holds as much as its largest entries: 2,000 texts of 250 KB are 500 MB. Here
+each entry is charged with its size, an entry that is a large part of the bound is not stored, and functions are
+memoized only for short arguments.
 """
 
 import re
@@ -19,19 +19,19 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 T = TypeVar("T")
 
-# What an entry costs beside its key and its value: its place in the order and in two tables.
+# The overhead of an entry besides its key and value: its place in the order and in two tables.
 ENTRY_BYTES: Final = 320
-# An entry that is larger than this part of the bound is not worth those that would have to go for it.
+# An entry larger than this fraction of the bound is not stored, because it would evict too many others.
 _LARGEST_PART: Final = 4
 
-# Python's `re` keeps the last 512 patterns, with their texts.
+# Python's `re` caches the last 512 patterns.
 _SHORT_PATTERN: Final = 1_000
 
 
 class BoundedCache(Generic[K, V]):
-    """Keep the most recently used values, up to a number of bytes. Safe from several threads.
+    """An LRU cache bounded in bytes. Thread-safe.
 
-    `size` says how many bytes an entry takes, beside `ENTRY_BYTES`.
+    `size` returns the bytes of an entry, without `ENTRY_BYTES`.
     """
 
     def __init__(self, most_bytes: int, size: Callable[[K, V], int]) -> None:
@@ -46,11 +46,11 @@ class BoundedCache(Generic[K, V]):
 
     @property
     def held_bytes(self) -> int:
-        """What all entries take together."""
+        """The bytes of all entries."""
         return self._held
 
     def get(self, key: K) -> V | None:
-        """Return what is kept under the key, which is now the most recently used."""
+        """Return the value and mark it as the most recently used."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
@@ -59,7 +59,7 @@ class BoundedCache(Generic[K, V]):
             return entry[0]
 
     def put(self, key: K, value: V) -> None:
-        """Keep the value in place of what had the key, unless it is too large; the least recently used go for it."""
+        """Store the value unless it is too large; evict the least recently used ones."""
         size = self._size(key, value) + ENTRY_BYTES
         with self._lock:
             self._drop(key)
@@ -67,12 +67,12 @@ class BoundedCache(Generic[K, V]):
                 self._hold(key, value, size)
 
     def peek(self, key: K) -> V | None:
-        """Return what is kept under the key, without using it."""
+        """Return the value without marking it as used."""
         entry = self._entries.get(key)
         return None if entry is None else entry[0]
 
     def recount(self, key: K) -> None:
-        """Count the value again, which has grown since it was put; it need not be there any more."""
+        """Update the size of a value that has grown since it was stored, if it is still there."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is not None:
@@ -80,7 +80,7 @@ class BoundedCache(Generic[K, V]):
                 self._hold(key, entry[0], self._size(key, entry[0]) + ENTRY_BYTES)
 
     def drop(self, key: K) -> None:
-        """Forget the key; it need not be known."""
+        """Remove the value, if it exists."""
         with self._lock:
             self._drop(key)
 
@@ -97,9 +97,9 @@ class BoundedCache(Generic[K, V]):
 
 
 def remember_short(longest: int, most: int) -> Callable[[Callable[[str], T]], Callable[[str], T]]:
-    """Remember what a function returns for texts of up to `longest` characters; longer ones are computed each time.
+    """Memoize a function for texts of up to `longest` characters; longer ones are computed each time.
 
-    For what is asked so often that a lock would be felt. It holds at most `most` texts of that length, and their values.
+    For functions that are called too often for a lock. It holds at most `most` texts and their values.
     """
 
     def decorate(function: Callable[[str], T]) -> Callable[[str], T]:
@@ -114,9 +114,9 @@ def remember_short(longest: int, most: int) -> Callable[[Callable[[str], T]], Ca
 
 
 def compiled_pattern(pattern: str, flags: int = 0) -> re.Pattern[str]:
-    """Compile a pattern that a caller wrote, and do not leave a long one in Python's own cache.
+    """Compile a pattern that a caller wrote, and keep a long one out of Python's own cache.
 
-    Raises re.error, also for what is too deep or too often for Python.
+    Raises re.error, also if the pattern is too deep or has too many repetitions for Python.
     """
     try:
         return re.compile(pattern, flags)
@@ -128,7 +128,7 @@ def compiled_pattern(pattern: str, flags: int = 0) -> re.Pattern[str]:
 
 
 def bytes_of(value: object) -> int:
-    """Return about how many bytes a value of texts, numbers, containers and structs takes; what is shared counts once."""
+    """Return the approximate bytes of a value of texts, numbers, containers and structs; shared objects count once."""
     return _bytes_of(value, set())
 
 

@@ -1,4 +1,4 @@
-"""Made-up but lifelike events on all nine streams: busy days, quiet nights, one bad hour two days ago."""
+"""Made-up but realistic events for all nine streams: busy days, quiet nights, and one bad hour two days ago."""
 
 import json
 import math
@@ -16,7 +16,7 @@ Body = dict[str, object]
 
 
 class Moment(msgspec.Struct):
-    """When something happens, how well things are just then, and the dice."""
+    """The circumstances of one event: time, whether it is the bad hour, and the random generator."""
 
     at: datetime
     is_bad: bool
@@ -41,7 +41,7 @@ class Moment(msgspec.Struct):
 
 
 def past(now: datetime, seed: int = 7) -> Iterator[tuple[str, list[Body]]]:
-    """A week of events that ends now, stream by stream, oldest first."""
+    """Yield a week of events that ends now, by stream, oldest first."""
     dice = random.Random(seed)  # noqa: S311 - dice for play, not for secrets
     for stream, (per_day, make) in _STREAMS.items():
         moments = sorted(_moments(now, round(per_day * DAYS), dice), key=lambda moment: moment.at)
@@ -49,7 +49,7 @@ def past(now: datetime, seed: int = 7) -> Iterator[tuple[str, list[Body]]]:
 
 
 def arriving(now: datetime, dice: random.Random) -> Iterator[tuple[str, list[Body]]]:
-    """What happens in the second that begins now: a little of everything."""
+    """Yield the events of the second that begins now."""
     for stream, (per_day, make) in _STREAMS.items():
         if dice.random() < per_day / 500:
             moment = _moment(now + timedelta(seconds=dice.random()), now, dice)
@@ -66,7 +66,7 @@ def _moments(now: datetime, count: int, dice: random.Random) -> Iterator[Moment]
 
 
 def _bustle(at: datetime) -> float:
-    """How much of the busiest hour's traffic this hour has: most in the afternoon, little at night and on Sundays."""
+    """Return the traffic relative to the busiest hour: most in the afternoon, little at night and on Sundays."""
     day = 0.5 - 0.5 * math.cos((at.hour + at.minute / 60 - 3) / 24 * 2 * math.pi)
     return (0.1 + 0.6 * day) * (0.6 if at.weekday() >= 5 else 1.0)
 
@@ -111,7 +111,7 @@ def _edge(m: Moment) -> Body:
         },
         "cf": {"country": country, "city": city, "colo": colo, "httpProtocol": "HTTP/3", "tlsVersion": "TLSv1.3"},
     }
-    # Some shippers send no address: it is derived when the event comes in.
+    # Some senders omit the URL: it is a derived field.
     if m.chance(0.2):
         del request["url"]
     return {
@@ -337,7 +337,7 @@ _REST_NEWS = (
     "Attempting to reconnect to the database in 2 seconds...",
     'Successfully connected to PostgreSQL 15.6 on "db"',
 )
-# Stream -> events a day, and who makes one.
+# By stream: events a day, and the function that makes one.
 _STREAMS: Mapping[str, tuple[int, Callable[[Moment], Body]]] = {
     "cloudflare.logs.prod": (330, _edge),
     "postgres.logs": (90, _postgres),

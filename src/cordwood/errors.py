@@ -1,16 +1,16 @@
-"""Every way a request can fail, as a tree of faults with codes that are never reused.
+"""The errors of the service, as a tree of exceptions whose codes are never reused.
 
-Fault
-├── RequestFault   request.*   the caller's move: another key, parameter, body or address
-├── QueryFault     query.*     the author's move: another query; carries a Span in the author's own text;
-│                              limit.plan and limit.compile too, for they are the query's own size
-├── LimitFault     limit.*     ask for less, or later
-├── ServiceFault   service.*   later: the service is starting or stopping
-├── EngineFault    engine.*    the operator's move: the engine is away or broke
-├── SetupFault     setup.*     the operator's move, before serving: a file, a setting, the data folder
-└── BugFault       bug.*       ours; carries an incident id that also stands in the log
+    Fault
+    ├── RequestFault   request.*   the caller has to change the key, a parameter, the body or the URL
+    ├── QueryFault     query.*     the author has to change the query; carries a Span in the author's text;
+    │                              also limit.plan and limit.compile, which concern the query's own size
+    ├── LimitFault     limit.*     the caller has to request less, or later
+    ├── ServiceFault   service.*   the service is starting or stopping: retry later
+    ├── EngineFault    engine.*    the engine is unavailable or failed: for the operator
+    ├── SetupFault     setup.*     a file, a setting or the data folder is wrong: for the operator, before serving
+    └── BugFault       bug.*       an internal error, whose incident id is also in the log
 
-HTTP statuses live in `web/problems.py` alone.
+HTTP statuses are assigned in `web/problems.py` alone.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,17 +21,17 @@ import msgspec
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """The hint for a name that nobody knows: the nearest that is known, if any is near."""
+    """Return a hint with the nearest known name; None if none is near."""
     found = closest(name, known)
     return f"Did you mean {found}?" if found else None
 
 
-# To compare long names takes seconds, and callers and senders choose them.
+# Comparing long names takes seconds, and callers choose them.
 LONGEST_COMPARED: Final = 100
 
 
 def closest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return the known name that is spelled most alike, whatever its case; None where none is. Long names are left out."""
+    """Return the most similar known name, ignoring case; None if none is similar. Long names are skipped."""
     if len(name) > LONGEST_COMPARED:
         return None
     by_lower = {one.lower(): one for one in known if len(one) <= LONGEST_COMPARED}
@@ -40,7 +40,7 @@ def closest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
 
 
 class Span(msgspec.Struct, frozen=True):
-    """A place in the author's text: line and column count from 1."""
+    """A place in the author's text: line and column, from 1."""
 
     line: int
     column: int
@@ -52,7 +52,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class Fault(Exception):
-    """What went wrong (message), what to do next (hint), where (span), and when to try again."""
+    """An error: the message, what to do about it (hint), where (span), and when to retry."""
 
     code: ClassVar[str]
 
@@ -71,9 +71,9 @@ class Fault(Exception):
         self.retry_after = retry_after
 
     def told(self) -> str:
-        """The fault in one line, for a terminal or a log."""
+        """Return the error in one line, for a terminal or a log."""
         place = f"{self.span}: " if self.span else ""
-        # A sentence that ends with what the caller wrote has no full stop of its own.
+        # A message that ends with the caller's own text may have no full stop.
         end = "" if not self.hint or self.message.endswith((".", "!", "?", ":")) else "."
         return f"{place}{self.message}{end}" + (f" {self.hint}" if self.hint else "")
 
@@ -91,7 +91,7 @@ class BadKey(RequestFault):
 
 
 class TwoKeys(RequestFault):
-    """The request carries two different keys: which of them counts is not for the service to guess."""
+    """The request has two different keys."""
 
     code = "request.two-keys"
 
@@ -101,7 +101,7 @@ class Forbidden(RequestFault):
 
 
 class BadSignature(Forbidden):
-    """A webhook is not signed with the secret that the settings give."""
+    """A webhook is not signed with the secret in the settings."""
 
     code = "request.bad-signature"
 
@@ -123,7 +123,7 @@ class BadMethod(RequestFault):
 
 
 class NotOffered(RequestFault):
-    """A client of the incumbent asks for something that cordwood does not have on purpose."""
+    """A client of Logflare requests something that cordwood does not offer."""
 
     code = "request.not-offered"
 
@@ -133,7 +133,7 @@ class BadParameter(RequestFault):
 
 
 class BadTerms(RequestFault):
-    """A key's terms cannot be meant; `field` is the one that is wrong, `problem` what is wrong with it."""
+    """A term of a key is invalid; `field` is its name, `problem` what is wrong."""
 
     code = "request.bad-terms"
 
@@ -148,19 +148,19 @@ class UnknownKey(RequestFault):
 
 
 class UnknownItem(RequestFault):
-    """Nothing of this id was set aside."""
+    """The quarantine has no item of this id."""
 
     code = "request.unknown-item"
 
 
 class NotReplayable(RequestFault):
-    """What was set aside cannot be stored now either."""
+    """A quarantined item cannot be stored now either."""
 
     code = "request.not-replayable"
 
 
 class NothingToBackUp(RequestFault):
-    """What is stored lies with somebody else, who makes backups of it."""
+    """The events are stored in an external engine, which has its own backups."""
 
     code = "request.nothing-to-back-up"
 
@@ -222,7 +222,7 @@ class QueryUnsupported(QueryFault):
 
 
 class QueryValue(QueryFault):
-    """Without a place it was found only as the query ran, in a value that its author has never seen."""
+    """A value that an operation cannot take. Without a span it was found while the query ran."""
 
     code = "query.value"
 
@@ -234,19 +234,19 @@ class QueryValue(QueryFault):
 
 
 class PlanTooLarge(QueryFault):
-    """What the query means, spelled out, is more than an engine may be asked to plan."""
+    """The query expands to a larger plan than engines are given."""
 
     code = "limit.plan"
 
 
 class CompileTooLong(QueryFault):
-    """The compiler gave the query up."""
+    """The compiler exceeded its time budget."""
 
     code = "limit.compile"
 
 
 class LimitFault(Fault):
-    """The answer is out of reach within the limits that are set."""
+    """The answer exceeds a limit."""
 
 
 class OutOfTime(LimitFault):
@@ -258,13 +258,13 @@ class OutOfMemory(LimitFault):
 
 
 class QueryKilled(LimitFault):
-    """The query did not stop, or took the memory: the engine's process was killed with it."""
+    """The query did not stop or used too much memory, and the engine's process was killed."""
 
     code = "limit.killed"
 
 
 class QuarantinedQuery(LimitFault):
-    """The query, or another of its caller's, had to be killed a short while ago."""
+    """The query, or another one of its key, was killed a short while ago."""
 
     code = "limit.quarantined-query"
 
@@ -306,7 +306,7 @@ class Backlog(LimitFault):
 
 
 class ServiceFault(Fault):
-    """The service itself is not ready."""
+    """The service is not ready."""
 
 
 class Starting(ServiceFault):
@@ -318,19 +318,19 @@ class Draining(ServiceFault):
 
 
 class Unreachable(ServiceFault):
-    """A client command finds nobody there."""
+    """A client command cannot reach the service."""
 
     code = "service.unreachable"
 
 
 class Refused(ServiceFault):
-    """A client command was refused; the message is the service's own."""
+    """The service refused a client command; the message is the service's own."""
 
     code = "service.refused"
 
 
 class EngineFault(Fault):
-    """The engine under the service failed."""
+    """The engine failed."""
 
 
 class EngineUnreachable(EngineFault):
@@ -342,7 +342,7 @@ class EngineFailed(EngineFault):
 
 
 class SetupFault(Fault):
-    """The service cannot start as it is set up."""
+    """The service cannot start with its configuration."""
 
 
 class BadEndpointFile(SetupFault):
@@ -358,7 +358,7 @@ class BadTestPage(SetupFault):
 
 
 class BrokenFiles(SetupFault):
-    """Every file that cannot be served, not only the first."""
+    """The errors of all files."""
 
     code = "setup.broken-files"
 
@@ -380,28 +380,31 @@ class DataFolderUnusable(SetupFault):
 
 
 class BadBackup(SetupFault):
-    """What should be a backup is not whole, not as it was written, or of a newer version."""
+    """A backup is incomplete, changed, or of a newer version."""
 
     code = "setup.bad-backup"
 
 
 class BugFault(Fault):
-    """A fault of ours: the caller gets an incident id, the log gets the rest."""
+    """An internal error: the caller gets an incident id, the log has the details."""
 
     code = "bug.internal"
 
 
 class IsolationBroken(BugFault):
-    """A compiled statement would have read what it may not: it was not run. The log has its text under the incident."""
+    """The isolation check refused a compiled statement, which was not run.
+
+    The log has its text under the incident id.
+    """
 
     code = "bug.isolation"
 
 
 class CompilerBroke(BugFault):
-    """The compiler broke on a query that it should have compiled or refused; the cause tells where."""
+    """The compiler failed on a query that it should have compiled or refused; the cause has the place."""
 
     code = "bug.compiler"
 
 
-# What a query that is not compiled ends with: the author's mistake, or the compiler's.
+# The errors of compilation: the author's or the compiler's.
 NOT_COMPILED = (QueryFault, CompilerBroke)

@@ -1,4 +1,4 @@
-"""The data folder: what stands where in it, who owns it, and how its owner is told things."""
+"""The data folder: its files, its owner, and the messages to its owner."""
 
 import fcntl
 import json
@@ -20,7 +20,7 @@ _OUTCOME = "reload.json"
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """The process that serves a folder; `key` is a private key that ends with the process."""
+    """The process that owns a folder; `key` is a private key that is valid as long as the process lives."""
 
     pid: int
     url: str
@@ -28,7 +28,7 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of the last reload."""
+    """The result of the last reload."""
 
     at: float
     ok: bool
@@ -36,7 +36,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class DataFolder:
-    """A folder of one owner: whoever holds the lock file's lock, which ends with its process."""
+    """A folder with one owner: the process that holds the lock on its lock file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -46,7 +46,7 @@ class DataFolder:
         return self.path / "keys.db"
 
     def secret(self, name: str) -> str:
-        """A secret of the folder's own, made when it is first asked for and the same ever after."""
+        """Return a secret of the folder, created on first use."""
         file = self.path / name
         try:
             if not (file.exists() and file.read_text(encoding="ascii").strip()):
@@ -57,11 +57,11 @@ class DataFolder:
             raise DataFolderUnusable(f"The secret {file} cannot be read: {problem}.", hint=hint) from problem
 
     def secrets(self) -> Sequence[Path]:
-        """The files of the secrets that were made so far."""
+        """Return the files of the secrets created so far."""
         return sorted(self.path.glob("*.key"))
 
     def managed(self) -> Sequence[Path]:
-        """The files of streams and endpoints that the service wrote, relative to the folder."""
+        """Return the streams and endpoint files that the service wrote, relative to the folder."""
         found = [self.path / "streams.toml", *self.path.glob("endpoints/*.sql")]
         return sorted(file.relative_to(self.path) for file in found if file.exists())
 
@@ -71,11 +71,11 @@ class DataFolder:
 
     @property
     def draft(self) -> Path:
-        """Where a restore puts its files, until it moves all of them to their places."""
+        """The folder in which a restore collects its files before it moves them into place."""
         return self.path / "restoring"
 
     def require_whole(self) -> None:
-        """What a restore brought in part looks like a used folder, and is none."""
+        """Raise DataFolderUnusable if a restore into the folder was interrupted."""
         if any(self.draft.glob("*")):
             raise DataFolderUnusable(
                 f"A restore into {self.path} was cut off: some of its events are not there.",
@@ -83,15 +83,15 @@ class DataFolder:
             )
 
     def is_used(self) -> bool:
-        """Whether a service was ever here."""
+        """Return whether a service ever used the folder."""
         return self.keys_file.exists()
 
     def contents(self) -> Sequence[str]:
-        """What stands in the folder, but for its lock."""
+        """Return the names in the folder, without the lock file."""
         return sorted(place.name for place in self.path.iterdir() if place.name != _LOCK)
 
     def make(self) -> None:
-        """Make the folder, for its user alone, when it is missing."""
+        """Create the folder if it is missing, with mode 0700."""
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as problem:
@@ -99,11 +99,11 @@ class DataFolder:
 
     @contextmanager
     def owned(self) -> Iterator["Ownership"]:
-        """Own the folder, made when it is missing; DataFolderInUse when another process does."""
+        """Own the folder, created if missing; raise DataFolderInUse if another process owns it."""
         with self._open_lock() as lock:
             if not _took_in_time(lock):
                 raise DataFolderInUse(self._in_use(), hint="Stop it, or choose another folder with --data-dir.")
-            # A folder that was there before may be open to others: what the owner makes in it is not.
+            # An existing folder may be readable by others, but files created by its owner are not.
             before = os.umask(0o077)
             try:
                 yield Ownership(lock)
@@ -112,7 +112,7 @@ class DataFolder:
                 lock.truncate(0)
 
     def owner(self) -> Owner | None:
-        """The process that serves the folder now, as far as it may be known to the asker."""
+        """Return the process that owns the folder; None if there is none, or the lock file is not readable."""
         try:
             with (self.path / _LOCK).open("r+", encoding="utf-8") as lock:
                 if _took(lock):
@@ -122,7 +122,7 @@ class DataFolder:
             return None
 
     def ask_to_reload(self, owner: Owner, patience_seconds: float = 10.0) -> Outcome | None:
-        """Signal the owner and wait for what became of it; None when it does not say in time."""
+        """Signal the owner and wait for the result; return None on a timeout."""
         before = self._outcome_at()
         os.kill(owner.pid, signal.SIGHUP)
         deadline = time.monotonic() + patience_seconds
@@ -163,7 +163,7 @@ class DataFolder:
 
 
 class Ownership:
-    """What an owner may do: say where it is found."""
+    """The ownership of a folder, with which the owner publishes its URL."""
 
     def __init__(self, lock: IO[str]) -> None:
         self._lock = lock
@@ -178,7 +178,7 @@ class Ownership:
 
 
 def _took_in_time(lock: IO[str]) -> bool:
-    """Those who only ask for the owner hold the lock for a moment: that is no reason to give up."""
+    """Take the lock, with retries: a process that only looks for the owner holds it for a moment."""
     for _ in range(5):
         if _took(lock):
             return True
@@ -202,7 +202,7 @@ def _took(lock: IO[str]) -> bool:
 
 
 def write_durably(file: Path, body: bytes) -> None:
-    """Replace a file as a whole, readable by its user alone; it is on the disk when this returns."""
+    """Replace a file atomically and durably, with mode 0600."""
     draft = file.with_name(f"{file.name}.new")
     try:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
@@ -217,7 +217,7 @@ def write_durably(file: Path, body: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync a folder, so that the names in it are on the disk."""
+    """Sync a folder, so that new names in it are durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,1 +1,4 @@
-"""The only room that names concrete engines, stores and caches: settings in, a running service out."""
+"""Composition root: builds and runs the service from its settings.
+
+Only this package names concrete engines and stores.
+"""

@@ -1,4 +1,4 @@
-"""Compiles an endpoint as far as it can be before its first event: what fails would fail every call."""
+"""Validate endpoints by compiling them before any event exists: an error here would fail every call."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from cordwood.sql.target import Target
 
 
 def check(endpoint: Endpoint, streams: Sequence[Stream], target: Target) -> None:
-    """BadEndpointFile with the place in the file for what cannot be read, resolved, or said in the engine's words."""
+    """Compile the endpoint; raise BadEndpointFile with the place of an error."""
     program = with_places(read_endpoint(endpoint, [stream.name for stream in (*streams, QUARANTINE)]))
     try:
         compile_saved(program, target, {})
@@ -23,7 +23,7 @@ def check(endpoint: Endpoint, streams: Sequence[Stream], target: Target) -> None
 
 
 def _check_sub_query(program: Program, name: str, target: Target) -> None:
-    """A sub-query is compiled for whoever reads it; that its own query does not read it excuses nothing."""
+    """Compile a query over a sub-query, because callers may use one that the endpoint's own query does not."""
     try:
         compile_sandbox(program, f"select * from `{name}`", target, {})  # noqa: S608 - its own name
     except NOT_COMPILED as fault:

@@ -1,4 +1,4 @@
-"""Opens the ClickHouse engine; loaded only when the settings ask for it, for its client is an extra."""
+"""Opens the ClickHouse engine. Imported on demand, because its client is an optional dependency."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -43,13 +43,13 @@ def open_clickhouse(settings: Settings, folder: DataFolder, tell: Tell, note: No
 
 
 def statements(settings: Settings, streams: Sequence[Stream]) -> list[str]:
-    """The DDL that the settings and streams come to, for an address that could be reached."""
+    """Return the DDL for the settings and streams, after checking the address."""
     client_arguments(settings.engine)
     return list(Tables(settings.clickhouse.cluster).create_all(streams))
 
 
 def prepare(settings: Settings, streams: Sequence[Stream]) -> None:
-    """Run that DDL."""
+    """Run the DDL."""
     engine = ClickHouse(settings.engine, Options(cluster=settings.clickhouse.cluster))
     try:
         engine.prepare(streams)
@@ -59,7 +59,7 @@ def prepare(settings: Settings, streams: Sequence[Stream]) -> None:
 
 @contextmanager
 def inside_a_folder(address: str) -> Iterator[str]:
-    """`chdb://` alone as a folder that is thrown away; any other address as it is."""
+    """Yield `chdb://` with a temporary folder; any other address unchanged."""
     if address != "chdb://":
         yield address
         return
@@ -69,7 +69,7 @@ def inside_a_folder(address: str) -> Iterator[str]:
 
 @contextmanager
 def in_a_new_database(settings: Settings) -> Iterator[Settings]:
-    """The same settings in a database of their own, on the one server that is addressed; it is dropped in the end."""
+    """Yield the settings with a new database on the configured server; it is dropped at the end."""
     name = f"cordwood_test_{uuid4().hex[:12]}"
     session = Session(settings.engine)
     try:
@@ -84,10 +84,10 @@ def in_a_new_database(settings: Settings) -> Iterator[Settings]:
 
 
 def _at(address: str, database: str) -> str:
-    """The address with another database: the path of a server's, a parameter of the engine's inside the process."""
+    """Return the address with another database: in the path for a server, in the query string for chdb."""
     place = urlsplit(address)
     if place.scheme != "chdb":
         return urlunsplit(place._replace(path=f"/{database}"))
     asked = dict(parse_qsl(place.query)) | {"database": database}
-    # Not urlunsplit: it leaves out the mark of an empty host.
+    # urlunsplit would drop the slashes of an empty host.
     return f"chdb://{place.netloc}{place.path}?{urlencode(asked)}"

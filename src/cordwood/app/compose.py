@@ -1,4 +1,4 @@
-"""Where the rooms meet: the one module that names a concrete engine, store and cache."""
+"""Wiring: open the engine, the stores and the cache that the settings name, and connect them."""
 
 import importlib
 import os
@@ -46,12 +46,12 @@ from cordwood.web.options import WebOptions, query_room
 from cordwood.web.signatures import Webhooks
 from cordwood.web.standing import Rooms
 
-# What the interpreter holds, with the bodies under way and the events that wait for their seal.
+# The estimated memory of the interpreter, of bodies being decoded, and of events that are not flushed yet.
 _PROCESS_BYTES = 250 * 10**6
 _LEAST_ENGINE_BYTES = 96 * 10**6
 _MOST_CONNECTIONS = 10_000
 _CONNECTION_BYTES = 64 * 1024
-# The smallest event takes about 1 KB while it is read: all of a body may take a quarter of the ceiling.
+# The smallest event takes about 1 KB once it is decoded; all events of a body may take a quarter of the ceiling.
 _ITEM_BYTES = 4096
 _MOST_HELD_BYTES = 96 * 2**20
 _MOST_TEXTS_BYTES = 16 * 2**20
@@ -60,7 +60,7 @@ _CLICKHOUSE = ("clickhouse://", "clickhouses://", "chdb://")
 
 
 class House(msgspec.Struct, frozen=True):
-    """Everything that was opened, and is closed in the other direction."""
+    """Everything that is open, in order of construction. It is closed in reverse order."""
 
     rooms: Rooms
     catalog: FileCatalog
@@ -70,18 +70,18 @@ class House(msgspec.Struct, frozen=True):
     management: Management
 
     def reload(self) -> Contents:
-        """Read the files again, all of them before anything changes; a fault leaves everything as it was."""
+        """Reload all files and keys; an error leaves everything unchanged."""
         signed = signed_keys(self.settings.keys)
         contents = self.management.reload()
         self.rooms.access.signed = signed
         return contents
 
     def made_keys(self) -> MadeKeys | None:
-        """One key of each kind, when settings give none and none was ever made."""
+        """Create one key of each kind if the settings give none and the store never had any."""
         return None if fixed_keys(self.settings.keys) else first_keys(self.keys)
 
     def has_private_key(self) -> bool:
-        """Whether anybody may query and manage all, beside the commands of this machine."""
+        """Return whether a private key exists, apart from the one for local commands."""
         if self.rooms.access.signed is not None:
             return True
         stored = [key.terms.scopes for key in self.keys.in_force()]
@@ -92,11 +92,11 @@ class House(msgspec.Struct, frozen=True):
 
     @property
     def hosted(self) -> HostedEngine | None:
-        """The engine, where it runs in a process of its own."""
+        """The engine if it runs in a process of its own, else None."""
         return self.engine if isinstance(self.engine, HostedEngine) else None
 
     def close(self) -> None:
-        """Store what waits, then let go of everything; called after the last request."""
+        """Store pending events and close everything; call it after the last request."""
         self.rooms.intake.close()
         self.engine.close()
         self.keys.close()
@@ -110,10 +110,10 @@ def build(
     clock_us: Callable[[], int] = now_us,
     host: EngineHost | None = None,
 ) -> House:
-    """Open everything that the settings ask for, in a folder that is owned; `clock_us` is what time it is in there.
+    """Open everything that the settings name, in a data folder that is owned.
 
-    The embedded engine runs in a process of its own where there is a `host`: then its clock is the machine's.
-    The engine is opened beside the reading of the files: each takes a tenth of a second, and a processor of its own.
+    With `host`, the embedded engine runs in a process of its own, whose clock is the system's instead of `clock_us`.
+    The engine is opened in parallel to reading the files, since each takes a tenth of a second.
     """
     folder.require_whole()
     with ExitStack() as undone, ThreadPoolExecutor(1, thread_name_prefix="open") as beside:
@@ -156,7 +156,7 @@ def _close_opened(opening: Future[Engine]) -> None:
 
 
 def checked_contents(sources: Sources, target: Target | None = None) -> Contents:
-    """Everything the files state, compiled for an engine; BrokenFiles otherwise."""
+    """Return the contents of all files, compiled for an engine; raise BrokenFiles if any has an error."""
     meant = target or DuckDBTarget()
     return read_contents(sources, lambda endpoint, streams: check(endpoint, streams, meant))
 
@@ -181,7 +181,7 @@ def web_options(settings: Settings) -> WebOptions:
 
 
 def connections_allowed(settings: Settings) -> int:
-    """How many connections may be open: each takes about 30 KB, and as much again while its request is read."""
+    """Return the limit on connections: each takes about 30 KB, and as much again while a request is parsed."""
     return settings.web.connections or min(_MOST_CONNECTIONS, settings.limits.ceiling // _CONNECTION_BYTES)
 
 
@@ -212,7 +212,7 @@ def _engine(
 
 
 def target_for(settings: Settings) -> Target:
-    """The dialect of the engine that is meant; another's is not loaded."""
+    """Return the dialect of the configured engine, without importing the others."""
     if not is_clickhouse(settings):
         return DuckDBTarget()
     return cast(Target, importlib.import_module("cordwood.app.targets").target_of("clickhouse"))
@@ -223,7 +223,7 @@ def is_clickhouse(settings: Settings) -> bool:
 
 
 def clickhouse_room() -> ModuleType:
-    """ClickHouse's client is an extra, and heavy: it is loaded by whoever asks for it."""
+    """Import the ClickHouse module, whose client is a large optional dependency."""
     try:
         return importlib.import_module("cordwood.app.clickhouse")
     except ModuleNotFoundError as missing:
@@ -232,19 +232,19 @@ def clickhouse_room() -> ModuleType:
 
 
 def shown_address(address: str) -> str:
-    """An address without what may be its password."""
+    """Return the address without credentials."""
     scheme, mark, rest = address.partition("://")
     return f"{scheme}{mark}…{rest[rest.rindex('@') :]}" if "@" in rest else address
 
 
 def _duckdb_bytes(settings: Settings) -> int:
-    """The engine's own bound, or what the ceiling leaves to it."""
+    """Return the engine's configured memory, or what the ceiling leaves for it."""
     left = settings.limits.ceiling - _PROCESS_BYTES - settings.serve.cache_memory
     return settings.duckdb.memory or max(_LEAST_ENGINE_BYTES, left)
 
 
 def _intake_limits(settings: Settings) -> IntakeLimits:
-    """A body is in memory about three times while it is read."""
+    """Return the ingest limits: a body takes about three times its size while it is decoded."""
     ingest = settings.ingest
     ceiling = settings.limits.ceiling
     queue_bytes, items = min(ingest.queue_size, ceiling // 24), min(MOST_ITEMS, ceiling // _ITEM_BYTES)
@@ -266,5 +266,5 @@ def _serve_limits(limits: Limits) -> ServeLimits:
 
 
 def _texts_bytes(limits: Limits) -> int:
-    """What each of the three caches of what callers' texts were made into may take."""
+    """Return the budget of each of the three caches of compiled queries."""
     return min(_MOST_TEXTS_BYTES, limits.ceiling // 32)

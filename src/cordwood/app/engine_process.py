@@ -18,22 +18,22 @@ from cordwood.observe.observation import Noted
 from cordwood.observe.observer import Note, note_nothing, tell_nobody
 from cordwood.processes.fork_server import ForkServer
 
-# What the interpreter and its modules take in the three processes, beside what the ceiling is for.
+# The estimated memory of the interpreter and modules in the three processes, not counted in the ceiling.
 _BASE_BYTES = 120 * 10**6
 _ENTRY = "cordwood.app.engine_process:engine_process"
-# By then the code that only the start ran is not needed any more.
+# After this time, code that only the start needs can be paged out.
 _STARTED_SECONDS = 1.0
 
 
 class EngineSettings(msgspec.Struct, frozen=True):
-    """Everything that the engine's process has to know; its notes for the log are sent to the service."""
+    """The settings of the engine's process. Its log entries are sent to the service."""
 
     folder: str
     options: Options
 
 
 class EngineHost(msgspec.Struct, frozen=True):
-    """The fork server that exists before the service has threads; `on_state` receives why the engine is away, or None."""
+    """Opens the engine through a fork server; `on_state` receives why the engine is unavailable, or None."""
 
     fork_server: ForkServer
     ceiling: int
@@ -64,7 +64,7 @@ def _opened(settings: EngineSettings, note: Note) -> DuckDBEngine:
 
     options = msgspec.structs.replace(settings.options, tell=tell, note=note)
     engine = DuckDBEngine(Path(settings.folder), DuckDBTarget(), options)
-    # Streams are made first.
+    # Wait until the streams are prepared.
     threading.Timer(_STARTED_SECONDS, let_go_of_code).start()
     return engine
 

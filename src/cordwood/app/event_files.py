@@ -1,4 +1,4 @@
-"""Files of events, line by line in JSON, with ids that are the same however often a file is read."""
+"""Files of events as JSON lines, with ids that are the same whenever a file is read."""
 
 import gzip
 import hashlib
@@ -17,13 +17,13 @@ _PARQUET = b"PAR1"
 
 
 class _Envelope(msgspec.Struct):
-    """All that is looked at: whether an event has an id."""
+    """An event of which only the id is decoded."""
 
     id: msgspec.Raw | None = None
 
 
 class EventFile:
-    """The events of a Parquet or NDJSON file, the latter packed with gzip or not, and how much of it was read."""
+    """The events of a Parquet or (compressed) NDJSON file, and the progress of reading it."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -38,16 +38,16 @@ class EventFile:
 
     @property
     def share(self) -> float:
-        """How much was read, from 0 to 1."""
+        """The fraction that was read, from 0 to 1."""
         return min(1.0, self._read / self._whole)
 
     @property
     def is_export(self) -> bool:
-        """Whether it holds events as they were stored."""
+        """Whether the file was written by an export."""
         return self._magic == _PARQUET and is_export(self._file)
 
     def stored(self) -> Iterator[bytes]:
-        """The rows of an export."""
+        """Yield the rows of an export."""
         return self._counted(read_stored(self._file))
 
     def events(self) -> Iterator[bytes]:
@@ -73,18 +73,18 @@ class EventFile:
 
 
 def count_events(file: Path) -> int:
-    """How many events a Parquet file holds; BadBody when it is none, or not whole."""
+    """Return the number of events in a Parquet file; raise BadBody if it is not one or is truncated."""
     return count_parquet(file)
 
 
 def with_ids(events: Iterator[bytes]) -> Iterator[bytes]:
-    """Events that have no id get one from their place and text: sent again, they are known again."""
+    """Yield the events; those without an id get one from their position and text, so that a repeat is a duplicate."""
     decode = msgspec.json.Decoder(_Envelope).decode
     for number, event in enumerate(events):
         try:
             lacks_id = decode(event).id is None
         except msgspec.DecodeError:
-            # Broken lines go as they are: whoever takes events says what is wrong with them.
+            # Invalid lines are sent unchanged: the service reports them.
             lacks_id = False
         yield _identified(number, event) if lacks_id else event
 

@@ -1,4 +1,4 @@
-"""The keys a service begins with: those that settings give, or one of each kind made at first start."""
+"""The initial keys: those in the settings, or one of each kind created at the first start."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,21 +15,21 @@ from cordwood.settings.settings import Keys
 
 
 class MadeKeys(msgspec.Struct, frozen=True):
-    """The only moment at which these two are known."""
+    """The secrets of the created keys, which are stored only as digests."""
 
     private: str
     public: str
 
 
 def fixed_keys(settings: Keys) -> tuple[FixedKey, ...]:
-    """The keys that settings give, by value or by file."""
+    """Return the keys in the settings, given as values or as files."""
     return tuple(_given("private", settings.private, settings.private_file)) + tuple(
         _given("public", settings.public, settings.public_file)
     )
 
 
 def first_keys(keys: SQLiteKeys) -> MadeKeys | None:
-    """One key of each kind for a store that never had any; None for every other."""
+    """Create one key of each kind in a store that never had any; return None for any other store."""
     if not keys.is_new():
         return None
     return MadeKeys(

@@ -1,4 +1,4 @@
-"""What the process keeps in memory beyond what it uses: little of what it freed, and no code that only the start ran."""
+"""Memory of the process: return freed heap memory to the system, and page out code that only the start ran."""
 
 import ctypes
 import os
@@ -6,21 +6,20 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-# Numbers of mallopt(3).
+# Parameters of mallopt(3).
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
-# Where there is little memory, a body, a column, a record of the journal is mapped by itself, and unmapped when it goes.
-# Where there is enough, its pages are used again: a question reads compressed texts in pieces of two megabytes and more.
+# With a small ceiling, large allocations (bodies, columns, WAL records) are mapped and unmapped individually. With a
+# larger one their pages are reused: queries read compressed columns in blocks of two megabytes and more.
 _LARGE_SHARE = 256
 _LEAST_LARGE, _MOST_LARGE = 2**20, 4 * 2**20
-# Threads of one query that share an arena wait for one another: with two in all it was chance whether they did,
-# and cost a short question a quarter of its time. Each arena keeps some of what was freed in it: no more of them
-# than the ceiling has room for.
+# Threads that share a malloc arena contend for it: with two arenas in all, short queries took up to a quarter longer.
+# Each arena retains freed memory, so their number is bounded by the ceiling, too.
 _ARENAS_OF_A_PROCESSOR = 3
 _CEILING_OF_AN_ARENA = 32 * 2**20
 
 
 def keep_heap_small(ceiling: int) -> None:
-    """To be called before there are threads; where the C library is another one, nothing happens."""
+    """Configure malloc; call it before any thread starts. Does nothing with a C library other than glibc."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):
@@ -36,7 +35,7 @@ _DONT_NEED = 4
 
 
 def let_go_of_code() -> None:
-    """The pages of libraries' code that were read so far; those that are run again come back from the file by themselves."""
+    """Page out the code of shared libraries; pages that are used again are read back from the file."""
     with suppress(AttributeError, OSError):
         madvise = ctypes.CDLL(None).madvise
         for start, end in _code():
@@ -44,7 +43,7 @@ def let_go_of_code() -> None:
 
 
 def _code() -> Iterator[tuple[int, int]]:
-    """Where it lies: mapped from a file to be run, and never written to."""
+    """Yield the address ranges of executable mappings of shared libraries."""
     for line in _MAPS.read_text(encoding="utf-8", errors="replace").splitlines():
         place, rights, *_, name = line.split(maxsplit=5)
         if rights == "r-xp" and ".so" in name:

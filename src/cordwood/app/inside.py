@@ -1,4 +1,4 @@
-"""The whole service without a socket: commands that work on a data folder send it their requests from inside."""
+"""The service without a socket: commands on a data folder send it requests in-process."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +21,7 @@ from cordwood.web.standing import Standing
 
 
 class Inside(msgspec.Struct, frozen=True):
-    """An application with all its rooms, and the key that opens them."""
+    """An application with its services, and a key that may do everything."""
 
     app: Application
     runner: asyncio.Runner
@@ -35,14 +35,14 @@ class Inside(msgspec.Struct, frozen=True):
         headers: Mapping[str, str],
         take: Callable[[bytes], object] | None = None,
     ) -> tuple[int, dict[str, str], bytes]:
-        """One request, from the first byte to the last: status, headers, body; `take` gets a success's body instead."""
+        """Send a request and return status, headers and body; `take` receives the body of a success instead."""
         scope = _scope(method, path, {"x-api-key": self.key, **headers})
         return self.runner.run(_exchange(self.app, scope, body, take))
 
 
 @contextmanager
 def opened(settings: Settings, clock_us: Callable[[], int] = now_us) -> Iterator[Inside]:
-    """Own the data folder and open its rooms for a while; DataFolderInUse when a service has it."""
+    """Own the data folder and open the service on it; raise DataFolderInUse if another process owns it."""
     folder, key, watch = DataFolder(Path(settings.serve.data_dir)), make_secret(), Watch.of(_quietly(settings))
     with folder.owned(), asyncio.Runner() as runner:
         house = build(settings, folder, watch.observer, (fixed_key("private", key, "local"),), clock_us)
@@ -55,7 +55,7 @@ def opened(settings: Settings, clock_us: Callable[[], int] = now_us) -> Iterator
 
 
 def _quietly(settings: Settings) -> Settings:
-    """Who works on a folder reads the command's own words; the log keeps to what is worth a warning."""
+    """Return the settings with only warnings logged, because the command prints its own output."""
     return msgspec.structs.replace(settings, web=msgspec.structs.replace(settings.web, log_level="warning"))
 
 
@@ -86,7 +86,7 @@ async def _exchange(
 
     async def receive() -> Message:
         if not unread:
-            # Whoever asks again waits for the caller to go away, and this one stays.
+            # A second receive waits for a disconnect, which never happens here.
             await asyncio.Event().wait()
         return {"type": "http.request", "body": unread.pop(), "more_body": False}
 

@@ -1,4 +1,4 @@
-"""Change what is served while it is served: reload all files, and create streams for new names."""
+"""Changes at runtime: reload all files, and create streams on demand."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -15,15 +15,15 @@ Read = Callable[[], Contents]
 
 
 class PreparesStreams(Protocol):
-    """The method of an engine that creates what a stream needs."""
+    """The method of an engine that creates the storage of streams."""
 
     def prepare(self, streams: Sequence[Stream]) -> None: ...
 
 
 class Management:
-    """Makes one change at a time, after everything was read and checked.
+    """Applies one change at a time, after all files were read and checked.
 
-    Events create streams while the data folder's streams file has fewer than `most_new_streams`.
+    Streams are created on demand while the data folder's streams file has fewer than `most_new_streams`.
     """
 
     def __init__(
@@ -42,21 +42,21 @@ class Management:
         self._changing = threading.Lock()
 
     def reload(self) -> Contents:
-        """Read all files again; leave everything as it was where one has a fault."""
+        """Reload all files; leave everything unchanged if one has an error."""
         with self._changing:
             contents = self._read()
             self._serve(contents)
             return contents
 
     def proposed(self, name: str) -> Stream:
-        """Return the stream that events for an unknown name would create; UnknownStream where none may be."""
+        """Return the stream that an event for an unknown name would create; raise UnknownStream if none may be."""
         problem = why_no_stream_name(name)
         if not self._most_new_streams or problem is not None:
             raise self._unknown(name, problem)
         return read_stream_file("", _table(name))[0]
 
     def make_stream(self, name: str) -> Stream:
-        """Create the stream durably, or return the one that a concurrent request has created."""
+        """Create the stream durably; return the existing one if a concurrent request has created it."""
         stream = self.proposed(name)
         with self._changing:
             there = self._catalog.stream(name)

@@ -1,4 +1,4 @@
-"""The operator's choice of what is redacted, read from the settings."""
+"""The redaction rules of the operator, from the settings."""
 
 import re
 
@@ -12,14 +12,14 @@ _KEY_FILE = "redaction.key"
 
 
 def redaction_rules(settings: Settings) -> RedactionRules:
-    """BadSetting for a detector that there is not, and for a pattern without a name."""
+    """Return the rules; raise BadSetting for an unknown detector and for a pattern without a name."""
     detectors = tuple(_detector(name.strip()) for name in settings.redaction.detectors.split(",") if name.strip())
     lines = (line.strip() for line in settings.redaction.patterns.splitlines())
     return RedactionRules(detectors, tuple(_pattern(line) for line in lines if line))
 
 
 def checked_rules(settings: Settings, engine: Engine) -> RedactionRules:
-    """The same, when the engine can run every pattern and none matches nothing at all."""
+    """Return the rules; raise BadSetting for a pattern that the engine rejects or that matches the empty string."""
     rules = redaction_rules(settings)
     for own in rules.patterns:
         wrong = engine.is_regex(own.pattern)

@@ -1,4 +1,4 @@
-"""Makes a data folder of a backup: every file checked on its way, in place only when all of them are there."""
+"""Restore a data folder from a backup: every file is verified, and all of them are moved into place at the end."""
 
 import hashlib
 import os
@@ -26,7 +26,7 @@ Progress = Callable[[int], None]
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """What is there now, and as of when."""
+    """The events and streams that were restored, and the time of the backup."""
 
     events: int
     streams: int
@@ -34,7 +34,7 @@ class Restored(msgspec.Struct, frozen=True):
 
 
 def restore(backup: Path, settings: Settings, progress: Progress) -> Restored:
-    """BadBackup, and a folder as it was before, when anything of the backup is not as its manifest says."""
+    """Restore a backup; raise BadBackup and leave the folder unchanged if a file differs from the manifest."""
     manifest = read_manifest(backup)
     sources = sources_of(settings)
     checked_contents(sources)
@@ -42,12 +42,12 @@ def restore(backup: Path, settings: Settings, progress: Progress) -> Restored:
     draft = folder.draft
     with folder.owned():
         _require_empty(folder)
-        # A restore that was cut off left it.
+        # Left over from an interrupted restore.
         shutil.rmtree(draft, ignore_errors=True)
         try:
             for file in manifest.files:
                 _copy(backup, draft, file, progress)
-            # Streams that the service made are told by a file of the backup.
+            # Streams that the service created are listed in a file of the backup.
             streams = checked_contents(msgspec.structs.replace(sources, managed=draft)).streams
             counts = _counts(draft, [*streams, QUARANTINE])
             _move(draft, folder.path)
@@ -59,7 +59,7 @@ def restore(backup: Path, settings: Settings, progress: Progress) -> Restored:
 
 
 def _counts(folder: Path, streams: Sequence[Stream]) -> list[int]:
-    """The events of each stream that has any, in a folder that is opened as a service would open it."""
+    """Return the number of events of each non-empty stream, by opening the folder with the engine."""
     engine = DuckDBEngine(folder, DuckDBTarget())
     try:
         engine.prepare(streams)
@@ -101,7 +101,7 @@ def _opened(backup: Path, name: str) -> BinaryIO:
 
 
 def _move(draft: Path, folder: Path) -> None:
-    """The events first: without them nobody takes the folder for a used one."""
+    """Move the files into place, keys last: a folder without keys does not count as used."""
     for place in sorted(draft.iterdir(), key=lambda place: place.suffix == ".db"):
         place.replace(folder / place.name)
     sync_folder(folder)

@@ -1,4 +1,4 @@
-"""The life of a service: own the folder, listen, open the rooms, serve, reload, drain, close."""
+"""The lifecycle of the service: own the folder, listen, open, serve, reload, drain, close."""
 
 import asyncio
 import gc
@@ -32,7 +32,7 @@ _POLL_SECONDS = 0.02
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """What is told to the operator once requests are taken."""
+    """What the operator is told when the service is ready."""
 
     owner: Owner
     folder: Path
@@ -46,7 +46,7 @@ async def _nothing(_: House) -> None:
 
 
 class Hooks(msgspec.Struct, frozen=True):
-    """Who takes part: `fill` before requests are taken, `beside` while they are, `quit` when nothing is waited for."""
+    """Callbacks: `fill` runs before requests are accepted, `beside` during service, `on_quit` on a forced exit."""
 
     on_ready: Callable[[Ready], None]
     watch: Watch
@@ -56,12 +56,12 @@ class Hooks(msgspec.Struct, frozen=True):
 
 
 def serve(settings: Settings, hooks: Hooks, began: float) -> None:
-    """Serve until asked to stop; a fault on the way up is raised when everything is closed again.
+    """Serve until asked to stop; an error during the start is raised after everything was closed.
 
-    `began` is when the process did, by the monotonic clock.
+    `began` is the monotonic time at which the process started.
     """
     keep_heap_small(settings.limits.ceiling)
-    # Before the folder is owned and the address is listened on: the processes below inherit nothing of either.
+    # Fork before the lock file and the listening socket exist, so that child processes do not inherit them.
     forks = fork_server() if settings.engine == "duckdb" else None
     try:
         _serve(settings, hooks, began, forks)
@@ -80,7 +80,7 @@ def _serve(settings: Settings, hooks: Hooks, began: float, forks: ForkServer | N
 
 
 class _Life(msgspec.Struct):
-    """One run of the service, from the first request refused to the last one answered."""
+    """One run of the service, from its start to its last response."""
 
     settings: Settings
     hooks: Hooks
@@ -134,7 +134,7 @@ class _Life(msgspec.Struct):
         self.standing.open(house.rooms)
         made_keys = await asyncio.to_thread(house.made_keys)
         self.hooks.on_ready(Ready(self.owner, self.folder.path, house, made_keys, time.monotonic() - self.began))
-        # What was made on the way up stays: there is no need to look at it again at every collection.
+        # Objects that exist now live until the end: exclude them from garbage collection.
         gc.collect()
         gc.freeze()
         let_go_of_code()
@@ -159,10 +159,10 @@ class _Life(msgspec.Struct):
         ]
 
     async def _drain(self, house: House, http: Server, serving: "asyncio.Task[None]") -> None:
-        """Refuse what is new, readiness first; let what is under way finish; then stop listening."""
+        """Refuse new requests, readiness first; finish the running ones; then stop listening."""
         self.standing.drain()
         if house.hosted is not None:
-            # Whatever runs then, a query that does not stop or a seal: what was acknowledged is on disk.
+            # Whatever is running then, such as a query or a flush: acknowledged events are durable.
             house.hosted.end_within(self.settings.web.drain_time)
         deadline = time.monotonic() + self.settings.web.drain_time
         while http.under_way and time.monotonic() < deadline:  # noqa: ASYNC110 - the server has no event for it
@@ -186,7 +186,7 @@ class _Life(msgspec.Struct):
         loop.add_signal_handler(signal.SIGHUP, self._hang_up, had_terminal)
 
     def _hang_up(self, had_terminal: bool) -> None:  # noqa: FBT001 - handlers take what they are given by place
-        """A reload, unless it was the terminal that hung up: then nobody is there to stop us later."""
+        """Reload the files; stop instead if the terminal was closed, since nothing else would stop the process."""
         if had_terminal and not has_terminal():
             self._stop(signal.SIGHUP)
         else:
@@ -194,14 +194,14 @@ class _Life(msgspec.Struct):
 
     def _stop(self, number: int) -> None:
         if self.asked_to_stop.is_set():
-            # Asked a second time: what was acknowledged is on disk, nothing else is worth waiting for.
+            # The second signal: acknowledged events are durable, so nothing else has to be waited for.
             self.hooks.on_quit()
             os._exit(128 + number)
         self.asked_to_stop.set()
 
 
 def has_terminal() -> bool:
-    """Whether the process has a terminal that it could be stopped from."""
+    """Return whether the process has a controlling terminal."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError:

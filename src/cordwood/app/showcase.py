@@ -1,4 +1,4 @@
-"""The demo beside the service: a week of events before the first request, and new ones every second after."""
+"""The demo: a week of events before the first request, and new events every second."""
 
 import asyncio
 import random
@@ -19,13 +19,13 @@ _BY_STATUS = (
 
 
 async def fill(house: House) -> None:
-    """A week of events on every stream."""
+    """Store a week of events in every stream."""
     for stream, events in demo.past(datetime.now(UTC)):
         await _post(house, stream, events)
 
 
 async def arrive(house: House, observer: Observer) -> None:
-    """What happens from now on, second by second, until cancelled; noted as what anybody sends is."""
+    """Store new events every second until cancelled, logged like any other events."""
     dice = random.Random()  # noqa: S311 - dice for play, not for secrets
     while True:
         await asyncio.sleep(1.0)
@@ -35,7 +35,7 @@ async def arrive(house: House, observer: Observer) -> None:
 
 
 def calls(url: str, key: str) -> tuple[str, str, str]:
-    """Three calls to paste that give rows at once."""
+    """Return three commands to paste whose answers have rows."""
     return (
         f"curl -s '{url}/api/endpoints/query/usage.api-counts?interval=daily&project=default' -H 'X-API-KEY: {key}'",
         f"curl -s '{url}/api/endpoints/query/logs.all?project=default' -H 'X-API-KEY: {key}'",

@@ -1,4 +1,4 @@
-"""Signed keys, when settings ask for them: what checks signatures is loaded, and needs to be installed, only then."""
+"""Signed keys, if the settings configure them. The JWT library is an optional dependency, imported on demand."""
 
 import importlib
 from pathlib import Path
@@ -10,7 +10,7 @@ from cordwood.settings.settings import Keys
 
 
 def signed_keys(settings: Keys) -> SignedKeys | None:
-    """None when no secret and no JWKS file is given."""
+    """Return the verifier of signed keys; None if neither a secret nor a JWKS file is configured."""
     if not (settings.jwt_secret or settings.jwt_jwks_file):
         return None
     try:

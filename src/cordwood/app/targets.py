@@ -1,4 +1,4 @@
-"""The dialects there are, by the name of their engine, for whoever compiles without an engine."""
+"""The dialects by the name of their engine, for commands that compile without an engine."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -10,7 +10,7 @@ from cordwood.sql.target import Target
 
 TARGETS: Final[Mapping[str, Callable[[], Target]]] = {"clickhouse": ClickHouseTarget, "duckdb": DuckDBTarget}
 
-# Statements that make what a dialect calls in its engine: none needs any yet.
+# Statements that define functions which the dialect calls: none at present.
 PRELUDES: Final[Mapping[str, str]] = {"clickhouse": "", "duckdb": ""}
 
 

@@ -1,4 +1,4 @@
-"""What is done again and again beside serving: sweep old events, write down when keys were used."""
+"""Periodic background work: retention, and recording when keys were used."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,7 +12,7 @@ WRITE_USES_SECONDS = 5.0
 
 
 async def every(seconds: float, work: Callable[[], object], observer: Observer) -> None:
-    """Do the work in a thread, again and again, until cancelled; a fault is told and does not end it."""
+    """Run the work in a thread periodically until cancelled; log errors and continue."""
     while True:
         await asyncio.sleep(seconds)
         try:
@@ -22,7 +22,7 @@ async def every(seconds: float, work: Callable[[], object], observer: Observer) 
 
 
 async def settled(tasks: list[asyncio.Task[None]]) -> None:
-    """Cancel tasks and wait until they are over."""
+    """Cancel tasks and wait until they end."""
     for task in tasks:
         task.cancel()
     pending: list[Awaitable[None]] = list(tasks)

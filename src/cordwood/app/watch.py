@@ -1,4 +1,4 @@
-"""What watches the service: the log on standard error, the metrics, and how much memory there is."""
+"""Observability of the service: the log on standard error, metrics, memory and disk space."""
 
 import os
 import resource
@@ -25,7 +25,7 @@ LOOK_SECONDS = 20.0
 
 
 class Watch(msgspec.Struct, frozen=True):
-    """An observer and the sinks behind it."""
+    """The observer, its sinks, and the gauges."""
 
     observer: Observer
     metrics: Metrics
@@ -54,7 +54,7 @@ class Watch(msgspec.Struct, frozen=True):
 
 
 def free_bytes(folder: Path) -> float:
-    """What may still be written where the folder is, or will be."""
+    """Return the free bytes on the file system of a folder, which need not exist yet."""
     place = folder.absolute()
     while not place.exists():
         place = place.parent
@@ -62,11 +62,11 @@ def free_bytes(folder: Path) -> float:
 
 
 class Memory(msgspec.Struct):
-    """What the service holds, the processes below it included; `pids_below` names these."""
+    """The memory of the service; `pids_below` returns its child processes."""
 
     pids_below: Callable[[], list[int]] = list
 
     def held_bytes(self) -> float:
-        """Memory held now, pages that the processes share counted once; where the system does not tell, the most of this one."""
+        """Return the memory with shared pages counted once; this process's peak if the system does not report it."""
         held = bytes_together([os.getpid(), *self.pids_below()])
         return float(held) if held is not None else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0

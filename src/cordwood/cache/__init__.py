@@ -1,1 +1,1 @@
-"""Where finished answers are kept."""
+"""The cache of answers."""

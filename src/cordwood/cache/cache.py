@@ -1,32 +1,32 @@
-"""The port through which finished answers are kept, within a budget of bytes."""
+"""The interface of the answer cache, which is bounded in bytes."""
 
 from typing import Protocol
 
 
 class Sized(Protocol):
-    """Anything that knows how many bytes of memory it holds now."""
+    """An object that knows how many bytes it holds."""
 
     @property
     def size(self) -> int: ...
 
 
 class AnswerCache(Protocol):
-    """Called from the event loop only. Never raises: what cannot be kept is not kept."""
+    """A cache for the event loop. It never raises: an answer that does not fit is not stored."""
 
     def get(self, key: bytes) -> Sized | None:
-        """What is kept under the key; it is now the most recently used, and counted with the size it has now."""
+        """Return the entry, mark it as the most recently used, and update its size."""
 
     def peek(self, key: bytes) -> Sized | None:
-        """What is kept under the key, without using it."""
+        """Return the entry without marking it as used."""
 
     def put(self, key: bytes, kept: Sized) -> None:
-        """Keep it, in place of what had the key; the least recently used goes when the budget is passed."""
+        """Store an entry; evict the least recently used ones beyond the budget."""
 
     def drop(self, key: bytes) -> None:
-        """Forget the key; it need not be known."""
+        """Remove an entry, if it exists."""
 
     def size(self) -> int:
-        """Bytes held now."""
+        """Return the bytes held."""
 
     def budget(self) -> int:
-        """Bytes that may be held."""
+        """Return the budget in bytes."""

@@ -1,14 +1,14 @@
-"""Answers kept in memory: the least recently used goes first."""
+"""An LRU cache of answers in memory."""
 
 from cordwood.bounded_cache import ENTRY_BYTES, BoundedCache
 from cordwood.cache.cache import Sized
 
-# What an entry costs beside its bytes: its key, its receipt, the question to ask again.
+# The bytes of an entry besides its body: key, receipt and request.
 OVERHEAD_BYTES = 2048
 
 
 class MemoryCache:
-    """At most `budget_bytes`; an answer larger than a quarter of that is not worth what it would push out."""
+    """An LRU cache of at most `budget_bytes`; an answer larger than a quarter of it is not stored."""
 
     def __init__(self, budget_bytes: int) -> None:
         self._kept: BoundedCache[bytes, Sized] = BoundedCache(budget_bytes, _size)

@@ -1,1 +1,1 @@
-"""What is served: endpoints and streams from files, keys from the key store."""
+"""The catalog: endpoints and streams from files, keys from the key store."""

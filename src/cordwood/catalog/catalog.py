@@ -1,4 +1,4 @@
-"""The port through which the journeys find endpoints and streams, by name or by UUID."""
+"""The catalog interface: endpoints and streams, by name or UUID."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -9,23 +9,23 @@ from cordwood.model.stream import Stream
 
 class Catalog(Protocol):
     def endpoint(self, name_or_id: str) -> Endpoint | None:
-        """The endpoint as last loaded whole; a broken change never shows here."""
+        """Return the endpoint of the last valid contents; a file with errors never changes it."""
 
     def endpoints(self) -> Sequence[Endpoint]:
-        """All of them, by name."""
+        """Return all endpoints by name."""
 
     def stream(self, name_or_id: str) -> Stream | None:
-        """The stream of that name or UUID."""
+        """Return the stream of that name or UUID."""
 
     def streams(self) -> Sequence[Stream]:
-        """All of them, by name."""
+        """Return all streams by name."""
 
 
 class StreamMaker(Protocol):
-    """Makes streams of names that events are sent to."""
+    """Creates streams on demand for unknown names."""
 
     def proposed(self, name: str) -> Stream:
-        """Return the stream that would be made of a name; UnknownStream where none would be."""
+        """Return the stream that would be created; raise UnknownStream if none may be."""
 
     def make_stream(self, name: str) -> Stream:
-        """Make it durably, or return the one of that name; UnknownStream where there is no room for more."""
+        """Create the stream durably, or return the existing one; raise UnknownStream if there are too many."""

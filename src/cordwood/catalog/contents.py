@@ -1,4 +1,4 @@
-"""Where endpoint and stream files are, and what they state."""
+"""The locations of endpoint and streams files, and their contents."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from cordwood.model.stream import Stream
 
 
 class Sources(msgspec.Struct, frozen=True):
-    """Where the files are: those that ship, those that the service writes in its data folder, and an operator's own."""
+    """The locations of files: shipped ones, those that the service writes in its data folder, and the operator's."""
 
     endpoints: Path | None = None
     streams: Path | None = None
@@ -18,7 +18,7 @@ class Sources(msgspec.Struct, frozen=True):
 
 
 class Contents(msgspec.Struct, frozen=True):
-    """What the files state."""
+    """The endpoints and streams of all files."""
 
     endpoints: tuple[Endpoint, ...]
     streams: tuple[Stream, ...]

@@ -1,4 +1,4 @@
-"""An endpoint's file: SQL whose first block comment holds its settings in TOML."""
+"""Endpoint files: SQL whose first block comment holds settings in TOML."""
 
 import hashlib
 import math
@@ -15,7 +15,7 @@ from cordwood.errors import BadEndpointFile, Span, did_you_mean
 from cordwood.model.endpoint import Endpoint
 from cordwood.settings.units import read_duration
 
-# Endpoints that state no id of their own get one from their name: the same everywhere.
+# The namespace of ids that are derived from names, so that they are the same everywhere.
 NAMESPACE = UUID("c02d0000-0000-5000-8000-000000000e4d")
 
 REDACT_MODES = ("replace", "hash", "truncate")
@@ -30,7 +30,7 @@ Value = TypeVar("Value", str, int, bool)
 
 
 def read_endpoint_file(file: str, text: str) -> Endpoint:
-    """The endpoint a file states; BadEndpointFile with the place for whatever cannot be meant."""
+    """Parse an endpoint file; raise BadEndpointFile with the place of an error."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     document, body, body_line = _split(file, text)
     document.check_names(document.tables, _SETTINGS)
@@ -75,7 +75,7 @@ def _split(file: str, text: str) -> tuple[Document, str, int]:
         raise BadEndpointFile("The file has settings and no query.", span=Span(body_line, 1, file))
     first_line = text.count("\n", 0, comment.start(1)) + 1
     document = Document(file, comment[1], first_line, BadEndpointFile).parsed()
-    # The first line keeps its indent, so that columns told in the body are columns of the file.
+    # Keep the indentation of the first line, so that columns in the body are columns in the file.
     line_start = body.rfind("\n", 0, skipped) + 1
     indent = body[line_start:skipped] if line_start else " " * _column(text, comment.end() + skipped)
     return document, indent + body.lstrip(), body_line
@@ -147,7 +147,7 @@ def _redact_mode(document: Document) -> str:
 
 def _zone(document: Document) -> str:
     zone = _value(document, "zone", "UTC")
-    # To list the zones is to walk through a folder of six hundred files.
+    # Listing the zones reads a folder of six hundred files.
     if zone != "UTC" and zone not in (known := available_timezones()):
         hint = did_you_mean(zone, known) or 'Write it as in zone = "Europe/Berlin".'
         raise document.wrong(f"{zone!r} is no time zone.", ("zone",), hint)

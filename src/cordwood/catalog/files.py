@@ -1,4 +1,4 @@
-"""Endpoints and streams from files: read whole, compiled whole, and replaced whole or not at all."""
+"""Endpoints and streams from files: all are read and compiled, then replaced at once."""
 
 from collections.abc import Callable, Iterator, Sequence
 from importlib import resources
@@ -16,19 +16,19 @@ from cordwood.errors import BadEndpointFile, BadStreamFile, BrokenFiles, Fault, 
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.stream import Stream
 
-# Compiles an endpoint against the streams there are, or raises a fault with its place in the file.
+# Compiles an endpoint against the streams; raises a fault with its place in the file.
 Check = Callable[[Endpoint, Sequence[Stream]], object]
 
 
 class FileCatalog:
-    """A catalog whose contents change all at once: a broken change never shows."""
+    """A catalog whose contents are replaced atomically: files with errors never change it."""
 
     def __init__(self, contents: Contents) -> None:
         self.replace(contents)
 
     @property
     def contents(self) -> Contents:
-        """All that is served now."""
+        """The current contents."""
         return self._contents
 
     def replace(self, contents: Contents) -> None:
@@ -52,7 +52,7 @@ class FileCatalog:
 
 
 def read_contents(sources: Sources, check: Check) -> Contents:
-    """Read and compile everything; BrokenFiles lists every file that is wrong, not only the first."""
+    """Read and compile all files; raise BrokenFiles with the errors of every file."""
     streams = _streams(sources)
     faults: list[Fault] = []
     shipped = list(_read_all(_shipped_files() if sources.shipped else (), faults))
@@ -97,7 +97,7 @@ def _read_all(files: Iterator[tuple[str, Traversable]] | tuple[()], faults: list
 
 
 def _merged(shipped: Sequence[Endpoint], own: Sequence[Endpoint], faults: list[Fault]) -> list[Endpoint]:
-    """An operator's endpoint stands in for the shipped one of its name; otherwise names and ids are unique."""
+    """Merge the endpoints: an operator's one replaces the shipped one of its name; names and ids are unique."""
     names = {one.name for one in own}
     merged: list[Endpoint] = []
     for endpoint in [*(one for one in shipped if one.name not in names), *own]:
@@ -116,12 +116,12 @@ def _with(endpoints: Sequence[Endpoint], key: str, sought: Endpoint) -> Endpoint
 
 
 def with_stream(contents: Contents, stream: Stream) -> Contents:
-    """Add a stream; BadStreamFile where its name or id is too near to another's."""
+    """Add a stream; raise BadStreamFile if its id, or its name without case, is taken."""
     return Contents(contents.endpoints, _distinct((*contents.streams, stream)))
 
 
 def _streams(sources: Sources) -> tuple[Stream, ...]:
-    """Those that ship, those of the data folder, then the operator's own: a later one stands in for an earlier one."""
+    """Return shipped, managed and the operator's streams; a later one replaces an earlier one of its name."""
     by_name = {stream.name: stream for stream in (_shipped_streams() if sources.shipped else ())}
     for file in (_managed_streams(sources.managed), sources.streams):
         own = _own_streams(file) if file is not None else ()
@@ -135,7 +135,7 @@ def _managed_streams(folder: Path | None) -> Path | None:
 
 
 def _distinct(streams: tuple[Stream, ...]) -> tuple[Stream, ...]:
-    """Return the streams; BadStreamFile where two have one id, or names that the engine does not tell apart."""
+    """Return the streams; raise BadStreamFile for equal ids, and for names that differ only in case."""
     ids: dict[UUID, str] = {}
     names: dict[str, str] = {}
     for stream in streams:
@@ -149,7 +149,7 @@ def _distinct(streams: tuple[Stream, ...]) -> tuple[Stream, ...]:
 
 
 def _held_as(shipped: Stream | None, own: Stream) -> Stream:
-    """The shipped endpoints look for projects where they did: who shortens a retention lets no sender out."""
+    """Keep the shipped stream's `project`, on which the shipped endpoints rely, unless the operator sets one."""
     return msgspec.structs.replace(own, project_at=own.project_at or shipped.project_at) if shipped else own
 
 

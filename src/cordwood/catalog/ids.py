@@ -1,4 +1,4 @@
-"""The UUIDs of what files state: written there, or made from the name."""
+"""UUIDs of endpoints and streams: stated in their file, or derived from their name."""
 
 import re
 from uuid import UUID, uuid5
@@ -21,8 +21,8 @@ def stated_id(document: Document, path: Path, given: object, namespace: UUID, na
 
 
 def numeric_id(token: UUID) -> int:
-    """Return the number by which the incumbent's clients name an endpoint or a stream: the first 31 bits of its UUID.
+    """Return the numeric id that Logflare's clients use: the first 31 bits of the UUID.
 
-    It is the same in every installation, as the UUID is. Two of them can share it.
+    It is the same in every installation, like the UUID. Two objects may have the same one.
     """
     return token.int >> 97

@@ -1,4 +1,4 @@
-"""The port of the key store: keys go in as digests, and only a digest finds one again."""
+"""The key store interface. Only digests of keys are stored."""
 
 import hashlib
 import secrets
@@ -11,40 +11,40 @@ from cordwood.model.key import Key, Terms
 
 
 class NewKey(msgspec.Struct, frozen=True):
-    """The one moment at which a key is known: `secret` is shown once and kept nowhere."""
+    """A created key; its `secret` is shown once and not stored."""
 
     key: Key
     secret: str
 
 
 def make_secret() -> str:
-    """256 random bits; the prefix lets scanners of leaked secrets recognise it."""
+    """Return 256 random bits with a prefix that secret scanners recognize."""
     return "cw_" + secrets.token_urlsafe(32)
 
 
 def digest(secret: str) -> str:
-    """A plain SHA-256 is right here: a random key of 256 bits has no dictionary to be guessed from."""
+    """Return the SHA-256 of a key. A random key of 256 bits needs no slow password hash."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class Keys(Protocol):
     def find(self, secret_digest: str) -> Key | None:
-        """The key in force with that digest. Changes by another process must show within a second."""
+        """Return the key with that digest. Changes by another process must be visible within a second."""
 
     def in_force(self) -> Sequence[Key]:
-        """All keys in force, oldest first."""
+        """Return all keys in force, oldest first."""
 
     def create(self, terms: Terms) -> NewKey:
-        """Keep a new key, durably, before returning it."""
+        """Create a key durably."""
 
     def revoke(self, key_id: str) -> bool:
-        """End a key at once; False when there is none of that id."""
+        """Revoke a key at once; return False if the id is unknown."""
 
     def rotate(self, key_id: str, grace_seconds: float) -> NewKey | None:
-        """A new key with the same terms; the old one ends after the grace. None when there is none of that id."""
+        """Create a key with the same terms and end the old one after the grace; return None if the id is unknown."""
 
     def copied(self) -> bytes:
-        """The whole store as of now, as the file that it would be; for backups."""
+        """Return a consistent copy of the store's file, for backups."""
 
     def note_use(self, key_id: str) -> None:
-        """Remember that the key was used now; may be written down later, must not be slow."""
+        """Record that the key was used now. It must be fast, and may be written later."""

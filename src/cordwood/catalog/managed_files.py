@@ -1,4 +1,4 @@
-"""The endpoint and stream files that the service writes itself, in its data folder."""
+"""The endpoint and streams files that the service writes in its data folder."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ STREAMS = "streams.toml"
 
 
 class ManagedFiles:
-    """The files below one folder; each is replaced durably and as a whole, or stays as it was."""
+    """The files below one folder. Each is replaced durably and atomically."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -21,14 +21,14 @@ class ManagedFiles:
         return self.folder / STREAMS
 
     def streams_text(self) -> str:
-        """Return the text of the streams file, empty where there is none."""
+        """Return the text of the streams file; empty if it does not exist."""
         try:
             return self.streams_file.read_text(encoding="utf-8")
         except FileNotFoundError:
             return ""
 
     def write(self, file: Path, text: str) -> None:
-        """Replace a file; OutOfDisk where it cannot be written."""
+        """Replace a file; raise OutOfDisk if it cannot be written."""
         try:
             file.parent.mkdir(mode=0o700, exist_ok=True)
             write_durably(file, text.encode())
@@ -41,5 +41,5 @@ class ManagedFiles:
 
 
 def toml_text(text: str) -> str:
-    """Write a TOML string by JSON's escapes, which TOML shares, and escape DEL in addition."""
+    """Write a TOML string with JSON's escapes, which TOML shares; DEL is escaped in addition."""
     return msgspec.json.encode(text).decode().replace("\x7f", "\\u007f")

@@ -1,4 +1,4 @@
-"""The [parameters] of an endpoint's settings."""
+"""The [parameters] table of an endpoint's settings."""
 
 import re
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _SETTINGS = ("type", "kind", "required", "default", "one_of", "description", "ex
 T = TypeVar("T", str, bool)
 
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-# Names that have another meaning in a request.
+# Names with another meaning in a request.
 _RESERVED = ("sql", "lql", "api_key")
 _TYPE_NAMES: Mapping[type, str] = {str: "a text in quotes", bool: "true or false"}
 _UNSENDABLE = (Kind.ARRAY, Kind.STRUCT, Kind.JSON, Kind.INTERVAL, Kind.VARIANT)
@@ -31,7 +31,7 @@ _TYPES = {
 
 
 def read_parameters(document: Document) -> tuple[Parameter, ...]:
-    """Every declared parameter, in the order of the file."""
+    """Return the declared parameters in the order of the file."""
     tables = document.tables.get("parameters", {})
     if not isinstance(tables, Mapping):
         raise document.wrong("parameters must be a table.", ("parameters",), "Write: [parameters.project]")
@@ -40,7 +40,7 @@ def read_parameters(document: Document) -> tuple[Parameter, ...]:
 
 
 def _check_apart(document: Document, names: list[str]) -> None:
-    """BigQuery knows no case in them, and an engine that knows none would give one the other's value."""
+    """Refuse names that differ only in case: BigQuery and some engines do not distinguish them."""
     for at, name in enumerate(names):
         if name.lower() in map(str.lower, names[:at]):
             told = f"{name} differs from another parameter's name only in small and capital letters."
@@ -81,7 +81,7 @@ def _check_agreement(document: Document, path: Path, parameter: Parameter) -> No
 
 
 def _check_values(document: Document, path: Path, parameter: Parameter) -> None:
-    """A value of the file itself that is none of the type would fail every call that takes it."""
+    """Refuse a default, choice or example that is not of the parameter's type."""
     defaults = () if parameter.default is None else (parameter.default,)
     unbounded = msgspec.structs.replace(parameter, one_of=(), description="")
     examples = () if parameter.example is None else (parameter.example,)
@@ -125,7 +125,7 @@ def _one_of(document: Document, path: Path, table: Mapping[str, object]) -> tupl
 
 
 def _text(document: Document, path: Path, value: object) -> str:
-    """Values come as text over the wire, and so they are compared."""
+    """Return a value as text, as it arrives in requests."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (str, int, float)):

@@ -1,4 +1,4 @@
-"""Signed keys (JWT): they carry their own terms, and nothing is stored. Needs the extra `jwt`."""
+"""Signed keys (JWT): they carry their own terms and are not stored. Needs the extra `jwt`."""
 
 import hashlib
 import json
@@ -19,17 +19,17 @@ from cordwood.model.key import scope_words
 from cordwood.settings.units import LEAST_A_SECOND, MOST_A_SECOND, read_rate
 
 _LOOKS_SIGNED = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
-# Clocks of two machines differ a little; more than this is somebody's mistake.
+# The tolerated clock difference between issuer and service.
 LEEWAY_SECONDS = 10
 LEAST_SECRET_BYTES = 32
-# The end of the year 9999. A time in milliseconds lies beyond it, and would be an end that never comes.
+# The end of the year 9999. A time in milliseconds would lie beyond it, so that the key would never expire.
 LAST_SECOND = 253_402_300_799
-# A key's own kind decides the algorithm: what the header of a token asks for never does.
+# The type of the verification key decides the algorithm, never the header of a token.
 _ALGORITHMS = {"RSA": ("RS256",), "EC": ("ES256",), "OKP": ("EdDSA",), "oct": ("HS256",)}
 
 
 class _Verifier(msgspec.Struct, frozen=True):
-    """One key that signatures are held against."""
+    """A key that verifies signatures."""
 
     key: Any
     algorithms: tuple[str, ...]
@@ -37,7 +37,7 @@ class _Verifier(msgspec.Struct, frozen=True):
 
 
 class JWTKeys:
-    """Takes tokens signed with the secret, or with a key of the JWKS file."""
+    """Accepts tokens that are signed with the secret or with a key of the JWKS file."""
 
     def __init__(self, *, secret: str = "", jwks_file: Path | None = None, audience: str = "") -> None:
         self._audience = audience
@@ -108,7 +108,7 @@ def _from_jwks(file: Path) -> Iterator[_Verifier]:
     try:
         written = json.loads(file.read_text(encoding="utf-8"))["keys"]
         for number, key in enumerate(written):
-            # Issuers publish keys for encryption in the same file; a signature by one of those is nobody's.
+            # Issuers publish encryption keys in the same file, which must not verify signatures.
             if key.get("use", "sig") == "sig":
                 yield _from_jwk(key, number)
     except BadSetting:
@@ -137,9 +137,9 @@ def _from_jwk(written: Mapping[str, Any], number: int) -> _Verifier:
 
 
 def _claims(token: str) -> Mapping[str, Any]:
-    """Read the claims of a token whose signature holds; BadKey where two readers could understand them differently.
+    """Return the claims of a verified token; raise BadKey if they are ambiguous.
 
-    PyJWT takes the last of two claims of one name, texts for times, and JSON in UTF-16.
+    PyJWT accepts duplicate claims, strings as times, and JSON in UTF-16.
     """
     payload = urlsafe_b64decode(token.split(".")[1] + "==")
     try:
@@ -185,13 +185,13 @@ def _pins(pins: object) -> dict[str, str]:
 
 
 def _name(claims: Mapping[str, Any], token: str) -> str:
-    """What logs and rates call it: its own id or its subject, else a digest."""
+    """Return the key's name in logs and limits: its `jti` or `sub`, else a digest."""
     named = claims.get("jti") or claims.get("sub")
     return str(named)[:64] if named else hashlib.sha256(token.encode()).hexdigest()[:16]
 
 
 def _scopes(claims: Mapping[str, Any]) -> frozenset[str]:
-    """Read `scope`; `endpoints` takes from it and adds nothing."""
+    """Return the scopes; `endpoints` restricts them."""
     scope, endpoints = claims.get("scope") or "", claims.get("endpoints")
     if not isinstance(scope, str):
         raise BadKey("The claim scope of this signed key is no text.")

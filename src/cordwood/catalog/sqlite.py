@@ -1,4 +1,4 @@
-"""Keys in a SQLite file: digests and terms, shared between the service and the commands beside it."""
+"""The key store in a SQLite file, shared between the service and local commands."""
 
 import json
 import sqlite3
@@ -30,12 +30,12 @@ create table if not exists keys (
 """
 _COLUMNS = "id, digest, scopes, note, pins, rate_per_second, redact_always, created_at, expires_at, last_used_at"
 _MEND = "Restore it from a backup, or move it away: then two new keys are made at the next start."
-# How long a change by another process may go unseen.
+# How long a change by another process may go unnoticed.
 _LOOK_SECONDS = 0.25
 
 
 class SQLiteKeys:
-    """Finds keys in memory; looks at most four times a second whether another process changed the file."""
+    """Finds keys in memory, and checks at most four times a second whether the file was changed."""
 
     def __init__(self, file: Path, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
@@ -48,7 +48,7 @@ class SQLiteKeys:
             self._database = _open(file)
             self._read()
         except (sqlite3.Error, OSError, ValueError, TypeError) as problem:
-            # A text where a number belongs, terms that are no JSON: SQLite keeps whatever it is given.
+            # SQLite may return values of any type, and invalid JSON.
             raise DataFolderUnusable(f"The key store {file} cannot be used: {problem}.", hint=_MEND) from problem
 
     def find(self, secret_digest: str) -> Key | None:
@@ -89,7 +89,7 @@ class SQLiteKeys:
             self._uses[key_id] = self._clock()
 
     def write_uses(self) -> None:
-        """Write down when keys were last used; waits for the disk, so not for the event loop."""
+        """Write when keys were last used. Blocks on the disk, so call it in a thread."""
         with self._lock:
             uses = [(used_at, _number(key_id)) for key_id, used_at in self._uses.items()]
             with _writing(), self._database:
@@ -97,13 +97,13 @@ class SQLiteKeys:
             self._uses.clear()
 
     def is_new(self) -> bool:
-        """Whether no key was ever made here."""
+        """Return whether no key was ever created."""
         with self._lock:
             return self._database.execute("select 1 from sqlite_sequence where name = 'keys'").fetchone() is None
 
     def close(self) -> None:
         with self._lock:
-            # When keys were last used is not worth a failure to stop.
+            # Losing the time of last use must not fail the shutdown.
             with suppress(OutOfDisk):
                 self.write_uses()
             self._database.close()
@@ -135,7 +135,7 @@ class SQLiteKeys:
 
 @contextmanager
 def _writing() -> Iterator[None]:
-    """The file is locked, the disk is full, or it cannot be written any more."""
+    """Raise OutOfDisk if the file is locked, the disk is full, or the file is read-only."""
     try:
         yield
     except sqlite3.OperationalError as problem:
@@ -147,7 +147,7 @@ def _writing() -> Iterator[None]:
 
 
 def _open(file: Path) -> sqlite3.Connection:
-    # Made before SQLite opens it, so that it is never readable to others, not even for a moment.
+    # Create the file before SQLite opens it, so that its mode is right from the start.
     file.touch(mode=0o600)
     database = sqlite3.connect(file, check_same_thread=False, timeout=5.0)
     database.execute("pragma journal_mode = wal")

@@ -1,4 +1,4 @@
-"""A streams file: [[stream]] tables that name streams, and say what is kept and derived of them."""
+"""Streams files: [[stream]] tables with the names, retention, derived fields and transforms of streams."""
 
 import math
 import re
@@ -12,19 +12,19 @@ from cordwood.errors import BadStreamFile
 from cordwood.model.stream import ClockPolicy, Stream
 from cordwood.settings.units import read_duration, read_rate
 
-# Streams that state no id of their own get one from their name: the same everywhere.
+# The namespace of ids that are derived from names, so that they are the same everywhere.
 NAMESPACE = UUID("c02d0000-0000-5000-8000-000000000573")
 
 _HOLE = re.compile(r"\{\w+\}")
 _SETTINGS = ("name", "id", "retention", "derive", "late", "future", "rate", "project", "transform")
 _POLICY_SETTINGS = ("after", "policy")
-# It stands in SQL between backquotes.
+# The name is quoted with backquotes in SQL.
 _NAME = re.compile(r"[^\s`](?:[^`]{0,198}[^\s`])?")
 _SHOWN = 200
 
 
 def read_stream_file(file: str, text: str) -> tuple[Stream, ...]:
-    """The streams a file names, in its order; BadStreamFile with the place for whatever cannot be meant."""
+    """Parse a streams file; raise BadStreamFile with the place of an error."""
     document = Document(file, text.removeprefix("\ufeff"), 1, BadStreamFile).parsed()
     document.check_names(document.tables, ("stream",))
     tables = document.tables.get("stream", [])
@@ -68,7 +68,7 @@ def _name(document: Document, path: Path, table: Mapping[str, object]) -> str:
 
 
 def why_no_stream_name(name: str) -> str | None:
-    """Say why a text cannot be a stream's name; None when it can."""
+    """Return why a text cannot be a stream's name; None if it can."""
     if not _NAME.fullmatch(name) or not name.isprintable() or is_uuid(name):
         return f"{name[:_SHOWN]!r} cannot be a stream's name"
     return "Names that begin with _ are the service's own" if name.startswith("_") else None
@@ -109,7 +109,7 @@ def _derive(document: Document, path: Path, table: Mapping[str, object]) -> Mapp
 
 
 def _check_derived(document: Document, path: Path, name: str, template: str) -> None:
-    """Only fields inside metadata are filled, and only whole names in braces are filled in."""
+    """Check a derived field: it must be inside metadata, and braces must contain names."""
     _steps(document, path, name, 'Write: "metadata.request.url"')
     if set("{}") & set(_HOLE.sub("", template)):
         raise document.wrong("The template has a brace that holds no name.", path, 'Write: "https://{project}"')
@@ -146,7 +146,7 @@ def _policy(document: Document, path: Path, table: Mapping[str, object], key: st
 def _check_distinct(document: Document, streams: tuple[Stream, ...]) -> None:
     for number, key, value in _repeats(streams):
         raise document.wrong(f"Two streams have the {key} {value}.", ("stream", number, key))
-    # The engine's tables are named after them, and it does not tell such names apart.
+    # The engine's tables are named after streams, without case.
     for number, key, value in _repeats(streams, str.casefold):
         told = f"{value} differs from another stream's name only in small and capital letters."
         raise document.wrong(told, ("stream", number, key))

@@ -1,4 +1,4 @@
-"""Reads the terms of a key as people write them, and warns of what they may not mean."""
+"""Parse and validate the terms of a key, and warn of pins that match more than intended."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from cordwood.model.parameter import TextKind
 from cordwood.model.stream import Stream
 from cordwood.settings.units import read_duration, read_rate
 
-# As parameters are named in endpoint files: no letter only looks like another.
+# ASCII names, as in endpoint files, so that no letter can be mistaken for another.
 _PIN_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _PLAIN_SCOPES = ("private", "public", "ingest", "query")
 _TARGETED = {"ingest:source:": "stream", "ingest:collection:": "stream", "query:endpoint:": "endpoint"}
@@ -24,7 +24,7 @@ _LONGEST_LIFE_SECONDS = 1000 * 365 * 86_400
 
 
 class WrittenTerms(msgspec.Struct, frozen=True):
-    """Terms as they were written: a scope is a word of the wire, a duration and a rate have units."""
+    """Terms as written: scopes are words; durations and rates have units."""
 
     scopes: Sequence[str]
     note: str = ""
@@ -35,7 +35,7 @@ class WrittenTerms(msgspec.Struct, frozen=True):
 
 
 def read_terms(written: WrittenTerms, catalog: Catalog, now: float) -> Terms:
-    """BadTerms names the field that cannot be meant."""
+    """Parse the terms; raise BadTerms with the name of a wrong field."""
     return Terms(
         scopes=frozenset(_scope(scope, catalog) for scope in _some(written.scopes)),
         note=_note(written.note),
@@ -47,7 +47,7 @@ def read_terms(written: WrittenTerms, catalog: Catalog, now: float) -> Terms:
 
 
 def warnings(terms: Terms, catalog: Catalog) -> Iterator[str]:
-    """A pin that is a pattern holds back only what it is written to hold back."""
+    """Warn of pins that are patterns and not anchored."""
     for endpoint in catalog.endpoints():
         for parameter in endpoint.parameters:
             pin = terms.pins.get(parameter.name)
@@ -64,17 +64,17 @@ def warnings(terms: Terms, catalog: Catalog) -> Iterator[str]:
 
 
 def read_grace(text: str | None) -> float:
-    """Seconds, none where nothing was said; BadTerms for what cannot be meant."""
+    """Return the grace period in seconds, 0 if none was given; raise BadTerms if it is invalid."""
     return _bounded("grace", _unit("grace", read_duration, text) or 0.0)
 
 
 def is_pin_name(name: str) -> bool:
-    """Whether a parameter can have this name."""
+    """Return whether a parameter can have this name."""
     return _PIN_NAME.fullmatch(name) is not None
 
 
 def is_anchored(pattern: str) -> bool:
-    """Whether the whole text must match: `^a$` does, `^a|b$` does not."""
+    """Return whether the pattern must match the whole text: `^a$` does, `^a|b$` does not."""
     found = _ANCHORED.fullmatch(pattern)
     return found is not None and not _has_open_alternative(found["inside"])
 
@@ -109,14 +109,14 @@ def _scope(scope: str, catalog: Catalog) -> str:
         raise BadTerms("scopes", "contains unrecognized scope", hint=f"{scope!r} is none of: {known}.")
     kind, target = _TARGETED[prefix], scope.removeprefix(prefix)
     named = catalog.stream(target) if kind == "stream" else catalog.endpoint(target)
-    # A scope is a word: names with spaces are kept by their UUID.
+    # A scope is a single word: names with spaces are stored as UUIDs.
     if named is not None and target.split() == [target]:
         return scope
     return f"{prefix}{(named or _numbered(kind, target, catalog)).id}"
 
 
 def _numbered(kind: str, target: str, catalog: Catalog) -> Endpoint | Stream:
-    """Find what a numeric id names. The scope is kept by the UUID, for a number could come to name another as well."""
+    """Find an object by numeric id. The scope stores its UUID, because a later object may have the same number."""
     among: Sequence[Endpoint | Stream] = catalog.streams() if kind == "stream" else catalog.endpoints()
     found = [one for one in among if str(numeric_id(one.id)) == target]
     if not found:
@@ -150,7 +150,7 @@ def _expiry(expires_in: str | None, now: float) -> float | None:
 
 
 def _bounded(name: str, seconds: float) -> float:
-    """An end beyond the calendar could not be told to anybody."""
+    """Refuse durations whose end cannot be represented as a date."""
     if seconds > _LONGEST_LIFE_SECONDS:
         raise BadTerms(name, "must be at most 1000 years", hint="A key that says nothing of its end has none.")
     return seconds

@@ -1,4 +1,4 @@
-"""TOML with places: every value knows its line in the file, and every unknown name its nearest known one."""
+"""TOML with line numbers for every value, and suggestions for unknown names."""
 
 import re
 import tomllib
@@ -17,7 +17,7 @@ Path = tuple[str | int, ...]
 
 
 class Document(msgspec.Struct, frozen=True):
-    """A TOML text inside a file: `first_line` is the file's line on which the text begins."""
+    """A TOML text inside a file: it begins on the line `first_line` of the file."""
 
     file: str
     text: str
@@ -33,18 +33,18 @@ class Document(msgspec.Struct, frozen=True):
         return Document(self.file, self.text, self.first_line, self.fault, tables)
 
     def wrong(self, message: str, path: Path = (), hint: str | None = None) -> SetupFault:
-        """A fault at the line on which `path` is written."""
+        """Return a fault at the line of `path`."""
         return self.fault(message, hint=hint, span=Span(self.line_of(path), 1, self.file))
 
     def line_of(self, path: Path) -> int:
-        """The file's line of a value, or of the nearest table around it that is written down."""
+        """Return the line of a value, or of the nearest enclosing table."""
         lines = _lines(self.text)
         while path and path not in lines:
             path = path[:-1]
         return self.first_line + lines.get(path, 0)
 
     def check_names(self, table: Mapping[str, object], known: Iterable[str], path: Path = ()) -> None:
-        """Refuse the first name that nobody knows, with the nearest spelling."""
+        """Raise a fault for the first unknown name, with the nearest known one."""
         names = list(known)
         for name in table:
             if name not in names:
@@ -60,7 +60,7 @@ class Document(msgspec.Struct, frozen=True):
 
 
 def _lines(text: str) -> dict[Path, int]:
-    """The line, from 0, of every table and assignment. A table of an array has its number as a step."""
+    """Return the line, from 0, of every table and assignment. Tables of an array have their index in the path."""
     found: dict[Path, int] = {}
     counts: dict[Path, int] = {}
     table: Path = ()
@@ -78,7 +78,7 @@ def _steps(text: str) -> Path:
 
 
 def _numbered(path: Path, counts: dict[Path, int], *, is_array: bool) -> Path:
-    """`[[stream]]` a second time is `("stream", 1)`, and `[[stream.transform]]` after it `("stream", 1, "transform", 0)`."""
+    """Add the indexes of arrays: the second `[[stream]]` becomes `("stream", 1)`."""
     found: Path = ()
     for step in path[:-1] if is_array else path:
         found = (*found, step)

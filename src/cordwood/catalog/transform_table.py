@@ -1,4 +1,4 @@
-"""Read the `[[stream.transform]]` tables of a streams file, and the files that they enrich events from."""
+"""Parse the `[[stream.transform]]` tables of a streams file, and the files for enrichment."""
 
 import csv
 import re
@@ -17,13 +17,13 @@ _MOST_FIELDS = 100
 _MOST_TEMPLATE = 2000
 _MOST_FILE_BYTES = 16 * 2**20
 _HOLE = re.compile(r"\{([^{}]*)\}")
-# What makes an event one is not a transform's to change.
+# Fields that identify an event cannot be changed by transforms.
 _FIXED = frozenset({"id", "timestamp", "ingested_at", "timestamp_inferred", "metadata", "message"})
 _ENRICH = ("file", "from", "to")
 
 
 def read_transforms(document: Document, path: Path, given: object) -> tuple[Transform, ...]:
-    """Return the transforms in their order, each checked."""
+    """Return the transforms in order."""
     if not isinstance(given, list) or len(given) > MOST_TRANSFORMS:
         told = f"Transforms are at most {MOST_TRANSFORMS} tables of an array."
         raise document.wrong(told, path, "Write: [[stream.transform]]")
@@ -136,7 +136,7 @@ def _steps(document: Document, path: Path, given: object) -> FieldPath:
 
 
 def _entries(document: Document, path: Path, given: object) -> Mapping[str, str]:
-    """Read a key-value file: a JSON object, or CSV whose first column holds the keys."""
+    """Parse a key-value file: a JSON object, or CSV whose first column has the keys."""
     file = FilePath(document.file).parent / str(given)
     try:
         if file.stat().st_size > _MOST_FILE_BYTES:

@@ -1,1 +1,1 @@
-"""The nouns of the product, one a file: frozen, typed, without I/O."""
+"""The domain objects: frozen, typed, without I/O."""

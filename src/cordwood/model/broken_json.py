@@ -1,8 +1,8 @@
-"""What is wrong with a text that should have been JSON, and where."""
+"""Readable messages for JSON that cannot be decoded."""
 
 
 def why_no_json(problem: Exception, text: bytes) -> str:
-    """What is wrong with JSON text, and at which byte, of what a decoder raised."""
+    """Return the problem and its byte position, from the exception of a decoder."""
     if isinstance(problem, RecursionError):
         return "it is nested too deeply"
     if isinstance(problem, UnicodeDecodeError):

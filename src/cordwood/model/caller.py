@@ -1,4 +1,4 @@
-"""Who presented a key, and what the key's terms are."""
+"""A caller: the key that was presented, and its terms."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """`scopes` are those of the wire: private, public, ingest, ingest:source:…, query, query:endpoint:…"""
+    """A caller. `scopes` are those of the API: private, public, ingest, ingest:source:NAME, query, query:endpoint:NAME."""
 
     key_id: str
     scopes: frozenset[str]
@@ -16,5 +16,5 @@ class Caller(msgspec.Struct, frozen=True):
 
     @property
     def knows(self) -> tuple[tuple[str, str], ...]:
-        """Whose names the key may be told: those of its pins, everybody's without any."""
+        """The pins of the key, which restrict the column and path names that it may see."""
         return tuple(sorted(self.pins.items()))

@@ -1,4 +1,4 @@
-"""The types of BigQuery that values and columns have, whatever engine holds them."""
+"""BigQuery's types, as used for values and columns of every engine."""
 
 from enum import StrEnum
 from typing import Final
@@ -7,7 +7,7 @@ import msgspec
 
 
 class Kind(StrEnum):
-    """JSON is BigQuery's own type; VARIANT is a value of any kind read from an event: it is typed by use."""
+    """A type. JSON is BigQuery's own type; VARIANT is a value of unknown type from an event, typed by its use."""
 
     STRING = "STRING"
     BYTES = "BYTES"
@@ -27,10 +27,10 @@ class Kind(StrEnum):
     VARIANT = "VARIANT"
 
 
-# Those that a decimal fraction is kept in.
+# The types with exact decimal fractions.
 EXACT: Final = (Kind.NUMERIC, Kind.BIGNUMERIC)
 NUMBERS: Final = (Kind.INT64, Kind.FLOAT64, *EXACT)
-# The first of two is what both are compared as.
+# In order of precedence: two different ones are compared as the first.
 MOMENTS: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME)
 
 
@@ -40,5 +40,5 @@ class Datatype(msgspec.Struct, frozen=True):
     fields: "tuple[tuple[str, Datatype | None], ...]" = ()
 
     def __deepcopy__(self, _memo: object) -> "Datatype":
-        """Copies of a node share its type: to copy that was a third of what it takes to compile."""
+        """Return the object itself: it is immutable, and copying it took a third of compilation time."""
         return self

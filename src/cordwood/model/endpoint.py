@@ -1,4 +1,4 @@
-"""A saved query with its settings, as its file states them."""
+"""Endpoints: saved queries with their settings."""
 
 from uuid import UUID
 
@@ -8,10 +8,10 @@ from cordwood.model.parameter import Parameter
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """`revision` is a digest of the whole file: any change of it is another endpoint to the cache.
+    """A saved query. `revision` is a digest of the whole file, so that every change invalidates the cache.
 
-    `body_line` is the line of the file on which `sql` begins, so that places can be told in the file.
-    `zone` is where the days of LQL's `t:today` and its like begin.
+    `body_line` is the line of the file on which `sql` begins. `zone` is the time zone of LQL's relative dates, such as
+    `t:today`.
     """
 
     name: str

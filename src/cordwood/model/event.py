@@ -1,4 +1,4 @@
-"""An event on its way into a stream, its metadata still the text that was sent."""
+"""Events before they are stored; their metadata is still JSON text."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -8,10 +8,10 @@ from cordwood.model.shape import Path, ValueKind
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Times are microseconds since 1970 UTC. `metadata` and `extras` (other top-level keys) are JSON text.
+    """An event. Times are in microseconds since 1970 UTC; `metadata` and `extras` (other top-level keys) are JSON text.
 
-    `object_paths` are the paths of its objects, as `written_paths` writes them; None where nobody has looked.
-    `received_us` is when it was first received, where that was not with its batch: it was stored elsewhere before.
+    `object_paths` lists the paths of its objects in the form of `written_paths`; None if they are unknown.
+    `received_us` is the original time of receipt of an imported event.
     """
 
     id: str
@@ -25,7 +25,7 @@ class Event(msgspec.Struct, frozen=True, gc=False, array_like=True):
     received_us: int | None = None
 
 
-# Between the steps of a path, and around each path: no two paths are written alike, for in steps these are escaped.
+# The separators of steps and paths. They are escaped in steps, so that no two paths have the same text.
 STEP = "\x1f"
 PATH_END = "\n"
 _ESCAPE = "\x1e"
@@ -37,21 +37,21 @@ def written_path(steps: Sequence[str]) -> str:
 
 
 def _written_step(step: str) -> str:
-    """A step may be any key that an event can have."""
+    """Escape separators, because a step may be any key of an event."""
     if step.isprintable():
         return step
     return "".join(_ESCAPED.get(letter, letter) for letter in step)
 
 
 def written_paths(paths: Iterable[Sequence[str]]) -> str:
-    """Each path between two ends, so that one can be looked for in the text of all."""
+    """Join paths with separators around each, so that one can be searched in the text."""
     return "".join(written_path(steps) for steps in paths)
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Events of one stream that were received together, and the paths and kinds that are new with them.
+    """Events of one stream that were received together, with the paths and kinds that are new to the stream.
 
-    `by_project` are those that are new to single projects.
+    `by_project` has those that are new to single projects.
     """
 
     stream: str

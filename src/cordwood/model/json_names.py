@@ -1,10 +1,10 @@
-"""Names that stand twice in one JSON object: readers disagree on which of the two counts."""
+"""Detection of duplicate names in JSON objects, on which decoders disagree."""
 
 import json
 
 
 def name_given_twice(text: bytes) -> str | None:
-    """Return the first name that stands twice in one object, however it is escaped, at any depth. The text is JSON."""
+    """Return the first duplicate name in an object at any depth, with escapes decoded. The text must be valid JSON."""
     found: list[str] = []
 
     def look(members: list[tuple[str, object]]) -> None:

@@ -1,4 +1,4 @@
-"""A key as it is kept: its terms and its history, never the key itself."""
+"""Keys as stored: terms and history, without the secret."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Terms(msgspec.Struct, frozen=True):
-    """What a key may do, and what it is held to. `expires_at` is in seconds since 1970 UTC."""
+    """The terms of a key. `expires_at` is in seconds since 1970 UTC."""
 
     scopes: frozenset[str]
     note: str = ""
@@ -17,7 +17,7 @@ class Terms(msgspec.Struct, frozen=True):
 
 
 def scope_words(text: str) -> list[str]:
-    """Split a text of scopes at ASCII spaces alone (RFC 6749, 3.3): no other white space makes two scopes of one."""
+    """Split scopes at ASCII spaces alone (RFC 6749, 3.3): other white space is part of a word."""
     return [word for word in text.split(" ") if word]
 
 

@@ -1,4 +1,4 @@
-"""Moments as they are stored and sent, microseconds since 1970 in UTC, and as datetimes."""
+"""Conversion between datetimes and microseconds since 1970 UTC."""
 
 import time
 from datetime import UTC, datetime, timedelta

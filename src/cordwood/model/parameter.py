@@ -1,4 +1,4 @@
-"""A declared @name of an endpoint: its type, whether it must be given, and what it may be."""
+"""Declared parameters of an endpoint: type, default and allowed values."""
 
 from enum import StrEnum
 
@@ -8,7 +8,7 @@ from cordwood.model.datatype import Kind
 
 
 class TextKind(StrEnum):
-    """What a text parameter holds beyond being text."""
+    """The interpretation of a text parameter."""
 
     PLAIN = "plain"
     REGEX = "regex"

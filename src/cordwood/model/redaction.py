@@ -1,4 +1,4 @@
-"""What is taken out of the texts of events before a caller's query sees them."""
+"""The rules of redaction."""
 
 from enum import StrEnum
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Detector(StrEnum):
-    """What can be looked for in a text."""
+    """The kinds of personal data that can be detected in texts."""
 
     IP = "ip"
     EMAIL = "email"
@@ -17,26 +17,26 @@ class Detector(StrEnum):
 
 
 class RedactMode(StrEnum):
-    """What stands where something was found: one word, a keyed digest of it, or the network of an address."""
+    """The replacement of redacted data: a fixed word, a keyed digest, or the network of an address."""
 
     REPLACE = "replace"
     HASH = "hash"
     TRUNCATE = "truncate"
 
 
-# Telephone numbers look like too many other numbers to be taken out unasked.
+# Phone numbers are off by default, because they resemble many other numbers.
 DEFAULT_DETECTORS = tuple(detector for detector in Detector if detector is not Detector.PHONE)
 
 
 class NamedPattern(msgspec.Struct, frozen=True):
-    """A regular expression (RE2) of the operator's own."""
+    """A regular expression (RE2) of the operator."""
 
     name: str
     pattern: str
 
 
 class RedactionRules(msgspec.Struct, frozen=True):
-    """What the service looks for; the same for every endpoint of one process."""
+    """What is redacted, for every endpoint of the process."""
 
     detectors: tuple[Detector, ...] = DEFAULT_DETECTORS
     patterns: tuple[NamedPattern, ...] = ()
@@ -46,7 +46,7 @@ SHIPPED_RULES = RedactionRules()
 
 
 class Redacting(msgspec.Struct, frozen=True):
-    """What an engine needs: what is looked for, and the key of digests."""
+    """The rules and the key of digests, as an engine needs them."""
 
     rules: RedactionRules = SHIPPED_RULES
     key: str = ""

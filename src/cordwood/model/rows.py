@@ -1,4 +1,4 @@
-"""The rows of an answer, in the form in which they are rendered."""
+"""The rows of an answer, as the encoders receive them."""
 
 from collections.abc import Iterable
 
@@ -6,9 +6,9 @@ import msgspec
 
 from cordwood.model.datatype import Datatype
 
-# A cell is already in answer form: TIMESTAMP is an int of microseconds since 1970, DATETIME, DATE and TIME
-# are ISO text, BYTES is base64 text, and JSON, ARRAY and STRUCT are JSON text kept raw, every object in it
-# (but the elements of arrays) already wrapped in an array of one record.
+# A cell is already in answer form: TIMESTAMP is an int of microseconds since 1970; DATETIME, DATE and TIME are ISO
+# text; BYTES is base64 text; JSON, ARRAY and STRUCT are raw JSON text, in which every object (except elements of
+# arrays) is wrapped in an array of one record.
 Cell = str | int | float | bool | msgspec.Raw | None
 Row = tuple[Cell, ...]
 
@@ -19,9 +19,9 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class Rows(msgspec.Struct):
-    """Columns at once, rows in batches as the engine yields them.
+    """Columns, and rows in batches as the engine yields them.
 
-    `truncated` and `engine_seconds` are true once `batches` is exhausted, not before.
+    `truncated` and `engine_seconds` are valid once `batches` is exhausted.
     """
 
     columns: tuple[Column, ...]

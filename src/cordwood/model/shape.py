@@ -1,4 +1,4 @@
-"""What has been seen in a stream: every path of its events, and the kinds of value found there."""
+"""Shapes: the paths seen in a stream's events, and the kinds of values at each."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -10,10 +10,10 @@ Path = tuple[str, ...]
 
 
 class ValueKind(StrEnum):
-    """The last two are no kinds of values but marks, in what is learnt of a path.
+    """The kind of a value. The last two are marks on a path.
 
-    `UNLISTED`: below the path others were seen that are not listed. `UNSURE`: the path was listed after it may have been
-    seen, so that values of other kinds may lie there.
+    `UNLISTED`: paths below this one were seen that are not listed. `UNSURE`: the path was listed late, so that earlier
+    events may have values of other kinds there.
     """
 
     OBJECT = "object"
@@ -27,11 +27,11 @@ class ValueKind(StrEnum):
 
 Kinds = Mapping[Path, frozenset[ValueKind]]
 
-# The step of a path that stands for "any element of the array".
+# The step that stands for any element of an array.
 ELEMENT = "[]"
 
-# A path with more steps, or with more letters in them, is never listed: what is kept of a stream's paths, and the types
-# that its decoders are made of, would grow with the nesting and the keys of a single event.
+# A longer path is never listed. Otherwise the size of shapes and decoders would depend on the nesting and the keys of a
+# single event.
 MAX_STEPS = 32
 MAX_LETTERS = 1_000
 
@@ -40,13 +40,13 @@ _MARKS = frozenset({ValueKind.UNLISTED, ValueKind.UNSURE})
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """Paths begin at the event: ("metadata", "request", "path"), ("project",).
+    """A shape. Paths begin at the event: ("metadata", "request", "path"), ("project",).
 
     Elements of arrays are the step `[]`. `version` changes with every change. `unlisted` and `unsure` are the paths
     with these marks; the empty path is the event itself.
 
-    The shape of one project's events has the shape of all events of the stream as `whole`: its own names are those
-    that may be shown, and the kinds of the whole say how a value is read, whoever's it is.
+    The shape of one project has the shape of the whole stream as `whole`: names are shown from its own paths, but
+    values are read by the kinds of the whole.
     """
 
     kinds: Kinds = msgspec.field(default_factory=dict)
@@ -56,7 +56,7 @@ class Shape(msgspec.Struct, frozen=True):
     whole: Optional["Shape"] = None
 
     def with_learnt(self, learnt: Kinds) -> "Shape":
-        """This shape with what is new in `learnt`, but for paths that are too long; itself when nothing is."""
+        """Return this shape with the new paths and kinds in `learnt`; itself if nothing is new."""
         new = {path: kinds for path, kinds in learnt.items() if not kinds <= self.known_at(path) and is_listable(path)}
         if not new:
             return self
@@ -70,14 +70,14 @@ class Shape(msgspec.Struct, frozen=True):
         return Shape(merged, self.version + 1, unlisted, unsure)
 
     def known_at(self, path: Path) -> frozenset[ValueKind]:
-        """The kinds of the path with its marks, as `learnt` has them."""
+        """Return the kinds at a path, with its marks."""
         kinds = self.kinds.get(path, NO_KINDS)
         if path in self.unlisted:
             kinds |= {ValueKind.UNLISTED}
         return kinds | {ValueKind.UNSURE} if path in self.unsure else kinds
 
     def stored_kinds(self, path: Path) -> frozenset[ValueKind] | None:
-        """The kinds of value that events of any project have at the path; None where others may be there."""
+        """Return the kinds that events of any project have at a path; None if there may be others."""
         whole = self.whole or self
         kinds = whole.kinds.get(path)
         if kinds is None:
@@ -85,12 +85,12 @@ class Shape(msgspec.Struct, frozen=True):
         return None if path in whole.unsure else kinds
 
     def may_lack(self, path: Path) -> bool:
-        """Whether a path that is not listed may have been seen all the same."""
+        """Return whether a path may have been seen although it is not listed."""
         if not is_listable(path):
             return True
         return bool(self.unlisted) and any(path[:length] in self.unlisted for length in range(len(path)))
 
 
 def is_listable(path: Path) -> bool:
-    """Whether the path is short enough to be listed in a shape."""
+    """Return whether a path is short enough to be listed."""
     return len(path) <= MAX_STEPS and sum(map(len, path)) <= MAX_LETTERS

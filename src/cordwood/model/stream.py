@@ -1,4 +1,4 @@
-"""A named sequence of events, and what is kept and derived of it."""
+"""Streams: named sequences of events, with their retention and processing."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -10,7 +10,7 @@ from cordwood.model.transform import Transform
 
 
 class ClockPolicy(StrEnum):
-    """What happens to an event whose time lies beyond the stated bound."""
+    """What happens to an event beyond a time bound."""
 
     ACCEPT = "accept"
     CLAMP = "clamp"
@@ -18,9 +18,9 @@ class ClockPolicy(StrEnum):
 
 
 class Stream(msgspec.Struct, frozen=True):
-    """`derive` maps a dotted path to a template that fills it where the event lacks it.
+    """A stream. `derive` maps a dotted path to the template that fills it in events without it.
 
-    `project_at` are the steps inside metadata to where its readers look for an event's project, if they look there.
+    `project_at` is the path inside metadata at which readers look for an event's project, if they do.
     """
 
     name: str
@@ -38,6 +38,6 @@ class Stream(msgspec.Struct, frozen=True):
 
     @property
     def late_after_seconds(self) -> float | None:
-        """How old an event may arrive: what is older than the stream keeps is late, whatever is stated."""
+        """The age at which an event is late: the configured one, or the retention if that is shorter."""
         bounds = (self.late_seconds, self.retention_seconds)
         return min((bound for bound in bounds if bound is not None), default=None)

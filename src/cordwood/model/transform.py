@@ -1,16 +1,16 @@
-"""A transform: one step that changes the events of a stream before they are stored."""
+"""Transforms: steps that change the events of a stream before they are stored."""
 
 from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
 
-# The steps to a field: ("metadata", "user", "id"), or one name at the top of an event.
+# The steps to a field: ("metadata", "user", "id"), or one top-level name.
 FieldPath = tuple[str, ...]
 
 
 class Action(StrEnum):
-    """The kinds of transforms."""
+    """The kind of a transform."""
 
     DROP = "drop"
     SAMPLE = "sample"
@@ -23,9 +23,9 @@ class Action(StrEnum):
 
 
 class Transform(msgspec.Struct, frozen=True):
-    """A transform for the events that the LQL filter `where` keeps, or for all.
+    """A transform of the events that match the LQL filter `where`, or of all.
 
-    `moves` are pairs of fields, from and to; `fields` are single ones. `entries` are JSON texts by key.
+    `moves` are pairs of source and target fields, `fields` are single ones. `entries` are JSON texts by key.
     """
 
     action: Action

@@ -1,1 +1,1 @@
-"""Every fact worth noting, as a struct; the log and the metrics choose from them."""
+"""Observations: facts as structs, from which the log and the metrics are derived."""

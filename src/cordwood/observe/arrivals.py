@@ -1,4 +1,4 @@
-"""How many events a second each stream took of late."""
+"""The recent event rate of each stream."""
 
 import time
 from collections import deque
@@ -10,7 +10,7 @@ LATELY_SECONDS = 60
 
 
 class Arrivals:
-    """Counts by the second, for a minute. `note` is for one thread at a time."""
+    """Counts by second over one minute. `note` is not thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""When the disk will be full, by how its free space went of late, and what is told of it."""
+"""A forecast of when the disk will be full, from the trend of its free space, and the warnings about it."""
 
 import math
 from collections import deque
@@ -9,7 +9,7 @@ import msgspec
 from cordwood.observe.observer import Tell
 
 _WINDOW_SECONDS = 3600.0
-# The journal comes and goes by some 100 MB: less time than this tells nothing of where it leads.
+# The WAL grows and shrinks by some 100 MB, so a shorter period shows no trend.
 _LEAST_SECONDS = 300.0
 _WARN_SECONDS = 24 * 3600.0
 _AGAIN_SECONDS = 3600.0
@@ -19,14 +19,14 @@ ADVICE = "Shorten `retention` in the streams file, set limits.store_size, or giv
 
 
 class Look(msgspec.Struct, frozen=True):
-    """Free bytes at a moment, by the monotonic clock."""
+    """The free bytes at a monotonic time."""
 
     at: float
     free_bytes: float
 
 
 class DiskForecast:
-    """`free_bytes` and `clock` are asked at each `look`; the sentence of a warning is handed to `tell`."""
+    """Samples `free_bytes` at each `look`; warnings are passed to `tell`."""
 
     def __init__(self, free_bytes: Callable[[], float], clock: Callable[[], float], tell: Tell) -> None:
         self._free_bytes = free_bytes
@@ -38,7 +38,7 @@ class DiskForecast:
         self.seconds_left = math.inf
 
     def look(self) -> None:
-        """To be called now and then, more often than every minute."""
+        """Take a sample; call it at least once a minute."""
         now = self._clock()
         self._looks.append(Look(now, self._free_bytes()))
         while self._looks[0].at < now - _WINDOW_SECONDS:
@@ -47,7 +47,7 @@ class DiskForecast:
         self._warn(now)
 
     def _warn(self, now: float) -> None:
-        """Again after an hour, or when only half the time is left that was told of last."""
+        """Warn again after an hour, or when the remaining time has halved since the last warning."""
         is_low = self._looks[-1].free_bytes < _LEAST_FREE_BYTES
         if self.seconds_left > _WARN_SECONDS and not is_low:
             self._told_seconds = math.inf
@@ -59,7 +59,7 @@ class DiskForecast:
 
 
 def seconds_left(looks: tuple[Look, ...]) -> float:
-    """By the line that lies nearest to all looks; for ever when it does not fall, or they are too few to tell."""
+    """Extrapolate by linear regression; infinity without a downward trend, or with too few samples."""
     if not looks or looks[-1].at - looks[0].at < _LEAST_SECONDS:
         return math.inf
     mid_at = sum(look.at for look in looks) / len(looks)

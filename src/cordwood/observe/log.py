@@ -1,4 +1,4 @@
-"""The log: one JSON object a line, gathered for a moment so that a line costs no system call of its own."""
+"""The log: one JSON object for each line, buffered briefly to save system calls."""
 
 import threading
 import time
@@ -16,7 +16,7 @@ GATHERED_BYTES = 32 * 1024
 
 
 class JsonLines:
-    """Writes at once what is a warning or worse, the rest when enough has gathered or `flush` is called."""
+    """Writes warnings and errors at once, other lines when the buffer is full or flushed."""
 
     def __init__(self, out: BinaryIO, level: str = "info") -> None:
         self._out = out
@@ -61,5 +61,5 @@ class JsonLines:
             self._out.write(gathered)
             self._out.flush()
         except (OSError, ValueError):
-            # A log that cannot be written must not stop what it reports on.
+            # An unwritable log must not stop the service.
             return

@@ -1,4 +1,4 @@
-"""The metrics: counted from observations, told in Prometheus' text form."""
+"""The metrics: counted from observations, exposed in Prometheus' text format."""
 
 import math
 import threading
@@ -23,7 +23,7 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 
 
 class Counter:
-    """A sum that only grows, by labels."""
+    """A counter by labels."""
 
     kind = "counter"
 
@@ -35,7 +35,7 @@ class Counter:
         self._sums[values] = self._sums.get(values, 0) + amount
 
     def sums_by(self, place: int) -> dict[str, int]:
-        """The sums by one of the labels."""
+        """Return the sums by one of the labels."""
         sums: dict[str, int] = {}
         for values, amount in self._sums.items():
             sums[values[place]] = sums.get(values[place], 0) + int(amount)
@@ -47,7 +47,7 @@ class Counter:
 
 
 class Histogram:
-    """How many took at most how long, by labels."""
+    """A histogram of durations by labels."""
 
     kind = "histogram"
 
@@ -76,7 +76,7 @@ class Histogram:
 
 
 class Metrics:
-    """Counts observations. `gauges` are asked at the moment they are told."""
+    """Counts observations. `gauges` are read when the metrics are exposed."""
 
     def __init__(self, version: str, gauges: Mapping[str, Callable[[], float]] | None = None) -> None:
         self._version = version
@@ -149,12 +149,12 @@ class Metrics:
                     self.arrivals.note(observation)
 
     def cache_outcomes(self) -> Mapping[str, int]:
-        """How many queries the cache did what for, all endpoints together."""
+        """Return the number of queries by cache outcome, over all endpoints."""
         with self._lock:
             return self._cache.sums_by(1)
 
     def engine_ends(self) -> Mapping[str, int]:
-        """How often the engine's process ended, by what ended it."""
+        """Return how often the engine's process ended, by cause."""
         with self._lock:
             return self._engine_ends.sums_by(0)
 

@@ -1,4 +1,4 @@
-"""Every fact worth noting. The log writes each as a line; the metrics count what they know."""
+"""Observations. The log writes each as one line; the metrics count those that they know."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Literal
@@ -9,7 +9,7 @@ Level = Literal["debug", "info", "warning", "error"]
 
 
 class Observation(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event"):
-    """The `event` of a log line is the tag; `level` decides whether the line is written."""
+    """A fact. The tag is the `event` of its log line; `level` is the line's severity."""
 
     usual_level: ClassVar[Level] = "info"
     level: Level | UnsetType = UNSET
@@ -19,7 +19,7 @@ class Observation(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fie
 
 
 class Requested(Observation, frozen=True, kw_only=True, tag="request"):
-    """A request was answered; for a query this is the receipt too. `cache` is hit, miss, collapsed or stale."""
+    """A request was answered; for a query with the receipt. `cache` is the outcome of the cache."""
 
     request_id: str
     method: str
@@ -42,7 +42,7 @@ class Requested(Observation, frozen=True, kw_only=True, tag="request"):
 
 
 class EngineAsked(Observation, frozen=True, kw_only=True, tag="engine_query"):
-    """The engine ran a question. `outcome` is ok or the code of the fault."""
+    """The engine ran a query. `outcome` is ok or the code of the error."""
 
     endpoint: str
     engine: str
@@ -52,7 +52,7 @@ class EngineAsked(Observation, frozen=True, kw_only=True, tag="engine_query"):
 
 
 class Queued(Observation, frozen=True, kw_only=True, tag="queued"):
-    """A run waited for a place; `outcome` is admitted, refused or abandoned. `places` are those of query or compile."""
+    """A run waited for admission; `outcome` is admitted, refused or abandoned. `places` is query or compile."""
 
     places: str
     lane: str
@@ -62,7 +62,7 @@ class Queued(Observation, frozen=True, kw_only=True, tag="queued"):
 
 
 class Refreshed(Observation, frozen=True, kw_only=True, tag="refresh"):
-    """A kept answer was asked for again in the background."""
+    """A cached answer was refreshed in the background."""
 
     endpoint: str
     outcome: str
@@ -79,13 +79,13 @@ class Ingested(Observation, frozen=True, kw_only=True, tag="ingest"):
     quarantined: int = 0
     late: int = 0
     future: int = 0
-    # What the stream's transforms did: the transform, what became of events, and of how many.
+    # The results of transforms: transform, outcome and number of events.
     transformed: Sequence[tuple[str, str, int]] = ()
     usual_level: ClassVar[Level] = "debug"
 
 
 class Broke(Observation, frozen=True, kw_only=True, tag="bug"):
-    """A fault of ours: the incident is what the caller was told, the trace is for us."""
+    """An internal error: `incident` is the id that the caller was told."""
 
     incident: str
     trace: str
@@ -93,7 +93,7 @@ class Broke(Observation, frozen=True, kw_only=True, tag="bug"):
 
 
 class IsolationRefused(Observation, frozen=True, kw_only=True, tag="isolation"):
-    """A compiled statement would have read what it may not, and was not run. A text is logged once, and always counted."""
+    """The isolation check refused a compiled statement. Each text is logged once, and every refusal is counted."""
 
     incident: str
     engine: str
@@ -103,7 +103,7 @@ class IsolationRefused(Observation, frozen=True, kw_only=True, tag="isolation"):
 
 
 class EngineEnded(Observation, frozen=True, kw_only=True, tag="engine_ended"):
-    """The engine's process ended and is replaced. `cause` is time, memory or died; `queries` were the cause."""
+    """The engine's process ended and is replaced. `cause` is time, memory or died; `queries` counts those to blame."""
 
     cause: str
     reason: str = ""
@@ -112,7 +112,7 @@ class EngineEnded(Observation, frozen=True, kw_only=True, tag="engine_ended"):
 
 
 class QueryQuarantined(Observation, frozen=True, kw_only=True, tag="query_quarantined"):
-    """A caller's own query is refused for a while, because the engine's process was killed with it."""
+    """An ad hoc or sandbox query was quarantined because the engine's process was killed."""
 
     endpoint: str
     key: str
@@ -121,7 +121,7 @@ class QueryQuarantined(Observation, frozen=True, kw_only=True, tag="query_quaran
 
 
 class QuarantineRefused(Observation, frozen=True, kw_only=True, tag="quarantine_refused"):
-    """A query was refused that was killed before, or whose caller had others killed; `by` is query or key."""
+    """A quarantined query, or a query of a quarantined key, was refused; `by` is query or key."""
 
     endpoint: str
     key: str
@@ -129,7 +129,7 @@ class QuarantineRefused(Observation, frozen=True, kw_only=True, tag="quarantine_
 
 
 class Audited(Observation, frozen=True, kw_only=True, tag="audit"):
-    """Somebody was refused, or changed who may do what. Never holds a secret."""
+    """A request was refused, or permissions were changed. It never contains a secret."""
 
     action: str
     key: str = ""
@@ -139,6 +139,6 @@ class Audited(Observation, frozen=True, kw_only=True, tag="audit"):
 
 
 class Noted(Observation, frozen=True, kw_only=True, tag="notice"):
-    """A sentence for the operator."""
+    """A message for the operator."""
 
     message: str

@@ -1,9 +1,9 @@
-"""Where observations go: to the log and to the metrics, each choosing what it needs."""
+"""The observer passes observations to its sinks: the log and the metrics."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-# Takes a sentence for the operator.
+# Takes a message for the operator.
 Tell = Callable[[str], None]
 
 
@@ -12,21 +12,21 @@ Note = Callable[[object], None]
 
 
 def tell_nobody(_: str) -> None:
-    """Where nobody listens."""
+    """Drop the message."""
 
 
 def note_nothing(_: object) -> None:
-    """Where nobody listens."""
+    """Drop the observation."""
 
 
 class Sink(Protocol):
-    """Takes observations of every kind and keeps those it cares for. Must be quick and must not raise."""
+    """A consumer of observations, which ignores those that it does not need. It must be fast and must not raise."""
 
     def note(self, observation: object) -> None: ...
 
 
 class Observer:
-    """Hands every observation to every sink. Safe from any thread when its sinks are."""
+    """Passes every observation to every sink. Thread-safe if its sinks are."""
 
     def __init__(self, sinks: Sequence[Sink] = ()) -> None:
         self._sinks = tuple(sinks)

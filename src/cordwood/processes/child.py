@@ -1,4 +1,4 @@
-"""Set up a forked process: ignore signals meant for its parent, end with it, and be the first that the OOM killer takes."""
+"""Setup of a forked process: leave signals to the parent, end with it, and prefer it for the OOM killer."""
 
 import ctypes
 import os
@@ -8,9 +8,9 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _OOM_SCORE = Path("/proc/self/oom_score_adj")
-# The kernel ends processes of a high score first when the machine has no memory left; the highest is 1,000.
+# The kernel kills processes with high scores first when memory runs out; the highest is 1,000.
 _FIRST_TO_GO = "500"
-# A terminal or a service manager sends these to all processes at once: what they mean is for the parent to decide.
+# A terminal or service manager sends these to the whole process group; the parent handles them.
 _FOR_THE_PARENT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

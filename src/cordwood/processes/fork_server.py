@@ -1,4 +1,4 @@
-"""A fork server: a process with all modules loaded, nothing open and one thread, which forks others quickly and safely."""
+"""A fork server: a single-threaded process with all modules loaded, which forks others quickly and safely."""
 
 import gc
 import importlib
@@ -24,16 +24,16 @@ Entry = Callable[[socket.socket], None]
 _REQUEST = b"f"
 _REPLY = struct.Struct("<ii")
 _NO_STATUS = -1
-# Forking takes milliseconds. A fork server that does not answer for so long is replaced.
+# Forking takes milliseconds. A fork server that does not answer within this time is replaced.
 _REPLY_SECONDS = 30.0
-# How long a child that was killed may take to be gone, before the next is forked.
+# The time to wait for a killed child before the next one is forked.
 _REAP_SECONDS = 0.1
 _END_SECONDS = 2.0
 _SPAWNED = "from cordwood.processes.fork_server import run_spawned; run_spawned()"
 
 
 class Child(msgspec.Struct, frozen=True):
-    """A forked process and this end of its connection; `status` is how its predecessor ended, where that is known."""
+    """A forked process and our end of its connection; `status` is the exit status of its predecessor, if known."""
 
     pid: int
     link: socket.socket
@@ -124,7 +124,7 @@ class ForkServer:
 
 
 def run_spawned() -> None:
-    """Run a fork server that was started as a program; its arguments are the entry and the descriptor of its connection."""
+    """Run a fork server started as a program; its arguments are the entry and its connection's descriptor."""
     _, entry, descriptor = sys.argv
     _run(entry, socket.socket(fileno=int(descriptor)), None)
 

@@ -1,4 +1,4 @@
-"""Frames over a stream socket between two processes: a length, a kind, a payload."""
+"""Length-prefixed frames over a stream socket between two processes."""
 
 import select
 import socket
@@ -9,15 +9,15 @@ from contextlib import suppress
 _HEAD = struct.Struct("<IB")
 _READ_BYTES = 256 * 1024
 _BUFFER_BYTES = 1024 * 1024
-# Larger payloads are not copied behind their head.
+# A larger payload is sent separately, to save a copy.
 _JOINED_BYTES = 64 * 1024
-# A peer that takes nothing for so long does not work any more.
+# A peer that reads nothing for this long is considered broken.
 _SEND_SECONDS = 30
 _NO_SECONDS = 0.0
 
 
 class Frames:
-    """One end of a connection. `send` may be called from any thread, `receive` from one."""
+    """One end of a connection. `send` is thread-safe, `receive` is for one thread."""
 
     def __init__(self, link: socket.socket) -> None:
         self._link = link
@@ -28,12 +28,12 @@ class Frames:
         self._sending = threading.Lock()
 
     def send(self, kind: int, payload: bytes = b"") -> None:
-        """Send one frame; OSError when the other end is gone or takes nothing any more."""
+        """Send one frame; raise OSError if the peer is gone or does not read."""
         with self._sending:
             self._write(kind, payload)
 
     def try_send(self, kind: int, payload: bytes = b"") -> bool:
-        """Send one short frame, unless that would have to wait; False then."""
+        """Send one short frame; return False if that would block."""
         if not self._sending.acquire(blocking=False):
             return False
         try:
