@@ -29,7 +29,7 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.shape import Shape
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_sandbox, compile_saved, read_endpoint
-from cordwood.sql.guards import decided
+from cordwood.sql.plan import Reads, print_segments
 
 # How many row groups each segment has, and how many of them are ordered by project together; the last takes the rest.
 LAYOUTS: Mapping[str, Sequence[tuple[int, int]]] = {
@@ -137,11 +137,11 @@ def _compiled(connection: duckdb.DuckDBPyConnection, question: Question) -> Aske
     else:
         statement = compile_sandbox(program, sandbox, DuckDBTarget(), seen)
     values = bind(statement, given, 0, lambda _: None).values
-    way = statement.at_rest or statement.sql
-    sql = decided(way, statement.guards.get(way, ()), values)
-    (parsed,) = connection.extract_statements(f"FROM ({sql}) LIMIT 0")
+    variant = statement.plan.choose(Reads.FLUSHED) or statement.plan.variants[0]
+    (parsed,) = connection.extract_statements(f"FROM ({print_segments(variant.segments, values)}) LIMIT 0")
     connection.execute(parsed, {name: values[name] for name in parsed.named_parameters})
-    sql = _rendering(sql, tuple(column[1] for column in connection.description or []), "")
+    types = tuple(column[1] for column in connection.description or [])
+    sql = print_segments(_rendering(variant.segments, types, ""), values)
     return Asked(question.name, sql, values, is_page=statement.most_rows == _PAGE and "ORDER BY" in sql)
 
 

@@ -14,6 +14,7 @@ import duckdb
 from cordwood.engines.duckdb.storage.storage import Storage
 from cordwood.errors import QueryFault
 from cordwood.model.redaction import RedactMode
+from cordwood.sql.plan import Reads, print_segments
 from cordwood.sql.redaction.hiding import HIDING_EVENT, HIDING_TEXT, TRUSTING_TEXT
 from cordwood.sql.stages import Question, Statement
 from tests.attack.twins import Twin
@@ -72,9 +73,8 @@ def _each_way(storage: Storage, question: Question, beside: duckdb.DuckDBPyConne
 
 
 def _way(statement: Statement, *, at_rest: bool, is_trusting: bool) -> str | None:
-    if is_trusting:
-        return (statement.trusting_at_rest if at_rest else None) or statement.trusting
-    return (statement.at_rest if at_rest else None) or statement.sql
+    variant = statement.plan.choose(Reads.FLUSHED if at_rest else Reads.ALL, optimistic=is_trusting)
+    return None if variant is None else print_segments(variant.segments)
 
 
 def _plan(cursor: duckdb.DuckDBPyConnection, sql: str, values: Mapping[str, object]) -> object:

@@ -12,6 +12,7 @@ from cordwood.errors import Cancelled, Fault, IsolationBroken, OutOfTime
 from cordwood.model.datatype import Kind
 from cordwood.model.event import Batch, Event
 from cordwood.model.shape import Kinds, ValueKind
+from cordwood.sql.plan import fixed_plan
 from cordwood.sql.stages import Question, Statement
 from tests.contract.engine_asking import LIMITS, NOBODY, NOW_US, ask, batch, ids, rows, stream
 
@@ -227,7 +228,7 @@ def test_readers_never_see_an_event_twice_or_miss_one_while_others_append(engine
 
 def test_a_statement_that_reads_another_stream_than_it_says_is_refused(engine: Engine) -> None:
     sql, values = engine.stored("other.stream-2"), {"since": 0, "until": NOW_US, "project": None}
-    own = Statement(sql, (), (), ("other.stream-2",), column_names=tuple(column.name for column in STORED))
+    own = Statement(fixed_plan(sql), (), (), ("other.stream-2",), column_names=tuple(column.name for column in STORED))
     assert [row for part in engine.answer(Question(own, values), LIMITS, NOBODY).batches for row in part] == []
     with pytest.raises(IsolationBroken) as raised:
         engine.answer(Question(msgspec.structs.replace(own, streams=("s",)), values), LIMITS, NOBODY)

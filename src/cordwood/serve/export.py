@@ -11,6 +11,7 @@ from cordwood.model.parameter import Parameter
 from cordwood.serve.ask import Ask
 from cordwood.serve.run import Job
 from cordwood.sql.bind import bind
+from cordwood.sql.plan import fixed_plan
 from cordwood.sql.stages import Slot, Statement
 
 # An upper bound only: an export whose client disconnects is cancelled.
@@ -36,7 +37,7 @@ class Range(msgspec.Struct, frozen=True):
 def export_job(ask: Ask, wanted: Range, engine: Engine, asked_us: int) -> Job:
     began = time.monotonic()
     statement = Statement(
-        sql=engine.stored(wanted.stream),
+        plan=fixed_plan(engine.stored(wanted.stream)),
         slots=_SLOTS,
         sub_queries=(),
         streams=(wanted.stream,),

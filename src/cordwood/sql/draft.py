@@ -1,16 +1,16 @@
 """Prints trees with fragments in two steps, so that names and texts are looked into by nothing but the engine.
 
-First a tree becomes a `Draft`, in which a token stands for each name, text, value of bytes, slot and mark. Then one
-pass over the draft puts each one's written form where its token stands; what was put in is not looked into again. So
-brackets, commas and quotes are counted in text of ours alone, and no text can reach the engine but as a name or a
-literal that the engine's `Script` wrote.
+First a tree becomes a `Draft`, in which a token stands for each name, text, value of bytes, slot and segment of the plan.
+Then one pass over the draft puts each one's written form where its token stands; what was put in is not looked into
+again. So brackets, commas and quotes are counted in text of ours alone, and no text can reach the engine but as a name
+or a literal that the engine's `Script` wrote.
 """
 
 import re
 import secrets
 from collections.abc import Callable, Sequence
 from functools import cache
-from itertools import count
+from itertools import count, groupby
 from typing import Final, Protocol
 
 import msgspec
@@ -18,8 +18,19 @@ from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported
 from cordwood.sql.budget import spend, write
-from cordwood.sql.fragment import AS_IT_IS, FRAGMENT, MARK, is_fragment, parts_of, template_of, template_pieces
+from cordwood.sql.fragment import (
+    AS_IT_IS,
+    BLOCKS,
+    FRAGMENT,
+    OPTIONAL,
+    filter_of,
+    is_fragment,
+    parts_of,
+    template_of,
+    template_pieces,
+)
 from cordwood.sql.nodes import swap
+from cordwood.sql.plan import BlockFilter, OptionalPredicate, Segment, Segments, print_segments
 
 _NAME: Final = r'(?:\w+|"(?:[^"]|"")*")'
 _ATOM: Final = re.compile(rf"{_NAME}(?:\.{_NAME})*|'(?:[^']|'')*'")
@@ -62,19 +73,16 @@ class Script(Protocol):
         """Write the place of a bound value, whose name is a plain word."""
 
 
-class Mark(msgspec.Struct, frozen=True):
-    """A place in printed text that is no text itself."""
-
-    kind: str
-    name: str = ""
-
-
 class Printed(msgspec.Struct, frozen=True):
-    """An engine's text; where its marks are, and which slots stand in it."""
+    """A tree as segments of the plan, and the slots that stand in them."""
 
-    text: str
-    marks: tuple[tuple[int, Mark], ...] = ()
+    segments: Segments
     slots: frozenset[str] = frozenset()
+
+    @property
+    def text(self) -> str:
+        """Return the SQL with all of its conditions."""
+        return print_segments(self.segments)
 
 
 class _Name(msgspec.Struct, frozen=True):
@@ -90,7 +98,15 @@ class _Slot(msgspec.Struct, frozen=True):
     written: str
 
 
-_Part = _Name | _Text | _Slot | Mark | bytes
+class _Optional(msgspec.Struct, frozen=True):
+    """An optional predicate whose sides are drafts."""
+
+    parameter: str
+    test: str
+    predicate: str
+
+
+_Part = _Name | _Text | _Slot | _Optional | BlockFilter | bytes
 
 
 def print_tree(tree: exp.Expr, printer: Printer, script: Script) -> Printed:
@@ -100,36 +116,44 @@ def print_tree(tree: exp.Expr, printer: Printer, script: Script) -> Printed:
 
 
 class Draft:
-    """A printed tree in which tokens stand for names, texts, bytes, slots and marks. Uses up the tree."""
+    """A printed tree in which tokens stand for names, texts, bytes, slots and segments. Uses up the tree."""
 
     def __init__(self, tree: exp.Expr, printer: Printer, script: Script) -> None:
         self._printer = printer
         self._script = script
         self._serial = next(_drafts)
         self._held: dict[_Part, int] = {}
+        self._slots: set[str] = set()
+        self._length = 0
         self.text = self._printed(tree)
 
     def written(self, text: str) -> Printed:
         """Put what is held where its tokens stand in `text`, which is the draft's own with text of ours around it."""
+        self._slots, self._length = set(), 0
+        segments = self._segments(text, list(self._held))
+        return Printed(segments, frozenset(self._slots))
+
+    def _segments(self, text: str, parts: Sequence[_Part]) -> Segments:
         self._check(text)
-        written = [self._written(part) for part in self._held]
-        pieces = _HELD.split(text)
-        tokens = [self._number_of(token) for token in pieces[1::2]]
-        length = sum(len(written[at]) for at in tokens)
-        write(length)
-        if length > _LONGEST_WRITTEN:
+        pieces: list[Segment] = []
+        for place, piece in enumerate(_HELD.split(text)):
+            pieces.append(self._segment(parts[self._number_of(piece)], parts) if place % 2 else piece)
+        return _merged(pieces)
+
+    def _segment(self, part: _Part, parts: Sequence[_Part]) -> Segment:
+        if isinstance(part, BlockFilter):
+            return part
+        if isinstance(part, _Optional):
+            sides = (self._segments(side, parts) for side in (part.test, part.predicate))
+            return OptionalPredicate(part.parameter, *sides)
+        if isinstance(part, _Slot):
+            self._slots.add(part.name)
+        written = self._written(part)
+        write(len(written))
+        self._length += len(written)
+        if self._length > _LONGEST_WRITTEN:
             raise _too_long()
-        parts = list(self._held)
-        marks: list[tuple[int, Mark]] = []
-        length = len(pieces[0])
-        for place, at in enumerate(tokens, start=1):
-            part = parts[at]
-            if isinstance(part, Mark):
-                marks.append((length, part))
-            length += len(written[at]) + len(pieces[2 * place])
-            pieces[2 * place - 1] = written[at]
-        slots = frozenset(part.name for part in map(parts.__getitem__, set(tokens)) if isinstance(part, _Slot))
-        return Printed(_encodable("".join(pieces)), tuple(marks), slots)
+        return written
 
     def _number_of(self, token: str) -> int:
         serial, number = map(int, token.split("_"))
@@ -142,14 +166,14 @@ class Draft:
         if any(_TOKEN in found[0] for found in self._script.quoted.finditer(text)):
             raise ValueError("a part stands in quotes")
 
-    def _written(self, part: _Part) -> str:
+    def _written(self, part: _Name | _Text | _Slot | bytes) -> str:
         if isinstance(part, _Name):
             return self._script.name(part.name)
         if isinstance(part, _Text):
             return self._script.text(part.text)
         if isinstance(part, _Slot):
             return part.written
-        return self._script.data(part) if isinstance(part, bytes) else ""
+        return self._script.data(part)
 
     def _printed(self, tree: exp.Expr) -> str:
         text = self._alone(tree)
@@ -169,7 +193,7 @@ class Draft:
     def _alone(self, node: exp.Expr) -> str | None:
         """What is not for sqlglot to print."""
         if isinstance(node, exp.Anonymous):
-            return self._filled(node) if node.this == FRAGMENT else self._marked(node)
+            return self._filled(node) if node.this == FRAGMENT else self._of_plan(node)
         if isinstance(node, exp.Literal) and not node.is_string:
             return _number(node)
         if isinstance(node, exp.Var):
@@ -187,8 +211,18 @@ class Draft:
             return _Slot(_word(node.name), self._script.slot(node))
         return node.this.encode("latin-1") if isinstance(node, exp.ByteString) else None
 
-    def _marked(self, node: exp.Anonymous) -> str | None:
-        return self._hold(Mark(*(part.this for part in node.expressions))) if node.this == MARK else None
+    def _of_plan(self, node: exp.Anonymous) -> str | None:
+        """Return the token of a segment of the plan."""
+        if node.this == BLOCKS:
+            return self._hold(filter_of(node))
+        if node.this != OPTIONAL:
+            return None
+        test, predicate, parameter = node.expressions
+        return self._hold(_Optional(_word(parameter.name), self._side(test), self._side(predicate)))
+
+    def _side(self, condition: exp.Expr) -> str:
+        printed = self._printed(condition)
+        return printed if self._is_closed(printed) else f"({printed})"
 
     def _hold(self, part: _Part) -> str:
         return f"{_TOKEN}{self._serial}_{self._held.setdefault(part, len(self._held))}_"
@@ -217,8 +251,17 @@ class Draft:
 def _is_apart(node: exp.Expr) -> bool:
     """Whether what stands in the node is printed with it."""
     return isinstance(node, (exp.Parameter, exp.Literal, exp.Identifier)) or (
-        isinstance(node, exp.Anonymous) and node.this in (FRAGMENT, MARK)
+        isinstance(node, exp.Anonymous) and node.this in (FRAGMENT, OPTIONAL, BLOCKS)
     )
+
+
+def _merged(pieces: Sequence[Segment]) -> Segments:
+    """Return the pieces with texts that stand beside each other joined."""
+    merged: list[Segment] = []
+    for is_text, run in groupby(pieces, lambda piece: isinstance(piece, str)):
+        found = list(run)
+        merged += [_encodable("".join(map(str, found)))] if is_text else found
+    return tuple(segment for segment in merged if segment != "")
 
 
 def _number(node: exp.Literal) -> str:

@@ -6,11 +6,12 @@ from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported
 from cordwood.model.parameter import Parameter
-from cordwood.sql.guards import guards_of, mark
 from cordwood.sql.nodes import NOW
+from cordwood.sql.optional_predicates import mark_optional_predicates
 from cordwood.sql.places import span_of
+from cordwood.sql.plan import Plan, Variant
 from cordwood.sql.plan_size import check_plan
-from cordwood.sql.stages import Guard, Resolved, Slot, Statement
+from cordwood.sql.stages import Alternative, Lowered, Resolved, Slot, Statement
 from cordwood.sql.target import Target
 from cordwood.sql.typing import datatype_of
 
@@ -47,9 +48,8 @@ def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]
     lowered = target.lower(resolved)
     check_plan(lowered.tree, resolved.text)
     types = tuple(datatype_of(item) for item in _typed_select(lowered.tree).expressions)
-    guards: dict[str, tuple[Guard, ...]] = {}
     return Statement(
-        sql=_printed(lowered.tree, target, guards),
+        plan=_plan(lowered, target),
         slots=slots,
         sub_queries=resolved.sub_queries,
         streams=resolved.streams,
@@ -59,29 +59,18 @@ def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]
         redaction=resolved.redaction,
         hidden=resolved.hidden,
         textless=resolved.textless,
-        at_rest=_printed_if_any(lowered.at_rest, target, guards),
-        trusting=_printed_if_any(lowered.trusting, target, guards),
-        trusting_at_rest=_printed_if_any(lowered.trusting_at_rest, target, guards),
-        newest=_printed_if_any(lowered.newest, target, guards),
-        seeks=lowered.seeks,
-        guards=guards,
         most_rows=most_rows,
         facts=resolved.facts,
     )
 
 
-def _printed_if_any(tree: exp.Expr | None, target: Target, guards: dict[str, tuple[Guard, ...]]) -> str | None:
-    return None if tree is None else _printed(tree, target, guards)
+def _plan(lowered: Lowered, target: Target) -> Plan:
+    return Plan(tuple(_variant(one, target) for one in (Alternative(lowered.tree), *lowered.others)))
 
 
-def _printed(tree: exp.Expr, target: Target, guards: dict[str, tuple[Guard, ...]]) -> str:
-    """Also says which guards there are in it."""
-    mark(tree)
-    printed = target.print(tree)
-    found = guards_of(printed)
-    if found:
-        guards[printed.text] = found
-    return printed.text
+def _variant(one: Alternative, target: Target) -> Variant:
+    mark_optional_predicates(one.tree)
+    return Variant(target.print(one.tree).segments, one.reads, one.is_optimistic)
 
 
 def outermost_select(tree: exp.Expr) -> exp.Expr:

@@ -11,10 +11,14 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.bounded_cache import remember_short
+from cordwood.sql.plan import BlockFilter
 
 # sqlglot's compiled nodes cannot be subclassed; no text can spell these names past `admit`.
 FRAGMENT: Final = "$fragment"
-MARK: Final = "$mark"
+OPTIONAL: Final = "$optional"
+BLOCKS: Final = "$blocks"
+# The argument of a node of BLOCKS that has its filter.
+_FILTER: Final = "filter"
 
 AS_IT_IS: Final = "as_it_is"
 
@@ -95,9 +99,19 @@ def own_text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def mark_part(kind: str, name: str = "") -> exp.Expr:
-    """Return a mark as a part: it prints as nothing, and its place is told in `Printed`."""
-    return exp.Anonymous(this=MARK, expressions=[exp.Literal.string(kind), exp.Literal.string(name)])
+def optional_predicate(parameter: exp.Parameter, test: exp.Expr, predicate: exp.Expr) -> exp.Expr:
+    """Return the condition `(test OR predicate)`, which is printed as an `OptionalPredicate` of the plan."""
+    return exp.Anonymous(this=OPTIONAL, expressions=[test, predicate, exp.Var(this=parameter.name)])
+
+
+def block_filter(which: BlockFilter) -> exp.Expr:
+    """Return the condition that a scan reads only these blocks; it stays a segment of its own in the plan."""
+    return exp.Anonymous(this=BLOCKS, **{_FILTER: which})
+
+
+def filter_of(node: exp.Expr) -> BlockFilter:
+    which: BlockFilter = node.args[_FILTER]
+    return which
 
 
 def is_fragment(node: object) -> bool:

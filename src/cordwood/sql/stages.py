@@ -11,6 +11,7 @@ from cordwood.model.datatype import Datatype
 from cordwood.model.parameter import Parameter
 from cordwood.model.redaction import RedactMode
 from cordwood.model.shape import Path
+from cordwood.sql.plan import Plan, Reads
 
 # What was asked of the shapes, and what they said.
 Facts = Mapping[tuple[str, tuple[Hashable, ...]], object]
@@ -50,46 +51,23 @@ class Resolved(msgspec.Struct, frozen=True):
     facts: Facts = msgspec.field(default_factory=dict)
 
 
-class Seek(msgspec.Struct, frozen=True):
-    """Of a stream, only events that have all these pieces of texts matter where `mark` stands in the SQL.
+class Alternative(msgspec.Struct, frozen=True):
+    """A lowered tree that becomes a variant of the plan."""
 
-    And those that have the values of the parameters `texts`, and match those of the parameters `patterns`.
-    """
-
-    mark: str
-    stream: str
-    pieces: tuple[str, ...]
-    texts: tuple[str, ...] = ()
-    patterns: tuple[str, ...] = ()
-
-
-class Guard(msgspec.Struct, frozen=True):
-    """A condition in a text, from `start` to `end`, that is true where the parameter is absent.
-
-    That is asked up to `middle`; behind the OR that follows stands what is asked where it is there.
-    """
-
-    parameter: str
-    start: int
-    middle: int
-    end: int
+    tree: exp.Expr
+    reads: Reads = Reads.ALL
+    is_optimistic: bool = False
 
 
 class Lowered(msgspec.Struct, frozen=True):
     """BigQuery's meaning in the target's own words: printing it is all that is left.
 
-    An engine that keeps its newest events elsewhere may read less when there are none: then `at_rest` is the tree.
-    `trusting` are the same trees for an engine that first tries whether there is anything to redact at all. `newest`
-    reads only the newest events, which an engine may keep a second time: the answer, where it finds all the rows wanted.
+    `tree` reads all events and redacts; `others` are the same query for states of the store in which less will do.
     """
 
     tree: exp.Expr
     resolved: Resolved
-    at_rest: exp.Expr | None = None
-    trusting: exp.Expr | None = None
-    trusting_at_rest: exp.Expr | None = None
-    newest: exp.Expr | None = None
-    seeks: tuple[Seek, ...] = ()
+    others: tuple[Alternative, ...] = ()
 
 
 class Slot(msgspec.Struct, frozen=True):
@@ -104,17 +82,15 @@ class Slot(msgspec.Struct, frozen=True):
 
 
 class Statement(msgspec.Struct, frozen=True, dict=True):
-    """An engine's SQL, ready to be bound. `spans` tells where a marked expression stood in the author's text.
+    """An engine's plan of a query, ready to be bound.
 
     `column_types` are BigQuery's: an engine whose own types say less (text for BYTES and JSON) renders by them.
-    `notices` are for the receipt: what the reader of the answer should know of it. `at_rest` is the same SQL for an
-    engine that holds no newest events apart, where it has one. `trusting` fails where a text may have to be redacted,
-    and answers like the rest where none has. `most_rows` is how many rows there can be, where the SQL says so itself;
-    `newest` answers like the rest where it finds as many. `guards` are those of each of these texts that has any.
-    `facts` is all that the shapes of streams were asked: shapes that say the same make the same statement.
+    `notices` are for the receipt: what the reader of the answer should know of it. `most_rows` is how many rows there can
+    be, where the SQL says so itself: a variant that reads recent events alone answers like the rest where it finds as
+    many. `facts` is all that the shapes of streams were asked: shapes that say the same make the same statement.
     """
 
-    sql: str
+    plan: Plan
     slots: tuple[Slot, ...]
     sub_queries: tuple[str, ...]
     streams: tuple[str, ...]
@@ -125,14 +101,13 @@ class Statement(msgspec.Struct, frozen=True, dict=True):
     redaction: RedactMode | None = None
     hidden: tuple[int, ...] = ()
     textless: tuple[tuple[str, Path], ...] = ()
-    at_rest: str | None = None
-    trusting: str | None = None
-    trusting_at_rest: str | None = None
-    newest: str | None = None
-    seeks: tuple[Seek, ...] = ()
-    guards: Mapping[str, tuple[Guard, ...]] = msgspec.field(default_factory=dict)
     most_rows: int | None = None
     facts: Facts = msgspec.field(default_factory=dict)
+
+    @cached_property
+    def sql(self) -> str:
+        """Return the SQL of the variant that always answers, with all of its conditions."""
+        return self.plan.sql
 
     @cached_property
     def digest(self) -> bytes:

@@ -17,6 +17,7 @@ from cordwood.model.stream import Stream
 from cordwood.sql.compile import compile_saved, read_endpoint
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Statement
+from tests.plans import flushed_sql, optimistic_sql
 
 NUMBERS = [
     "select timestamp_trunc(timestamp, hour) as t, count(*) as n from s group by 1 order by 1",
@@ -55,15 +56,15 @@ def compiled(engine: DuckDBEngine, sql: str, redaction: Redaction | None = None)
 @pytest.mark.parametrize("sql", NUMBERS)
 def test_numbers_times_and_projects_are_read_as_they_are(engine: DuckDBEngine, sql: str, mode: RedactMode) -> None:
     plain, redacted = compiled(engine, sql), compiled(engine, sql, Redaction(mode))
-    assert (redacted.sql, redacted.at_rest) == (plain.sql, plain.at_rest)
-    assert redacted.trusting is None
+    assert (redacted.sql, flushed_sql(redacted)) == (plain.sql, flushed_sql(plain))
+    assert optimistic_sql(redacted) is None
     assert redacted.hidden == ()
 
 
 @pytest.mark.parametrize("sql", SHOWN)
 def test_what_is_only_shown_is_redacted_past_the_plan(engine: DuckDBEngine, sql: str) -> None:
     plain, redacted = compiled(engine, sql), compiled(engine, sql, Redaction(RedactMode.REPLACE))
-    assert (redacted.sql, redacted.at_rest) == (plain.sql, plain.at_rest)
+    assert (redacted.sql, flushed_sql(redacted)) == (plain.sql, flushed_sql(plain))
     assert redacted.hidden
 
 

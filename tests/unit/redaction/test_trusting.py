@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -20,8 +21,10 @@ from cordwood.model.rows import Row
 from cordwood.model.stream import Stream
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_saved, read_endpoint
+from cordwood.sql.plan import Reads
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Question, Statement
+from tests.plans import optimistic_sql, sql_of
 
 BY_PATH = "select cast(m.path as string) as path, count(*) as n from s cross join unnest(s.metadata) as m group by 1 order by 1"
 EVERY = "select concat(m.path, '!') as path from s cross join unnest(s.metadata) as m order by s.id"
@@ -45,11 +48,9 @@ class Store:
         self.count = 0
         answer = QueryRunner._answer
 
-        def noted(
-            answering: QueryRunner, question: Question, ways: tuple[str | None, str | None], *rest: object
-        ) -> object:
-            self.ran.append(ways[0])
-            return answer(answering, question, ways, *rest)  # type: ignore[arg-type] # handed on as they come
+        def noted(answering: QueryRunner, question: Question, *rest: Any, optimistic: bool = False) -> object:
+            self.ran.append(sql_of(question.statement, Reads.ALL, optimistic=optimistic))
+            return answer(answering, question, *rest, optimistic=optimistic)
 
         monkeypatch.setattr(QueryRunner, "_answer", noted)
 
@@ -81,7 +82,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 
 
 def test_where_nothing_is_to_be_redacted_nothing_is_made_ready_to(store: Store) -> None:
-    trusting = store.compiled(BY_PATH).trusting
+    trusting = optimistic_sql(store.compiled(BY_PATH))
     assert trusting is not None
     assert "redacted_text" not in trusting
     assert store.ask(BY_PATH) == store.ask(BY_PATH) == [("/auth", 1), ("/rest", 2)]
@@ -93,7 +94,7 @@ def test_what_is_found_is_redacted_and_the_statement_is_not_trusted_again(store:
     store.add("/user/203.0.113.7")
     assert store.ask(BY_PATH) == store.ask(BY_PATH) == [("/auth", 1), ("/rest", 2), ("/user/REDACTED", 1)]
     statement = store.compiled(BY_PATH)
-    assert store.ran == [statement.trusting, statement.trusting, statement.sql, statement.sql]
+    assert store.ran == [optimistic_sql(statement), optimistic_sql(statement), statement.sql, statement.sql]
 
 
 def test_an_answer_that_comes_in_pieces_is_never_trusted(store: Store) -> None:
@@ -103,14 +104,14 @@ def test_an_answer_that_comes_in_pieces_is_never_trusted(store: Store) -> None:
 
 def test_where_a_failure_would_be_null_nothing_is_trusted(store: Store) -> None:
     store.add("/user/203.0.113.7")
-    assert store.compiled(SAFELY).trusting is None
+    assert optimistic_sql(store.compiled(SAFELY)) is None
     assert store.ask(SAFELY)[-1] == ("/user/REDACTED",)
 
 
 def test_a_text_may_be_read_wherever_an_engine_wants_no_surprises(store: Store) -> None:
     store.add("/user/203.0.113.7")
     order = "select lag(m.path) over (order by m.path) as path from s cross join unnest(s.metadata) as m order by 1"
-    assert store.compiled(order).trusting is not None
+    assert optimistic_sql(store.compiled(order)) is not None
     assert len(store.ask(order)) == 4
 
 
@@ -121,4 +122,4 @@ def test_a_querys_own_failure_is_still_its_own(store: Store) -> None:
 
 def test_without_redaction_there_is_nothing_to_trust(store: Store) -> None:
     program = read_endpoint(Endpoint("e", UUID(int=3), BY_PATH, "s"))
-    assert compile_saved(program, store.engine.target, store.engine.shapes()).trusting is None
+    assert optimistic_sql(compile_saved(program, store.engine.target, store.engine.shapes())) is None

@@ -11,6 +11,7 @@ from cordwood.model.datatype import Kind
 from cordwood.model.parameter import Parameter
 from cordwood.serve.ask import Ask, Language, SandboxText
 from cordwood.serve.identity import identity
+from cordwood.sql.plan import BlockFilter, OptionalPredicate, Plan, Reads, Variant, fixed_plan
 from cordwood.sql.stages import Statement
 from cordwood.web.negotiate import FORMATS, JSON
 from tests.unit.serve.kitchen import CALLER, UNCACHED, WARMED, Kitchen, ask
@@ -173,17 +174,33 @@ def test_the_moment_of_the_call_is_not_in_the_key() -> None:
 
 
 def test_every_field_of_a_statement_is_in_its_digest() -> None:
-    statement = Statement("select 1", (), (), ())
+    statement = Statement(fixed_plan("select 1"), (), (), ())
     filled: dict[str, object] = {
         field.name: ("x",) if field.default == () or field.required else "x"
         for field in msgspec.structs.fields(Statement)
         # What the shapes said is in the other fields: two projects whose statements are the same share an answer.
         if field.name != "facts"
     }
-    filled |= {"guards": {"select 1": ()}, "most_rows": 7}
+    filled |= {"plan": fixed_plan("select 2"), "most_rows": 7}
     changed = [msgspec.structs.replace(statement, **{name: value}) for name, value in filled.items()]
     assert len({statement.digest, *(one.digest for one in changed)}) == len(filled) + 1
 
 
+def test_every_part_of_a_plan_is_in_the_digest_of_its_statement() -> None:
+    sql = ("select 1 from s where ",)
+    variants = [
+        (Variant(sql),),
+        (Variant((*sql, BlockFilter("s", ("abcdef",)))),),
+        (Variant((*sql, BlockFilter("s", ("abcdeg",)))),),
+        (Variant((*sql, OptionalPredicate("p", ("a",), ("b",)))),),
+        (Variant((*sql, OptionalPredicate("p", ("b",), ("a",)))),),
+        (Variant(sql, Reads.FLUSHED),),
+        (Variant(sql, is_optimistic=True),),
+        (Variant(sql), Variant(sql, Reads.RECENT)),
+    ]
+    digests = {Statement(Plan(made), (), (), ()).digest for made in variants}
+    assert len(digests) == len(variants)
+
+
 def test_statements_made_twice_have_one_digest() -> None:
-    assert Statement("select 1", (), (), ()).digest == Statement("select 1", (), (), ()).digest
+    assert Statement(fixed_plan("select 1"), (), (), ()).digest == Statement(fixed_plan("select 1"), (), (), ()).digest

@@ -15,6 +15,7 @@ from cordwood.observe.observer import Observer
 from cordwood.serve.ask import Ask, Language, SandboxText
 from cordwood.serve.query_quarantine import QUARANTINE_SECONDS, QueryQuarantine, fingerprint
 from cordwood.serve.run import Job
+from cordwood.sql.plan import fixed_plan
 from cordwood.sql.stages import Question, Slot, Statement
 from cordwood.web.negotiate import JSON
 
@@ -31,7 +32,7 @@ class Clock:
 def job(sql: str, *, account: str = "k", own: bool = True) -> Job:
     text = SandboxText(Language.SQL, sql) if own else None
     ask = Ask(ENDPOINT, Caller(account, frozenset({"query"})), JSON, sandbox=text)
-    return Job(ask, Question(Statement(sql, (), (), ())), AnswerLimits(10, 1.0), 100, 0, 0.0)
+    return Job(ask, Question(Statement(fixed_plan(sql), (), (), ())), AnswerLimits(10, 1.0), 100, 0, 0.0)
 
 
 class Notes:
@@ -92,7 +93,9 @@ def test_other_values_of_parameters_are_not_refused_to_other_keys() -> None:
     of_a, of_b = (
         msgspec.structs.replace(
             job("SELECT a FROM s WHERE p = $project", account=project),
-            question=Question(Statement("SELECT a FROM s WHERE p = $project", slots, (), ()), {"project": project}),
+            question=Question(
+                Statement(fixed_plan("SELECT a FROM s WHERE p = $project"), slots, (), ()), {"project": project}
+            ),
         )
         for project in "ab"
     )

@@ -40,7 +40,7 @@ class PlainTarget:
         return Lowered(resolved.tree, resolved)
 
     def print(self, tree: object) -> Printed:
-        return Printed(tree.sql("duckdb", identify=False))  # type: ignore[attr-defined]
+        return Printed((tree.sql("duckdb", identify=False),))  # type: ignore[attr-defined]
 
 
 def shape(paths: Mapping[str, ValueKind | set[ValueKind]]) -> Shape:

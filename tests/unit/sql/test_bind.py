@@ -10,6 +10,7 @@ from cordwood.errors import BadParameter
 from cordwood.model.datatype import Kind
 from cordwood.model.parameter import Parameter, TextKind
 from cordwood.sql.bind import bind
+from cordwood.sql.plan import fixed_plan
 from cordwood.sql.stages import Slot, Statement
 
 NOW_US = 1_767_225_600_123_456
@@ -20,13 +21,13 @@ def fine(_: str) -> str | None:
 
 
 def bound(parameter: Parameter, raw: str | None, *, is_read: bool = True) -> object:
-    statement = Statement("", (Slot(parameter.name, parameter, is_read),), (), ())
+    statement = Statement(fixed_plan(""), (Slot(parameter.name, parameter, is_read),), (), ())
     values = bind(statement, {} if raw is None else {parameter.name: raw}, NOW_US, fine).values
     return values.get(parameter.name, "not bound")
 
 
 def test_the_moment_of_the_call_is_exact_to_the_microsecond() -> None:
-    question = bind(Statement("", (Slot("now", None),), (), ()), {}, NOW_US, fine)
+    question = bind(Statement(fixed_plan(""), (Slot("now", None),), (), ()), {}, NOW_US, fine)
     assert question.values == {"now": datetime(2026, 1, 1, 0, 0, 0, 123456, tzinfo=UTC)}
 
 
@@ -128,7 +129,7 @@ def test_values_that_are_none_of_their_kind_are_refused(kind: Kind, text: str) -
 
 def test_a_bad_regular_expression_is_refused_with_what_is_wrong() -> None:
     parameter = Parameter("project", kind=TextKind.REGEX)
-    statement = Statement("", (Slot("project", parameter),), (), ())
+    statement = Statement(fixed_plan(""), (Slot("project", parameter),), (), ())
     with pytest.raises(BadParameter, match=r'project is "\(": .*missing \)'):
         bind(statement, {"project": "("}, NOW_US, lambda _: "missing )")
 

@@ -6,8 +6,19 @@ from sqlglot import exp, parse_one
 from cordwood.engines.clickhouse.sql_values import ClickHouseValues
 from cordwood.engines.duckdb.sql_values import DuckDBValues, author_name, engine_name, is_name
 from cordwood.errors import QueryUnsupported
-from cordwood.sql.draft import Mark, Script, is_closed, print_tree
-from cordwood.sql.fragment import data_part, fragment, listed, mark_part, named, own_text, spliced, text_part
+from cordwood.sql.draft import Printed, Script, is_closed, print_tree
+from cordwood.sql.fragment import (
+    block_filter,
+    data_part,
+    fragment,
+    listed,
+    named,
+    optional_predicate,
+    own_text,
+    spliced,
+    text_part,
+)
+from cordwood.sql.plan import BlockFilter, OptionalPredicate, print_segments
 
 DUCKDB = DuckDBValues()
 CLICKHOUSE = ClickHouseValues()
@@ -146,11 +157,26 @@ def test_a_constant_of_a_template_holds_nothing_that_has_a_meaning(text: str) ->
         own_text(text)
 
 
-def test_marks_print_as_nothing_and_tell_their_places() -> None:
-    guard = fragment("({1}{0}{2})", text_part("{1} begins"), mark_part("begins", "p"), mark_part("ends"))
-    found = print_tree(exp.select(guard), lambda node: node.sql("duckdb"), DUCKDB)
-    assert found.text == "SELECT ('{1} begins')"
-    assert found.marks == ((8, Mark("begins", "p")), (20, Mark("ends")))
+SLOT = exp.Parameter(this=exp.Var(this="p"))
+
+
+def test_an_optional_predicate_and_a_block_filter_are_segments_of_their_own() -> None:
+    which = BlockFilter("s", ("abcdef",))
+    inner = optional_predicate(SLOT.copy(), fragment("f()"), fragment("{0} AND {1}", block_filter(which), SLOT.copy()))
+    tree = exp.select(exp.column("a")).where(inner).where(text_part("{1} OR $p"))
+    found = print_tree(tree, lambda node: node.sql("duckdb"), DUCKDB)
+    predicate = OptionalPredicate("p", ("f()",), ("(", which, " AND $p)"))
+    assert found == Printed(('SELECT "a" WHERE ', predicate, " AND '{1} OR $p'"), frozenset({"p"}))
+    assert found.text == "SELECT \"a\" WHERE (f() OR (true AND $p)) AND '{1} OR $p'"
+
+
+def test_one_side_of_an_optional_predicate_is_printed_where_the_value_is_known() -> None:
+    which = BlockFilter("s", ("abcdef",))
+    segments = ("WHERE ", OptionalPredicate("p", ("a",), (which, " AND b")), " LIMIT 1")
+    assert print_segments(segments) == "WHERE (a OR true AND b) LIMIT 1"
+    assert print_segments(segments, {"p": None}, {which: [1, 2]}) == "WHERE (a) LIMIT 1"
+    assert print_segments(segments, {"p": 1}, {which: [1, 2]}) == "WHERE (block IN (1, 2) AND b) LIMIT 1"
+    assert print_segments(segments, {"p": 1}, {which: None}) == "WHERE (true AND b) LIMIT 1"
 
 
 def test_the_slots_that_stand_in_the_text_are_told() -> None:

@@ -109,7 +109,7 @@ class ClickHouse:
 
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
         self._storage.make()
-        return self._trust.rows(question.statement, lambda sql: self._answer(sql, question, limits, cancel))
+        return self._trust.rows(question, lambda sql: self._answer(sql, question, limits, cancel))
 
     def _answer(self, sql: str, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
         self._check.check(sql, question.statement.streams)

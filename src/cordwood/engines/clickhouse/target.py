@@ -14,8 +14,8 @@ from cordwood.errors import QueryUnsupported
 from cordwood.model.redaction import SHIPPED_RULES, RedactionRules, RedactMode
 from cordwood.sql.draft import Draft, Printed
 from cordwood.sql.fragment import keep_name
-from cordwood.sql.redaction.trusting import trusting
-from cordwood.sql.stages import Lowered, Resolved
+from cordwood.sql.redaction.optimistic import optimistic
+from cordwood.sql.stages import Alternative, Lowered, Resolved
 from cordwood.sql.target import StreamTable, table_of_its_name
 from cordwood.sql.type_checks import check_types
 from cordwood.sql.typing import annotate
@@ -63,7 +63,9 @@ class ClickHouseTarget:
         reach(tree, frozenset(resolved.streams))
         lowered = begin_with_select(RULES.lower(tree))
         lowered.meta[_HIDING] = mode
-        return Lowered(lowered, resolved, trusting=trusting(lowered))
+        trusting = optimistic(lowered)
+        others = () if trusting is None else (Alternative(trusting, is_optimistic=True),)
+        return Lowered(lowered, resolved, others)
 
     def print(self, tree: exp.Expr) -> Printed:
         generator = self._printer(identify=False, comments=False)

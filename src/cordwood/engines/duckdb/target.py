@@ -5,7 +5,7 @@ from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
 from cordwood.engines.duckdb.query.cte_materialization import share
-from cordwood.engines.duckdb.query.index_pruning import seeking
+from cordwood.engines.duckdb.query.index_pruning import prune
 from cordwood.engines.duckdb.query.path_pushdown import reach
 from cordwood.engines.duckdb.query.redaction_pushdown import spare
 from cordwood.engines.duckdb.query.scan_planning import plan_recent_scan, plan_scans
@@ -15,8 +15,9 @@ from cordwood.engines.duckdb.rules import RULES
 from cordwood.engines.duckdb.sql_values import DuckDBValues
 from cordwood.sql.budget import copied
 from cordwood.sql.draft import Printed, print_tree
-from cordwood.sql.redaction.trusting import trusting
-from cordwood.sql.stages import Lowered, Resolved
+from cordwood.sql.plan import Reads
+from cordwood.sql.redaction.optimistic import optimistic
+from cordwood.sql.stages import Alternative, Lowered, Resolved
 from cordwood.sql.target import StreamTable, table_of_its_name
 from cordwood.sql.type_checks import check_types
 from cordwood.sql.typing import annotate
@@ -43,19 +44,23 @@ class DuckDBTarget:
         if resolved.redaction is not None:
             spare(lowered)
         streams = frozenset(resolved.streams)
-        sources, seeks = seeking(lowered, reach(lowered, streams))
+        sources = prune(lowered, reach(lowered, streams))
         if len(sources) == 1:
             flatten(lowered, sources[0].table)
-        at_rest = copied(lowered)
+        flushed = copied(lowered)
         twins = [
             msgspec.structs.replace(one, table=table)
-            for table, one in zip(tables_of(at_rest, streams), sources, strict=True)
+            for table, one in zip(tables_of(flushed, streams), sources, strict=True)
         ]
-        newest = None if seeks else plan_recent_scan(lowered, sources)
-        placed = plan_scans(lowered, sources)
-        placed_at_rest = plan_scans(at_rest, twins, at_rest=True)
-        trees = placed, resolved, placed_at_rest, trusting(placed), trusting(placed_at_rest)
-        return Lowered(*trees, newest=newest, seeks=seeks)
+        recent = plan_recent_scan(lowered, sources)
+        every = plan_scans(lowered, sources)
+        flushed = plan_scans(flushed, twins, at_rest=True)
+        others = [Alternative(flushed, Reads.FLUSHED)]
+        for tree, reads in ((every, Reads.ALL), (flushed, Reads.FLUSHED)):
+            unredacted = optimistic(tree)
+            others += [Alternative(unredacted, reads, is_optimistic=True)] if unredacted is not None else []
+        others += [Alternative(recent, Reads.RECENT)] if recent is not None else []
+        return Lowered(every, resolved, tuple(others))
 
     def print(self, tree: exp.Expr) -> Printed:
         generator = self._printer(comments=False)

@@ -135,4 +135,4 @@ class _Outline:
         return Lowered(resolved.tree, resolved)
 
     def print(self, tree: exp.Expr) -> Printed:
-        return Printed(tree.sql("bigquery"))
+        return Printed((tree.sql("bigquery"),))

@@ -11,6 +11,7 @@ from cordwood.engines.engine import AnswerLimits
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.event import Event
 from cordwood.model.stream import Stream
+from cordwood.sql.plan import fixed_plan
 from cordwood.sql.stages import Question, Statement
 
 # The engine has a clock of its own: what is past its retention by that clock is gone at once.
@@ -38,7 +39,9 @@ class PulledAtOnce(Pull):
 def question(sql: str, types: Sequence[Kind | None] = (), **values: object) -> Question:
     names = tuple(f"c{at}" for at, _ in enumerate(types))
     datatypes = tuple(Datatype(kind) if kind else None for kind in types)
-    return Question(Statement(sql, (), (), (EDGE.name, AUTH.name), column_names=names, column_types=datatypes), values)
+    return Question(
+        Statement(fixed_plan(sql), (), (), (EDGE.name, AUTH.name), column_names=names, column_types=datatypes), values
+    )
 
 
 def answered(

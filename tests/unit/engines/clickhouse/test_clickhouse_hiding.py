@@ -12,6 +12,7 @@ from cordwood.errors import OutOfTime
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.event import Batch, Event
 from cordwood.model.redaction import Redacting, RedactMode
+from cordwood.sql.plan import fixed_plan
 from cordwood.sql.stages import Question, Statement
 from tests.clickhouse_server import ClickHouseServer
 from tests.unit.engines.clickhouse.asking import EDGE, LIMITS, NOW_US, Pull
@@ -44,7 +45,7 @@ def shown(
 ) -> list[tuple[object, ...]]:
     types = (Kind.STRING, Kind.STRING, Kind.VARIANT)
     statement = Statement(
-        sql,
+        fixed_plan(sql),
         (),
         (),
         ("edge.logs",),

@@ -19,6 +19,7 @@ from cordwood.sql.compile import compile_saved, read_endpoint
 from cordwood.sql.redaction.hiding import HIDING_TEXT
 from cordwood.sql.redaction.redaction import Redaction
 from tests.clickhouse_server import ClickHouseServer, serving
+from tests.plans import optimistic_sql
 from tests.unit.engines.clickhouse.asking import EDGE, NOW_US, Pull
 
 BY_PATH = "select cast(m.path as string) as path, count(*) as n from `edge.logs` cross join unnest(metadata) as m group by 1 order by 1"
@@ -49,7 +50,7 @@ class Store:
         program = read_endpoint(Endpoint("e", uuid.UUID(int=3), sql, "s", max_rows=5000))
         redaction = Redaction(RedactMode.REPLACE)
         statement = compile_saved(program, self.engine.target, self.engine.shapes(), redaction)
-        assert statement.trusting is not None
+        assert optimistic_sql(statement) is not None
         rows = self.engine.answer(bind(statement, {}, 0, self.engine.is_regex), AnswerLimits(5000, 30.0), Pull())
         return [tuple(row) for batch in rows.batches for row in batch]
 

@@ -6,6 +6,7 @@ from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse
 from cordwood.engines.engine import AnswerLimits
 from cordwood.model.event import Batch
 from cordwood.model.stream import Stream
+from cordwood.sql.plan import fixed_plan
 from cordwood.sql.stages import Question, Statement
 from tests.unit.engines.clickhouse.asking import AUTH, EDGE, LIMITS, NOW_US, Pull, event
 
@@ -30,7 +31,7 @@ def stored(engine: ClickHouse) -> ClickHouse:
 
 
 def counts(engine: ClickHouse, sql: str, *streams: str) -> list[int]:
-    statement = Statement(sql, (), (), streams)
+    statement = Statement(fixed_plan(sql), (), (), streams)
     (batch,) = engine.answer(Question(statement), AnswerLimits(10, LIMITS.seconds), Pull()).batches
     return [int(str(count)) for count in batch[0]]
 

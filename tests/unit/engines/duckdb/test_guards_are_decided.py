@@ -18,7 +18,7 @@ from cordwood.model.redaction import RedactMode
 from cordwood.model.rows import Row
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_saved, read_endpoint
-from cordwood.sql.guards import decided
+from cordwood.sql.plan import OptionalPredicate, Plan, Variant, print_segments
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Statement
 from tests.contract.engine_asking import LIMITS, NOBODY, NOW_US, stream
@@ -75,6 +75,22 @@ def compiled(engine: DuckDBEngine, sql: str, redaction: Redaction | None = None)
     return compile_saved(read_endpoint(endpoint), engine.target, engine.shapes(), redaction)
 
 
+def undecided(statement: Statement) -> Statement:
+    """The statement with both sides of its conditions, whatever the values are."""
+    variants = [
+        Variant((print_segments(one.segments),), one.reads, one.is_optimistic) for one in statement.plan.variants
+    ]
+    return msgspec.structs.replace(statement, plan=Plan(tuple(variants)))
+
+
+def kinds_of(statement: Statement) -> set[tuple[str, bool]]:
+    return {(one.reads.value, one.is_optimistic) for one in statement.plan.variants}
+
+
+def has_optional(variant: Variant) -> bool:
+    return any(isinstance(segment, OptionalPredicate) for segment in variant.segments)
+
+
 def answered(engine: DuckDBEngine, statement: Statement, values: Mapping[str, str]) -> list[Row]:
     question = bind(statement, values, NOW_US, engine.is_regex)
     return [row for part in engine.answer(question, LIMITS, NOBODY).batches for row in part]
@@ -84,17 +100,17 @@ def answered(engine: DuckDBEngine, statement: Statement, values: Mapping[str, st
 @pytest.mark.parametrize("query", QUERIES)
 def test_the_rows_are_those_of_both_sides(engine: DuckDBEngine, query: str, values: Mapping[str, str]) -> None:
     statement = compiled(engine, QUERIES[query])
-    whole = msgspec.structs.replace(statement, guards={})
-    assert answered(engine, statement, values) == answered(engine, whole, values)
+    assert answered(engine, statement, values) == answered(engine, undecided(statement), values)
 
 
 @pytest.mark.parametrize("values", CALLS, ids=lambda values: " ".join(values) or "none")
 def test_so_are_those_of_redacted_answers(engine: DuckDBEngine, values: Mapping[str, str]) -> None:
     sql = f"select upper(event_message) as text from `s` where {SINCE} and (@who is null or project = @who) order by id"
     statement = compiled(engine, sql, Redaction(RedactMode.REPLACE))
-    assert {statement.sql, statement.at_rest, statement.trusting, statement.trusting_at_rest} == set(statement.guards)
+    assert kinds_of(statement) == {(reads, is_optimistic) for reads in ("all", "flushed") for is_optimistic in (0, 1)}
+    assert all(has_optional(one) for one in statement.plan.variants)
     found = answered(engine, statement, values)
-    assert found == answered(engine, msgspec.structs.replace(statement, guards={}), values)
+    assert found == answered(engine, undecided(statement), values)
     assert found[0] == ("FROM REDACTED",)
 
 
@@ -106,7 +122,7 @@ def test_some_rows_are_there_to_be_compared(engine: DuckDBEngine) -> None:
 def sides(engine: DuckDBEngine, sql: str, **values: object) -> str:
     """The conditions that DuckDB is asked."""
     statement = compiled(engine, sql)
-    asked = decided(statement.sql, statement.guards.get(statement.sql, ()), dict.fromkeys(VALUES) | values)
+    asked = print_segments(statement.plan.variants[0].segments, dict.fromkeys(VALUES) | values)
     return re.sub(r'[()"]', "", asked[asked.index("WHERE") : asked.index(" ORDER")])
 
 
@@ -143,4 +159,5 @@ def test_the_text_that_is_shown_has_both_sides_and_nothing_else(engine: DuckDBEn
     statement = compiled(engine, QUERIES["guards of an endpoint"])
     assert '($who IS NULL) OR ("s"."project" = $who)' in statement.sql
     statement.sql.encode()
-    assert {statement.sql, statement.at_rest} == set(statement.guards)
+    assert kinds_of(statement) == {("all", False), ("flushed", False)}
+    assert all(has_optional(one) for one in statement.plan.variants)

@@ -14,7 +14,8 @@ from cordwood.engines.duckdb.storage.file_gate import FileAccess
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import Fault, QueryRefused
 from cordwood.model.event import Event
-from cordwood.sql.stages import Question, Seek, Statement
+from cordwood.sql.plan import BlockFilter, Plan, Segment, Variant
+from cordwood.sql.stages import Question, Statement
 from tests.contract.engine_asking import LIMITS, NOBODY, NOW_US, batch, rows, stream
 from tests.unit.engines.duckdb.sealing import seal
 
@@ -118,12 +119,12 @@ def test_nothing_else_can_be_set(engine: DuckDBEngine, statement: str) -> None:
         "SELECT 1) AS answer(c0) LIMIT 1; SET GLOBAL memory_limit = '1TB'; FROM (SELECT 1",
     ],
 )
-@pytest.mark.parametrize("seeks", [(), (Seek("/* nothing */", "s", ("abcdef",)),)])
+@pytest.mark.parametrize("filters", [(), (BlockFilter("s", ("abcdef",)),)])
 def test_an_answer_runs_one_select_whatever_was_compiled(
-    engine: DuckDBEngine, sql: str, seeks: tuple[Seek, ...]
+    engine: DuckDBEngine, sql: str, filters: tuple[Segment, ...]
 ) -> None:
     before = bound(engine)
-    statement = Statement(sql, (), (), ("s",), column_names=("a",), seeks=seeks)
+    statement = Statement(Plan((Variant((sql, *filters)),)), (), (), ("s",), column_names=("a",))
     with pytest.raises(Fault):
         engine.answer(Question(statement), LIMITS, NOBODY)
     assert bound(engine) == before

@@ -24,12 +24,12 @@ def held(monkeypatch: pytest.MonkeyPatch, attempts: int, seconds: float = 0.0) -
     asked: list[Question] = []
     real = QueryRunner._asked
 
-    def attempt(answering: QueryRunner, question: Question, *how: Any) -> Rows:
+    def attempt(answering: QueryRunner, question: Question, *how: Any, **named: Any) -> Rows:
         asked.append(question)
         if len(asked) <= attempts:
             time.sleep(seconds)
             raise OutOfMemory("The query needs more memory than it may have.")
-        return real(answering, question, *how)
+        return real(answering, question, *how, **named)
 
     monkeypatch.setattr(QueryRunner, "_asked", attempt)
     return asked

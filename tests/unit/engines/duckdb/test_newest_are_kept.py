@@ -30,6 +30,7 @@ from cordwood.model.rows import Row
 from cordwood.model.shape import ValueKind
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_saved, read_endpoint
+from cordwood.sql.plan import Plan, Reads
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Question
 from tests.contract.engine_asking import LIMITS, NOBODY, NOW_US, batch, rows, stream
@@ -85,7 +86,7 @@ def fill(engine: DuckDBEngine) -> None:
 def of_newest(engine: DuckDBEngine, sql: str, most: int = 5000) -> list[Row] | None:
     """None where the newest are not kept, or too few."""
     engine._answering._elsewhere.clear()
-    found = engine._answering._of_newest(
+    found = engine._answering._of_recent(
         question(engine, sql, most), msgspec.structs.replace(LIMITS, max_rows=most), NOBODY
     )
     return None if found is None else [row for part in found.batches for row in part]
@@ -97,7 +98,8 @@ def of_all(engine: DuckDBEngine, sql: str) -> list[Row]:
 
 
 def with_file(asked: Question) -> Question:
-    return msgspec.structs.replace(asked, statement=msgspec.structs.replace(asked.statement, newest=None))
+    plan = Plan(tuple(one for one in asked.statement.plan.variants if one.reads is not Reads.RECENT))
+    return msgspec.structs.replace(asked, statement=msgspec.structs.replace(asked.statement, plan=plan))
 
 
 # What is asked
@@ -147,7 +149,7 @@ def test_a_page_of_whole_events_is_that_of_the_file(engine: DuckDBEngine, sql: s
     ],
 )
 def test_what_asks_for_more_than_the_newest_as_they_are_reads_the_file(engine: DuckDBEngine, sql: str) -> None:
-    assert question(engine, sql).statement.newest is None
+    assert question(engine, sql).statement.plan.choose(Reads.RECENT) is None
 
 
 # What is answered
@@ -195,7 +197,7 @@ def test_personal_data_is_hidden_in_them(engine: DuckDBEngine) -> None:
     fill(engine)
     asked = question(engine, PAGE, redaction=Redaction(RedactMode.REPLACE))
     engine._answering._hiding.make(RedactMode.REPLACE)
-    found = engine._answering._of_newest(asked, LIMITS, NOBODY)
+    found = engine._answering._of_recent(asked, LIMITS, NOBODY)
     assert found is not None
     (page,) = found.batches
     assert len(page) == 5
@@ -206,7 +208,7 @@ def test_personal_data_is_hidden_in_them(engine: DuckDBEngine) -> None:
 def test_a_page_that_is_cut_says_so(engine: DuckDBEngine) -> None:
     fill(engine)
     asked = question(engine, PAGE, most=3)
-    found = engine._answering._of_newest(asked, msgspec.structs.replace(LIMITS, max_rows=3), NOBODY)
+    found = engine._answering._of_recent(asked, msgspec.structs.replace(LIMITS, max_rows=3), NOBODY)
     assert found is not None
     assert (found.truncated, [row[0] for row in next(iter(found.batches))]) == (True, ["e00039", "e00038", "e00037"])
 

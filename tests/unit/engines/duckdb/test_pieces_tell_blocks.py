@@ -22,6 +22,7 @@ from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_saved, read_endpoint
 from cordwood.sql.stages import Statement
 from tests.contract.engine_asking import LIMITS, NOBODY, NOW_US, batch, rows, stream
+from tests.plans import flushed_sql
 
 BLOCKS = 12
 EACH = 100
@@ -97,13 +98,13 @@ LEAVES = [
 
 @pytest.mark.parametrize(("sql", "expected"), SEEKS)
 def test_what_is_sought_is_found(engine: DuckDBEngine, sql: str, expected: list[object]) -> None:
-    assert compiled(engine, sql).seeks
+    assert compiled(engine, sql).plan.variants[0].block_filters()
     assert [row[0] for row in rows(engine, sql)] == expected
 
 
 @pytest.mark.parametrize("sql", LEAVES)
 def test_what_need_not_be_in_every_event_is_not_sought(engine: DuckDBEngine, sql: str) -> None:
-    assert not compiled(engine, sql).seeks
+    assert not compiled(engine, sql).plan.variants[0].block_filters()
     rows(engine, sql)
 
 
@@ -145,7 +146,7 @@ def test_a_regular_expression_is_said_at_the_table(engine: DuckDBEngine) -> None
     """Through a sub-query the engine would not carry it to the scan: it might fail."""
     through = "with e as (select id, event_message as m from `s`)"
     statement = compiled(engine, through + """ select id from e where regexp_contains(m, r"G.T's? \\{2@x")""")
-    for sql, tables in ((statement.at_rest, 1), (statement.sql, 2)):
+    for sql, tables in ((flushed_sql(statement), 1), (statement.sql, 2)):
         assert str(sql).count("""WHERE regexp_matches("event_message", 'G.T''s? \\{2@x')""") == tables
         assert str(sql).count("regexp_matches") == tables
     assert rows(engine, "select count(*) as n from `s` where regexp_contains(event_message, 'G[A-F]T')") == [(1185,)]

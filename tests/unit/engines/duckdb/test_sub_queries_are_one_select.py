@@ -13,6 +13,7 @@ from cordwood.model.event import Batch, Event
 from cordwood.model.shape import Kinds, ValueKind
 from cordwood.sql.compile import compile_saved, read_endpoint
 from tests.contract.engine_asking import NOW_US, rows, stream
+from tests.plans import flushed_sql
 
 LEARNT: Kinds = {
     ("metadata",): frozenset({ValueKind.OBJECT}),
@@ -66,7 +67,7 @@ def event(number: int) -> Event:
 def selects(engine: DuckDBEngine, sql: str) -> int:
     """How many there are above the one that stands for the stream."""
     program = read_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=100))
-    at_rest = compile_saved(program, engine.target, engine.shapes()).at_rest
+    at_rest = flushed_sql(compile_saved(program, engine.target, engine.shapes()))
     return str(at_rest).count("SELECT") - 1
 
 
@@ -90,5 +91,5 @@ def test_what_does_more_or_is_read_otherwise_is_left(engine: DuckDBEngine, sql: 
 
 def test_of_a_stream_only_the_columns_that_are_read_are_named(engine: DuckDBEngine) -> None:
     program = read_endpoint(Endpoint("test", UUID(int=1), "select count(*) as n from `s` where project = 'p1'", "1"))
-    at_rest = str(compile_saved(program, engine.target, engine.shapes()).at_rest)
+    at_rest = str(flushed_sql(compile_saved(program, engine.target, engine.shapes())))
     assert '(SELECT "project" FROM' in at_rest

@@ -16,6 +16,7 @@ from cordwood.model.shape import Kinds, ValueKind
 from cordwood.sql.compile import compile_saved, read_endpoint
 from cordwood.sql.stages import Statement
 from tests.contract.engine_asking import NOW_US, rows, stream
+from tests.plans import flushed_sql
 from tests.unit.engines.duckdb.sealing import seal
 
 OBJECT, NUMBER = (frozenset({kind}) for kind in (ValueKind.OBJECT, ValueKind.NUMBER))
@@ -146,7 +147,7 @@ def test_what_depends_on_more_events_than_its_rows_or_gains_nothing_is_read_at_o
 @pytest.mark.parametrize("sql", [*LATE, *AT_ONCE])
 def test_at_rest_the_rows_are_the_same(engine: DuckDBEngine, at_rest: DuckDBEngine, sql: str) -> None:
     assert rows(at_rest, sql) == rows(engine, sql)
-    assert "memory.memtable" not in str(compiled(at_rest, sql).at_rest)
+    assert "memory.memtable" not in str(flushed_sql(compiled(at_rest, sql)))
 
 
 def test_each_table_is_cut_before_the_rows_of_both_are(engine: DuckDBEngine) -> None:
@@ -160,10 +161,10 @@ def test_each_table_is_cut_before_the_rows_of_both_are(engine: DuckDBEngine) -> 
 
 def test_at_rest_the_engine_reads_no_other_events_whole(at_rest: DuckDBEngine) -> None:
     statement = compiled(at_rest, "select id, metadata from `s` order by timestamp desc limit 700")
-    assert LATE_MARK in str(statement.at_rest)
+    assert LATE_MARK in str(flushed_sql(statement))
     with at_rest._storage.shown(("s",)) as (cursor, is_at_rest):
         assert is_at_rest
-        ((_, plan),) = cursor.execute(f"explain {statement.at_rest}").fetchall()
+        ((_, plan),) = cursor.execute(f"explain {flushed_sql(statement)}").fetchall()
     assert "SEMI" in plan
 
 
@@ -175,7 +176,7 @@ def test_at_rest_the_engine_reads_no_other_events_whole(at_rest: DuckDBEngine) -
     ],
 )
 def test_messages_are_read_late(at_rest: DuckDBEngine, sql: str) -> None:
-    assert LATE_MARK in str(compiled(at_rest, sql).at_rest)
+    assert LATE_MARK in str(flushed_sql(compiled(at_rest, sql)))
 
 
 @pytest.mark.parametrize(
@@ -188,12 +189,12 @@ def test_messages_are_read_late(at_rest: DuckDBEngine, sql: str) -> None:
     ],
 )
 def test_not_where_few_are_read_or_all_must_be(at_rest: DuckDBEngine, sql: str) -> None:
-    assert LATE_MARK not in str(compiled(at_rest, sql).at_rest)
+    assert LATE_MARK not in str(flushed_sql(compiled(at_rest, sql)))
 
 
 def test_events_that_were_found_are_not_asked_again_where_each_makes_one_row(at_rest: DuckDBEngine) -> None:
     sql = f"{THROUGH} select id, metadata from e where regexp_contains(event_message, '9$') order by timestamp desc limit 7"
-    late = str(compiled(at_rest, sql).at_rest)
+    late = str(flushed_sql(compiled(at_rest, sql)))
     assert LATE_MARK in late
     assert (late.count("'p1'"), late.count("'9$'")) == (1, 1)
 
@@ -203,19 +204,19 @@ def test_rows_that_an_event_makes_with_others_are_asked_again(at_rest: DuckDBEng
         f"{THROUGH} select e.id, e.metadata, tag from e cross join unnest(e.metadata.tags) as tag"
         " where tag like 'b%' order by e.id limit 9"
     )
-    finding, _, reading = str(compiled(at_rest, sql).at_rest).partition(' AS "found")')
+    finding, _, reading = str(flushed_sql(compiled(at_rest, sql))).partition(' AS "found")')
     assert ("'b%'" in finding, "'b%'" in reading) == (True, True)
     assert len(rows(at_rest, sql)) == 9
 
 
 def test_at_rest_whole_events_beside_what_they_are_joined_with_are_read_late(at_rest: DuckDBEngine) -> None:
     sql = "select t.id, t.metadata, tag from `s` as t cross join unnest(t.metadata.tags) as tag order by t.id limit 9"
-    assert LATE_MARK in str(compiled(at_rest, sql).at_rest)
+    assert LATE_MARK in str(flushed_sql(compiled(at_rest, sql)))
 
 
 def test_finding_them_names_no_column_that_is_only_answered(at_rest: DuckDBEngine) -> None:
     sql = f"{THROUGH} select id, metadata from e order by timestamp desc limit 7"
-    finding, _, _ = str(compiled(at_rest, sql).at_rest).partition("LIMIT 7")
+    finding, _, _ = str(flushed_sql(compiled(at_rest, sql))).partition("LIMIT 7")
     assert LATE_MARK in finding
     assert '"timestamp"' in finding
     assert '"metadata"' not in finding
@@ -232,7 +233,7 @@ def test_a_part_that_has_parts_is_taken_out_of_the_events_that_were_found(
     at_rest: DuckDBEngine, sql: str, dear: str
 ) -> None:
     """Beside the table the engine would put it together for all events that it passes by."""
-    finding, _, reading = str(compiled(at_rest, sql).at_rest).partition("LIMIT 7")
+    finding, _, reading = str(flushed_sql(compiled(at_rest, sql))).partition("LIMIT 7")
     assert LATE_MARK in finding
     assert dear not in finding
     assert reading.index(dear) < reading.index("SELECT", reading.index(dear))
@@ -240,12 +241,12 @@ def test_a_part_that_has_parts_is_taken_out_of_the_events_that_were_found(
 
 def test_a_part_without_parts_is_read_beside_the_table(at_rest: DuckDBEngine) -> None:
     sql = "select id, t.metadata.status from `s` as t where t.project = 'p1' order by timestamp desc limit 7"
-    assert LATE_MARK not in str(compiled(at_rest, sql).at_rest)
+    assert LATE_MARK not in str(flushed_sql(compiled(at_rest, sql)))
 
 
 def test_whole_events_are_said_as_text_before_they_are_put_in_order(at_rest: DuckDBEngine) -> None:
     sql = f"{THROUGH} select id, metadata from e order by timestamp desc limit 7"
-    assert '"metadata"::JSON' in str(compiled(at_rest, sql).at_rest)
+    assert '"metadata"::JSON' in str(flushed_sql(compiled(at_rest, sql)))
 
 
 @pytest.mark.parametrize(
@@ -256,5 +257,5 @@ def test_whole_events_are_said_as_text_before_they_are_put_in_order(at_rest: Duc
     ],
 )
 def test_not_those_that_are_looked_into(engine: DuckDBEngine, at_rest: DuckDBEngine, sql: str) -> None:
-    assert '"metadata"::JSON AS' not in str(compiled(at_rest, sql).at_rest)
+    assert '"metadata"::JSON AS' not in str(flushed_sql(compiled(at_rest, sql)))
     assert rows(at_rest, sql) == rows(engine, sql)

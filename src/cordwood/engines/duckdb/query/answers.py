@@ -14,13 +14,13 @@ from cordwood.engines.duckdb.datatypes import cell_reader, datatype_of, rendered
 from cordwood.engines.duckdb.faults import duckdb_faults
 from cordwood.engines.duckdb.query.answer_redaction import HiddenColumns, Hiding
 from cordwood.engines.duckdb.query.deadlines import Watch
-from cordwood.engines.duckdb.query.index_pruning import narrowed
+from cordwood.engines.duckdb.query.index_pruning import blocks_to_read
 from cordwood.engines.duckdb.statement_check import StatementCheck
 from cordwood.engines.duckdb.storage.storage import Shown, Storage
 from cordwood.engines.engine import AnswerLimits, Cancel
 from cordwood.errors import Cancelled, OutOfDisk, OutOfMemory, OutOfTime, QueryRefused, QueryValue
 from cordwood.model.rows import Column, Row, Rows
-from cordwood.sql.guards import decided
+from cordwood.sql.plan import Reads, Segments, Variant, print_segments
 from cordwood.sql.redaction.hiding import FOUND
 from cordwood.sql.stages import Question, Statement
 
@@ -39,7 +39,6 @@ _WORD = re.compile(r"\w+", re.ASCII)
 _ELSEWHERE_SECONDS = 10.0
 
 Types = tuple[DuckDBPyType, ...]
-_Ways = tuple[str | None, str | None]
 # What is read: a text, and the streams for which it was checked.
 _Text = tuple[str, tuple[str, ...]]
 
@@ -65,21 +64,22 @@ class QueryRunner:
         statement = question.statement
         if statement.redaction is not None:
             self._hiding.make(statement.redaction)
-        if statement.newest is not None and statement.trusting is None:
-            rows = self._of_newest(question, limits, cancel)
+        is_optimistic = statement.plan.choose(Reads.ALL, optimistic=True) is not None
+        if not is_optimistic:
+            rows = self._of_recent(question, limits, cancel)
             if rows is not None:
                 return rows
-        if statement.trusting is not None and statement.digest not in self._hides:
-            rows = self._trusting(question, limits, cancel)
+        if is_optimistic and statement.digest not in self._hides:
+            rows = self._optimistic(question, limits, cancel)
             if rows is not None:
                 return rows
-        return self._answer(question, (statement.sql, statement.at_rest), limits, cancel)
+        return self._answer(question, limits, cancel)
 
-    def _trusting(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows | None:
-        """Try the statement that assumes nothing has to be redacted; all rows are fetched before that is known."""
+    def _optimistic(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows | None:
+        """Try the variant that assumes nothing has to be redacted; all rows are fetched before that is known."""
         statement = question.statement
         try:
-            rows = self._answer(question, (statement.trusting, statement.trusting_at_rest), limits, cancel)
+            rows = self._answer(question, limits, cancel, optimistic=True)
         except QueryValue as fault:
             if not fault.message.startswith(FOUND):
                 raise
@@ -94,10 +94,13 @@ class QueryRunner:
         self._hides.add(statement.digest)
         return None
 
-    def _of_newest(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows | None:
+    def _of_recent(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows | None:
         """Try the recent table; the answer counts where it has as many rows as are wanted, because no other is newer."""
         began = time.perf_counter()
         statement = question.statement
+        variant = statement.plan.choose(Reads.RECENT)
+        if variant is None:
+            return None
         asked = _without_times(question)
         if time.monotonic() < self._elsewhere.get(asked, 0.0):
             return None
@@ -107,7 +110,7 @@ class QueryRunner:
                 return None
             run = _Run(kept.cursor, limits, self._hiding.columns(statement))
             cancel.on_pull(run.pull)
-            rows = self._rows(question, statement.newest or statement.sql, Shown(kept.cursor, at_rest=True), run, stack)
+            rows = self._rows(question, variant, Shown(kept.cursor, at_rest=True), run, stack)
             if not kept.has_held():
                 return None
         (found,) = rows.batches
@@ -119,39 +122,47 @@ class QueryRunner:
         self._elsewhere[asked] = time.monotonic() + _ELSEWHERE_SECONDS
         return None
 
-    def _answer(self, question: Question, ways: _Ways, limits: AnswerLimits, cancel: Cancel) -> Rows:
-        """Run the statement; `ways` are its SQL with memtables and without."""
+    def _answer(self, question: Question, limits: AnswerLimits, cancel: Cancel, *, optimistic: bool = False) -> Rows:
+        """Run the statement; once more where it failed at once for want of memory."""
         began = time.perf_counter()
         try:
-            rows = self._asked(question, ways, limits, cancel)
+            rows = self._asked(question, limits, cancel, optimistic=optimistic)
         except (OutOfMemory, OutOfDisk):
             if time.perf_counter() - began > _SOON_SECONDS:
                 raise
             # It had hardly taken any itself: somebody else had it all, and fails by it, too.
             time.sleep(_SOON_SECONDS)
-            rows = self._asked(question, ways, limits, cancel)
+            rows = self._asked(question, limits, cancel, optimistic=optimistic)
         rows.engine_seconds = time.perf_counter() - began
         return rows
 
-    def _asked(self, question: Question, ways: _Ways, limits: AnswerLimits, cancel: Cancel) -> Rows:
+    def _asked(self, question: Question, limits: AnswerLimits, cancel: Cancel, *, optimistic: bool) -> Rows:
         with ExitStack() as stack:
             shown = stack.enter_context(self._storage.shown(question.statement.streams))
             run = _Run(shown.cursor, limits, self._hiding.columns(question.statement))
             cancel.on_pull(run.pull)
-            way = (ways[1] if shown.at_rest else None) or ways[0] or question.statement.sql
-            return self._rows(question, way, shown, run, stack)
+            reads = Reads.FLUSHED if shown.at_rest else Reads.ALL
+            variant = question.statement.plan.choose(reads, optimistic=optimistic)
+            if variant is None:
+                raise ValueError("a plan without that variant")
+            return self._rows(question, variant, shown, run, stack)
 
-    def _rows(self, question: Question, way: str, shown: Shown, run: "_Run", stack: ExitStack) -> Rows:
+    def _rows(self, question: Question, variant: Variant, shown: Shown, run: "_Run", stack: ExitStack) -> Rows:
         """Return the rows; where more follow than are fetched at once, they take over the resources on the stack."""
         statement, cursor = question.statement, shown.cursor
         stack.enter_context(self._watch.after(run.limits.seconds, run.expire))
         with run.stoppable():
             types = self._types(cursor, question)
-            way = decided(way, statement.guards.get(way, ()), question.values)
-            sql = _rendering(way, types, _bounded(statement, run.limits.max_rows + 1))
-            if statement.seeks:
+            segments = _rendering(variant.segments, types, _bounded(statement, run.limits.max_rows + 1))
+            sql = print_segments(segments, question.values)
+            filters = variant.block_filters()
+            if filters:
+                # The check is of the text that reads all blocks: what runs differs by the numbers of blocks alone.
                 self._check.check(cursor, sql, statement.streams)
-                parsed = _one_statement(cursor, _narrowed(sql, question, cursor, at_rest=shown.at_rest))
+                if shown.at_rest:
+                    cursor.execute("BEGIN")
+                blocks = {which: blocks_to_read(which, question.values, cursor) for which in filters}
+                parsed = _one_statement(cursor, print_segments(segments, question.values, blocks))
             else:
                 parsed = self._parsed(cursor, sql, statement.streams)
             # What was left idle may have been all that asked for a value.
@@ -172,7 +183,8 @@ class QueryRunner:
         statement = question.statement
         types = self._known.get(statement.digest)
         if types is None:
-            asked = f"FROM ({statement.sql}) LIMIT 0"
+            every = statement.plan.variants[0].segments
+            asked = print_segments(("FROM (", *every, ") LIMIT 0"))
             self._check.check(cursor, asked, statement.streams)
             cursor.execute(_one_statement(cursor, asked), dict(question.values))
             types = tuple(column[1] for column in cursor.description or [])
@@ -271,7 +283,7 @@ def _parsed_bytes(text: _Text, _: duckdb.Statement) -> int:
 def _without_times(question: Question) -> int:
     """Return the question without its times, which differ when the same is asked a little later."""
     values = [str(value) for value in question.values.values() if not isinstance(value, datetime)]
-    return hash((question.statement.sql, *values))
+    return hash((question.statement.digest, *values))
 
 
 def _rest(first: list[Row], batches: Iterator[list[Row]], stack: ExitStack) -> Iterator[list[Row]]:
@@ -296,21 +308,14 @@ def _one_statement(cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statem
     return found
 
 
-def _narrowed(sql: str, question: Question, cursor: duckdb.DuckDBPyConnection, *, at_rest: bool) -> str:
-    """Return the SQL over the blocks that the n-gram index leaves; memtables were put into the transaction before."""
-    if at_rest:
-        cursor.execute("BEGIN")
-    return narrowed(sql, question.statement.seeks, question.values, cursor)
-
-
-def _rendering(sql: str, types: Types, limit: str) -> str:
-    """Wrap the SQL in a SELECT that renders its cells, unless none needs it: the engine plans one SELECT less."""
+def _rendering(segments: Segments, types: Types, limit: str) -> Segments:
+    """Read the segments by a SELECT that renders its cells, unless none needs it: the engine plans one SELECT less."""
     names = [f"c{place}" for place in range(len(types))]
     cells = [rendered(name, found) for name, found in zip(names, types, strict=True)]
     if cells == names and not limit:
-        return sql
-    source = f"({sql}) AS answer({', '.join(names)})"
-    return f"SELECT {', '.join(cells)} FROM {source}{limit}"  # noqa: S608 - a compiled statement
+        return segments
+    head = f"SELECT {', '.join(cells)} FROM ("  # noqa: S608 - names of our own
+    return (head, *segments, f") AS answer({', '.join(names)}){limit}")
 
 
 def _bounded(statement: Statement, rows: int) -> str:

@@ -1,7 +1,6 @@
 """Prune blocks by the n-gram index: find the texts that events must have in their messages to matter to a query."""
 
 import re
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -12,12 +11,9 @@ from sqlglot import exp
 from cordwood.engines.duckdb.query.plan_path import Readings, reader
 from cordwood.engines.duckdb.query.scan_source import Source
 from cordwood.engines.duckdb.storage.ngram_index import blocks_that_may_have, ngrams_of
-from cordwood.sql.fragment import fragment, is_fragment, template_of, text_part
+from cordwood.sql.fragment import block_filter, fragment, is_fragment, template_of, text_part
 from cordwood.sql.nodes import conditions
-from cordwood.sql.stages import Seek
-
-# Nobody can have written it in a query.
-_UNGUESSED: Final = secrets.token_hex(16)
+from cordwood.sql.plan import BlockFilter
 
 # A condition, and the relation and column that are the message in it.
 _Asked = tuple[exp.Expr, str, str]
@@ -40,35 +36,29 @@ _ABSENT: Final = re.compile(r"[0-9A-Za-z](?:[*?]|\{[^}]*\})")
 _ENDS: Final = ("limit", "offset", "group", "having", "qualify", "distinct")
 
 
-def seeking(tree: exp.Expr, sources: Sequence[Source]) -> tuple[list[Source], tuple[Seek, ...]]:
-    """Return the scan sources with the patterns that their messages must match, and the texts to look up."""
-    marked: list[Source] = []
-    seeks: list[Seek] = []
-    for place, source in enumerate(sources):
-        asked = list(_asked(tree, source.table))
-        seek = _seek(f"/* {_UNGUESSED} {place} */", source.table.name, asked)
-        matches = tuple(map(_taken, filter(_is_pattern, asked)))
-        narrowing = (fragment(f"{seek.mark} true"),) if seek else ()
-        seeks += [seek] if seek else []
-        marked.append(msgspec.structs.replace(source, matches=matches, narrowing=narrowing))
-    return marked, tuple(seeks)
+def prune(tree: exp.Expr, sources: Sequence[Source]) -> list[Source]:
+    """Return the scan sources with the patterns that their messages must match, and filters of their blocks."""
+    return [_pruned(source, list(_asked(tree, source.table))) for source in sources]
 
 
-def _seek(mark: str, stream: str, asked: Sequence[_Asked]) -> Seek | None:
+def _pruned(source: Source, asked: Sequence[_Asked]) -> Source:
+    which = _filter_of(source.table.name, asked)
+    matches = tuple(map(_taken, filter(_is_pattern, asked)))
+    return msgspec.structs.replace(source, matches=matches, narrowing=(block_filter(which),) if which else ())
+
+
+def _filter_of(stream: str, asked: Sequence[_Asked]) -> BlockFilter | None:
     texts = [text for one in asked for text in _texts_of(*one)]
-    seek = Seek(mark, stream, ngrams_of(texts), _parameters(asked, _INSTR), _parameters(asked, _REGEX))
-    return seek if seek.pieces or seek.texts or seek.patterns else None
+    which = BlockFilter(stream, ngrams_of(texts), _parameters(asked, _INSTR), _parameters(asked, _REGEX))
+    return which if which.ngrams or which.texts or which.patterns else None
 
 
-def narrowed(sql: str, seeks: Sequence[Seek], values: Mapping[str, object], cursor: duckdb.DuckDBPyConnection) -> str:
-    """Return the SQL over the blocks that may have the texts; run it in the transaction that read the index."""
-    for seek in seeks:
-        pieces = seek.pieces + ngrams_of(_bound(seek, values))
-        blocks = blocks_that_may_have(cursor, seek.stream, pieces) if pieces else None
-        if blocks is not None:
-            # Numbers alone are put into a text that has passed the isolation check.
-            sql = sql.replace(f"{seek.mark} true", f"block IN ({', '.join(f'{block:d}' for block in blocks)})")
-    return sql
+def blocks_to_read(
+    which: BlockFilter, values: Mapping[str, object], cursor: duckdb.DuckDBPyConnection
+) -> Sequence[int] | None:
+    """Return the blocks that pass the filter; None for all. They hold for the transaction that reads the index."""
+    ngrams = which.ngrams + ngrams_of(_bound(which, values))
+    return blocks_that_may_have(cursor, which.stream, ngrams) if ngrams else None
 
 
 def _asked(tree: exp.Expr, table: exp.Table) -> Iterator[_Asked]:
@@ -88,10 +78,10 @@ def _asked(tree: exp.Expr, table: exp.Table) -> Iterator[_Asked]:
         relation = readings.only_reading(select)
 
 
-def _bound(seek: Seek, values: Mapping[str, object]) -> list[str]:
+def _bound(which: BlockFilter, values: Mapping[str, object]) -> list[str]:
     """Return what the values of parameters demand of a message; None where one is NULL, so that nothing is found."""
-    texts = [str(values[name]) for name in seek.texts if values.get(name) is not None]
-    patterns = (str(values[name]) for name in seek.patterns if values.get(name) is not None)
+    texts = [str(values[name]) for name in which.texts if values.get(name) is not None]
+    patterns = (str(values[name]) for name in which.patterns if values.get(name) is not None)
     return texts + [text for pattern in patterns for text in _required(pattern)]
 
 

@@ -58,7 +58,7 @@ def is_few(tree: exp.Select, source: Source) -> bool:
 
 def is_of_newest(tree: exp.Select, source: Source) -> bool:
     """Return whether those are the newest events with their objects passed through unchanged."""
-    if source.reads or not is_few(tree, source) or rows_wanted(tree) > _A_PAGE:
+    if source.reads or source.narrowing or not is_few(tree, source) or rows_wanted(tree) > _A_PAGE:
         return False
     key = tree.args["order"].expressions[0]
     column = selected(tree, key.this)

@@ -1,0 +1,128 @@
+"""The physical plan of a statement: the variants that an engine may run, each as printed segments and typed holes.
+
+The variants are fixed when the statement is compiled. For each call, `Plan.choose` picks one by the state of the store,
+and `print_segments` writes its SQL: the only place where a statement's SQL is put together.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+
+class OptionalPredicate(msgspec.Struct, frozen=True, tag=True):
+    """A condition that is true where the parameter is NULL: `(test OR predicate)`.
+
+    `test` asks whether the parameter is NULL. A call needs one side only: an engine would plan both.
+    """
+
+    parameter: str
+    test: "Segments"
+    predicate: "Segments"
+
+
+class BlockFilter(msgspec.Struct, frozen=True, tag=True):
+    """Which blocks of a stream's flushed events a scan reads: those that may have all the n-grams in their messages.
+
+    The values of the parameters `texts` must stand in the message as well, and it must match those of `patterns`.
+    """
+
+    stream: str
+    ngrams: tuple[str, ...]
+    texts: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
+
+
+Segment = str | OptionalPredicate | BlockFilter
+Segments = tuple[Segment, ...]
+
+# The numbers of the blocks to read by filter; None reads all of them.
+Blocks = Mapping[BlockFilter, Sequence[int] | None]
+_ALL_BLOCKS: Final[Blocks] = {}
+
+
+class Reads(StrEnum):
+    """Which events of a stream a variant reads."""
+
+    ALL = "all"
+    FLUSHED = "flushed"
+    RECENT = "recent"
+
+
+class Variant(msgspec.Struct, frozen=True):
+    """One way to run a statement; an `is_optimistic` one fails where a text may have to be redacted."""
+
+    segments: Segments
+    reads: Reads = Reads.ALL
+    is_optimistic: bool = False
+
+    def block_filters(self) -> tuple[BlockFilter, ...]:
+        """Return the block filters of its scans, each once."""
+        return tuple(dict.fromkeys(_block_filters(self.segments)))
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The variants of a statement. The first reads all events and redacts: it answers whatever the store holds."""
+
+    variants: tuple[Variant, ...]
+
+    @property
+    def sql(self) -> str:
+        """Return the SQL of the first variant with all of its conditions, as it is shown."""
+        return print_segments(self.variants[0].segments)
+
+    def variant(self, reads: Reads, *, optimistic: bool = False) -> Variant | None:
+        """Return the variant of exactly this kind; None where the plan has none."""
+        found = (one for one in self.variants if one.reads is reads and one.is_optimistic is optimistic)
+        return next(found, None)
+
+    def choose(self, reads: Reads, *, optimistic: bool = False) -> Variant | None:
+        """Return the variant for a store in which these are all events, or else the one that reads all events.
+
+        None where the plan has no variant that is optimistic, or none that reads recent events alone.
+        """
+        found = self.variant(reads, optimistic=optimistic)
+        if found is None and reads is Reads.FLUSHED:
+            return self.variant(Reads.ALL, optimistic=optimistic)
+        return found
+
+
+def fixed_plan(sql: str) -> Plan:
+    """Return the plan of a text that is always run as it is."""
+    return Plan((Variant((sql,)),))
+
+
+def print_segments(segments: Segments, values: Mapping[str, object] | None = None, blocks: Blocks = _ALL_BLOCKS) -> str:
+    """Write the SQL of segments; without values, both sides of optional predicates are written."""
+    return "".join(_printed(segments, values, blocks))
+
+
+def _printed(segments: Segments, values: Mapping[str, object] | None, blocks: Blocks) -> Iterator[str]:
+    for segment in segments:
+        if isinstance(segment, str):
+            yield segment
+        elif isinstance(segment, BlockFilter):
+            yield _block_condition(blocks.get(segment))
+        else:
+            yield "("
+            if values is None or values[segment.parameter] is None:
+                yield from _printed(segment.test, values, blocks)
+            if values is None:
+                yield " OR "
+            if values is None or values[segment.parameter] is not None:
+                yield from _printed(segment.predicate, values, blocks)
+            yield ")"
+
+
+def _block_condition(blocks: Sequence[int] | None) -> str:
+    return "true" if blocks is None else f"block IN ({', '.join(f'{block:d}' for block in blocks)})"
+
+
+def _block_filters(segments: Segments) -> Iterator[BlockFilter]:
+    for segment in segments:
+        if isinstance(segment, BlockFilter):
+            yield segment
+        elif isinstance(segment, OptionalPredicate):
+            yield from _block_filters(segment.test)
+            yield from _block_filters(segment.predicate)

@@ -1,0 +1,18 @@
+"""The SQL of a plan's variants, for tests that look at what an engine would run."""
+
+from cordwood.sql.plan import Reads, print_segments
+from cordwood.sql.stages import Statement
+
+
+def sql_of(statement: Statement, reads: Reads, *, optimistic: bool = False) -> str | None:
+    """Return the SQL of the variant with all of its conditions; None where the plan has no such variant."""
+    variant = statement.plan.variant(reads, optimistic=optimistic)
+    return None if variant is None else print_segments(variant.segments)
+
+
+def flushed_sql(statement: Statement) -> str | None:
+    return sql_of(statement, Reads.FLUSHED)
+
+
+def optimistic_sql(statement: Statement) -> str | None:
+    return sql_of(statement, Reads.ALL, optimistic=True)
