@@ -26,7 +26,7 @@ ALLOWED = {
     ("serve/spelling.py", "OrderedDict"): "20,000 pairs of digests: 7 MB",
     ("settings/fields.py", "cache"): "of no argument",
     ("sql/draft.py", "cache"): "one pattern an engine",
-    ("sql/plan_size.py", "lru_cache"): "templates of our own",
+    ("sql/templates.py", "lru_cache"): "templates of our own",
     ("web/describe/openapi.py", "cache"): "of no argument",
     ("web/describe/page.py", "cache"): "of no argument",
     ("web/explorer.py", "cache"): "files that ship",

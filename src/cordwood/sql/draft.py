@@ -23,11 +23,13 @@ from cordwood.sql.fragment import (
     BLOCKS,
     FRAGMENT,
     OPTIONAL,
+    VERBATIM,
     filter_of,
     is_fragment,
     parts_of,
     template_of,
     template_pieces,
+    written_of,
 )
 from cordwood.sql.nodes import swap
 from cordwood.sql.plan import BlockFilter, OptionalPredicate, Segment, Segments, print_segments
@@ -98,6 +100,10 @@ class _Slot(msgspec.Struct, frozen=True):
     written: str
 
 
+class _Verbatim(msgspec.Struct, frozen=True):
+    written: str
+
+
 class _Optional(msgspec.Struct, frozen=True):
     """An optional predicate whose sides are drafts."""
 
@@ -106,7 +112,7 @@ class _Optional(msgspec.Struct, frozen=True):
     predicate: str
 
 
-_Part = _Name | _Text | _Slot | _Optional | BlockFilter | bytes
+_Part = _Name | _Text | _Slot | _Verbatim | _Optional | BlockFilter | bytes
 
 
 def print_tree(tree: exp.Expr, printer: Printer, script: Script) -> Printed:
@@ -166,12 +172,12 @@ class Draft:
         if any(_TOKEN in found[0] for found in self._script.quoted.finditer(text)):
             raise ValueError("a part stands in quotes")
 
-    def _written(self, part: _Name | _Text | _Slot | bytes) -> str:
+    def _written(self, part: _Name | _Text | _Slot | _Verbatim | bytes) -> str:
         if isinstance(part, _Name):
             return self._script.name(part.name)
         if isinstance(part, _Text):
             return self._script.text(part.text)
-        if isinstance(part, _Slot):
+        if isinstance(part, (_Slot, _Verbatim)):
             return part.written
         return self._script.data(part)
 
@@ -212,9 +218,11 @@ class Draft:
         return node.this.encode("latin-1") if isinstance(node, exp.ByteString) else None
 
     def _of_plan(self, node: exp.Anonymous) -> str | None:
-        """Return the token of a segment of the plan."""
+        """Return the token of a segment of the plan, or of text that is written as it is."""
         if node.this == BLOCKS:
             return self._hold(filter_of(node))
+        if node.this == VERBATIM:
+            return self._hold(_Verbatim(written_of(node)))
         if node.this != OPTIONAL:
             return None
         test, predicate, parameter = node.expressions
@@ -251,7 +259,7 @@ class Draft:
 def _is_apart(node: exp.Expr) -> bool:
     """Whether what stands in the node is printed with it."""
     return isinstance(node, (exp.Parameter, exp.Literal, exp.Identifier)) or (
-        isinstance(node, exp.Anonymous) and node.this in (FRAGMENT, OPTIONAL, BLOCKS)
+        isinstance(node, exp.Anonymous) and node.this in (FRAGMENT, OPTIONAL, BLOCKS, VERBATIM)
     )
 
 

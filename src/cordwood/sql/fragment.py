@@ -11,14 +11,17 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.bounded_cache import remember_short
+from cordwood.sql.operations import Operation, doing
 from cordwood.sql.plan import BlockFilter
 
 # sqlglot's compiled nodes cannot be subclassed; no text can spell these names past `admit`.
 FRAGMENT: Final = "$fragment"
 OPTIONAL: Final = "$optional"
 BLOCKS: Final = "$blocks"
-# The argument of a node of BLOCKS that has its filter.
+VERBATIM: Final = "$verbatim"
+# The arguments that a node of BLOCKS and one of VERBATIM have.
 _FILTER: Final = "filter"
+_WRITTEN: Final = "written"
 
 AS_IT_IS: Final = "as_it_is"
 
@@ -28,11 +31,15 @@ HOLE: Final = re.compile(r"\{(\d+)\}")
 _PLAIN: Final = re.compile(r"[ !%&()*+,./0-9:;<=>?A-Za-z\[\]^_|~'\-]*", re.ASCII)
 
 
-def fragment(template: str, *parts: exp.Expr) -> exp.Expr:
-    """`{0}` stands for the first part, as often as it is written; parts are set in parentheses where needed."""
+def fragment(template: str, *parts: exp.Expr, does: Operation | None = None) -> exp.Expr:
+    """`{0}` stands for the first part, as often as it is written; parts are set in parentheses where needed.
+
+    `does` is what the fragment does, where a later pass has to know.
+    """
     if any(isinstance(piece, int) and piece >= len(parts) for piece in template_pieces(template)):
         raise ValueError(f"a hole without a part: {template}")
-    return exp.Anonymous(this=FRAGMENT, expressions=[exp.Literal.string(template), *parts])
+    made = exp.Anonymous(this=FRAGMENT, expressions=[exp.Literal.string(template), *parts])
+    return made if does is None else doing(made, does)
 
 
 def spliced(template: str, *parts: exp.Expr) -> exp.Expr:
@@ -112,6 +119,21 @@ def block_filter(which: BlockFilter) -> exp.Expr:
 def filter_of(node: exp.Expr) -> BlockFilter:
     which: BlockFilter = node.args[_FILTER]
     return which
+
+
+def with_parts(node: exp.Expr, parts: Sequence[exp.Expr]) -> exp.Expr:
+    """Return the same fragment of other parts."""
+    return fragment(template_of(node), *parts)
+
+
+def verbatim(text: str) -> exp.Expr:
+    """Return text of the engine's own, which is written as it is: braces in it are no holes."""
+    return exp.Anonymous(this=VERBATIM, **{_WRITTEN: text})
+
+
+def written_of(node: exp.Expr) -> str:
+    text: str = node.args[_WRITTEN]
+    return text
 
 
 def is_fragment(node: object) -> bool:

@@ -5,11 +5,9 @@ twice, are 2^40 relations. Here each is measured once and counted as often as it
 microsecond of the slower planner; docs/decisions/0086 has the measurements behind the figures.
 """
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum, auto
-from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -17,8 +15,9 @@ from sqlglot import exp
 
 from cordwood.errors import PlanTooLarge, Span
 from cordwood.sql.budget import spend
-from cordwood.sql.fragment import HOLE, is_fragment, parts_of, template_of
+from cordwood.sql.fragment import is_fragment, parts_of
 from cordwood.sql.places import span_of
+from cordwood.sql.templates import measure
 
 # Ten times what the largest client query that is known needs, and about a second of the slower planner.
 MOST_POINTS: Final = 3_200_000
@@ -43,14 +42,10 @@ _CORRELATED: Final = 1
 # How often a sub-query of WITH is planned whose reader has correlated sub-queries or laterals.
 _RELATED: Final = 3
 
-# Engines write these as comparisons of the same value.
-_TWICE: Final = re.compile(r"\{(\d+)\} (?:NOT )?BETWEEN|\bnullif\(\{(\d+)\}", re.IGNORECASE)
 # IN with so few values is planned as comparisons, and BETWEEN as two.
 _FEW: Final = 5
 _NO_COLUMNS: Final[Mapping[str, int]] = {}
 _OPAQUE: Final = ("group", "distinct", "limit", "offset")
-_LAMBDA: Final = "lambda "
-_WORD: Final = re.compile(r"\b(SELECT|FROM|OVER|DISTINCT|UNION)\b")
 
 
 class Size(msgspec.Struct):
@@ -270,7 +265,8 @@ class _Measured(msgspec.Struct):
         return Size(made.characters * _CHARACTER, made.characters)
 
     def _count_fragment(self, node: exp.Expr, size: Size) -> None:
-        characters, words, holes = _template(template_of(node))
+        measured = measure(node)
+        characters, words, holes = measured.characters, measured.keywords, measured.holes
         size.points += characters * _CHARACTER + words["FROM"] * _RELATION + words["OVER"] * _WINDOW
         size.characters += characters
         size.expanded += characters
@@ -386,15 +382,3 @@ def _sets(part: exp.Expr) -> int:
     if isinstance(part, exp.GroupingSets):
         return sum(map(_sets, part.expressions))
     return 1
-
-
-@lru_cache(maxsize=4096)
-def _template(template: str) -> tuple[int, Counter[str], Counter[int]]:
-    """The characters of a template, the words in it that cost, and how often each hole is planned."""
-    holes = Counter(int(found[1]) for found in HOLE.finditer(template))
-    body = template.find(_LAMBDA)
-    if body >= 0:
-        # DuckDB binds the body of a lambda twice.
-        holes += Counter(int(found[1]) for found in HOLE.finditer(template, body))
-    holes += Counter(int(found[1] or found[2]) for found in _TWICE.finditer(template))
-    return len(template), Counter(_WORD.findall(template)), holes

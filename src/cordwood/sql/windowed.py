@@ -5,7 +5,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.sql.budget import copied
-from cordwood.sql.fragment import fragment, template_of
+from cordwood.sql.fragment import fragment, parts_of, with_parts
 
 _BY_SEVERAL: Final = "by_several"
 
@@ -22,7 +22,7 @@ def spread(window: exp.Expr) -> exp.Expr:
     aggregate = window.this
     if not aggregate.meta_get(_BY_SEVERAL):
         return window
-    return fragment(template_of(aggregate), *(_over(window, part) for part in aggregate.expressions[1:]))
+    return with_parts(aggregate, [_over(window, part) for part in parts_of(aggregate)])
 
 
 def _over(window: exp.Expr, aggregate: exp.Expr) -> exp.Expr:

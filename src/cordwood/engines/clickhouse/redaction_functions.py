@@ -4,7 +4,6 @@ They are named lambdas in the statement's WITH: nothing has to be made on the se
 it, and what is printed says all that it does. The key of digests alone is bound, like any value.
 """
 
-from collections.abc import Mapping
 from typing import Final
 
 from cordwood.engines.clickhouse.tables import literal
@@ -133,14 +132,3 @@ class _Words:
             f" position({spelt}, '.') > 0 AND (startsWith({spelt}, '::') OR startsWith({spelt}, '64:ff9b::')), {value},"
             f" {left} || '::/48')"
         )
-
-
-def with_functions(sql: str, known: Mapping[str, str]) -> str:
-    """The statement with those functions before it that it calls."""
-    told = ", ".join(function for name, function in known.items() if f"{name}(" in sql)
-    if not told:
-        return sql
-    for words in ("WITH RECURSIVE ", "WITH "):
-        if sql.startswith(words):
-            return f"{words}{told}, {sql.removeprefix(words)}"
-    return f"WITH {told} {sql}" if sql.startswith("SELECT") else f"WITH {told} SELECT * FROM ({sql})"  # noqa: S608 - a compiled statement

@@ -1,19 +1,21 @@
 """ClickHouse's dialect as the compiler needs it: where streams lie, BigQuery's meaning in its words, and printing."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
 from cordwood.engines.clickhouse.path_pushdown import reach
-from cordwood.engines.clickhouse.redaction_functions import KEY, functions, with_functions
+from cordwood.engines.clickhouse.redaction_functions import KEY, functions
 from cordwood.engines.clickhouse.rules import RULES
 from cordwood.engines.clickhouse.sql_values import ClickHouseValues
 from cordwood.engines.clickhouse.with_wrapping import begin_with_select
 from cordwood.errors import QueryUnsupported
 from cordwood.model.redaction import SHIPPED_RULES, RedactionRules, RedactMode
 from cordwood.sql.draft import Draft, Printed
-from cordwood.sql.fragment import keep_name
+from cordwood.sql.fragment import keep_name, verbatim
+from cordwood.sql.operations import RedactionCall, found_operations
 from cordwood.sql.redaction.optimistic import optimistic
 from cordwood.sql.stages import Alternative, Lowered, Resolved
 from cordwood.sql.target import StreamTable, table_of_its_name
@@ -70,14 +72,29 @@ class ClickHouseTarget:
     def print(self, tree: exp.Expr) -> Printed:
         generator = self._printer(identify=False, comments=False)
         mode = tree.meta_get(_HIDING)
+        if mode is not None:
+            tree = _with_functions(tree, self._hiding(mode))
         draft = Draft(tree, lambda node: generator.generate(node, copy=False), self._script)
-        text = draft.text if mode is None else with_functions(draft.text, self._hiding(mode))
-        return draft.written(as_it_must_be_run(text))
+        return draft.written(as_it_must_be_run(draft.text))
 
     def _hiding(self, mode: RedactMode) -> dict[str, str]:
         if mode not in self._functions:
             self._functions[mode] = functions(self._rules, mode)
         return self._functions[mode]
+
+
+def _with_functions(tree: exp.Expr, known: Mapping[str, str]) -> exp.Expr:
+    """Define those of the functions that the tree calls in its WITH."""
+    called = {call.function for _, call in found_operations(tree, RedactionCall)}
+    made = [verbatim(function) for name, function in known.items() if name in called]
+    if not made:
+        return tree
+    with_ = tree.args.get("with_")
+    if with_ is None:
+        tree.set("with_", exp.With(expressions=made))
+    else:
+        with_.set("expressions", [*made, *with_.expressions])
+    return begin_with_select(tree)
 
 
 def as_it_must_be_run(sql: str) -> str:

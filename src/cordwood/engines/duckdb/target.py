@@ -7,7 +7,7 @@ from sqlglot.dialects.dialect import Dialect
 from cordwood.engines.duckdb.query.cte_materialization import share
 from cordwood.engines.duckdb.query.index_pruning import prune
 from cordwood.engines.duckdb.query.path_pushdown import reach
-from cordwood.engines.duckdb.query.redaction_pushdown import spare
+from cordwood.engines.duckdb.query.redaction_pushdown import keep_texts
 from cordwood.engines.duckdb.query.scan_planning import plan_recent_scan, plan_scans
 from cordwood.engines.duckdb.query.scan_source import tables_of
 from cordwood.engines.duckdb.query.subquery_flattening import flatten
@@ -42,7 +42,7 @@ class DuckDBTarget:
         lowered = RULES.lower(tree)
         share(lowered)
         if resolved.redaction is not None:
-            spare(lowered)
+            keep_texts(lowered)
         streams = frozenset(resolved.streams)
         sources = prune(lowered, reach(lowered, streams))
         if len(sources) == 1:

@@ -8,22 +8,18 @@ remembers to run it at once the next time.
 from sqlglot import exp
 
 from cordwood.sql.budget import copied
-from cordwood.sql.fragment import is_fragment, template_of
-from cordwood.sql.redaction.hiding import HIDING_TEXT, TRUSTING_TEXT
+from cordwood.sql.fragment import fragment, is_fragment, parts_of
+from cordwood.sql.nodes import swap
+from cordwood.sql.operations import RedactionCall, RedactText, found_operations
+from cordwood.sql.templates import catches_failures
 
 
 def optimistic(tree: exp.Expr) -> exp.Expr | None:
     """Return the tree without redaction; None where nothing would be gained, or where the failure might become a NULL."""
-    templates = [template_of(node) for node in tree.find_all(exp.Anonymous) if is_fragment(node)]
-    if not any(map(_redacts, templates)) or any("try(" in template for template in templates):
+    fragments = filter(is_fragment, tree.find_all(exp.Anonymous))
+    if next(found_operations(tree, RedactText), None) is None or any(map(catches_failures, fragments)):
         return None
     changed = copied(tree)
-    for node in list(changed.find_all(exp.Anonymous)):
-        if is_fragment(node) and _redacts(template_of(node)):
-            trusted = template_of(node).replace(HIDING_TEXT, TRUSTING_TEXT, 1)
-            node.expressions[0].replace(exp.Literal.string(trusted))
+    for node, call in list(found_operations(changed, RedactText)):
+        swap(node, fragment(f"{call.optimistic}({{0}})", *parts_of(node), does=RedactionCall(call.optimistic)))
     return changed
-
-
-def _redacts(template: str) -> bool:
-    return template.startswith(f"{HIDING_TEXT}_")

@@ -5,21 +5,22 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.reading import event_text, with_text
 from cordwood.engines.clickhouse.rules.words import once
 from cordwood.sql.fragment import fragment
-from cordwood.sql.redaction.hiding import HIDDEN, HIDING_EVENT, HIDING_TEXT
-from cordwood.sql.redaction.meaning import mode_of, redaction_meaning
+from cordwood.sql.operations import RedactionCall, doing
+from cordwood.sql.redaction.hiding import HIDDEN, HIDING_EVENT
+from cordwood.sql.redaction.meaning import mode_of, redacted_event, redacted_text, redaction_meaning
 
 
 def _text(node: exp.Expr) -> exp.Expr:
-    return fragment(f"{HIDING_TEXT}_{mode_of(node)}({{0}})", node.expressions[0])
+    return redacted_text(node.expressions[0], mode_of(node))
 
 
 def _event_text(node: exp.Expr) -> exp.Expr:
-    text = fragment(f"{HIDING_TEXT}_{mode_of(node)}({{0}})", event_text(node.expressions[0]))
+    text = redacted_text(event_text(node.expressions[0]), mode_of(node))
     return with_text(fragment("nullIf(toJSONString({0}), 'null')", text), text)
 
 
 def _event(node: exp.Expr) -> exp.Expr:
-    return fragment(f"{HIDING_EVENT}_{mode_of(node)}({{0}})", node.expressions[0])
+    return redacted_event(node.expressions[0], mode_of(node))
 
 
 def _secret(node: exp.Expr) -> exp.Expr:
@@ -32,10 +33,11 @@ def _secret(node: exp.Expr) -> exp.Expr:
     elements = (
         f"'[' || arrayStringConcat(arrayMap(_e -> {element}, JSONExtractArrayRaw(assumeNotNull(@a))), ',') || ']'"
     )
-    return once(
+    made = once(
         f"multiIf(JSONType(@a) = 'String', '\"{HIDDEN}\"', JSONType(@a) = 'Array', {elements}, {looked}(@a))",
         node.expressions[0],
     )
+    return doing(made, RedactionCall(looked))
 
 
 MEANING = redaction_meaning(text=_text, event_text=_event_text, event=_event, secret=_secret)

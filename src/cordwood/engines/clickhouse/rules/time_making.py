@@ -5,7 +5,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.reading import clock, read_as, text_to_time
-from cordwood.engines.clickhouse.rules.times import back
+from cordwood.engines.clickhouse.rules.times import MONTHS, back
 from cordwood.engines.clickhouse.rules.words import (
     NAMES,
     cast,
@@ -17,6 +17,7 @@ from cordwood.engines.clickhouse.rules.zones import moment_in, wall_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.fragment import fragment, own_text
 from cordwood.sql.lowering import RAISED, Meaning, Rule, unsupported
+from cordwood.sql.operations import Interval, operation_of
 from cordwood.sql.typing import inherit, kind_of
 
 
@@ -146,7 +147,8 @@ def _bucket(node: exp.Expr) -> exp.Expr:
     gap = f"({months.format('@a')} - {months.format('@c')})"
     by_month = f"addMonths(@c, {gap} - positiveModulo({gap}, @b.1))"
     checked_month = f"if({by_month} > @a, addMonths({by_month}, -@b.1), {by_month})"
-    if "tuple({0}" in str(width.sql()):
+    made = operation_of(width, Interval)
+    if made is not None and made.unit in MONTHS:
         moment = once(checked_month, clock(read_as(value, kind)), width, origin)
     else:
         moment = once(f"fromUnixTimestamp64Micro({micros})", clock(read_as(value, kind)), width, origin)

@@ -21,6 +21,7 @@ from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
+from cordwood.sql.operations import Interval
 from cordwood.sql.typing import kind_of, typed_as
 from cordwood.sql.typing.datatypes import INTERVAL
 
@@ -38,7 +39,7 @@ def span(count: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
         template = f"tuple(toInt64(0), toInt64(0), toInt64({{0}} * {MICROSECONDS[unit]}))"
     else:
         unsupported(node, f"The unit {unit}")
-    return typed_as(fragment(template, as_count(count)), INTERVAL)
+    return typed_as(fragment(template, as_count(count), does=Interval(unit)), INTERVAL)
 
 
 def as_count(count: exp.Expr) -> exp.Expr:

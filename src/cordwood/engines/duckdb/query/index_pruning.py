@@ -11,16 +11,15 @@ from sqlglot import exp
 from cordwood.engines.duckdb.query.plan_path import Readings, reader
 from cordwood.engines.duckdb.query.scan_source import Source
 from cordwood.engines.duckdb.storage.ngram_index import blocks_that_may_have, ngrams_of
-from cordwood.sql.fragment import block_filter, fragment, is_fragment, template_of, text_part
+from cordwood.sql.fragment import block_filter, fragment, parts_of, text_part
 from cordwood.sql.nodes import conditions
+from cordwood.sql.operations import Operation, RegexMatch, TextPosition, does
 from cordwood.sql.plan import BlockFilter
 
 # A condition, and the relation and column that are the message in it.
 _Asked = tuple[exp.Expr, str, str]
 
 _MESSAGE: Final = "event_message"
-_REGEX: Final = "regexp_matches({0}, {1})"
-_INSTR: Final = "instr({0}, {1})"
 
 # What means something else than its letters; a class of signs like \\d, and an escaped sign, are known.
 _STRANGE: Final = re.compile(r"\\[^\WdwsDWSbB_]|\\$")
@@ -49,7 +48,7 @@ def _pruned(source: Source, asked: Sequence[_Asked]) -> Source:
 
 def _filter_of(stream: str, asked: Sequence[_Asked]) -> BlockFilter | None:
     texts = [text for one in asked for text in _texts_of(*one)]
-    which = BlockFilter(stream, ngrams_of(texts), _parameters(asked, _INSTR), _parameters(asked, _REGEX))
+    which = BlockFilter(stream, ngrams_of(texts), _parameters(asked, TextPosition), _parameters(asked, RegexMatch))
     return which if which.ngrams or which.texts or which.patterns else None
 
 
@@ -87,52 +86,51 @@ def _bound(which: BlockFilter, values: Mapping[str, object]) -> list[str]:
 
 def _is_pattern(asked: _Asked) -> bool:
     condition, alias, name = asked
-    return is_fragment(condition) and bool(_literal(condition, _REGEX, alias, name))
+    return bool(_literal(condition, RegexMatch, alias, name))
 
 
 def _taken(asked: _Asked) -> exp.Expr:
     """Return the condition as it reads at the table: DuckDB pushes only conditions that cannot fail down to a scan."""
     condition, alias, name = asked
-    pattern = _literal(condition, _REGEX, alias, name)
+    pattern = _literal(condition, RegexMatch, alias, name)
     condition.replace(exp.true())
     return fragment(f'regexp_matches("{_MESSAGE}", {{0}})', text_part(pattern))
 
 
-def _parameters(asked: Sequence[_Asked], template: str) -> tuple[str, ...]:
-    """Return the parameters that the message is compared with by that function."""
-    calls = ((_has_place(condition) or condition, alias, name) for condition, alias, name in asked)
-    called = (_argument(call, template, alias, name) for call, alias, name in calls if is_fragment(call))
+def _parameters(asked: Sequence[_Asked], kind: type[Operation]) -> tuple[str, ...]:
+    """Return the parameters that the message is compared with by that operation."""
+    called = (_argument(_position(condition) or condition, kind, alias, name) for condition, alias, name in asked)
     return tuple(argument.name for argument in called if isinstance(argument, exp.Parameter))
 
 
-def _has_place(condition: exp.Expr) -> exp.Expr | None:
-    """Return the function call of which the condition demands a result: `instr(…) > 0`."""
-    is_asked = isinstance(condition, exp.GT) and _is_number(condition.expression, "0") and is_fragment(condition.this)
-    return condition.this if is_asked else None
+def _position(condition: exp.Expr) -> exp.Expr | None:
+    """Return the position of a text of which the condition demands that there is one: `instr(…) > 0`."""
+    is_asked = isinstance(condition, exp.GT) and _is_number(condition.expression, "0")
+    return condition.this if is_asked and does(condition.this, TextPosition) else None
 
 
 def _texts_of(condition: exp.Expr, alias: str, name: str) -> list[str]:
-    place = _has_place(condition)
-    if place is not None:
-        return [_literal(place, _INSTR, alias, name)]
-    if is_fragment(condition):
-        return _required(_literal(condition, _REGEX, alias, name))
+    position = _position(condition)
+    if position is not None:
+        return [_literal(position, TextPosition, alias, name)]
+    if does(condition, RegexMatch):
+        return _required(_literal(condition, RegexMatch, alias, name))
     if isinstance(condition, exp.Like) and _is_column(condition.this, alias, name):
         return _parts(condition.expression)
     return []
 
 
-def _literal(node: exp.Expr, template: str, alias: str, name: str) -> str:
-    """Return the text argument of a function of the message and a text; empty for other functions."""
-    text = _argument(node, template, alias, name)
+def _literal(node: exp.Expr, kind: type[Operation], alias: str, name: str) -> str:
+    """Return the text operand of an operation on the message and a text; empty for other operations."""
+    text = _argument(node, kind, alias, name)
     return str(text.this) if isinstance(text, exp.Literal) and text.is_string else ""
 
 
-def _argument(node: exp.Expr, template: str, alias: str, name: str) -> exp.Expr | None:
-    if template_of(node) != template or not _is_column(node.expressions[1], alias, name):
+def _argument(node: exp.Expr, kind: type[Operation], alias: str, name: str) -> exp.Expr | None:
+    if not does(node, kind):
         return None
-    argument: exp.Expr = node.expressions[2]
-    return argument
+    message, argument = parts_of(node)
+    return argument if _is_column(message, alias, name) else None
 
 
 def _required(pattern: str) -> list[str]:

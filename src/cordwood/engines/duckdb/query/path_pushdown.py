@@ -5,22 +5,19 @@ puts every event together first, which costs a hundred times as much. So each pa
 becomes a column of that sub-query, down to the stream's own tables.
 """
 
-import re
-
 import msgspec
 from sqlglot import exp
 
 from cordwood.engines.duckdb.query.plan_path import cte_of
 from cordwood.engines.duckdb.query.scan_source import Manner, Read, Source, tables_of
-from cordwood.engines.duckdb.rules.events import HAS_PARTS, RECORD_TEMPLATE
 from cordwood.engines.duckdb.storage.tables import COLUMNS
 from cordwood.sql.bigquery.grouping import grouping_keys, selected
 from cordwood.sql.budget import look
-from cordwood.sql.fragment import is_fragment, parts_of, template_of
+from cordwood.sql.fragment import parts_of
 from cordwood.sql.nodes import in_brackets
+from cordwood.sql.operations import AsText, PathRead, RecordTest, does, found_operations, operation_of
+from cordwood.sql.typing import inherit
 
-_PATH = re.compile(r"\{0\}(?:\.\{\d+\}|\[\{\d+\}\])+")
-_AS_TEXT = "{0}::VARCHAR"
 # In the meta of a column that was made for a read.
 _PROVIDED = "provided"
 
@@ -101,10 +98,10 @@ def reach(tree: exp.Expr, streams: frozenset[str]) -> list[Source]:
     """Push down all path reads of the tree; return what each scan has to read."""
     _ungrouped_texts(tree)
     work = _Reach(streams, grouped=_grouped(tree))
-    fragments = [node for node in tree.find_all(exp.Anonymous) if is_fragment(node)]
-    for node in filter(_asks_for_record, fragments):
-        _move(node, node.expressions[1], Manner.RECORD, work)
-    for node in filter(_path_of, fragments):
+    tests, paths = ([node for node, _ in found_operations(tree, kind)] for kind in (RecordTest, PathRead))
+    for node in tests:
+        _move(node, parts_of(node)[0], Manner.RECORD, work)
+    for node in paths:
         _move_path(node, work)
     return [Source(table, tuple(work.tables.get(id(table), {}).values())) for table in tables_of(tree, streams)]
 
@@ -126,9 +123,9 @@ def _ungrouped_texts(tree: exp.Expr) -> None:
 
 
 def _ungroup_text(select: exp.Select, text: exp.Expr) -> None:
-    if not is_fragment(text) or template_of(text) != _AS_TEXT or _place_of(text.expressions[1]) is None:
+    path = parts_of(text)[0] if does(text, AsText) else None
+    if path is None or _place_of(path) is None:
         return
-    path = text.expressions[1]
     for other in select.find_all(exp.Anonymous):
         if other is not path and _place_of(other) == _place_of(path) and not _is_read_as_text(other):
             text.replace(path)
@@ -143,30 +140,25 @@ def _place_of(node: exp.Expr) -> _Place | None:
 def _move_path(node: exp.Expr, work: _Reach) -> None:
     reader = node.parent
     if reader is not None and _is_read_as_text(node) and not work.is_grouped(node):
-        if _move(node, node, Manner.TEXT, work):
-            reader.expressions[0].replace(exp.Literal.string(template_of(reader).replace(_AS_TEXT, "{0}")))
+        _move(reader, node, Manner.TEXT, work)
     else:
         _move(node, node, Manner.VALUE, work)
 
 
-def _move(node: exp.Expr, value: exp.Expr, manner: Manner, work: _Reach) -> bool:
-    """Replace the node by a column of the value's relation; return whether there can be one."""
+def _move(node: exp.Expr, value: exp.Expr, manner: Manner, work: _Reach) -> None:
+    """Replace the node by a column of the value's relation, where there can be one."""
     look()
     found = _path_of(value)
     select = node.find_ancestor(exp.Select)
     if found is None or select is None:
-        return False
+        return
     column, path = found
     relation = _relation(select, column.table)
-    is_wide = manner is Manner.VALUE and bool(value.meta_get(HAS_PARTS))
+    path_read = operation_of(value, PathRead)
+    is_wide = manner is Manner.VALUE and path_read is not None and path_read.has_parts
     name = None if relation is None else work.provide(relation, Read(column.name, path, manner, is_wide))
     if name is not None:
-        node.replace(exp.column(name, column.table, quoted=True))
-    return name is not None
-
-
-def _asks_for_record(node: exp.Expr) -> bool:
-    return template_of(node) == RECORD_TEMPLATE
+        node.replace(inherit(exp.column(name, column.table, quoted=True), node))
 
 
 def _path_of(node: exp.Expr | None) -> tuple[exp.Column, _Steps] | None:
@@ -174,12 +166,8 @@ def _path_of(node: exp.Expr | None) -> tuple[exp.Column, _Steps] | None:
     node = node.unalias() if node is not None else None
     if node is None:
         return None
-    if not is_fragment(node):
-        return _column_and(node, ())
-    if not _PATH.fullmatch(template_of(node)):
-        return None
-    value, *steps = parts_of(node)
-    return _column_and(value, tuple(step.name for step in steps))
+    read = operation_of(node, PathRead)
+    return _column_and(node, ()) if read is None else _column_and(parts_of(node)[0], read.steps)
 
 
 def _column_and(value: exp.Expr, steps: _Steps) -> tuple[exp.Column, _Steps] | None:
@@ -187,12 +175,7 @@ def _column_and(value: exp.Expr, steps: _Steps) -> tuple[exp.Column, _Steps] | N
 
 
 def _is_read_as_text(node: exp.Expr) -> bool:
-    return node.parent is not None and is_fragment(node.parent) and _reads_as_text(node.parent)
-
-
-def _reads_as_text(node: exp.Expr) -> bool:
-    template = template_of(node)
-    return len(node.expressions) == 2 and template.count("{0}") == template.count(_AS_TEXT) > 0
+    return does(node.parent, AsText)
 
 
 def _relation(select: exp.Select, alias: str) -> Relation | None:

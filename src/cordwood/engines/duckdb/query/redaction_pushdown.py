@@ -3,29 +3,16 @@
 No filter looks at a text before it is redacted: the time of a filter would tell whether the text has what is looked for.
 """
 
-from typing import Final
-
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.redaction import AS_VARIANT
-from cordwood.sql.fragment import is_fragment, template_of
-from cordwood.sql.redaction.hiding import HIDING_TEXT
-
-_AS_TEXT: Final = "{0}::VARCHAR"
+from cordwood.sql.fragment import parts_of
+from cordwood.sql.nodes import swap
+from cordwood.sql.operations import AsEventValue, AsText, RedactText, does, found_operations
 
 
-def spare(tree: exp.Expr) -> None:
-    for node in filter(is_fragment, tree.find_all(exp.Anonymous)):
-        _keep_text(node)
-
-
-def _keep_text(reader: exp.Expr) -> None:
-    """Drop the conversion of a text to a value that is only read as text."""
-    value = reader.expressions[1].unnest() if len(reader.expressions) == 2 else None
-    template = template_of(reader)
-    if value is None or not is_fragment(value) or template.count("{0}") != template.count(_AS_TEXT):
-        return
-    made = template_of(value)
-    if made.startswith(HIDING_TEXT) and made.endswith(AS_VARIANT):
-        value.expressions[0].replace(exp.Literal.string(made.removesuffix(AS_VARIANT)))
-        reader.expressions[0].replace(exp.Literal.string(template.replace(_AS_TEXT, "{0}")))
+def keep_texts(tree: exp.Expr) -> None:
+    """Read a redacted text itself where it would be read as the text of an event's value."""
+    for reader, _ in list(found_operations(tree, AsText)):
+        value = parts_of(reader)[0].unnest()
+        if does(value, AsEventValue) and does(parts_of(value)[0], RedactText):
+            swap(reader, parts_of(value)[0])

@@ -63,7 +63,8 @@ class Read(msgspec.Struct, frozen=True):
         if self.manner is Manner.RECORD:
             steps = self.steps if self.column == "extras" else (self.column, *self.steps)
             return fragment('contains("object_paths", {0})', text_part(written_path(steps)))
-        return path_part(named(self.column), self.steps, as_text=self.manner is Manner.TEXT)
+        path = path_part(named(self.column), self.steps)
+        return spliced("{0}::VARCHAR", path) if self.manner is Manner.TEXT else path
 
 
 class Source(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from cordwood.engines.duckdb.rules.comparison import positional
 from cordwood.engines.duckdb.rules.intervals import INTERVAL_TEXT
 from cordwood.engines.duckdb.rules.reading import read_as, text_to_time
 from cordwood.engines.duckdb.rules.time_text import cast_text, strftime_parts
-from cordwood.engines.duckdb.rules.words import NAMES, attempt, fail, once, type_part
+from cordwood.engines.duckdb.rules.words import NAMES, attempt, fail, once, type_part, variant_text
 from cordwood.model.datatype import EXACT, MOMENTS, Datatype, Kind
 from cordwood.model.shape import ValueKind
 from cordwood.sql.bigquery.leap_seconds import without_leap_second
@@ -162,7 +162,7 @@ def event_text(value: exp.Expr) -> exp.Expr:
     """
     seen = value.meta_get(KINDS)
     if seen and not seen & _NESTED:
-        return fragment("{0}::VARCHAR", value)
+        return variant_text(value)
     whole = "variant_typeof(@a) LIKE 'OBJECT%' OR variant_typeof(@a) LIKE 'ARRAY%'"
     json = f"CASE WHEN {whole} THEN @a::JSON::VARCHAR ELSE @a::VARCHAR END"
     return once(f"CASE WHEN left(@a::VARCHAR, 1) IN ('{{', '[') THEN {json} ELSE @a::VARCHAR END", value)
@@ -173,7 +173,7 @@ def _event_to(kind: Kind) -> Caster:
 
     def caster(node: exp.Expr, value: exp.Expr) -> exp.Expr:
         if kind is Kind.INT64:
-            return attempt(node, "CAST(round(CAST(@a::VARCHAR AS DOUBLE)) AS BIGINT)", value)
+            return attempt(node, "CAST(round(CAST(@a AS DOUBLE)) AS BIGINT)", variant_text(value))
         told = read_as(value, Kind.STRING)
         return cast_to(node, told, Datatype(kind))
 

@@ -6,7 +6,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.aggregates import EVENT_NUMBER, event_number
-from cordwood.engines.duckdb.rules.words import NAMES
+from cordwood.engines.duckdb.rules.words import NAMES, variant_text
 from cordwood.engines.duckdb.sql_values import is_name
 from cordwood.model.datatype import Kind
 from cordwood.model.shape import ValueKind
@@ -22,34 +22,33 @@ from cordwood.sql.nodes import (
     path_steps,
     path_value,
 )
+from cordwood.sql.operations import Operation, PathRead, RecordTest
 from cordwood.sql.typing import kind_of, typed_as
 from cordwood.sql.typing.datatypes import STRING, VARIANT
 
-# In the meta of a path: whether objects or arrays were seen there.
-HAS_PARTS: Final = "has_parts"
 _WITH_PARTS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 
 
 def _path(node: exp.Expr) -> exp.Expr:
     """Reading a path as text straight away is what the engine's shredded columns make fast."""
-    path = path_part(path_value(node), path_steps(node), as_text=kind_of(node) is Kind.STRING)
     kinds = node.meta_get(KINDS)
-    path.meta[HAS_PARTS] = kinds is None or bool(kinds & _WITH_PARTS)
-    return path
+    steps = path_steps(node)
+    path = path_part(path_value(node), steps, PathRead(steps, kinds is None or bool(kinds & _WITH_PARTS)))
+    return variant_text(path) if kind_of(node) is Kind.STRING else path
 
 
-def path_part(value: exp.Expr, steps: Sequence[str], *, as_text: bool = False) -> exp.Expr:
-    """The value at a path below a VARIANT, or its text: keys that the engine cannot name stand in brackets."""
+def path_part(value: exp.Expr, steps: Sequence[str], does: Operation | None = None) -> exp.Expr:
+    """The value at a path below a VARIANT: keys that the engine cannot name stand in brackets."""
     template = "{0}" + "".join(f".{{{at}}}" if is_name(step) else f"[{{{at}}}]" for at, step in enumerate(steps, 1))
     keys = [named(step) if is_name(step) else text_part(step) for step in steps]
-    return fragment(f"{template}::VARCHAR" if as_text else template, value, *keys)
+    return fragment(template, value, *keys, does=does)
 
 
 def _projected(node: exp.Expr) -> exp.Expr:
     """What only the answer reads: a path where only text was seen is text, which groups and sorts seven times faster."""
     value = node.this
     if value.meta_get("only_text") and kind_of(value) is Kind.VARIANT and _is_outermost(node):
-        node.set("this", typed_as(fragment("{0}::VARCHAR", copied(value)), STRING))
+        node.set("this", typed_as(variant_text(copied(value)), STRING))
         typed_as(node, STRING)
     if value.meta_get(EVENT_NUMBER) and _is_outermost(node):
         node.set("this", typed_as(fragment(event_number("{0}"), copied(value)), VARIANT))
@@ -76,13 +75,9 @@ def _array_elements(node: exp.Expr) -> exp.Expr:
     return fragment("coalesce(CAST({0} AS VARIANT[]), [])", node.expressions[0])
 
 
-# `reach` asks the event's object paths instead, wherever it can.
-RECORD_TEMPLATE: Final = f"({{0}} IS NOT NULL AND {_KIND} = 'OBJEC')"
-
-
 def _is_record(node: exp.Expr) -> exp.Expr:
     """Whether it is there at all is asked first: that is known without reading it."""
-    return fragment(RECORD_TEMPLATE, node.expressions[0])
+    return fragment(f"({{0}} IS NOT NULL AND {_KIND} = 'OBJEC')", node.expressions[0], does=RecordTest())
 
 
 def _slot(node: exp.Expr) -> exp.Expr:

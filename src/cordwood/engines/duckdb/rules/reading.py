@@ -4,12 +4,13 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.words import NAMES, fail_with, instant, naive, once
+from cordwood.engines.duckdb.rules.words import NAMES, fail_with, instant, naive, once, variant_text
 from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.bigquery.reading import Reader, Readers, read_by
 from cordwood.sql.bigquery.time_literals import CANONICAL, is_doubtful, is_none, respelt
 from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import RAISED, is_safe
+from cordwood.sql.operations import Recast
 from cordwood.sql.typing import kind_of
 
 
@@ -34,16 +35,11 @@ def clock(node: exp.Expr) -> exp.Expr:
 
 
 def _cast(kind: Kind) -> Reader:
-    return lambda node: fragment(f"{{0}}::{NAMES[kind]}", node)
+    return lambda node: fragment(f"{{0}}::{NAMES[kind]}", node, does=Recast())
 
 
 def _try_cast(kind: Kind) -> Reader:
-    """By way of text, which the engine reads from its shredded columns without putting the value together."""
-    return lambda node: fragment(f"try_cast({{0}}::VARCHAR AS {NAMES[kind]})", node)
-
-
-def _event_text(node: exp.Expr) -> exp.Expr:
-    return fragment("{0}::VARCHAR", node)
+    return lambda node: fragment(f"try_cast({{0}} AS {NAMES[kind]})", variant_text(node))
 
 
 def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
@@ -104,8 +100,8 @@ _READERS: Final[Readers] = {
     (Kind.INT64, Kind.NUMERIC): _cast(Kind.NUMERIC),
     (Kind.NUMERIC, Kind.FLOAT64): _cast(Kind.FLOAT64),
     (Kind.BIGNUMERIC, Kind.FLOAT64): _cast(Kind.FLOAT64),
-    (Kind.VARIANT, Kind.STRING): _event_text,
-    (Kind.VARIANT, Kind.BYTES): lambda node: fragment("encode({0}::VARCHAR)", node),
+    (Kind.VARIANT, Kind.STRING): variant_text,
+    (Kind.VARIANT, Kind.BYTES): lambda node: fragment("encode({0})", variant_text(node)),
     (Kind.VARIANT, Kind.INT64): _try_cast(Kind.FLOAT64),
     (Kind.VARIANT, Kind.FLOAT64): _try_cast(Kind.FLOAT64),
     (Kind.VARIANT, Kind.NUMERIC): _try_cast(Kind.FLOAT64),

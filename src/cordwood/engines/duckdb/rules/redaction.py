@@ -1,26 +1,25 @@
 """Texts of events with what is personal hidden in them: the macros that the session has made for each mode."""
 
-from typing import Final
-
 from sqlglot import exp
 
+from cordwood.engines.duckdb.rules.words import variant_text
 from cordwood.sql.fragment import fragment
-from cordwood.sql.redaction.hiding import HIDDEN, HIDING_EVENT, HIDING_TEXT
-from cordwood.sql.redaction.meaning import mode_of, redaction_meaning
-
-AS_VARIANT: Final = "::VARIANT"
+from cordwood.sql.operations import AsEventValue, RedactionCall
+from cordwood.sql.redaction.hiding import HIDDEN, HIDING_EVENT
+from cordwood.sql.redaction.meaning import mode_of, redacted_event, redacted_text, redaction_meaning
 
 
 def _text(node: exp.Expr) -> exp.Expr:
-    return fragment(f"{HIDING_TEXT}_{mode_of(node)}({{0}})", node.expressions[0])
+    return redacted_text(node.expressions[0], mode_of(node))
 
 
 def _event_text(node: exp.Expr) -> exp.Expr:
-    return fragment(f"{HIDING_TEXT}_{mode_of(node)}({{0}}::VARCHAR){AS_VARIANT}", node.expressions[0])
+    text = redacted_text(variant_text(node.expressions[0]), mode_of(node))
+    return fragment("{0}::VARIANT", text, does=AsEventValue())
 
 
 def _event(node: exp.Expr) -> exp.Expr:
-    return fragment(f"{HIDING_EVENT}_{mode_of(node)}({{0}})", node.expressions[0])
+    return redacted_event(node.expressions[0], mode_of(node))
 
 
 def _secret(node: exp.Expr) -> exp.Expr:
@@ -44,6 +43,7 @@ def _secret(node: exp.Expr) -> exp.Expr:
         f" THEN list_transform(CAST({{0}} AS VARIANT[]), lambda e: {element})::VARIANT"
         f" ELSE {looked}({{0}}) END",
         node.expressions[0],
+        does=RedactionCall(looked),
     )
 
 

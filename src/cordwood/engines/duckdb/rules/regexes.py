@@ -12,6 +12,7 @@ from cordwood.sql.bigquery.patterns import count_groups, group_is_optional, has_
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, is_safe, place_of, unsupported
+from cordwood.sql.operations import RegexMatch
 from cordwood.sql.typing import kind_of
 
 # A pattern without the brackets that capture nothing, and whether one of several is left: asked of the pattern itself.
@@ -58,7 +59,10 @@ def _matches(node: exp.Expr) -> exp.Expr:
     _refuse_bytes(node)
     if _is_broken(node):
         return fragment("NULL::BOOLEAN")
-    return attempt(node, "regexp_matches(@a, @b)", as_text(node.this), node.expression)
+    subject, pattern = as_text(node.this), node.expression
+    if is_safe(node):
+        return attempt(node, "regexp_matches(@a, @b)", subject, pattern)
+    return fragment("regexp_matches({0}, {1})", subject, pattern, does=RegexMatch())
 
 
 def _extract(node: exp.Expr) -> exp.Expr:

@@ -1,15 +1,11 @@
 """SAFE.f(…): NULL where f would fail; an argument that fails still fails."""
 
-from typing import Final
-
 from sqlglot import exp
 
-from cordwood.sql.fragment import fragment, is_fragment, template_of
+from cordwood.sql.fragment import fragment, is_fragment
 from cordwood.sql.lowering import Meaning, mark_safe
+from cordwood.sql.templates import is_volatile
 from cordwood.sql.typing import inherit
-
-# What the engine's TRY cannot hold.
-_VOLATILE: Final = ("error(", "random()", "uuid()")
 
 
 def _mark(node: exp.Expr) -> exp.Expr:
@@ -26,7 +22,7 @@ def _can_be_tried(node: exp.Expr) -> bool:
     for part in node.walk():
         if isinstance(part, (exp.Query, exp.AggFunc, exp.Window)):
             return False
-        if is_fragment(part) and any(word in template_of(part) for word in _VOLATILE):
+        if is_fragment(part) and is_volatile(part):
             return False
     return True
 

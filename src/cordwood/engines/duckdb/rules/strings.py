@@ -12,6 +12,7 @@ from cordwood.sql.bigquery.made_values import MOST_TEXT_BYTES
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
+from cordwood.sql.operations import TextPosition
 from cordwood.sql.typing import kind_of
 from cordwood.sql.typing.datatypes import STRING
 
@@ -224,7 +225,7 @@ def _position(node: exp.Expr) -> exp.Expr:
         return _nth_position(node, value, part)
     if is_bytes(value):
         return fragment("(instr({0}, {1}) + 2) // 3", fragment(_SPACED, value), fragment(_SPACED, part))
-    return fragment("instr({0}, {1})", value, part)
+    return fragment("instr({0}, {1})", value, part, does=TextPosition())
 
 
 def _nth_position(node: exp.Expr, value: exp.Expr, part: exp.Expr) -> exp.Expr:

@@ -12,9 +12,10 @@ from cordwood.sql.bigquery.made_values import most_elements
 from cordwood.sql.bigquery.units import MICROSECONDS, are_moments, counted, unit_of, week_start, with_known_unit
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant, is_null
-from cordwood.sql.fragment import fragment, is_fragment, template_of
+from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
 from cordwood.sql.nodes import NOW
+from cordwood.sql.operations import Interval, operation_of
 from cordwood.sql.typing import inherit, kind_of, typed_as
 from cordwood.sql.typing.datatypes import INTERVAL
 
@@ -36,7 +37,7 @@ def span(count: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
     """An INTERVAL of so many units."""
     if unit not in _MAKERS:
         unsupported(node, f"The unit {unit}")
-    return typed_as(fragment(_MAKERS[unit], _as_count(count)), INTERVAL)
+    return typed_as(fragment(_MAKERS[unit], _as_count(count), does=Interval(unit)), INTERVAL)
 
 
 def _as_count(count: exp.Expr) -> exp.Expr:
@@ -199,12 +200,13 @@ def _bucket(node: exp.Expr) -> exp.Expr:
     kind = {"TIMESTAMP_BUCKET": Kind.TIMESTAMP, "DATETIME_BUCKET": Kind.DATETIME}.get(str(node.this).upper(), Kind.DATE)
     value, width, *rest = node.expressions
     origin = clock(read_as(rest[0], kind)) if rest else fragment("TIMESTAMP '1950-01-01'")
-    by_months = bool(rest) and is_fragment(width) and template_of(width) in _OF_MONTHS
+    made = operation_of(width, Interval)
+    by_months = bool(rest) and made is not None and made.unit in _OF_MONTHS
     template = _BUCKET_OF_MONTHS if by_months else "time_bucket(@b, @a, @c)"
     return _back(inherit(once(template, clock(read_as(value, kind)), width, origin), node), kind)
 
 
-_OF_MONTHS: Final = frozenset(_MAKERS[unit] for unit in ("MONTH", "QUARTER", "YEAR"))
+_OF_MONTHS: Final = frozenset({"MONTH", "QUARTER", "YEAR"})
 # The engine's own buckets of months forget the day and the clock of their origin.
 _MONTHS: Final = "(date_part('year', @b) * 12 + date_part('month', @b))"
 _GAP: Final = "date_diff('month', @c, @a)"

@@ -11,8 +11,10 @@ from cordwood.engines.duckdb.sql_values import told_apart
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.made_values import MOST_CHARACTERS
 from cordwood.sql.bigquery.structs import field_name
-from cordwood.sql.fragment import HOLE, fragment, is_fragment, named, own_text, parts_of, template_of
+from cordwood.sql.fragment import HOLE, fragment, is_fragment, named, own_text, parts_of
 from cordwood.sql.lowering import RAISED, is_safe
+from cordwood.sql.operations import AsText, Recast, does
+from cordwood.sql.templates import has_calls
 
 NAMES: Final = {
     Kind.STRING: "VARCHAR",
@@ -75,20 +77,10 @@ def _may_not_count(node: exp.Expr) -> bool:
 def is_simple(node: exp.Expr) -> bool:
     """Whether writing it twice costs nothing."""
     if is_fragment(node):
-        return _is_cheap(template_of(node)) and all(map(is_simple, parts_of(node)))
+        return (does(node, Recast) or not has_calls(node)) and all(map(is_simple, parts_of(node)))
     return isinstance(node, (exp.Column, exp.Identifier, exp.Literal, exp.Null, exp.Parameter, exp.Boolean)) or (
         isinstance(node, (exp.Cast, exp.Neg, exp.Paren, exp.Dot)) and is_simple(node.this)
     )
-
-
-def _is_cheap(template: str) -> bool:
-    """A cast, a path into an event, or no more than a word."""
-    return template in _CHEAP or "(" not in template
-
-
-_CHEAP: Final = frozenset(
-    ("make_timestamp(epoch_us({0}))", "make_timestamptz(epoch_us({0}))", *(f"{{0}}::{name}" for name in NAMES.values()))
-)
 
 
 def type_part(datatype: Datatype | None) -> exp.Expr | None:
@@ -192,11 +184,16 @@ def attempt(node: exp.Expr, template: str, *parts: exp.Expr, texts: Sequence[exp
     return once(f"try({template})" if is_safe(node) else template, *parts, texts=texts)
 
 
+def variant_text(value: exp.Expr) -> exp.Expr:
+    """An event's value as text, which the engine reads from its shredded columns without putting the value together."""
+    return fragment("{0}::VARCHAR", value, does=AsText())
+
+
 def naive(node: exp.Expr) -> exp.Expr:
     """A TIMESTAMP as its UTC wall clock: the engine's arithmetic on those is ten times faster."""
-    return fragment("make_timestamp(epoch_us({0}))", node)
+    return fragment("make_timestamp(epoch_us({0}))", node, does=Recast())
 
 
 def instant(node: exp.Expr) -> exp.Expr:
     """A UTC wall clock as the TIMESTAMP it is."""
-    return fragment("make_timestamptz(epoch_us({0}))", node)
+    return fragment("make_timestamptz(epoch_us({0}))", node, does=Recast())
