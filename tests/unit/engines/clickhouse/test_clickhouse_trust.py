@@ -27,6 +27,14 @@ EVERY = "select concat(m.path, '!') as path from `edge.logs` as t cross join unn
 SAFELY = "select safe.substr(m.path, 1, 99) as path from `edge.logs` cross join unnest(metadata) as m order by 1"
 FAILS = "select error(concat('no ', m.path)) as x from `edge.logs` cross join unnest(metadata) as m"
 
+PATHS = "select concat(m.path, '!') as path from `edge.logs` cross join unnest(metadata) as m"
+UNIONS = [
+    f"{PATHS} union all {PATHS} limit 99",
+    f"({PATHS} limit 9) union all ({PATHS} limit 9)",
+    f"with e as ({PATHS}) (select upper(path) as path from e limit 9) union all select path from e",
+    f"with recursive r as (select 1 as n union all select n + 1 from r where n < 2) select p.path from ({PATHS}) as p cross join r",
+]
+
 
 class Store:
     """An engine that can be given events, and the server that remembers what it was asked."""
@@ -94,3 +102,10 @@ def test_what_is_found_is_no_null_in_a_safe_function(store: Store) -> None:
 def test_a_querys_own_failure_is_still_its_own(store: Store) -> None:
     with pytest.raises(QueryValue, match="ERROR"):
         store.ask(FAILS)
+
+
+@pytest.mark.parametrize("sql", UNIONS)
+def test_the_functions_of_redaction_are_known_in_every_part_of_a_query(store: Store, sql: str) -> None:
+    store.add("/user/203.0.113.7")
+    found = sorted(str(row[0]).lower() for row in store.ask(sql))
+    assert found == sorted(["/rest!", "/auth!", "/rest!", "/user/redacted!"] * 2)
