@@ -9,10 +9,11 @@ from sqlglot import exp
 from cordwood.errors import QueryUnsupported, Span
 from cordwood.sql.budget import spend
 from cordwood.sql.nodes import swap
+from cordwood.sql.operations import DOES, Operation, is_operation
 from cordwood.sql.typing import inherit
 
 Rule = Callable[[exp.Expr], exp.Expr]
-Key = TypeVar("Key", str, type[exp.Expr])
+Key = TypeVar("Key", str, type[exp.Expr], type[Operation])
 
 # What a lowered query raises of itself begins with this: so the engine's faults can be told from the query's.
 RAISED: Final = "cordwood: "
@@ -24,11 +25,12 @@ _SAFE: Final = "safe"
 class Meaning(msgspec.Struct, frozen=True):
     """One meaning: what becomes of nodes by their class (`nodes`), or by name where the parser has no class (`named`).
 
-    `first` is asked before a node's parts are lowered.
+    `operations` says it of nodes that are an operation, `first` is asked before a node's parts are lowered.
     """
 
     nodes: Mapping[type[exp.Expr], Rule] = msgspec.field(default_factory=dict)
     named: Mapping[str, Rule] = msgspec.field(default_factory=dict)
+    operations: Mapping[type[Operation], Rule] = msgspec.field(default_factory=dict)
     first: Mapping[type[exp.Expr], Rule] = msgspec.field(default_factory=dict)
 
 
@@ -37,6 +39,7 @@ class Rules(msgspec.Struct, frozen=True):
 
     nodes: Mapping[type[exp.Expr], Rule]
     named: Mapping[str, Rule]
+    operations: Mapping[type[Operation], Rule]
     first: Mapping[type[exp.Expr], Rule]
 
     def lower(self, node: exp.Expr) -> exp.Expr:
@@ -52,6 +55,8 @@ class Rules(msgspec.Struct, frozen=True):
         return _replaced(node, rule) if rule else node
 
     def _rule(self, node: exp.Expr) -> Rule | None:
+        if is_operation(node):
+            return self.operations[type(node.args[DOES])]
         if isinstance(node, exp.Anonymous):
             return self.named.get(str(node.this).upper())
         return self.nodes.get(type(node))
@@ -74,6 +79,7 @@ def joined(meanings: Iterable[Meaning]) -> Rules:
     return Rules(
         nodes=_united(meaning.nodes for meaning in found),
         named=_united(meaning.named for meaning in found),
+        operations=_united(meaning.operations for meaning in found),
         first=_united(meaning.first for meaning in found),
     )
 

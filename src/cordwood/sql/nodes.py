@@ -10,19 +10,12 @@ Columns
     derived table, or the element or the offset of an UNNEST. `exp.Dot` remains only for the fields of
     true STRUCT values, never for a path into an event.
 
-Events (sqlglot's compiled nodes cannot be subclassed, so these are `exp.Anonymous` of names no text can
-spell past `admit`; make and read them with the functions below)
-    `event_path(value, steps)`: the value at a path inside an event's VARIANT (`value`: any expression
-    whose value is one). Type VARIANT: typed by use; missing is NULL. There is at least one step;
-    its `meta[KINDS]` are the kinds that have been seen there.
-    `event_elements(value, only_arrays=…)`: an event's value as BigQuery's repeated record,
-    ARRAY<VARIANT>: an object is an array of itself, an array its elements; NULL, missing and scalars
-    are the empty array. `only_arrays` when nothing but arrays has been seen there.
-    `is_record(value)`: BOOL, never NULL: whether an event's value is an object; its `meta[ONLY_OBJECTS]`
-    is true where nothing but objects has been seen, so that whether it is NULL says all.
-    `$redacted_text(text, mode)`, `$redacted_event(value, mode)`: the same with what is personal hidden in it,
-    `$redacted_secret(value, mode)`: with all of it hidden when it is text; `$redacted_event_text(text, mode)`: an
-    event's value that was read as text, redacted, as an event's value again (see sql/redaction/leaves).
+Events (nodes with an operation of `operations`; make and read them with the functions below)
+    `event_path(value, steps)`: a `PathRead` of a value that is an event's (`value`: any expression whose value is one). Type
+    VARIANT: typed by use. Its `meta[KINDS]` are the kinds that have been seen there.
+    `event_elements(value, only_arrays=…)`: `RecordElements`, ARRAY<VARIANT>.
+    `is_record(value)`: a `RecordTest`, BOOL.
+    `RedactedText`, `RedactedEvent`, `RedactedSecret`, `RedactedEventText`: see sql/redaction/leaves.
 
 Relations (FROM and JOIN)
     `exp.Table` of a stream: one identifier, `StreamTable.table`; always with an alias; its
@@ -55,6 +48,8 @@ from typing import Final
 
 from sqlglot import exp
 
+from cordwood.sql.operations import PathRead, RecordElements, RecordTest, does, operation, operation_of
+
 # The slot that holds the moment of the call.
 NOW: Final = "now"
 
@@ -70,18 +65,9 @@ COMPARISONS: Final[Mapping[type[exp.Expr], str]] = {
     exp.NullSafeNEQ: "IS DISTINCT FROM",
 }
 
-EVENT_PATH: Final = "$event_path"
-EVENT_ELEMENTS: Final = "$event_elements"
-EVENT_ARRAY_ELEMENTS: Final = "$event_array_elements"
-IS_RECORD: Final = "$is_record"
-ONLY_OBJECTS: Final = "only_objects"
 KINDS: Final = "kinds"
 
 _RELATIONS: Final = (exp.Table, exp.Subquery, exp.Unnest)
-REDACTED_TEXT: Final = "$redacted_text"
-REDACTED_EVENT: Final = "$redacted_event"
-REDACTED_SECRET: Final = "$redacted_secret"  # noqa: S105 - the name of a node
-REDACTED_EVENT_TEXT: Final = "$redacted_event_text"
 
 
 def swap(node: exp.Expr, made: exp.Expr) -> None:
@@ -107,27 +93,23 @@ def typed(node: exp.Expr, type_: exp.DType) -> exp.Expr:
 def event_path(value: exp.Expr, steps: tuple[str, ...]) -> exp.Expr:
     """A path into a path is one longer path."""
     root, before = root_and_steps(value)
-    literals = [exp.Literal.string(step) for step in before + steps]
-    return typed(exp.Anonymous(this=EVENT_PATH, expressions=[root, *literals]), exp.DType.VARIANT)
+    return typed(operation(PathRead(before + steps), root), exp.DType.VARIANT)
 
 
 def event_elements(value: exp.Expr, *, only_arrays: bool) -> exp.Expr:
-    name = EVENT_ARRAY_ELEMENTS if only_arrays else EVENT_ELEMENTS
-    return typed(exp.Anonymous(this=name, expressions=[value]), exp.DType.ARRAY)
+    return typed(operation(RecordElements(only_arrays), value), exp.DType.ARRAY)
 
 
 def is_record(value: exp.Expr, *, only_objects: bool = False) -> exp.Expr:
-    node = typed(exp.Anonymous(this=IS_RECORD, expressions=[value]), exp.DType.BOOLEAN)
-    node.meta[ONLY_OBJECTS] = only_objects
-    return node
+    return typed(operation(RecordTest(only_objects), value), exp.DType.BOOLEAN)
 
 
 def asks_for_record(node: exp.Expr | None) -> bool:
-    return isinstance(node, exp.Anonymous) and node.this == IS_RECORD
+    return does(node, RecordTest)
 
 
 def is_event_path(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Anonymous) and node.this == EVENT_PATH
+    return does(node, PathRead)
 
 
 def path_value(node: exp.Expr) -> exp.Expr:
@@ -136,7 +118,8 @@ def path_value(node: exp.Expr) -> exp.Expr:
 
 
 def path_steps(node: exp.Expr) -> tuple[str, ...]:
-    return tuple(step.this for step in node.expressions[1:])
+    read = operation_of(node, PathRead)
+    return () if read is None else read.steps
 
 
 def root_and_steps(value: exp.Expr) -> tuple[exp.Expr, tuple[str, ...]]:

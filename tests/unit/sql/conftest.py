@@ -5,6 +5,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
+from sqlglot import exp
 
 from cordwood.model.datatype import Kind
 from cordwood.model.endpoint import Endpoint
@@ -13,6 +14,7 @@ from cordwood.model.shape import Shape, ValueKind
 from cordwood.sql.admit import admit
 from cordwood.sql.compile import Program, read_endpoint
 from cordwood.sql.draft import Printed
+from cordwood.sql.operations import Operation, PathRead, RecordElements, RecordTest, operation_of
 from cordwood.sql.parse import parse
 from cordwood.sql.resolve.entry import resolve_saved, resolve_visiting
 from cordwood.sql.stages import Lowered, Resolved
@@ -102,6 +104,21 @@ def target() -> PlainTarget:
     return PlainTarget()
 
 
+def spelled_out(tree: exp.Expr) -> exp.Expr:
+    """The tree with its operations as functions, so that they can be read."""
+    tree = tree.copy()
+    for node in list(tree.find_all(exp.Anonymous)):
+        match operation_of(node, Operation):
+            case PathRead(steps):
+                node.set("this", "PATH")
+                node.set("expressions", [*node.expressions, *map(exp.Literal.string, steps)])
+            case RecordElements(only_arrays):
+                node.set("this", "ARRAY_ELEMENTS" if only_arrays else "ELEMENTS")
+            case RecordTest():
+                node.set("this", "IS_RECORD")
+    return tree
+
+
 @pytest.fixture
 def resolve(program: Program, target: PlainTarget) -> Callable[[str], Resolved]:
     return lambda text: resolve_visiting(program, admit(parse(text)), target, SHAPES)
@@ -118,9 +135,7 @@ def body(resolve: Callable[[str], Resolved]) -> Callable[[str], str]:
             tree.args["with_"].set("expressions", own)
             if not own:
                 tree.set("with_", None)
-        return (
-            str(tree.sql("duckdb")).replace('"', "").replace("$EVENT_PATH", "PATH").replace("$IS_RECORD", "IS_RECORD")
-        )
+        return str(spelled_out(tree).sql("duckdb")).replace('"', "")
 
     return read
 
@@ -134,6 +149,6 @@ def resolve_owner(target: PlainTarget) -> Callable[[str], str]:
 
     def read(sql: str) -> str:
         resolved = resolve_saved(read_endpoint(msgspec.structs.replace(endpoint(), sql=sql)), target, SHAPES)
-        return str(resolved.tree.sql("duckdb")).replace('"', "").replace("$EVENT_PATH", "PATH")
+        return str(spelled_out(resolved.tree).sql("duckdb")).replace('"', "")
 
     return read

@@ -16,7 +16,8 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.stored import Manner, event_of, stored
 from cordwood.engines.clickhouse.tables import PATHS
 from cordwood.model.shape import ValueKind
-from cordwood.sql.nodes import IS_RECORD, KINDS, is_event_path, root_and_steps
+from cordwood.sql.nodes import KINDS, is_event_path, root_and_steps
+from cordwood.sql.operations import RecordTest, does
 
 _TEXTS: Final = frozenset({ValueKind.TEXT})
 _PLAIN: Final = frozenset({ValueKind.NUMBER, ValueKind.BOOL})
@@ -45,8 +46,9 @@ def reach(tree: exp.Expr, streams: frozenset[str]) -> None:
     if any(select.is_star for select in tree.find_all(exp.Select)):
         return
     for node in list(tree.find_all(exp.Anonymous)):
-        found = _path_of(node.expressions[0] if node.this == IS_RECORD else node)
-        manner = Manner.RECORD if node.this == IS_RECORD else _manner(node)
+        is_test = does(node, RecordTest)
+        found = _path_of(node.expressions[0] if is_test else node)
+        manner = Manner.RECORD if is_test else _manner(node)
         if found is not None and manner is not None:
             _move(node, found[0], _Read(found[0].name, found[1], manner), streams)
 

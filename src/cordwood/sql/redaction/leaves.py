@@ -15,18 +15,22 @@ from cordwood.errors import QueryUnsupported
 from cordwood.model.shape import Shape, ValueKind
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.nodes import (
-    EVENT_ARRAY_ELEMENTS,
-    EVENT_ELEMENTS,
-    REDACTED_EVENT,
-    REDACTED_EVENT_TEXT,
-    REDACTED_SECRET,
-    REDACTED_TEXT,
     asks_for_record,
     is_event_path,
     path_steps,
     path_value,
     swap,
     typed,
+)
+from cordwood.sql.operations import (
+    RecordElements,
+    Redacted,
+    RedactedEvent,
+    RedactedEventText,
+    RedactedSecret,
+    RedactedText,
+    does,
+    operation,
 )
 from cordwood.sql.records import Records
 from cordwood.sql.redaction.lifting import is_around, is_read_from_within, lift, put_in, source_of
@@ -38,7 +42,6 @@ from cordwood.sql.stages import Resolved
 _ONLY_TEXT: Final = frozenset({ValueKind.TEXT})
 _RECORDS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 _NO_TEXT: Final = frozenset({ValueKind.NUMBER, ValueKind.BOOL})
-_REDACTED: Final = frozenset({REDACTED_TEXT, REDACTED_EVENT, REDACTED_EVENT_TEXT, REDACTED_SECRET})
 
 
 def redact_leaves(resolved: Resolved, redaction: Redaction, shapes: Mapping[str, Shape]) -> Resolved:
@@ -262,7 +265,7 @@ class _Leaves:
         return Raw(places, is_event=True) if len(places) <= MOST_PLACES else None
 
     def _elements(self, node: exp.Expr, sources: Sources) -> Raw | None:
-        if isinstance(node, exp.Anonymous) and node.this in (EVENT_ELEMENTS, EVENT_ARRAY_ELEMENTS):
+        if does(node, RecordElements):
             base = self._raw(node.expressions[0], sources)
             return base.elements() if base is not None else None
         return None
@@ -273,20 +276,18 @@ class _Leaves:
         return None if reads else self._elements(node.this, sources)
 
     def _redacted(self, node: exp.Expr, raw: Raw) -> exp.Expr:
-        mode = exp.Literal.string(self._redaction.mode.value)
+        mode = self._redaction.mode
         if not raw.is_event:
-            return typed(exp.Anonymous(this=REDACTED_TEXT, expressions=[node, mode]), exp.DType.VARCHAR)
+            return typed(operation(RedactedText(mode), node), exp.DType.VARCHAR)
         if self._is_hidden(raw):
             return typed(exp.Null(), exp.DType.VARIANT)
         if raw.kinds(self.records) == _ONLY_TEXT and not self._is_secret(raw):
             # Read as text at once: nothing has to be told apart, and the engine has such columns ready.
-            return typed(exp.Anonymous(this=REDACTED_EVENT_TEXT, expressions=[node, mode]), exp.DType.VARIANT)
+            return typed(operation(RedactedEventText(mode), node), exp.DType.VARIANT)
         if self._is_secret(raw):
-            may_be_record = exp.Boolean(this=bool(raw.kinds(self.records) & _RECORDS))
-            return typed(
-                exp.Anonymous(this=REDACTED_SECRET, expressions=[node, mode, may_be_record]), exp.DType.VARIANT
-            )
-        return typed(exp.Anonymous(this=REDACTED_EVENT, expressions=[node, mode]), exp.DType.VARIANT)
+            may_be_record = bool(raw.kinds(self.records) & _RECORDS)
+            return typed(operation(RedactedSecret(mode, may_be_record), node), exp.DType.VARIANT)
+        return typed(operation(RedactedEvent(mode), node), exp.DType.VARIANT)
 
     def _is_secret(self, raw: Raw) -> bool:
         """Not to be handed on raw: what it is called matters, and that is lost on the way."""
@@ -327,7 +328,7 @@ def _is_known(node: exp.Expr) -> bool:
 
 
 def _is_redacted(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Anonymous) and node.this in _REDACTED
+    return does(node, Redacted)
 
 
 def _is_only_counted(reader: exp.Expr | None) -> bool:

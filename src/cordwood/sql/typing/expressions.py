@@ -1,20 +1,21 @@
 """How the type of an expression follows from those of its parts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from sqlglot import exp
 
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.nodes import (
-    EVENT_ARRAY_ELEMENTS,
-    EVENT_ELEMENTS,
-    EVENT_PATH,
-    IS_RECORD,
-    REDACTED_EVENT,
-    REDACTED_EVENT_TEXT,
-    REDACTED_SECRET,
-    REDACTED_TEXT,
+from cordwood.sql.operations import (
+    DOES,
+    Operation,
+    PathRead,
+    RecordElements,
+    RecordTest,
+    RedactedEvent,
+    RedactedEventText,
+    RedactedSecret,
+    RedactedText,
 )
 from cordwood.sql.typing.datatypes import (
     BIGNUMERIC,
@@ -205,16 +206,16 @@ def _series(node: exp.Expr) -> Datatype | None:
 
 
 def _anonymous(node: exp.Expr) -> Datatype | None:
-    name = str(node.this).upper()
-    if node.this in (EVENT_PATH, REDACTED_EVENT, REDACTED_EVENT_TEXT, REDACTED_SECRET):
-        return VARIANT
-    if node.this == REDACTED_TEXT:
-        return STRING
-    if node.this in (EVENT_ELEMENTS, EVENT_ARRAY_ELEMENTS):
-        return array_of(VARIANT)
-    if node.this == IS_RECORD:
-        return BOOL
-    return BY_NAME.get(name)
+    what = node.args.get(DOES)
+    return BY_NAME.get(str(node.this).upper()) if what is None else _BY_OPERATION[type(what)]
+
+
+_BY_OPERATION: Final[Mapping[type[Operation], Datatype]] = {
+    **dict.fromkeys((PathRead, RedactedEvent, RedactedEventText, RedactedSecret), VARIANT),
+    RedactedText: STRING,
+    RecordElements: array_of(VARIANT),
+    RecordTest: BOOL,
+}
 
 
 def _parameter(node: exp.Expr) -> Datatype | None:

@@ -5,9 +5,10 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.reading import event_text, with_text
 from cordwood.engines.clickhouse.rules.words import once
 from cordwood.sql.fragment import fragment
-from cordwood.sql.operations import RedactionCall, doing
+from cordwood.sql.lowering import Meaning
+from cordwood.sql.operations import RedactedEvent, RedactedEventText, RedactedSecret, RedactedText, RedactionCall, doing
 from cordwood.sql.redaction.hiding import HIDDEN, HIDING_EVENT
-from cordwood.sql.redaction.meaning import mode_of, redacted_event, redacted_text, redaction_meaning
+from cordwood.sql.redaction.meaning import mode_of, redacted_event, redacted_text
 
 
 def _text(node: exp.Expr) -> exp.Expr:
@@ -40,4 +41,11 @@ def _secret(node: exp.Expr) -> exp.Expr:
     return doing(made, RedactionCall(looked))
 
 
-MEANING = redaction_meaning(text=_text, event_text=_event_text, event=_event, secret=_secret)
+MEANING = Meaning(
+    operations={
+        RedactedText: _text,
+        RedactedEventText: _event_text,
+        RedactedEvent: _event,
+        RedactedSecret: _secret,
+    }
+)

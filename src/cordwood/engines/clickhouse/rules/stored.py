@@ -10,13 +10,10 @@ from cordwood.engines.clickhouse.tables import OBJECT_PATHS, PATHS
 from cordwood.model.datatype import Kind
 from cordwood.model.event import written_path
 from cordwood.sql.bigquery.grouping import grouping_keys, selected
-from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment, named, text_part
 from cordwood.sql.lowering import Meaning
+from cordwood.sql.operations import Operation, operation, operation_of
 from cordwood.sql.typing import inherit, kind_of
-
-STORED: Final = "$stored"
-EVENT_OF: Final = "$event_of"
 
 
 class Manner(StrEnum):
@@ -32,17 +29,30 @@ class Manner(StrEnum):
     RECORD = "record"
 
 
+class Stored(Operation, frozen=True):
+    """A path of an event beside the table that has it, read from the table's column, the operand."""
+
+    manner: Manner
+    steps: tuple[str, ...]
+
+
+class EventOf(Operation, frozen=True):
+    """What was carried from a stored path, the operand, as the event's value that it is."""
+
+    manner: Manner
+
+
 def stored(table: str, column: str, steps: tuple[str, ...], manner: Manner) -> exp.Expr:
     """The path beside the table itself."""
     name = OBJECT_PATHS if manner is Manner.RECORD else PATHS[column]
     read = exp.column(name, table, quoted=True)
     path = steps if manner is not Manner.RECORD or column == "extras" else (column, *steps)
-    return exp.Anonymous(this=STORED, expressions=[read, *map(exp.Literal.string, (manner, *path))])
+    return operation(Stored(manner, path), read)
 
 
 def event_of(carrier: exp.Expr, manner: Manner, origin: exp.Expr) -> exp.Expr:
     """What the origin was: the same value, of the same type."""
-    return inherit(exp.Anonymous(this=EVENT_OF, expressions=[carrier, exp.Literal.string(manner)]), origin)
+    return inherit(operation(EventOf(manner), carrier), origin)
 
 
 _READ: Final = {
@@ -53,19 +63,19 @@ _READ: Final = {
 
 
 def _stored(node: exp.Expr) -> exp.Expr:
-    column, manner, *steps = node.expressions
-    path = [constant_text(step) or "" for step in steps]
-    kind = Manner(constant_text(manner) or "")
-    if kind is Manner.RECORD:
-        return fragment("(position({0}, {1}) > 0)", column, text_part(written_path(path)))
-    below = "".join(f".{{{at}}}" for at in range(1, len(path) + 1))
-    return fragment(_READ[kind] % below, column, *(named(step, as_it_is=True) for step in path))
+    (column,), what = node.expressions, operation_of(node, Stored)
+    if what is None:
+        raise ValueError("no stored path")
+    if what.manner is Manner.RECORD:
+        return fragment("(position({0}, {1}) > 0)", column, text_part(written_path(what.steps)))
+    below = "".join(f".{{{at}}}" for at in range(1, len(what.steps) + 1))
+    return fragment(_READ[what.manner] % below, column, *(named(step, as_it_is=True) for step in what.steps))
 
 
 def _event_of(node: exp.Expr) -> exp.Expr:
-    carrier, manner = node.expressions
+    (carrier,), what = node.expressions, operation_of(node, EventOf)
     is_text = kind_of(node) is Kind.STRING
-    match Manner(constant_text(manner) or ""):
+    match None if what is None else what.manner:
         case Manner.TEXT if not is_text:
             return with_text(fragment("nullIf(toJSONString({0}), 'null')", carrier), carrier)
         case Manner.PLAIN if not is_text:
@@ -86,4 +96,4 @@ def group_by_texts(select: exp.Expr) -> None:
             key.replace(text)
 
 
-MEANING = Meaning(named={STORED.upper(): _stored, EVENT_OF.upper(): _event_of})
+MEANING = Meaning(operations={Stored: _stored, EventOf: _event_of})

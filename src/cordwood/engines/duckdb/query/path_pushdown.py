@@ -11,13 +11,15 @@ from sqlglot import exp
 from cordwood.engines.duckdb.query.plan_path import cte_of
 from cordwood.engines.duckdb.query.scan_source import Manner, Read, Source, tables_of
 from cordwood.engines.duckdb.storage.tables import COLUMNS
+from cordwood.model.shape import ValueKind
 from cordwood.sql.bigquery.grouping import grouping_keys, selected
 from cordwood.sql.budget import look
 from cordwood.sql.fragment import parts_of
-from cordwood.sql.nodes import in_brackets
+from cordwood.sql.nodes import KINDS, in_brackets
 from cordwood.sql.operations import AsText, PathRead, RecordTest, does, found_operations, operation_of
 from cordwood.sql.typing import inherit
 
+_WITH_PARTS = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 # In the meta of a column that was made for a read.
 _PROVIDED = "provided"
 
@@ -154,8 +156,8 @@ def _move(node: exp.Expr, value: exp.Expr, manner: Manner, work: _Reach) -> None
         return
     column, path = found
     relation = _relation(select, column.table)
-    path_read = operation_of(value, PathRead)
-    is_wide = manner is Manner.VALUE and path_read is not None and path_read.has_parts
+    kinds = value.meta_get(KINDS) if does(value, PathRead) else frozenset()
+    is_wide = manner is Manner.VALUE and (kinds is None or bool(kinds & _WITH_PARTS))
     name = None if relation is None else work.provide(relation, Read(column.name, path, manner, is_wide))
     if name is not None:
         node.replace(inherit(exp.column(name, column.table, quoted=True), node))

@@ -9,31 +9,19 @@ from cordwood.engines.duckdb.rules.aggregates import EVENT_NUMBER, event_number
 from cordwood.engines.duckdb.rules.words import NAMES, variant_text
 from cordwood.engines.duckdb.sql_values import is_name
 from cordwood.model.datatype import Kind
-from cordwood.model.shape import ValueKind
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment, named, text_part
 from cordwood.sql.lowering import Meaning
-from cordwood.sql.nodes import (
-    EVENT_ARRAY_ELEMENTS,
-    EVENT_ELEMENTS,
-    EVENT_PATH,
-    IS_RECORD,
-    KINDS,
-    path_steps,
-    path_value,
-)
-from cordwood.sql.operations import Operation, PathRead, RecordTest
+from cordwood.sql.nodes import path_steps, path_value
+from cordwood.sql.operations import Operation, PathRead, RecordElements, RecordTest, operation_of
 from cordwood.sql.typing import kind_of, typed_as
 from cordwood.sql.typing.datatypes import STRING, VARIANT
-
-_WITH_PARTS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 
 
 def _path(node: exp.Expr) -> exp.Expr:
     """Reading a path as text straight away is what the engine's shredded columns make fast."""
-    kinds = node.meta_get(KINDS)
     steps = path_steps(node)
-    path = path_part(path_value(node), steps, PathRead(steps, kinds is None or bool(kinds & _WITH_PARTS)))
+    path = path_part(path_value(node), steps, PathRead(steps))
     return variant_text(path) if kind_of(node) is Kind.STRING else path
 
 
@@ -67,12 +55,11 @@ _KIND: Final = "left(variant_typeof({0}), 5)"
 
 def _elements(node: exp.Expr) -> exp.Expr:
     """An object repeats itself, an array its elements, anything else nothing."""
+    elements = operation_of(node, RecordElements)
+    if elements is not None and elements.only_arrays:
+        return fragment("coalesce(CAST({0} AS VARIANT[]), [])", node.expressions[0])
     arrays = f"CASE {_KIND} WHEN 'ARRAY' THEN CAST({{0}} AS VARIANT[]) WHEN 'OBJEC' THEN [{{0}}] ELSE [] END"
     return fragment(arrays, node.expressions[0])
-
-
-def _array_elements(node: exp.Expr) -> exp.Expr:
-    return fragment("coalesce(CAST({0} AS VARIANT[]), [])", node.expressions[0])
 
 
 def _is_record(node: exp.Expr) -> exp.Expr:
@@ -95,10 +82,5 @@ def _is_asked_for(node: exp.Expr) -> bool:
 
 MEANING = Meaning(
     nodes={exp.Parameter: _slot, exp.Alias: _projected},
-    named={
-        EVENT_PATH.upper(): _path,
-        EVENT_ELEMENTS.upper(): _elements,
-        EVENT_ARRAY_ELEMENTS.upper(): _array_elements,
-        IS_RECORD.upper(): _is_record,
-    },
+    operations={PathRead: _path, RecordElements: _elements, RecordTest: _is_record},
 )

@@ -4,9 +4,18 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.words import variant_text
 from cordwood.sql.fragment import fragment
-from cordwood.sql.operations import AsEventValue, RedactionCall
+from cordwood.sql.lowering import Meaning
+from cordwood.sql.operations import (
+    AsEventValue,
+    RedactedEvent,
+    RedactedEventText,
+    RedactedSecret,
+    RedactedText,
+    RedactionCall,
+    operation_of,
+)
 from cordwood.sql.redaction.hiding import HIDDEN, HIDING_EVENT
-from cordwood.sql.redaction.meaning import mode_of, redacted_event, redacted_text, redaction_meaning
+from cordwood.sql.redaction.meaning import mode_of, redacted_event, redacted_text
 
 
 def _text(node: exp.Expr) -> exp.Expr:
@@ -28,7 +37,8 @@ def _secret(node: exp.Expr) -> exp.Expr:
     A record is looked through like any. Where none was ever seen, it is spared the look, and hidden whole if there is
     one after all.
     """
-    if not node.expressions[2].this:
+    secret = operation_of(node, RedactedSecret)
+    if secret is not None and not secret.may_be_record:
         return fragment(
             "CASE WHEN regexp_matches(variant_typeof({0}), '^(?:VARCHAR|OBJECT|ARRAY)')"
             f" THEN '{HIDDEN}'::VARIANT ELSE {{0}} END",
@@ -47,4 +57,11 @@ def _secret(node: exp.Expr) -> exp.Expr:
     )
 
 
-MEANING = redaction_meaning(text=_text, event_text=_event_text, event=_event, secret=_secret)
+MEANING = Meaning(
+    operations={
+        RedactedText: _text,
+        RedactedEventText: _event_text,
+        RedactedEvent: _event,
+        RedactedSecret: _secret,
+    }
+)
