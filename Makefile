@@ -11,7 +11,7 @@ TESTERS ?= 2
 # Told to write no bytecode, every start would compile the code anew: a third of a second.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup serve test test-lowest test-newest check lint types fix bless bench bench-check torture docs pictures lock clean
+.PHONY: help setup serve test test-lowest test-newest check lint types fix bless baseline bench bench-check torture docs pictures lock clean
 
 help:
 	@echo 'make setup    .venv with the cordwood command, from the committed lock'
@@ -21,6 +21,7 @@ help:
 	@echo 'make check    lint, types, then all tests: what CI runs'
 	@echo 'make fix      let ruff format and mend what it can'
 	@echo 'make bless    rewrite the expected fences of spec/ from what happens; review the diff'
+	@echo 'make baseline   write anew which conformance cases are right on each engine'
 	@echo 'make docs     write the reference pages that are made from the code'
 	@echo 'make pictures the README'"'"'s pictures of the explorer, from a demo'
 	@echo 'make bench    the benchmarks of bench/, beside DuckDB and PostgreSQL (BENCH="questions --events 200000")'
@@ -66,6 +67,9 @@ fix: $(VENV)/dev.stamp
 
 bless: $(VENV)/dev.stamp
 	$(PYTEST) spec --bless
+
+baseline: $(VENV)/dev.stamp
+	$(BIN)/python -m tests.conformance.baseline
 
 bench: $(VENV)/dev.stamp
 	$(BIN)/python -m bench $(BENCH)

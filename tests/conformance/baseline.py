@@ -1,0 +1,55 @@
+"""Keep what every conformance case gives on each engine in `baseline.tsv`, by its id.
+
+`python -m tests.conformance.baseline` runs all cases and writes the file anew.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.conformance import cases
+from tests.conformance.outcomes import OUTCOMES, Clickhouse, DuckDB, Found
+
+FILE = Path(__file__).with_name("baseline.tsv")
+RENEW = "make baseline"
+
+# By engine, then by case.
+Outcomes = Mapping[str, Mapping[str, str]]
+
+
+def read() -> Outcomes:
+    head, *rows = (line.split("\t") for line in FILE.read_text().splitlines())
+    engines = head[1:]
+    return {engine: {row[0]: row[at] for row in rows} for at, engine in enumerate(engines, start=1)}
+
+
+def write(found: Sequence[Found]) -> None:
+    engines = [one.engine for one in found]
+    rows = ["\t".join([name, *(one.outcomes[name] for one in found)]) for name in sorted(found[0].outcomes)]
+    FILE.write_text("\n".join(["\t".join(["case", *engines]), *rows]) + "\n")
+
+
+def worse(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    return _changed(before, now, -1)
+
+
+def better(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    return _changed(before, now, 1)
+
+
+def _changed(before: Mapping[str, str], now: Mapping[str, str], sign: int) -> list[str]:
+    """Name each case whose outcome moved in that direction, and from what to what."""
+    both = [name for name in now if name in before]
+    return [
+        f"{name}: {before[name]} -> {now[name]}"
+        for name in both
+        if sign * (OUTCOMES.index(before[name]) - OUTCOMES.index(now[name])) > 0
+    ]
+
+
+def main() -> None:
+    found = [runner.run(cases.read()) for runner in (DuckDB(), Clickhouse())]
+    write(found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""Read the conformance cases and the comparison that scores them from the folder beside the project."""
+
+import importlib.util
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+Case = Mapping[str, Any]
+
+FOLDER = Path(__file__).resolve().parents[3] / "shared" / "conformance"
+
+
+def are_there() -> bool:
+    return (FOLDER / "cases.jsonl").exists()
+
+
+@cache
+def read() -> Sequence[Case]:
+    with (FOLDER / "cases.jsonl").open() as lines:
+        return [json.loads(line) for line in lines]
+
+
+@cache
+def comparison() -> Any:
+    """Load the module that decides whether an answer is right."""
+    spec = importlib.util.spec_from_file_location("conformance_compare", FOLDER / "compare.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,132 @@
+"""Run conformance cases through the whole compiler on a bare engine, and say what each one gives.
+
+An outcome is one of:
+
+- `right`: the documented rows
+- `refused`: a fault of the query, told before it runs
+- `error`: the engine failed, or the compiler crashed (`bug.*`)
+- `wrong`: other rows than the documented ones
+"""
+
+import importlib
+from collections.abc import Sequence
+from typing import Any, ClassVar, Protocol
+
+import duckdb
+import msgspec
+
+from cordwood.engines.clickhouse.target import ClickHouseTarget
+from cordwood.engines.duckdb.statement_check import StatementCheck
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.engines.isolation import Isolation
+from cordwood.errors import Fault, IsolationBroken, QueryFault, QueryUnsupported
+from cordwood.sql.compile import compile_alone
+from cordwood.sql.target import Target
+from tests.chdb_databases import bare_connection, fresh_database
+from tests.conformance.cases import Case, comparison
+
+RIGHT, REFUSED, ERROR, WRONG = "right", "refused", "error", "wrong"
+# From the best to the worst: an answer that is silently wrong is worse than none.
+OUTCOMES = (RIGHT, REFUSED, ERROR, WRONG)
+
+
+class Found(msgspec.Struct):
+    """What all cases give on one engine."""
+
+    engine: str
+    outcomes: dict[str, str] = {}
+    # What was answered instead of the documented rows, by case: a code and message, or the comparison's reason.
+    details: dict[str, str] = {}
+    # Statements that the check of the engine's own parser does not let pass.
+    breaches: dict[str, str] = {}
+    unreadable: list[str] = []
+
+
+class Runner(Protocol):
+    name: ClassVar[str]
+
+    def run(self, cases: Sequence[Case]) -> Found: ...
+
+    def close(self) -> None: ...
+
+
+class DuckDB:
+    name = "duckdb"
+
+    def __init__(self) -> None:
+        # As compiled SQL may expect it: only the time zone is set.
+        self._connection = duckdb.connect(config={"threads": 1})
+        self._connection.execute("SET TimeZone='UTC'")
+        self._check = StatementCheck(Isolation("duckdb"))
+
+    def run(self, cases: Sequence[Case]) -> Found:
+        return _run(self, DuckDBTarget(), cases)
+
+    def check(self, sql: str) -> None:
+        self._check.check(self._connection, sql, ())
+
+    def rows(self, sql: str) -> Any:
+        return comparison().table_rows(self._connection.sql(sql).to_arrow_table())
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class Clickhouse:
+    name = "clickhouse"
+
+    def __init__(self) -> None:
+        # Only the form in which JSON is sent is set: everything else that a query needs stands in the query.
+        self._connection = bare_connection()
+        self._connection.query("SET output_format_binary_write_json_as_string = 1")
+        self._session = importlib.import_module("cordwood.engines.clickhouse.session").Session(fresh_database())
+        checks = importlib.import_module("cordwood.engines.clickhouse.statement_check")
+        self._check = checks.StatementCheck(self._session, Isolation("clickhouse"))
+
+    def run(self, cases: Sequence[Case]) -> Found:
+        return _run(self, ClickHouseTarget(), cases)
+
+    def check(self, sql: str) -> None:
+        self._check.check(sql, ())
+
+    def rows(self, sql: str) -> Any:
+        try:
+            answer = self._connection.query(sql, "RowBinaryWithNamesAndTypes").bytes()
+        except Exception:
+            # What a failed query had begun to write stands before the next answer.
+            self._connection.query("SELECT 1", "RowBinary")
+            raise
+        return comparison().rowbinary_rows(answer)[1]
+
+    def close(self) -> None:
+        self._session.close()
+        self._connection.close()
+
+
+def _run(runner: "DuckDB | Clickhouse", target: Target, cases: Sequence[Case]) -> Found:
+    found = Found(runner.name)
+    for case in cases:
+        outcome, detail = _outcome(runner, target, case, found)
+        found.outcomes[case["id"]] = outcome
+        if detail:
+            found.details[case["id"]] = detail
+    return found
+
+
+def _outcome(runner: "DuckDB | Clickhouse", target: Target, case: Case, found: Found) -> tuple[str, str]:
+    try:
+        sql = compile_alone(case["sql"], target).sql
+    except Fault as fault:
+        return REFUSED if isinstance(fault, QueryFault) else ERROR, f"{fault.code}: {fault}"
+    try:
+        runner.check(sql)
+    except IsolationBroken as breach:
+        found.breaches[case["id"]] = str(breach.__cause__)
+    except (QueryUnsupported, duckdb.Error):
+        found.unreadable.append(case["id"])
+    try:
+        rows = runner.rows(sql)
+    except Exception as error:  # noqa: BLE001 - chDB fails in many ways, and each one is an outcome
+        return ERROR, str(error)[:600]
+    is_right, reason = comparison().compare(case, rows)
+    return (RIGHT, "") if is_right else (WRONG, reason)
