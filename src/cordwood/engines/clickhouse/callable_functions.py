@@ -19,7 +19,7 @@ _WRITTEN: Final = """
     bitCount bitNot bitOr bitShiftLeft bitShiftRight bitXor cbrt ceil char coalesce concat cos cosh countSubstrings
     cume_dist dateDiff dense_rank divide editDistance editDistanceUTF8 empty endsWith equals exists exp exp10 extract
     extractAll extractAllGroupsVertical extractGroups farmFingerprint64 first_value first_value_respect_nulls floor
-    formatDateTime fromUnixTimestamp64Micro generateUUIDv4 greater greaterOrEquals greatest grouping has hex if ifNull in
+    formatDateTime fromUnixTimestamp64Micro generateUUIDv4 greater greaterOrEquals greatest grouping has hex if ifNull ignore in
     indexOf intDiv isDistinctFrom isFinite isInfinite isNaN isNotDistinctFrom isNotNull isNull isValidJSON isValidUTF8 lag
     lambda last_value last_value_respect_nulls lead least left leftPad leftPadUTF8 leftUTF8 length lengthUTF8 less
     lessOrEquals like log log10 lower lowerUTF8 makeDate32 match minus modulo multiIf multiply negate normalizeUTF8NFC

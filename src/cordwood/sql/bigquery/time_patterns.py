@@ -26,7 +26,7 @@ _SPACES: Final = r"[\s\v]*"
 _PATTERNS: Final = {
     "Y": r"([+-]?\d{1,4})",
     "E4Y": r"(\d{4})",
-    "G": r"([+-]?\d{1,4})",
+    "G": r"(\d{1,4})",
     "C": r"(0\d{2}|\d{1,2})",
     **dict.fromkeys("ymHIMSUWVg", _NUMBER),
     **dict.fromkeys("dekl", r"\s*(\d{1,2})"),

@@ -63,7 +63,26 @@ def scalar(holder: exp.Expr) -> exp.Expr | None:
     """The one value of a resolved sub-query that reads nothing, where a value is wanted."""
     if isinstance(holder.parent, _SETS) or holder.args.get("limit") is not None:
         return None
-    columns = constants(holder.this)
+    return row_value(holder.this)
+
+
+def row_value(query: exp.Expr) -> exp.Expr | None:
+    """The value of the one row of a resolved query that has no FROM, in brackets; None for any other query."""
+    if str(query.args.get("kind") or "").upper() == "STRUCT":
+        return _struct_of(query)
+    columns = constants(query)
     if columns is None or len(columns) != 1:
         return None
     return exp.Paren(this=copied(next(iter(columns.values()))))
+
+
+def _struct_of(query: exp.Expr) -> exp.Expr | None:
+    clauses = [clause for clause in _CLAUSES if clause != "kind"]
+    items = query.expressions
+    if any(query.args.get(clause) for clause in clauses) or any(item.find(*_MANY) for item in items):
+        return None
+    fields = [
+        exp.PropertyEQ(this=exp.to_identifier(item.alias_or_name, quoted=True), expression=copied(item.unalias()))
+        for item in items
+    ]
+    return exp.Struct(expressions=fields)

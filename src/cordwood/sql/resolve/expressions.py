@@ -9,7 +9,7 @@ from cordwood.model.shape import ValueKind
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.nodes import event_elements, is_event_path, swap
 from cordwood.sql.resolve import names as of_names
-from cordwood.sql.resolve.constants import scalar
+from cordwood.sql.resolve.constants import row_value, scalar
 from cordwood.sql.resolve.parameters import moment, slot
 from cordwood.sql.resolve.work import Names, Work
 from cordwood.sql.scope import Field, Nature, Relation, Scope, nature_of
@@ -57,7 +57,10 @@ class _Walk(msgspec.Struct):
             fields = {name: Field(name, value, nature_of(value)) for name, value in place.aliases.items()}
             scope = Scope(parent=scope, relations=[Relation("", fields)])
         place.work.query(place.work, node, place.names, scope)
-        value = scalar(node) if isinstance(node, exp.Subquery) else None
+        if isinstance(node.parent, exp.Array):
+            value = row_value(node)
+        else:
+            value = scalar(node) if isinstance(node, exp.Subquery) else None
         if value is not None:
             node.replace(value)
 

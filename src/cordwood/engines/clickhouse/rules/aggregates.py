@@ -6,14 +6,14 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.words import NAMES
+from cordwood.engines.clickhouse.rules.words import NAMES, type_part
 from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.bigquery.aggregates import Argument, argument_of, demanded, has_window
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import is_small
 from cordwood.sql.fragment import fragment, holes, own_text
 from cordwood.sql.lowering import Meaning, Rule
-from cordwood.sql.typing import inherit, kind_of
+from cordwood.sql.typing import datatype_of, inherit, kind_of
 from cordwood.sql.typing.datatypes import STRING
 from cordwood.sql.windowed import by_several
 
@@ -59,8 +59,15 @@ def _array_agg(node: exp.Expr) -> exp.Expr:
 
 
 def _array_concat_agg(node: exp.Expr) -> exp.Expr:
-    called, template, parts = gathered(argument_of(node), skip_nulls=False)
-    return wrapped(node, called, f"arrayFlatten({template})", *parts)
+    argument = argument_of(node)
+    called, template, parts = gathered(argument, skip_nulls=False)
+    datatype = datatype_of(argument.value)
+    name = type_part(datatype)
+    if name is None or datatype is None or datatype.element is None or datatype.element.kind is not Kind.ARRAY:
+        return wrapped(node, called, f"arrayFlatten({template})", *parts)
+    # The engine's own joins arrays within arrays as well.
+    joined = f"arrayFold((_x, _y) -> arrayConcat(_x, _y), {template}, CAST([], {{{len(parts) + 1}}}))"
+    return wrapped(node, called, joined, *parts, name)
 
 
 def _string_agg(node: exp.Expr) -> exp.Expr:

@@ -4,7 +4,7 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.words import MAY_BE_NONE, guarded, null_of, once, type_part
+from cordwood.engines.clickhouse.rules.words import IS_NONE, MAY_BE_NONE, guarded, null_of, once, type_part
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.boundaries import are_in_order
 from cordwood.sql.bigquery.made_values import most_elements
@@ -59,6 +59,8 @@ def _struct_subscript(node: exp.Expr, base: exp.Expr, index: exp.Expr) -> exp.Ex
 def _size(node: exp.Expr) -> exp.Expr:
     if kind_of(node.this) is Kind.VARIANT:
         return fragment("if(JSONType({0}) = 'Array', toInt64(JSONLength({0})), NULL)", node.this)
+    if node.this.unnest().meta_get(IS_NONE):
+        return null_of(INT64)
     return fragment("toInt64(length({0}))", node.this)
 
 

@@ -3,7 +3,7 @@
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.reading import event_text, read_as
-from cordwood.engines.clickhouse.rules.words import once
+from cordwood.engines.clickhouse.rules.words import IS_NONE, once
 from cordwood.model.datatype import EXACT, MOMENTS, NUMBERS, Datatype, Kind
 from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment, holes
@@ -108,10 +108,21 @@ def in_array(value: exp.Expr, array: exp.Expr) -> exp.Expr:
         item = typed_as(fragment("_e"), element)
         array = fragment("arrayMap(_e -> {1}, {0})", array, read_as(item, kind))
         value = read_as(value, kind)
+    elif element is not None and element.kind is Kind.STRUCT and element.fields:
+        return _struct_in_array(value, array, _same_fields("{0}", "_e", datatype_of(value), element))
     elif element is not None:
         value = read_as(value, element.kind)
     return fragment(
         "multiIf(empty({1}), false, isNull({0}), NULL, has({1}, {0}), true, has({1}, NULL), NULL, false)", value, array
+    )
+
+
+def _struct_in_array(value: exp.Expr, array: exp.Expr, same: str) -> exp.Expr:
+    """Structs with a field that is NULL may be equal."""
+    found = f"arrayExists(_e -> ifNull({same}, false), {{1}})"
+    maybe = f"arrayExists(_e -> isNull({same}), {{1}})"
+    return fragment(
+        f"multiIf(empty({{1}}), false, isNull({{0}}), NULL, {found}, true, {maybe}, NULL, false)", value, array
     )
 
 
@@ -163,6 +174,8 @@ def _is(node: exp.Expr) -> exp.Expr:
             f"(ifNull({{0}}, {'false' if node.expression.this else 'true'}) = {str(node.expression.this).lower()})",
             value,
         )
+    if node.this.unnest().meta_get(IS_NONE):
+        return fragment("true")
     if kind_of(node.this) is Kind.VARIANT:
         return fragment("({0} IS NULL)", event_text(node.this))
     return fragment("({0} IS NULL)", node.this)

@@ -105,9 +105,14 @@ def _to_json(node: exp.Expr) -> exp.Expr:
         return json_text(node.this, datatype_of(node.this), _TEXTS if stringifies_wide(node) else DOCUMENT)
     made = json_text(node.this, datatype_of(node.this))
     options = node.args.get("options")
-    if options is not None and said(options) is not False:
+    datatype = datatype_of(node.this)
+    is_one = datatype is not None and datatype.kind not in _NESTED
+    if options is not None and said(options) is not False and not is_one:
         unsupported(node, "TO_JSON_STRING with pretty_print")
     return made
 
+
+# What has lines within, where it is written for people.
+_NESTED: Final = (Kind.ARRAY, Kind.STRUCT, Kind.JSON, Kind.VARIANT)
 
 MEANING = Meaning(nodes={exp.JSONFormat: _to_json})

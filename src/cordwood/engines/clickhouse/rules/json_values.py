@@ -33,6 +33,20 @@ def _document(value: exp.Expr) -> exp.Expr:
     return once("if(isValidJSON(@a), @a, NULL)", value)
 
 
+# A text that was cut off is read as far as it goes: the ends that a document of objects may lack.
+_WHOLE: Final = (
+    "multiIf(isValidJSON(@a), @a, NOT startsWith(@a, '{'), NULL, isValidJSON(concat(@a, '}')), concat(@a, '}'),"
+    " isValidJSON(concat(@a, '}}')), concat(@a, '}}'), NULL)"
+)
+
+
+def _readable(value: exp.Expr, path: str) -> exp.Expr:
+    """The document that a path leads into; also a text whose closing braces are missing."""
+    if kind_of(value) in (Kind.JSON, Kind.VARIANT) or not path:
+        return _document(value)
+    return once(_WHOLE, value)
+
+
 def _path(node: exp.Expr) -> tuple[str, list[exp.Expr]] | None:
     return None if isinstance(node.expression, exp.Null) else arguments(steps_of(node.expression, node))
 
@@ -43,7 +57,7 @@ def _query(node: exp.Expr) -> exp.Expr:
     if found is None:
         return exp.Null()
     path, keys = found
-    part = once(f"nullIf(JSONExtractRaw(@a{path}), '')", _document(node.this), texts=keys)
+    part = once(f"nullIf(JSONExtractRaw(@a{path}), '')", _readable(node.this, path), texts=keys)
     return part if kind_of(node.this) is Kind.JSON else fragment("nullIf({0}, 'null')", part)
 
 
@@ -61,7 +75,7 @@ def _value(node: exp.Expr) -> exp.Expr:
     if found is None:
         return exp.Null()
     path, keys = found
-    return once(scalar_text("@a", path), _document(node.this), texts=keys)
+    return once(scalar_text("@a", path), _readable(node.this, path), texts=keys)
 
 
 def _list(node: exp.Expr) -> exp.Expr:

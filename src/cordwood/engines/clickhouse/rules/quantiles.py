@@ -1,11 +1,13 @@
 """Quantiles, percentiles and the most frequent: exact, where they may be approximate."""
 
+from typing import Final
+
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.aggregates import gathered, plain, wrapped
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import MAY_BE_NONE, guarded, once, type_part
-from cordwood.model.datatype import Kind
+from cordwood.model.datatype import NUMBERS, Kind
 from cordwood.sql.bigquery.aggregates import Argument, argument_of, quantiles_of
 from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment
@@ -93,7 +95,19 @@ def _picked(node: exp.Expr, argument: Argument) -> exp.Expr:
 def _bare(node: exp.Expr) -> exp.Expr:
     """A parameter of an aggregate is a literal."""
     value = constant(node)
+    value = node.meta_get(_SHARE) if value is None else value
     return exp.Literal.number(float(value)) if value is not None else node
+
+
+# The value of a share that is written as NUMERIC '0.5'.
+_SHARE: Final = "share"
+
+
+def _note_share(node: exp.Expr) -> exp.Expr:
+    share = node.expression
+    if isinstance(share, exp.Cast) and kind_of(share) in NUMBERS:
+        share.meta[_SHARE] = constant(share.this)
+    return node
 
 
 MEANING = Meaning(
@@ -103,5 +117,6 @@ MEANING = Meaning(
         exp.ApproxTopSum: _top_sum,
         exp.PercentileCont: _percentile("quantileExactInclusive"),
         exp.PercentileDisc: _percentile("disc"),
-    }
+    },
+    first={exp.PercentileCont: _note_share},
 )

@@ -1,5 +1,6 @@
 """UNNEST in FROM, values of projections, arrays of queries: what SELECT itself means."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -12,13 +13,14 @@ from cordwood.engines.clickhouse.rules.subqueries import mark_count, name_apart
 from cordwood.engines.clickhouse.rules.words import null_of, type_part
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.aggregates import Argument
+from cordwood.sql.bigquery.grouping import grouping_keys, selected
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int, constant_text, is_null
 from cordwood.sql.fragment import fragment, holes, named
 from cordwood.sql.lowering import Meaning, unsupported
-from cordwood.sql.nodes import in_brackets
+from cordwood.sql.nodes import conditions, in_brackets, swap
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
-from cordwood.sql.typing.datatypes import common
+from cordwood.sql.typing.datatypes import BOOL, FLOAT64, common
 
 
 def _unnest(node: exp.Expr) -> exp.Expr:
@@ -74,6 +76,38 @@ def _join(node: exp.Expr) -> exp.Expr:
         node.set("this", _relation(unnest))
         return node
     return _array_join(node, unnest)
+
+
+# Two columns of the sides of a join, where its condition has no key: written as a key that is equal for all rows.
+_ANY_KEY: Final = "$any_key"
+
+
+def _with_key(node: exp.Expr) -> exp.Expr:
+    """Give an outer join a key that always holds where its condition has none: the engine joins by keys alone."""
+    condition = node.args.get("on")
+    if condition is None or not node.args.get("side"):
+        return node
+    own = {relation.alias_or_name for relation in in_brackets(node.this)}
+    if any(_is_key(part, own) for part in conditions(exp.Where(this=copied(condition)))):
+        return node
+    columns = list(condition.find_all(exp.Column))
+    sides = [next((column for column in columns if (column.table in own) is is_own), None) for is_own in (False, True)]
+    if None not in sides:
+        key = exp.Anonymous(this=_ANY_KEY, expressions=[copied(column) for column in sides if column is not None])
+        node.set("on", exp.And(this=typed_as(key, BOOL), expression=exp.Paren(this=copied(condition))))
+    return node
+
+
+def _is_key(part: exp.Expr, own: set[str]) -> bool:
+    """Whether it says that a value of the one side is equal to a value of the other."""
+    if not isinstance(part, exp.EQ):
+        return False
+    sides = [{column.table in own for column in side.find_all(exp.Column)} for side in (part.left, part.right)]
+    return sides in ([{True}, {False}], [{False}, {True}])
+
+
+def _any_key(node: exp.Expr) -> exp.Expr:
+    return fragment("(ignore({0}) = ignore({1}))", *node.expressions)
 
 
 def _reads_a_row(array: exp.Expr) -> bool:
@@ -161,6 +195,7 @@ def _converted(value: exp.Expr, datatype: Datatype) -> exp.Expr:
 def _select(node: exp.Expr) -> exp.Expr:
     """SELECT AS STRUCT: each row is one value."""
     kind = str(node.args.get("kind") or "").upper()
+    _unite_zeros(node)
     _tell_apart(node.expressions)
     group_by_texts(node)
     if kind == "STRUCT":
@@ -168,6 +203,25 @@ def _select(node: exp.Expr) -> exp.Expr:
     if kind == "VALUE":
         node.set("kind", None)
     return node
+
+
+def _unite_zeros(select: exp.Expr) -> None:
+    """Make the zero below nothing the zero where rows are grouped by it: they are one value."""
+    for value in _grouped_by_value(select):
+        if kind_of(value) is Kind.FLOAT64:
+            swap(value, typed_as(fragment("({0} + 0.)", copied(value)), FLOAT64))
+
+
+def _grouped_by_value(select: exp.Expr) -> list[exp.Expr]:
+    """The selected values of DISTINCT, and the columns that GROUP BY names by their places and that stand only there."""
+    if select.args.get("distinct"):
+        return [item.unalias() for item in select.expressions]
+    group = select.args.get("group")
+    if group is None:
+        return []
+    values = [selected(select, key) for key in grouping_keys(group) if constant_int(key) is not None]
+    names = Counter((column.table, column.name) for column in select.find_all(exp.Column))
+    return [value for value in values if isinstance(value, exp.Column) and names[value.table, value.name] == 1]
 
 
 def _tell_apart(items: list[exp.Expr]) -> None:
@@ -248,6 +302,16 @@ def _projections(query: exp.Expr) -> list[exp.Expr]:
 
 def _pivot(node: exp.Expr) -> exp.Expr:
     return unsupported(node, "PIVOT or UNPIVOT on ClickHouse")
+
+
+def _recursion(node: exp.Expr) -> exp.Expr:
+    """Refuse a CTE that reads itself and drops rows that it has already: the engine repeats by UNION ALL alone."""
+    for cte in node.expressions if node.args.get("recursive") else ():
+        body = cte.this.unnest()
+        reads = any(table.name.lower() == cte.alias.lower() for table in body.find_all(exp.Table))
+        if reads and isinstance(body, exp.Union) and body.args.get("distinct"):
+            unsupported(node, "A recursive UNION DISTINCT on ClickHouse")
+    return node
 
 
 def _cte(node: exp.Expr) -> exp.Expr:
@@ -333,7 +397,7 @@ def _event_as(node: exp.Expr) -> exp.Expr:
 
 
 MEANING = Meaning(
-    named={EVENT_AS.upper(): _event_as},
+    named={EVENT_AS.upper(): _event_as, _ANY_KEY.upper(): _any_key},
     nodes={
         exp.CTE: _cte,
         exp.Unnest: _unnest,
@@ -344,6 +408,8 @@ MEANING = Meaning(
     first={
         **dict.fromkeys((exp.Union, exp.Except, exp.Intersect), _branches),
         exp.Select: _with_names,
+        exp.Join: _with_key,
+        exp.With: _recursion,
         exp.Pivot: _pivot,
     },
 )

@@ -8,6 +8,7 @@ from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import guarded, once
 from cordwood.model.datatype import Kind
+from cordwood.sql.bigquery.folding import FOLDED
 from cordwood.sql.bigquery.made_values import MOST_TEXT_BYTES
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment, holes, text_part
@@ -320,5 +321,6 @@ MEANING = Meaning(
         exp.Soundex: _soundex,
         exp.Collate: _collate,
         exp.Like: _like,
-    }
+    },
+    first=FOLDED,
 )

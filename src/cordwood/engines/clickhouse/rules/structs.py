@@ -1,5 +1,7 @@
 """STRUCT values: named tuples; fields without a name are named by their place."""
 
+from typing import Final
+
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.reading import read_as
@@ -10,7 +12,12 @@ from cordwood.sql.bigquery.structs import field_values, is_list
 from cordwood.sql.constants import is_null
 from cordwood.sql.fragment import fragment, holes, text_part
 from cordwood.sql.lowering import Meaning
-from cordwood.sql.typing import datatype_of, kind_of
+from cordwood.sql.typing import datatype_of, kind_of, typed_as
+from cordwood.sql.typing.datatypes import struct_of
+from cordwood.sql.typing.scopes import field_of
+
+# How a query is marked that counts or sums: its rows are not gathered within it.
+_AGGREGATES: Final = "aggregates"
 
 
 def _struct(node: exp.Expr) -> exp.Expr:
@@ -37,7 +44,8 @@ def _array(node: exp.Expr) -> exp.Expr:
         return _array_of_query(items[0])
     datatype = datatype_of(node)
     element = datatype.element if datatype else None
-    name = type_part(datatype) if element is not None or not items else None
+    is_known = element is not None or (isinstance(node.parent, exp.Unnest) and all(map(is_null, items)))
+    name = type_part(datatype or Datatype(Kind.ARRAY)) if is_known else None
     if name is None:
         return fragment(f"[{holes(len(items))}]", *items)
     elements = [_as_element(item, element) for item in items]
@@ -50,20 +58,52 @@ def _as_element(item: exp.Expr, element: Datatype | None) -> exp.Expr:
 
 def _array_of_query(query: exp.Expr) -> exp.Expr:
     """Gathered in the query itself where it can be, so that it may read the row outside."""
-    if is_gatherable(query):
+    if is_gatherable(query) and not query.meta_get(_AGGREGATES):
         return fragment("({0})", gather(query))
     # The engine's own aggregate leaves NULLs out, unless they are wrapped.
     return fragment("arrayMap(_t -> _t.1, (SELECT groupArray(tuple(COLUMNS('.*'))) FROM ({0})))", query)
 
 
+def _before(node: exp.Expr) -> exp.Expr:
+    """Note what is not told any more when the parts are lowered."""
+    datatype = datatype_of(node)
+    for item in node.expressions:
+        if isinstance(item, exp.Query):
+            item.meta[_AGGREGATES] = any(item.find_all(exp.AggFunc, exp.Window))
+        elif isinstance(item, (exp.Struct, exp.Tuple)) and datatype is not None:
+            _take_types(item, datatype.element)
+    return node
+
+
+def _take_types(item: exp.Expr, element: Datatype | None) -> None:
+    """Give a field that is NULL the type that it has in the other elements: the engine makes no array of NULL."""
+    own, values = datatype_of(item), field_values(item) if isinstance(item, exp.Struct) else item.expressions
+    if own is None or element is None or not len(own.fields) == len(element.fields) == len(values):
+        return
+    rows = zip(own.fields, element.fields, values, strict=True)
+    typed_as(item, struct_of((name, known if is_null(value) else field) for (name, field), (_, known), value in rows))
+
+
 def _field(node: exp.Expr) -> exp.Expr:
-    """A field of a STRUCT; of JSON it is the value under that key."""
+    """A field of a STRUCT; of JSON it is the value under that key; of an array, that of every element."""
     if not isinstance(node.expression, exp.Identifier):
         return node
+    if kind_of(node.this) is Kind.ARRAY:
+        return _field_of_elements(node)
     name = node.expression.name
     if kind_of(node.this) is Kind.JSON:
         return fragment("nullIf(JSONExtractRaw({0}, {1}), '')", node.this, text_part(name))
     return fragment("tupleElement({0}, {1})", node.this, _place(datatype_of(node.this), name))
+
+
+def _field_of_elements(node: exp.Expr) -> exp.Expr:
+    """The field of every element, arrays among them joined."""
+    base = datatype_of(node.this)
+    element = base.element if base else None
+    name = node.expression.name
+    fields = fragment("arrayMap(_e -> tupleElement(_e, {1}), {0})", node.this, _place(element, name))
+    field = field_of(element, name)
+    return fragment("arrayFlatten({0})", fields) if field is not None and field.kind is Kind.ARRAY else fields
 
 
 def _place(datatype: Datatype | None, name: str) -> exp.Expr:
@@ -72,4 +112,6 @@ def _place(datatype: Datatype | None, name: str) -> exp.Expr:
     return exp.Literal.number(names.index(name.lower()) + 1) if name.lower() in names else text_part(name)
 
 
-MEANING = Meaning(nodes={exp.Struct: _struct, exp.Tuple: _tuple, exp.Array: _array, exp.Dot: _field})
+MEANING = Meaning(
+    nodes={exp.Struct: _struct, exp.Tuple: _tuple, exp.Array: _array, exp.Dot: _field}, first={exp.Array: _before}
+)

@@ -21,6 +21,8 @@ def _parse(kind: Kind) -> Rule:
             return exp.Null()
         reading = read_by(_shape(node, kind))
         if reading.unknown is not None or "Z" in reading.last:
+            if reading.unknown is not None and is_safe(node):
+                return exp.Null()
             # The engine knows zones by name alone where the name is the same for all rows.
             unsupported(node, f"The format element %{reading.unknown or 'Z'}")
         foreign = reading.foreign(kind)

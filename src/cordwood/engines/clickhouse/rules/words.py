@@ -15,6 +15,9 @@ from cordwood.sql.lowering import RAISED, is_safe
 # An array that stands for NULL where it is empty: no place in it is out of bounds.
 MAY_BE_NONE: Final = "may_be_none"
 
+# How an array is marked that is written for NULL, of which the engine has none.
+IS_NONE: Final = "is_none"
+
 # A TIMESTAMP has its zone in its type, a DATETIME has none: so they can be told apart in an answer.
 NAMES: Final = {
     Kind.STRING: "String",
@@ -106,7 +109,11 @@ def null_of(datatype: Datatype | None) -> exp.Expr:
     name = type_part(datatype)
     if datatype is None or name is None:
         return exp.Null()
-    return fragment("CAST([], {0})" if datatype.kind is Kind.ARRAY else "CAST(NULL, {0})", name)
+    if datatype.kind is not Kind.ARRAY:
+        return fragment("CAST(NULL, {0})", name)
+    made = fragment("CAST([], {0})", name)
+    made.meta[IS_NONE] = True
+    return made
 
 
 def fail(node: exp.Expr, message: str) -> str:

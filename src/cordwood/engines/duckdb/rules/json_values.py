@@ -38,6 +38,20 @@ def _document(value: exp.Expr) -> exp.Expr:
     return once("(CASE WHEN json_valid(@a) THEN @a END)::JSON", value)
 
 
+# A text that was cut off is read as far as it goes: the ends that a document of objects may lack.
+_WHOLE: Final = (
+    "CASE WHEN json_valid(@a) THEN @a WHEN @a LIKE '{%' THEN"
+    " CASE WHEN json_valid(@a || '}') THEN @a || '}' WHEN json_valid(@a || '}}') THEN @a || '}}' END END"
+)
+
+
+def _readable(node: exp.Expr, path: exp.Expr) -> exp.Expr:
+    """The document that a path leads into; also a text whose closing braces are missing."""
+    if kind_of(node.this) in (Kind.JSON, Kind.VARIANT) or constant_text(path) == "$":
+        return _document(node.this)
+    return once(f"({_WHOLE})::JSON", node.this)
+
+
 def _path_or_none(node: exp.Expr) -> exp.Expr | None:
     if isinstance(node.expression, exp.Null):
         return None
@@ -49,7 +63,7 @@ def _query(node: exp.Expr) -> exp.Expr:
     path = _path_or_none(node)
     if path is None:
         return exp.Null()
-    part = attempt(node, "json_extract(@a, @b)", _document(node.this), path)
+    part = attempt(node, "json_extract(@a, @b)", _readable(node, path), path)
     if kind_of(node.this) is Kind.JSON:
         return part
     return fragment("nullif({0}::VARCHAR, 'null')", part)
@@ -65,8 +79,8 @@ def _value(node: exp.Expr) -> exp.Expr:
         return exp.Null()
     body = f"CASE WHEN json_type(@a, @b) NOT IN {_CONTAINERS} THEN json_extract_string(@a, @b) END"
     if kind_of(node.this) is Kind.STRING and is_simple(node.this):
-        return once(body.replace("@a", "CASE WHEN json_valid(@a) THEN @a END"), node.this, path)
-    return once(body, _document(node.this), path)
+        return once(body.replace("@a", _WHOLE), node.this, path)
+    return once(body, _readable(node, path), path)
 
 
 def _list(node: exp.Expr) -> exp.Expr:

@@ -8,6 +8,7 @@ from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.words import bounded, fail, few_characters, once
 from cordwood.model.datatype import Kind
+from cordwood.sql.bigquery.folding import FOLDED
 from cordwood.sql.bigquery.made_values import MOST_TEXT_BYTES
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment
@@ -299,5 +300,6 @@ MEANING = Meaning(
         exp.Reverse: _reverse,
         exp.Upper: _cased("upper"),
         exp.Lower: _cased("lower"),
-    }
+    },
+    first=FOLDED,
 )

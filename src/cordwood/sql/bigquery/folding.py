@@ -1,0 +1,48 @@
+"""Calls over literal texts alone, worked out before anything runs: the result can be a format, a path or a pattern."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.sql.constants import constant_text
+from cordwood.sql.lowering import Rule
+from cordwood.sql.typing import inherit
+
+# Longer results are left to the engine.
+_LONGEST: Final = 10_000
+# Marks a call that was looked at: a long chain of them is gone through once.
+_IS_OPEN: Final = "is_open"
+
+
+def _fold(node: exp.Expr) -> exp.Expr:
+    text = _text(node)
+    return node if text is None else inherit(exp.Literal.string(text), node)
+
+
+def _text(node: exp.Expr) -> str | None:
+    """The text that the expression is in every row; None where it is not known."""
+    if isinstance(node, exp.Paren):
+        return _text(node.this)
+    if not isinstance(node, (exp.Concat, exp.DPipe, exp.Trim)):
+        return constant_text(node)
+    if node.meta_get(_IS_OPEN) or (isinstance(node, exp.Trim) and any(map(node.args.get, ("expression", "position")))):
+        return None
+    found: list[str] = []
+    for part in _arguments(node):
+        text = _text(part)
+        if text is None or sum(map(len, found)) + len(text) > _LONGEST:
+            node.meta[_IS_OPEN] = True
+            return None
+        found.append(text)
+    return found[0].strip() if isinstance(node, exp.Trim) else "".join(found)
+
+
+def _arguments(node: exp.Expr) -> list[exp.Expr]:
+    if isinstance(node, exp.Concat):
+        return list(node.expressions)
+    return [node.this, node.expression] if isinstance(node, exp.DPipe) else [node.this]
+
+
+# To be asked before the arguments are lowered.
+FOLDED: Final[Mapping[type[exp.Expr], Rule]] = dict.fromkeys((exp.Concat, exp.DPipe, exp.Trim), _fold)
