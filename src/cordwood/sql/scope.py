@@ -72,6 +72,7 @@ class Relation(msgspec.Struct):
 
     `extras` is set for a stream: any name that is no column is a key of its events.
     `is_open` when its columns cannot be known.
+    `dotted` is the whole name of a stream that has no alias: in backquotes it may stand before a column.
     """
 
     name: str
@@ -79,6 +80,12 @@ class Relation(msgspec.Struct):
     record: Field | None = None
     extras: Field | None = None
     is_open: bool = False
+    dotted: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What may stand before a column of it, in lower case."""
+        return (self.name.lower(), self.dotted.lower()) if self.dotted else (self.name.lower(),)
 
 
 class Merged(msgspec.Struct, frozen=True):
@@ -98,7 +105,7 @@ class Scope(msgspec.Struct):
 
     def relation(self, name: str) -> Relation | None:
         lower = name.lower()
-        return next((relation for relation in self.relations if relation.name.lower() == lower), None)
+        return next((one for one in self.relations if lower in one.names), None)
 
     def columns(self, name: str) -> list[tuple[Relation, Field]]:
         """The columns of this name, and whose they are; those that are merged are one, and their first relation's."""

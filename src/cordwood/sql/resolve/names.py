@@ -1,7 +1,7 @@
 """What a dotted name means at some place: a column, a path into an event, the field of a STRUCT."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from sqlglot import exp
@@ -45,7 +45,7 @@ def _seen(work: Work, parts: Parts, scope: Scope) -> exp.Expr | None:
     if column is not None:
         return access(work, column.expression(), parts[1:])
     if relation is not None and len(parts) == 1:
-        return _whole_row(relation)
+        return _whole_row(work, relation)
     if relation is not None and not relation.is_open:
         raise _no_column(work, parts[1], relation)
     return _record_field(work, parts, scope)
@@ -91,13 +91,23 @@ def _check_single(work: Work, name: exp.Identifier, column: Field) -> None:
         )
 
 
-def _whole_row(relation: Relation) -> exp.Expr:
+def _whole_row(work: Work, relation: Relation) -> exp.Expr:
     """The alias of a table by itself is its row."""
     fields = [
         exp.PropertyEQ(this=exp.to_identifier(column.name, quoted=True), expression=column.expression())
-        for column in relation.fields.values()
+        for column in (*relation.fields.values(), *extra_fields(work, relation))
     ]
     return exp.Struct(expressions=fields)
+
+
+def extra_fields(work: Work, relation: Relation) -> Iterator[Field]:
+    """The keys of a stream's events that are no columns of their own."""
+    if relation.extras is None:
+        return
+    for name in work.records.keys(relation.extras.nature):
+        if name.lower() not in relation.fields:
+            value = access(work, relation.extras.expression(), [exp.to_identifier(name, quoted=True)])
+            yield Field(name, value, nature_of(value))
 
 
 def _record_field(work: Work, parts: Parts, scope: Scope) -> exp.Expr | None:

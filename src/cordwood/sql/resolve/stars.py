@@ -105,16 +105,7 @@ def _of_relation(relation: Relation, place: Place) -> Iterator[Field]:
     if relation.record is not None:
         yield from _of_record(relation.record, place)
     yield from relation.fields.values()
-    if relation.extras is not None:
-        yield from _extras(relation, place)
-
-
-def _extras(relation: Relation, place: Place) -> Iterator[Field]:
-    """The keys of a stream's events that are no column of their own."""
-    if relation.extras is not None:
-        for field in _of_value(relation.extras.expression(), place):
-            if field.name.lower() not in relation.fields:
-                yield field
+    yield from of_names.extra_fields(place.work, relation)
 
 
 def _of_record(record: Field, place: Place) -> Iterator[Field]:

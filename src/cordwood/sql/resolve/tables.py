@@ -190,7 +190,8 @@ def _read_stream(work: Work, scope: Scope, table: exp.Expr, stream: str) -> None
     extras = _column(alias, place.extras)
     typed(extras, exp.DType.VARIANT)
     everything = Nature(origins=frozenset({Origin(stream, ())}))
-    scope.relations.append(Relation(alias, fields, extras=Field(alias, extras, everything)))
+    dotted = "" if table.alias else stream
+    scope.relations.append(Relation(alias, fields, extras=Field(alias, extras, everything), dotted=dotted))
     table.set("this", exp.to_identifier(place.table, quoted=True))
     table.set("db", None)
     table.set("catalog", None)
