@@ -50,9 +50,9 @@ def _within(node: exp.Expr, clauses: Mapping[type[exp.Expr], str], what: str) ->
 
 
 def _around(node: exp.Expr) -> Iterator[exp.Expr]:
-    """All that the node stands in, up to its query."""
+    """All that the node stands in, up to its query, or to the PIVOT that is one."""
     around = node.parent
-    while around is not None and not isinstance(around, exp.Query):
+    while around is not None and not isinstance(around, (exp.Query, exp.Pivot)):
         yield around
         around = around.parent
 

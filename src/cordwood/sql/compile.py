@@ -8,7 +8,7 @@ from cordwood.model.shape import Shape
 from cordwood.sql.admit import admit
 from cordwood.sql.budget import compiling
 from cordwood.sql.dialects.explain import explaining
-from cordwood.sql.emit import cap, check_columns, emit
+from cordwood.sql.emit import cap, emit
 from cordwood.sql.parse import parse
 from cordwood.sql.program import Program, in_file, parse_endpoint, with_places
 from cordwood.sql.redaction.leaves import redact_leaves
@@ -88,7 +88,6 @@ def compile_alone(text: str, target: Target) -> Statement:
 
 
 def _emitted(resolved: Resolved, program: Program, target: Target) -> Statement:
-    check_columns(resolved)
     cap(resolved.tree, program.endpoint.max_rows)
     return emit(resolved, target, program.parameters)
 

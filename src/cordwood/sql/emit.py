@@ -4,11 +4,9 @@ from collections.abc import Mapping
 
 from sqlglot import exp
 
-from cordwood.errors import QueryUnsupported
 from cordwood.model.parameter import Parameter
 from cordwood.sql.nodes import NOW
 from cordwood.sql.optional_predicates import mark_optional_predicates
-from cordwood.sql.places import span_of
 from cordwood.sql.plan import Plan, Variant
 from cordwood.sql.plan_size import check_plan
 from cordwood.sql.stages import Alternative, Lowered, Resolved, Slot, Statement
@@ -29,14 +27,6 @@ def _most_rows(tree: exp.Expr) -> int | None:
     limit = tree.args.get("limit")
     rows = None if limit is None else limit.expression
     return int(rows.this) if isinstance(rows, exp.Literal) and rows.is_int else None
-
-
-def check_columns(resolved: Resolved) -> None:
-    """An answer's columns have names: those of a PIVOT are known only to the engine."""
-    for item in outermost_select(resolved.tree).expressions:
-        if item.is_star:
-            span = span_of(item, resolved.text)
-            raise QueryUnsupported("A star over PIVOT is not supported.", hint="Name the columns.", span=span)
 
 
 def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]) -> Statement:

@@ -22,8 +22,6 @@ def ungrouped(select: exp.Expr) -> tuple[exp.Expr, str] | None:
 
 def _first_ungrouped(select: exp.Expr, group: exp.Expr | None, read: list[exp.Expr]) -> tuple[exp.Expr, str] | None:
     sources = list(_sources(select))
-    if any(source.args.get("pivots") for source in sources):
-        return None
     own = frozenset(source.alias_or_name.lower() for source in sources if source.alias_or_name)
     keys = list(_keys(select, group)) if group is not None else []
     return next((found for item in read for found in _offenders(item, keys, own)), None)

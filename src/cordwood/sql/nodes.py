@@ -29,8 +29,7 @@ Relations (FROM and JOIN)
 
 Selects
     Every projection is an `exp.Alias` (but in `exp.Select` with `kind`, where `VALUE` has one bare
-    expression); stars are expanded unless the relation's columns cannot be known (PIVOT); unnamed
-    columns are already `f0_`, `f1_`. GROUP BY and ORDER BY items that name a select alias or a column
+    expression); stars are expanded; PIVOT and UNPIVOT are queries; unnamed columns are already `f0_`, `f1_`. GROUP BY and ORDER BY items that name a select alias or a column
     by ordinal are ordinals (integer literals); inside larger expressions aliases are replaced by the
     expression they stand for.
 

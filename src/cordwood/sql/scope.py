@@ -71,7 +71,6 @@ class Relation(msgspec.Struct):
     """Something in FROM. `record` is the value of its alias when it is an unnested element.
 
     `extras` is set for a stream: any name that is no column is a key of its events.
-    `is_open` when its columns cannot be known.
     `dotted` is the whole name of a stream that has no alias: in backquotes it may stand before a column.
     """
 
@@ -79,7 +78,6 @@ class Relation(msgspec.Struct):
     fields: dict[str, Field] = msgspec.field(default_factory=dict)
     record: Field | None = None
     extras: Field | None = None
-    is_open: bool = False
     dotted: str = ""
 
     @property

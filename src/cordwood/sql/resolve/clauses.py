@@ -37,7 +37,7 @@ def resolve_projections(select: exp.Expr, place: Place) -> list[Output]:
 
 def _output(item: exp.Expr) -> Output:
     name = item.alias if isinstance(item, exp.Alias) else item.name
-    return Output("", nature_of(item), is_star=True) if is_star(item) else Output(name, nature_of(item))
+    return Output(name, nature_of(item))
 
 
 def _aliased(item: exp.Expr, name: str, place: Place) -> exp.Expr:

@@ -8,7 +8,7 @@ from cordwood.sql.budget import copied
 from cordwood.sql.resolve.expressions import Place, resolve_expression
 from cordwood.sql.resolve.names import ambiguous, unknown
 from cordwood.sql.resolve.work import Work
-from cordwood.sql.scope import Field, Merged, Relation, Scope
+from cordwood.sql.scope import Field, Merged, Scope
 
 
 def add_condition(select: exp.Expr, condition: exp.Expr) -> None:
@@ -56,20 +56,11 @@ def _pair(work: Work, name: exp.Expr, left: Scope, right: Scope) -> tuple[Merged
 def _side(work: Work, name: exp.Identifier, scope: Scope) -> Merged:
     found = scope.columns(name.name)
     if not found:
-        found = [(relation, column) for relation in scope.relations for column in _open(relation, name)]
-    if not found:
         raise unknown(work, [name], scope)
     if len(found) > 1:
         raise ambiguous(work, name, found)
     relation, column = found[0]
     return scope.merged_in(relation, name.name) or Merged(column, frozenset([relation.name.lower()]), 0)
-
-
-def _open(relation: Relation, name: exp.Identifier) -> list[Field]:
-    if not relation.is_open:
-        return []
-    column = exp.Column(this=copied(name), table=exp.to_identifier(relation.name, quoted=True))
-    return [Field(name.name, column)]
 
 
 _KEEPS_RIGHT: Final = "RIGHT"

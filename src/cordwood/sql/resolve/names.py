@@ -46,7 +46,7 @@ def _seen(work: Work, parts: Parts, scope: Scope) -> exp.Expr | None:
         return access(work, column.expression(), parts[1:])
     if relation is not None and len(parts) == 1:
         return _whole_row(work, relation)
-    if relation is not None and not relation.is_open:
+    if relation is not None:
         raise _no_column(work, parts[1], relation)
     return _record_field(work, parts, scope)
 
@@ -134,22 +134,12 @@ def _exposes(work: Work, relation: Relation, name: exp.Identifier) -> bool:
 
 
 def _possible(work: Work, parts: Parts, scope: Scope) -> exp.Expr | None:
-    """What nothing has been seen of: a key of a record never seen, of a stream's events, of a PIVOT."""
+    """What nothing has been seen of: a key of a record never seen, of a stream's events."""
     for relation in reversed(scope.relations):
-        if relation.is_open:
-            return _of_open(work, parts, [one for one in scope.relations if one.is_open])
         keys = _unseen_keys(work, relation)
         if keys is not None:
             return access(work, keys.expression(), parts)
     return None
-
-
-def _of_open(work: Work, parts: Parts, unseen: list[Relation]) -> exp.Expr:
-    """A column of the one that is named, or of the only one; whose of several it is, the engine finds out."""
-    named = [relation for relation in unseen if relation.name.lower() == parts[0].name.lower()]
-    if named and len(parts) > 1:
-        return access(work, _open_column(parts[1], named[0]), parts[2:])
-    return access(work, _open_column(parts[0], unseen[0] if len(unseen) == 1 else None), parts[1:])
 
 
 def _unseen_keys(work: Work, relation: Relation) -> Field | None:
@@ -157,10 +147,6 @@ def _unseen_keys(work: Work, relation: Relation) -> Field | None:
     if record is not None and record.nature.is_event and work.records.is_blank(record.nature):
         return record
     return relation.extras
-
-
-def _open_column(name: exp.Identifier, relation: Relation | None = None) -> exp.Expr:
-    return exp.Column(this=copied(name), table=relation and exp.to_identifier(relation.name, quoted=True))
 
 
 def access(work: Work, value: exp.Expr, parts: Parts) -> exp.Expr:

@@ -130,7 +130,7 @@ def _name_alike(query: exp.Expr, outputs: list[Output]) -> None:
     """Structs of both sides are paired by the places of their fields; engines pair them by name."""
     if query.args.get("kind") == "STRUCT" and len(query.expressions) == len(outputs):
         for item, output in zip(query.expressions, outputs, strict=True):
-            if isinstance(item, exp.Alias) and not output.is_star:
+            if isinstance(item, exp.Alias):
                 item.set("alias", exp.to_identifier(output.name, quoted=True))
 
 
@@ -202,9 +202,8 @@ def read_cte(work: Work, cte: exp.Expr, names: Names, parent: Scope | None, *, r
         names = names.with_cte(cte.alias, Cte(name, _anchor(work, cte.this, names, parent)))
     outputs = told_apart(cte.this, work.query(work, cte.this, names, parent))
     cte.set("alias", exp.TableAlias(this=exp.to_identifier(name, quoted=True)))
-    is_open = any(output.is_star for output in outputs)
-    values = None if is_value or is_open else _constants(cte.this, outputs)
-    return Cte(name, outputs, is_open=is_open, is_value=is_value, constants=values)
+    values = None if is_value else _constants(cte.this, outputs)
+    return Cte(name, outputs, is_value=is_value, constants=values)
 
 
 def _constants(query: exp.Expr, outputs: list[Output]) -> dict[str, exp.Expr] | None:

@@ -15,7 +15,7 @@ def combined(work: Work, operation: exp.Expr, left: list[Output], right: list[Ou
     """The columns of the operation; its sides are wrapped where names, not places, pair them."""
     if operation.args.get("by_name"):
         return _by_name(work, operation, left, right)
-    if len(left) != len(right) and not any(output.is_star for output in (*left, *right)):
+    if len(left) != len(right):
         raise work.refuse(
             operation.expression,
             f"The sides have {len(left)} and {len(right)} columns: they must have as many.",
@@ -28,7 +28,7 @@ def _merged(left: Output, right: Output) -> Output:
     nature = left.nature
     if right.nature.is_event:
         nature = Nature(origins=nature.origins | right.nature.origins, fields=nature.fields, element=nature.element)
-    return Output(left.name, nature, left.column, is_star=left.is_star)
+    return Output(left.name, nature, left.column)
 
 
 def _by_name(work: Work, operation: exp.Expr, left: list[Output], right: list[Output]) -> list[Output]:

@@ -134,6 +134,8 @@ def _read_item(reader: Reader, source: exp.Expr) -> None:
         reader.scope.relations.append(_real_unnest(reader, unnest))
         if unnested is not unnest:
             source.replace(unnest)
+    elif isinstance(source, exp.Table) and (made := tables.as_query(reader.work, reader.names, source)) is not None:
+        _read_subquery(reader, made)
     elif isinstance(source, exp.Table):
         inner_joins = source.args.get("joins")
         inner = msgspec.structs.replace(reader, first=len(reader.scope.relations))

@@ -25,13 +25,11 @@ def star_of(item: exp.Expr) -> exp.Expr | None:
 
 
 def expand(item: exp.Expr, place: Place) -> list[exp.Expr]:
-    """One alias for every column the star stands for, or the star itself where they cannot be known."""
+    """One alias for every column the star stands for."""
     star = star_of(item)
     if star is None:
         return [item]
     fields = _fields(item, place)
-    if fields is None:
-        return [_kept(item, place)]
     except_ = {_excepted(name) for name in star.args.get("except_") or []}
     replaced = {alias.alias.lower(): alias for alias in star.args.get("replace") or []}
     _check_named(item, place, fields, except_ | set(replaced))
@@ -61,16 +59,11 @@ def _column(field: Field, replacement: exp.Expr | None, place: Place) -> exp.Exp
     return made
 
 
-def _fields(item: exp.Expr, place: Place) -> list[Field] | None:
-    """None when some relation's columns cannot be known."""
+def _fields(item: exp.Expr, place: Place) -> list[Field]:
     if isinstance(item, exp.Star):
-        if any(relation.is_open for relation in place.scope.relations):
-            return None
         return list(_everything(place))
     parts = name_parts(item)
     relation = place.scope.relation(parts[0].name) if len(parts) == 1 else None
-    if relation is not None and relation.is_open:
-        return None
     if relation is not None:
         return list(_of_relation(relation, place))
     return list(_of_value(_value(item, parts, place), place))
@@ -84,12 +77,6 @@ def _value(item: exp.Expr, parts: list[exp.Identifier], place: Place) -> exp.Exp
     resolve_expression(holder.this, place)
     value: exp.Expr = holder.this
     return value
-
-
-def _kept(item: exp.Expr, place: Place) -> exp.Expr:
-    if len(place.scope.relations) > 1 and isinstance(item, exp.Star):
-        raise place.work.unsupported(item, '"*" over PIVOT and another table')
-    return item
 
 
 def _everything(place: Place) -> Iterator[Field]:

@@ -5,8 +5,10 @@ from sqlglot import exp
 
 from cordwood.errors import QueryRefused, closest
 from cordwood.model.datatype import Kind
+from cordwood.sql.budget import copied
 from cordwood.sql.nodes import typed
 from cordwood.sql.resolve.parameters import SLOT_TYPES
+from cordwood.sql.resolve.pivots import Pivoted, expand_pivot
 from cordwood.sql.resolve.work import Cte, Names, Output, Work
 from cordwood.sql.scope import Field, Nature, Origin, Relation, Scope
 
@@ -76,22 +78,49 @@ def constant_columns(work: Work, names: Names, source: exp.Expr) -> dict[str, ex
 
 
 def _read_cte(scope: Scope, table: exp.Expr, cte: Cte) -> None:
-    alias = _pivots_alias(table) or table.alias or table.name
+    alias = table.alias or table.name
     table.set("this", exp.to_identifier(cte.name, quoted=True))
     name_source(table, alias)
-    is_open = cte.is_open or bool(table.args.get("pivots"))
-    scope.relations.append(_relation(alias, cte.outputs, is_open=is_open, is_value=cte.is_value))
+    scope.relations.append(_relation(alias, cte.outputs, is_value=cte.is_value))
 
 
 def read_derived(work: Work, names: Names, scope: Scope, source: exp.Expr) -> None:
     """A SELECT in brackets. It sees outer queries only through correlation, as BigQuery has it: not its siblings."""
-    pivots = source.args.get("pivots")
+    pivots = source.args.get("pivots") or []
     is_value = as_table(source.this)
     outputs = told_apart(source.this, work.query(work, source.this, names, scope.parent))
     alias = _pivots_alias(source) or source.alias or work.unique("_derived")
+    source.set("pivots", None)
+    for pivot in pivots:
+        outputs = _expand(work, names, source, pivot, outputs)
     name_source(source, alias)
-    is_open = bool(pivots) or any(output.is_star for output in outputs)
-    scope.relations.append(_relation(alias, outputs, is_open=is_open, is_value=is_value))
+    scope.relations.append(_relation(alias, outputs, is_value=is_value and not pivots))
+
+
+def _expand(work: Work, names: Names, source: exp.Expr, pivot: exp.Expr, outputs: list[Output]) -> list[Output]:
+    """Put the query that the pivot stands for around the one in these brackets."""
+    alias = work.unique("_pivoted")
+    inner = exp.Subquery(this=copied(source.this))
+    name_source(inner, alias)
+    select, made = expand_pivot(Pivoted(work, names, inner, _relation(alias, outputs)), pivot)
+    source.set("this", select)
+    return told_apart(select, made)
+
+
+def as_query(work: Work, names: Names, table: exp.Expr) -> exp.Expr | None:
+    """`t PIVOT(…)` of a sub-query as `(SELECT * FROM t) PIVOT(…)`, put in its place; None for any other table."""
+    pivots, joins = table.args.get("pivots"), table.args.get("joins")
+    if not pivots or not isinstance(table.this, exp.Identifier):
+        return None
+    if _named(work, names, table, written_name(table)) is None:
+        return None
+    table.set("pivots", None)
+    table.set("joins", None)
+    query = exp.Select(expressions=[exp.Star()], from_=exp.From(this=copied(table)))
+    made = exp.Subquery(this=query, pivots=pivots, joins=joins)
+    name_source(made, table.alias or table.name)
+    table.replace(made)
+    return made
 
 
 def _pivots_alias(source: exp.Expr) -> str:
@@ -123,7 +152,7 @@ def as_table(query: exp.Expr) -> bool:
     return is_value
 
 
-def _relation(alias: str, outputs: list[Output], *, is_open: bool, is_value: bool = False) -> Relation:
+def _relation(alias: str, outputs: list[Output], *, is_value: bool = False) -> Relation:
     fields: dict[str, Field] = {}
     for place, output in enumerate(outputs):
         lower = output.name.lower()
@@ -137,7 +166,7 @@ def _relation(alias: str, outputs: list[Output], *, is_open: bool, is_value: boo
     if is_value and len(fields) == 1:
         value = next(iter(fields.values()))
         return Relation(alias, record=Field(alias, value.value, value.nature))
-    return Relation(alias, {} if is_open else fields, is_open=is_open)
+    return Relation(alias, fields)
 
 
 def told_apart(query: exp.Expr, outputs: list[Output]) -> list[Output]:

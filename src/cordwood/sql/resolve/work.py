@@ -14,7 +14,7 @@ from cordwood.sql.target import Target
 
 
 class Output(msgspec.Struct, frozen=True):
-    """A column that a query yields, or a star for columns that are not known.
+    """A column that a query yields.
 
     An event's key may be empty, and so may be a name. `column` is how the tree spells it where another column has the name already.
     """
@@ -22,7 +22,6 @@ class Output(msgspec.Struct, frozen=True):
     name: str
     nature: Nature
     column: str | None = None
-    is_star: bool = False
 
 
 class Cte(msgspec.Struct):
@@ -33,7 +32,6 @@ class Cte(msgspec.Struct):
 
     name: str
     outputs: list[Output]
-    is_open: bool = False
     is_value: bool = False
     constants: dict[str, exp.Expr] | None = None
 

@@ -117,7 +117,7 @@ def _sources(node: exp.Expr, scope: Scope) -> None:
 
 
 def _source(node: exp.Expr, scope: Scope) -> None:
-    relation = _pivoted(_relation(node, scope), node, scope)
+    relation = _relation(node, scope)
     scope.relations[_name_of(node, scope)] = relation
     for join in node.args.get("joins") or ():
         _source(join.this, scope)
@@ -158,17 +158,6 @@ def _unnest(node: exp.Expr, scope: Scope) -> Relation:
     if isinstance(offset, exp.Expr):
         columns.append((offset.name, INT64))
     return Relation(columns, element)
-
-
-def _pivoted(relation: Relation, node: exp.Expr, scope: Scope) -> Relation:
-    """A pivot's columns are told by their values, so their types are left open."""
-    pivots = node.args.get("pivots")
-    if not pivots:
-        return relation
-    inner = Scope(scope.ctes, scope, {"": relation})
-    for pivot in pivots:
-        _expression(pivot, inner)
-    return Relation(list(relation.columns))
 
 
 def _projection(item: exp.Expr, scope: Scope) -> Columns:

@@ -300,10 +300,6 @@ def _projections(query: exp.Expr) -> list[exp.Expr]:
     return query.expressions if isinstance(query, exp.Select) else []
 
 
-def _pivot(node: exp.Expr) -> exp.Expr:
-    return unsupported(node, "PIVOT or UNPIVOT on ClickHouse")
-
-
 def _recursion(node: exp.Expr) -> exp.Expr:
     """Refuse a CTE that reads itself and drops rows that it has already: the engine repeats by UNION ALL alone."""
     for cte in node.expressions if node.args.get("recursive") else ():
@@ -410,6 +406,5 @@ MEANING = Meaning(
         exp.Select: _with_names,
         exp.Join: _with_key,
         exp.With: _recursion,
-        exp.Pivot: _pivot,
     },
 )

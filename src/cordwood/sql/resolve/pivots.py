@@ -1,0 +1,205 @@
+"""PIVOT and UNPIVOT as the queries they stand for: aggregates under a condition, and a join with an array of structs."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+from sqlglot import exp
+
+from cordwood.sql.budget import copied
+from cordwood.sql.constants import constant_int, constant_text
+from cordwood.sql.records import joined
+from cordwood.sql.resolve import names as of_names
+from cordwood.sql.resolve.expressions import Place, resolve_expression
+from cordwood.sql.resolve.work import Names, Output, Work
+from cordwood.sql.scope import PLAIN, Field, Nature, Relation, Scope, nature_of
+
+
+class Pivoted(msgspec.Struct):
+    """A relation that is pivoted: the query it comes from, already resolved, under a name of its own."""
+
+    work: Work
+    names: Names
+    inner: exp.Expr
+    relation: Relation
+
+    @property
+    def place(self) -> Place:
+        return Place(self.work, self.names, Scope(relations=[self.relation]))
+
+    def resolved(self, node: exp.Expr) -> exp.Expr:
+        """A copy of an expression over the relation's columns, resolved."""
+        holder = exp.Paren(this=copied(node))
+        resolve_expression(holder.this, self.place)
+        value: exp.Expr = holder.this
+        return value
+
+    def select(self, items: Sequence[exp.Expr]) -> exp.Select:
+        return exp.Select(expressions=list(items), from_=exp.From(this=self.inner))
+
+
+def expand_pivot(pivoted: Pivoted, pivot: exp.Expr) -> tuple[exp.Select, list[Output]]:
+    """The query that a PIVOT or an UNPIVOT stands for, and its columns."""
+    fields = pivot.args.get("fields") or []
+    if len(fields) != 1 or not isinstance(fields[0], exp.In) or fields[0].find(exp.PivotAny):
+        raise pivoted.work.unsupported(pivot, "This form of PIVOT", "Write PIVOT(aggregate FOR column IN (values)).")
+    select = _values_to_rows(pivoted, pivot) if pivot.args.get("unpivot") else _rows_to_columns(pivoted, pivot)
+    outputs = [Output(item.alias, nature_of(item)) for item in select.expressions]
+    return select, outputs
+
+
+def _rows_to_columns(pivoted: Pivoted, pivot: exp.Expr) -> exp.Select:
+    """Each value's aggregates over its own rows, grouped by all columns that stand in none of them."""
+    key = pivoted.resolved(pivot.args["fields"][0].this)
+    calls = [(item.alias, pivoted.resolved(_aggregate(pivoted.work, item))) for item in pivot.expressions]
+    used = {column.name.lower() for part in (key, *(call for _, call in calls)) for column in part.find_all(exp.Column)}
+    kept = [field for field in pivoted.relation.fields.values() if field.name.lower() not in used]
+    items = [_item(field.expression(), field.name) for field in kept]
+    for value, label in _labelled_values(pivoted.work, pivot):
+        for prefix, call in calls:
+            condition = _equal(copied(key), pivoted.resolved(value))
+            name = f"{prefix}_{label}" if prefix else label
+            items.append(_item(_under(pivoted.work, copied(call), condition), name))
+    select = pivoted.select(items)
+    if kept:
+        select.set("group", exp.Group(expressions=[exp.Literal.number(at) for at in range(1, len(kept) + 1)]))
+    return select
+
+
+def _aggregate(work: Work, item: exp.Expr) -> exp.Expr:
+    call: exp.Expr = item.unalias()
+    if not isinstance(call, exp.AggFunc):
+        raise work.unsupported(item, "In PIVOT an expression that is no call of an aggregate")
+    return call
+
+
+def _labelled_values(work: Work, pivot: exp.Expr) -> Iterator[tuple[exp.Expr, str]]:
+    for item in pivot.args["fields"][0].expressions:
+        value = item.this if isinstance(item, exp.PivotAlias) else item
+        if value.find(exp.Column, exp.Query):
+            raise work.unsupported(item, "A value of PIVOT that is no constant")
+        label = item.alias if isinstance(item, exp.PivotAlias) else label_of(value)
+        if label is None:
+            what = "A value of PIVOT that is neither a text, a whole number, a truth nor a date, without a name,"
+            raise work.unsupported(item, what, "Write a name after it.")
+        yield value, label
+
+
+def label_of(value: exp.Expr) -> str | None:
+    """The name that BigQuery gives to a value's column."""
+    if isinstance(value, exp.Boolean):
+        return "TRUE" if value.this else "FALSE"
+    if isinstance(value, exp.Null):
+        return "NULL"
+    if isinstance(value, exp.Cast) and value.is_type(exp.DType.DATE):
+        text = constant_text(value.this)
+        return text and f"_{text.replace('-', '_')}"
+    number = constant_int(value)
+    if number is not None:
+        return f"_minus_{-number}" if number < 0 else f"_{number}"
+    return constant_text(value)
+
+
+def _equal(key: exp.Expr, value: exp.Expr) -> exp.Expr:
+    if isinstance(value, exp.Null):
+        return exp.Is(this=key, expression=value)
+    return exp.EQ(this=key, expression=value)
+
+
+# Aggregates that leave NULLs out.
+_SKIPPING: Final = (
+    *(exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Count, exp.CountIf, exp.AnyValue, exp.GroupConcat, exp.LogicalAnd),
+    *(exp.LogicalOr, exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop, exp.ApproxDistinct),
+    *(exp.BitwiseAndAgg, exp.BitwiseOrAgg, exp.BitwiseXorAgg, exp.ArrayAgg, exp.ArgMax, exp.ArgMin),
+)
+_WRAPPERS: Final = (exp.Distinct, exp.Order, exp.Limit, exp.IgnoreNulls, exp.RespectNulls, exp.HavingMax)
+
+
+def _under(work: Work, call: exp.Expr, condition: exp.Expr) -> exp.Expr:
+    """The aggregate over the rows that fulfil the condition: elsewhere its argument is NULL, which it leaves out."""
+    if not isinstance(call, _SKIPPING) or call.find(exp.RespectNulls):
+        raise work.unsupported(
+            call, "In PIVOT an aggregate that does not leave NULL out", "Write a query with GROUP BY."
+        )
+    if isinstance(call, (exp.ArgMax, exp.ArgMin)):
+        call.set("expression", exp.If(this=condition, true=copied(call.expression)))
+        return call
+    argument = call.this
+    while isinstance(argument, _WRAPPERS):
+        argument = argument.expressions[0] if isinstance(argument, exp.Distinct) else argument.this
+    if argument is None or isinstance(argument, exp.Star):
+        call.set("this", exp.If(this=condition, true=exp.Literal.number(1)))
+        return call
+    argument.replace(exp.If(this=condition, true=copied(argument)))
+    return exp.IgnoreNulls(this=call) if isinstance(call, exp.ArrayAgg) and not call.find(exp.IgnoreNulls) else call
+
+
+def _values_to_rows(pivoted: Pivoted, pivot: exp.Expr) -> exp.Select:
+    """Each row once for every group of columns: their values, and then the group's name."""
+    values = [value.name for value in _parts(pivot.expressions[0])]
+    name = pivot.args["fields"][0].this.name
+    groups = [_columns_of(pivoted, item) for item in pivot.args["fields"][0].expressions]
+    if any(len(columns) != len(values) for columns, _ in groups):
+        raise pivoted.work.unsupported(pivot, "UNPIVOT into another number of columns than it takes")
+    used = {field.name.lower() for columns, _ in groups for field in columns}
+    kept = [field for field in pivoted.relation.fields.values() if field.name.lower() not in used]
+    rows = [_struct([*zip(values, (field.expression() for field in columns), strict=True), (name, label)])
+            for columns, label in groups]  # fmt: skip
+    alias = exp.to_identifier(pivoted.work.unique("_unpivoted"), quoted=True)
+    array = exp.Array(expressions=rows)
+    unnest = exp.Unnest(
+        expressions=[array], alias=exp.TableAlias(this=copied(alias), columns=[copied(alias)]), offset=False
+    )
+    natures = [_together([columns[at].nature for columns, _ in groups]) for at in range(len(values))]
+    made = [_field(alias, value, nature) for value, nature in zip(values, natures, strict=True)]
+    items = [_item(field.expression(), field.name) for field in kept]
+    items += [_item(value, told) for value, told in zip(made, values, strict=True)]
+    select = pivoted.select([*items, _item(_field(alias, name, PLAIN), name)])
+    select.set("joins", [exp.Join(this=unnest, kind="CROSS")])
+    if not pivot.args.get("include_nulls"):
+        missing = [exp.Is(this=copied(value), expression=exp.Null()) for value in made]
+        select.set("where", exp.Where(this=exp.Not(this=exp.Paren(this=exp.and_(*missing, copy=False)))))
+    return select
+
+
+def _columns_of(pivoted: Pivoted, item: exp.Expr) -> tuple[list[Field], exp.Expr]:
+    """The columns of one group, and what it is called."""
+    columns = _parts(item.this if isinstance(item, exp.PivotAlias) else item)
+    fields = [_column_of(pivoted, column) for column in columns]
+    label = item.args["alias"] if isinstance(item, exp.PivotAlias) else None
+    if isinstance(label, exp.Literal):
+        return fields, copied(label)
+    return fields, exp.Literal.string(label.name if label is not None else "_".join(field.name for field in fields))
+
+
+def _column_of(pivoted: Pivoted, column: exp.Expr) -> Field:
+    name = column.this if isinstance(column, exp.Column) else column
+    found = pivoted.relation.fields.get(name.name.lower()) if isinstance(name, exp.Identifier) else None
+    if found is None or column.args.get("table") is not None:
+        identifier = name if isinstance(name, exp.Identifier) else exp.to_identifier(column.sql("bigquery"))
+        raise of_names.unknown(pivoted.work, [identifier], pivoted.place.scope)
+    return found
+
+
+def _parts(node: exp.Expr) -> list[exp.Expr]:
+    return list(node.expressions) if isinstance(node, exp.Tuple) else [node]
+
+
+def _struct(fields: Sequence[tuple[str, exp.Expr]]) -> exp.Expr:
+    parts = [exp.PropertyEQ(this=exp.to_identifier(name, quoted=True), expression=value) for name, value in fields]
+    return exp.Struct(expressions=parts)
+
+
+def _field(relation: exp.Expr, name: str, nature: Nature) -> exp.Expr:
+    row = exp.Column(this=copied(relation), table=copied(relation))
+    made = exp.Dot(this=row, expression=exp.to_identifier(name, quoted=True))
+    made.meta["nature"] = nature
+    return made
+
+
+def _together(natures: Sequence[Nature]) -> Nature:
+    return joined(natures) if natures and all(nature.is_event for nature in natures) else PLAIN
+
+
+def _item(value: exp.Expr, name: str) -> exp.Expr:
+    return exp.Alias(this=value, alias=exp.to_identifier(name, quoted=True))
