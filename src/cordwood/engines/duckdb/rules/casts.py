@@ -1,5 +1,6 @@
 """CAST and SAFE_CAST: which texts are numbers and truths, how numbers and times are written, halves away from zero."""
 
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -105,6 +106,24 @@ def _text_to_float(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     number = "try(CAST(@a AS DOUBLE))" if is_safe(node) else "CAST(@a AS DOUBLE)"
     wrong = f"contains(@a, '_') OR isinf({number}) AND regexp_matches(@a, '[0-9]')"
     return once(f"CASE WHEN {wrong} THEN {bad} ELSE {number} END", value)
+
+
+_DIGITS: Final = re.compile(r"\s*[+-]?0*(\d*)\.?(\d*?)0*\s*", re.ASCII)
+_TOO_FINE: Final = r"\.\d{18}\d*[1-9]"
+
+
+def _text_to_big(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    """A BIGNUMERIC has 20 digits before the point and 18 after it here: more are told, not rounded off."""
+    known = constant_text(value)
+    found = _DIGITS.fullmatch(known) if known is not None else None
+    if found and (len(found[1]) > 20 or len(found[2]) > 18):
+        unsupported(node, "A BIGNUMERIC of more than 20 digits before the point or 18 after it")
+    read = f"CAST(@a AS {NAMES[Kind.BIGNUMERIC]})"
+    if known is not None:
+        return attempt(node, read, value)
+    bad = fail(node, "A BIGNUMERIC of more than 18 digits after the point is not supported")
+    body = f"CASE WHEN regexp_matches(@a, {{0}}) THEN {bad} ELSE {read} END"
+    return attempt(node, body, value, texts=[text_part(_TOO_FINE)])
 
 
 def _float_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
@@ -250,6 +269,7 @@ _CASTERS: Final[dict[tuple[Kind, Kind], Caster]] = {
     (Kind.STRING, Kind.INT64): _text_to_int,
     (Kind.STRING, Kind.BOOL): _text_to_bool,
     (Kind.STRING, Kind.FLOAT64): _text_to_float,
+    (Kind.STRING, Kind.BIGNUMERIC): _text_to_big,
     (Kind.STRING, Kind.BYTES): _text_to_bytes,
     (Kind.STRING, Kind.INTERVAL): _text_to_interval,
     **{(Kind.STRING, kind): _text_to(kind) for kind in MOMENTS},
