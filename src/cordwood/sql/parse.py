@@ -132,6 +132,8 @@ _OTHER_STATEMENTS: Final = frozenset(
         "while",
     ]
 )
+# What stands between tokens and is no white space.
+_BETWEEN: Final = re.compile(r"\S")
 _TOKEN: Final = re.compile(r" but got <Token.*>$")
 _PLACE: Final = re.compile(r"(?:from|at) (?:line )?(\d+):(\d+)|Line (\d+), Col: (\d+)")
 
@@ -172,9 +174,22 @@ def _read(text: str) -> Parsed:
 def _tokens(text: str) -> list[Token]:
     try:
         found: list[Token] = _BIGQUERY.tokenize(text)
+        blank = _without_comments(found, text)
+        if blank != text:
+            found = _BIGQUERY.tokenize(blank)
     except TokenError as error:
         raise _unreadable(error, text) from error
     return join_doubled_quotes(found, text)
+
+
+def _without_comments(found: list[Token], text: str) -> str:
+    """The text with blanks for comments, every token at its place: the parser does not read `GROUP /* x */ BY`."""
+    pieces: list[str] = []
+    at = 0
+    for token in found:
+        pieces += [_BETWEEN.sub(" ", text[at : token.start]), text[token.start : token.end + 1]]
+        at = token.end + 1
+    return "".join([*pieces, _BETWEEN.sub(" ", text[at:])])
 
 
 def _unreadable(error: TokenError, text: str) -> QuerySyntax:

@@ -34,6 +34,9 @@ def sandboxed(text: str, **parameters: str) -> Ask:
     return Ask(WARMED, CALLER, JSON, parameters, SandboxText(Language.SQL, text))
 
 
+GROUPED = "select project, count(*) as n from numbers where ratio > 1 group by project order by n limit 5"
+
+
 def in_lql(text: str) -> Ask:
     return Ask(WARMED, CALLER, JSON, {}, SandboxText(Language.LQL, text))
 
@@ -72,6 +75,13 @@ SHARED: dict[str, tuple[Ask, Ask]] = {
     "no time and an empty one": (ask(), ask(since="")),
     "the layout of a query": (sandboxed(ALL), sandboxed("select\n\t*  from numbers  ;")),
     "its comments": (sandboxed(ALL), sandboxed("-- chart\nselect /* all */ * from numbers # end")),
+    "comments between its words and behind its end": (
+        sandboxed(GROUPED),
+        sandboxed(
+            "SELECT project , COUNT( * ) AS n FROM numbers # a\nWHERE ratio>1 GROUP /* b */ BY project\n"
+            "order -- c\nby n limit 5; -- d"
+        ),
+    ),
     "a query that says what the saved one does": (ask(), sandboxed(ALL)),
     "the case of its keywords": (sandboxed(ALL), sandboxed("SELECT * FROM NUMBERS")),
     "white space around LQL": (in_lql("s:project f:numbers"), in_lql("  s:project f:numbers \n")),
