@@ -135,31 +135,41 @@ def _under(work: Work, call: exp.Expr, condition: exp.Expr) -> exp.Expr:
 
 
 def _values_to_rows(pivoted: Pivoted, pivot: exp.Expr) -> exp.Select:
-    """Each row once for every group of columns: their values, and then the group's name."""
+    """Return each row once for every group of columns: their values, and then the group's name."""
     values = [value.name for value in _parts(pivot.expressions[0])]
     name = pivot.args["fields"][0].this.name
     groups = [_columns_of(pivoted, item) for item in pivot.args["fields"][0].expressions]
     if any(len(columns) != len(values) for columns, _ in groups):
         raise pivoted.work.unsupported(pivot, "UNPIVOT into another number of columns than it takes")
-    used = {field.name.lower() for columns, _ in groups for field in columns}
-    kept = [field for field in pivoted.relation.fields.values() if field.name.lower() not in used]
-    rows = [_struct([*zip(values, (field.expression() for field in columns), strict=True), (name, label)])
-            for columns, label in groups]  # fmt: skip
     alias = exp.to_identifier(pivoted.work.unique("_unpivoted"), quoted=True)
-    array = exp.Array(expressions=rows)
-    unnest = exp.Unnest(
-        expressions=[array], alias=exp.TableAlias(this=copied(alias), columns=[copied(alias)]), offset=False
-    )
     natures = [_together([columns[at].nature for columns, _ in groups]) for at in range(len(values))]
     made = [_field(alias, value, nature) for value, nature in zip(values, natures, strict=True)]
-    items = [_item(field.expression(), field.name) for field in kept]
+    items = [_item(field.expression(), field.name) for field in _kept_fields(pivoted, groups)]
     items += [_item(value, told) for value, told in zip(made, values, strict=True)]
     select = pivoted.select([*items, _item(_field(alias, name, PLAIN), name)])
-    select.set("joins", [exp.Join(this=unnest, kind="CROSS")])
+    select.set("joins", [exp.Join(this=_unnested_groups(groups, values, name, alias), kind="CROSS")])
     if not pivot.args.get("include_nulls"):
         missing = [exp.Is(this=copied(value), expression=exp.Null()) for value in made]
         select.set("where", exp.Where(this=exp.Not(this=exp.Paren(this=exp.and_(*missing, copy=False)))))
     return select
+
+
+def _kept_fields(pivoted: Pivoted, groups: Sequence[tuple[list[Field], exp.Expr]]) -> list[Field]:
+    """Return the fields of the relation that no group takes."""
+    used = {field.name.lower() for columns, _ in groups for field in columns}
+    return [field for field in pivoted.relation.fields.values() if field.name.lower() not in used]
+
+
+def _unnested_groups(
+    groups: Sequence[tuple[list[Field], exp.Expr]], values: Sequence[str], name: str, alias: exp.Identifier
+) -> exp.Unnest:
+    """Return UNNEST of one struct for each group: the group's columns under the names of `values`, and its label."""
+    rows = [
+        _struct([*zip(values, (field.expression() for field in columns), strict=True), (name, label)])
+        for columns, label in groups
+    ]
+    table = exp.TableAlias(this=copied(alias), columns=[copied(alias)])
+    return exp.Unnest(expressions=[exp.Array(expressions=rows)], alias=table, offset=False)
 
 
 def _columns_of(pivoted: Pivoted, item: exp.Expr) -> tuple[list[Field], exp.Expr]:
