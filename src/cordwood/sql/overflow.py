@@ -9,10 +9,8 @@ from sqlglot import exp
 from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant
+from cordwood.sql.operations import Operation, does, operation
 from cordwood.sql.typing import inherit, kind_of
-
-# A name that no text can spell: arithmetic, then all that it is made of.
-CHECKED: Final = "$checked"
 
 _ARITHMETIC: Final = (exp.Add, exp.Sub, exp.Mul, exp.Div)
 _INNER: Final = (*_ARITHMETIC, exp.Neg, exp.Paren)
@@ -26,16 +24,19 @@ _EXACT: Final = 40.0
 _ANY: Final = 308.3
 
 
+class OverflowCheck(Operation, frozen=True):
+    """Arithmetic, the first operand, that fails where it is infinite and none of the others is, of which it is made."""
+
+
 def check_overflow(node: exp.Expr) -> exp.Expr:
-    """A whole FLOAT64 sum or product that could overflow becomes `$checked`; anything else stays as it is."""
+    """Put an `OverflowCheck` around a whole FLOAT64 sum or product that could overflow; return any other node as it is."""
     if not _is_whole(node) or not may_overflow(node):
         return node
     leaves = list(_leaves(node))
     if len(leaves) > _MOST_LEAVES or any(leaf.find(*_COSTLY) for leaf in leaves) or not _may_be_said(node, leaves):
         return node
     # The copies are lowered each for itself, to the same words: the engine works them out once.
-    checked = exp.Anonymous(this=CHECKED, expressions=[copied(node), *(copied(leaf) for leaf in leaves)])
-    return inherit(checked, node)
+    return inherit(operation(OverflowCheck(), copied(node), *(copied(leaf) for leaf in leaves)), node)
 
 
 def may_overflow(node: exp.Expr) -> bool:
@@ -55,7 +56,7 @@ def _may_be_said(node: exp.Expr, leaves: list[exp.Expr]) -> bool:
 
 def _is_whole(node: exp.Expr) -> bool:
     """Whether it is no part of greater arithmetic, which is looked at as one."""
-    if isinstance(node.parent, exp.Anonymous) and node.parent.this == CHECKED:
+    if does(node.parent, OverflowCheck):
         return False
     parent = node.parent
     while isinstance(parent, (exp.Neg, exp.Paren)):

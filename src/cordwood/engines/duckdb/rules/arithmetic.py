@@ -8,7 +8,7 @@ from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.constants import constant, is_null
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, Rule, unsupported
-from cordwood.sql.overflow import CHECKED, check_overflow, may_overflow
+from cordwood.sql.overflow import OverflowCheck, check_overflow, may_overflow
 from cordwood.sql.typing import kind_of
 
 
@@ -161,6 +161,7 @@ MEANING = Meaning(
         exp.BitwiseRightShift: _shift_right,
         exp.Neg: _negation,
     },
-    named={"IEEE_DIVIDE": _ieee_division, CHECKED.upper(): _checked},
+    named={"IEEE_DIVIDE": _ieee_division},
+    operations={OverflowCheck: _checked},
     first=dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div), check_overflow),
 )
