@@ -8,7 +8,7 @@ from cordwood.model.endpoint import Endpoint
 from cordwood.model.event import Event
 from cordwood.model.rows import Row
 from cordwood.serve.ask import Ask
-from cordwood.serve.export import Range, export_job
+from cordwood.serve.jobs import Range, export_job
 from cordwood.web.negotiate import FORMATS
 from tests.contract.engine_asking import NOBODY, NOW_US, batch
 

@@ -14,9 +14,9 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import QueryFault
 from cordwood.observe.observer import Observer
+from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import Answers, Outcome, Parts
 from cordwood.serve.ask import Ask, Language, SandboxText
-from cordwood.serve.limits import ServeLimits
 from cordwood.sql.compile import compile_sandbox, read_endpoint
 from cordwood.sql.stages import Statement
 from cordwood.web.negotiate import JSON

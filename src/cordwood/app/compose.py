@@ -36,9 +36,9 @@ from cordwood.model.moments import now_us
 from cordwood.model.redaction import Redacting
 from cordwood.observe.observation import Noted
 from cordwood.observe.observer import Observer
+from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import Answers, Parts
-from cordwood.serve.backup import Backups
-from cordwood.serve.limits import ServeLimits
+from cordwood.serve.backup_archive import Backups
 from cordwood.settings.settings import Limits, Settings
 from cordwood.sql.target import Target
 from cordwood.web.body import BodyBounds

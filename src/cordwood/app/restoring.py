@@ -16,8 +16,7 @@ from cordwood.errors import BadBackup, DataFolderUnusable
 from cordwood.folder import DataFolder, sync_folder
 from cordwood.ingest.quarantine import QUARANTINE
 from cordwood.model.stream import Stream
-from cordwood.serve.archive import Listed, new_file, place_below
-from cordwood.serve.backup import read_manifest
+from cordwood.serve.backup_archive import Listed, new_file, place_below, read_manifest
 from cordwood.settings.settings import Settings
 
 _PIECE_BYTES = 1024 * 1024

@@ -18,8 +18,7 @@ from cordwood.cli.progress import Bytes
 from cordwood.cli.target import add_target, target
 from cordwood.cli.terminal import say
 from cordwood.errors import BadBackup, Refused
-from cordwood.serve.archive import Listed, unpacking
-from cordwood.serve.backup import MANIFEST, read_manifest
+from cordwood.serve.backup_archive import MANIFEST, Listed, read_manifest, unpacking
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -25,28 +25,21 @@ from cordwood.model.parameter import TextKind
 from cordwood.model.redaction import SHIPPED_RULES, RedactionRules, RedactMode
 from cordwood.model.shape import Shape
 from cordwood.observe.observer import Observer
+from cordwood.serve.active_queries import Load
+from cordwood.serve.admission import Admission, QuerySlots, ServeLimits
 from cordwood.serve.ask import Ask, SandboxText
-from cordwood.serve.compiling import Compiling
-from cordwood.serve.conduct import Conductor
-from cordwood.serve.doing import Load
-from cordwood.serve.export import Range, export_job
-from cordwood.serve.fair_queue import SERVICE, Askers
-from cordwood.serve.finished import Finished
-from cordwood.serve.flight import Flights
-from cordwood.serve.freshness import SECOND_US, Entry, age_us, is_expired, is_stale
-from cordwood.serve.gate import Gate, QueryPlaces
-from cordwood.serve.identity import identity
-from cordwood.serve.limits import ServeLimits
-from cordwood.serve.offers import Offers
-from cordwood.serve.prepared import Prepared, statement_key
-from cordwood.serve.rates import Allowance, Rates
-from cordwood.serve.redact import Redactions
-from cordwood.serve.refresh import Refresher
-from cordwood.serve.run import Job
-from cordwood.serve.spelling import Spellings, spelling
-from cordwood.serve.stream import Streamed
-from cordwood.serve.stumbles import Stumbles
-from cordwood.serve.visible import names_for, no_names
+from cordwood.serve.cache_keys import CacheKeyIndex, cache_key, request_digest
+from cordwood.serve.cached_answers import SECOND_US, Entry, Refresher, age_us, is_expired, is_stale
+from cordwood.serve.compilation import CompilePool, CompilerErrorLog
+from cordwood.serve.fair_queue import SERVICE, WaitingAccounts
+from cordwood.serve.jobs import Finished, Job, Range, export_job
+from cordwood.serve.query_executor import QueryExecutor
+from cordwood.serve.rate_limiter import Allowance, RateLimiter
+from cordwood.serve.response_stream import StreamedAnswer
+from cordwood.serve.sandbox_schema import SandboxSchema
+from cordwood.serve.singleflight import SingleFlight
+from cordwood.serve.statement_cache import StatementCache, statement_key
+from cordwood.serve.visibility import Redactions, shapes_without_names, visible_shapes
 from cordwood.sql.ad_hoc import ad_hoc_endpoint
 from cordwood.sql.bind import bind
 from cordwood.sql.redaction.redaction import Redaction
@@ -75,14 +68,14 @@ class Outcome(StrEnum):
 class Answer(msgspec.Struct, frozen=True):
     """An answer for one caller: complete or streaming, with its cache outcome and age."""
 
-    body: Finished | Streamed
+    body: Finished | StreamedAnswer
     outcome: Outcome
     age_seconds: float = 0.0
 
     @property
     def finished(self) -> Finished:
         """The complete body; TypeError for a streaming answer. Cached answers are always complete."""
-        if isinstance(self.body, Streamed):
+        if isinstance(self.body, StreamedAnswer):
             raise TypeError
         return self.body
 
@@ -107,37 +100,37 @@ class Answers:
         self._limits = limits
         self._clock_us = clock_us
         self._redactions = Redactions(parts.redaction)
-        self._prepared = Prepared(engine.target, engine.shapes, engine.is_regex, limits.compiled_bytes)
-        places = QueryPlaces(limits.places())
-        self._gate = Gate(places, limits.queued_queries, limits.queue_seconds, observer)
-        self._conductor = Conductor(engine, self._gate, observer)
-        self._offers = Offers(engine, self._prepared, self._redactions)
-        self._flights: Flights[Finished] = Flights()
+        self._statements = StatementCache(engine.target, engine.shapes, engine.is_regex, limits.compiled_bytes)
+        slots = QuerySlots(limits.slots())
+        self._admission = Admission(slots, limits.queued_queries, limits.queue_seconds, observer)
+        self._executor = QueryExecutor(engine, self._admission, observer)
+        self._sandbox_schema = SandboxSchema(engine, self._statements, self._redactions)
+        self._runs: SingleFlight[Finished] = SingleFlight()
         self._refresher = Refresher(parts.cache, parts.catalog, observer, clock_us, self._ask_again)
-        self._rates = Rates(limits.key_requests_per_second, limits.key_concurrent_queries, time.monotonic)
-        self._stumbles = Stumbles(observer)
-        self._compiling = Compiling(limits, observer)
-        self._compilations: Flights[Statement] = Flights()
+        self._rate_limiter = RateLimiter(limits.key_requests_per_second, limits.key_concurrent_queries, time.monotonic)
+        self._compiler_errors = CompilerErrorLog(observer)
+        self._compile_pool = CompilePool(limits, observer)
+        self._compilations: SingleFlight[Statement] = SingleFlight()
         self._is_regex = remember_short(_SHORT_PATTERN, most=4096)(engine.is_regex)
-        self._spellings = Spellings()
+        self._key_index = CacheKeyIndex()
 
     def admit(self, caller: Caller, account: str = "") -> Allowance | None:
         """Count a request against the rate limit of the key or account; raise RateExceeded beyond it."""
-        return self._rates.take(caller, account or caller.key_id)
+        return self._rate_limiter.take(caller, account or caller.key_id)
 
-    def spelling_of(self, ask: Ask) -> bytes | None:
+    def digest_of(self, ask: Ask) -> bytes | None:
         """Return the request digest under which `cached` finds the answer; None if the cache must not be used."""
-        return None if ask.fresh or not ask.endpoint.cache_seconds else self._spelling(ask)
+        return None if ask.fresh or not ask.endpoint.cache_seconds else self._request_digest(ask)
 
-    def kept(self, spelled: bytes) -> Answer | None:
+    def cached(self, digest: bytes) -> Answer | None:
         """Return the cached answer for a request digest without compiling; None if the request has to be compiled."""
         now_us = self._clock_us()
-        key = self._spellings.find(spelled, now_us)
+        key = self._key_index.find(digest, now_us)
         return None if key is None else self._look_up(key, now_us)
 
     async def ad_hoc(self, text: str, streams: Collection[str], account: str) -> Endpoint:
         """Return a temporary endpoint for SQL over whole streams; raise QueryFault if the SQL is refused."""
-        return await self._compiling.own(Askers(account), ad_hoc_endpoint, text, streams)
+        return await self._compile_pool.own(WaitingAccounts(account), ad_hoc_endpoint, text, streams)
 
     async def columns(self, endpoint: Endpoint, caller: Caller | None) -> list[tuple[str, Datatype | None]]:
         """Return the columns of the endpoint's own query, with types where the compiler can infer them.
@@ -147,7 +140,7 @@ class Answers:
         """
         redaction = self._redactions.by_mode(endpoint.redact_mode) if endpoint.redact_pii else None
         try:
-            shapes = no_names(self._engine) if caller is None else names_for(caller, self._engine)
+            shapes = shapes_without_names(self._engine) if caller is None else visible_shapes(caller, self._engine)
             account, knows = ("anonymous", None) if caller is None else (caller.key_id, caller.knows)
             statement = await self._compiled((endpoint, None, redaction, shapes), account, knows, is_own=False)
         except NOT_COMPILED:
@@ -156,7 +149,7 @@ class Answers:
 
     def shapes_for(self, caller: Caller) -> Mapping[str, Shape]:
         """Return the shapes of the streams that the caller may see, redacted if the key is always redacted."""
-        shapes = names_for(caller, self._engine)
+        shapes = visible_shapes(caller, self._engine)
         return self._redactions.by_mode(RedactMode.REPLACE).shown(shapes) if caller.redact_always else shapes
 
     async def facts(self) -> Mapping[str, StreamFacts]:
@@ -174,31 +167,40 @@ class Answers:
     @property
     def starved_seconds(self) -> float:
         """For how many seconds queries have been waiting while none was admitted; 0 if one was admitted since."""
-        return self._gate.starved_seconds
+        return self._admission.starved_seconds
 
     def quarantined(self) -> int:
         """Return how many ad hoc and sandbox queries are quarantined because the engine's process was killed."""
-        return self._conductor.quarantine.count()
+        return self._executor.quarantine.count()
 
     def load(self) -> Load:
         """Return the running and the slowest queries, the queue length, and the size of the answer cache."""
-        doing = self._conductor.doing
+        active = self._executor.active
         cache = self._cache
         return Load(
-            self._gate.places, self._gate.waiting, doing.under_way(), doing.slowest(), cache.size(), cache.budget()
+            self._admission.slots,
+            self._admission.waiting,
+            active.under_way(),
+            active.slowest(),
+            cache.size(),
+            cache.budget(),
         )
 
     async def sub_queries(self, endpoint: Endpoint, caller: Caller, account: str) -> tuple[SubQuery, ...]:
         """Return the sub-queries, with columns, that a sandbox query of this caller may read."""
-        return await self._compiling.saved(Askers(account), self._offers.sub_queries, endpoint, caller)
+        return await self._compile_pool.saved(
+            WaitingAccounts(account), self._sandbox_schema.sub_queries, endpoint, caller
+        )
 
     async def sql_of(self, endpoint: Endpoint, caller: Caller, lql: str, account: str) -> str:
         """Translate a query in LQL to SQL."""
-        return await self._compiling.own(Askers(account), self._offers.sql_of, endpoint, caller, lql)
+        return await self._compile_pool.own(
+            WaitingAccounts(account), self._sandbox_schema.sql_of, endpoint, caller, lql
+        )
 
     async def answer(self, ask: Ask) -> Answer:
         """Return the answer from the cache or the engine. Cancel this coroutine when the caller disconnects."""
-        with self._rates.query_of(ask.account):
+        with self._rate_limiter.query_of(ask.account):
             return await self._asked(ask)
 
     async def _asked(self, ask: Ask) -> Answer:
@@ -207,26 +209,26 @@ class Answers:
     async def _tried(self, ask: Ask) -> Answer:
         """Answer once; raise OutdatedError if the statement became outdated while it ran."""
         job = await self._job(ask)
-        self._conductor.quarantine.check(job)
-        key = identity(ask, job.question)
+        self._executor.quarantine.check(job)
+        key = cache_key(ask, job.question)
         self._remember(job, key)
         found = None if ask.fresh else self._look_up(key, job.asked_us)
         if found is not None:
             return found
         if ask.format.streams and not ask.endpoint.cache_seconds:
-            return Answer(await self._conductor.streamed(job, Halt()), Outcome.UNCACHED)
+            return Answer(await self._executor.streamed(job, Halt()), Outcome.UNCACHED)
         return await self._joined(ask, key, job)
 
     async def _joined(self, ask: Ask, key: bytes, job: Job) -> Answer:
         outcome = self._outcome(ask, key)
         start = partial(self._run, key, job)
-        finished = await self._flights.join(key, ask.account, start)
+        finished = await self._runs.join(key, ask.account, start)
         return Answer(finished, outcome, self._age_seconds(finished))
 
     async def export(self, ask: Ask, wanted: Range) -> Answer:
         """Stream the stored events of a range. The answer is not cached."""
         job = export_job(ask, wanted, self._engine, self._clock_us())
-        return Answer(await self._conductor.streamed(job, Halt()), Outcome.UNCACHED)
+        return Answer(await self._executor.streamed(job, Halt()), Outcome.UNCACHED)
 
     async def warm(self) -> None:
         """Refresh cached answers before they expire; runs until it is cancelled."""
@@ -239,8 +241,8 @@ class Answers:
     async def close(self) -> None:
         """Stop refreshes and wait for running queries; call it after the last request."""
         await self._refresher.close()
-        await asyncio.to_thread(self._conductor.close)
-        self._compiling.close()
+        await asyncio.to_thread(self._executor.close)
+        self._compile_pool.close()
 
     def _look_up(self, key: bytes, now_us: int) -> Answer | None:
         entry = self._cache.get(key)
@@ -256,7 +258,7 @@ class Answers:
     async def _job(self, ask: Ask) -> Job:
         began = time.monotonic()
         redaction = self._redactions.of(ask)
-        shapes = names_for(ask.caller, self._engine)
+        shapes = visible_shapes(ask.caller, self._engine)
         text = ask.endpoint, ask.sandbox, redaction, shapes
         statement = await self._compiled(text, ask.account, ask.knows, is_own=ask.is_callers_own)
         now_us = self._clock_us()
@@ -275,26 +277,28 @@ class Answers:
     async def _compiled(self, text: _Text, account: str, knows: Hashable, *, is_own: bool) -> Statement:
         """Return the compiled statement; concurrent requests for the same statement share one compilation."""
         key = statement_key(*text[:3]), knows
-        statement = self._prepared.find(*text)
+        statement = self._statements.find(*text)
         if statement is None and self._compilations.under_way(key):
             await self._compilation(key, text, account, is_own=is_own)
             # The shared compilation may have begun before this caller's latest events: look it up again, which
             # validates it.
-            statement = self._prepared.find(*text)
+            statement = self._statements.find(*text)
         return statement or await self._compilation(key, text, account, is_own=is_own)
 
     async def _compilation(self, key: Hashable, text: _Text, account: str, *, is_own: bool) -> Statement:
-        compile_in_turn = self._compiling.own if is_own else self._compiling.saved
+        compile_in_turn = self._compile_pool.own if is_own else self._compile_pool.saved
         try:
             return await self._compilations.join(
-                key, account, lambda _, askers: compile_in_turn(askers, self._prepared.compile, *text)
+                key, account, lambda _, waiting: compile_in_turn(waiting, self._statements.compile, *text)
             )
         except CompilerBroke as fault:
-            self._stumbles.tell(fault)
+            self._compiler_errors.tell(fault)
             raise
 
-    async def _run(self, key: bytes, job: Job, halt: Halt, askers: Askers, *, refresh: bool = False) -> Finished:
-        finished = await self._conductor.whole(job, halt, askers, refresh=refresh)
+    async def _run(
+        self, key: bytes, job: Job, halt: Halt, waiting: WaitingAccounts, *, refresh: bool = False
+    ) -> Finished:
+        finished = await self._executor.whole(job, halt, waiting, refresh=refresh)
         if job.ask.endpoint.cache_seconds:
             self._keep(Entry(key, job.ask, finished, asked_us=job.asked_us))
         return finished
@@ -304,8 +308,8 @@ class Answers:
 
     async def _refreshed(self, ask: Ask, entry: Entry) -> None:
         job = await self._job(ask)
-        key = identity(ask, job.question)
-        await self._flights.join(key, SERVICE, partial(self._run, key, job, refresh=True))
+        key = cache_key(ask, job.question)
+        await self._runs.join(key, SERVICE, partial(self._run, key, job, refresh=True))
         self._remember(job, key)
         if key != entry.key:
             # The request now compiles to a different statement, so the old entry must not be found any more.
@@ -318,17 +322,17 @@ class Answers:
         self._cache.put(entry.key, entry)
         self._refresher.watch(entry)
 
-    def _spelling(self, ask: Ask) -> bytes:
-        return spelling(ask, statement_key(ask.endpoint, ask.sandbox, self._redactions.of(ask)))
+    def _request_digest(self, ask: Ask) -> bytes:
+        return request_digest(ask, statement_key(ask.endpoint, ask.sandbox, self._redactions.of(ask)))
 
     def _remember(self, job: Job, key: bytes) -> None:
         lifetime_seconds = job.ask.endpoint.cache_seconds
         if lifetime_seconds:
             until_us = job.asked_us + int(lifetime_seconds * SECOND_US)
-            self._spellings.note(self._spelling(job.ask), key, until_us)
+            self._key_index.note(self._request_digest(job.ask), key, until_us)
 
     def _outcome(self, ask: Ask, key: bytes) -> Outcome:
-        if self._flights.under_way(key):
+        if self._runs.under_way(key):
             return Outcome.COLLAPSED
         if not ask.endpoint.cache_seconds:
             return Outcome.UNCACHED

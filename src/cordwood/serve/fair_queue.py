@@ -37,7 +37,7 @@ class Lane(IntEnum):
         return self in (Lane.OWN_QUICK, Lane.UNKNOWN, Lane.OWN_SLOW)
 
 
-class Askers:
+class WaitingAccounts:
     """The accounts that wait for one run: the first one to request it, and those that joined."""
 
     def __init__(self, account: str) -> None:
@@ -60,13 +60,13 @@ class Askers:
             self.on_change()
 
 
-class Claim:
+class SlotRequest:
     """A queued request for a slot on behalf of every account that waits for the run.
 
-    The future `place` is resolved when the slot is granted or refused.
+    The future `granted` is resolved when the slot is granted or refused.
     """
 
-    __slots__ = ("accounts", "lane", "number", "place", "since", "waits")
+    __slots__ = ("accounts", "granted", "lane", "number", "since", "waits")
 
     def __init__(self, lane: Lane, accounts: frozenset[str], number: int, since: float) -> None:
         self.lane = lane
@@ -74,7 +74,7 @@ class Claim:
         self.number = number
         self.since = since
         self.waits = False
-        self.place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
 class Usage:
@@ -116,7 +116,7 @@ class Usage:
 class Candidate(msgspec.Struct, frozen=True):
     """The next request for an account, with the usage of the account that has used least among those waiting for it."""
 
-    claim: Claim
+    request: SlotRequest
     account: str
     usage: float
 
@@ -126,7 +126,7 @@ class FairQueue:
 
     def __init__(self, usage: Usage) -> None:
         self._usage = usage
-        self._waiting: dict[Lane, dict[str, dict[int, Claim]]] = {lane: {} for lane in Lane}
+        self._waiting: dict[Lane, dict[str, dict[int, SlotRequest]]] = {lane: {} for lane in Lane}
         self._counts: Counter[str] = Counter()
         self._sizes = dict.fromkeys(Lane, 0)
 
@@ -138,37 +138,37 @@ class FairQueue:
     def sizes(self) -> Mapping[Lane, int]:
         return self._sizes
 
-    def add(self, claim: Claim) -> None:
-        claim.waits = True
-        self._sizes[claim.lane] += 1
-        for account in claim.accounts:
-            self._enter(claim, account)
+    def add(self, request: SlotRequest) -> None:
+        request.waits = True
+        self._sizes[request.lane] += 1
+        for account in request.accounts:
+            self._enter(request, account)
 
-    def remove(self, claim: Claim) -> None:
-        claim.waits = False
-        self._sizes[claim.lane] -= 1
-        for account in claim.accounts:
-            self._withdraw(claim, account)
+    def remove(self, request: SlotRequest) -> None:
+        request.waits = False
+        self._sizes[request.lane] -= 1
+        for account in request.accounts:
+            self._withdraw(request, account)
 
-    def change(self, claim: Claim, accounts: frozenset[str]) -> None:
+    def change(self, request: SlotRequest, accounts: frozenset[str]) -> None:
         """Change the set of accounts that wait for a queued request."""
-        for account in claim.accounts - accounts:
-            self._withdraw(claim, account)
-        for account in accounts - claim.accounts:
-            self._enter(claim, account)
-        claim.accounts = accounts
+        for account in request.accounts - accounts:
+            self._withdraw(request, account)
+        for account in accounts - request.accounts:
+            self._enter(request, account)
+        request.accounts = accounts
 
-    def _enter(self, claim: Claim, account: str) -> None:
-        self._waiting[claim.lane].setdefault(account, {})[claim.number] = claim
-        if claim.lane is not Lane.REFRESH:
+    def _enter(self, request: SlotRequest, account: str) -> None:
+        self._waiting[request.lane].setdefault(account, {})[request.number] = request
+        if request.lane is not Lane.REFRESH:
             self._counts[account] += 1
 
-    def _withdraw(self, claim: Claim, account: str) -> None:
-        of_account = self._waiting[claim.lane][account]
-        del of_account[claim.number]
+    def _withdraw(self, request: SlotRequest, account: str) -> None:
+        of_account = self._waiting[request.lane][account]
+        del of_account[request.number]
         if not of_account:
-            del self._waiting[claim.lane][account]
-        if claim.lane is not Lane.REFRESH:
+            del self._waiting[request.lane][account]
+        if request.lane is not Lane.REFRESH:
             self._counts[account] -= 1
             if not self._counts[account]:
                 del self._counts[account]
@@ -180,16 +180,16 @@ class FairQueue:
         for lane, waiting in self._waiting.items():
             if not waiting or not may_run(lane):
                 continue
-            for account, claims in waiting.items():
-                claim = next(iter(claims.values()))
+            for account, requests in waiting.items():
+                request = next(iter(requests.values()))
                 if account not in used:
                     used[account] = self._usage.of(account)
-                order = (lane is Lane.REFRESH, used[account], lane.rank, claim.number)
+                order = (lane is Lane.REFRESH, used[account], lane.rank, request.number)
                 if best is None or order < best[0]:
-                    best = order, Candidate(claim, account, used[account])
+                    best = order, Candidate(request, account, used[account])
         return None if best is None else best[1]
 
-    def to_refuse(self, newest: Claim) -> Claim:
+    def to_refuse(self, newest: SlotRequest) -> SlotRequest:
         """Return the request to refuse when the queue is full: the newest of the account that has the most queued.
 
         If no account has more queued than the new one, that is the new request itself. An account with the most
@@ -199,14 +199,14 @@ class FairQueue:
         for account, count in self._counts.most_common():
             if count <= own and account not in newest.accounts:
                 break
-            for claim in self._least_urgent_first(account):
-                if min(self._counts[one] for one in claim.accounts) > own:
-                    return claim
-                if claim.accounts <= newest.accounts and claim.lane.rank > newest.lane.rank:
-                    return claim
+            for request in self._least_urgent_first(account):
+                if min(self._counts[one] for one in request.accounts) > own:
+                    return request
+                if request.accounts <= newest.accounts and request.lane.rank > newest.lane.rank:
+                    return request
         return newest
 
-    def _least_urgent_first(self, account: str) -> Iterator[Claim]:
+    def _least_urgent_first(self, account: str) -> Iterator[SlotRequest]:
         for lane in reversed(Lane):
             if lane is not Lane.REFRESH:
                 yield from reversed(self._waiting[lane].get(account, {}).values())

@@ -14,8 +14,8 @@ from typing import Final, Generic, TypeVar
 from cordwood.errors import QuarantinedQuery
 from cordwood.observe.observation import QuarantineRefused, QueryQuarantined
 from cordwood.observe.observer import Observer
-from cordwood.serve.identity import question_identity
-from cordwood.serve.run import Job
+from cordwood.serve.cache_keys import question_digest
+from cordwood.serve.jobs import Job
 
 QUARANTINE_SECONDS: Final = 600.0
 # After this many kills within that time, the ad hoc and sandbox queries of the key are refused.
@@ -55,7 +55,7 @@ class QueryQuarantine:
         if len(kills) >= KILLS_OF_A_KEY:
             self._refuse(job, "key", kills[-KILLS_OF_A_KEY])
         form = (account, fingerprint(job.question.statement.sql))
-        kills = self._forms.times(form, since) or self._questions.times(question_identity(job.question), since)
+        kills = self._forms.times(form, since) or self._questions.times(question_digest(job.question), since)
         if kills:
             self._refuse(job, "query", kills[-1])
 
@@ -64,7 +64,7 @@ class QueryQuarantine:
         if not job.ask.is_callers_own:
             return
         now, found = self._clock(), fingerprint(job.question.statement.sql)
-        self._questions.add(question_identity(job.question), now)
+        self._questions.add(question_digest(job.question), now)
         self._forms.add((job.ask.account, found), now)
         self._keys.add(job.ask.account, now)
         self._observer.note(

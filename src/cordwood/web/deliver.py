@@ -7,8 +7,8 @@ from contextlib import aclosing
 
 from cordwood.serve.answer import Answer
 from cordwood.serve.ask import Ask
-from cordwood.serve.finished import Finished
-from cordwood.serve.stream import Streamed
+from cordwood.serve.jobs import Finished
+from cordwood.serve.response_stream import StreamedAnswer
 from cordwood.web.asgi import Header, Request, Response, rendered
 from cordwood.web.codings import WORTH_IT_BYTES, chosen_coding, compressed, compressed_pieces
 from cordwood.web.cors import ON_EVERY_ANSWER
@@ -22,14 +22,14 @@ async def delivered(request: Request, ask: Ask, answer: Answer, began: float) ->
     coding = chosen_coding(request.joined(b"accept-encoding"))
     if not is_at_hand(answer, coding):
         await asyncio.to_thread(answer.finished.coded, coding or "", compressed)
-    if isinstance(answer.body, Streamed):
+    if isinstance(answer.body, StreamedAnswer):
         return _streamed(request, ask, answer, answer.body, coding)
     return whole(request, ask, answer, coding, began)
 
 
 def is_at_hand(answer: Answer, coding: str | None) -> bool:
     """Return whether the response can be made without a compression that would block the event loop."""
-    if coding is None or isinstance(answer.body, Streamed):
+    if coding is None or isinstance(answer.body, StreamedAnswer):
         return True
     return len(answer.body.body) < COMPRESSED_HERE_BYTES or coding in answer.body.codings
 
@@ -57,7 +57,7 @@ def _head(ask: Ask, finished: Finished, coding: str | None) -> bytes:
     return rendered([*headers, *standing_headers(ask.endpoint, finished.receipt), *ON_EVERY_ANSWER])
 
 
-def _streamed(request: Request, ask: Ask, answer: Answer, streamed: Streamed, coding: str | None) -> Response:
+def _streamed(request: Request, ask: Ask, answer: Answer, streamed: StreamedAnswer, coding: str | None) -> Response:
     pieces = _noted(request, streamed, answer)
     headers = [(b"content-type", ask.format.media_type.encode()), *streamed_headers(answer, ask.endpoint)]
     if coding is None:
@@ -66,7 +66,7 @@ def _streamed(request: Request, ask: Ask, answer: Answer, streamed: Streamed, co
     return Response(200, headers, compressed_pieces(pieces, coding))
 
 
-async def _noted(request: Request, streamed: Streamed, answer: Answer) -> AsyncGenerator[bytes, None]:
+async def _noted(request: Request, streamed: StreamedAnswer, answer: Answer) -> AsyncGenerator[bytes, None]:
     """Yield the chunks; at the end, log what the receipt says, since the headers were already sent."""
     async with aclosing(streamed.pieces()) as pieces:
         async for piece in pieces:

@@ -11,7 +11,7 @@ from cordwood.ingest.timestamps import read_timestamp
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.parameter import Parameter
 from cordwood.serve.ask import Ask, Format
-from cordwood.serve.export import Range
+from cordwood.serve.jobs import Range
 from cordwood.web.asgi import Request, Response
 from cordwood.web.credentials import uncounted_caller
 from cordwood.web.deliver import delivered

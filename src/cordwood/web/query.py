@@ -5,7 +5,7 @@ import time
 from cordwood.access import require_query
 from cordwood.model.caller import Caller
 from cordwood.serve.ask import Ask
-from cordwood.serve.rates import Allowance
+from cordwood.serve.rate_limiter import Allowance
 from cordwood.web.asgi import Request, Response
 from cordwood.web.ask import read_ask
 from cordwood.web.codings import chosen_coding
@@ -32,13 +32,13 @@ async def answer_query(request: Request, rooms: Rooms, options: WebOptions, addr
     request.facts["endpoint"] = endpoint.name
     allowance = rooms.answers.admit(caller, account_of(request, caller))
     ask = await read_ask(request, endpoint, caller, query, options)
-    spelling = rooms.answers.spelling_of(ask)
-    answer = None if spelling is None else rooms.answers.kept(spelling)
+    digest = rooms.answers.digest_of(ask)
+    answer = None if digest is None else rooms.answers.cached(digest)
     if answer is None:
         answer = await while_connected(request, rooms.answers.answer(ask))
-    if spelling is not None:
+    if digest is not None:
         coding = chosen_coding(request.joined(b"accept-encoding"))
-        recall.keep(request, Remembered(address, key, ask, spelling, coding))
+        recall.keep(request, Remembered(address, key, ask, digest, coding))
     return _with_rate(_with_ignored(await delivered(request, ask, answer, began), ask), allowance)
 
 
@@ -54,7 +54,7 @@ def answer_recalled(request: Request, rooms: Rooms, recall: Recall) -> Response 
         return None
     if _caller(rooms, remembered) != ask.caller:
         return None
-    answer = rooms.answers.kept(remembered.spelling)
+    answer = rooms.answers.cached(remembered.digest)
     if answer is None or not is_at_hand(answer, remembered.coding):
         return None
     request.facts["key"] = ask.caller.key_id

@@ -34,7 +34,7 @@ class Remembered(msgspec.Struct, frozen=True):
     address: str
     presented: str | None
     ask: Ask
-    spelling: bytes
+    digest: bytes
     coding: str | None
 
 
@@ -48,17 +48,17 @@ class Recall:
         return self._known.get(_spelling(request)) if _is_plain(request) else None
 
     def keep(self, request: Request, remembered: Remembered) -> None:
-        spelling = _spelling(request)
-        if not _is_plain(request) or sum(len(part) for part in spelling if part) > LONGEST_BYTES:
+        digest = _spelling(request)
+        if not _is_plain(request) or sum(len(part) for part in digest if part) > LONGEST_BYTES:
             return
-        self._known.put(spelling, remembered)
+        self._known.put(digest, remembered)
 
 
-def _remembered_bytes(spelling: Spelling, remembered: Remembered) -> int:
+def _remembered_bytes(digest: Spelling, remembered: Remembered) -> int:
     """Return the estimated bytes of an entry, without the shared endpoint and key."""
     ask = remembered.ask
-    own = (remembered.address, remembered.presented, remembered.spelling, ask.parameters, ask.sandbox)
-    return bytes_of((spelling, *own, ask.caller)) + _STRUCT_BYTES
+    own = (remembered.address, remembered.presented, remembered.digest, ask.parameters, ask.sandbox)
+    return bytes_of((digest, *own, ask.caller)) + _STRUCT_BYTES
 
 
 def _is_plain(request: Request) -> bool:

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 from cordwood.model.endpoint import Endpoint
 from cordwood.serve.answer import Answer, Outcome
-from cordwood.serve.finished import Finished, Receipt
-from cordwood.serve.freshness import lifetime_seconds
-from cordwood.serve.rates import Allowance
+from cordwood.serve.cached_answers import lifetime_seconds
+from cordwood.serve.jobs import Finished, Receipt
+from cordwood.serve.rate_limiter import Allowance
 from cordwood.web.asgi import Header
 
 VARY: Header = (b"vary", b"Authorization, X-API-KEY, Accept, Accept-Encoding, LF-ENDPOINT-REDACT-PII")

@@ -8,7 +8,7 @@ from cordwood.access import Access
 from cordwood.catalog.catalog import Catalog, StreamMaker
 from cordwood.ingest.accept import Intake
 from cordwood.serve.answer import Answers
-from cordwood.serve.backup import Backups
+from cordwood.serve.backup_archive import Backups
 
 
 class Rooms(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ import cordwood
 from cordwood.engines.engine import StreamFacts
 from cordwood.model.caller import Caller
 from cordwood.observe.metrics import Metrics
-from cordwood.serve.doing import Load, Run
+from cordwood.serve.active_queries import ActiveQuery, Load
 from cordwood.web.asgi import Request, Response
 from cordwood.web.credentials import private_caller
 from cordwood.web.standing import Rooms
@@ -49,12 +49,12 @@ def _queries(load: Load, caller: Caller) -> dict[str, Any]:
     }
 
 
-def _may_see(caller: Caller, run: Run) -> bool:
+def _may_see(caller: Caller, run: ActiveQuery) -> bool:
     """Return whether the caller may see a run: texts of other keys may reveal what a restricted key must not see."""
     return run.key_id == caller.key_id or not (caller.pins or caller.redact_always)
 
 
-def _run(run: Run) -> dict[str, Any]:
+def _run(run: ActiveQuery) -> dict[str, Any]:
     return {
         "endpoint": run.endpoint,
         "key": run.key_id,

@@ -14,10 +14,10 @@ from cordwood.model.datatype import Kind
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.parameter import Parameter
 from cordwood.observe.observer import Observer
+from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import Answer, Answers, Parts
 from cordwood.serve.ask import Ask, Format
-from cordwood.serve.finished import Finished
-from cordwood.serve.limits import ServeLimits
+from cordwood.serve.jobs import Finished
 from cordwood.web.negotiate import JSON
 from tests.fakes.catalogs import HeldCatalog
 from tests.fakes.engines import ToldEngine

@@ -12,13 +12,13 @@ from cordwood.errors import Busy, OutOfTime, QueryValue, RateExceeded, TooManyBy
 from cordwood.model.caller import Caller
 from cordwood.model.rows import Row
 from cordwood.observe.observation import EngineAsked
+from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import Answer, Outcome
 from cordwood.serve.ask import Ask, Language, SandboxText
-from cordwood.serve.fair_queue import Askers
-from cordwood.serve.finished import Finished
-from cordwood.serve.flight import Flights
-from cordwood.serve.limits import ServeLimits
-from cordwood.serve.stream import Streamed
+from cordwood.serve.fair_queue import WaitingAccounts
+from cordwood.serve.jobs import Finished
+from cordwood.serve.response_stream import StreamedAnswer
+from cordwood.serve.singleflight import SingleFlight
 from cordwood.web.negotiate import FORMATS
 from tests.unit.serve.kitchen import CALLER, UNCACHED, WARMED, Kitchen, ask, run, until, whole
 
@@ -31,16 +31,19 @@ def asking(kitchen: Kitchen, *asks: Ask) -> list["asyncio.Task[Answer]"]:
 def joined(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """The questions that were joined or begun: a run may end once all who are to share it have come to it."""
     came: list[object] = []
-    join = Flights.join
+    join = SingleFlight.join
 
     async def counted(
-        flights: Flights[Finished], key: Hashable, account: str, start: Callable[[Halt, Askers], Awaitable[Finished]]
+        flights: SingleFlight[Finished],
+        key: Hashable,
+        account: str,
+        start: Callable[[Halt, WaitingAccounts], Awaitable[Finished]],
     ) -> Finished:
         if isinstance(key, bytes):
             came.append(key)
         return await join(flights, key, account, start)
 
-    monkeypatch.setattr(Flights, "join", counted)
+    monkeypatch.setattr(SingleFlight, "join", counted)
     return came
 
 
@@ -165,7 +168,7 @@ def test_a_saved_query_has_a_place_however_many_unknown_ones_are_there() -> None
 def test_an_unknown_query_that_proves_slow_makes_room_for_others_and_runs_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("cordwood.serve.conduct.QUICK_SECONDS", 0.05)
+    monkeypatch.setattr("cordwood.serve.query_executor.QUICK_SECONDS", 0.05)
 
     async def test(kitchen: Kitchen) -> None:
         kitchen.engine.hold()
@@ -242,7 +245,7 @@ def test_a_long_stream_leaves_as_it_comes_and_stops_when_its_reader_does() -> No
         rows = Dripping()
         kitchen.engine.rows = lambda _: rows.batches()
         answer = await kitchen.answers.answer(ask(UNCACHED, FORMATS["ndjson"]))
-        assert isinstance(answer.body, Streamed)
+        assert isinstance(answer.body, StreamedAnswer)
         pieces = answer.body.pieces()
         for number in range(1, 40):
             assert await anext(pieces) == b'{"n":%d}\n' % number
@@ -275,7 +278,7 @@ def test_a_stream_that_fails_on_its_way_says_so_after_what_is_out() -> None:
     async def test(kitchen: Kitchen) -> None:
         kitchen.engine.rows = lambda _: breaking()
         answer = await kitchen.answers.answer(ask(UNCACHED, FORMATS["ndjson"]))
-        assert isinstance(answer.body, Streamed)
+        assert isinstance(answer.body, StreamedAnswer)
         said = []
         with pytest.raises(QueryValue):
             said.extend([piece async for piece in answer.body.pieces()])

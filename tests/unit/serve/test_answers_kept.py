@@ -13,10 +13,10 @@ FIRST, SECOND = b'{"result":[{"n":1}]}', b'{"result":[{"n":2}]}'
 COLD = msgspec.structs.replace(WARMED, warm_seconds=None)
 
 
-def kept(kitchen: Kitchen, asked: Ask) -> Answer | None:
-    spelled = kitchen.answers.spelling_of(asked)
-    assert spelled is not None
-    return kitchen.answers.kept(spelled)
+def cached(kitchen: Kitchen, asked: Ask) -> Answer | None:
+    digest = kitchen.answers.digest_of(asked)
+    assert digest is not None
+    return kitchen.answers.cached(digest)
 
 
 def test_the_second_ask_is_a_hit_and_tells_its_age() -> None:
@@ -34,9 +34,9 @@ def test_the_second_ask_is_a_hit_and_tells_its_age() -> None:
 
 def test_a_kept_answer_is_found_without_waiting() -> None:
     async def test(kitchen: Kitchen) -> None:
-        assert kept(kitchen, ask()) is None
+        assert cached(kitchen, ask()) is None
         await kitchen.answers.answer(ask())
-        assert kept(kitchen, ask()) is not None
+        assert cached(kitchen, ask()) is not None
 
     run(test)
 
@@ -231,7 +231,7 @@ def test_a_change_drops_and_rebuilds_what_was_kept_for_that_endpoint_only() -> N
         assert kitchen.engine.asked == 3
         assert (await kitchen.answers.answer(ask(changed(WARMED)))).outcome is Outcome.HIT
         assert (await kitchen.answers.answer(ask(other))).outcome is Outcome.HIT
-        assert kept(kitchen, ask()) is None
+        assert cached(kitchen, ask()) is None
 
     run(test)
 

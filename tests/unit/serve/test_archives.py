@@ -10,7 +10,7 @@ import pytest
 
 from cordwood.engines.engine import HeldFile
 from cordwood.errors import BadBackup
-from cordwood.serve.archive import END, Listed, packed, unpacking
+from cordwood.serve.backup_archive import END, Listed, packed, unpacking
 
 FILES = {"empty": b"", "deep/er/one": b"x", "block": bytes(range(256)) * 2, "large": b"abc" * 100_000}
 

@@ -6,41 +6,41 @@ import msgspec
 import pytest
 
 from cordwood.errors import OutOfTime
+from cordwood.serve.active_queries import MOST_SLOW, ActiveQueries
 from cordwood.serve.ask import Language, SandboxText
-from cordwood.serve.doing import MOST_SLOW, Doing
 from tests.unit.serve.kitchen import CALLER, WARMED, ask
 
 
 def test_a_run_is_under_way_until_it_is_over() -> None:
-    doing = Doing()
-    with doing.run(ask()):
-        (run,) = doing.under_way()
+    active = ActiveQueries()
+    with active.run(ask()):
+        (run,) = active.under_way()
         assert (run.endpoint, run.key_id, run.outcome) == (WARMED.name, CALLER.key_id, "")
-    assert doing.under_way() == []
-    assert [one.outcome for one in doing.slowest()] == ["ok"]
+    assert active.under_way() == []
+    assert [one.outcome for one in active.slowest()] == ["ok"]
 
 
 def test_a_run_says_how_it_ended() -> None:
-    doing = Doing()
-    with pytest.raises(OutOfTime), doing.run(ask()):
+    active = ActiveQueries()
+    with pytest.raises(OutOfTime), active.run(ask()):
         raise OutOfTime("Too long.")
-    with pytest.raises(asyncio.CancelledError), doing.run(ask()):
+    with pytest.raises(asyncio.CancelledError), active.run(ask()):
         raise asyncio.CancelledError
-    assert sorted(one.outcome for one in doing.slowest()) == ["abandoned", "limit.time"]
+    assert sorted(one.outcome for one in active.slowest()) == ["abandoned", "limit.time"]
 
 
 def test_a_query_of_the_caller_s_own_is_told_in_its_words() -> None:
-    doing = Doing()
+    active = ActiveQueries()
     own = msgspec.structs.replace(ask(), sandbox=SandboxText(Language.LQL, "f:numbers"))
-    with doing.run(own):
-        assert [(run.language, run.text) for run in doing.under_way()] == [("lql", "f:numbers")]
+    with active.run(own):
+        assert [(run.language, run.text) for run in active.under_way()] == [("lql", "f:numbers")]
 
 
 def test_only_the_slowest_are_kept() -> None:
-    doing = Doing()
+    active = ActiveQueries()
     for _ in range(MOST_SLOW * 3):
-        with doing.run(ask()):
+        with active.run(ask()):
             pass
-    seconds = [one.seconds for one in doing.slowest()]
+    seconds = [one.seconds for one in active.slowest()]
     assert len(seconds) == MOST_SLOW
     assert seconds == sorted(seconds, reverse=True)

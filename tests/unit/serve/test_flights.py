@@ -7,8 +7,8 @@ import pytest
 
 from cordwood.engines.halt import Halt
 from cordwood.errors import QueryValue
-from cordwood.serve.fair_queue import Askers
-from cordwood.serve.flight import Flights
+from cordwood.serve.fair_queue import WaitingAccounts
+from cordwood.serve.singleflight import SingleFlight
 
 
 class Runs:
@@ -18,7 +18,7 @@ class Runs:
         self.halts: list[Halt] = []
         self.end = asyncio.Event()
 
-    async def start(self, halt: Halt, _: Askers) -> str:
+    async def start(self, halt: Halt, _: WaitingAccounts) -> str:
         self.halts.append(halt)
         await self.end.wait()
         return f"answer {len(self.halts)}"
@@ -34,7 +34,7 @@ async def _awaited(test: Callable[[], Awaitable[None]]) -> None:
 
 def test_many_who_ask_at_once_get_one_runs_answer() -> None:
     async def test() -> None:
-        flights, runs = Flights[str](), Runs()
+        flights, runs = SingleFlight[str](), Runs()
         asking = [asyncio.ensure_future(flights.join(b"q", "one", runs.start)) for _ in range(500)]
         await asyncio.sleep(0)
         runs.end.set()
@@ -46,7 +46,7 @@ def test_many_who_ask_at_once_get_one_runs_answer() -> None:
 
 def test_different_questions_are_different_runs() -> None:
     async def test() -> None:
-        flights, runs = Flights[str](), Runs()
+        flights, runs = SingleFlight[str](), Runs()
         runs.end.set()
         await asyncio.gather(flights.join(b"q", "one", runs.start), flights.join(b"r", "one", runs.start))
         assert len(runs.halts) == 2
@@ -56,7 +56,7 @@ def test_different_questions_are_different_runs() -> None:
 
 def test_the_others_get_their_answer_when_the_first_caller_goes_away() -> None:
     async def test() -> None:
-        flights, runs = Flights[str](), Runs()
+        flights, runs = SingleFlight[str](), Runs()
         asking = [asyncio.ensure_future(flights.join(b"q", "one", runs.start)) for _ in range(3)]
         await asyncio.sleep(0)
         asking[0].cancel()
@@ -70,7 +70,7 @@ def test_the_others_get_their_answer_when_the_first_caller_goes_away() -> None:
 
 def test_the_run_is_stopped_in_the_engine_when_all_have_gone() -> None:
     async def test() -> None:
-        flights, runs = Flights[str](), Runs()
+        flights, runs = SingleFlight[str](), Runs()
         asking = [asyncio.ensure_future(flights.join(b"q", "one", runs.start)) for _ in range(3)]
         await asyncio.sleep(0)
         for one in asking:
@@ -84,7 +84,7 @@ def test_the_run_is_stopped_in_the_engine_when_all_have_gone() -> None:
 
 def test_who_asks_after_all_have_gone_starts_a_run_of_its_own() -> None:
     async def test() -> None:
-        flights, runs = Flights[str](), Runs()
+        flights, runs = SingleFlight[str](), Runs()
         first = asyncio.ensure_future(flights.join(b"q", "one", runs.start))
         await asyncio.sleep(0)
         first.cancel()
@@ -96,12 +96,12 @@ def test_who_asks_after_all_have_gone_starts_a_run_of_its_own() -> None:
 
 
 def test_a_failure_reaches_everybody_and_is_not_kept() -> None:
-    async def fails(_: Halt, __: Askers) -> str:
+    async def fails(_: Halt, __: WaitingAccounts) -> str:
         await asyncio.sleep(0)
         raise QueryValue("division by zero")
 
     async def test() -> None:
-        flights = Flights[str]()
+        flights = SingleFlight[str]()
         told = await asyncio.gather(*(flights.join(b"q", "one", fails) for _ in range(3)), return_exceptions=True)
         assert [type(one) for one in told] == [QueryValue] * 3
         assert not flights.under_way(b"q")

@@ -10,7 +10,7 @@ from cordwood.model.caller import Caller
 from cordwood.model.datatype import Kind
 from cordwood.model.parameter import Parameter
 from cordwood.serve.ask import Ask, Language, SandboxText
-from cordwood.serve.identity import identity
+from cordwood.serve.cache_keys import cache_key
 from cordwood.sql.plan import BlockFilter, OptionalPredicate, Plan, Reads, Variant, fixed_plan
 from cordwood.sql.stages import Statement
 from cordwood.web.negotiate import FORMATS, JSON
@@ -51,7 +51,7 @@ def key(asked: Ask) -> bytes:
         kitchen = Kitchen()
         job = await kitchen.answers._job(asked)
         await kitchen.answers.close()
-        return identity(asked, job.question)
+        return cache_key(asked, job.question)
 
     return asyncio.run(found())
 

@@ -18,9 +18,9 @@ from cordwood.model.event import Batch, Event
 from cordwood.model.rows import Rows
 from cordwood.model.stream import Stream
 from cordwood.observe.observer import Observer
+from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import Answers, Parts
-from cordwood.serve.limits import ServeLimits
-from cordwood.serve.stream import Streamed
+from cordwood.serve.response_stream import StreamedAnswer
 from cordwood.sql.stages import Question
 from cordwood.web.negotiate import FORMATS
 from tests.fakes.catalogs import HeldCatalog
@@ -76,7 +76,9 @@ def told(engine: LateEngine) -> Told:
         async def journey() -> str:
             try:
                 answer = await answers.answer(ask(ENDPOINT, FORMATS[form]))
-                return await _text(answer.body) if isinstance(answer.body, Streamed) else whole(answer).body.decode()
+                return (
+                    await _text(answer.body) if isinstance(answer.body, StreamedAnswer) else whole(answer).body.decode()
+                )
             finally:
                 await answers.close()
 
@@ -85,7 +87,7 @@ def told(engine: LateEngine) -> Told:
     return asked
 
 
-async def _text(streamed: Streamed) -> str:
+async def _text(streamed: StreamedAnswer) -> str:
     return b"".join([piece async for piece in streamed.pieces()]).decode()
 
 

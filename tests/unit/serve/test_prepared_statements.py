@@ -10,7 +10,7 @@ from cordwood.errors import QueryRefused, QuerySyntax
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.shape import Shape, ValueKind
 from cordwood.serve.ask import Language, SandboxText
-from cordwood.serve.prepared import Prepared
+from cordwood.serve.statement_cache import StatementCache
 from tests.unit.serve.kitchen import WARMED
 
 LOGS = msgspec.structs.replace(
@@ -39,11 +39,11 @@ class Shapes:
         self.shapes[stream] = self.shapes[stream].with_learnt({steps: frozenset({kind})})
 
 
-def prepared(shapes: Shapes, most_bytes: int = 200_000) -> Prepared:
-    return Prepared(DuckDBTarget(), shapes, most_bytes=most_bytes)
+def prepared(shapes: Shapes, most_bytes: int = 200_000) -> StatementCache:
+    return StatementCache(DuckDBTarget(), shapes, most_bytes=most_bytes)
 
 
-def is_found(statements: Prepared, endpoint: Endpoint, text: SandboxText | None = None) -> bool:
+def is_found(statements: StatementCache, endpoint: Endpoint, text: SandboxText | None = None) -> bool:
     return statements.find(endpoint, text) is not None
 
 

@@ -13,8 +13,8 @@ from cordwood.model.parameter import Parameter
 from cordwood.observe.observation import QuarantineRefused, QueryQuarantined
 from cordwood.observe.observer import Observer
 from cordwood.serve.ask import Ask, Language, SandboxText
+from cordwood.serve.jobs import Job
 from cordwood.serve.query_quarantine import QUARANTINE_SECONDS, QueryQuarantine, fingerprint
-from cordwood.serve.run import Job
 from cordwood.sql.plan import fixed_plan
 from cordwood.sql.stages import Question, Slot, Statement
 from cordwood.web.negotiate import JSON

@@ -17,9 +17,9 @@ from cordwood.model.endpoint import Endpoint
 from cordwood.model.event import Batch, Event
 from cordwood.model.stream import Stream
 from cordwood.observe.observer import Observer
+from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import Answers, Outcome, Parts
 from cordwood.serve.ask import Ask, Language, SandboxText
-from cordwood.serve.limits import ServeLimits
 from cordwood.web.negotiate import JSON
 from tests.fakes.catalogs import HeldCatalog
 from tests.unit.serve.kitchen import CALLER, whole
@@ -57,9 +57,9 @@ class Fields:
 
     async def ask(self, text: str) -> tuple[Outcome, list[dict[str, str]]]:
         asked = Ask(self.endpoint, CALLER, JSON, {}, SandboxText(Language.SQL, text))
-        spelled = self.answers.spelling_of(asked)
-        assert spelled is not None
-        answer = self.answers.kept(spelled) or await self.answers.answer(asked)
+        digest = self.answers.digest_of(asked)
+        assert digest is not None
+        answer = self.answers.cached(digest) or await self.answers.answer(asked)
         return answer.outcome, json.loads(whole(answer).body)["result"]
 
     async def tick(self) -> None:

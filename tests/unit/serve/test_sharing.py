@@ -13,12 +13,12 @@ from cordwood.model.caller import Caller
 from cordwood.model.rows import Row
 from cordwood.observe.observation import Queued
 from cordwood.observe.observer import Observer
+from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import Answer
 from cordwood.serve.ask import Ask, Language, SandboxText
-from cordwood.serve.compiling import Compiling
-from cordwood.serve.fair_queue import Askers
-from cordwood.serve.limits import ServeLimits
-from cordwood.serve.stream import Streamed
+from cordwood.serve.compilation import CompilePool
+from cordwood.serve.fair_queue import WaitingAccounts
+from cordwood.serve.response_stream import StreamedAnswer
 from cordwood.web.negotiate import FORMATS
 from tests.unit.serve.kitchen import UNCACHED, Kitchen, ask, run, until, whole
 
@@ -39,9 +39,9 @@ def endless() -> Iterator[list[Row]]:
         yield [(1,)] * 100
 
 
-async def begun(kitchen: Kitchen, asked: Ask) -> Streamed:
+async def begun(kitchen: Kitchen, asked: Ask) -> StreamedAnswer:
     answer = await kitchen.answers.answer(asked)
-    assert isinstance(answer.body, Streamed)
+    assert isinstance(answer.body, StreamedAnswer)
     return answer.body
 
 
@@ -62,8 +62,8 @@ def test_a_reader_that_does_not_read_holds_no_place_beyond_the_time_limit() -> N
 
 
 def test_answers_that_leave_as_they_come_lend_their_places_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cordwood.serve.conduct.QUICK_SECONDS", 0.05)
-    monkeypatch.setattr("cordwood.serve.conduct.LOOK_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr("cordwood.serve.query_executor.QUICK_SECONDS", 0.05)
+    monkeypatch.setattr("cordwood.serve.query_executor.LOOK_AGAIN_SECONDS", 0.05)
 
     async def test(kitchen: Kitchen) -> None:
         kitchen.engine.rows = lambda _: endless()
@@ -83,8 +83,8 @@ def test_answers_that_leave_as_they_come_lend_their_places_to_others(monkeypatch
 
 
 def test_queries_that_do_not_stop_give_up_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cordwood.serve.conduct.QUICK_SECONDS", 0.05)
-    monkeypatch.setattr("cordwood.serve.conduct.LOOK_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr("cordwood.serve.query_executor.QUICK_SECONDS", 0.05)
+    monkeypatch.setattr("cordwood.serve.query_executor.LOOK_AGAIN_SECONDS", 0.05)
     over = threading.Event()
 
     def deaf(_: int) -> list[list[Row]]:
@@ -108,8 +108,8 @@ def test_queries_that_do_not_stop_give_up_their_places(monkeypatch: pytest.Monke
 
 
 def test_an_answer_that_was_lent_too_long_ago_is_stopped_for_newer_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cordwood.serve.conduct.QUICK_SECONDS", 0.05)
-    monkeypatch.setattr("cordwood.serve.conduct.LOOK_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr("cordwood.serve.query_executor.QUICK_SECONDS", 0.05)
+    monkeypatch.setattr("cordwood.serve.query_executor.LOOK_AGAIN_SECONDS", 0.05)
 
     async def test(kitchen: Kitchen) -> None:
         kitchen.engine.rows = lambda _: endless()
@@ -126,7 +126,7 @@ def test_an_answer_that_was_lent_too_long_ago_is_stopped_for_newer_ones(monkeypa
     run(test, Kitchen(ServeLimits(concurrent_queries=4)))
 
 
-async def _read_some(body: Streamed) -> None:
+async def _read_some(body: StreamedAnswer) -> None:
     pieces = body.pieces()
     for _ in range(1000):
         await anext(pieces)
@@ -146,8 +146,8 @@ class Held:
         return name
 
 
-def compiling_alone(notes: "Notes | None" = None) -> Compiling:
-    return Compiling(ServeLimits(queue_seconds=0.2), Observer([notes] if notes else []))
+def compiling_alone(notes: "Notes | None" = None) -> CompilePool:
+    return CompilePool(ServeLimits(queue_seconds=0.2), Observer([notes] if notes else []))
 
 
 class Notes:
@@ -162,11 +162,14 @@ class Notes:
 def test_texts_of_one_caller_wait_for_each_other_while_anothers_is_compiled() -> None:
     async def test() -> None:
         compiling, held = compiling_alone(), Held()
-        await compiling.own(Askers("heavy"), time.sleep, 0.6)
-        crowd = [asyncio.ensure_future(compiling.own(Askers("heavy"), held, f"text {number}")) for number in range(5)]
+        await compiling.own(WaitingAccounts("heavy"), time.sleep, 0.6)
+        crowd = [
+            asyncio.ensure_future(compiling.own(WaitingAccounts("heavy"), held, f"text {number}"))
+            for number in range(5)
+        ]
         await until(lambda: held.begun == ["text 0"])
-        assert await compiling.own(Askers("light"), str, "compiled") == "compiled"
-        assert await compiling.saved(Askers("heavy"), str, "saved") == "saved"
+        assert await compiling.own(WaitingAccounts("light"), str, "compiled") == "compiled"
+        assert await compiling.saved(WaitingAccounts("heavy"), str, "saved") == "saved"
         assert held.begun == ["text 0"]
         held.released.set()
         await asyncio.gather(*crowd, return_exceptions=True)
@@ -180,11 +183,12 @@ def test_waiting_to_be_compiled_ends_by_being_told_to_come_back() -> None:
         notes = Notes()
         compiling, held = compiling_alone(notes), Held()
         running = [
-            asyncio.ensure_future(compiling.own(Askers(f"caller {number}"), held, "text")) for number in range(2)
+            asyncio.ensure_future(compiling.own(WaitingAccounts(f"caller {number}"), held, "text"))
+            for number in range(2)
         ]
         await until(lambda: len(held.begun) == 2)
         with pytest.raises(Busy) as told:
-            await compiling.own(Askers("another"), held, "text")
+            await compiling.own(WaitingAccounts("another"), held, "text")
         assert told.value.retry_after
         held.released.set()
         await asyncio.gather(*running)
@@ -201,15 +205,15 @@ def test_waiting_to_be_compiled_ends_by_being_told_to_come_back() -> None:
 def test_a_caller_that_leaves_while_its_text_is_compiled_keeps_the_place_until_the_thread_is_free() -> None:
     async def test() -> None:
         compiling, held = compiling_alone(), Held()
-        leaving = [asyncio.ensure_future(compiling.own(Askers("caller"), held, "text")) for _ in range(2)]
+        leaving = [asyncio.ensure_future(compiling.own(WaitingAccounts("caller"), held, "text")) for _ in range(2)]
         await until(lambda: len(held.begun) == 2)
         for task in leaving:
             task.cancel()
         with pytest.raises(Busy):
-            await compiling.own(Askers("another"), held, "text")
+            await compiling.own(WaitingAccounts("another"), held, "text")
         held.released.set()
         await asyncio.gather(*leaving, return_exceptions=True)
-        assert await compiling.own(Askers("another"), held, "text") == "text"
+        assert await compiling.own(WaitingAccounts("another"), held, "text") == "text"
         compiling.close()
 
     asyncio.run(test())
@@ -219,13 +223,13 @@ def test_what_is_compiled_already_waits_for_no_thread(monkeypatch: pytest.Monkey
     async def test(kitchen: Kitchen) -> None:
         await kitchen.answers.answer(text_of("light"))
         held = Held()
-        compile_once = kitchen.answers._prepared.compile
+        compile_once = kitchen.answers._statements.compile
 
         def slowly(*text: object) -> object:
             held("text")
             return compile_once(*text)  # type: ignore[arg-type] # as it is called
 
-        monkeypatch.setattr(kitchen.answers._prepared, "compile", slowly)
+        monkeypatch.setattr(kitchen.answers._statements, "compile", slowly)
         crowd = [asyncio.ensure_future(kitchen.answers.answer(text_of("heavy", number))) for number in range(1, 5)]
         await until(lambda: len(held.begun) == 2)
         assert whole(await asyncio.wait_for(kitchen.answers.answer(text_of("light")), 2)).receipt.rows == 1
@@ -238,14 +242,14 @@ def test_what_is_compiled_already_waits_for_no_thread(monkeypatch: pytest.Monkey
 def test_the_same_new_text_is_compiled_once_however_many_send_it(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(kitchen: Kitchen) -> None:
         compiled: list[object] = []
-        compile_once = kitchen.answers._prepared.compile
+        compile_once = kitchen.answers._statements.compile
 
         def counted(*text: object) -> object:
             compiled.append(text)
             time.sleep(0.05)
             return compile_once(*text)  # type: ignore[arg-type] # as it is called
 
-        monkeypatch.setattr(kitchen.answers._prepared, "compile", counted)
+        monkeypatch.setattr(kitchen.answers._statements, "compile", counted)
         asked: list[asyncio.Task[Answer]] = [
             asyncio.ensure_future(kitchen.answers.answer(text_of("caller"))) for _ in range(500)
         ]

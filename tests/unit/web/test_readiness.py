@@ -13,9 +13,9 @@ from cordwood.errors import Busy, Fault, OutOfDisk
 from cordwood.ingest.accept import Intake
 from cordwood.model.stream import Stream
 from cordwood.observe.observer import Observer
+from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import Answers, Parts
-from cordwood.serve.backup import Backups
-from cordwood.serve.limits import ServeLimits
+from cordwood.serve.backup_archive import Backups
 from cordwood.web import health
 from cordwood.web.asgi import Response
 from cordwood.web.standing import Rooms, Standing

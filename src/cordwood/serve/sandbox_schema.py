@@ -10,27 +10,26 @@ from cordwood.lql.offered import SubQuery, offered
 from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.shape import Shape
-from cordwood.serve.prepared import Prepared
-from cordwood.serve.redact import Redactions
-from cordwood.serve.visible import names_for
+from cordwood.serve.statement_cache import StatementCache
+from cordwood.serve.visibility import Redactions, visible_shapes
 
 
-class Offers:
+class SandboxSchema:
     """Describes sub-queries and translates LQL. Compiles on the calling thread, so call it from a worker thread."""
 
-    def __init__(self, engine: Engine, prepared: Prepared, redactions: Redactions) -> None:
+    def __init__(self, engine: Engine, statements: StatementCache, redactions: Redactions) -> None:
         self._engine = engine
-        self._prepared = prepared
+        self._statements = statements
         self._redactions = redactions
 
     def sub_queries(self, endpoint: Endpoint, caller: Caller) -> tuple[SubQuery, ...]:
         """Return the sub-queries, with the columns and paths of those events that the caller may see."""
-        program = self._prepared.program(endpoint)
+        program = self._statements.program(endpoint)
         return offered(program, self._engine.target, self._shapes(endpoint, caller))
 
     def sql_of(self, endpoint: Endpoint, caller: Caller, lql: str) -> str:
         """Return the SQL, in BigQuery's dialect, that a query in LQL compiles to."""
-        program = self._prepared.program(endpoint)
+        program = self._statements.program(endpoint)
         known = self._shapes(endpoint, caller)
         # A real run depends on the kinds of all events. The translation leaves them out: it has the same meaning, and
         # does not reveal whether other projects' events hold arrays.
@@ -38,7 +37,7 @@ class Offers:
         return explain_lql(program, lql, self._engine.target, own)
 
     def _shapes(self, endpoint: Endpoint, caller: Caller) -> Mapping[str, Shape]:
-        shapes = names_for(caller, self._engine)
+        shapes = visible_shapes(caller, self._engine)
         if not (endpoint.redact_pii or caller.redact_always):
             return shapes
         return self._redactions.by_mode(endpoint.redact_mode).shown(shapes)

@@ -13,14 +13,13 @@ from cordwood.engines.run import OutdatedError
 from cordwood.errors import Busy, Fault, OutOfTime, QueryKilled
 from cordwood.observe.observation import EngineAsked
 from cordwood.observe.observer import Observer
+from cordwood.serve.active_queries import ActiveQueries
+from cordwood.serve.admission import Admission, AdmissionSlot
 from cordwood.serve.ask import SandboxText
-from cordwood.serve.doing import Doing
-from cordwood.serve.fair_queue import Askers, Lane
-from cordwood.serve.finished import Finished
-from cordwood.serve.gate import Gate, Turn
+from cordwood.serve.fair_queue import Lane, WaitingAccounts
+from cordwood.serve.jobs import Finished, Job, finish
 from cordwood.serve.query_quarantine import QueryQuarantine
-from cordwood.serve.run import Job, finish
-from cordwood.serve.stream import Outflow, Streamed, begin
+from cordwood.serve.response_stream import ResponseStream, StreamedAnswer, begin
 
 T = TypeVar("T")
 Work = Callable[[Halt], T]
@@ -38,28 +37,30 @@ class DemotedError(Exception):
     """The run yielded its slot and must be restarted in the slow lane."""
 
 
-class Conductor:
+class QueryExecutor:
     """Runs jobs in its own threads under admission control."""
 
-    def __init__(self, engine: Engine, gate: Gate, observer: Observer) -> None:
+    def __init__(self, engine: Engine, admission: Admission, observer: Observer) -> None:
         self._engine = engine
-        self._gate = gate
+        self._admission = admission
         self._observer = observer
         # One thread for each slot, each lent slot, and each run that was cancelled but has not left the engine yet.
-        self._threads = ThreadPoolExecutor(gate.places * 3, thread_name_prefix="answer")
+        self._threads = ThreadPoolExecutor(admission.slots * 3, thread_name_prefix="answer")
         self._durations = Durations()
-        self.doing = Doing()
+        self.active = ActiveQueries()
         self.quarantine = QueryQuarantine(observer)
 
-    async def whole(self, job: Job, halt: Halt, askers: Askers, *, refresh: bool = False) -> Finished:
-        return await self._run(job, halt, askers, lambda stop: finish(job, self._engine, stop), refresh=refresh)
+    async def whole(self, job: Job, halt: Halt, waiting: WaitingAccounts, *, refresh: bool = False) -> Finished:
+        return await self._run(job, halt, waiting, lambda stop: finish(job, self._engine, stop), refresh=refresh)
 
-    async def streamed(self, job: Job, halt: Halt) -> Finished | Streamed:
+    async def streamed(self, job: Job, halt: Halt) -> Finished | StreamedAnswer:
         """Start a job; return a complete answer if it ends within a moment, otherwise one that streams."""
-        flow = Outflow(asyncio.get_running_loop())
-        askers = Askers(job.ask.account)
-        running = self._run(job, halt, askers, lambda stop: flow.fill(job, self._engine, stop), begun=flow.has_begun)
-        return await begin(flow, asyncio.ensure_future(flow.ended(running)), halt)
+        stream = ResponseStream(asyncio.get_running_loop())
+        waiting = WaitingAccounts(job.ask.account)
+        running = self._run(
+            job, halt, waiting, lambda stop: stream.fill(job, self._engine, stop), begun=stream.has_begun
+        )
+        return await begin(stream, asyncio.ensure_future(stream.ended(running)), halt)
 
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)
@@ -68,28 +69,28 @@ class Conductor:
         self,
         job: Job,
         halt: Halt,
-        askers: Askers,
+        waiting: WaitingAccounts,
         work: Work[T],
         *,
         refresh: bool = False,
         begun: Callable[[], bool] = lambda: False,
     ) -> T:
         lane = Lane.REFRESH if refresh else self._lane(job)
-        with self.doing.run(job.ask):
+        with self.active.run(job.ask):
             try:
-                return await self._in_turn(job, halt, askers, work, lane, begun)
+                return await self._in_turn(job, halt, waiting, work, lane, begun)
             except DemotedError:
                 slow = Lane.OWN_SLOW if job.ask.is_callers_own else Lane.SLOW
-                return await self._in_turn(job, halt, askers, work, slow, begun)
+                return await self._in_turn(job, halt, waiting, work, slow, begun)
 
     async def _in_turn(
-        self, job: Job, halt: Halt, askers: Askers, work: Work[T], lane: Lane, begun: Callable[[], bool]
+        self, job: Job, halt: Halt, waiting: WaitingAccounts, work: Work[T], lane: Lane, begun: Callable[[], bool]
     ) -> T:
-        async with self._gate.turn(lane, askers, joined=self._lane(job)) as turn:
+        async with self._admission.slot(lane, waiting, joined=self._lane(job)) as slot:
             started = time.monotonic()
             outcome = "ok"
             try:
-                return await self._watched(job, halt, work, turn, begun)
+                return await self._watched(job, halt, work, slot, begun)
             except Fault as fault:
                 outcome = fault.code
                 if isinstance(fault, QueryKilled):
@@ -107,24 +108,26 @@ class Conductor:
             finally:
                 self._note(job, outcome, time.monotonic() - started)
 
-    async def _watched(self, job: Job, halt: Halt, work: Work[T], turn: Turn, begun: Callable[[], bool]) -> T:
+    async def _watched(self, job: Job, halt: Halt, work: Work[T], slot: AdmissionSlot, begun: Callable[[], bool]) -> T:
         stop = Halt()
         halt.on_pull(stop.pull)
         running = asyncio.get_running_loop().run_in_executor(self._threads, work, stop)
         try:
-            await self._until_done(job, running, turn, begun)
+            await self._until_done(job, running, slot, begun)
             if running.done():
                 return running.result()
         except Fault:
-            await _stopped(running, stop, turn)
+            await _stopped(running, stop, slot)
             _raise_if_killed(running)
             raise
         finally:
-            await _stopped(running, stop, turn)
+            await _stopped(running, stop, slot)
         _raise_if_killed(running)
         raise DemotedError
 
-    async def _until_done(self, job: Job, running: "asyncio.Future[T]", turn: Turn, begun: Callable[[], bool]) -> None:
+    async def _until_done(
+        self, job: Job, running: "asyncio.Future[T]", slot: AdmissionSlot, begun: Callable[[], bool]
+    ) -> None:
         """Return when the run is done or must yield its slot; raise OutOfTime past its limit.
 
         A run that has sent output cannot be restarted: it continues on a lent slot instead of yielding.
@@ -137,12 +140,12 @@ class Conductor:
                     f"The query took longer than {job.limits.seconds:g} s and was stopped.",
                     hint="Ask for a shorter time range, or for less of it.",
                 )
-            if turn.is_withdrawn:
+            if slot.is_withdrawn:
                 raise Busy("The answer was stopped on its way: others wait for its place.", retry_after=10)
-            if turn.lane < Lane.SLOW and turn.must_yield():
+            if slot.lane < Lane.SLOW and slot.must_yield():
                 if not begun():
                     return
-                turn.lend()
+                slot.lend()
             pause = min(LOOK_AGAIN_SECONDS, max(0.0, ends - time.monotonic()))
 
     def _lane(self, job: Job) -> Lane:
@@ -180,14 +183,14 @@ class Durations:
             self._seconds.popitem(last=False)
 
 
-async def _stopped(running: "asyncio.Future[T]", stop: Halt, turn: Turn) -> None:
+async def _stopped(running: "asyncio.Future[T]", stop: Halt, slot: AdmissionSlot) -> None:
     """Cancel a run and wait until it has stopped; release its slot if that takes long."""
     if running.done():
         return
     running.add_done_callback(_forget)
     stop.pull()
     if not (await asyncio.wait({running}, timeout=STOP_SECONDS))[0]:
-        turn.give_up()
+        slot.give_up()
         await asyncio.wait({running})
 
 

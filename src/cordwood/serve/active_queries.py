@@ -15,7 +15,7 @@ MOST_SLOW = 20
 _TEXT_CHARACTERS = 2000
 
 
-class Run(msgspec.Struct):
+class ActiveQuery(msgspec.Struct):
     """One run of a query, including its time in the queue. `outcome` is empty until it ends."""
 
     endpoint: str
@@ -32,34 +32,34 @@ class Load(msgspec.Struct, frozen=True):
 
     places: int
     waiting: int
-    under_way: list[Run]
-    slowest: list[Run]
+    under_way: list[ActiveQuery]
+    slowest: list[ActiveQuery]
     cache_bytes: int
     cache_budget_bytes: int
 
 
-class Doing:
+class ActiveQueries:
     """The running queries and the slowest of the last hour. Not thread-safe: use it on the event loop."""
 
     def __init__(self) -> None:
-        self._under_way: dict[int, Run] = {}
-        self._slow: list[Run] = []
+        self._under_way: dict[int, ActiveQuery] = {}
+        self._slow: list[ActiveQuery] = []
 
-    def under_way(self) -> list[Run]:
+    def under_way(self) -> list[ActiveQuery]:
         """Return the running queries, longest first, with their durations up to now."""
         now = time.time()
         for run in self._under_way.values():
             run.seconds = now - run.began
         return sorted(self._under_way.values(), key=lambda run: run.began)
 
-    def slowest(self) -> list[Run]:
+    def slowest(self) -> list[ActiveQuery]:
         self._forget_old()
         return sorted(self._slow, key=lambda run: -run.seconds)
 
     @contextmanager
     def run(self, ask: Ask) -> Iterator[None]:
         """Track a run from the moment when it enters the queue."""
-        run = _begun(ask)
+        run = _started(ask)
         began = time.monotonic()
         self._under_way[id(run)] = run
         try:
@@ -76,7 +76,7 @@ class Doing:
             run.seconds = time.monotonic() - began
             self._note(run)
 
-    def _note(self, run: Run) -> None:
+    def _note(self, run: ActiveQuery) -> None:
         if len(self._slow) >= MOST_SLOW:
             self._forget_old()
         if len(self._slow) < MOST_SLOW:
@@ -91,6 +91,6 @@ class Doing:
         self._slow = [run for run in self._slow if run.began >= since]
 
 
-def _begun(ask: Ask) -> Run:
+def _started(ask: Ask) -> ActiveQuery:
     language, text = (ask.sandbox.language.value, ask.sandbox.text) if ask.sandbox else ("", "")
-    return Run(ask.endpoint.name, ask.caller.key_id, language, text[:_TEXT_CHARACTERS], time.time())
+    return ActiveQuery(ask.endpoint.name, ask.caller.key_id, language, text[:_TEXT_CHARACTERS], time.time())

@@ -27,7 +27,7 @@ class _Bucket(msgspec.Struct):
     filled_at: float
 
 
-class Rates:
+class RateLimiter:
     """Token buckets by account, each filled at the rate of its key. `clock` is a monotonic clock in seconds.
 
     The account is a key, or an address if there is no key.

@@ -45,7 +45,7 @@ class _Kept(msgspec.Struct, frozen=True):
     size: int
 
 
-class Prepared:
+class StatementCache:
     """The statement cache. Thread-safe; two threads may compile the same query at once.
 
     A statement is valid for every caller whose shapes agree on the names and kinds that it depends on. So keys that are

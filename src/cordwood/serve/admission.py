@@ -1,18 +1,41 @@
 """Admission control: a bounded number of concurrent runs and a bounded queue, both fair between accounts."""
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Protocol
 
+import msgspec
+
 from cordwood.errors import Busy
 from cordwood.observe.observation import Queued
 from cordwood.observe.observer import Observer
-from cordwood.serve.fair_queue import SERVICE, Askers, Claim, FairQueue, Lane, Usage
+from cordwood.serve.fair_queue import SERVICE, FairQueue, Lane, SlotRequest, Usage, WaitingAccounts
+
+LEAST_SLOTS = 4
 
 
-class Places(Protocol):
+class ServeLimits(msgspec.Struct, frozen=True):
+    """Limits of the query path. With `concurrent_queries` 0, the number of slots follows from the cores."""
+
+    query_seconds: float = 30.0
+    answer_bytes: int = 64 * 1024 * 1024
+    concurrent_queries: int = 0
+    queued_queries: int = 200
+    queue_seconds: float = 10.0
+    key_requests_per_second: float | None = None
+    key_concurrent_queries: int | None = None
+    # The byte budget of compiled statements, and as much again for the trees of endpoints.
+    compiled_bytes: int = 16 * 2**20
+
+    def slots(self) -> int:
+        """Return the number of slots: two for each core, since a run is often waiting for input or output."""
+        return self.concurrent_queries or max(LEAST_SLOTS, 2 * (os.cpu_count() or 1))
+
+
+class SlotPolicy(Protocol):
     """The policy of a set of slots: how many there are, and which lanes may take a free one."""
 
     @property
@@ -31,12 +54,12 @@ class Places(Protocol):
         """Return whether one more run of the lane may start."""
 
 
-class QueryPlaces:
+class QuerySlots:
     """The slots at the engine. Queries that callers wrote never take all of them, and slow queries few.
 
-    - A quarter of the slots, at least one, is reserved from queries that callers wrote. - One slot is reserved for
-    saved queries that are not known to be slow. - Slow saved queries, slow queries of callers, and refreshes take at
-    most a quarter of the slots each, at least one.
+    - A quarter of the slots, at least one, is reserved from queries that callers wrote.
+    - One slot is reserved for saved queries that are not known to be slow.
+    - Slow saved queries, slow queries of callers, and refreshes take at most a quarter of the slots each, at least one.
 
     With two slots, one is for saved queries alone, and all other runs share the other one.
     """
@@ -60,7 +83,7 @@ class QueryPlaces:
         return lane < Lane.SLOW or running[lane] < self._quarter
 
 
-class CompilePlaces:
+class CompileSlots:
     """The compile threads. Accounts with recent slow compilations (`OWN_SLOW`) never take the last one."""
 
     name = "compile"
@@ -75,14 +98,14 @@ class CompilePlaces:
         return taken < self.total and (lane < Lane.OWN_SLOW or running[lane] < self.total - 1)
 
 
-class Turn:
+class AdmissionSlot:
     """A granted slot and the account that it is charged to.
 
     A run on a lent slot continues outside the limit; a run whose slot is withdrawn must be stopped.
     """
 
-    def __init__(self, gate: "Gate", lane: Lane, account: str, began: float) -> None:
-        self._gate = gate
+    def __init__(self, admission: "Admission", lane: Lane, account: str, began: float) -> None:
+        self._admission = admission
         self.lane = lane
         self.account = account
         self.began = began
@@ -90,18 +113,18 @@ class Turn:
 
     def must_yield(self) -> bool:
         """Return whether this run has to restart later, because a queued request has precedence."""
-        return self._gate.must_yield(self)
+        return self._admission.must_yield(self)
 
     def lend(self) -> None:
         """Give the slot to a queued request and continue without one: for a run that cannot be restarted."""
-        self._gate.lend(self)
+        self._admission.lend(self)
 
     def give_up(self) -> None:
         """Release the slot although the run has not stopped yet, unless there are too many such runs."""
-        self._gate.give_up(self)
+        self._admission.give_up(self)
 
 
-class Gate:
+class Admission:
     """Admission to slots. Not thread-safe: use it on the event loop.
 
     The next free slot goes to the account (a key, or an address if there is no key) with the least recent usage, in
@@ -112,27 +135,27 @@ class Gate:
 
     def __init__(
         self,
-        places: Places,
+        slots: SlotPolicy,
         queue_length: int,
         patience_seconds: float,
         observer: Observer,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._places = places
+        self._policy = slots
         self._queue_length = queue_length
         self._patience = patience_seconds
         self._observer = observer
         self._clock = clock
-        self._usage = Usage(places.half_life_seconds, clock)
+        self._usage = Usage(slots.half_life_seconds, clock)
         self._queue = FairQueue(self._usage)
         self._running = dict.fromkeys(Lane, 0)
-        self._turns: dict[Claim, Turn] = {}
-        self._claims = 0
+        self._running_slots: dict[SlotRequest, AdmissionSlot] = {}
+        self._request_count = 0
         self._starved_since: float | None = None
 
     @property
-    def places(self) -> int:
-        return self._places.total
+    def slots(self) -> int:
+        return self._policy.total
 
     @property
     def waiting(self) -> int:
@@ -153,135 +176,139 @@ class Gate:
         return self._usage.of(account)
 
     @asynccontextmanager
-    async def turn(self, lane: Lane, askers: Askers, joined: Lane = Lane.QUICK) -> AsyncIterator[Turn]:
+    async def slot(
+        self, lane: Lane, waiting: WaitingAccounts, joined: Lane = Lane.QUICK
+    ) -> AsyncIterator[AdmissionSlot]:
         """Hold a slot while the block runs. A queued refresh that a caller joins moves to the lane `joined`."""
-        claim = self._claim(lane, askers.accounts)
-        askers.on_change = lambda: self._follow(claim, askers.accounts, joined)
+        request = self._request(lane, waiting.accounts)
+        waiting.on_change = lambda: self._follow(request, waiting.accounts, joined)
         try:
-            await self._admitted(claim)
+            await self._admitted(request)
         finally:
-            askers.on_change = _nothing
+            waiting.on_change = _nothing
         try:
-            yield self._turns[claim]
+            yield self._running_slots[request]
         finally:
-            self._end(claim)
+            self._end(request)
 
-    def must_yield(self, turn: Turn) -> bool:
+    def must_yield(self, slot: AdmissionSlot) -> bool:
         """Return whether the run must yield to requests of accounts with at most its usage, or to quick saved queries.
 
         At most as many runs yield as requests are queued.
         """
-        if turn.yields or turn.is_lent or sum(one.yields for one in self._turns.values()) >= self.waiting:
-            return turn.yields
-        running = {**self._running, turn.lane: self._running[turn.lane] - 1}
-        found = self._queue.next(lambda lane: self._places.may_run(lane, running))
-        if found is not None and found.claim.lane is not Lane.REFRESH:
-            is_saved = turn.lane.is_own and found.claim.lane is Lane.QUICK
-            used = self._usage.of(turn.account)
-            turn.yields = is_saved or found.account == turn.account or found.usage <= used
-        return turn.yields
+        if slot.yields or slot.is_lent or sum(one.yields for one in self._running_slots.values()) >= self.waiting:
+            return slot.yields
+        running = {**self._running, slot.lane: self._running[slot.lane] - 1}
+        found = self._queue.next(lambda lane: self._policy.may_run(lane, running))
+        if found is not None and found.request.lane is not Lane.REFRESH:
+            is_saved = slot.lane.is_own and found.request.lane is Lane.QUICK
+            used = self._usage.of(slot.account)
+            slot.yields = is_saved or found.account == slot.account or found.usage <= used
+        return slot.yields
 
-    def lend(self, turn: Turn) -> None:
+    def lend(self, slot: AdmissionSlot) -> None:
         """Lend up to as many slots as there are; beyond that, withdraw one from the account with the most usage."""
-        lent = [one for one in self._turns.values() if one.is_lent and not one.is_withdrawn]
-        if len(lent) >= self.places:
-            used = {one.account: self._usage.of(one.account) for one in [*lent, turn]}
-            heaviest = max([*lent, turn], key=lambda one: (used[one.account], -one.began))
+        lent = [one for one in self._running_slots.values() if one.is_lent and not one.is_withdrawn]
+        if len(lent) >= self.slots:
+            used = {one.account: self._usage.of(one.account) for one in [*lent, slot]}
+            heaviest = max([*lent, slot], key=lambda one: (used[one.account], -one.began))
             heaviest.is_withdrawn = True
-            if heaviest is turn:
+            if heaviest is slot:
                 return
-        self._free(turn)
+        self._free(slot)
 
-    def give_up(self, turn: Turn) -> None:
+    def give_up(self, slot: AdmissionSlot) -> None:
         """Release the slot of a run that is being cancelled; of at most as many runs as there are slots."""
-        if not turn.is_lent and sum(one.is_lent for one in self._turns.values()) < self.places:
-            self._free(turn)
+        if not slot.is_lent and sum(one.is_lent for one in self._running_slots.values()) < self.slots:
+            self._free(slot)
 
-    def _free(self, turn: Turn) -> None:
-        turn.is_lent, turn.yields = True, False
-        self._running[turn.lane] -= 1
+    def _free(self, slot: AdmissionSlot) -> None:
+        slot.is_lent, slot.yields = True, False
+        self._running[slot.lane] -= 1
         self._admit()
 
-    def _claim(self, lane: Lane, accounts: frozenset[str]) -> Claim:
-        self._claims += 1
-        claim = Claim(lane, accounts, self._claims, self._clock())
-        self._queue.add(claim)
+    def _request(self, lane: Lane, accounts: frozenset[str]) -> SlotRequest:
+        self._request_count += 1
+        request = SlotRequest(lane, accounts, self._request_count, self._clock())
+        self._queue.add(request)
         self._admit()
-        if claim.waits and lane is not Lane.REFRESH and self.waiting > self._queue_length:
-            refused = self._queue.to_refuse(claim)
+        if request.waits and lane is not Lane.REFRESH and self.waiting > self._queue_length:
+            refused = self._queue.to_refuse(request)
             self._queue.remove(refused)
-            if not refused.place.done():
-                refused.place.set_exception(self._busy("There are more queries waiting than the service holds."))
-        return claim
+            if not refused.granted.done():
+                refused.granted.set_exception(self._busy("There are more queries waiting than the service holds."))
+        return request
 
-    async def _admitted(self, claim: Claim) -> None:
+    async def _admitted(self, request: SlotRequest) -> None:
         outcome = "refused"
         try:
-            if not claim.place.done():
-                async with asyncio.timeout(None if claim.lane is Lane.REFRESH else self._patience):
-                    await claim.place
-            claim.place.result()
+            if not request.granted.done():
+                async with asyncio.timeout(None if request.lane is Lane.REFRESH else self._patience):
+                    await request.granted
+            request.granted.result()
             outcome = "admitted"
         except TimeoutError:
             if self._starved_since is None:
-                self._starved_since = claim.since
+                self._starved_since = request.since
             raise self._busy(f"No place came free within {self._patience:g} s.") from None
         except asyncio.CancelledError:
             outcome = "abandoned"
             raise
         finally:
             if outcome != "admitted":
-                self._leave(claim)
-            self._note(claim, outcome)
+                self._leave(request)
+            self._note(request, outcome)
 
-    def _follow(self, claim: Claim, accounts: frozenset[str], joined: Lane) -> None:
+    def _follow(self, request: SlotRequest, accounts: frozenset[str], joined: Lane) -> None:
         """Update the accounts that wait for a request; a refresh that callers wait for leaves the refresh lane."""
         callers = accounts - {SERVICE}
-        if not claim.waits or not callers:
+        if not request.waits or not callers:
             return
-        if claim.lane is Lane.REFRESH:
-            self._queue.remove(claim)
-            claim.lane, claim.accounts = joined, callers
-            self._queue.add(claim)
+        if request.lane is Lane.REFRESH:
+            self._queue.remove(request)
+            request.lane, request.accounts = joined, callers
+            self._queue.add(request)
         else:
-            self._queue.change(claim, callers)
+            self._queue.change(request, callers)
         self._admit()
 
-    def _leave(self, claim: Claim) -> None:
+    def _leave(self, request: SlotRequest) -> None:
         """Leave the queue, or return a slot that was granted after the caller left."""
-        if claim in self._turns:
-            self._end(claim)
-        elif claim.waits:
-            self._queue.remove(claim)
-        elif not claim.place.cancelled():
+        if request in self._running_slots:
+            self._end(request)
+        elif request.waits:
+            self._queue.remove(request)
+        elif not request.granted.cancelled():
             # Retrieve the exception of the refusal, so that asyncio does not log it as unhandled.
-            claim.place.exception()
+            request.granted.exception()
 
     def _admit(self) -> None:
         while True:
-            found = self._queue.next(lambda lane: self._places.may_run(lane, self._running))
+            found = self._queue.next(lambda lane: self._policy.may_run(lane, self._running))
             if found is None:
                 return
-            claim = found.claim
-            self._queue.remove(claim)
-            if not claim.place.done():
-                self._running[claim.lane] += 1
-                self._turns[claim] = Turn(self, claim.lane, found.account, self._usage.begin(found.account))
+            request = found.request
+            self._queue.remove(request)
+            if not request.granted.done():
+                self._running[request.lane] += 1
+                self._running_slots[request] = AdmissionSlot(
+                    self, request.lane, found.account, self._usage.begin(found.account)
+                )
                 self._starved_since = None
-                claim.place.set_result(None)
+                request.granted.set_result(None)
 
-    def _end(self, claim: Claim) -> None:
-        turn = self._turns.pop(claim)
-        self._usage.end(turn.account, turn.began)
-        if not turn.is_lent:
-            self._running[turn.lane] -= 1
+    def _end(self, request: SlotRequest) -> None:
+        slot = self._running_slots.pop(request)
+        self._usage.end(slot.account, slot.began)
+        if not slot.is_lent:
+            self._running[slot.lane] -= 1
             self._starved_since = None
         self._admit()
 
-    def _note(self, claim: Claim, outcome: str) -> None:
-        seconds = round(self._clock() - claim.since, 6)
-        lane = claim.lane.name.lower()
-        self._observer.note(Queued(places=self._places.name, lane=lane, outcome=outcome, seconds=seconds))
+    def _note(self, request: SlotRequest, outcome: str) -> None:
+        seconds = round(self._clock() - request.since, 6)
+        lane = request.lane.name.lower()
+        self._observer.note(Queued(places=self._policy.name, lane=lane, outcome=outcome, seconds=seconds))
 
     def _busy(self, message: str) -> Busy:
         return Busy(message, hint="Ask again in a moment.", retry_after=max(1.0, self._patience / 2))

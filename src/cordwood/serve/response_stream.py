@@ -7,8 +7,7 @@ from contextlib import closing
 
 from cordwood.engines.engine import Engine
 from cordwood.engines.halt import Halt
-from cordwood.serve.finished import Finished, Receipt
-from cordwood.serve.run import Job, receipt, start
+from cordwood.serve.jobs import Finished, Job, Receipt, receipt, start
 
 # An answer that is complete within these limits is sent with its full receipt; a longer one is streamed.
 WHOLE_WITHIN_SECONDS = 0.05
@@ -20,7 +19,7 @@ class ReaderLeftError(Exception):
     """The client no longer reads the response."""
 
 
-class Outflow:
+class ResponseStream:
     """A queue of chunks from the engine's thread to the event loop; a full queue blocks the thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -102,12 +101,12 @@ class Outflow:
             raise ReaderLeftError
 
 
-class Streamed:
+class StreamedAnswer:
     """An answer that is still running; `receipt` is set when all chunks have been read."""
 
-    def __init__(self, head: list[bytes], flow: Outflow, filling: "asyncio.Task[Receipt]", halt: Halt) -> None:
+    def __init__(self, head: list[bytes], stream: ResponseStream, filling: "asyncio.Task[Receipt]", halt: Halt) -> None:
         self._head = head
-        self._flow = flow
+        self._flow = stream
         self._filling = filling
         self._halt = halt
         self.receipt: Receipt | None = None
@@ -125,19 +124,19 @@ class Streamed:
                 _abandon(self._flow, self._filling, self._halt)
 
 
-async def begin(flow: Outflow, filling: "asyncio.Task[Receipt]", halt: Halt) -> "Finished | Streamed":
+async def begin(stream: ResponseStream, filling: "asyncio.Task[Receipt]", halt: Halt) -> "Finished | StreamedAnswer":
     """Return a complete answer if all of it arrives within a moment, otherwise one that streams."""
     try:
-        pieces, whole = await flow.head()
+        pieces, whole = await stream.head()
         if whole:
             return Finished(b"".join(pieces), await filling)
     except asyncio.CancelledError:
-        _abandon(flow, filling, halt)
+        _abandon(stream, filling, halt)
         raise
-    return Streamed(pieces, flow, filling, halt)
+    return StreamedAnswer(pieces, stream, filling, halt)
 
 
-def _abandon(flow: Outflow, filling: "asyncio.Task[Receipt]", halt: Halt) -> None:
-    flow.close()
+def _abandon(stream: ResponseStream, filling: "asyncio.Task[Receipt]", halt: Halt) -> None:
+    stream.close()
     halt.pull()
     filling.cancel()

@@ -1,0 +1,85 @@
+"""Cache keys: two requests share a cached answer if their statement, values and format are equal.
+
+The texts that callers wrote are not compared: two texts share an answer if they compile to the same statement. So
+comments, quotes and line breaks are read by the parser alone. An index from request digests to cache keys finds the
+answer of a repeated request without compiling it again.
+"""
+
+from collections import OrderedDict
+from decimal import Decimal
+from hashlib import sha256
+
+import msgspec
+
+from cordwood.serve.ask import Ask
+from cordwood.serve.statement_cache import StatementKey
+from cordwood.sql.stages import Question
+
+
+def cache_key(ask: Ask, question: Question) -> bytes:
+    """Return the cache key of an answer. It includes the caller's pins, as the values that they set."""
+    parts = (
+        ask.endpoint.id.bytes,
+        ask.endpoint.revision,
+        question_digest(question),
+        ask.redacts,
+        ask.format.name,
+    )
+    return sha256(msgspec.msgpack.encode(parts)).digest()
+
+
+def question_digest(question: Question) -> bytes:
+    """Return a digest of the statement and its values, without the time of the call."""
+    return sha256(msgspec.msgpack.encode((question.statement.digest, _given_values(question)))).digest()
+
+
+def _given_values(question: Question) -> list[tuple[str, str, str]]:
+    """Return every value of the statement with its type, without the time of the call."""
+    given = {slot.name for slot in question.statement.slots if slot.parameter is not None}
+    return [(name, *_typed(question.values[name])) for name in sorted(given & question.values.keys())]
+
+
+def _typed(value: object) -> tuple[str, str]:
+    """Return equal strings for equal values of one type, and different strings for different values."""
+    return type(value).__name__, _exact(value) if isinstance(value, Decimal) else repr(value)
+
+
+def _exact(value: Decimal) -> str:
+    """Write the number without trailing zeros. Decimal.normalize() would round it to 28 digits."""
+    sign, digits, exponent = value.as_tuple()
+    written = "".join(map(str, digits))
+    shortened = written.rstrip("0")
+    return f"{sign} {shortened} {int(exponent) + len(written) - len(shortened)}"
+
+
+MOST_DIGESTS = 20_000
+
+
+def request_digest(ask: Ask, compiled_from: StatementKey) -> bytes:
+    """Return a digest of the inputs of an answer: the inputs of its compilation, the raw values, pins and format."""
+    endpoint = ask.endpoint
+    values = [ask.parameters.get(parameter.name) for parameter in endpoint.parameters]
+    said = (endpoint.id.bytes, compiled_from, values, ask.format.name, ask.knows)
+    return sha256(msgspec.msgpack.encode(said)).digest()
+
+
+class CacheKeyIndex:
+    """The cache key of each request digest, until its answer expires.
+
+    The cache key also depends on the shapes of the streams, so the same request may get another one later. The cached
+    answer stays valid for the rest of its lifetime; after that the request has to be compiled again.
+    """
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[bytes, tuple[bytes, int]] = OrderedDict()
+
+    def find(self, digest: bytes, now_us: int) -> bytes | None:
+        """Return the cache key; None if the request was not compiled, or its answer has expired."""
+        known = self._known.get(digest)
+        return None if known is None or now_us >= known[1] else known[0]
+
+    def note(self, digest: bytes, key: bytes, until_us: int) -> None:
+        self._known[digest] = (key, until_us)
+        self._known.move_to_end(digest)
+        if len(self._known) > MOST_DIGESTS:
+            self._known.popitem(last=False)

@@ -1,0 +1,144 @@
+"""Jobs for the engine: queries and exports, their complete answers, and the receipts."""
+
+import time
+from collections.abc import Callable
+from functools import cached_property
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+from cordwood.bounded_cache import bytes_of
+from cordwood.engines.engine import STORED, AnswerLimits, Asked, Cancel, Engine, Made, Run
+from cordwood.model.datatype import Kind
+from cordwood.model.parameter import Parameter
+from cordwood.serve.ask import Ask
+from cordwood.sql.bind import bind
+from cordwood.sql.plan import fixed_plan
+from cordwood.sql.stages import Question, Slot, Statement
+
+
+class Receipt(msgspec.Struct, frozen=True, dict=True):
+    """The facts about an answer when it was made. `truncated` names the limit that cut it."""
+
+    rows: int
+    truncated: str | None
+    notices: tuple[str, ...]
+    revision: str
+    made_us: int
+    compile_seconds: float
+    engine_seconds: float
+
+    @cached_property
+    def timing(self) -> bytes:
+        """The value of the Server-Timing header."""
+        made = self.compile_seconds * 1000, self.engine_seconds * 1000
+        return b"compile;dur=%.3f, engine;dur=%.3f" % made
+
+
+class Finished(msgspec.Struct):
+    """A complete answer body.
+
+    `codings` holds it compressed, by content coding, once a caller has requested that coding. `heads` holds the
+    rendered HTTP headers by coding; the empty coding is the uncompressed body.
+    """
+
+    body: bytes
+    receipt: Receipt
+    etag: str = ""
+    size: int = 0
+    codings: dict[str, bytes] = msgspec.field(default_factory=dict)
+    heads: dict[str, bytes] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.etag = blake2b(self.body, digest_size=16).hexdigest()
+        self.size = len(self.body) + bytes_of(self.receipt.notices)
+
+    def coded(self, coding: str, compress: Callable[[bytes, str], bytes]) -> bytes:
+        if coding not in self.codings:
+            body = compress(self.body, coding)
+            # Another thread may have compressed it meanwhile.
+            if coding not in self.codings:
+                self.codings[coding] = body
+                self.size += len(body)
+        return self.codings[coding]
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A question with the limits of its run. `asked_us` is the time of the request.
+
+    `answer_bytes` bounds an answer that is held in memory.
+    """
+
+    ask: Ask
+    question: Question
+    limits: AnswerLimits
+    answer_bytes: int
+    asked_us: int
+    compile_seconds: float
+
+
+def start(job: Job, engine: Engine, cancel: Cancel) -> Run:
+    """Start a run whose pieces are delivered as they are made, so that it buffers few bytes."""
+    return engine.run(Asked(job.question, job.limits, job.ask.format.encode), cancel)
+
+
+def finish(job: Job, engine: Engine, cancel: Cancel) -> Finished:
+    """Run the job and return the whole answer."""
+    run = engine.run(Asked(job.question, job.limits, job.ask.format.encode, job.answer_bytes), cancel)
+    body = b"".join(run.pieces())
+    return Finished(body, receipt(job, run.made()))
+
+
+def receipt(job: Job, made: Made) -> Receipt:
+    """Return the receipt of a job's answer."""
+    return Receipt(
+        rows=made.rows,
+        truncated=f"max_rows={job.limits.max_rows}" if made.truncated else None,
+        notices=_notices(job.question.statement),
+        revision=job.ask.endpoint.revision,
+        made_us=job.asked_us,
+        compile_seconds=round(job.compile_seconds, 6),
+        engine_seconds=round(made.engine_seconds, 6),
+    )
+
+
+def _notices(statement: Statement) -> tuple[str, ...]:
+    return (*(f"path never seen: {path}" for path in statement.unseen_paths), *statement.notices)
+
+
+# An upper bound only: an export whose client disconnects is cancelled.
+_EXPORT_SECONDS: Final = 24 * 3600.0
+_ALL_ROWS: Final = 2**62
+
+_SLOTS: Final = (
+    Slot("since", Parameter("since", Kind.INT64, required=True)),
+    Slot("until", Parameter("until", Kind.INT64, required=True)),
+    Slot("project", Parameter("project")),
+)
+
+
+class Range(msgspec.Struct, frozen=True):
+    """The events of a stream from `since_us` (inclusive) to `until_us` (exclusive), optionally of one project."""
+
+    stream: str
+    since_us: int
+    until_us: int
+    project: str | None = None
+
+
+def export_job(ask: Ask, wanted: Range, engine: Engine, asked_us: int) -> Job:
+    began = time.monotonic()
+    statement = Statement(
+        plan=fixed_plan(engine.stored(wanted.stream)),
+        slots=_SLOTS,
+        sub_queries=(),
+        streams=(wanted.stream,),
+        column_names=tuple(column.name for column in STORED),
+        column_types=tuple(column.datatype for column in STORED),
+    )
+    values = {"since": str(wanted.since_us), "until": str(wanted.until_us)}
+    if wanted.project is not None:
+        values["project"] = wanted.project
+    question = bind(statement, values, asked_us, engine.is_regex)
+    return Job(ask, question, AnswerLimits(_ALL_ROWS, _EXPORT_SECONDS), _ALL_ROWS, asked_us, time.monotonic() - began)

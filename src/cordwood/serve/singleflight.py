@@ -1,0 +1,66 @@
+"""Single flight: concurrent requests for the same key share one run."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+import msgspec
+
+from cordwood.engines.halt import Halt
+from cordwood.serve.fair_queue import WaitingAccounts
+
+T = TypeVar("T")
+
+
+class _SharedRun(msgspec.Struct, Generic[T]):
+    task: asyncio.Task[T]
+    halt: Halt
+    accounts: WaitingAccounts
+    callers: int = 0
+
+
+class SingleFlight(Generic[T]):
+    """Runs by key. A run is cancelled when its last waiting caller leaves."""
+
+    def __init__(self) -> None:
+        self._under_way: dict[Hashable, _SharedRun[T]] = {}
+
+    def under_way(self, key: Hashable) -> bool:
+        return key in self._under_way
+
+    async def join(self, key: Hashable, account: str, start: Callable[[Halt, WaitingAccounts], Awaitable[T]]) -> T:
+        """Start a run or join the running one; return its result. The account is SERVICE for a refresh."""
+        shared = self._under_way.get(key)
+        if shared is None:
+            shared = self._start(key, account, start)
+        else:
+            shared.accounts.join(account)
+        shared.callers += 1
+        try:
+            return await asyncio.shield(shared.task)
+        finally:
+            shared.callers -= 1
+            shared.accounts.leave(account)
+            if shared.callers == 0 and not shared.task.done():
+                self._abandon(key, shared)
+
+    def _start(
+        self, key: Hashable, account: str, start: Callable[[Halt, WaitingAccounts], Awaitable[T]]
+    ) -> _SharedRun[T]:
+        halt, accounts = Halt(), WaitingAccounts(account)
+        shared = _SharedRun(asyncio.ensure_future(start(halt, accounts)), halt, accounts)
+        self._under_way[key] = shared
+        shared.task.add_done_callback(lambda _: self._finish(key, shared))
+        return shared
+
+    def _finish(self, key: Hashable, shared: _SharedRun[T]) -> None:
+        if self._under_way.get(key) is shared:
+            del self._under_way[key]
+        if not shared.task.cancelled():
+            # Retrieve the exception, so that asyncio does not log it as unhandled when all callers have left.
+            shared.task.exception()
+
+    def _abandon(self, key: Hashable, shared: _SharedRun[T]) -> None:
+        del self._under_way[key]
+        shared.halt.pull()
+        shared.task.cancel()
