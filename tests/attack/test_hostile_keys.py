@@ -11,7 +11,7 @@ from cordwood.app.inside import Inside, opened
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.parquet_import import read_stored
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.ingest.shape import ShapeReader
+from cordwood.ingest.shape_inference import ShapeReader
 from cordwood.model.event import Event
 from cordwood.model.shape import is_listable
 from tests.attack.injections import FRAGMENTS, as_name, as_text

@@ -17,7 +17,7 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, Engine
 from cordwood.errors import Fault
-from cordwood.ingest.shape import ShapeReader
+from cordwood.ingest.shape_inference import ShapeReader
 from cordwood.lql.compile import compile_lql
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.event import Batch, Event

@@ -31,7 +31,7 @@ from cordwood.engines.hosted.hosted_engine import HostedEngine
 from cordwood.errors import BadSetting
 from cordwood.folder import DataFolder
 from cordwood.ingest.accept import Intake, IntakeLimits
-from cordwood.ingest.posted import MOST_ITEMS
+from cordwood.ingest.parsed_body import MOST_ITEMS
 from cordwood.model.moments import now_us
 from cordwood.model.redaction import Redacting
 from cordwood.observe.observation import Noted
@@ -42,7 +42,7 @@ from cordwood.serve.backup_archive import Backups
 from cordwood.settings.settings import Limits, Settings
 from cordwood.sql.target import Target
 from cordwood.web.body import BodyBounds
-from cordwood.web.options import WebOptions, query_room
+from cordwood.web.options import WebOptions, query_budget
 from cordwood.web.signatures import Webhooks
 from cordwood.web.standing import Rooms
 
@@ -176,7 +176,7 @@ def web_options(settings: Settings) -> WebOptions:
         events=BodyBounds(settings.ingest.body_size, min(settings.ingest.inflated_size, settings.limits.ceiling // 2)),
         unread_bytes=settings.limits.ceiling // 8,
         webhooks=Webhooks(settings.ingest.vercel_secret, settings.ingest.vercel_verify, settings.ingest.github_secret),
-        query_room=query_room(settings.limits.ceiling // 16),
+        query_budget=query_budget(settings.limits.ceiling // 16),
     )
 
 

@@ -10,25 +10,31 @@ import msgspec
 
 from cordwood.engines.engine import Appended, Engine
 from cordwood.errors import BadBody, NotReplayable
-from cordwood.ingest.derive import NOTHING_DERIVED, Filling, filling
-from cordwood.ingest.flush import Flusher
+from cordwood.ingest.body_budget import BodyBudget
+from cordwood.ingest.derived_fields import NOTHING_DERIVED, DerivedFields, derived_fields
+from cordwood.ingest.event_validator import EventValidator, needs_validation, outlived, reasons
 from cordwood.ingest.formats import Form, read_body
-from cordwood.ingest.holding import HoldingRoom
+from cordwood.ingest.group_commit import GroupCommit
+from cordwood.ingest.json_scan import is_too_deep
 from cordwood.ingest.large_events import LargeEvents
-from cordwood.ingest.nesting import is_too_deep
-from cordwood.ingest.pace import Pace
-from cordwood.ingest.posted import MOST_ITEMS, Body
-from cordwood.ingest.quarantine import QUARANTINE, Shelf, quarantined, replay_mark
-from cordwood.ingest.replay import Kept, read_again
-from cordwood.ingest.scrutiny import Scrutiny, needs_scrutiny, outlived, reasons
-from cordwood.ingest.shape import ShapeReader
+from cordwood.ingest.parsed_body import MOST_ITEMS, Body
+from cordwood.ingest.quarantine import (
+    QUARANTINE,
+    ItemTruncator,
+    QuarantinedItem,
+    decode_again,
+    quarantined,
+    replay_mark,
+)
+from cordwood.ingest.reimport import read_exported
+from cordwood.ingest.shape_inference import ShapeReader
 from cordwood.ingest.stamp import stamped
-from cordwood.ingest.stored import read_stored
+from cordwood.ingest.stream_rate_limiter import StreamRateLimiter
 from cordwood.ingest.transforms import StreamTransforms
 from cordwood.model.event import Batch, Event
 from cordwood.model.stream import Stream
 
-__all__ = ["Accepted", "Form", "Intake", "IntakeLimits", "Kept", "Sent"]
+__all__ = ["Accepted", "Form", "Intake", "IntakeLimits", "QuarantinedItem", "Sent"]
 
 # A body up to this size is decoded on the event loop; a larger one in a thread, so that it delays no other request.
 _READ_AT_ONCE_BYTES = 32 * 1024
@@ -89,7 +95,7 @@ _T = TypeVar("_T")
 class Intake:
     """Accepts bodies of events. `clock_us` returns the wall-clock time in microseconds since 1970.
 
-    Reserve the memory of a body in `holding` before reading it.
+    Reserve the memory of a body in `body_budget` before reading it.
     """
 
     def __init__(
@@ -98,23 +104,23 @@ class Intake:
         self._clock_us = clock_us
         self._transforms = StreamTransforms(hash_key)
         self._limits = limits
-        self._pace = Pace(limits.events_per_second, time.monotonic)
-        self.holding = HoldingRoom(limits.bytes_under_way)
+        self._stream_rates = StreamRateLimiter(limits.events_per_second, time.monotonic)
+        self.body_budget = BodyBudget(limits.bytes_under_way)
         self._large = LargeEvents(limits.large_bytes)
-        self._shelf = Shelf(limits.event_bytes, clock_us, self._large)
+        self._truncator = ItemTruncator(limits.event_bytes, clock_us, self._large)
         engine.prepare([QUARANTINE])
-        self._flusher = Flusher(engine)
+        self._group_commit = GroupCommit(engine)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="read")
         self._shapes = ShapeReader(engine.shapes, engine.projects)
 
     @property
     def fault(self) -> str | None:
         """The reason why the last write failed; None if it succeeded."""
-        return self._flusher.fault
+        return self._group_commit.fault
 
     def admit(self, stream: Stream) -> None:
         """Check the stream's rate before the body is read; raise StreamRateExceeded beyond it."""
-        self._pace.admit(stream)
+        self._stream_rates.admit(stream)
 
     def accept(
         self,
@@ -136,79 +142,77 @@ class Intake:
             batches, aside = await self._in_a_thread(self._read, stream, form, arrived, pins)
         # The events are copies: release the body, since storing them may take long.
         del arrived
-        self._pace.charge(stream, sum(len(batch.events) for batch in batches))
-        appended = await self._flusher.append(batches) if batches else []
+        self._stream_rates.charge(stream, sum(len(batch.events) for batch in batches))
+        appended = await self._group_commit.append(batches) if batches else []
         return _told(stream, batches, appended, aside)
 
-    async def replay(self, stream: Stream, item: Kept, pins: Mapping[str, str] | None = None) -> Accepted:
+    async def replay(self, stream: Stream, item: QuarantinedItem, pins: Mapping[str, str] | None = None) -> Accepted:
         """Store a quarantined item and mark it as replayed; raise NotReplayable if it would be quarantined again."""
-        batches = await self._in_a_thread(self._read_again, stream, item, pins or {})
-        events, _ = await self._flusher.append(batches)
+        batches = await self._in_a_thread(self._decode_again, stream, item, pins or {})
+        events, _ = await self._group_commit.append(batches)
         late = outlived(stream, batches[0].events, self._clock_us())
         return Accepted(events.accepted, events.duplicates, 0, late=late)
 
-    async def take_back(self, stream: Stream, body: bytes, pinned_project: str | None = None) -> Accepted:
+    async def reimport(self, stream: Stream, body: bytes, pinned_project: str | None = None) -> Accepted:
         """Store exported events unchanged, with their time of receipt; duplicates are counted and skipped."""
-        batch = await self._in_a_thread(self._read_stored, stream, body, pinned_project)
-        (told,) = await self._flusher.append([batch])
+        batch = await self._in_a_thread(self._read_exported, stream, body, pinned_project)
+        (told,) = await self._group_commit.append([batch])
         return Accepted(told.accepted, told.duplicates, 0, late=outlived(stream, batch.events, self._clock_us()))
 
     def close(self) -> None:
         """Store the pending events, then stop."""
         self._readers.shutdown()
-        self._flusher.close()
+        self._group_commit.close()
 
     def _in_a_thread(self, read: Callable[..., _T], *about: object) -> Awaitable[_T]:
         return asyncio.get_running_loop().run_in_executor(self._readers, read, *about)
 
-    def _read_stored(self, stream: Stream, body: bytes, pinned_project: str | None) -> Batch:
+    def _read_exported(self, stream: Stream, body: bytes, pinned_project: str | None) -> Batch:
         return self._batch(
-            stream, read_stored(body, pinned_project, stream.project_at, self._limits.items), self._clock_us()
+            stream, read_exported(body, pinned_project, stream.project_at, self._limits.items), self._clock_us()
         )
 
     def _read(self, stream: Stream, form: Form, body: Body, pins: Mapping[str, str]) -> tuple[list[Batch], Accepted]:
         """Return the batches to store, and the counts of the items that are not stored."""
         received_us = self._clock_us()
-        reading = read_body(form, body)
-        events, transformed = self._transforms.applied(stream, stamped(reading, received_us), reading)
+        parsed = read_body(form, body)
+        events, transformed = self._transforms.applied(stream, stamped(parsed, received_us), parsed)
         is_changed = bool(stream.transforms)
         if (
             is_changed
-            or needs_scrutiny(stream, pins, len(body.data), self._limits.event_bytes)
+            or needs_validation(stream, pins, len(body.data), self._limits.event_bytes)
             or any(map(is_too_deep, events))
         ):
-            events = Scrutiny(stream, pins, received_us, self._limits.event_bytes).passed(events, reading)
-        batches = [self._batch(stream, events, received_us, filling(stream))] if events else []
-        if reading.set_aside:
-            reading.set_aside = [self._shelf.fitted(item) for item in reading.set_aside]
-            batches.append(quarantined(stream.name, form, reading.set_aside, pins.get("project"), received_us))
-        late, future = reading.beyond["late"], reading.beyond["future"]
-        return batches, Accepted(
-            0, 0, len(reading.set_aside), reasons(reading, _REASONS_TOLD), late, future, transformed
-        )
+            events = EventValidator(stream, pins, received_us, self._limits.event_bytes).valid(events, parsed)
+        batches = [self._batch(stream, events, received_us, derived_fields(stream))] if events else []
+        if parsed.refused:
+            parsed.refused = [self._truncator.fitted(item) for item in parsed.refused]
+            batches.append(quarantined(stream.name, form, parsed.refused, pins.get("project"), received_us))
+        late, future = parsed.beyond["late"], parsed.beyond["future"]
+        return batches, Accepted(0, 0, len(parsed.refused), reasons(parsed, _REASONS_TOLD), late, future, transformed)
 
-    def _read_again(self, stream: Stream, item: Kept, pins: Mapping[str, str]) -> list[Batch]:
+    def _decode_again(self, stream: Stream, item: QuarantinedItem, pins: Mapping[str, str]) -> list[Batch]:
         try:
-            reading = read_again(item)
+            parsed = decode_again(item)
         except BadBody as broken:
             raise NotReplayable(f"It would be refused again: {broken.message}") from broken
-        events = stamped(reading, item.received_us)
+        events = stamped(parsed, item.received_us)
         if not item.is_transformed:
-            events, _ = self._transforms.applied(stream, events, reading)
-            if not events and not reading.set_aside:
+            events, _ = self._transforms.applied(stream, events, parsed)
+            if not events and not parsed.refused:
                 raise NotReplayable("A transform of the stream drops it.")
-        events = Scrutiny(stream, pins, item.received_us, self._limits.event_bytes).passed(events, reading)
-        if reading.set_aside:
-            raise NotReplayable(f"It would be set aside again: {reading.set_aside[0].reason}")
+        events = EventValidator(stream, pins, item.received_us, self._limits.event_bytes).valid(events, parsed)
+        if parsed.refused:
+            raise NotReplayable(f"It would be set aside again: {parsed.refused[0].reason}")
         now_us = self._clock_us()
-        replayed = self._batch(stream, events, now_us, filling(stream))
+        replayed = self._batch(stream, events, now_us, derived_fields(stream))
         return [replayed, replay_mark(item.id, stream.name, item.project, now_us)]
 
     def _batch(
-        self, stream: Stream, events: list[Event], received_us: int, filling: Filling = NOTHING_DERIVED
+        self, stream: Stream, events: list[Event], received_us: int, derived_fields: DerivedFields = NOTHING_DERIVED
     ) -> Batch:
         self._large.take(stream.name, events)
-        learnt = self._shapes.read(stream, events, filling)
+        learnt = self._shapes.read(stream, events, derived_fields)
         return Batch(stream.name, learnt.events, received_us, learnt.kinds, learnt.by_project)
 
 

@@ -1,11 +1,233 @@
-"""Convert decoded keys to events of any types: a string as it is, any other value as its JSON text."""
+"""The items of a body: split JSON documents and lines without decoding them, bound their number, and read their keys.
 
-from collections.abc import Sequence
+Six kilobytes of gzip can hold three million items, each of which takes a hundred bytes once it is decoded. A cheap
+upper bound is the count of a separator, which takes a millisecond; an exact count follows only beyond it.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 import msgspec
 
-from cordwood.ingest.documents import fields_of
-from cordwood.ingest.posted import Posted, Reading
+from cordwood.errors import BadBody, TooLarge
+from cordwood.ingest.parsed_body import ParsedBody, PostedEvent
+from cordwood.model.broken_json import why_no_json
+
+# Splitting an item costs a tenth of decoding it, so this many times the limit may be split before exact counting.
+_CHEAP_ITEMS: Final = 8
+# The bound on the JSON values of one item, in a document of any structure.
+_VALUES_OF_AN_ITEM: Final = 64
+# The nesting depth of an item that the pattern can skip.
+_MOST_LEVELS: Final = 32
+
+_TEXT: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)'
+
+
+def _one_item(levels: int) -> str:
+    """Return a possessive (never backtracking) pattern of one item, up to the comma or bracket after it."""
+    inner = rf"(?:[^\"\[\]{{}}]++|{_TEXT})"
+    nested = inner
+    for _ in range(levels - 1):
+        nested = rf"(?:[^\"\[\]{{}}]++|{_TEXT}|[\[{{]{nested}*+[\]}}])"
+    return rf"(?:[^\"\[\]{{}},]++|{_TEXT}|[\[{{]{nested}*+[\]}}])*+"
+
+
+_ITEM: Final = re.compile(_one_item(_MOST_LEVELS).encode(), re.DOTALL)
+
+
+class _RawBatch(msgspec.Struct, gc=False):
+    batch: msgspec.Raw
+
+
+_raw_batch = msgspec.json.Decoder(_RawBatch)
+
+
+def check_objects(document: bytes | str, most: int) -> None:
+    """Raise TooLarge if a JSON array, or the array `batch` of an object, has more than `most` objects."""
+    if _count(document, "{") > most:
+        _check_exactly(document, most)
+
+
+def check_items(document: bytes | str, most: int) -> None:
+    """Raise TooLarge if an array, or the array `batch` of an object, would be split into far more than `most` items."""
+    if _count(document, ",") > most * _CHEAP_ITEMS:
+        _check_exactly(document, most)
+
+
+def check_lines(text: str, most: int) -> None:
+    """Raise TooLarge if a text has far more than `most` lines, with empty ones."""
+    if _count(text, "\n") > most * _CHEAP_ITEMS:
+        raise too_many(most)
+
+
+def check_values(document: bytes | str, most: int) -> None:
+    """Raise TooLarge if a JSON document has more values than `most` items can have."""
+    if _count(document, ",") > most * _VALUES_OF_AN_ITEM:
+        raise too_many(most)
+
+
+def too_many(most: int) -> TooLarge:
+    return TooLarge(f"The body holds more than {most} items.", hint="Send fewer at once.")
+
+
+def _count(text: bytes | str, mark: str) -> int:
+    return text.count(mark) if isinstance(text, str) else text.count(mark.encode())
+
+
+def _check_exactly(document: bytes | str, most: int) -> None:
+    data = document.encode() if isinstance(document, str) else document
+    start = data[:64].lstrip()[:1]
+    if start == b"{":
+        try:
+            data = bytes(_raw_batch.decode(data).batch)
+        except (msgspec.DecodeError, RecursionError):
+            return
+        start = data[:1]
+    if start == b"[":
+        _count_array(data, data.index(b"[") + 1, most)
+
+
+def _count_array(data: bytes, at: int, most: int) -> None:
+    """Count items one by one, up to the first one beyond the limit."""
+    for _ in range(most):
+        item = _ITEM.match(data, at)
+        at = item.end() if item else at
+        after = data[at : at + 1]
+        if after in (b"]", b""):
+            return
+        if after != b",":
+            raise TooLarge(
+                f"The body has an item of more than {_MOST_LEVELS} levels, and too much beside it.",
+                hint="Send less at once.",
+            )
+        at += 1
+    raise too_many(most)
+
+
+class _MayBeBatch(msgspec.Struct, gc=False):
+    """An object of which only the member `batch` is decoded."""
+
+    batch: msgspec.Raw = msgspec.Raw(b"")
+
+
+_items = msgspec.json.Decoder(list[msgspec.Raw])
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_maybe_batch = msgspec.json.Decoder(_MayBeBatch)
+_any = msgspec.json.Decoder(msgspec.Raw)
+
+TOO_DEEP = "The item is nested too deeply."
+
+
+def _number(text: str) -> object:
+    return float(text) if math.isfinite(float(text)) else text
+
+
+# Decodes JSON to plain values; a number beyond the range of a double becomes a string of its digits.
+decoded_values = msgspec.json.Decoder(float_hook=_number).decode
+
+
+def items_of(text: str, most: int) -> list[str]:
+    """Return the items of a document; raise BadBody if it is not JSON, TooLarge if it has too many items."""
+    check_items(text, most)
+    try:
+        items = _split(text)
+        if len(items) > most:
+            raise too_many(most)
+        return [bytes(item).decode() for item in items]
+    except msgspec.DecodeError as problem:
+        raise BadBody(f"The body is not JSON: {why_no_json(problem, text.encode())}.") from problem
+    except RecursionError:
+        return _split_by_hand(text)
+
+
+def _split(text: str) -> list[msgspec.Raw]:
+    start = text.lstrip()[:1]
+    if start == "[":
+        return _items.decode(text)
+    if start == "{":
+        batch = _maybe_batch.decode(text).batch
+        if bytes(batch).startswith(b"["):
+            return _items.decode(batch)
+    return [_any.decode(text)]
+
+
+def fields_of(item: str, index: int, parsed: ParsedBody) -> dict[str, msgspec.Raw] | None:
+    """Return the item's keys; quarantine the item and return None if it is not an object or is too large."""
+    if len(item) > parsed.item_bytes:
+        parsed.refuse(index, f"The item is larger than {parsed.item_bytes} bytes.", item)
+        return None
+    try:
+        return _fields.decode(item)
+    except msgspec.ValidationError:
+        parsed.refuse(index, "The item is not an object.", item)
+    except msgspec.DecodeError as problem:
+        parsed.refuse(index, f"The item is not JSON: {why_no_json(problem, item.encode())}.", item)
+    except RecursionError:
+        parsed.refuse(index, TOO_DEEP, item)
+    return None
+
+
+_LONE_SURROGATE = re.compile(
+    r"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\[^u]|\\u(?![dD][89a-fA-F]))"
+    r"|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+)
+_ANY_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def mended(text: str) -> str:
+    """Replace lone surrogates in JSON text by U+FFFD, because they cannot be encoded as UTF-8."""
+    if not _ANY_SURROGATE.search(text):
+        return text
+    return _LONE_SURROGATE.sub(lambda match: match[1] or "\\ufffd", text)
+
+
+_DEPTHS = {"[": 1, "{": 1, "]": -1, "}": -1}
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},]')
+# Tokenizing five million brackets takes about one second.
+_MOST_BY_HAND = 8 * 2**20
+
+
+def _split_by_hand(text: str) -> list[str]:
+    """Split a document that is nested deeper than the decoder's recursion limit."""
+    if len(text) > _MOST_BY_HAND:
+        raise BadBody("The body is nested too deeply.", hint="Send less at once, and only the item is set aside.")
+    end = next((token.end() for token, depth in _tokens(text) if depth <= 0), None)
+    if end is None or text[end:].strip():
+        raise BadBody("The body is not JSON: its brackets are not closed where it ends.")
+    start = text.index("[") if text.lstrip()[:1] == "[" else _start_of_batch(text)
+    return [text] if start is None else list(_elements(text, start))
+
+
+def _tokens(text: str, start: int = 0) -> Iterator[tuple[re.Match[str], int]]:
+    """Yield strings, commas and brackets with the depth after each, until the first bracket is closed."""
+    depth = 0
+    for token in _TOKEN.finditer(text, start):
+        depth += _DEPTHS.get(token[0], 0)
+        yield token, depth
+        if depth <= 0:
+            return
+
+
+def _start_of_batch(text: str) -> int | None:
+    """Return where the array under the key `batch` begins; None if there is none."""
+    key_end = None
+    for token, depth in _tokens(text):
+        if key_end is not None and token[0] == "[" and text[key_end : token.start()].strip() == ":":
+            return token.start()
+        key_end = token.end() if depth == 1 and token[0] == '"batch"' else None
+    return None
+
+
+def _elements(text: str, start: int) -> Iterator[str]:
+    """Yield the elements of the array that begins at `start`."""
+    start += 1
+    for token, depth in _tokens(text, start - 1):
+        if token[0] + str(depth) in {",1", "]0"}:
+            yield text[start : token.start()].strip()
+            start = token.end()
+
 
 _value = msgspec.json.Decoder()
 _KNOWN = ("id", "timestamp", "event_message", "message", "project", "metadata")
@@ -13,18 +235,18 @@ _KNOWN = ("id", "timestamp", "event_message", "message", "project", "metadata")
 Fields = dict[str, msgspec.Raw]
 
 
-def read_items(items: Sequence[str], reading: Reading) -> Reading:
+def read_items(items: Sequence[str], parsed: ParsedBody) -> ParsedBody:
     """Add the items to an empty reading."""
     for index, item in enumerate(items):
-        fields = fields_of(item, index, reading)
+        fields = fields_of(item, index, parsed)
         if fields is not None:
-            add_fields(fields, index, reading)
-    return reading
+            add_fields(fields, index, parsed)
+    return parsed
 
 
-def add_fields(fields: Fields, index: int, reading: Reading) -> None:
+def add_fields(fields: Fields, index: int, parsed: ParsedBody) -> None:
     known = {name: fields.pop(name) for name in _KNOWN if name in fields}
-    posted = Posted(
+    posted = PostedEvent(
         id=text_of(known.get("id")),
         timestamp=scalar_of(known.get("timestamp")),
         event_message=text_of(known.get("event_message")),
@@ -32,7 +254,7 @@ def add_fields(fields: Fields, index: int, reading: Reading) -> None:
         project=text_of(known.get("project")),
         metadata=known.get("metadata", msgspec.Raw(b"")),
     )
-    reading.add(posted, index, fields)
+    parsed.add(posted, index, fields)
 
 
 def text_of(raw: msgspec.Raw | None) -> str | None:

@@ -5,8 +5,9 @@ from uuid import UUID, uuid4
 
 import msgspec
 
+from cordwood.ingest.formats import Form, read_body
 from cordwood.ingest.large_events import UNBOUNDED, LargeEvents
-from cordwood.ingest.posted import SetAside
+from cordwood.ingest.parsed_body import Body, ParsedBody, RefusedItem
 from cordwood.model.event import Batch, Event
 from cordwood.model.shape import Kinds, ValueKind
 from cordwood.model.stream import Stream
@@ -43,7 +44,7 @@ LEARNT: Kinds = {("metadata",): frozenset({ValueKind.OBJECT})} | {
 _encode = msgspec.json.Encoder().encode
 
 
-class Shelf:
+class ItemTruncator:
     """Truncates quarantined items where they could fill the disk, and says so in the reason."""
 
     def __init__(self, max_event_bytes: int, clock_us: Callable[[], int], large: LargeEvents = UNBOUNDED) -> None:
@@ -54,7 +55,7 @@ class Shelf:
         self._room = float(_ROOM_A_DAY)
         self._counted_us = clock_us()
 
-    def fitted(self, item: SetAside) -> SetAside:
+    def fitted(self, item: RefusedItem) -> RefusedItem:
         kept = len(item.text) if len(item.text) <= self._most_whole else _BEGINNING
         if kept > self._room_left() or not self._large.takes_text(QUARANTINE.name, None, kept):
             kept = min(kept, _LEAST)
@@ -71,7 +72,7 @@ class Shelf:
         return self._room
 
 
-def quarantined(stream: str, form: str, items: Sequence[SetAside], project: str | None, received_us: int) -> Batch:
+def quarantined(stream: str, form: str, items: Sequence[RefusedItem], project: str | None, received_us: int) -> Batch:
     events = [
         Event(
             id=str(uuid4()),
@@ -105,3 +106,34 @@ def replay_mark(item_id: str, stream: str, project: str | None, replayed_us: int
         metadata=_encode({"stream": stream, "replays": item_id}).decode(),
     )
     return Batch(QUARANTINE.name, [mark], replayed_us, LEARNT)
+
+
+class QuarantinedItem(msgspec.Struct, frozen=True):
+    """A quarantined item; `text` is the whole item in the format of its route.
+
+    If `is_transformed` is true, the stream's transforms were applied before it was quarantined.
+    """
+
+    id: str
+    received_us: int
+    stream: str
+    form: Form
+    text: str
+    project: str | None = None
+    is_transformed: bool = False
+
+
+def decode_again(item: QuarantinedItem) -> ParsedBody:
+    """Decode the item. An event without an id gets the item's id, so that a second replay is a duplicate."""
+    parsed = read_body(item.form, _body(item))
+    for posted in parsed.events:
+        if posted.id in {None, ""}:
+            posted.id = item.id
+    return parsed
+
+
+def _body(item: QuarantinedItem) -> Body:
+    """Return the item as the only element of an array, so that its content is not taken for a batch or lines."""
+    if item.form is Form.SYSLOG:
+        return Body(item.text.encode(), "application/syslog")
+    return Body(f"[{item.text}]".encode(), "application/json")

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from cordwood.ingest.documents import decoded_values
-from cordwood.ingest.posted import Reading
-from cordwood.ingest.walk import values_at
+from cordwood.ingest.event_paths import values_at
+from cordwood.ingest.items import decoded_values
+from cordwood.ingest.parsed_body import ParsedBody
 from cordwood.lql.matching import matcher
 from cordwood.model.event import Event
 from cordwood.model.stream import Stream
@@ -111,7 +111,7 @@ class StreamTransforms:
         self._ready: dict[str, tuple[Stream, Transforms]] = {}
 
     def applied(
-        self, stream: Stream, events: list[Event], reading: Reading
+        self, stream: Stream, events: list[Event], parsed: ParsedBody
     ) -> tuple[list[Event], Mapping[tuple[str, str], int]]:
         """Return the events to be stored, and what was done; the reading's places follow the events."""
         if not stream.transforms:
@@ -121,7 +121,7 @@ class StreamTransforms:
             known = self._ready[stream.name] = (stream, Transforms(stream, self._hash_key))
         counts: Counter[tuple[str, str]] = Counter()
         changed = known[1].applied(events, counts)
-        reading.indexes = [reading.index_of(place) for place, event in enumerate(changed) if event is not None]
+        parsed.indexes = [parsed.index_of(place) for place, event in enumerate(changed) if event is not None]
         return [event for event in changed if event is not None], counts
 
 

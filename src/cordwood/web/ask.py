@@ -94,8 +94,8 @@ async def texts_in_body(
         if not request.announces_body() or not of_get or any(name in query for name in of_get):
             return {}
         meant, others = of_get, None
-    with options.query_room.share(account_of_key(request, request.facts.get("key", ""))) as share:
-        return _texts(await read_body(request, options.queries, share), request.media_type(), meant, others)
+    with options.query_budget.reserve(account_of_key(request, request.facts.get("key", ""))) as reservation:
+        return _texts(await read_body(request, options.queries, reservation), request.media_type(), meant, others)
 
 
 def _texts(

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from cordwood.errors import TooLarge, TooSlow
-from cordwood.ingest.holding import Share
+from cordwood.ingest.body_budget import Reservation
 from cordwood.web.asgi import Message, Request
 from cordwood.web.inflate import inflate, uncounted
 
@@ -29,18 +29,18 @@ class BodyBounds(msgspec.Struct, frozen=True):
     inflated_bytes: int
 
 
-async def read_body(request: Request, bounds: BodyBounds, share: Share | None = None) -> bytes:
+async def read_body(request: Request, bounds: BodyBounds, reservation: Reservation | None = None) -> bytes:
     """Return the decompressed body; raise TooLarge or TooSlow beyond its limits.
 
-    `share` reserves memory for the bytes as they arrive, compressed and decompressed, and may refuse them.
+    `reservation` reserves memory for the bytes as they arrive, compressed and decompressed, and may refuse them.
     """
-    take = share.take if share is not None else uncounted
-    body = await _as_sent(request, bounds.sent_bytes, share)
+    take = reservation.take if reservation is not None else uncounted
+    body = await _as_sent(request, bounds.sent_bytes, reservation)
     codings = request.joined(b"content-encoding")
     if codings and body:
         body = await asyncio.to_thread(inflate, body, codings, bounds.inflated_bytes, take)
-    if share is not None:
-        share.arrived()
+    if reservation is not None:
+        reservation.arrived()
     return body
 
 
@@ -48,7 +48,7 @@ async def read_body(request: Request, bounds: BodyBounds, share: Share | None = 
 _MANY_DIGITS: Final = 18
 
 
-async def _as_sent(request: Request, most_bytes: int, share: Share | None) -> bytes:
+async def _as_sent(request: Request, most_bytes: int, reservation: Reservation | None) -> bytes:
     announced = request.headers.get(b"content-length", b"").lstrip(b"0")
     if announced.isdigit() and (len(announced) > _MANY_DIGITS or int(announced) > most_bytes):
         raise _too_large(most_bytes)
@@ -56,15 +56,15 @@ async def _as_sent(request: Request, most_bytes: int, share: Share | None) -> by
     pieces: list[bytes] = []
     received = 0
     while True:
-        message = await _next_message(request, share)
+        message = await _next_message(request, reservation)
         if message["type"] == "http.disconnect":
             raise CallerLeftError
         pieces.append(message.get("body", b""))
         received += len(pieces[-1])
         if received > most_bytes:
             raise _too_large(most_bytes)
-        if share is not None:
-            share.take(len(pieces[-1]))
+        if reservation is not None:
+            reservation.take(len(pieces[-1]))
         if not message.get("more_body", False):
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
         seconds = asyncio.get_running_loop().time() - began
@@ -72,17 +72,17 @@ async def _as_sent(request: Request, most_bytes: int, share: Share | None) -> by
             raise _too_slow()
 
 
-async def _next_message(request: Request, share: Share | None) -> Message:
+async def _next_message(request: Request, reservation: Reservation | None) -> Message:
     """Receive the next chunk; raise TooSlow on a stall, Backlog if the reservation is revoked meanwhile."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(STALL_SECONDS) as limit:
-            if share is not None:
-                share.on_revoke(lambda: loop.call_soon_threadsafe(_expire, limit))
+            if reservation is not None:
+                reservation.on_revoke(lambda: loop.call_soon_threadsafe(_expire, limit))
             return await request.receive()
     except TimeoutError:
-        if share is not None and share.is_revoked:
-            raise share.refusal() from None
+        if reservation is not None and reservation.is_revoked:
+            raise reservation.refusal() from None
         raise _too_slow() from None
 
 

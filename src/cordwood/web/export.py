@@ -7,7 +7,7 @@ from uuid import UUID
 
 from cordwood.access import pinned
 from cordwood.errors import BadParameter, Forbidden
-from cordwood.ingest.timestamps import read_timestamp
+from cordwood.ingest.stamp import read_timestamp
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.parameter import Parameter
 from cordwood.serve.ask import Ask, Format

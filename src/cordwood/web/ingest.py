@@ -8,8 +8,8 @@ import msgspec
 from cordwood.access import require_ingest
 from cordwood.errors import BadParameter
 from cordwood.ingest.accept import Accepted, Form, Sent
-from cordwood.ingest.formats.erlang_terms import COMPRESSED_HEAD, VERSION, is_compressed
-from cordwood.ingest.holding import Share
+from cordwood.ingest.body_budget import Reservation
+from cordwood.ingest.formats.erlang import COMPRESSED_HEAD, VERSION, is_compressed
 from cordwood.observe.observation import Ingested
 from cordwood.observe.observer import Observer
 from cordwood.web.asgi import Request, Response
@@ -44,8 +44,8 @@ async def ingest(request: Request, rooms: Rooms, options: WebOptions, observer: 
     rooms.intake.admit(stream)
     content_type = request.header(b"content-type") or ""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.items()}
-    with rooms.intake.holding.share(caller.key_id) as share:
-        body = await _plain(request, options, form, share)
+    with rooms.intake.body_budget.reserve(caller.key_id) as reservation:
+        body = await _plain(request, options, form, reservation)
         accepting = rooms.intake.accept(stream, content_type, body, caller.pins or None, Sent(form, headers))
         # `accept` holds the body now, and releases it once it is decoded.
         del body
@@ -68,12 +68,12 @@ async def ingest(request: Request, rooms: Rooms, options: WebOptions, observer: 
     return answer
 
 
-async def _plain(request: Request, options: WebOptions, form: Form, share: Share) -> bytes:
+async def _plain(request: Request, options: WebOptions, form: Form, reservation: Reservation) -> bytes:
     """Return the body with its signature checked and its content decompressed."""
-    body = await read_body(request, options.events, share)
+    body = await read_body(request, options.events, reservation)
     if form is Form.ERLANG and is_compressed(body):
         head, most = COMPRESSED_HEAD, options.events.inflated_bytes
-        term = await asyncio.to_thread(inflate, body[head:], "deflate", most, share.take)
+        term = await asyncio.to_thread(inflate, body[head:], "deflate", most, reservation.take)
         return bytes((VERSION,)) + term
     if form in {Form.VERCEL, Form.GITHUB}:
         await asyncio.to_thread(check_signature, options.webhooks, request, form, body)

@@ -3,7 +3,7 @@
 import msgspec
 
 from cordwood.errors import Busy
-from cordwood.ingest.holding import HoldingRoom
+from cordwood.ingest.body_budget import BodyBudget
 from cordwood.web.body import BodyBounds
 from cordwood.web.signatures import Webhooks
 
@@ -18,7 +18,7 @@ class WebOptions(msgspec.Struct, frozen=True):
     """Options of the HTTP layer. `logflare_errors` returns failed queries as Logflare does: 200 with a message.
 
     `events` limits bodies of events, `queries` all others. `unread_bytes` bounds the memory of answers that are being
-    sent. `webhooks` has the secrets of signing senders. `query_room` is the memory budget of bodies other than events.
+    sent. `webhooks` has the secrets of signing senders. `query_budget` is the memory budget of bodies other than events.
     """
 
     logflare_errors: bool = False
@@ -26,12 +26,12 @@ class WebOptions(msgspec.Struct, frozen=True):
     queries: BodyBounds = OF_QUERIES
     unread_bytes: int = 64 * MEBIBYTE
     webhooks: Webhooks = Webhooks()
-    query_room: HoldingRoom = msgspec.field(default_factory=lambda: query_room(32 * MEBIBYTE))
+    query_budget: BodyBudget = msgspec.field(default_factory=lambda: query_budget(32 * MEBIBYTE))
 
 
-def query_room(most_bytes: int) -> HoldingRoom:
+def query_budget(most_bytes: int) -> BodyBudget:
     """Return the memory budget of query bodies; Busy is raised if it is exhausted."""
-    return HoldingRoom(most_bytes, refusal=_no_room)
+    return BodyBudget(most_bytes, refusal=_no_room)
 
 
 def _no_room() -> Busy:

@@ -8,7 +8,7 @@ import msgspec
 
 from cordwood.access import pinned
 from cordwood.errors import NotReplayable, UnknownItem, UnknownStream
-from cordwood.ingest.accept import Form, Kept
+from cordwood.ingest.accept import Form, QuarantinedItem
 from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.moments import moment_of
@@ -115,13 +115,13 @@ async def _item(rooms: Rooms, caller: Caller, item_id: str) -> Item:
     return found[0]
 
 
-def _whole(item: Item) -> Kept:
+def _whole(item: Item) -> QuarantinedItem:
     if item["is_cut"]:
         raise NotReplayable(
             "Only the beginning of this item was kept, so it cannot be replayed.",
             hint="Send it again from where it came, in smaller events.",
         )
-    return Kept(
+    return QuarantinedItem(
         id=str(item["id"]),
         received_us=int(str(item["timestamp"])),
         stream=str(item["stream"]),

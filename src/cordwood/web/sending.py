@@ -6,14 +6,14 @@ from contextlib import ExitStack, contextmanager
 import msgspec
 
 from cordwood.errors import Busy
-from cordwood.ingest.holding import HoldingRoom, Share
+from cordwood.ingest.body_budget import BodyBudget, Reservation
 from cordwood.web.asgi import PIECE_BYTES
 
 
 class _Body(msgspec.Struct):
     """A body that is being sent, possibly to several clients at once if it is a cached answer."""
 
-    share: Share
+    reservation: Reservation
     ended: ExitStack
     cuts: list[Callable[[], None]]
 
@@ -30,7 +30,7 @@ class Sending:
     """
 
     def __init__(self, most_bytes: int) -> None:
-        self._room = HoldingRoom(most_bytes, refusal=no_room, most_bodies=most_bytes // PIECE_BYTES + 1)
+        self._budget = BodyBudget(most_bytes, refusal=no_room, most_bodies=most_bytes // PIECE_BYTES + 1)
         self._bodies: dict[int, _Body] = {}
 
     @contextmanager
@@ -45,7 +45,7 @@ class Sending:
         sent = self._bodies.get(id(body)) or self._begun(body, account)
         sent.cuts.append(cut)
         try:
-            yield sent.share.moved
+            yield sent.reservation.moved
         finally:
             sent.cuts.remove(cut)
             if not sent.cuts:
@@ -53,17 +53,17 @@ class Sending:
 
     def _begun(self, body: bytes, account: str) -> _Body:
         with ExitStack() as ended:
-            share = ended.enter_context(self._room.share(account))
-            share.take(len(body))
-            sent = self._bodies[id(body)] = _Body(share, ended.pop_all(), [])
-        share.on_revoke(sent.cut)
+            reservation = ended.enter_context(self._budget.reserve(account))
+            reservation.take(len(body))
+            sent = self._bodies[id(body)] = _Body(reservation, ended.pop_all(), [])
+        reservation.on_revoke(sent.cut)
         sent.ended.callback(self._bodies.pop, id(body))
         return sent
 
 
 def no_room() -> Busy:
     return Busy(
-        "Answers that were not read yet hold all the room there is for them.",
+        "Answers that were not read yet hold all the budget there is for them.",
         hint="Read answers before asking for more, or ask for smaller ones.",
         retry_after=2,
     )

@@ -18,9 +18,9 @@ async def take_back(request: Request, rooms: Rooms, options: WebOptions, observe
     stream = existing_stream(rooms, name)
     request.facts["stream"] = stream.name
     rooms.answers.admit(caller)
-    with rooms.intake.holding.share(caller.key_id) as share:
-        body = await read_body(request, options.events, share)
-        accepted = await rooms.intake.take_back(stream, body, _project(caller))
+    with rooms.intake.body_budget.reserve(caller.key_id) as reservation:
+        body = await read_body(request, options.events, reservation)
+        accepted = await rooms.intake.reimport(stream, body, _project(caller))
     observer.note(
         Ingested(stream=stream.name, accepted=accepted.accepted, duplicates=accepted.duplicates, late=accepted.late)
     )

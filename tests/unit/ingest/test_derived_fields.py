@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from cordwood.ingest.derive import derived, filled, filling
-from cordwood.ingest.shape import ShapeReader
+from cordwood.ingest.derived_fields import derived_fields, filled
+from cordwood.ingest.shape_inference import ShapeReader
 from cordwood.model.event import Event
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
@@ -16,7 +16,7 @@ EDGE = Stream("edge", UUID(int=1), derive={"metadata.request.url": "https://{pro
 
 def url(metadata: object, project: str | None = "proj") -> object:
     event = Event("a", 1, project=project, metadata=json.dumps(metadata))
-    return json.loads(derived(EDGE, [event])[0].metadata or "null")
+    return json.loads(derived_fields(EDGE).filled(event).metadata or "null")
 
 
 @pytest.mark.parametrize(
@@ -60,12 +60,12 @@ def test_what_has_the_field_already_is_left_and_what_lacks_it_is_filled_when_its
     reader = ShapeReader(lambda: shapes)
     full = Event("a", 1, project="p", metadata='{"request":{"path":"/x","host":"p.example.co","url":"https://own/"}}')
     bare = Event("b", 1, project="p", metadata='{"request":{"path":"/x","host":"p.example.co"}}')
-    _, learnt = reader.learn("edge", [full, bare], filling(EDGE))
+    _, learnt = reader.learn("edge", [full, bare], derived_fields(EDGE))
     shapes["edge"] = Shape().with_learnt(learnt)
     reader = ShapeReader(lambda: shapes)
     for _ in range(2):
-        looked_at, _ = reader.learn("edge", [full, bare], filling(EDGE))
-        urls = [json.loads(event.metadata or "null")["request"]["url"] for event in looked_at]
+        inspected, _ = reader.learn("edge", [full, bare], derived_fields(EDGE))
+        urls = [json.loads(event.metadata or "null")["request"]["url"] for event in inspected]
         assert urls == ["https://own/", "https://p.example.co/x"]
 
 
@@ -73,7 +73,7 @@ def test_what_has_the_field_already_is_left_and_what_lacks_it_is_filled_when_its
 def test_numbers_that_no_decoder_can_hold_are_kept_and_the_field_is_filled_all_the_same(number: str) -> None:
     """One at the top of an event was answered with 500, and one in its metadata left the field unfilled."""
     metadata = f'{{"request":{{"path":"/x"}},"in":[{number}]}}'
-    (event,) = derived(EDGE, [Event("a", 1, project="p", metadata=metadata, extras=f'{{"in":[[{number}]]}}')])
+    event = derived_fields(EDGE).filled(Event("a", 1, project="p", metadata=metadata, extras=f'{{"in":[[{number}]]}}'))
     assert json.loads(event.metadata or "null") == {"request": {"path": "/x", "url": "https://p/x"}, "in": [number]}
     assert json.loads(event.extras or "null") == {"in": [[number]]}
 
@@ -82,4 +82,4 @@ def test_what_is_nested_too_deeply_to_be_decoded_is_left_as_it_is() -> None:
     deep = Event(
         "a", 1, project="p", metadata='{"request":{"path":"/x"}}', extras='{"in":' + "[" * 9000 + "]" * 9000 + "}"
     )
-    assert derived(EDGE, [deep]) == [deep]
+    assert derived_fields(EDGE).filled(deep) == deep

@@ -12,7 +12,7 @@ import pytest
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import Appended
-from cordwood.ingest.flush import Flusher
+from cordwood.ingest.group_commit import GroupCommit
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, stream
 from tests.waiting import until
@@ -44,22 +44,22 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 
 @pytest.fixture
-def flusher(disk: Disk, tmp_path: Path) -> Iterator[Flusher]:
+def flusher(disk: Disk, tmp_path: Path) -> Iterator[GroupCommit]:
     engine = DuckDBEngine(tmp_path, DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
-    flusher = Flusher(engine)
+    flusher = GroupCommit(engine)
     yield flusher
     disk.lets_through.set()
     flusher.close()
     engine.close()
 
 
-def sent(flusher: Flusher, number: int) -> "asyncio.Task[list[Appended]]":
+def sent(flusher: GroupCommit, number: int) -> "asyncio.Task[list[Appended]]":
     return asyncio.ensure_future(flusher.append([batch(Event(f"e{number}", NOW_US))]))
 
 
 def test_nobody_is_told_before_the_sync_and_one_sync_does_for_all_who_came_meanwhile(
-    disk: Disk, flusher: Flusher
+    disk: Disk, flusher: GroupCommit
 ) -> None:
     async def senders() -> list[list[Appended]]:
         first = sent(flusher, 0)
@@ -76,7 +76,7 @@ def test_nobody_is_told_before_the_sync_and_one_sync_does_for_all_who_came_meanw
     assert disk.syncs == 2
 
 
-def test_what_was_stored_is_not_kept_until_the_next_comes(disk: Disk, flusher: Flusher) -> None:
+def test_what_was_stored_is_not_kept_until_the_next_comes(disk: Disk, flusher: GroupCommit) -> None:
     disk.lets_through.set()
     stored = batch(Event("e", NOW_US))
     before = sys.getrefcount(stored)

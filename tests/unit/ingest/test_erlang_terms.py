@@ -8,8 +8,8 @@ import pytest
 
 from cordwood.errors import BadBody, TooLarge
 from cordwood.ingest.formats import Form, read_body
-from cordwood.ingest.formats.erlang_terms import BadTerm, read_term
-from cordwood.ingest.posted import Body
+from cordwood.ingest.formats.erlang import BadTerm, read_term
+from cordwood.ingest.parsed_body import Body
 from cordwood.ingest.stamp import stamped
 
 
@@ -102,20 +102,20 @@ def test_a_body_that_was_damaged_is_refused_and_never_breaks_the_reader() -> Non
         for _ in range(chance.randrange(1, 4)):
             broken[chance.randrange(len(broken))] = chance.randrange(256)
         try:
-            reading = read_body(
+            parsed = read_body(
                 Form.ERLANG, Body(bytes(broken[: chance.randrange(len(broken) + 1)]), "application/bert")
             )
         except BadBody:
             continue
-        stamped(reading, 1)
+        stamped(parsed, 1)
 
 
 def test_a_batch_is_events() -> None:
     event = pairs(message=binary("started"), metadata=pairs(level=atom("info"), pid=binary("<0.1.0>")))
     body = b"\x83" + pairs(batch=items(event, b"a\x01"))
-    reading = read_body(Form.ERLANG, Body(body, "application/bert"))
-    (stored,) = stamped(reading, 1)
+    parsed = read_body(Form.ERLANG, Body(body, "application/bert"))
+    (stored,) = stamped(parsed, 1)
     assert (stored.event_message, json.loads(stored.metadata or "")) == ("started", {"level": "info", "pid": "<0.1.0>"})
-    assert [(item.index, item.reason) for item in reading.set_aside] == [(1, "The item is not an object.")]
+    assert [(item.index, item.reason) for item in parsed.refused] == [(1, "The item is not an object.")]
     with pytest.raises(TooLarge):
         read_body(Form.ERLANG, Body(body, "application/bert", most_items=1))

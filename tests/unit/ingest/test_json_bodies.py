@@ -6,14 +6,14 @@ import pytest
 
 from cordwood.errors import BadBody, UnsupportedMedia
 from cordwood.ingest.formats import Form, read_body
-from cordwood.ingest.posted import Body, Reading
+from cordwood.ingest.parsed_body import Body, ParsedBody
 from cordwood.ingest.stamp import stamped
 from cordwood.model.event import Event
 
 NOW_US = 1_700_000_000_000_000
 
 
-def read(text: str | bytes, media: str = "application/json") -> Reading:
+def read(text: str | bytes, media: str = "application/json") -> ParsedBody:
     data = text.encode() if isinstance(text, str) else text
     return read_body(Form.EVENTS, Body(data, media))
 
@@ -94,10 +94,10 @@ def test_an_id_of_another_type_is_its_text(sent: str, stored: str) -> None:
 
 
 def test_items_that_are_no_objects_are_set_aside_with_their_place() -> None:
-    reading = read('[{"id": "a"}, 7, null, "x", [1], {"id": "b"}]')
-    assert [event.id for event in reading.events] == ["a", "b"]
-    assert [item.index for item in reading.set_aside] == [1, 2, 3, 4]
-    assert reading.indexes == [0, 5]
+    parsed = read('[{"id": "a"}, 7, null, "x", [1], {"id": "b"}]')
+    assert [event.id for event in parsed.events] == ["a", "b"]
+    assert [item.index for item in parsed.refused] == [1, 2, 3, 4]
+    assert parsed.indexes == [0, 5]
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", '[{"a": 1}', '{"a": 1,}', '[{"a": NaN}]', '{"a": 1} {"b": 2}'])
@@ -117,26 +117,26 @@ def test_bytes_that_are_no_utf_8_cost_a_letter_and_no_event() -> None:
 
 def test_an_event_nested_too_deeply_does_not_sink_its_batch() -> None:
     deep = '{"a":' * 3000 + "1" + "}" * 3000
-    reading = read(f'[{{"id": "a"}}, {deep}, {{"id": "b, ]"}}]')
-    assert [event.id for event in reading.events] == ["a", "b, ]"]
-    assert [item.index for item in reading.set_aside] == [1]
+    parsed = read(f'[{{"id": "a"}}, {deep}, {{"id": "b, ]"}}]')
+    assert [event.id for event in parsed.events] == ["a", "b, ]"]
+    assert [item.index for item in parsed.refused] == [1]
 
 
 @pytest.mark.parametrize("around", ['{"batch": [%s]}', ' {"n": {"batch": [1]}, "batch" :[%s], "more": ["batch", 7]} '])
 def test_nor_does_it_sink_a_batch_that_stands_in_an_object(around: str) -> None:
     deep = '{"a":' * 3000 + "[1, 2]" + "}" * 3000
-    reading = read(around % f'{{"id": "a"}}, {deep}, {{"id": "b, ]"}}')
-    assert [event.id for event in reading.events] == ["a", "b, ]"]
-    assert [(item.index, item.text) for item in reading.set_aside] == [(1, deep)]
+    parsed = read(around % f'{{"id": "a"}}, {deep}, {{"id": "b, ]"}}')
+    assert [event.id for event in parsed.events] == ["a", "b, ]"]
+    assert [(item.index, item.text) for item in parsed.refused] == [(1, deep)]
 
 
 @pytest.mark.parametrize(
     "text", ['{"a":' * 3000 + "1" + "}" * 3000, '{"batch": {"a": ' + "[" * 3000 + "]" * 3000 + "}}"]
 )
 def test_a_single_event_nested_too_deeply_is_set_aside(text: str) -> None:
-    reading = read(text)
-    assert reading.events == []
-    assert [(item.index, item.reason, item.text) for item in reading.set_aside] == [
+    parsed = read(text)
+    assert parsed.events == []
+    assert [(item.index, item.reason, item.text) for item in parsed.refused] == [
         (0, "The item is nested too deeply.", text)
     ]
 
@@ -158,9 +158,9 @@ def test_nul_characters_duplicate_keys_and_large_numbers_are_taken() -> None:
 
 
 def test_a_bad_line_is_set_aside_and_the_rest_stored() -> None:
-    reading = read('{"id": "a"}\n{"id": \n\n{"id": "c"}\r\n7\n', "application/x-ndjson")
-    assert [event.id for event in reading.events] == ["a", "c"]
-    assert [item.index for item in reading.set_aside] == [1, 4]
+    parsed = read('{"id": "a"}\n{"id": \n\n{"id": "c"}\r\n7\n', "application/x-ndjson")
+    assert [event.id for event in parsed.events] == ["a", "c"]
+    assert [item.index for item in parsed.refused] == [1, 4]
 
 
 def test_nothing_but_bad_lines_is_a_bad_body() -> None:

@@ -4,8 +4,8 @@ import pytest
 
 from cordwood.errors import LargeEventsExceeded
 from cordwood.ingest.large_events import LARGE, LargeEvents
-from cordwood.ingest.posted import SetAside
-from cordwood.ingest.quarantine import Shelf
+from cordwood.ingest.parsed_body import RefusedItem
+from cordwood.ingest.quarantine import ItemTruncator
 from cordwood.model.event import Event
 
 BUDGET = 100 * LARGE
@@ -50,8 +50,8 @@ def test_without_a_bound_all_is_taken() -> None:
 
 
 def test_what_is_set_aside_has_a_budget_too_and_is_cut_beyond_it() -> None:
-    shelf = Shelf(2**20, lambda: 0, LargeEvents(BUDGET))
-    kept = [shelf.fitted(SetAside(0, "No.", "x" * 2 * LARGE)) for _ in range(15)]
+    shelf = ItemTruncator(2**20, lambda: 0, LargeEvents(BUDGET))
+    kept = [shelf.fitted(RefusedItem(0, "No.", "x" * 2 * LARGE)) for _ in range(15)]
     assert [one.is_cut for one in kept] == [False] * 12 + [True] * 3
     assert {len(one.text) for one in kept if one.is_cut} == {4096}
-    assert not shelf.fitted(SetAside(0, "No.", "x" * 1000)).is_cut
+    assert not shelf.fitted(RefusedItem(0, "No.", "x" * 1000)).is_cut

@@ -7,7 +7,7 @@ import pytest
 
 from cordwood.errors import BadBody
 from cordwood.ingest.formats import Form, read_body
-from cordwood.ingest.posted import Body, Reading
+from cordwood.ingest.parsed_body import Body, ParsedBody
 from cordwood.ingest.stamp import stamped
 from cordwood.model.event import Event
 
@@ -16,7 +16,7 @@ AT = "2023-07-22T04:26:40Z"
 AT_US = 1_690_000_000_000_000
 
 
-def read(form: Form, text: str, media: str = "application/json", **headers: str) -> Reading:
+def read(form: Form, text: str, media: str = "application/json", **headers: str) -> ParsedBody:
     return read_body(
         form, Body(text.encode(), media, {name.replace("_", "-"): value for name, value in headers.items()})
     )
@@ -59,9 +59,9 @@ def test_a_line_of_logpush_is_an_event_at_the_edges_time(media: str) -> None:
 
 
 def test_bad_lines_of_logpush_are_set_aside() -> None:
-    reading = read(Form.LOGPUSH, '{"RayID":"r"}\nnonsense\n[1]\n', "text/plain")
-    assert len(reading.events) == 1
-    assert [item.index for item in reading.set_aside] == [1, 2]
+    parsed = read(Form.LOGPUSH, '{"RayID":"r"}\nnonsense\n[1]\n', "text/plain")
+    assert len(parsed.events) == 1
+    assert [item.index for item in parsed.refused] == [1, 2]
 
 
 def test_a_cloud_event_has_its_headers_attributes_and_time() -> None:
@@ -107,9 +107,9 @@ def test_lines_framed_by_their_length_are_told_apart() -> None:
 def test_where_a_byte_count_is_wrong_each_line_is_a_message(off: int) -> None:
     lines = [f"<13>1 - h a - - - {text}" for text in ("zwölf", "two", "three")]
     counted = "\n".join(f"{len(line.encode()) + off + 1} {line}" for line in lines) + "\n"
-    reading = read(Form.SYSLOG, counted, "text/plain")
-    assert [event.event_message for event in reading.events] == ["zwölf", "two", "three"]
-    assert reading.set_aside == []
+    parsed = read(Form.SYSLOG, counted, "text/plain")
+    assert [event.event_message for event in parsed.events] == ["zwölf", "two", "three"]
+    assert parsed.refused == []
 
 
 def test_counts_that_leave_out_the_end_of_the_line_are_right() -> None:
@@ -129,8 +129,8 @@ def test_logplex_lines_without_structured_data_and_older_lines_are_read() -> Non
 
 
 def test_one_odd_line_of_syslog_does_not_fail_the_others() -> None:
-    reading = read(Form.SYSLOG, "<13>1 - h a - - - one\nodd\n<999>1 - h a - - - x", "text/plain")
-    assert (len(reading.events), [item.index for item in reading.set_aside]) == (1, [1, 2])
+    parsed = read(Form.SYSLOG, "<13>1 - h a - - - one\nodd\n<999>1 - h a - - - x", "text/plain")
+    assert (len(parsed.events), [item.index for item in parsed.refused]) == (1, [1, 2])
 
 
 def test_no_syslog_at_all_is_a_bad_body() -> None:

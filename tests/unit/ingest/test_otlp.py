@@ -10,7 +10,7 @@ from cordwood.errors import BadBody
 from cordwood.ingest.formats import Form, read_body
 from cordwood.ingest.formats.otlp_protobuf import response, status
 from cordwood.ingest.formats.protobuf import fields
-from cordwood.ingest.posted import Body
+from cordwood.ingest.parsed_body import Body
 from cordwood.ingest.stamp import stamped
 from cordwood.model.event import Event
 
@@ -227,9 +227,9 @@ def test_a_number_too_large_and_half_a_letter_do_not_stop_the_others() -> None:
 
 def test_a_record_that_is_none_is_set_aside_alone() -> None:
     body = json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": [{}, 7, {}]}]}]}).encode()
-    reading = read_body(Form.OTLP, Body(body, "application/json"))
-    assert len(reading.events) == 2
-    assert [(item.index, item.reason) for item in reading.set_aside] == [(1, "The log record is not an object.")]
+    parsed = read_body(Form.OTLP, Body(body, "application/json"))
+    assert len(parsed.events) == 2
+    assert [(item.index, item.reason) for item in parsed.refused] == [(1, "The log record is not an object.")]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from cordwood.errors import BadBody, TooLarge
 from cordwood.ingest.formats import Form, read_body
-from cordwood.ingest.posted import Body
+from cordwood.ingest.parsed_body import Body
 from cordwood.ingest.stamp import stamped
 from cordwood.model.event import Event
 
@@ -153,10 +153,10 @@ def test_packed_numbers_are_counted_as_fields() -> None:
 def test_odd_metrics_are_refused_or_kept_as_they_are(odd: str) -> None:
     body = f'{{"resourceMetrics": [{{"scopeMetrics": [{{"metrics": [{odd}]}}]}}]}}'.encode()
     try:
-        reading = read_body(Form.OTLP_METRICS, Body(body, "application/json"))
+        parsed = read_body(Form.OTLP_METRICS, Body(body, "application/json"))
     except BadBody:
         return
-    assert len(reading.events) + len(reading.set_aside) == 1
+    assert len(parsed.events) + len(parsed.refused) == 1
 
 
 def test_times_that_no_calendar_has_are_left_out() -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from cordwood.engines import project_shapes
 from cordwood.engines.project_shapes import MAX_OF_ONE_PROJECT, ProjectShapes
-from cordwood.ingest import shape, walk
-from cordwood.ingest.shape import MAX_PATHS, Learnt, ShapeReader
-from cordwood.ingest.walk import Found
+from cordwood.ingest import event_paths, shape_inference
+from cordwood.ingest.event_paths import Found
+from cordwood.ingest.shape_inference import MAX_PATHS, Learnt, ShapeReader
 from cordwood.model.event import Event
 from cordwood.model.shape import Path, Shape, ValueKind
 from cordwood.model.stream import Stream
@@ -28,16 +28,16 @@ class Store:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.shape = Shape()
         self.projects = ProjectShapes()
-        self.looked_at: list[Event] = []
+        self.inspected: list[Event] = []
         self.reader = ShapeReader(lambda: {"s": self.shape}, lambda: {"s": self.projects})
-        monkeypatch.setattr(shape, "_REBUILD_SECONDS", 0)
-        look = walk.look
+        monkeypatch.setattr(shape_inference, "_REBUILD_SECONDS", 0)
+        collect_paths = event_paths.collect_paths
 
         def counted(event: Event, found: Found, objects: list[Path]) -> None:
-            self.looked_at.append(event)
-            look(event, found, objects)
+            self.inspected.append(event)
+            collect_paths(event, found, objects)
 
-        monkeypatch.setattr(shape, "look", counted)
+        monkeypatch.setattr(shape_inference, "collect_paths", counted)
 
     def take(self, *events: Event) -> Learnt:
         learnt = self.reader.read(STREAM, events)
@@ -78,9 +78,9 @@ def test_a_project_has_what_its_own_events_have_whether_others_had_it_before(sto
 
 def test_an_event_that_fits_its_stream_is_learnt_of_without_a_closer_look(store: Store) -> None:
     store.take(event("one", {"a": 1, "b": [{"c": 1}]}))
-    before = len(store.looked_at)
+    before = len(store.inspected)
     store.take(event("two", {"b": [{"c": 1}]}), event("two", {"b": []}))
-    assert len(store.looked_at) == before
+    assert len(store.inspected) == before
     assert store.names("two") == {
         ("metadata",),
         ("metadata", "b"),
@@ -121,10 +121,10 @@ def test_events_of_others_cost_a_validation_when_the_list_is_full(store: Store) 
     for number in range(60):
         store.take(event(None, {f"k{number}": {f"x{one}": 1 for one in range(100)}}))
     assert len(store.shape.kinds) == MAX_PATHS
-    before = len(store.looked_at)
+    before = len(store.inspected)
     store.take(*modest)
     store.take(*modest)
-    assert len(store.looked_at) == before
+    assert len(store.inspected) == before
 
 
 def test_of_a_path_that_found_no_room_nothing_is_taken_for_granted(store: Store) -> None:

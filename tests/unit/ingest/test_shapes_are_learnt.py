@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from cordwood.ingest import shape, walk
-from cordwood.ingest.fitting import Fitting
-from cordwood.ingest.shape import MAX_NEW_OF_ONE_EVENT, MAX_PATHS, MAX_STEPS_BELOW, ShapeReader
+from cordwood.ingest import event_paths, shape_inference
+from cordwood.ingest.shape_decoder import ShapeDecoder
+from cordwood.ingest.shape_inference import MAX_NEW_OF_ONE_EVENT, MAX_PATHS, MAX_STEPS_BELOW, ShapeReader
 from cordwood.model.event import Event, written_paths
 from cordwood.model.shape import Kinds, Path, Shape, ValueKind
 
@@ -80,8 +80,8 @@ def test_past_the_most_paths_only_new_kinds_are_learnt() -> None:
 
 def test_one_odd_event_does_not_take_the_room_of_all_others() -> None:
     stream = Stream()
-    odd = event({"odd": {f"key{number}": {"x": 1} for number in range(20_000)}})
-    assert len(stream.learn(odd)) == MAX_NEW_OF_ONE_EVENT
+    mismatches = event({"odd": {f"key{number}": {"x": 1} for number in range(20_000)}})
+    assert len(stream.learn(mismatches)) == MAX_NEW_OF_ONE_EVENT
     assert stream.learn(event({"path": "/"}, "p")) == {("metadata", "path"): TEXT, ("project",): TEXT}
 
 
@@ -137,12 +137,12 @@ def test_a_number_that_nothing_holds_is_kept_as_a_text_of_its_digits(posted: str
 
 def test_a_fitting_passes_what_is_known_and_nothing_else() -> None:
     shape = Shape({("metadata",): OBJECT, ("metadata", "a"): NUMBER | TEXT, ("project",): TEXT})
-    fitting = Fitting(shape, 0.0)
+    decoder = ShapeDecoder(shape, 0.0)
     values: list[object] = [1, "x", None, 2.5]
-    assert all(fitting.object_paths(event({"a": value}, "p")) is not None for value in values)
+    assert all(decoder.object_paths(event({"a": value}, "p")) is not None for value in values)
     unlike: list[object] = [{"a": True}, {"b": 1}, {"a": {}}, [], "x"]
-    assert not any(fitting.object_paths(event(metadata)) for metadata in unlike)
-    assert fitting.object_paths(event(extras={"app": 1})) is None
+    assert not any(decoder.object_paths(event(metadata)) for metadata in unlike)
+    assert decoder.object_paths(event(extras={"app": 1})) is None
 
 
 def test_the_paths_of_objects_are_told_whether_the_event_is_new_or_known() -> None:
@@ -161,23 +161,23 @@ def test_the_paths_of_objects_are_told_whether_the_event_is_new_or_known() -> No
     ]
     assert told == expected
     shape = shape.with_learnt(reader.learn("s", sent)[1])
-    fitting = Fitting(shape, 0.0, [("metadata", "e")])
-    assert [fitting.object_paths(one) for one in sent] == expected
+    decoder = ShapeDecoder(shape, 0.0, [("metadata", "e")])
+    assert [decoder.object_paths(one) for one in sent] == expected
 
 
 def test_what_a_batch_has_taught_is_known_for_the_rest_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked_at: list[Event] = []
-    look = walk.look
+    inspected: list[Event] = []
+    collect_paths = event_paths.collect_paths
 
-    def noted(event: Event, found: walk.Found, objects: list[Path]) -> None:
-        looked_at.append(event)
-        look(event, found, objects)
+    def noted(event: Event, found: event_paths.Found, objects: list[Path]) -> None:
+        inspected.append(event)
+        collect_paths(event, found, objects)
 
-    monkeypatch.setattr(shape, "look", noted)
+    monkeypatch.setattr(shape_inference, "collect_paths", noted)
     alike = [event({"a": {"b": number}, "c": None}) for number in range(3000)]
     late = event({"a": {"b": "text"}, "d": True})
     learnt = Stream().learn(*alike, late, *alike)
-    assert len(looked_at) == 17
+    assert len(inspected) == 17
     assert learnt == {
         ("metadata",): OBJECT,
         ("metadata", "a"): OBJECT,

@@ -26,7 +26,7 @@ def test_a_line_of_vercel_has_its_id_time_and_message() -> None:
 
 
 def test_what_a_function_of_vercel_reports_is_parsed() -> None:
-    event, odd = events(
+    event, mismatches = events(
         Form.VERCEL,
         "\n".join(json.dumps({"source": "lambda", "message": m}) for m in (LAMBDA, "x")),
         "application/x-ndjson",
@@ -37,7 +37,7 @@ def test_what_a_function_of_vercel_reports_is_parsed() -> None:
         "report": {"duration_ms": 21.5, "billed_duration_ms": 22, "memory_size_mb": 1024, "max_memory_used_mb": 89},
         "lines_string": "2023-07-22T04:26:40Z\t7f\tINFO\thello",
     }
-    assert metadata(odd)["parsedLambdaMessage"] == {"parse_status": "error"}
+    assert metadata(mismatches)["parsedLambdaMessage"] == {"parse_status": "error"}
 
 
 def test_nothing_is_vercels_test_of_an_address() -> None:
@@ -85,10 +85,12 @@ def test_a_form_of_github_needs_its_field() -> None:
 @pytest.mark.parametrize("form", [Form.VERCEL, Form.NETLIFY, Form.GITHUB, Form.TYPECASTS])
 def test_odd_items_are_set_aside_and_odd_values_kept(form: Form) -> None:
     deep = '{"a":' * 2000 + "1" + "}" * 2000
-    odd = '{"source": 1, "proxy": [], "message": {"x": 1}, "timestamp": [], "repository": 5, "n": 1e400, "id": 7}'
-    reading = read(form, f"[{odd}, 5, {deep}]")
-    assert len(reading.events) == 1
-    assert {1} <= {item.index for item in reading.set_aside} <= {1, 2}
+    mismatches = (
+        '{"source": 1, "proxy": [], "message": {"x": 1}, "timestamp": [], "repository": 5, "n": 1e400, "id": 7}'
+    )
+    parsed = read(form, f"[{mismatches}, 5, {deep}]")
+    assert len(parsed.events) == 1
+    assert {1} <= {item.index for item in parsed.refused} <= {1, 2}
 
 
 def test_texts_become_numbers_where_the_directions_say_so() -> None:
@@ -107,5 +109,5 @@ def test_texts_become_numbers_where_the_directions_say_so() -> None:
 @pytest.mark.parametrize("value", ["no number", "nan", "1e999"])
 def test_a_text_that_is_no_number_sets_the_item_aside(value: str) -> None:
     cast = {"path": ["a"], "from": "string", "to": "float"}
-    reading = read(Form.TYPECASTS, json.dumps({"batch": [{"body": {"a": value}, "typecasts": [cast]}]}))
-    assert [item.reason for item in reading.set_aside] == ["The text at a is not a number."]
+    parsed = read(Form.TYPECASTS, json.dumps({"batch": [{"body": {"a": value}, "typecasts": [cast]}]}))
+    assert [item.reason for item in parsed.refused] == ["The text at a is not a number."]

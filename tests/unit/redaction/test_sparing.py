@@ -10,7 +10,7 @@ import pytest
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits
-from cordwood.ingest.shape import ShapeReader
+from cordwood.ingest.shape_inference import ShapeReader
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.event import Batch, Event
 from cordwood.model.redaction import RedactMode

@@ -13,7 +13,7 @@ from cordwood.engines.duckdb.query.answers import QueryRunner
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits
 from cordwood.errors import QueryValue
-from cordwood.ingest.shape import ShapeReader
+from cordwood.ingest.shape_inference import ShapeReader
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.event import Batch, Event
 from cordwood.model.redaction import RedactMode

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cordwood.errors import Backlog, BadBody, BadParameter, NotAcceptable, TooLarge, TooSlow, UnsupportedMedia
-from cordwood.ingest.holding import HoldingRoom
+from cordwood.ingest.body_budget import BodyBudget
 from cordwood.web import body
 from cordwood.web.asgi import Message, Request
 from cordwood.web.body import read_body
@@ -181,8 +181,8 @@ def test_a_body_that_drips_is_given_up_however_regular_its_pieces_are(monkeypatc
 
 
 def test_a_body_that_must_give_way_is_told_so_while_it_waits() -> None:
-    async def given_up(room: HoldingRoom) -> None:
-        with room.share("a") as stalled, room.share("b") as other:
+    async def given_up(budget: BodyBudget) -> None:
+        with budget.reserve("a") as stalled, budget.reserve("b") as other:
             reading = asyncio.ensure_future(read_body(slow_request((0.0, b"x" * 80)), OF_EVENTS, stalled))
             await asyncio.sleep(0.05)
             other.take(60)
@@ -190,4 +190,4 @@ def test_a_body_that_must_give_way_is_told_so_while_it_waits() -> None:
 
     now = iter(range(0, 1000, 10))
     with pytest.raises(Backlog):
-        asyncio.run(asyncio.wait_for(given_up(HoldingRoom(100, lambda: float(next(now)))), 5))
+        asyncio.run(asyncio.wait_for(given_up(BodyBudget(100, lambda: float(next(now)))), 5))

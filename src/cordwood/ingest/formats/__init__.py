@@ -10,8 +10,7 @@ from cordwood.errors import UnsupportedMedia
 from cordwood.ingest.formats.cloud_event import read_cloud_events
 from cordwood.ingest.formats.erlang import read_bert
 from cordwood.ingest.formats.form import read_form
-from cordwood.ingest.formats.json import read_json
-from cordwood.ingest.formats.ndjson import read_ndjson
+from cordwood.ingest.formats.json import read_json, read_ndjson
 from cordwood.ingest.formats.otlp import LOGS, Signal
 from cordwood.ingest.formats.otlp import read_json as read_otlp_json
 from cordwood.ingest.formats.otlp import read_protobuf as read_otlp_protobuf
@@ -21,10 +20,10 @@ from cordwood.ingest.formats.syslog import read_syslog
 from cordwood.ingest.formats.typecasts import read_typecasts
 from cordwood.ingest.formats.webhooks import read_github, read_netlify, read_vercel
 from cordwood.ingest.formats.whole import read_logpush, read_vector, read_whole
-from cordwood.ingest.posted import Body, Reading
+from cordwood.ingest.parsed_body import Body, ParsedBody
 from cordwood.model.untyped_json import FORM_MEDIA, is_json_sent_as_form
 
-Format = Callable[[Body], Reading]
+Format = Callable[[Body], ParsedBody]
 
 
 class Form(StrEnum):
@@ -82,7 +81,7 @@ _TABLE: Mapping[Form, Mapping[str, Format]] = {
 }
 
 
-def read_body(form: Form, body: Body) -> Reading:
+def read_body(form: Form, body: Body) -> ParsedBody:
     """Decode a body. Parameters of its Content-Type are ignored: JSON is always UTF-8."""
     formats = _TABLE[form]
     if "application/json" in formats and is_json_sent_as_form(body.media, body.data):

@@ -2,26 +2,25 @@
 
 import msgspec
 
-from cordwood.ingest.documents import fields_of, items_of, mended
-from cordwood.ingest.items import Fields, add_fields
-from cordwood.ingest.posted import Body, Reading
+from cordwood.ingest.items import Fields, add_fields, fields_of, items_of, mended
+from cordwood.ingest.parsed_body import Body, ParsedBody
 
 _encode = msgspec.json.Encoder().encode
 
 
-def read_cloud_events(body: Body) -> Reading:
+def read_cloud_events(body: Body) -> ParsedBody:
     attributes = {
         name.removeprefix("ce-").replace("-", "_"): value
         for name, value in body.headers.items()
         if name.startswith("ce-")
     }
-    reading = Reading.of(body)
+    parsed = ParsedBody.of(body)
     for index, item in enumerate(items_of(mended(body.text), body.most_items)):
-        fields = fields_of(item, index, reading)
+        fields = fields_of(item, index, parsed)
         if fields is not None:
             _add_attributes(fields, attributes)
-            add_fields(fields, index, reading)
-    return reading
+            add_fields(fields, index, parsed)
+    return parsed
 
 
 def _add_attributes(fields: Fields, attributes: dict[str, str]) -> None:

@@ -1,19 +1,194 @@
-"""Read batches of Elixir's and Erlang's loggers, as BERT or as JSON: `{"batch": […]}` with one event per item."""
+"""Batches of Elixir's and Erlang's loggers, as JSON or in Erlang's external term format (BERT).
+
+`{"batch": […]}` has one event for each item. Only data is decoded. Functions, references, processes and ports are refused;
+an atom becomes a string, or null, true or false. Depth, the number of terms and the length of an integer are bounded.
+"""
+
+import math
+import struct
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import msgspec
 
 from cordwood.errors import BadBody
-from cordwood.ingest.formats.erlang_terms import BadTerm, read_term
-from cordwood.ingest.item_count import too_many
-from cordwood.ingest.items import read_items
-from cordwood.ingest.posted import Body, Reading
+from cordwood.ingest.items import read_items, too_many
+from cordwood.ingest.parsed_body import Body, ParsedBody
+
+VERSION: Final = 131
+COMPRESSED: Final = 80
+# Before the compressed term: the version, the tag, and the length that it inflates to.
+COMPRESSED_HEAD: Final = 6
+
+_MOST_LEVELS: Final = 100
+_MOST_INTEGER_BYTES: Final = 1024
+_WORDS: Final[Mapping[str, bool | None]] = {
+    "true": True,
+    "false": False,
+    "nil": None,
+    "null": None,
+    "undefined": None,
+}
+_PRINTABLE: Final = frozenset((*range(32, 127), 9, 10, 13))
+_LARGEST_NUMBER: Final = 2**64 - 1
+
+
+class BadTerm(ValueError):
+    """Raised where the bytes end early or hold something other than data."""
+
+
+class Atom(str):
+    """The name of an atom, distinct from a text: the atom `nil` is null, the text "nil" is a text."""
+
+    __slots__ = ()
+
+
+def is_compressed(data: bytes) -> bool:
+    return data[:2] == bytes((VERSION, COMPRESSED))
+
+
+def read_term(data: bytes, most_terms: int) -> object:
+    """Return the single term of a body as JSON values; raise BadTerm for anything else."""
+    if data[:1] != bytes((VERSION,)):
+        raise BadTerm(f"it does not begin with the version byte {VERSION}")
+    reader = _Reader(data, most_terms)
+    value = reader.term(0)
+    if reader.at != len(data):
+        raise BadTerm(f"there is more after the term, at byte {reader.at}")
+    return value
+
+
+class _Reader:
+    """A cursor over the bytes, with one method for each kind of term."""
+
+    def __init__(self, data: bytes, most_terms: int) -> None:
+        self.at = 1
+        self._data = data
+        self._left = most_terms
+        self._readers: Mapping[int, Callable[[int], object]] = {
+            70: self._float,
+            97: lambda _: self._number(1),
+            98: lambda _: self._number(4, signed=True),
+            99: self._old_float,
+            100: lambda _: self._word(2, "latin-1"),
+            104: lambda level: self._tuple(self._number(1), level),
+            105: lambda level: self._tuple(self._number(4), level),
+            106: lambda _: [],
+            107: self._bytes,
+            108: self._list,
+            109: lambda _: self._take(self._number(4)).decode("utf-8", "replace"),
+            110: lambda _: self._integer(self._number(1)),
+            111: lambda _: self._integer(self._number(4)),
+            115: lambda _: self._word(1, "latin-1"),
+            116: self._map,
+            118: lambda _: self._word(2, "utf-8"),
+            119: lambda _: self._word(1, "utf-8"),
+        }
+
+    def term(self, level: int) -> object:
+        """Read a term; the atoms nil, true and false become JSON's null, true and false."""
+        value = self._term(level)
+        return _WORDS.get(value, str(value)) if isinstance(value, Atom) else value
+
+    def _term(self, level: int) -> object:
+        if level > _MOST_LEVELS:
+            raise BadTerm(f"it is nested deeper than {_MOST_LEVELS} levels")
+        self._left -= 1
+        if self._left < 0:
+            raise BadTerm("it has too many terms")
+        place, tag = self.at, self._number(1)
+        reader = self._readers.get(tag)
+        if reader is None:
+            raise BadTerm(f"the term at byte {place} is not data (tag {tag})")
+        return reader(level)
+
+    def _take(self, size: int) -> bytes:
+        taken = self._data[self.at : self.at + size]
+        if len(taken) < size:
+            raise BadTerm("it ends early")
+        self.at += size
+        return taken
+
+    def _number(self, size: int, *, signed: bool = False) -> int:
+        return int.from_bytes(self._take(size), "big", signed=signed)
+
+    def _float(self, _: int) -> object:
+        (number,) = struct.unpack(">d", self._take(8))
+        return number if math.isfinite(number) else str(number)
+
+    def _old_float(self, _: int) -> object:
+        text = self._take(31).rstrip(b"\0").decode("latin-1")
+        try:
+            number = float(text)
+        except ValueError:
+            raise BadTerm("a number cannot be read") from None
+        return number if math.isfinite(number) else text
+
+    def _integer(self, size: int) -> object:
+        """Read an integer of any length; one beyond JSON's exact numbers becomes a text of its digits."""
+        is_negative = self._number(1)
+        if size > _MOST_INTEGER_BYTES:
+            raise BadTerm(f"an integer has more than {_MOST_INTEGER_BYTES} bytes")
+        number = int.from_bytes(self._take(size), "little")
+        signed = -number if is_negative else number
+        return signed if -(2**63) <= signed <= _LARGEST_NUMBER else str(signed)
+
+    def _word(self, length_size: int, letters: str) -> Atom:
+        return Atom(self._take(self._number(length_size)).decode(letters, "replace"))
+
+    def _bytes(self, _: int) -> object:
+        """Read a list of small integers, which is how Erlang sends texts."""
+        found = self._take(self._number(2))
+        return found.decode("ascii") if _PRINTABLE.issuperset(found) else list(found)
+
+    def _list(self, level: int) -> list[object]:
+        values = [self.term(level + 1) for _ in range(self._count(self._number(4)))]
+        tail = self.term(level + 1)
+        return values if tail == [] else [*values, tail]
+
+    def _tuple(self, size: int, level: int) -> object:
+        values = [self._term(level + 1) for _ in range(self._count(size))]
+        if values and isinstance(values[0], Atom) and values[0] == "bert":
+            return _of_bert(values[1:])
+        return [_WORDS.get(value, str(value)) if isinstance(value, Atom) else value for value in values]
+
+    def _map(self, level: int) -> dict[str, object]:
+        found: dict[str, object] = {}
+        for _ in range(self._count(self._number(4))):
+            key = self._term(level + 1)
+            found[_key(key)] = self.term(level + 1)
+        return found
+
+    def _count(self, size: int) -> int:
+        """Check a count against the bytes that are left, before anything of that length is allocated."""
+        if size > min(self._left, len(self._data) - self.at):
+            raise BadTerm("it ends early, or has too many terms")
+        return size
+
+
+def _key(key: object) -> str:
+    if isinstance(key, list | dict):
+        raise BadTerm("a key of a map is not a text")
+    return str(key)
+
+
+def _of_bert(values: list[object]) -> object:
+    """Return the value of BERT's own tuples: nil, true, false, and a dictionary as a list of pairs."""
+    match values:
+        case [Atom() as word] if word in _WORDS:
+            return _WORDS[word]
+        case [Atom("dict"), list() as pairs]:
+            return {_key(pair[0]): pair[1] for pair in pairs if isinstance(pair, list) and len(pair) == 2}
+        case _:
+            return ["bert", *(_WORDS.get(one, str(one)) if isinstance(one, Atom) else one for one in values)]
+
 
 _encode = msgspec.json.Encoder().encode
 
 _TERMS_OF_AN_ITEM = 16
 
 
-def read_bert(body: Body) -> Reading:
+def read_bert(body: Body) -> ParsedBody:
     try:
         value = read_term(body.data, body.most_items * _TERMS_OF_AN_ITEM)
     except (BadTerm, RecursionError) as problem:
@@ -22,4 +197,4 @@ def read_bert(body: Body) -> Reading:
     items = batch if isinstance(batch, list) else [batch]
     if len(items) > body.most_items:
         raise too_many(body.most_items)
-    return read_items([_encode(item).decode() for item in items], Reading.of(body))
+    return read_items([_encode(item).decode() for item in items], ParsedBody.of(body))

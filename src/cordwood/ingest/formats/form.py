@@ -6,7 +6,7 @@ import msgspec
 
 from cordwood.errors import BadBody
 from cordwood.ingest.items import Fields, add_fields
-from cordwood.ingest.posted import Body, Reading
+from cordwood.ingest.parsed_body import Body, ParsedBody
 
 _encode = msgspec.json.Encoder().encode
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -14,7 +14,7 @@ _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _MOST_FIELDS = 10_000
 
 
-def read_form(body: Body) -> Reading:
+def read_form(body: Body) -> ParsedBody:
     """Decode a form. A repeated field becomes an array; `metadata` may be a JSON object."""
     try:
         found = parse_qs(body.text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="replace")
@@ -27,9 +27,9 @@ def read_form(body: Body) -> Reading:
     }
     if len(found.get("metadata", ())) == 1:
         fields["metadata"] = _metadata(found["metadata"][0], fields["metadata"])
-    reading = Reading(indexes=[])
-    add_fields(fields, 0, reading)
-    return reading
+    parsed = ParsedBody(indexes=[])
+    add_fields(fields, 0, parsed)
+    return parsed
 
 
 def _metadata(text: str, as_text: msgspec.Raw) -> msgspec.Raw:

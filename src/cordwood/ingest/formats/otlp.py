@@ -9,11 +9,10 @@ from typing import Any
 import msgspec
 
 from cordwood.errors import BadBody
-from cordwood.ingest.documents import decoded_values, mended
 from cordwood.ingest.formats import otlp_protobuf
 from cordwood.ingest.formats.protobuf import BadProtobuf
-from cordwood.ingest.item_count import check_values, too_many
-from cordwood.ingest.posted import Body, Posted, Reading
+from cordwood.ingest.items import check_values, decoded_values, mended, too_many
+from cordwood.ingest.parsed_body import Body, ParsedBody, PostedEvent
 from cordwood.model.broken_json import why_no_json
 
 _encode = msgspec.json.Encoder().encode
@@ -35,10 +34,10 @@ class Signal(msgspec.Struct, frozen=True):
     what: str
     fields: otlp_protobuf.Fields
     # Takes a record, its resource's attributes, and the metadata that all records of its scope share.
-    events: Callable[[Json, Json, Json], Iterable[Posted]]
+    events: Callable[[Json, Json, Json], Iterable[PostedEvent]]
 
 
-def read_json(signal: Signal, body: Body) -> Reading:
+def read_json(signal: Signal, body: Body) -> ParsedBody:
     check_values(body.data, body.most_items)
     request = _request(body.text)
     if not isinstance(request, dict):
@@ -47,16 +46,16 @@ def read_json(signal: Signal, body: Body) -> Reading:
     if underscored in request:
         # The names of the .proto file would be skipped as unknown fields, and all records with them.
         raise BadBody(f"The body is no {signal.request}: OTLP's JSON writes {signal.resources}, in lowerCamelCase.")
-    return _read(signal, request, Reading.of(body), body.most_items)
+    return _read(signal, request, ParsedBody.of(body), body.most_items)
 
 
-def read_protobuf(signal: Signal, body: Body) -> Reading:
+def read_protobuf(signal: Signal, body: Body) -> ParsedBody:
     """Decode protobuf to the structure of OTLP's JSON encoding, and continue as for JSON."""
     try:
         request = otlp_protobuf.request(body.data, signal.fields, body.most_items * _FIELDS_OF_A_RECORD)
     except (BadProtobuf, RecursionError) as problem:
         raise BadBody(f"The body is no {signal.request}: {problem}.") from problem
-    return _read(signal, request, Reading.of(body), body.most_items)
+    return _read(signal, request, ParsedBody.of(body), body.most_items)
 
 
 def _request(text: str) -> object:
@@ -76,19 +75,19 @@ def _loosely(text: str) -> object:
         raise BadBody(f"The body is not JSON: {why_no_json(problem, text.encode())}.") from problem
 
 
-def _read(signal: Signal, request: Json, reading: Reading, most: int) -> Reading:
+def _read(signal: Signal, request: Json, parsed: ParsedBody, most: int) -> ParsedBody:
     index = 0
     for record, resource, around in _records(signal, request):
         if not isinstance(record, dict):
-            reading.refuse(index, f"The {signal.what} is not an object.", _encode(record).decode())
+            parsed.refuse(index, f"The {signal.what} is not an object.", _encode(record).decode())
             index += 1
             continue
         for event in signal.events(record, resource, around):
             if index >= most:
                 raise too_many(most)
-            reading.add(event, index)
+            parsed.add(event, index)
             index += 1
-    return reading
+    return parsed
 
 
 def _records(signal: Signal, request: Json) -> Iterator[tuple[object, Json, Json]]:
@@ -129,7 +128,7 @@ def messages(parent: Json, name: str) -> Iterable[Json]:
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
-def _log_events(record: Json, resource: Json, around: Json) -> Iterator[Posted]:
+def _log_events(record: Json, resource: Json, around: Json) -> Iterator[PostedEvent]:
     body, described = any_value(record.get("body")), attributes(record)
     timestamp = nanoseconds(record.get("timeUnixNano")) or nanoseconds(record.get("observedTimeUnixNano"))
     metadata = {**_metadata(record, body, described), **around}
@@ -138,10 +137,10 @@ def _log_events(record: Json, resource: Json, around: Json) -> Iterator[Posted]:
 
 def event(
     message: str | None, timestamp: int | None, resource: Json, metadata: Json, given_id: str | None = None
-) -> Posted:
+) -> PostedEvent:
     """Return an event of any signal. Metadata fields without a value are left out."""
     project = resource.get("project")
-    return Posted(
+    return PostedEvent(
         id=given_id,
         timestamp=timestamp,
         event_message=message,

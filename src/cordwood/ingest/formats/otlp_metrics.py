@@ -6,7 +6,7 @@ from cordwood.errors import BadBody
 from cordwood.ingest.formats import otlp_protobuf
 from cordwood.ingest.formats.otlp import Json, Signal, attributes, event, finite, integer, messages, nanoseconds
 from cordwood.ingest.formats.otlp_traces import time_text, word_of
-from cordwood.ingest.posted import Posted
+from cordwood.ingest.parsed_body import PostedEvent
 
 # The name of a metric's data in JSON, and the `metric_type` of its events.
 _TYPES = {
@@ -19,7 +19,7 @@ _TYPES = {
 _TEMPORALITIES = ("unspecified", "delta", "cumulative")
 
 
-def _metric_events(metric: Json, resource: Json, around: Json) -> Iterator[Posted]:
+def _metric_events(metric: Json, resource: Json, around: Json) -> Iterator[PostedEvent]:
     name = metric.get("name")
     for data_name, told_type in _TYPES.items():
         data = metric.get(data_name)

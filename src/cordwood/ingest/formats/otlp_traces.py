@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from cordwood.ingest.formats import otlp_protobuf
 from cordwood.ingest.formats.otlp import Json, Signal, attributes, event, hex_id, integer, messages, nanoseconds
-from cordwood.ingest.posted import Posted
+from cordwood.ingest.parsed_body import PostedEvent
 
 _KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")
 _STATUSES = ("unset", "ok", "error")
@@ -14,7 +14,7 @@ _STATUSES = ("unset", "ok", "error")
 _LAST_NANOSECOND = 253_402_300_800 * 10**9
 
 
-def _span_events(span: Json, resource: Json, around: Json) -> Iterator[Posted]:
+def _span_events(span: Json, resource: Json, around: Json) -> Iterator[PostedEvent]:
     start, end = nanoseconds(span.get("startTimeUnixNano")), nanoseconds(span.get("endTimeUnixNano"))
     trace_id, span_id = hex_id(span.get("traceId")), hex_id(span.get("spanId"))
     kind, status = word_of(span.get("kind"), "SPAN_KIND_", _KINDS), span.get("status")

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from cordwood.ingest.formats.ndjson import lines_of, with_something
-from cordwood.ingest.item_count import too_many
-from cordwood.ingest.posted import Body, Posted, Reading
+from cordwood.ingest.formats.json import lines_of, with_something
+from cordwood.ingest.items import too_many
+from cordwood.ingest.parsed_body import Body, ParsedBody, PostedEvent
 
 Element = dict[str, object]
 
@@ -53,15 +53,15 @@ _ESCAPE = re.compile(r'\\(["\\\]])')
 _LOGFMT = re.compile(r'([\w.@#/-]+)=("(?:[^"\\]|\\.)*"|\S*)')
 
 
-def read_syslog(body: Body) -> Reading:
-    reading = Reading.of(body)
+def read_syslog(body: Body) -> ParsedBody:
+    parsed = ParsedBody.of(body)
     for index, line in _lines(body.text, body.most_items):
         event = _event(line)
         if event is None:
-            reading.refuse(index, "The line is not syslog.", line)
+            parsed.refuse(index, "The line is not syslog.", line)
         else:
-            reading.add(event, index)
-    return with_something(reading)
+            parsed.add(event, index)
+    return with_something(parsed)
 
 
 def _lines(text: str, most: int) -> Iterator[tuple[int, str]]:
@@ -100,7 +100,7 @@ def _ends_well(data: bytes, at: int) -> bool:
     return rest == len(data) or (data[rest : rest + 1] == b"<" and b"\n" in data[at - 1 : rest])
 
 
-def _event(line: str) -> Posted | None:
+def _event(line: str) -> PostedEvent | None:
     match = _LINE.fullmatch(line) or _OLD_LINE.fullmatch(line)
     if match is None or int(match["priority"]) > _HIGHEST_PRIORITY:
         return None
@@ -113,7 +113,7 @@ def _event(line: str) -> Posted | None:
     if found["appname"] == "heroku":
         metadata["logfmt"] = {key: value.strip('"') for key, value in _LOGFMT.findall(message)}
     timestamp = found["timestamp"] if is_new else None
-    return Posted(timestamp=timestamp, event_message=message, metadata=msgspec.Raw(_encode(metadata)))
+    return PostedEvent(timestamp=timestamp, event_message=message, metadata=msgspec.Raw(_encode(metadata)))
 
 
 def _priority(priority: int) -> Element:

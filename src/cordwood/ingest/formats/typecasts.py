@@ -5,31 +5,30 @@ from typing import Any
 
 import msgspec
 
-from cordwood.ingest.documents import TOO_DEEP, decoded_values, fields_of, items_of, mended
-from cordwood.ingest.items import add_fields
-from cordwood.ingest.posted import Body, Reading
+from cordwood.ingest.items import TOO_DEEP, add_fields, decoded_values, fields_of, items_of, mended
+from cordwood.ingest.parsed_body import Body, ParsedBody
 
 _encode = msgspec.json.Encoder().encode
 _MOST_CASTS = 1000
 _SHOWN = 200
 
 
-def read_typecasts(body: Body) -> Reading:
+def read_typecasts(body: Body) -> ParsedBody:
     """Read a batch; quarantine an item whose casts fail."""
-    reading = Reading.of(body)
+    parsed = ParsedBody.of(body)
     for index, item in enumerate(items_of(mended(body.text), body.most_items)):
-        fields = fields_of(item, index, reading)
+        fields = fields_of(item, index, parsed)
         if fields is None:
             continue
         if {"body", "typecasts"} <= fields.keys():
             try:
-                fields = fields_of(_cast(fields["body"], fields["typecasts"]), index, reading)
+                fields = fields_of(_cast(fields["body"], fields["typecasts"]), index, parsed)
             except ValueError as problem:
-                reading.refuse(index, str(problem), item)
+                parsed.refuse(index, str(problem), item)
                 continue
         if fields is not None:
-            add_fields(fields, index, reading)
-    return reading
+            add_fields(fields, index, parsed)
+    return parsed
 
 
 def _cast(body: msgspec.Raw, typecasts: msgspec.Raw) -> str:

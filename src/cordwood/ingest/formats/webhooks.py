@@ -8,9 +8,9 @@ from urllib.parse import parse_qs
 import msgspec
 
 from cordwood.errors import BadBody
-from cordwood.ingest.documents import TOO_DEEP, decoded_values, fields_of, items_of, mended
-from cordwood.ingest.formats.ndjson import lines_of, with_something
-from cordwood.ingest.posted import Body, Posted, Reading
+from cordwood.ingest.formats.json import lines_of, with_something
+from cordwood.ingest.items import TOO_DEEP, decoded_values, fields_of, items_of, mended
+from cordwood.ingest.parsed_body import Body, ParsedBody, PostedEvent
 
 _encode = msgspec.json.Encoder().encode
 
@@ -24,12 +24,12 @@ _DELIVERY = re.compile(r"[\w-]{1,100}", re.ASCII)
 _MOST_LEVELS = 100
 
 
-def read_vercel(body: Body) -> Reading:
+def read_vercel(body: Body) -> ParsedBody:
     """Read Vercel's log drain and its older form, Zeit; an empty body is Vercel's connection test."""
-    reading = Reading.of(body)
+    parsed = ParsedBody.of(body)
     if not body.data.strip():
-        return reading
-    for index, record in _records(body, reading):
+        return parsed
+    for index, record in _records(body, parsed):
         message, proxy = record.get("message"), _object(record.get("proxy"))
         if record.get("source") == "lambda" and isinstance(message, str):
             record["parsedLambdaMessage"] = _lambda_message(message)
@@ -38,14 +38,14 @@ def read_vercel(body: Body) -> Reading:
             proxy["userAgent"] = ",".join(str(agent) for agent in agents)
         told = ("statusCode", "host", "path", "clientIp", "userAgent")
         rest = [message] if message else [proxy.get(name) for name in told]
-        reading.add(_event(record, [record.get("source"), *rest], record.get("timestamp"), record.get("id")), index)
-    return with_something(reading)
+        parsed.add(_event(record, [record.get("source"), *rest], record.get("timestamp"), record.get("id")), index)
+    return with_something(parsed)
 
 
-def read_netlify(body: Body) -> Reading:
+def read_netlify(body: Body) -> ParsedBody:
     """Read Netlify's log drain: traffic and functions."""
-    reading = Reading.of(body)
-    for index, record in _records(body, reading):
+    parsed = ParsedBody.of(body)
+    for index, record in _records(body, parsed):
         timestamp = record.pop("timestamp", None)
         names = (
             "log_type",
@@ -58,15 +58,15 @@ def read_netlify(body: Body) -> Reading:
             "level",
             "message",
         )
-        reading.add(_event(record, [record.get(name) for name in names], timestamp), index)
-    return with_something(reading)
+        parsed.add(_event(record, [record.get(name) for name in names], timestamp), index)
+    return with_something(parsed)
 
 
-def read_github(body: Body) -> Reading:
+def read_github(body: Body) -> ParsedBody:
     """Read a GitHub webhook: one event with the delivery's id, without URLs of GitHub's API."""
-    reading = Reading.of(body)
+    parsed = ParsedBody.of(body)
     for index, item in enumerate(items_of(mended(_payload(body)), body.most_items)):
-        record = _record(item, index, reading)
+        record = _record(item, index, parsed)
         if record is None:
             continue
         record = _without_urls(record)
@@ -75,8 +75,8 @@ def read_github(body: Body) -> Reading:
         names = (_object(record.get("repository")).get("full_name"), _object(record.get("sender")).get("login"))
         delivery = body.headers.get("x-github-delivery", "")
         told = [*names, record.get("action") or record.get("github_event")]
-        reading.add(_event(record, told, None, delivery if _DELIVERY.fullmatch(delivery) else None), index)
-    return reading
+        parsed.add(_event(record, told, None, delivery if _DELIVERY.fullmatch(delivery) else None), index)
+    return parsed
 
 
 def _payload(body: Body) -> str:
@@ -89,31 +89,31 @@ def _payload(body: Body) -> str:
         raise BadBody("The form has no field payload.") from None
 
 
-def _records(body: Body, reading: Reading) -> Iterator[tuple[int, Record]]:
+def _records(body: Body, parsed: ParsedBody) -> Iterator[tuple[int, Record]]:
     """Yield the objects of an array, of a single object, or of lines."""
     text = mended(body.text)
     is_lines = body.media != "application/json" and text.lstrip()[:1] != "["
     for index, item in lines_of(text, body.most_items) if is_lines else enumerate(items_of(text, body.most_items)):
-        record = _record(item, index, reading)
+        record = _record(item, index, parsed)
         if record is not None:
             yield index, record
 
 
-def _record(item: str, index: int, reading: Reading) -> Record | None:
+def _record(item: str, index: int, parsed: ParsedBody) -> Record | None:
     """Decode the item; quarantine one that is not an object or is nested too deeply."""
-    if fields_of(item, index, reading) is None:
+    if fields_of(item, index, parsed) is None:
         return None
     try:
         record: Record = decoded_values(item)
     except (msgspec.DecodeError, RecursionError):
-        reading.refuse(index, TOO_DEEP, item)
+        parsed.refuse(index, TOO_DEEP, item)
         return None
     return record
 
 
-def _event(record: Record, told: Iterable[object], timestamp: object, given: object = None) -> Posted:
+def _event(record: Record, told: Iterable[object], timestamp: object, given: object = None) -> PostedEvent:
     texts = [one if isinstance(one, str) else _encode(one).decode() for one in told if one not in (None, "")]
-    return Posted(
+    return PostedEvent(
         id=given if isinstance(given, str) else None,
         timestamp=timestamp if isinstance(timestamp, str | int | float) and not isinstance(timestamp, bool) else None,
         event_message=" | ".join(texts),

@@ -12,7 +12,7 @@ from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, Options
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import Engine
-from cordwood.ingest.shape import ShapeReader
+from cordwood.ingest.shape_inference import ShapeReader
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.event import Batch, Event
 from cordwood.model.rows import Row

@@ -7,9 +7,9 @@ import msgspec
 from msgspec import Meta
 
 from cordwood.errors import BadBody, Forbidden
-from cordwood.ingest.claim import ForeignClaim, claimed_for
-from cordwood.ingest.item_count import too_many
-from cordwood.ingest.posted import MOST_ITEMS
+from cordwood.ingest.event_validator import ForeignProject, with_pinned_project
+from cordwood.ingest.items import too_many
+from cordwood.ingest.parsed_body import MOST_ITEMS
 from cordwood.model.broken_json import why_no_json
 from cordwood.model.event import Event
 
@@ -17,7 +17,7 @@ from cordwood.model.event import Event
 _Time = Annotated[int, Meta(ge=-62_135_596_800_000_000, le=253_402_300_799_999_999)]
 
 
-class Stored(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class ExportedEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """One line of a body. Times are in microseconds since 1970 UTC; `metadata` and `extras` are JSON text."""
 
     id: str
@@ -30,10 +30,10 @@ class Stored(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     timestamp_inferred: bool = False
 
 
-_decode_lines = msgspec.json.Decoder(Stored).decode_lines
+_decode_lines = msgspec.json.Decoder(ExportedEvent).decode_lines
 
 
-def read_stored(
+def read_exported(
     body: bytes, pinned_project: str | None, project_at: Sequence[str] = (), most: int = MOST_ITEMS
 ) -> list[Event]:
     """Decode exported events. Nothing is derived, validated by time or quarantined: one bad line refuses the body."""
@@ -53,8 +53,8 @@ def read_stored(
 def _held(events: list[Event], project: str, project_at: Sequence[str]) -> list[Event]:
     """Return the events; raise Forbidden unless all of them belong to the pinned project."""
     try:
-        held = [claimed_for(event, project_at, project) for event in events] if project_at else events
-    except ForeignClaim:
+        held = [with_pinned_project(event, project_at, project) for event in events] if project_at else events
+    except ForeignProject:
         held = []
     except RecursionError as problem:
         raise BadBody("An event is nested too deeply to be held to a project.") from problem
@@ -63,7 +63,7 @@ def _held(events: list[Event], project: str, project_at: Sequence[str]) -> list[
     return held
 
 
-def _event(line: Stored) -> Event:
+def _event(line: ExportedEvent) -> Event:
     return Event(
         line.id,
         line.timestamp,

@@ -1,9 +1,12 @@
-"""The nesting depth of JSON text, found without decoding it, since a decoder's limit depends on the call stack."""
+"""Scans of JSON text without decoding it: the nesting depth, and numbers that no engine can store exactly."""
 
+import math
 import re
 from collections.abc import Iterator
 from itertools import accumulate
 from typing import Final
+
+import msgspec
 
 from cordwood.model.event import Event
 
@@ -12,8 +15,8 @@ from cordwood.model.event import Event
 # 480. Meanwhile nothing else is stored and the process cannot stop.
 MOST_LEVELS: Final = 100
 
-_TEXT: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-_TOKEN: Final = re.compile(rf"{_TEXT.pattern}|[\[\]{{}}]", re.DOTALL)
+_STRING: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_BRACKET_OR_STRING: Final = re.compile(rf"{_STRING.pattern}|[\[\]{{}}]", re.DOTALL)
 # Brackets are mapped to indexes into `_STEPS`.
 _STEPS: Final = (-1, 1)
 _AS_STEPS: Final = bytes.maketrans(b"[{]}", bytes((1, 1, 0, 0)))
@@ -44,14 +47,14 @@ def _is_deeper(text: str) -> bool:
     # A quick upper bound: most texts have fewer brackets in all.
     if text.count("{") + text.count("[") <= MOST_LEVELS:
         return False
-    brackets = _TEXT.sub("", text).encode().translate(_AS_STEPS, _NO_BRACKETS)
+    brackets = _STRING.sub("", text).encode().translate(_AS_STEPS, _NO_BRACKETS)
     return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > MOST_LEVELS
 
 
 def _brackets(text: str) -> Iterator[tuple[re.Match[str], int]]:
     """Yield the brackets outside of strings with the depth after each."""
     depth = 0
-    for token in _TOKEN.finditer(text):
+    for token in _BRACKET_OR_STRING.finditer(text):
         mark = token[0]
         if mark in "[{":
             depth += 1
@@ -60,3 +63,36 @@ def _brackets(text: str) -> Iterator[tuple[re.Match[str], int]]:
         else:
             continue
         yield token, depth
+
+
+# Only a text with many digits or a large exponent may need the conversion.
+_SUSPECT = re.compile(r"\d{19}|\d[eE]\+?\d{3}")
+_NUMBER_OR_STRING = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*')
+_LEAST, _MOST = -(2**63), 2**64 - 1
+_MOST_DIGITS = 20
+
+
+def with_numbers_kept(event: Event) -> Event:
+    """Return the event with out-of-range numbers as strings; 64-bit integers and finite doubles stay numbers."""
+    metadata, extras = _kept(event.metadata), _kept(event.extras)
+    if metadata is event.metadata and extras is event.extras:
+        return event
+    return msgspec.structs.replace(event, metadata=metadata, extras=extras)
+
+
+def _kept(text: str | None) -> str | None:
+    if text is None or not _SUSPECT.search(text):
+        return text
+    kept = _NUMBER_OR_STRING.sub(_as_text_if_needed, text)
+    return text if kept == text else kept
+
+
+def _as_text_if_needed(token: re.Match[str]) -> str:
+    written = token[0]
+    return written if written[0] == '"' or _fits(written) else f'"{written}"'
+
+
+def _fits(number: str) -> bool:
+    if not number.lstrip("-").isdecimal():
+        return math.isfinite(float(number))
+    return len(number.lstrip("-")) <= _MOST_DIGITS and _LEAST <= int(number) <= _MOST

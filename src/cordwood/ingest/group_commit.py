@@ -27,7 +27,7 @@ class _Waiting(msgspec.Struct, frozen=True):
         return sum(len(batch.events) for batch in self.batches)
 
 
-class Flusher:
+class GroupCommit:
     """The thread that stores groups. `append` returns once its batches are durable, and raises if storing failed."""
 
     def __init__(self, engine: Engine) -> None:

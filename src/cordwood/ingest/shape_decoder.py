@@ -1,14 +1,20 @@
-"""Decoders generated from a shape: one validation decides whether an event has any new path or kind."""
+"""Decoders generated from a shape: one validation decides whether an event has any new path or kind.
+
+Projects with frequent events get decoders of their own, so that other projects' paths do not slow them down.
+"""
 
 import re
+import threading
+import time
+from collections import OrderedDict
 from collections.abc import Collection, Iterable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
 
 from cordwood.engines.project_shapes import ProjectShapes
-from cordwood.ingest.walk import texts_at
+from cordwood.ingest.event_paths import texts_at
 from cordwood.model.event import Event, written_paths
 from cordwood.model.shape import ELEMENT, Path, Shape, ValueKind
 
@@ -92,7 +98,7 @@ class _Node:
         return self.patterns[types]
 
 
-class Fitting:
+class ShapeDecoder:
     """A decoder for the shape of a stream. With `projects`, it also lists the paths and kinds of each event."""
 
     def __init__(
@@ -258,3 +264,89 @@ def _tree(shape: Shape, nulls: Collection[Path]) -> _Node:
             node = node.step(name)
         node.kinds = shape.kinds.get(path, frozenset())
     return root
+
+
+# About 1.6 KB each.
+_MOST_PATHS: Final = 12_000
+_WORTH_IT: Final = 32
+_COUNTED: Final = 20_000
+# The largest share of time that is spent on generating decoders.
+_BUILDING_PART: Final = 0.05
+
+Key = tuple[str, int, tuple[Path, ...]]
+
+
+class ProjectDecoders:
+    """An LRU cache of decoders. Projects with equal shapes in one stream share a decoder."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Key, ShapeDecoder] = OrderedDict()
+        self._paths = 0
+        self._asked: dict[Key, int] = {}
+        self._next_build = 0.0
+        self._lock = threading.Lock()
+
+    def find(
+        self, key: Key, projects: ProjectShapes, nulls: Collection[Path], *, events: int = 1
+    ) -> ShapeDecoder | None:
+        """Return the decoder of a project's shape; None until enough events have used it to repay its generation."""
+        with self._lock:
+            known = self._kept.get(key)
+            if known is not None:
+                self._kept.move_to_end(key)
+                return known
+            if len(self._asked) > _COUNTED:
+                self._asked.clear()
+            self._asked[key] = asked = self._asked.get(key, 0) + events
+            now = time.monotonic()
+            if asked < _WORTH_IT or now < self._next_build:
+                return None
+            return self._build(key, projects, nulls, now)
+
+    def _build(self, key: Key, projects: ProjectShapes, nulls: Collection[Path], now: float) -> ShapeDecoder:
+        _, bits, needed = key
+        kinds = projects.kinds(bits)
+        decoder = ShapeDecoder(Shape().with_learnt(kinds), now, nulls, needed)
+        self._next_build = time.monotonic() + (time.monotonic() - now) / _BUILDING_PART
+        self._asked.pop(key, None)
+        self._kept[key] = decoder
+        self._paths += decoder.size
+        while self._paths > _MOST_PATHS:
+            self._paths -= self._kept.popitem(last=False)[1].size
+        return decoder
+
+
+class BatchDecoders:
+    """The project decoders for the events of one batch."""
+
+    def __init__(
+        self,
+        kept: ProjectDecoders,
+        stream: str,
+        needed: tuple[Path, ...],
+        projects: ProjectShapes | None,
+        nulls: Collection[Path],
+    ) -> None:
+        self._kept = kept
+        self._stream = stream
+        self._needed = needed
+        self._projects = projects
+        self._nulls = nulls
+        self._found: dict[str, ShapeDecoder] = {}
+        self._events: dict[str, int] = {}
+
+    def of(self, project: str | None, of_stream: ShapeDecoder) -> ShapeDecoder | None:
+        """Return the decoder of a project; None if it has none or is covered by the stream's decoder."""
+        if project is None or self._projects is None or project in of_stream.covering:
+            return None
+        return self._found.get(project) or self._find(project, self._projects)
+
+    def _find(self, project: str, projects: ProjectShapes) -> ShapeDecoder | None:
+        events = self._events[project] = self._events.get(project, 0) + 1
+        bits = projects.set_of(project)
+        if not bits or (events > 1 and events % _WORTH_IT):
+            return None
+        found = self._kept.find((self._stream, bits, self._needed), projects, self._nulls, events=events)
+        if found is not None:
+            self._found[project] = found
+        return found

@@ -10,7 +10,7 @@ import msgspec
 MOST_ITEMS: Final = 200_000
 
 
-class Posted(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class PostedEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """An event with its known top-level keys, as decoded.
 
     `metadata` is the text that was sent, empty if there was none.
@@ -46,7 +46,7 @@ class Body(msgspec.Struct, frozen=True):
         return self.data.decode("utf-8-sig", "replace")
 
 
-class SetAside(msgspec.Struct, frozen=True):
+class RefusedItem(msgspec.Struct, frozen=True):
     """A quarantined item: its position in the body, the reason, and its text.
 
     `is_event` is true if the text is a re-encoded event instead of the text that was sent; `is_cut` is true if only its
@@ -60,26 +60,26 @@ class SetAside(msgspec.Struct, frozen=True):
     is_cut: bool = False
 
 
-class Reading(msgspec.Struct):
+class ParsedBody(msgspec.Struct):
     """The decoded events in order; `extras` has the other top-level keys by position in `events`.
 
     `indexes` has the positions in the body if they differ. `beyond` counts events outside of the stream's time bounds
     by `late` and `future`. `item_bytes` is the largest item that is decoded.
     """
 
-    events: list[Posted] = msgspec.field(default_factory=list)
+    events: list[PostedEvent] = msgspec.field(default_factory=list)
     extras: dict[int, Mapping[str, msgspec.Raw]] = msgspec.field(default_factory=dict)
-    set_aside: list[SetAside] = msgspec.field(default_factory=list)
+    refused: list[RefusedItem] = msgspec.field(default_factory=list)
     indexes: list[int] | None = None
     beyond: Counter[str] = msgspec.field(default_factory=Counter)
     item_bytes: int = 2 * 2**20
 
     @classmethod
-    def of(cls, body: Body) -> "Reading":
+    def of(cls, body: Body) -> "ParsedBody":
         """Return an empty reading that records the position of every item."""
         return cls(indexes=[], item_bytes=body.item_bytes)
 
-    def add(self, event: Posted, index: int, extras: Mapping[str, msgspec.Raw] | None = None) -> None:
+    def add(self, event: PostedEvent, index: int, extras: Mapping[str, msgspec.Raw] | None = None) -> None:
         if self.indexes is None:
             self.indexes = list(range(len(self.events)))
         if extras:
@@ -88,7 +88,7 @@ class Reading(msgspec.Struct):
         self.indexes.append(index)
 
     def refuse(self, index: int, reason: str, text: str, *, is_event: bool = False) -> None:
-        self.set_aside.append(SetAside(index, reason, text, is_event))
+        self.refused.append(RefusedItem(index, reason, text, is_event))
 
     def index_of(self, place: int) -> int:
         return place if self.indexes is None else self.indexes[place]

@@ -16,7 +16,7 @@ class _Account(msgspec.Struct):
     counted_at: float
 
 
-class Pace:
+class StreamRateLimiter:
     """Token buckets by stream, each holding the tokens of one second. `clock` is a monotonic clock in seconds.
 
     The number of events is known only once a body has been decoded, and a body is not accepted in part. So a body is

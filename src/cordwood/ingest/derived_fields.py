@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from cordwood.ingest.numbers import with_numbers_kept
-from cordwood.ingest.walk import values_at
+from cordwood.ingest.event_paths import values_at
+from cordwood.ingest.json_scan import with_numbers_kept
 from cordwood.model.event import Event
 from cordwood.model.stream import Stream
 
@@ -29,7 +29,7 @@ Record = dict[str, Any]
 Top = Callable[[str], str | None]
 
 
-class Derivation:
+class DerivedField:
     """A derived field and its template. Only fields inside metadata can be filled."""
 
     def __init__(self, path: str, template: str) -> None:
@@ -115,11 +115,11 @@ def _presence_type(steps: Sequence[str]) -> Any:
     return found
 
 
-class Filling:
+class DerivedFields:
     """The derived fields of a stream. An event that has a value at each of `paths` needs no change."""
 
     def __init__(self, derive: Sequence[tuple[str, str]]) -> None:
-        self._derivations = [Derivation(path, template) for path, template in derive]
+        self._derivations = [DerivedField(path, template) for path, template in derive]
         self.paths = tuple(tuple(path.split(".")) for path, _ in derive)
 
     def filled(self, event: Event) -> Event:
@@ -128,19 +128,13 @@ class Filling:
         return event
 
 
-NOTHING_DERIVED = Filling(())
+NOTHING_DERIVED = DerivedFields(())
 
 
 @lru_cache(maxsize=1000)
-def _filling(derive: tuple[tuple[str, str], ...]) -> Filling:
-    return Filling(derive)
+def _derived_fields(derive: tuple[tuple[str, str], ...]) -> DerivedFields:
+    return DerivedFields(derive)
 
 
-def filling(stream: Stream) -> Filling:
-    return _filling(tuple(stream.derive.items()))
-
-
-def derived(stream: Stream, events: list[Event]) -> list[Event]:
-    """Return the events with the stream's derived fields."""
-    fill = filling(stream)
-    return [fill.filled(event) for event in events]
+def derived_fields(stream: Stream) -> DerivedFields:
+    return _derived_fields(tuple(stream.derive.items()))

@@ -15,11 +15,11 @@ STALLED_SECONDS: Final = 3.0
 MOST_BODIES_OF_A_KEY: Final = 256
 
 
-class Share:
+class Reservation:
     """The reservation of one request for the key `owner`. It grows with the body."""
 
-    def __init__(self, room: "HoldingRoom", owner: str, now: float) -> None:
-        self._room = room
+    def __init__(self, budget: "BodyBudget", owner: str, now: float) -> None:
+        self._budget = budget
         self.owner = owner
         self.held = 0
         self.grown_at = now
@@ -29,15 +29,15 @@ class Share:
 
     def take(self, more_bytes: int) -> None:
         """Reserve more bytes; raise Backlog if the budget is exhausted or this reservation was revoked."""
-        self._room.lend(self, more_bytes)
+        self._budget.lend(self, more_bytes)
 
     def moved(self) -> None:
         """Note progress, so that the body does not count as stalled."""
-        self.grown_at = self._room.now()
+        self.grown_at = self._budget.now()
 
     def refusal(self) -> Fault:
         """Return the error for a request whose reservation was revoked."""
-        return self._room.refusal()
+        return self._budget.refusal()
 
     def arrived(self) -> None:
         """Mark the body as complete: it will be stored, so its reservation is no longer revoked."""
@@ -53,7 +53,7 @@ class Share:
             self._on_revoke()
 
 
-class HoldingRoom:
+class BodyBudget:
     """A budget of `most_bytes`, in which one body is charged for at most half.
 
     So one body at a time may exceed half of the budget, and half of it stays available to others. When a key needs
@@ -74,68 +74,68 @@ class HoldingRoom:
         self._most_bodies = most_bodies
         # The charged bytes of each key.
         self._by_owner: Counter[str] = Counter()
-        self._shares: set[Share] = set()
+        self._reservations: set[Reservation] = set()
         # Guards all fields: bodies are inflated in threads.
         self._lock = threading.Lock()
 
     @contextmanager
-    def share(self, owner: str) -> Iterator[Share]:
+    def reserve(self, owner: str) -> Iterator[Reservation]:
         """Reserve memory for one body; raise Backlog if the key has too many bodies at once."""
-        share = Share(self, owner, self.now())
+        reservation = Reservation(self, owner, self.now())
         with self._lock:
-            if sum(one.owner == owner for one in self._shares) >= self._most_bodies:
+            if sum(one.owner == owner for one in self._reservations) >= self._most_bodies:
                 raise Backlog("Too many bodies of this key are being read at once.", retry_after=2)
-            self._shares.add(share)
+            self._reservations.add(reservation)
         try:
-            yield share
+            yield reservation
         finally:
             with self._lock:
-                self._shares.discard(share)
-                self._give_back(share)
+                self._reservations.discard(reservation)
+                self._give_back(reservation)
 
-    def lend(self, share: Share, more_bytes: int) -> None:
+    def lend(self, reservation: Reservation, more_bytes: int) -> None:
         with self._lock:
-            if not self._fits(share, more_bytes):
-                self._make_room(share, more_bytes)
-            if share.is_revoked or not self._fits(share, more_bytes):
+            if not self._fits(reservation, more_bytes):
+                self._make_room(reservation, more_bytes)
+            if reservation.is_revoked or not self._fits(reservation, more_bytes):
                 raise self.refusal()
-            self._by_owner[share.owner] += self._counted(share, more_bytes)
-            share.held += more_bytes
-            share.grown_at = self.now()
+            self._by_owner[reservation.owner] += self._counted(reservation, more_bytes)
+            reservation.held += more_bytes
+            reservation.grown_at = self.now()
 
-    def _fits(self, share: Share, more_bytes: int) -> bool:
-        if share.held + more_bytes > self._half and any(
-            one is not share and one.held > self._half for one in self._shares
+    def _fits(self, reservation: Reservation, more_bytes: int) -> bool:
+        if reservation.held + more_bytes > self._half and any(
+            one is not reservation and one.held > self._half for one in self._reservations
         ):
             return False
-        more = self._counted(share, more_bytes)
-        held, of_owner = self._by_owner.total(), self._by_owner[share.owner]
+        more = self._counted(reservation, more_bytes)
+        held, of_owner = self._by_owner.total(), self._by_owner[reservation.owner]
         return held + more <= self._most and (of_owner == held or of_owner + more <= self._half)
 
-    def _counted(self, share: Share, more_bytes: int) -> int:
+    def _counted(self, reservation: Reservation, more_bytes: int) -> int:
         """Return how many bytes are charged for `more_bytes` of growth."""
-        return min(share.held + more_bytes, self._half) - min(share.held, self._half)
+        return min(reservation.held + more_bytes, self._half) - min(reservation.held, self._half)
 
-    def _make_room(self, share: Share, more_bytes: int) -> None:
+    def _make_room(self, reservation: Reservation, more_bytes: int) -> None:
         """Revoke the largest revocable bodies until the request fits."""
-        for one in sorted(self._shares, key=lambda one: -one.held):
-            if self._fits(share, more_bytes):
+        for one in sorted(self._reservations, key=lambda one: -one.held):
+            if self._fits(reservation, more_bytes):
                 return
-            if one is not share and self._may_be_revoked(one, share):
+            if one is not reservation and self._may_be_revoked(one, reservation):
                 self._give_back(one)
                 one.revoke()
 
-    def _may_be_revoked(self, one: Share, asking: Share) -> bool:
+    def _may_be_revoked(self, one: Reservation, asking: Reservation) -> bool:
         if not one.is_arriving or one.is_revoked or not one.held:
             return False
         has_too_much = one.owner != asking.owner and self._by_owner[one.owner] > self._half
         return has_too_much or self.now() - one.grown_at > STALLED_SECONDS
 
-    def _give_back(self, share: Share) -> None:
-        self._by_owner[share.owner] -= min(share.held, self._half)
-        if not self._by_owner[share.owner]:
-            del self._by_owner[share.owner]
-        share.held = 0
+    def _give_back(self, reservation: Reservation) -> None:
+        self._by_owner[reservation.owner] -= min(reservation.held, self._half)
+        if not self._by_owner[reservation.owner]:
+            del self._by_owner[reservation.owner]
+        reservation.held = 0
 
 
 def no_room() -> Backlog:

@@ -1,4 +1,7 @@
-"""Validate events: size, nesting, time bounds, and the pins of the sender's key."""
+"""Validate events: size, nesting, time bounds, and the pins of the sender's key.
+
+The project of a pinned key is also enforced inside the metadata, at the path that the stream configures.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,20 +9,74 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from cordwood.ingest.claim import ForeignClaim, claimed_for
 from cordwood.ingest.items import text_of
+from cordwood.ingest.json_scan import MOST_LEVELS, is_too_deep
 from cordwood.ingest.large_events import size_of
-from cordwood.ingest.nesting import MOST_LEVELS, is_too_deep
-from cordwood.ingest.posted import Reading
+from cordwood.ingest.parsed_body import ParsedBody
 from cordwood.model.event import Event
 from cordwood.model.stream import ClockPolicy, Stream
+
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_elements = msgspec.json.Decoder(list[msgspec.Raw])
+_encode = msgspec.json.Encoder().encode
+
+_NO_FIELDS = msgspec.Raw(b"{}")
+
+
+class ForeignProject(Exception):
+    """A record of the event names another project than the key is pinned to."""
+
+    def __init__(self, claimed: str) -> None:
+        super().__init__(claimed)
+        self.claimed = claimed
+
+
+def with_pinned_project(event: Event, place: Sequence[str], project: str) -> Event:
+    """Return the event with the project set in every record of its metadata; raise ForeignClaim if one names another.
+
+    The metadata is encoded anew, so that a duplicate key in an object is reduced to one.
+    """
+    metadata = msgspec.Raw(event.metadata.encode()) if event.metadata is not None else _NO_FIELDS
+    held = _held(metadata, place, project)
+    return msgspec.structs.replace(event, metadata=bytes(held).decode())
+
+
+def _held(value: msgspec.Raw, place: Sequence[str], project: str) -> msgspec.Raw:
+    """Set the project in a record, or in each record of an array; return any other value unchanged."""
+    match _kind(value):
+        case "{":
+            return _held_record(value, place, project)
+        case "[":
+            elements = _elements.decode(value)
+            return msgspec.Raw(
+                _encode([_held_record(one, place, project) if _kind(one) == "{" else one for one in elements])
+            )
+        case _:
+            return value
+
+
+def _held_record(value: msgspec.Raw, place: Sequence[str], project: str) -> msgspec.Raw:
+    fields, (step, *rest) = _fields.decode(value), place
+    there = fields.get(step, msgspec.Raw(b"null"))
+    if rest:
+        fields[step] = _held(_NO_FIELDS if text_of(there) is None else there, rest, project)
+    elif (claimed := text_of(there)) is None:
+        fields[step] = msgspec.Raw(_encode(project))
+    elif claimed != project:
+        raise ForeignProject(claimed)
+    return msgspec.Raw(_encode(fields))
+
+
+def _kind(value: msgspec.Raw) -> str:
+    return bytes(value).lstrip()[:1].decode()
+
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Fields that identify an event or that the service sets itself: a pin cannot set them.
 _NEVER_STAMPED = frozenset({"id", "timestamp", "event_message", "metadata", "ingested_at", "timestamp_inferred"})
 
 
-class Scrutiny(msgspec.Struct, frozen=True):
+class EventValidator(msgspec.Struct, frozen=True):
     """Validates the events of a body. Pinned fields are set, or must already have the pinned value."""
 
     stream: Stream
@@ -27,21 +84,21 @@ class Scrutiny(msgspec.Struct, frozen=True):
     received_us: int
     max_event_bytes: int
 
-    def passed(self, events: list[Event], reading: Reading) -> list[Event]:
+    def valid(self, events: list[Event], parsed: ParsedBody) -> list[Event]:
         """Return the valid events; the others are quarantined in the reading."""
         if not (self.pins or self._some_beyond(events)) and not any(map(self._is_oversized, events)):
             return events
         kept = []
         for place, event in enumerate(events):
-            reading.beyond.update(self._beyond(event))
-            outcome = self._look_at(event)
+            parsed.beyond.update(self._beyond(event))
+            outcome = self._validated(event)
             if isinstance(outcome, Event):
                 kept.append(outcome)
             else:
-                reading.refuse(reading.index_of(place), outcome, posted_again(event), is_event=True)
+                parsed.refuse(parsed.index_of(place), outcome, posted_again(event), is_event=True)
         return kept
 
-    def _look_at(self, event: Event) -> Event | str:
+    def _validated(self, event: Event) -> Event | str:
         """Return the event as it is to be stored, or the reason for quarantining it."""
         if size_of(event) > self.max_event_bytes:
             return f"The event is larger than {self.max_event_bytes} bytes."
@@ -66,8 +123,8 @@ class Scrutiny(msgspec.Struct, frozen=True):
         if project is None or not self.stream.project_at:
             return event
         try:
-            return claimed_for(event, self.stream.project_at, project)
-        except ForeignClaim as foreign:
+            return with_pinned_project(event, self.stream.project_at, project)
+        except ForeignProject as foreign:
             field = ".".join(("metadata", *self.stream.project_at))
             return f"The key is held to project {project!r}, the event's {field} is {foreign.claimed!r}."
 
@@ -135,7 +192,7 @@ def _with_extra(event: Event, name: str, value: str) -> Event:
     return msgspec.structs.replace(event, extras=msgspec.json.encode(stamped).decode())
 
 
-def needs_scrutiny(stream: Stream, pins: Mapping[str, str], body_bytes: int, max_event_bytes: int) -> bool:
+def needs_validation(stream: Stream, pins: Mapping[str, str], body_bytes: int, max_event_bytes: int) -> bool:
     has_bounds = stream.late_after_seconds is not None or stream.future_seconds is not None
     return bool(pins) or has_bounds or body_bytes > max_event_bytes
 
@@ -165,5 +222,5 @@ def posted_again(event: Event) -> str:
     return f"{known[:-1]},{event.extras[1:]}" if event.extras else known
 
 
-def reasons(reading: Reading, most: int) -> Sequence[tuple[int, str]]:
-    return [(item.index, item.reason) for item in sorted(reading.set_aside, key=lambda item: item.index)[:most]]
+def reasons(parsed: ParsedBody, most: int) -> Sequence[tuple[int, str]]:
+    return [(item.index, item.reason) for item in sorted(parsed.refused, key=lambda item: item.index)[:most]]

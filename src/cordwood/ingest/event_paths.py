@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from cordwood.ingest.nesting import cut_below
+from cordwood.ingest.json_scan import cut_below
 from cordwood.model.event import Event
 from cordwood.model.shape import ELEMENT, MAX_STEPS, Path, ValueKind, is_listable
 
@@ -19,7 +19,7 @@ _LEVELS: Final = MAX_STEPS + 1
 _decode = msgspec.json.Decoder().decode
 
 
-def look(event: Event, found: Found, objects: list[Path]) -> None:
+def collect_paths(event: Event, found: Found, objects: list[Path]) -> None:
     """Add the event's paths and kinds to `found`, except for paths that are too long to be listed.
 
     A path with only null has no kind. Iterative, because an event may be nested as deep as its decoder allows.

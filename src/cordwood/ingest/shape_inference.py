@@ -1,0 +1,352 @@
+"""Infer the shape of a stream: every path, and the kinds of values found there, before the events are visible.
+
+The new paths and kinds of each project are collected as well, within bounds for each project.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from cordwood.engines.project_shapes import MAX_OF_ONE_PROJECT, OTHERS, ByProject, Pair, ProjectShapes, places_in
+from cordwood.ingest.derived_fields import NOTHING_DERIVED, DerivedFields
+from cordwood.ingest.event_paths import Found, collect_paths, texts_at
+from cordwood.ingest.json_scan import with_numbers_kept
+from cordwood.ingest.shape_decoder import BatchDecoders, ProjectDecoders, Records, ShapeDecoder
+from cordwood.model.event import Event, written_paths
+from cordwood.model.shape import NO_KINDS, Kinds, Path, Shape, ValueKind
+from cordwood.model.stream import Stream
+
+_SOMETHING_UNLISTED: Final[Pair] = ((), ValueKind.UNLISTED)
+
+
+class ProjectAdditions:
+    """The new paths of one batch by project.
+
+    An event belongs to its own project and to the one at `place` in its metadata.
+    """
+
+    def __init__(self, shapes: ProjectShapes, place: Sequence[str], most_of_an_event: int) -> None:
+        self.shapes = shapes
+        self._most_of_an_event = most_of_an_event
+        self._place = tuple(place)
+        self._sets: dict[str, int] = {}
+        self._new: dict[str, int] = {}
+
+    @property
+    def by_project(self) -> ByProject:
+        return {project: self.shapes.kinds(bits) for project, bits in self._new.items() if bits}
+
+    def of_matching(self, event: Event, records: Records, fits: ShapeDecoder, of_stream: ShapeDecoder) -> None:
+        """Add an event that matches the stream's shape, for projects whose shape may lack some of its paths.
+
+        If the event matched its own project's decoder, that project lacks none of them.
+        """
+        project = event.project
+        if fits is of_stream and project not in fits.covering and project is not None:
+            self._take_uncovered(project, event, records, fits)
+        if self._place:
+            for other in fits.at(event, records, self._place):
+                if other != project and other not in of_stream.covering:
+                    self._take_other(other, event, of_stream)
+
+    def _take_other(self, project: str, event: Event, of_stream: ShapeDecoder) -> None:
+        records = of_stream.records(event)
+        if records is not None:
+            self._take_uncovered(project, event, records, of_stream)
+
+    def of_mismatch(self, event: Event, own: Found, is_listed: Callable[[Path], bool]) -> Found:
+        """Return the paths that the stream may list: listed ones, and those for which one of its projects has room."""
+        projects = self._projects(event)
+        if not projects:
+            return own
+        sets = 0
+        for project in projects:
+            sets |= self._take_pairs(project, own)
+        return {path: kinds for path, kinds in own.items() if is_listed(path) or self._has_room(sets, path, kinds)}
+
+    def _projects(self, event: Event) -> set[str]:
+        projects = set(texts_at(event.metadata, self._place)) if self._place else set()
+        return projects if event.project is None else projects | {event.project}
+
+    def _take_uncovered(self, project: str, event: Event, records: Records, decoder: ShapeDecoder) -> None:
+        if decoder.everything & ~self.shapes.set_of(project):
+            self._take(project, decoder.bits(event, records))
+        else:
+            decoder.covering.add(project)
+
+    def _take(self, project: str, bits: int) -> None:
+        key, known = self._known(project)
+        new = bits & ~known
+        if self._is_full(known):
+            return
+        if new.bit_count() > self._limit(known):
+            new = self._first([self.shapes.pairs[place] for place in places_in(new)], known)
+        self._put(key, known, new)
+
+    def _take_pairs(self, project: str, own: Found) -> int:
+        key, known = self._known(project)
+        if self._is_full(known):
+            return known
+        pairs = [(path, kind) for path, kinds in own.items() for kind in kinds]
+        new = [pair for pair in pairs if not known & self.shapes.listed(pair)]
+        return self._put(key, known, self._first(new, known))
+
+    def _known(self, project: str) -> tuple[str, int]:
+        key = project if self.shapes.has_room_for(project) else OTHERS
+        known = self._sets.get(key)
+        return key, self.shapes.set_of(key) if known is None else known
+
+    def _is_full(self, known: int) -> bool:
+        return known.bit_count() >= MAX_OF_ONE_PROJECT and bool(known & self.shapes.listed(_SOMETHING_UNLISTED))
+
+    def _limit(self, known: int) -> int:
+        return max(0, min(MAX_OF_ONE_PROJECT - known.bit_count(), self._most_of_an_event))
+
+    def _first(self, new: Sequence[Pair], known: int) -> int:
+        """Return the shortest pairs within the limit, and the mark for unlisted paths if some are left out."""
+        limit = self._limit(known)
+        taken = new if len(new) <= limit else [_SOMETHING_UNLISTED, *sorted(new, key=_outermost)[:limit]]
+        bits = 0
+        for pair in taken:
+            bits |= self.shapes.bit(pair)
+        return bits
+
+    def _put(self, key: str, known: int, bits: int) -> int:
+        if bits & ~known:
+            self._sets[key] = known | bits
+            self._new[key] = self._new.get(key, 0) | (bits & ~known)
+        return known | bits
+
+    def _has_room(self, sets: int, path: Path, kinds: Collection[ValueKind]) -> bool:
+        return not kinds or any(self.shapes.listed((path, kind)) & sets for kind in kinds)
+
+
+def _outermost(pair: Pair) -> tuple[int, Pair]:
+    return len(pair[0]), pair
+
+
+# Beyond this many paths, new ones stay unlisted: queries can read them, but do not know them in advance.
+MAX_PATHS = 5_000
+# Bounds that keep a single event, or an object whose keys are data (ids, addresses), from using up all paths.
+MAX_NEW_OF_ONE_EVENT = 500
+MAX_STEPS_BELOW = 1_000
+# Paths with only null values make every decoder larger.
+MAX_NULLS = 1_000
+MAX_NEW_NULLS_OF_ONE_BATCH = 100
+_REBUILD_SECONDS = 1.0
+# After these numbers of non-matching events in a batch, the decoder is rebuilt with what they added.
+_LEARN_MIDWAY_AT = frozenset({16, 128, 1024})
+
+_UNLISTED, _UNSURE = frozenset({ValueKind.UNLISTED}), frozenset({ValueKind.UNSURE})
+
+
+class Learnt(msgspec.Struct, frozen=True):
+    """The events as stored, and what they add to the shapes of the stream and of each project."""
+
+    events: list[Event]
+    kinds: Kinds
+    by_project: ByProject
+
+
+class ShapeReader:
+    """Infers shapes. Only events that fail the validating decoder are inspected value by value."""
+
+    def __init__(
+        self,
+        shapes: Callable[[], Mapping[str, Shape]],
+        projects: Callable[[], Mapping[str, ProjectShapes]] = dict,
+    ) -> None:
+        self._shapes = shapes
+        self._projects = projects
+        self._decoders: dict[str, ShapeDecoder] = {}
+        self._own = ProjectDecoders()
+        # Paths with only null values: they are not listed, but must not fail validation again.
+        self._nulls: dict[str, set[Path]] = {}
+
+    def read(self, stream: Stream, events: Sequence[Event], derived_fields: DerivedFields = NOTHING_DERIVED) -> Learnt:
+        """Return the events with the paths of their objects, and the new paths and kinds."""
+        projects = self._projects().get(stream.name)
+        additions = (
+            ProjectAdditions(projects, stream.project_at, MAX_NEW_OF_ONE_EVENT) if projects is not None else None
+        )
+        inspected, kinds = self._learn(stream.name, events, derived_fields, additions)
+        return Learnt(inspected, kinds, additions.by_project if additions is not None else {})
+
+    def learn(
+        self, stream: str, events: Sequence[Event], derived_fields: DerivedFields = NOTHING_DERIVED
+    ) -> tuple[list[Event], Kinds]:
+        """Infer the shape as `read` does, without projects."""
+        return self._learn(stream, events, derived_fields, None)
+
+    def _learn(
+        self, stream: str, events: Sequence[Event], derived_fields: DerivedFields, additions: ProjectAdditions | None
+    ) -> tuple[list[Event], Kinds]:
+        mismatches = _Mismatches(self._shapes().get(stream, Shape()), additions)
+        decoder = self._decoder(stream, mismatches.shape, derived_fields.paths)
+        projects = None if additions is None else additions.shapes
+        own = BatchDecoders(self._own, stream, derived_fields.paths, projects, self._nulls.get(stream, ()))
+        inspected = []
+        for posted in events:
+            event, fits, records = _fitted(posted, own.of(posted.project, decoder), decoder, derived_fields)
+            if records is not None:
+                inspected.append(_as_stored(event, fits, records, decoder, additions))
+                continue
+            inspected.append(mismatches.inspected(event))
+            if mismatches.events in _LEARN_MIDWAY_AT:
+                decoder = self._decoder_with(mismatches, stream, decoder)
+        self._note_nulls(stream, mismatches.nulls)
+        return inspected, mismatches.new()
+
+    def _decoder_with(self, mismatches: "_Mismatches", stream: str, before: ShapeDecoder) -> ShapeDecoder:
+        """Return a decoder for the rest of this batch. Other batches see the new paths once this one is stored."""
+        new = mismatches.new()
+        if not new and not mismatches.nulls:
+            return before
+        nulls = self._nulls.get(stream, set()) | mismatches.nulls
+        return ShapeDecoder(
+            mismatches.shape.with_learnt(new), before.built, nulls, before.needed, self._projects().get(stream)
+        )
+
+    def _note_nulls(self, stream: str, found: set[Path]) -> None:
+        nulls = self._nulls.setdefault(stream, set())
+        room = min(MAX_NULLS - len(nulls), MAX_NEW_NULLS_OF_ONE_BATCH)
+        nulls.update(sorted(found - nulls, key=len)[: max(0, room)])
+
+    def _decoder(self, stream: str, shape: Shape, needed: tuple[Path, ...]) -> ShapeDecoder:
+        known = self._decoders.get(stream)
+        nulls = self._nulls.get(stream, set())
+        now = time.monotonic()
+        is_old = known is not None and known.made_of != (shape.version, len(nulls))
+        if known is None or known.needed != needed or (is_old and now - known.built > _REBUILD_SECONDS):
+            known = ShapeDecoder(shape, now, set(nulls), needed, self._projects().get(stream))
+            self._decoders[stream] = known
+        return known
+
+
+def _fitted(
+    posted: Event, of_project: ShapeDecoder | None, of_stream: ShapeDecoder, derived_fields: DerivedFields
+) -> tuple[Event, ShapeDecoder, Records | None]:
+    """Return the event with its derived fields, and the decoder (its project's or the stream's) that it matches."""
+    decoders = (of_stream,) if of_project is None else (of_project, of_stream)
+    fits, records = _first_that_fits(posted, decoders, as_it_is=False)
+    if records is not None or not derived_fields.paths:
+        return posted, fits, records
+    event = derived_fields.filled(posted)
+    return event, *_first_that_fits(event, decoders, as_it_is=True)
+
+
+def _first_that_fits(
+    event: Event, decoders: Sequence[ShapeDecoder], *, as_it_is: bool
+) -> tuple[ShapeDecoder, Records | None]:
+    for decoder in decoders:
+        records = decoder.records(event, as_it_is=as_it_is)
+        if records is not None:
+            return decoder, records
+    return decoders[-1], None
+
+
+def _as_stored(
+    event: Event, fits: ShapeDecoder, records: Records, of_stream: ShapeDecoder, additions: ProjectAdditions | None
+) -> Event:
+    if additions is not None:
+        additions.of_matching(event, records, fits, of_stream)
+    return msgspec.structs.replace(event, object_paths=fits.written(records))
+
+
+class _Mismatches:
+    """The events of a batch that do not match the shape, and the paths that they add to it."""
+
+    def __init__(self, shape: Shape, additions: ProjectAdditions | None) -> None:
+        self.shape = shape
+        self.events = 0
+        self._additions = additions
+        self._found: Found = {}
+        # Parents of paths that were refused because one event, or its project, has too many.
+        self._refused_below: set[Path] = set()
+
+    @property
+    def nulls(self) -> set[Path]:
+        return {path for path, kinds in self._found.items() if not kinds}
+
+    def inspected(self, event: Event) -> Event:
+        """Return the event with the paths of its objects, and collect its new paths.
+
+        Objects at unlisted paths are left out: no query reads them by path, and their list could be much longer than
+        the event.
+        """
+        self.events += 1
+        event = with_numbers_kept(event)
+        own: Found = {}
+        objects: list[Path] = []
+        collect_paths(event, own, objects)
+        allowed = own if self._additions is None else self._additions.of_mismatch(event, own, self._is_listed)
+        taught = {path: allowed[path] for path in self._teachable(allowed)}
+        for path, kinds in taught.items():
+            self._found.setdefault(path, set()).update(kinds)
+        if len(taught) < len(own):
+            refused = own.keys() - taught.keys()
+            self._refused_below.update(path[:-1] for path in refused if path[:-1] not in refused)
+        return msgspec.structs.replace(event, object_paths=written_paths(path for path in objects if path in taught))
+
+    def new(self) -> Kinds:
+        """Return all new kinds, the new paths within bounds, and the mark for unlisted paths above the others."""
+        known = self.shape.kinds
+        new = {path: frozenset(kinds) - known.get(path, NO_KINDS) for path, kinds in self._found.items()}
+        unknown = [path for path, kinds in new.items() if kinds and path not in known]
+        listed = set(_with_room(unknown, known))
+        learnt = {path: kinds for path, kinds in new.items() if kinds and (path in known or path in listed)}
+        marked = self._marked(listed, unknown)
+        unsure = {path: _UNSURE for path in listed if _is_below(path, marked | self.shape.unlisted)}
+        return _merged(learnt, unsure, dict.fromkeys(marked - self.shape.unlisted, _UNLISTED))
+
+    def _marked(self, listed: Collection[Path], unknown: Iterable[Path]) -> set[Path]:
+        """Return the nearest listed paths above those that were refused."""
+        below = self._refused_below.union(path[:-1] for path in unknown if path not in listed)
+        return {_listed_above(path, listed, self.shape.kinds) for path in below}
+
+    def _is_listed(self, path: Path) -> bool:
+        return path in self.shape.kinds or bool(self._found.get(path))
+
+    def _teachable(self, own: Found) -> Iterable[Path]:
+        if len(own) <= MAX_NEW_OF_ONE_EVENT:
+            return own
+        new = [path for path in own if path not in self.shape.kinds and path not in self._found]
+        too_many = frozenset(sorted(new, key=len)[MAX_NEW_OF_ONE_EVENT:])
+        return [path for path in own if path not in too_many]
+
+
+def _merged(learnt: Kinds, *more: Kinds) -> Kinds:
+    merged = dict(learnt)
+    for one in more:
+        for path, kinds in one.items():
+            merged[path] = merged.get(path, NO_KINDS) | kinds
+    return merged
+
+
+def _is_below(path: Path, marked: Collection[Path]) -> bool:
+    return bool(marked) and any(path[:length] in marked for length in range(len(path)))
+
+
+def _listed_above(path: Path, listed: Collection[Path], known: Kinds) -> Path:
+    """Return the path itself if it is listed, else its nearest listed ancestor."""
+    while path and path not in listed and path not in known:
+        path = path[:-1]
+    return path
+
+
+def _with_room(unknown: Sequence[Path], known: Kinds) -> Sequence[Path]:
+    """Return the shortest paths within bounds, and none below a refused path."""
+    if not unknown:
+        return ()
+    steps_below = Counter(path[:-1] for path in known)
+    taken, refused = [], set()
+    for path in sorted(unknown, key=len):
+        steps_below[path[:-1]] += 1
+        if path[:-1] in refused or steps_below[path[:-1]] > MAX_STEPS_BELOW:
+            refused.add(path)
+        else:
+            taken.append(path)
+    return taken[: max(0, MAX_PATHS - len(known))]
