@@ -216,7 +216,7 @@ def test_nothing_is_written_over(start: Start, whole: Path, tmp_path: Path) -> N
     onto = cordwood("backup", str(whole), "--data-dir", str(service.data_dir))
     assert (onto.returncode, "is not empty" in onto.stderr) == (1, True)
     nothing = cordwood("backup", str(tmp_path / "b"), "--data-dir", str(tmp_path / "nothing"))
-    assert (nothing.returncode, "no such data folder" in nothing.stderr) == (1, True)
+    assert (nothing.returncode, "the data folder does not exist" in nothing.stderr) == (1, True)
 
 
 @pytest.fixture

@@ -137,7 +137,7 @@ def test_a_start_without_a_private_key_in_force_says_so(start: Start, tmp_path: 
 def test_a_slip_in_the_name_of_a_folder_is_no_empty_one(tmp_path: Path, action: tuple[str, ...]) -> None:
     said = keys(*action, "--data-dir", str(tmp_path / "slip"))
     assert said.returncode == 1
-    assert "there is no such data folder" in said.stderr
+    assert "the data folder does not exist" in said.stderr
     assert not (tmp_path / "slip").exists()
 
 

@@ -236,7 +236,7 @@ def test_a_state_of_another_migration_is_left_alone(start: Start, theirs: str, s
     done = migrate(theirs, state, service)
     assert "is of another migration: elsewhere. Name another file: --state FILE." in done.stderr
     state.write_text("{")
-    assert "does not tell how far" in migrate(theirs, state, service).stderr
+    assert "is not a state file of a migration" in migrate(theirs, state, service).stderr
 
 
 def test_a_database_that_does_not_let_us_in_is_told_without_the_password(
