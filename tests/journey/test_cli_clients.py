@@ -162,7 +162,7 @@ def test_without_a_service_and_a_folder_nothing_is_made_up(tmp_path: Path) -> No
 
 def test_a_slip_in_the_folders_name_is_no_empty_folder(tmp_path: Path) -> None:
     asked = cordwood("query", "logs.all", "-p", "project=default", "--data-dir", str(tmp_path / "slip"))
-    assert (asked.returncode, "no such data folder" in asked.stderr) == (1, True)
+    assert (asked.returncode, "the data folder does not exist" in asked.stderr) == (1, True)
     assert not list(tmp_path.iterdir())
 
 
