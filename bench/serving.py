@@ -36,8 +36,8 @@ ANSWER_BYTES = 2000
 FIXED_BYTES = """
 import sys, uvicorn
 from functools import partial
-from cordwood.web.connections import ConnectionTable
-from cordwood.web.wire import Wire
+from cordwood.web.connection_table import ConnectionTable
+from cordwood.web.http_protocol import Wire
 port, size = map(int, sys.argv[1:])
 body = b"x" * size
 head = [(b"content-type", b"application/json"), (b"content-length", str(size).encode())]

@@ -9,7 +9,7 @@ from cordwood.model.event import Event
 from cordwood.model.rows import Row
 from cordwood.serve.ask import Ask
 from cordwood.serve.jobs import Range, export_job
-from cordwood.web.negotiate import FORMATS
+from cordwood.web.content_negotiation import FORMATS
 from tests.contract.engine_asking import NOBODY, NOW_US, batch
 
 ASK = Ask(Endpoint("test", UUID(int=1), "", "1"), Caller("k", frozenset()), FORMATS["parquet"])

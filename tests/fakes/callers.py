@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from cordwood.web.answering import Site
+from cordwood.web.answering import HttpApplication
 from cordwood.web.asgi import Message, Scope
 
 
@@ -35,7 +35,7 @@ def scope(method: str, address: str, headers: dict[str, str] | None = None) -> S
     }
 
 
-def call(site: Site, method: str, address: str, **headers: str) -> Said:
+def call(site: HttpApplication, method: str, address: str, **headers: str) -> Said:
     said = Said()
 
     async def receive() -> Message:

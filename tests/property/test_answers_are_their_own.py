@@ -19,7 +19,7 @@ from cordwood.serve.answer import Answers, Outcome, Parts
 from cordwood.serve.ask import Ask, Language, SandboxText
 from cordwood.sql.compile import compile_sandbox, read_endpoint
 from cordwood.sql.stages import Statement
-from cordwood.web.negotiate import JSON
+from cordwood.web.content_negotiation import JSON
 from tests.fakes.catalogs import HeldCatalog
 from tests.unit.serve.kitchen import CALLER, WARMED, whole
 

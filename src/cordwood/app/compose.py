@@ -41,10 +41,10 @@ from cordwood.serve.answer import Answers, Parts
 from cordwood.serve.backup_archive import Backups
 from cordwood.settings.settings import Limits, Settings
 from cordwood.sql.target import Target
-from cordwood.web.body import BodyBounds
 from cordwood.web.options import WebOptions, query_budget
-from cordwood.web.signatures import Webhooks
+from cordwood.web.receiving import BodyBounds
 from cordwood.web.standing import Rooms
+from cordwood.web.webhook_signatures import Webhooks
 
 # The estimated memory of the interpreter, of bodies being decoded, and of events that are not flushed yet.
 _PROCESS_BYTES = 250 * 10**6

@@ -11,8 +11,8 @@ import uvicorn
 
 from cordwood.errors import BadSetting
 from cordwood.web.asgi import Application
-from cordwood.web.connections import ConnectionTable, most_connections
-from cordwood.web.wire import Wire
+from cordwood.web.connection_table import ConnectionTable, most_connections
+from cordwood.web.http_protocol import HttpProtocol
 
 _BACKLOG = 2048
 _IDLE_SECONDS = 75
@@ -71,7 +71,7 @@ def server(application: Application, drain_seconds: float, connections: int) -> 
         application,
         lifespan="off",
         interface="asgi3",
-        http=cast(type[asyncio.Protocol], partial(Wire, table)),
+        http=cast(type[asyncio.Protocol], partial(HttpProtocol, table)),
         ws="none",
         log_config=None,
         log_level="critical",

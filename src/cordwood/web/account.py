@@ -5,8 +5,8 @@ from typing import Final
 from cordwood.errors import NotOffered
 from cordwood.web.asgi import Request, Response
 from cordwood.web.credentials import private_caller
+from cordwood.web.responses import no_store_json
 from cordwood.web.standing import Rooms
-from cordwood.web.unkept import unkept_json
 
 # The user object that Logflare returns. There is one account, and nothing is limited by a plan.
 _ACCOUNT: Final = {
@@ -31,7 +31,7 @@ _HINTS: Final = {
 
 async def show_account(request: Request, rooms: Rooms) -> Response:
     private_caller(request, rooms)
-    return unkept_json(_ACCOUNT)
+    return no_store_json(_ACCOUNT)
 
 
 async def backends(request: Request, rooms: Rooms) -> Response:
@@ -47,4 +47,4 @@ def _none_of(request: Request, rooms: Rooms, what: str) -> Response:
     private_caller(request, rooms)
     if request.method == "POST":
         raise NotOffered(f"cordwood has no {what}, so none can be made.", hint=_HINTS[what])
-    return unkept_json([])
+    return no_store_json([])

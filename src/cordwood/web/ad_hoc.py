@@ -7,14 +7,14 @@ from cordwood.errors import BadParameter, Forbidden
 from cordwood.ingest.quarantine import QUARANTINE
 from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
+from cordwood.web.answer_rendering import render_answer
 from cordwood.web.asgi import Request, Response
 from cordwood.web.ask import ad_hoc_ask, texts_in_body
-from cordwood.web.connection import while_connected
 from cordwood.web.credentials import private_caller
-from cordwood.web.deliver import delivered
 from cordwood.web.options import WebOptions
+from cordwood.web.receiving import while_connected
+from cordwood.web.responses import no_store_json
 from cordwood.web.standing import Rooms
-from cordwood.web.unkept import unkept_json
 
 # The names under which Logflare's clients send the text: `sql` is in the backend's dialect, `bq_sql` in BigQuery's.
 TEXT_NAMES = ("sql", "bq_sql")
@@ -26,14 +26,14 @@ async def answer_ad_hoc(request: Request, rooms: Rooms, options: WebOptions) -> 
     caller, endpoint, texts = await _read(request, rooms, options)
     ask = ad_hoc_ask(request, endpoint, caller, texts)
     answer = await while_connected(request, rooms.answers.answer(ask))
-    return await delivered(request, ask, answer, began)
+    return await render_answer(request, ask, answer, began)
 
 
 async def parse_ad_hoc(request: Request, rooms: Rooms, options: WebOptions) -> Response:
     """Return the parameters of a query. `expanded_query` is the text itself, since it cannot refer to saved queries."""
     _, endpoint, _ = await _read(request, rooms, options)
     names = [parameter.name for parameter in endpoint.parameters]
-    return unkept_json({"result": {"parameters": names, "expanded_query": endpoint.sql}})
+    return no_store_json({"result": {"parameters": names, "expanded_query": endpoint.sql}})
 
 
 async def _read(request: Request, rooms: Rooms, options: WebOptions) -> tuple[Caller, Endpoint, Mapping[str, str]]:

@@ -8,19 +8,32 @@ import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 
-from cordwood.errors import BadMethod, BugFault, Busy, EngineFailed, Fault, NoKey
+from cordwood.errors import BadMethod, BugFault, Busy, EngineFailed, Fault, Malformed, NoKey
 from cordwood.observe.observation import Broke, Requested
 from cordwood.observe.observer import Observer
 from cordwood.web import otlp
 from cordwood.web.asgi import Message, Receive, Request, Response, Scope, Send, cut_of, marked_fault
 from cordwood.web.audit import audit_refusal
-from cordwood.web.body import CallerLeftError
-from cordwood.web.connection import pieces_while_connected
-from cordwood.web.cors import ON_EVERY_ANSWER
 from cordwood.web.credentials import account_of_key, how_to_present
 from cordwood.web.problems import masked, refusal
-from cordwood.web.repeated import check_repeated
-from cordwood.web.sending import Sending, nothing_moved
+from cordwood.web.receiving import CallerLeftError, pieces_while_connected
+from cordwood.web.responses import ON_EVERY_ANSWER
+from cordwood.web.send_budget import SendBudget, nothing_moved
+
+# The headers that decide the caller, the stream, and how the body is parsed. List headers (Accept, Content-Encoding)
+# may be repeated; a repeated LF-ENDPOINT-REDACT-PII is refused when it is parsed.
+_SINGLE = (b"authorization", b"host", b"content-type", b"content-length", b"x-source", b"x-collection")
+
+
+def check_repeated(request: Request) -> None:
+    """Raise Malformed for a unique header that was sent with two values."""
+    sent = request.scope["headers"]
+    if len(request.headers) == len(sent):
+        return
+    for single in _SINGLE:
+        if len({value for name, value in sent if name == single}) > 1:
+            raise Malformed(f"The header {single.decode().title()} was sent twice, with different values.")
+
 
 Respond = Callable[[Request], Awaitable[Response]]
 RespondAtOnce = Callable[[Request], Response | None]
@@ -32,7 +45,7 @@ _MASKED = {"query": 200, "ad_hoc": 400}
 CALLER_LEFT_STATUS = 499
 
 
-class Site:
+class HttpApplication:
     """The ASGI application, with a synchronous fast path for cached answers."""
 
     def __init__(
@@ -40,14 +53,14 @@ class Site:
         respond: Respond,
         respond_at_once: RespondAtOnce,
         observer: Observer,
-        sending: Sending,
+        send_budget: SendBudget,
         *,
         logflare_errors: bool,
     ) -> None:
         self._respond = respond
         self._respond_at_once = respond_at_once
         self._observer = observer
-        self._sending = sending
+        self._send_budget = send_budget
         self._logflare_errors = logflare_errors
         self._new_id = _ids()
 
@@ -102,7 +115,7 @@ class Site:
         """Reserve memory for the body; return the response, or a refusal, and the callback for its progress."""
         account = account_of_key(request, request.facts.get("key", ""))
         try:
-            return response, held.enter_context(self._sending.held(body, account, cut_of(request.scope)))
+            return response, held.enter_context(self._send_budget.held(body, account, cut_of(request.scope)))
         except Busy as fault:
             return _refused(request, fault, logflare_errors=self._logflare_errors), nothing_moved
 

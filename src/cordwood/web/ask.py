@@ -13,11 +13,11 @@ from cordwood.model.endpoint import Endpoint
 from cordwood.model.untyped_json import FORM_MEDIA, is_json_sent_as_form
 from cordwood.serve.ask import Ask, Language, SandboxText
 from cordwood.web.asgi import Request
-from cordwood.web.body import read_body
+from cordwood.web.content_negotiation import chosen_format
 from cordwood.web.credentials import account_of, account_of_key
-from cordwood.web.negotiate import chosen_format
 from cordwood.web.options import WebOptions
-from cordwood.web.texts import pairs
+from cordwood.web.percent_encoding import pairs
+from cordwood.web.receiving import read_body
 
 REDACT = b"lf-endpoint-redact-pii"
 # RFC 9651 (structured fields) writes booleans as ?1 and ?0.

@@ -9,8 +9,8 @@ from cordwood.observe.observer import Observer
 from cordwood.web.asgi import Request, Response
 from cordwood.web.audit import audit_backup
 from cordwood.web.credentials import uncounted_caller
+from cordwood.web.responses import NO_STORE
 from cordwood.web.standing import Rooms
-from cordwood.web.unkept import NO_STORE
 
 
 async def back_up(request: Request, rooms: Rooms, observer: Observer) -> Response:

@@ -7,8 +7,8 @@ from cordwood.access import ANONYMOUS, require_management
 from cordwood.errors import TwoKeys
 from cordwood.model.caller import Caller
 from cordwood.web.asgi import Request
+from cordwood.web.percent_encoding import each_pair, pairs
 from cordwood.web.standing import Rooms
-from cordwood.web.texts import each_pair, pairs
 
 BEARER = b"bearer "
 # Headers in which other services expect keys.

@@ -10,7 +10,7 @@ import msgspec
 
 from cordwood.errors import UnknownRoute
 from cordwood.web.asgi import Header, Request, Response
-from cordwood.web.codings import chosen_coding, compressed
+from cordwood.web.content_negotiation import chosen_coding, compressed
 
 # No external resources, no inline scripts, no framing.
 _POLICY = (

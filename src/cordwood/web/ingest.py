@@ -13,16 +13,16 @@ from cordwood.ingest.formats.erlang import COMPRESSED_HEAD, VERSION, is_compress
 from cordwood.observe.observation import Ingested
 from cordwood.observe.observer import Observer
 from cordwood.web.asgi import Request, Response
-from cordwood.web.body import read_body
+from cordwood.web.catalog_lookup import stream_of_events
 from cordwood.web.credentials import presented
 from cordwood.web.inflate import inflate
-from cordwood.web.named import stream_of_events
 from cordwood.web.options import WebOptions
 from cordwood.web.otlp import REJECTED, exported
-from cordwood.web.signatures import check_signature, verification
+from cordwood.web.percent_encoding import pairs
+from cordwood.web.receiving import read_body
+from cordwood.web.responses import JSON
 from cordwood.web.standing import Rooms
-from cordwood.web.texts import pairs
-from cordwood.web.unkept import JSON
+from cordwood.web.webhook_signatures import check_signature, verification
 
 # In order of precedence: names before UUIDs, the query string before headers. Any of them accepts both.
 NAMED_IN_QUERY = ("source_name", "collection_name", "source", "collection")

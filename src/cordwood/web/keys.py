@@ -20,11 +20,11 @@ from cordwood.observe.observer import Observer
 from cordwood.settings.units import show_rate
 from cordwood.web.asgi import Request, Response
 from cordwood.web.audit import audit_key_change
-from cordwood.web.body import read_body
 from cordwood.web.credentials import private_caller
 from cordwood.web.options import WebOptions
+from cordwood.web.receiving import read_body
+from cordwood.web.responses import no_store_json
 from cordwood.web.standing import Rooms
-from cordwood.web.unkept import unkept_json
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ class AskedRotation(msgspec.Struct):
 
 async def list_keys(request: Request, rooms: Rooms) -> Response:
     _require_private(request, rooms)
-    return unkept_json([_told(key) for key in rooms.access.keys.in_force()])
+    return no_store_json([_told(key) for key in rooms.access.keys.in_force()])
 
 
 async def create_key(request: Request, rooms: Rooms, options: WebOptions, observer: Observer) -> Response:
@@ -157,7 +157,7 @@ def _unknown() -> UnknownKey:
 
 def _shown_once(new: NewKey, rooms: Rooms) -> Response:
     told = _told(new.key) | {"token": new.secret, "warnings": list(warnings(new.key.terms, rooms.catalog))}
-    return unkept_json(told, 201)
+    return no_store_json(told, 201)
 
 
 def _told(key: Key) -> dict[str, object]:

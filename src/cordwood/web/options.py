@@ -4,8 +4,8 @@ import msgspec
 
 from cordwood.errors import Busy
 from cordwood.ingest.body_budget import BodyBudget
-from cordwood.web.body import BodyBounds
-from cordwood.web.signatures import Webhooks
+from cordwood.web.receiving import BodyBounds
+from cordwood.web.webhook_signatures import Webhooks
 
 MEBIBYTE = 1024 * 1024
 

@@ -7,7 +7,7 @@ from cordwood.ingest.accept import Accepted, Form
 from cordwood.ingest.formats.otlp_protobuf import response, status
 from cordwood.web.asgi import Header, Request, Response
 from cordwood.web.problems import CHALLENGE, status_of, when_to_retry
-from cordwood.web.unkept import NO_STORE
+from cordwood.web.responses import NO_STORE
 
 PROTOBUF, JSON = b"application/x-protobuf", b"application/json"
 _BAD_REQUEST = "type.googleapis.com/google.rpc.BadRequest"

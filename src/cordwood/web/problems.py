@@ -9,7 +9,7 @@ import msgspec
 from cordwood import errors
 from cordwood.errors import Fault
 from cordwood.web.asgi import Header, Response
-from cordwood.web.unkept import JSON, NO_STORE
+from cordwood.web.responses import JSON, NO_STORE
 
 # The nearest class in an error's inheritance decides.
 STATUSES: Mapping[type[Fault], int] = {

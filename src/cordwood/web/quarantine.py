@@ -17,11 +17,11 @@ from cordwood.observe.observer import Observer
 from cordwood.serve.ask import Ask
 from cordwood.web.asgi import Request, Response
 from cordwood.web.audit import audit_replay
+from cordwood.web.content_negotiation import JSON as JSON_ROWS
 from cordwood.web.credentials import private_caller
-from cordwood.web.negotiate import JSON as JSON_ROWS
+from cordwood.web.percent_encoding import asked_count
+from cordwood.web.responses import no_store_json
 from cordwood.web.standing import Rooms
-from cordwood.web.texts import asked_count
-from cordwood.web.unkept import unkept_json
 
 ITEM_ADDRESS = re.compile(rb"/api/quarantine/([^/]+)")
 REPLAY_ADDRESS = re.compile(rb"/api/quarantine/([^/]+)/replay")
@@ -75,12 +75,12 @@ async def list_quarantine(request: Request, rooms: Rooms) -> Response:
     most = asked_count(query.get("limit"), _LISTED_BY_DEFAULT, _MOST_LISTED)
     given = {"stream": query["stream"]} if query.get("stream") else {}
     found = await _rows(rooms, caller, _LIST, given)
-    return unkept_json([_told(item) for item in found[:most]])
+    return no_store_json([_told(item) for item in found[:most]])
 
 
 async def show_quarantine(request: Request, rooms: Rooms, item_id: str) -> Response:
     caller, _ = private_caller(request, rooms)
-    return unkept_json(_told(await _item(rooms, caller, item_id)))
+    return no_store_json(_told(await _item(rooms, caller, item_id)))
 
 
 async def replay_quarantine(request: Request, rooms: Rooms, observer: Observer, item_id: str) -> Response:
@@ -91,11 +91,11 @@ async def replay_quarantine(request: Request, rooms: Rooms, observer: Observer, 
     if stream is None:
         raise UnknownStream(f"There is no stream {kept.stream!r} any more.", hint="Name it in the streams file again.")
     if item["replayed_at"] is not None:
-        return unkept_json({"message": "Was replayed before.", "accepted": 0, "duplicates": 1})
+        return no_store_json({"message": "Was replayed before.", "accepted": 0, "duplicates": 1})
     accepted = await rooms.intake.replay(stream, kept, caller.pins or None)
     audit_replay(observer, request, item_id, stream.name)
     late = {"late": accepted.late} if accepted.late else {}
-    return unkept_json(
+    return no_store_json(
         {"message": "Replayed.", "accepted": accepted.accepted, "duplicates": accepted.duplicates, **late}
     )
 

@@ -1,26 +1,95 @@
-"""Answer a saved query: parse the request, get the answer, and render the response. Has the fast path for repeats."""
+"""Answer saved queries: the request cache, the fast path for repeated requests, and the full path.
+
+The request cache holds parsed requests by their bytes, so that a repeated one is not parsed again. Permissions of the
+key and the endpoint's revision are checked each time.
+"""
 
 import time
 
+import msgspec
+
 from cordwood.access import require_query
+from cordwood.bounded_cache import BoundedCache, bytes_of
 from cordwood.model.caller import Caller
 from cordwood.serve.ask import Ask
 from cordwood.serve.rate_limiter import Allowance
+from cordwood.web.answer_rendering import ignored_headers, needs_no_thread, rate_headers, render_answer, render_complete
 from cordwood.web.asgi import Request, Response
 from cordwood.web.ask import read_ask
-from cordwood.web.codings import chosen_coding
-from cordwood.web.connection import while_connected
+from cordwood.web.catalog_lookup import existing_endpoint
+from cordwood.web.content_negotiation import chosen_coding
 from cordwood.web.credentials import account_of, presented
-from cordwood.web.deliver import delivered, is_at_hand, whole
-from cordwood.web.named import existing_endpoint
 from cordwood.web.options import WebOptions
-from cordwood.web.recall import Recall, Remembered
-from cordwood.web.receipt import ignored_headers, rate_headers
+from cordwood.web.percent_encoding import pairs
+from cordwood.web.receiving import while_connected
 from cordwood.web.standing import Rooms
-from cordwood.web.texts import pairs
+
+# Every header that affects parsing.
+READ_HEADERS = (
+    b"authorization",
+    b"x-api-key",
+    b"accept",
+    b"accept-encoding",
+    b"cache-control",
+    b"lf-endpoint-redact-pii",
+)
+MOST_CACHED_BYTES = 16 * 2**20
+# A longer request is not worth caching.
+LONGEST_CACHED_BYTES = 2048
+
+# The estimated size of the ask and its containers.
+_STRUCT_BYTES = 300
+
+RequestKey = tuple[bytes | None, ...]
 
 
-async def answer_query(request: Request, rooms: Rooms, options: WebOptions, address: str, recall: Recall) -> Response:
+class CachedRequest(msgspec.Struct, frozen=True):
+    """A parsed request, and the request digest that finds its cached answer."""
+
+    address: str
+    presented: str | None
+    ask: Ask
+    digest: bytes
+    coding: str | None
+
+
+class RequestCache:
+    """An LRU cache of parsed requests, bounded in bytes."""
+
+    def __init__(self) -> None:
+        self._known: BoundedCache[RequestKey, CachedRequest] = BoundedCache(MOST_CACHED_BYTES, _cached_request_bytes)
+
+    def find(self, request: Request) -> CachedRequest | None:
+        return self._known.get(_request_key(request)) if _is_plain(request) else None
+
+    def keep(self, request: Request, cached_request: CachedRequest) -> None:
+        digest = _request_key(request)
+        if not _is_plain(request) or sum(len(part) for part in digest if part) > LONGEST_CACHED_BYTES:
+            return
+        self._known.put(digest, cached_request)
+
+
+def _cached_request_bytes(digest: RequestKey, cached_request: CachedRequest) -> int:
+    """Return the estimated bytes of an entry, without the shared endpoint and key."""
+    ask = cached_request.ask
+    own = (cached_request.address, cached_request.presented, cached_request.digest, ask.parameters, ask.sandbox)
+    return bytes_of((digest, *own, ask.caller)) + _STRUCT_BYTES
+
+
+def _is_plain(request: Request) -> bool:
+    """Return whether it is a GET without a body and without repeated headers: the cache key has one value of each."""
+    is_bare = request.method == "GET" and not request.announces_body()
+    return is_bare and len(request.headers) == len(request.scope["headers"])
+
+
+def _request_key(request: Request) -> RequestKey:
+    get = request.headers.get
+    return (request.path, request.query_string, *[get(name) for name in READ_HEADERS])
+
+
+async def answer_query(
+    request: Request, rooms: Rooms, options: WebOptions, address: str, request_cache: RequestCache
+) -> Response:
     began = time.perf_counter()
     query = pairs(request.query_string, "query string")
     key = presented(request, query)
@@ -38,33 +107,35 @@ async def answer_query(request: Request, rooms: Rooms, options: WebOptions, addr
         answer = await while_connected(request, rooms.answers.answer(ask))
     if digest is not None:
         coding = chosen_coding(request.joined(b"accept-encoding"))
-        recall.keep(request, Remembered(address, key, ask, digest, coding))
-    return _with_rate(_with_ignored(await delivered(request, ask, answer, began), ask), allowance)
+        request_cache.keep(request, CachedRequest(address, key, ask, digest, coding))
+    return _with_rate(_with_ignored(await render_answer(request, ask, answer, began), ask), allowance)
 
 
-def answer_recalled(request: Request, rooms: Rooms, recall: Recall) -> Response | None:
+def answer_repeated(request: Request, rooms: Rooms, request_cache: RequestCache) -> Response | None:
     """Answer a repeated request from the caches; return None if it has to take the full path."""
-    remembered = recall.find(request)
-    if remembered is None:
+    cached_request = request_cache.find(request)
+    if cached_request is None:
         return None
     began = time.perf_counter()
     request.route = "query"
-    ask = remembered.ask
-    if rooms.catalog.endpoint(remembered.address) is not ask.endpoint:
+    ask = cached_request.ask
+    if rooms.catalog.endpoint(cached_request.address) is not ask.endpoint:
         return None
-    if _caller(rooms, remembered) != ask.caller:
+    if _caller(rooms, cached_request) != ask.caller:
         return None
-    answer = rooms.answers.cached(remembered.digest)
-    if answer is None or not is_at_hand(answer, remembered.coding):
+    answer = rooms.answers.cached(cached_request.digest)
+    if answer is None or not needs_no_thread(answer, cached_request.coding):
         return None
     request.facts["key"] = ask.caller.key_id
     request.facts["endpoint"] = ask.endpoint.name
     allowance = rooms.answers.admit(ask.caller, account_of(request, ask.caller))
-    return _with_rate(_with_ignored(whole(request, ask, answer, remembered.coding, began), ask), allowance)
+    return _with_rate(
+        _with_ignored(render_complete(request, ask, answer, cached_request.coding, began), ask), allowance
+    )
 
 
-def _caller(rooms: Rooms, remembered: Remembered) -> Caller:
-    return rooms.access.visitor(remembered.presented, remembered.ask.endpoint, remembered.address)
+def _caller(rooms: Rooms, cached_request: CachedRequest) -> Caller:
+    return rooms.access.visitor(cached_request.presented, cached_request.ask.endpoint, cached_request.address)
 
 
 def _with_ignored(response: Response, ask: Ask) -> Response:

@@ -9,21 +9,19 @@ from cordwood.errors import BadMethod, Draining, Starting, UnknownRoute, closest
 from cordwood.ingest.accept import Form
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observer import Observer
-from cordwood.web import account, ad_hoc, explorer, health, keys, offer, quarantine, recent, status
-from cordwood.web.answering import Site
+from cordwood.web import account, ad_hoc, explorer, keys, quarantine, sandbox, status, stream_events
+from cordwood.web.answering import HttpApplication
 from cordwood.web.asgi import Request, Response
 from cordwood.web.backup import back_up
-from cordwood.web.cors import preflight
 from cordwood.web.describe import catalog
-from cordwood.web.export import EVENTS_ADDRESS, export_events
 from cordwood.web.ingest import ingest
 from cordwood.web.options import WebOptions
-from cordwood.web.query import answer_query, answer_recalled
-from cordwood.web.recall import Recall
-from cordwood.web.sending import Sending
+from cordwood.web.percent_encoding import decoded
+from cordwood.web.query import RequestCache, answer_query, answer_repeated
+from cordwood.web.responses import preflight
+from cordwood.web.send_budget import SendBudget
 from cordwood.web.standing import Phase, Rooms, Standing
-from cordwood.web.taking_back import take_back
-from cordwood.web.texts import decoded
+from cordwood.web.stream_events import EVENTS_ADDRESS, export_events, reimport_events
 
 QUERY = ("GET", "HEAD", "POST", "OPTIONS")
 READ = ("GET", "HEAD", "OPTIONS")
@@ -38,7 +36,7 @@ class Place(msgspec.Struct, frozen=True):
     options: WebOptions
     metrics: Metrics
     observer: Observer
-    recall: Recall
+    request_cache: RequestCache
 
     def rooms(self) -> Rooms:
         """Return the services of a running process; raise Starting or Draining otherwise."""
@@ -61,7 +59,7 @@ class Route(msgspec.Struct, frozen=True):
 
 
 async def _query(request: Request, place: Place, address: str) -> Response:
-    return await answer_query(request, place.rooms(), place.options, address, place.recall)
+    return await answer_query(request, place.rooms(), place.options, address, place.request_cache)
 
 
 def _ingest(form: Form) -> Handler:
@@ -72,19 +70,19 @@ def _ingest(form: Form) -> Handler:
 
 
 async def _health(_: Request, place: Place, __: str) -> Response:
-    return health.health(place.standing)
+    return status.health(place.standing)
 
 
 async def _ready(_: Request, place: Place, __: str) -> Response:
-    return health.ready(place.standing)
+    return status.ready(place.standing)
 
 
 async def _live(_: Request, __: Place, ___: str) -> Response:
-    return health.live()
+    return status.live()
 
 
 async def _metrics(_: Request, place: Place, __: str) -> Response:
-    return health.metrics(place.metrics)
+    return status.metrics(place.metrics)
 
 
 async def _keys(request: Request, place: Place, _: str) -> Response:
@@ -149,7 +147,7 @@ async def _status(request: Request, place: Place, _: str) -> Response:
 
 async def _export(request: Request, place: Place, name: str) -> Response:
     if request.method == "POST":
-        return await take_back(request, place.rooms(), place.options, place.observer, name)
+        return await reimport_events(request, place.rooms(), place.options, place.observer, name)
     return await export_events(request, place.rooms(), name)
 
 
@@ -215,11 +213,11 @@ NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     (re.compile(rb"(?:/api)?/endpoints/query/(?:name/)?([^/]+)"), QUERIES),
     (re.compile(rb"/api/endpoints/([^/]+)"), Route("endpoint", READ, _shown(catalog.show_endpoint))),
     (re.compile(rb"/explorer/([^/]+/[^/]+)"), Route("explorer", READ, _file)),
-    (re.compile(rb"/api/endpoints/([^/]+)/scope"), Route("scope", READ, _shown(offer.show_scope))),
-    (re.compile(rb"/api/endpoints/([^/]+)/sql"), Route("sql", READ, _shown(offer.show_sql))),
+    (re.compile(rb"/api/endpoints/([^/]+)/scope"), Route("scope", READ, _shown(sandbox.show_scope))),
+    (re.compile(rb"/api/endpoints/([^/]+)/sql"), Route("sql", READ, _shown(sandbox.show_sql))),
     (re.compile(rb"/api/sources/([^/]+)"), Route("source", READ, _shown(catalog.show_source))),
     (re.compile(rb"/api/sources/([^/]+)/schema"), Route("schema", READ, _shown(catalog.show_schema))),
-    (re.compile(rb"/api/sources/([^/]+)/recent"), Route("recent", READ, _shown(recent.recent_events))),
+    (re.compile(rb"/api/sources/([^/]+)/recent"), Route("recent", READ, _shown(stream_events.recent_events))),
     (keys.KEY_ADDRESS, Route("key", ("DELETE", "OPTIONS"), _key)),
     (keys.ROTATE_ADDRESS, Route("key", WRITE, _key_rotation)),
     (EVENTS_ADDRESS, Route("export", READ_OR_MAKE, _export)),
@@ -251,9 +249,9 @@ def _nearest_address(address: str) -> str | None:
     return f"Did you mean {close}?" if close else None
 
 
-def application(standing: Standing, observer: Observer, options: WebOptions, metrics: Metrics) -> Site:
+def application(standing: Standing, observer: Observer, options: WebOptions, metrics: Metrics) -> HttpApplication:
     """Return the ASGI application: it answers 503 until `standing` is opened."""
-    place = Place(standing, options, metrics, observer, Recall())
+    place = Place(standing, options, metrics, observer, RequestCache())
 
     async def respond(request: Request) -> Response:
         route, address = found(request)
@@ -268,7 +266,7 @@ def application(standing: Standing, observer: Observer, options: WebOptions, met
     def respond_at_once(request: Request) -> Response | None:
         if standing.phase is not Phase.READY or standing.rooms is None:
             return None
-        return answer_recalled(request, standing.rooms, place.recall)
+        return answer_repeated(request, standing.rooms, place.request_cache)
 
-    sending = Sending(options.unread_bytes)
-    return Site(respond, respond_at_once, observer, sending, logflare_errors=options.logflare_errors)
+    send_budget = SendBudget(options.unread_bytes)
+    return HttpApplication(respond, respond_at_once, observer, send_budget, logflare_errors=options.logflare_errors)

@@ -1,4 +1,4 @@
-"""The status route, with a private key: memory, cache, queries, and the rates of streams."""
+"""Health, readiness, liveness and metrics without a key; the status of the service with a private key."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,12 +6,49 @@ from typing import Any
 import cordwood
 from cordwood.engines.engine import StreamFacts
 from cordwood.model.caller import Caller
+from cordwood.observe import metrics as prometheus
 from cordwood.observe.metrics import Metrics
 from cordwood.serve.active_queries import ActiveQuery, Load
 from cordwood.web.asgi import Request, Response
 from cordwood.web.credentials import private_caller
-from cordwood.web.standing import Rooms
-from cordwood.web.unkept import unkept_json
+from cordwood.web.responses import NO_STORE, no_store_json
+from cordwood.web.standing import Phase, Rooms, Standing
+
+RETRY = (b"retry-after", b"1")
+STATUSES = {Phase.STARTING: "coming_up", Phase.READY: "ok", Phase.DRAINING: "draining"}
+
+
+def health(standing: Standing) -> Response:
+    """Report the health like Logflare: 200 once streams and endpoints are loaded."""
+    return _readiness(standing, STATUSES[standing.phase])
+
+
+def ready(standing: Standing) -> Response:
+    return _readiness(standing, "ok" if standing.phase is Phase.READY else "not_ready")
+
+
+def live() -> Response:
+    return Response(200, [(b"content-type", b"text/plain; charset=utf-8"), NO_STORE], b"ok\n")
+
+
+def metrics(counted: Metrics) -> Response:
+    return Response(200, [(b"content-type", prometheus.CONTENT_TYPE), NO_STORE], counted.text())
+
+
+def _readiness(standing: Standing, status: str) -> Response:
+    """Report 200 while queries are answered, with the parts that are degraded."""
+    if standing.phase is not Phase.READY or standing.rooms is None:
+        return no_store_json({"status": status}, 503, RETRY)
+    reasons = standing.unready_reasons()
+    if reasons:
+        return no_store_json({"status": "not_ready", "reasons": reasons}, 503, RETRY)
+    body: dict[str, object] = {
+        "status": status,
+        "endpoints": len(standing.rooms.catalog.endpoints()),
+        "streams": len(standing.rooms.catalog.streams()),
+    }
+    degraded = standing.degraded_reasons()
+    return no_store_json(body | {"degraded": degraded} if degraded else body)
 
 
 async def show_status(request: Request, rooms: Rooms, metrics: Metrics) -> Response:
@@ -37,7 +74,7 @@ async def show_status(request: Request, rooms: Rooms, metrics: Metrics) -> Respo
         "engine_process": {"ends": metrics.engine_ends(), "quarantined_queries": rooms.answers.quarantined()},
         "streams": streams,
     }
-    return unkept_json(told)
+    return no_store_json(told)
 
 
 def _queries(load: Load, caller: Caller) -> dict[str, Any]:

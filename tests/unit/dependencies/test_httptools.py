@@ -1,4 +1,4 @@
-"""What `web/wire.py` uses of httptools: where its parser stops at an offer to upgrade, and what it then says."""
+"""What `web/http_protocol.py` uses of httptools: where its parser stops at an offer to upgrade, and what it then says."""
 
 from collections.abc import Callable
 

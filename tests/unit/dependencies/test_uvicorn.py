@@ -1,4 +1,4 @@
-"""What `web/wire.py` and `app/listener.py` use of uvicorn beyond what it documents."""
+"""What `web/http_protocol.py` and `app/listener.py` use of uvicorn beyond what it documents."""
 
 import asyncio
 import inspect
@@ -104,7 +104,7 @@ def test_a_status_line_is_there_for_every_status() -> None:
 
 
 def test_the_stock_protocol_still_loses_the_body_behind_an_offer() -> None:
-    """When this fails, `Wire._parse` may have become needless."""
+    """When this fails, `HttpProtocol._parse` may have become needless."""
 
     def test(protocol: HttpToolsProtocol, _: Transport) -> None:
         protocol.data_received(OFFER)

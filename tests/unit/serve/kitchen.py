@@ -18,7 +18,7 @@ from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import Answer, Answers, Parts
 from cordwood.serve.ask import Ask, Format
 from cordwood.serve.jobs import Finished
-from cordwood.web.negotiate import JSON
+from cordwood.web.content_negotiation import JSON
 from tests.fakes.catalogs import HeldCatalog
 from tests.fakes.engines import ToldEngine
 

@@ -19,7 +19,7 @@ from cordwood.serve.fair_queue import WaitingAccounts
 from cordwood.serve.jobs import Finished
 from cordwood.serve.response_stream import StreamedAnswer
 from cordwood.serve.singleflight import SingleFlight
-from cordwood.web.negotiate import FORMATS
+from cordwood.web.content_negotiation import FORMATS
 from tests.unit.serve.kitchen import CALLER, UNCACHED, WARMED, Kitchen, ask, run, until, whole
 
 

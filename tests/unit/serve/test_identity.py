@@ -13,7 +13,7 @@ from cordwood.serve.ask import Ask, Language, SandboxText
 from cordwood.serve.cache_keys import cache_key
 from cordwood.sql.plan import BlockFilter, OptionalPredicate, Plan, Reads, Variant, fixed_plan
 from cordwood.sql.stages import Statement
-from cordwood.web.negotiate import FORMATS, JSON
+from cordwood.web.content_negotiation import FORMATS, JSON
 from tests.unit.serve.kitchen import CALLER, UNCACHED, WARMED, Kitchen, ask
 
 ALL = "select * from numbers"

@@ -22,7 +22,7 @@ from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import Answers, Parts
 from cordwood.serve.response_stream import StreamedAnswer
 from cordwood.sql.stages import Question
-from cordwood.web.negotiate import FORMATS
+from cordwood.web.content_negotiation import FORMATS
 from tests.fakes.catalogs import HeldCatalog
 from tests.unit.serve.kitchen import ask, whole
 

@@ -17,7 +17,7 @@ from cordwood.serve.jobs import Job
 from cordwood.serve.query_quarantine import QUARANTINE_SECONDS, QueryQuarantine, fingerprint
 from cordwood.sql.plan import fixed_plan
 from cordwood.sql.stages import Question, Slot, Statement
-from cordwood.web.negotiate import JSON
+from cordwood.web.content_negotiation import JSON
 
 ENDPOINT = Endpoint("e", UUID(int=1), "select 1", "r1")
 

@@ -20,7 +20,7 @@ from cordwood.observe.observer import Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import Answers, Outcome, Parts
 from cordwood.serve.ask import Ask, Language, SandboxText
-from cordwood.web.negotiate import JSON
+from cordwood.web.content_negotiation import JSON
 from tests.fakes.catalogs import HeldCatalog
 from tests.unit.serve.kitchen import CALLER, whole
 

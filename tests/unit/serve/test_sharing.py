@@ -19,7 +19,7 @@ from cordwood.serve.ask import Ask, Language, SandboxText
 from cordwood.serve.compilation import CompilePool
 from cordwood.serve.fair_queue import WaitingAccounts
 from cordwood.serve.response_stream import StreamedAnswer
-from cordwood.web.negotiate import FORMATS
+from cordwood.web.content_negotiation import FORMATS
 from tests.unit.serve.kitchen import UNCACHED, Kitchen, ask, run, until, whole
 
 NDJSON = FORMATS["ndjson"]

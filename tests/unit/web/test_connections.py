@@ -11,9 +11,9 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from cordwood.web import connections
-from cordwood.web.connections import ConnectionTable
-from cordwood.web.wire import Wire
+from cordwood.web import connection_table
+from cordwood.web.connection_table import ConnectionTable
+from cordwood.web.http_protocol import HttpProtocol
 from tests.waiting import until
 
 MOST = 1000
@@ -36,7 +36,7 @@ class Idle:
 
 @pytest.fixture(autouse=True)
 def small_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "MOST_HEAD_BYTES", MOST)
+    monkeypatch.setattr(connection_table, "MOST_HEAD_BYTES", MOST)
 
 
 async def with_three(table: ConnectionTable) -> list[Idle]:
@@ -85,7 +85,7 @@ async def listening(table: ConnectionTable, asked: list[str]) -> AsyncIterator[i
 
     config = uvicorn.Config(application, lifespan="off", interface="asgi3", ws="none", log_config=None)
     config.load()
-    wire = partial(Wire, table, config, ServerState(), {})
+    wire = partial(HttpProtocol, table, config, ServerState(), {})
     server = await asyncio.get_running_loop().create_server(wire, "127.0.0.1", 0)
     async with server:
         yield server.sockets[0].getsockname()[1]
@@ -104,7 +104,7 @@ class Answered(Idle):
 def test_an_address_that_has_most_connections_gives_way_to_a_probe_of_another() -> None:
     async def fill() -> None:
         table = ConnectionTable(10)
-        crowd = [Answered("192.0.2.1") for _ in range(10 + connections.RESERVED_CONNECTIONS)]
+        crowd = [Answered("192.0.2.1") for _ in range(10 + connection_table.RESERVED_CONNECTIONS)]
         assert all(table.add(one) for one in crowd)
         assert not table.add(Answered("192.0.2.1")), "it takes no place from itself"
         probe = Answered("192.0.2.2")
@@ -133,7 +133,7 @@ async def flooded(application: Any, table: ConnectionTable, rate: int) -> bool:
     config = uvicorn.Config(application, lifespan="off", interface="asgi3", ws="none", log_config=None)
     config.load()
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(partial(Wire, table, config, ServerState(), {}), "127.0.0.1", 0)
+    server = await loop.create_server(partial(HttpProtocol, table, config, ServerState(), {}), "127.0.0.1", 0)
     async with server:
         with socket.create_connection(server.sockets[0].getsockname()) as reader:
             reader.settimeout(0)
@@ -148,8 +148,8 @@ async def flooded(application: Any, table: ConnectionTable, rate: int) -> bool:
 
 @pytest.fixture
 def short_stall(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "STALL_SECONDS", 0.6)
-    monkeypatch.setattr(connections, "SWEEP_SECONDS", 0.1)
+    monkeypatch.setattr(connection_table, "STALL_SECONDS", 0.6)
+    monkeypatch.setattr(connection_table, "SWEEP_SECONDS", 0.1)
 
 
 @pytest.mark.usefixtures("short_stall")

@@ -16,8 +16,8 @@ import pytest
 from cordwood.errors import QueryValue
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.rows import Column, Row, Rows
-from cordwood.web.encode.names import distinct_names
-from cordwood.web.negotiate import FORMATS
+from cordwood.web.content_negotiation import FORMATS
+from cordwood.web.encode.cells import distinct_names
 
 KINDS = {
     "whole": Kind.INT64,

@@ -16,9 +16,9 @@ from cordwood.observe.observer import Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import Answers, Parts
 from cordwood.serve.backup_archive import Backups
-from cordwood.web import health
 from cordwood.web.asgi import Response
 from cordwood.web.standing import Rooms, Standing
+from cordwood.web.status import health, live, ready
 from tests.fakes.engines import ToldEngine
 from tests.unit.serve.kitchen import UNCACHED, Kitchen, ask, run, until
 
@@ -42,8 +42,8 @@ def opened(kitchen: Kitchen) -> Standing:
 def test_it_is_ready_while_queries_are_answered() -> None:
     async def test(kitchen: Kitchen) -> None:
         standing = opened(kitchen)
-        assert told(health.ready(standing)) == (200, {"status": "ok", "endpoints": 2, "streams": 0})
-        assert told(health.health(standing)) == (200, {"status": "ok", "endpoints": 2, "streams": 0})
+        assert told(ready(standing)) == (200, {"status": "ok", "endpoints": 2, "streams": 0})
+        assert told(health(standing)) == (200, {"status": "ok", "endpoints": 2, "streams": 0})
 
     run(test)
 
@@ -54,17 +54,17 @@ def test_it_is_not_ready_while_no_query_gets_a_place_and_ready_when_one_does() -
         kitchen.engine.hold()
         stuck = [asyncio.ensure_future(kitchen.answers.answer(ask(UNCACHED, project=str(n)))) for n in range(4)]
         await until(lambda: kitchen.engine.asked == 4)
-        assert told(health.ready(standing))[0] == 200, "all places are taken, and nobody has waited in vain"
+        assert told(ready(standing))[0] == 200, "all places are taken, and nobody has waited in vain"
         with pytest.raises(Busy):
             await kitchen.answers.answer(ask(UNCACHED, project="another"))
-        for probe in (health.ready, health.health):
+        for probe in (ready, health):
             status, body = told(probe(standing))
             assert (status, body["status"]) == (503, "not_ready")
             assert body["reasons"][0].startswith("No query has got a place for ")
-        assert health.live().status == 200
+        assert live().status == 200
         kitchen.engine.release()
         await asyncio.gather(*stuck)
-        assert told(health.ready(standing))[0] == 200
+        assert told(ready(standing))[0] == 200
 
     run(test, Kitchen(ServeLimits(concurrent_queries=4, queue_seconds=0.05)))
 
@@ -73,12 +73,12 @@ def test_a_part_that_is_away_says_why_until_it_is_back() -> None:
     async def test(kitchen: Kitchen) -> None:
         standing = opened(kitchen)
         standing.set_unready("engine", "The engine is being replaced.")
-        assert told(health.ready(standing)) == (
+        assert told(ready(standing)) == (
             503,
             {"status": "not_ready", "reasons": ["The engine is being replaced."]},
         )
         standing.set_unready("engine", None)
-        assert told(health.ready(standing))[0] == 200
+        assert told(ready(standing))[0] == 200
 
     run(test)
 
@@ -108,10 +108,10 @@ def test_a_store_that_cannot_be_written_is_told_and_queries_are_still_answered()
         standing = opened(kitchen)
         with pytest.raises(Fault):
             await send(standing)
-        status, body = told(health.ready(standing))
+        status, body = told(ready(standing))
         assert (status, body["degraded"]) == (200, ["Events are not stored: The disk is full."])
         engine.is_full = False
         await send(standing)
-        assert "degraded" not in told(health.ready(standing))[1]
+        assert "degraded" not in told(ready(standing))[1]
 
     run(test)

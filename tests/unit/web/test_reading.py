@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 
 from cordwood.errors import Backlog, BadBody, BadParameter, NotAcceptable, TooLarge, TooSlow, UnsupportedMedia
 from cordwood.ingest.body_budget import BodyBudget
-from cordwood.web import body
+from cordwood.web import receiving
 from cordwood.web.asgi import Message, Request
-from cordwood.web.body import read_body
-from cordwood.web.codings import COMPRESSORS, chosen_coding, compressed
+from cordwood.web.content_negotiation import COMPRESSORS, chosen_coding, chosen_format, compressed
 from cordwood.web.inflate import inflate
-from cordwood.web.negotiate import chosen_format
 from cordwood.web.options import OF_EVENTS
-from cordwood.web.texts import pairs
+from cordwood.web.percent_encoding import pairs
+from cordwood.web.receiving import read_body
 
 MEBIBYTE = 2**20
 
@@ -168,13 +167,13 @@ def slow_request(*pieces: tuple[float, bytes]) -> Request:
 
 
 def test_a_body_that_stops_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body, "STALL_SECONDS", 0.05)
+    monkeypatch.setattr(receiving, "STALL_SECONDS", 0.05)
     with pytest.raises(TooSlow):
         asyncio.run(read_body(slow_request((0.0, b"a"), (30.0, b"b")), OF_EVENTS))
 
 
 def test_a_body_that_drips_is_given_up_however_regular_its_pieces_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body, "GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(receiving, "GRACE_SECONDS", 0.05)
     drips = [(0.01, b"a")] * 1000
     with pytest.raises(TooSlow):
         asyncio.run(read_body(slow_request(*drips), OF_EVENTS))

@@ -19,19 +19,19 @@ from cordwood.errors import (
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observation import Broke, Requested
 from cordwood.observe.observer import Observer
-from cordwood.web.answering import Site
+from cordwood.web.answering import HttpApplication
 from cordwood.web.asgi import Request, Response
 from cordwood.web.options import WebOptions
 from cordwood.web.otlp import failed
 from cordwood.web.problems import masked
 from cordwood.web.routes import application
-from cordwood.web.sending import Sending
+from cordwood.web.send_budget import SendBudget
 from cordwood.web.standing import Standing
 from tests.fakes.callers import call, scope
 from tests.unit.serve.kitchen import Notes
 
 
-def site(standing: Standing | None = None) -> Site:
+def site(standing: Standing | None = None) -> HttpApplication:
     return application(standing or Standing(), Observer(), WebOptions(), Metrics("1"))
 
 
@@ -87,7 +87,7 @@ def nothing_at_once(_: Request) -> Response | None:
 
 def test_a_fault_of_ours_is_a_500_with_an_incident_and_its_trace_only_in_the_log() -> None:
     notes = Notes()
-    broken = Site(breaks, nothing_at_once, Observer([notes]), Sending(1000), logflare_errors=False)
+    broken = HttpApplication(breaks, nothing_at_once, Observer([notes]), SendBudget(1000), logflare_errors=False)
     said = call(broken, "GET", "/", **{"X-Request-Id": "incident-7"})
     assert (said.status, said.json()["error"]["status"]) == (500, "bug.internal")
     assert "incident-7" in said.json()["error"]["hint"]
@@ -102,7 +102,7 @@ def test_what_an_engine_said_as_it_failed_is_in_the_log_alone_under_the_incident
         raise EngineFailed("The engine failed.") from RuntimeError("INTERNAL Error: secret")
 
     notes = Notes()
-    failed = Site(fails, nothing_at_once, Observer([notes]), Sending(1000), logflare_errors=False)
+    failed = HttpApplication(fails, nothing_at_once, Observer([notes]), SendBudget(1000), logflare_errors=False)
     said = call(failed, "GET", "/", **{"X-Request-Id": "incident-8"})
     assert (said.status, said.json()["error"]["status"]) == (500, "engine.failed")
     assert "incident-8" in said.json()["error"]["hint"]
@@ -126,7 +126,9 @@ def test_each_fault_has_its_status(fault: Exception, status: int) -> None:
     async def refuses(_: Request) -> Response:
         raise fault
 
-    said = call(Site(refuses, nothing_at_once, Observer(), Sending(1000), logflare_errors=False), "POST", "/")
+    said = call(
+        HttpApplication(refuses, nothing_at_once, Observer(), SendBudget(1000), logflare_errors=False), "POST", "/"
+    )
     assert said.status == status
     if status == 429:
         assert said.headers["retry-after"] == "3"

@@ -13,14 +13,14 @@ from cordwood.model.parameter import Parameter
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
 from cordwood.web.asgi import Header, Request, Response
+from cordwood.web.catalog_lookup import existing_endpoint, existing_stream
 from cordwood.web.credentials import presented, private_caller
 from cordwood.web.describe.openapi import Described, document
 from cordwood.web.describe.page import page, page_policy
 from cordwood.web.describe.schemas import flat_schema, stream_schema
-from cordwood.web.named import existing_endpoint, existing_stream
+from cordwood.web.percent_encoding import pairs
+from cordwood.web.responses import no_store_json
 from cordwood.web.standing import Rooms
-from cordwood.web.texts import pairs
-from cordwood.web.unkept import unkept_json
 
 _DAY_SECONDS = 86_400
 
@@ -30,7 +30,7 @@ async def api_document(request: Request, rooms: Rooms) -> Response:
 
     Names of columns that were seen in events are only shown to callers whose key may query the endpoint.
     """
-    return unkept_json(await _document(request, rooms))
+    return no_store_json(await _document(request, rooms))
 
 
 async def api_page(request: Request, rooms: Rooms) -> Response:
@@ -68,25 +68,25 @@ def _known(request: Request, rooms: Rooms) -> Caller | None:
 
 async def list_endpoints(request: Request, rooms: Rooms) -> Response:
     private_caller(request, rooms)
-    return unkept_json([_endpoint(one) for one in rooms.catalog.endpoints()])
+    return no_store_json([_endpoint(one) for one in rooms.catalog.endpoints()])
 
 
 async def show_endpoint(request: Request, rooms: Rooms, address: str) -> Response:
     private_caller(request, rooms)
-    return unkept_json(_endpoint(existing_endpoint(rooms, address)))
+    return no_store_json(_endpoint(existing_endpoint(rooms, address)))
 
 
 async def list_sources(request: Request, rooms: Rooms) -> Response:
     private_caller(request, rooms)
     facts = await rooms.answers.facts()
-    return unkept_json([_source(one, facts.get(one.name)) for one in rooms.catalog.streams()])
+    return no_store_json([_source(one, facts.get(one.name)) for one in rooms.catalog.streams()])
 
 
 async def show_source(request: Request, rooms: Rooms, address: str) -> Response:
     private_caller(request, rooms)
     stream = existing_stream(rooms, address)
     facts = await rooms.answers.facts()
-    return unkept_json(_source(stream, facts.get(stream.name)))
+    return no_store_json(_source(stream, facts.get(stream.name)))
 
 
 async def show_schema(request: Request, rooms: Rooms, address: str) -> Response:
@@ -100,8 +100,8 @@ async def show_schema(request: Request, rooms: Rooms, address: str) -> Response:
             f"There is no variant {variant!r} of a schema.", hint="There is dot; without one: JSON Schema."
         )
     if variant == "dot":
-        return unkept_json(flat_schema(shape))
-    return unkept_json(stream_schema(stream, shape, f"/api/sources/{stream.id}/schema"))
+        return no_store_json(flat_schema(shape))
+    return no_store_json(stream_schema(stream, shape, f"/api/sources/{stream.id}/schema"))
 
 
 def _endpoint(one: Endpoint) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from cordwood.model.datatype import Datatype
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.parameter import Parameter
 from cordwood.model.stream import Stream
+from cordwood.web.content_negotiation import FORMATS
 from cordwood.web.describe.schemas import Schema, example_of, parameter_schema, row_schema
-from cordwood.web.negotiate import FORMATS
 from cordwood.web.problems import TITLES
 
 Columns = Sequence[tuple[str, Datatype | None]]

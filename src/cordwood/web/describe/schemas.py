@@ -8,7 +8,7 @@ from cordwood.model.parameter import Parameter, TextKind
 from cordwood.model.rows import Column
 from cordwood.model.shape import ELEMENT, Path, Shape, ValueKind
 from cordwood.model.stream import Stream
-from cordwood.web.encode.names import distinct_names
+from cordwood.web.encode.cells import distinct_names
 
 Schema = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""Cells as typed values for the binary formats, or as text."""
+"""Cells as typed values for the binary formats, or as text; unique column names."""
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +12,22 @@ from cordwood.errors import QueryValue
 from cordwood.model.datatype import Kind
 from cordwood.model.moments import EPOCH
 from cordwood.model.rows import Cell, Column
+
+
+def distinct_names(columns: Sequence[Column]) -> list[str]:
+    """Return the names; a repeated one gets the suffix `_1`, `_2`, …, as in BigQuery."""
+    taken = {column.name for column in columns}
+    seen: set[str] = set()
+    names = []
+    for column in columns:
+        name, number = column.name, 0
+        while name in seen or (number and name in taken):
+            number += 1
+            name = f"{column.name}_{number}"
+        seen.add(name)
+        names.append(name)
+    return names
+
 
 Value = int | float | bytes | None
 

@@ -1,14 +1,15 @@
-"""Read the body of a request within its limits of size and time."""
+"""Receive a request: read its body within limits of size and time, and notice a client that disconnects."""
 
 import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from cordwood.errors import TooLarge, TooSlow
 from cordwood.ingest.body_budget import Reservation
-from cordwood.web.asgi import Message, Request
+from cordwood.web.asgi import Message, Receive, Request
 from cordwood.web.inflate import inflate, uncounted
 
 # The longest pause within a body, its longest duration, and its lowest rate once the grace period is over.
@@ -102,3 +103,46 @@ def _too_slow() -> TooSlow:
         "The body did not arrive in time.",
         hint=f"It may pause for {STALL_SECONDS:.0f} s and take {MOST_SECONDS:.0f} s in all.",
     )
+
+
+T = TypeVar("T")
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of the work; if the client disconnects first, cancel it and raise CallerLeftError."""
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_left(request.receive))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise CallerLeftError
+    finally:
+        leaving.cancel()
+        if not working.done():
+            working.cancel()
+            await asyncio.wait({working})
+
+
+async def pieces_while_connected(request: Request, pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    """Yield the chunks until the client disconnects, then raise CallerLeftError."""
+    leaving = asyncio.ensure_future(_left(request.receive))
+    try:
+        while True:
+            coming = asyncio.ensure_future(anext(pieces, None))
+            await asyncio.wait({coming, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not coming.done():
+                coming.cancel()
+                await asyncio.wait({coming})
+                raise CallerLeftError
+            piece = coming.result()
+            if piece is None:
+                return
+            yield piece
+    finally:
+        leaving.cancel()
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -8,18 +8,18 @@ from cordwood.lql.offered import OfferedColumn, SubQuery
 from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
 from cordwood.web.asgi import Request, Response
+from cordwood.web.catalog_lookup import existing_endpoint
 from cordwood.web.credentials import account_of, presented
-from cordwood.web.named import existing_endpoint
+from cordwood.web.percent_encoding import pairs
+from cordwood.web.responses import no_store_json
 from cordwood.web.standing import Rooms
-from cordwood.web.texts import pairs
-from cordwood.web.unkept import unkept_json
 
 
 async def show_scope(request: Request, rooms: Rooms, address: str) -> Response:
     """Return the sub-queries of an endpoint. A key pinned to a project sees the paths of its events alone."""
     endpoint, caller, _ = _asked(request, rooms, address)
     sub_queries = await rooms.answers.sub_queries(endpoint, caller, account_of(request, caller))
-    return unkept_json({"endpoint": endpoint.name, "sub_queries": [_sub_query(one) for one in sub_queries]})
+    return no_store_json({"endpoint": endpoint.name, "sub_queries": [_sub_query(one) for one in sub_queries]})
 
 
 async def show_sql(request: Request, rooms: Rooms, address: str) -> Response:
@@ -29,7 +29,7 @@ async def show_sql(request: Request, rooms: Rooms, address: str) -> Response:
     if not lql:
         raise BadParameter("The parameter lql is missing.", hint="It is the query whose SQL is wanted.")
     sql = await rooms.answers.sql_of(endpoint, caller, query["lql"], account_of(request, caller))
-    return unkept_json({"sql": sql})
+    return no_store_json({"sql": sql})
 
 
 def _asked(request: Request, rooms: Rooms, address: str) -> tuple[Endpoint, Caller, dict[str, str]]:

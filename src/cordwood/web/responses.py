@@ -1,4 +1,8 @@
-"""CORS: pages of any origin may do whatever their key allows, because there are no cookies."""
+"""Responses of all routes: CORS headers, and JSON that must not be cached because it depends on the key."""
+
+from typing import Final
+
+import msgspec
 
 from cordwood.web.asgi import Header, Response
 
@@ -30,3 +34,11 @@ def preflight(methods: str) -> Response:
             (b"allow", methods.encode()),
         ],
     )
+
+
+NO_STORE: Final[Header] = (b"cache-control", b"no-store")
+JSON: Final = b"application/json; charset=utf-8"
+
+
+def no_store_json(told: object, status: int = 200, *more: Header) -> Response:
+    return Response(status, [(b"content-type", JSON), NO_STORE, *more], msgspec.json.encode(told))

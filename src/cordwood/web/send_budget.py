@@ -22,7 +22,7 @@ class _Body(msgspec.Struct):
             cut()
 
 
-class Sending:
+class SendBudget:
     """Reserves memory for large bodies. No account keeps more than half of it while others need memory.
 
     When the budget is exhausted, connections of the account with too much are aborted, the largest answers first, and

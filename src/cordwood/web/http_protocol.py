@@ -18,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from cordwood.errors import AddressTooLong, Busy, Fault, HeadersTooLarge, Malformed
 from cordwood.web.asgi import PIECE_BYTES, Header, Response, Scope, mark_fault, offer_cut, offer_whole, rendered
-from cordwood.web.connections import ConnectionTable
+from cordwood.web.connection_table import ConnectionTable
 from cordwood.web.problems import refusal, status_of
 
 MAX_REQUEST_LINE_BYTES = 64 * 1024
@@ -45,7 +45,7 @@ class NothingAtOnce:
         return None
 
 
-class Wire(HttpToolsProtocol):
+class HttpProtocol(HttpToolsProtocol):
     """The HTTP protocol of one connection; `table` limits all connections of the process.
 
     Bind the table, then pass it to the server as its `http` protocol.

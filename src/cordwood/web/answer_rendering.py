@@ -1,0 +1,175 @@
+"""Render an answer as an HTTP response: receipt headers, compression, and conditional requests."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
+
+from cordwood.model.endpoint import Endpoint
+from cordwood.serve.answer import Answer, Outcome
+from cordwood.serve.ask import Ask
+from cordwood.serve.cached_answers import lifetime_seconds
+from cordwood.serve.jobs import Finished, Receipt
+from cordwood.serve.rate_limiter import Allowance
+from cordwood.serve.response_stream import StreamedAnswer
+from cordwood.web.asgi import Header, Request, Response, rendered
+from cordwood.web.content_negotiation import WORTH_IT_BYTES, chosen_coding, compressed, compressed_pieces
+from cordwood.web.responses import ON_EVERY_ANSWER
+
+VARY: Header = (b"vary", b"Authorization, X-API-KEY, Accept, Accept-Encoding, LF-ENDPOINT-REDACT-PII")
+FORWARDED = {
+    Outcome.MISS: b"cordwood; fwd=miss; stored",
+    Outcome.COLLAPSED: b"cordwood; fwd=miss; collapsed",
+    Outcome.REQUESTED: b"cordwood; fwd=request; stored",
+    Outcome.UNCACHED: b"cordwood; fwd=miss",
+}
+
+
+def constant_headers(endpoint: Endpoint, receipt: Receipt) -> list[Header]:
+    """Return the headers that stay the same as long as the answer is cached."""
+    headers = [
+        VARY,
+        (b"cache-control", _cache_control(endpoint) if endpoint.cache_seconds else b"private, no-cache"),
+        (b"cordwood-rows", b"%d" % receipt.rows),
+        (b"cordwood-revision", receipt.revision.encode()),
+    ]
+    if receipt.truncated:
+        headers.append((b"cordwood-truncated", receipt.truncated.encode()))
+    headers += [(b"cordwood-notice", _header_text(notice)) for notice in receipt.notices]
+    return headers
+
+
+def variable_headers(answer: Answer, endpoint: Endpoint, receipt: Receipt, seconds: float) -> bytes:
+    """Render the headers that differ between responses with the same cached answer."""
+    aged = b"age: %d\r\n" % answer.age_seconds if endpoint.cache_seconds else b""
+    return b"cache-status: %b\r\n%bserver-timing: %b, total;dur=%.3f\r\n" % (
+        _cache_status(answer, endpoint),
+        aged,
+        receipt.timing,
+        seconds * 1000,
+    )
+
+
+def streamed_headers(answer: Answer, endpoint: Endpoint) -> list[Header]:
+    """Return the headers that are known before the last row."""
+    return [VARY, (b"cache-control", b"private, no-store"), (b"cache-status", _cache_status(answer, endpoint))]
+
+
+def ignored_headers(names: Iterable[str]) -> list[Header]:
+    """Return a notice for each request parameter that was ignored."""
+    return [(b"cordwood-notice", _header_text(f"parameter ignored: {name}")) for name in names]
+
+
+def rate_headers(allowance: Allowance) -> list[Header]:
+    policy = b'"key";q=%d;w=%d' % (allowance.quota, allowance.window_seconds)
+    left = b'"key";r=%d;t=%d' % (allowance.remaining, -(-allowance.full_in_seconds // 1))
+    return [(b"ratelimit-policy", policy), (b"ratelimit", left)]
+
+
+def facts(answer: Answer, receipt: Receipt) -> dict[str, object]:
+    """Return the receipt as fields of the log."""
+    return {
+        "cache": answer.outcome.value,
+        "age_seconds": answer.age_seconds,
+        "rows": receipt.rows,
+        "truncated": receipt.truncated or "",
+        "compile_seconds": receipt.compile_seconds,
+        "engine_seconds": receipt.engine_seconds,
+        "revision": receipt.revision,
+        "notices": receipt.notices,
+    }
+
+
+def etag(finished: Finished, coding: str | None) -> bytes:
+    """Return a strong ETag, which depends on the content coding."""
+    return f'"{finished.etag}-{coding}"'.encode() if coding else f'"{finished.etag}"'.encode()
+
+
+def _cache_control(endpoint: Endpoint) -> bytes:
+    """Return Cache-Control. With the `Age` header it gives the remaining lifetime."""
+    fresh = lifetime_seconds(endpoint)
+    control = f"private, max-age={int(fresh)}"
+    if endpoint.cache_seconds > fresh:
+        control += f", stale-while-revalidate={int(endpoint.cache_seconds - fresh)}"
+    return control.encode()
+
+
+def _cache_status(answer: Answer, endpoint: Endpoint) -> bytes:
+    forwarded = FORWARDED.get(answer.outcome)
+    if forwarded is not None:
+        return forwarded
+    left = max(0, int(endpoint.cache_seconds - answer.age_seconds))
+    if answer.outcome is Outcome.STALE:
+        return b"cordwood; hit; ttl=%d; detail=stale" % left
+    return b"cordwood; hit; ttl=%d" % left
+
+
+def _header_text(text: str) -> bytes:
+    """Return printable ASCII, because names from events may contain anything."""
+    return text.encode("ascii", "backslashreplace").translate(None, bytes(range(32)) + b"\x7f")
+
+
+# A larger body is compressed in a thread instead of the event loop.
+COMPRESSED_HERE_BYTES = 64 * 1024
+
+
+async def render_answer(request: Request, ask: Ask, answer: Answer, began: float) -> Response:
+    coding = chosen_coding(request.joined(b"accept-encoding"))
+    if not needs_no_thread(answer, coding):
+        await asyncio.to_thread(answer.finished.coded, coding or "", compressed)
+    if isinstance(answer.body, StreamedAnswer):
+        return _streamed(request, ask, answer, answer.body, coding)
+    return render_complete(request, ask, answer, coding, began)
+
+
+def needs_no_thread(answer: Answer, coding: str | None) -> bool:
+    """Return whether the response can be made without a compression that would block the event loop."""
+    if coding is None or isinstance(answer.body, StreamedAnswer):
+        return True
+    return len(answer.body.body) < COMPRESSED_HERE_BYTES or coding in answer.body.codings
+
+
+def render_complete(request: Request, ask: Ask, answer: Answer, coding: str | None, began: float) -> Response:
+    finished = answer.finished
+    if len(finished.body) < WORTH_IT_BYTES:
+        coding = None
+    request.facts.update(facts(answer, finished.receipt))
+    moving = variable_headers(answer, ask.endpoint, finished.receipt, time.perf_counter() - began)
+    head = finished.heads.get(coding or "")
+    if head is None:
+        head = finished.heads[coding or ""] = _head(ask, finished, coding)
+        finished.size += len(head)
+    if b"if-none-match" in request.headers and _is_known(request, etag(finished, coding)):
+        return Response(304, [], b"", moving + head)
+    body = finished.body if coding is None else finished.coded(coding, compressed)
+    return Response(200, [], body, moving + head)
+
+
+def _head(ask: Ask, finished: Finished, coding: str | None) -> bytes:
+    headers: list[Header] = [(b"content-type", ask.format.media_type.encode()), (b"etag", etag(finished, coding))]
+    if coding is not None:
+        headers.append((b"content-encoding", coding.encode()))
+    return rendered([*headers, *constant_headers(ask.endpoint, finished.receipt), *ON_EVERY_ANSWER])
+
+
+def _streamed(request: Request, ask: Ask, answer: Answer, streamed: StreamedAnswer, coding: str | None) -> Response:
+    pieces = _noted(request, streamed, answer)
+    headers = [(b"content-type", ask.format.media_type.encode()), *streamed_headers(answer, ask.endpoint)]
+    if coding is None:
+        return Response(200, headers, pieces)
+    headers.append((b"content-encoding", coding.encode()))
+    return Response(200, headers, compressed_pieces(pieces, coding))
+
+
+async def _noted(request: Request, streamed: StreamedAnswer, answer: Answer) -> AsyncGenerator[bytes, None]:
+    """Yield the chunks; at the end, log what the receipt says, since the headers were already sent."""
+    async with aclosing(streamed.pieces()) as pieces:
+        async for piece in pieces:
+            yield piece
+    if streamed.receipt is not None:
+        request.facts.update(facts(answer, streamed.receipt))
+
+
+def _is_known(request: Request, tag: bytes) -> bool:
+    known = (candidate.strip().removeprefix("W/") for candidate in request.joined(b"if-none-match").split(","))
+    return any(candidate in ("*", tag.decode()) for candidate in known)

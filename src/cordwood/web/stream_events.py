@@ -1,0 +1,142 @@
+"""The events of a stream over HTTP, with a private key: export, import of an export, and the latest events."""
+
+import re
+import time
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from cordwood.access import pinned
+from cordwood.errors import BadParameter, Forbidden
+from cordwood.ingest.stamp import read_timestamp
+from cordwood.model.caller import Caller
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.parameter import Parameter
+from cordwood.model.stream import Stream
+from cordwood.observe.observation import Ingested
+from cordwood.observe.observer import Observer
+from cordwood.serve.ask import Ask, Format
+from cordwood.serve.jobs import Range
+from cordwood.web.answer_rendering import render_answer
+from cordwood.web.asgi import Request, Response
+from cordwood.web.ask import redact_asked
+from cordwood.web.catalog_lookup import existing_stream
+from cordwood.web.content_negotiation import JSON as JSON_ROWS
+from cordwood.web.credentials import private_caller, uncounted_caller
+from cordwood.web.encode import parquet
+from cordwood.web.ingest import logged
+from cordwood.web.options import WebOptions
+from cordwood.web.percent_encoding import asked_count
+from cordwood.web.receiving import read_body, while_connected
+from cordwood.web.responses import no_store_json
+from cordwood.web.standing import Rooms
+
+EVENTS_ADDRESS = re.compile(rb"/api/streams/([^/]+)/events")
+
+# Unlike that of answers, it streams row groups, so that the file is never held in memory.
+_PARQUET = Format("parquet", "application/vnd.apache.parquet", parquet.encode, streams=True)
+_EXPORT = Endpoint(
+    name="stream.export",
+    id=UUID("5d1a4e0f-6c6d-5b0c-8f5e-0c5d3f1b7a03"),
+    sql="",
+    revision="stream.export/1",
+    parameters=(Parameter("project"),),
+)
+_EARLIEST_US, _LATEST_US = -(10**16), 10**17
+
+
+async def export_events(request: Request, rooms: Rooms, name: str) -> Response:
+    began = time.perf_counter()
+    caller, query = uncounted_caller(request, rooms)
+    if caller.redact_always:
+        raise Forbidden("This key is answered redacted, and an export holds events as they are stored.")
+    stream = existing_stream(rooms, name)
+    request.facts["stream"] = stream.name
+    rooms.answers.admit(caller)
+    since_us, until_us = _bounds(query)
+    wanted = Range(stream.name, since_us, until_us, project=pinned(caller, {}, _EXPORT).get("project"))
+    ask = Ask(_EXPORT, caller, _PARQUET)
+    return await render_answer(request, ask, await rooms.answers.export(ask, wanted), began)
+
+
+def _bounds(query: Mapping[str, str]) -> tuple[int, int]:
+    since_us = _bound("from", query.get("from"), _EARLIEST_US)
+    until_us = _bound("to", query.get("to"), _LATEST_US)
+    if since_us >= until_us:
+        raise BadParameter("Nothing lies between from and to: to is not later.", hint="from is included, to is not.")
+    return since_us, until_us
+
+
+def _bound(name: str, text: str | None, otherwise: int) -> int:
+    if not text:
+        return otherwise
+    found = read_timestamp(text)
+    if found is None:
+        raise BadParameter(f"{name}={text!r} is no time.", hint="Write it like 2026-01-31T12:00:00Z.")
+    return found
+
+
+async def reimport_events(
+    request: Request, rooms: Rooms, options: WebOptions, observer: Observer, name: str
+) -> Response:
+    caller, _ = uncounted_caller(request, rooms)
+    stream = existing_stream(rooms, name)
+    request.facts["stream"] = stream.name
+    rooms.answers.admit(caller)
+    with rooms.intake.body_budget.reserve(caller.key_id) as reservation:
+        body = await read_body(request, options.events, reservation)
+        accepted = await rooms.intake.reimport(stream, body, _pinned_project(caller))
+    observer.note(
+        Ingested(stream=stream.name, accepted=accepted.accepted, duplicates=accepted.duplicates, late=accepted.late)
+    )
+    return logged(accepted)
+
+
+def _pinned_project(caller: Caller) -> str | None:
+    if caller.pins.keys() - {"project"}:
+        raise Forbidden("This key is pinned to more than a project, and nothing else is known of an event.")
+    return caller.pins.get("project")
+
+
+_MOST_RECENT = 100
+_RECENT_ID = UUID("5d1a4e0f-6c6d-5b0c-8f5e-0c5d3f1b7a05")
+
+
+async def recent_events(request: Request, rooms: Rooms, address: str) -> Response:
+    """Return the latest events. They are queried like any endpoint, so that limits, pins and redaction apply."""
+    caller, query = private_caller(request, rooms)
+    stream = existing_stream(rooms, address)
+    request.facts["stream"] = stream.name
+    endpoint = _recent_endpoint(stream, asked_count(query.get("limit"), _MOST_RECENT, _MOST_RECENT))
+    redact = redact_asked(request)
+    ask = Ask(endpoint, caller, JSON_ROWS, pinned(caller, {}, endpoint), redact=redact, is_ad_hoc=True)
+    answer = await while_connected(request, rooms.answers.answer(ask))
+    rows = msgspec.json.decode(answer.finished.body)["result"]
+    return no_store_json([_event(row) for row in rows])
+
+
+def _recent_endpoint(stream: Stream, most: int) -> Endpoint:
+    sql = f"""
+      select to_json_string(e) as event, e.timestamp, e.ingested_at
+      from (
+        select * from {_quoted(stream.name)}
+        where @project is null or project = @project
+        order by timestamp desc, id limit {most}
+      ) as e
+      order by e.timestamp, e.id desc"""  # noqa: S608 - a stream of the catalog, and a checked number
+    revision = f"stream.recent/1/{stream.id}/{most}"
+    return Endpoint("stream.recent", _RECENT_ID, sql, revision, max_rows=most, parameters=(Parameter("project"),))
+
+
+def _quoted(name: str) -> str:
+    """Quote a name in backquotes."""
+    escaped = name.replace("\\", "\\\\").replace("`", "\\`")
+    return f"`{escaped}`"
+
+
+def _event(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the event without null columns, with times as numbers."""
+    event = {name: value for name, value in msgspec.json.decode(row["event"]).items() if value is not None}
+    return event | {"timestamp": row["timestamp"], "ingested_at": row["ingested_at"]}
