@@ -1,10 +1,14 @@
-"""The code map names every room, and no room that is not there."""
+"""The tour lists every package; the files that the tour and the glossary name exist."""
 
 import re
+from pathlib import Path
+
+import pytest
 
 from tests.architecture.tree import ROOT, SOURCE, tracked_files
 
 TOUR = ROOT / "docs" / "tour.md"
+GLOSSARY = ROOT / "docs" / "glossary.md"
 LONGEST_TOUR = 150
 # What makes the folder a package, and says that its types can be believed.
 NO_ROOMS = {"__init__.py", "py.typed"}
@@ -17,7 +21,7 @@ def rooms() -> set[str]:
     return folders | {path.name for path in below if len(path.parts) == 1 and path.name not in NO_ROOMS}
 
 
-def test_the_tour_names_every_room_and_no_other() -> None:
+def test_the_tour_lists_every_package_and_no_other() -> None:
     named = set(re.findall(r"^\| `([a-z_]+(?:/|\.py))` \|", TOUR.read_text(), re.MULTILINE))
     assert named == rooms()
 
@@ -26,7 +30,8 @@ def test_the_tour_is_short() -> None:
     assert len(TOUR.read_text().splitlines()) < LONGEST_TOUR
 
 
-def test_every_file_that_the_tour_names_is_there() -> None:
-    named = re.findall(r"`([\w/.-]+\.(?:py|md|toml|sql))`", TOUR.read_text())
+@pytest.mark.parametrize("page", [TOUR, GLOSSARY], ids=lambda page: page.name)
+def test_every_file_that_the_tour_and_the_glossary_name_exists(page: Path) -> None:
+    named = re.findall(r"`([\w/.-]+\.(?:py|md|toml|sql))`", page.read_text())
     places = [ROOT, SOURCE, ROOT / "docs"]
     assert not [name for name in named if not any((place / name).exists() for place in places)]
