@@ -16,8 +16,9 @@ DOCUMENTS = [
     if path.suffix == ".md" and (path.parent == ROOT or path.is_relative_to(ROOT / "docs"))
 ]
 # Targets inside of code are examples.
-CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\]\(((?!https?:|mailto:|#)[^)\s#]+)")
+FENCE = re.compile(r"^(`{3,}).*?^\1$", re.MULTILINE | re.DOTALL)
+CODE = re.compile(rf"{FENCE.pattern}|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?!https?:|mailto:)([^)\s#]*)(?:#([^)\s]+))?\)")
 PATH = re.compile(r"`((?:[\w*]+/)+[\w*]+\.py)`")
 
 EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -54,6 +55,17 @@ def test_modules_that_a_decision_names_by_path_exist() -> None:
 
 
 @pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_links_between_documents_lead_to_a_file(page: Path) -> None:
-    targets = LINK.findall(CODE.sub("", page.read_text()))
-    assert not [target for target in targets if not (page.parent / target).exists()]
+def test_links_between_documents_lead_to_a_file_and_a_heading(page: Path) -> None:
+    targets = [(page.parent / file if file else page, anchor) for file, anchor in LINK.findall(plain(page))]
+    assert not [str(file) for file, _ in targets if not file.exists()]
+    assert not [f"{file.name}#{anchor}" for file, anchor in targets if anchor and anchor not in anchors(file)]
+
+
+def plain(page: Path) -> str:
+    return CODE.sub("", page.read_text())
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that a forge gives to headings: in lower case, without punctuation, spaces as hyphens."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
