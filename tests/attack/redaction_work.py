@@ -15,7 +15,7 @@ from cordwood.engines.duckdb.storage.storage import Storage
 from cordwood.errors import QueryFault
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.plan import Reads, print_segments
-from cordwood.sql.redaction.hiding import HIDING_EVENT, HIDING_TEXT, TRUSTING_TEXT
+from cordwood.sql.redaction.masking import OPTIMISTIC_TEXT, REDACT_EVENT, REDACT_TEXT
 from cordwood.sql.stages import Question, Statement
 from tests.attack.twins import Twin
 
@@ -24,7 +24,7 @@ _ESTIMATES: Final = frozenset({"Estimated Cardinality", "Total Time"})
 # What a plan calls its database, and a set that it makes of a sub-query by a digest with the database in it.
 _NAMES_OF_ITS_OWN: Final = re.compile(r"\btest_\d+\.|__set_\d+_\d+")
 _MODE: Final = RedactMode.REPLACE
-_COUNTED: Final = (HIDING_TEXT, HIDING_EVENT, TRUSTING_TEXT)
+_COUNTED: Final = (REDACT_TEXT, REDACT_EVENT, OPTIMISTIC_TEXT)
 _CALLS: Final = re.compile(rf"\b({'|'.join(_COUNTED)})_{_MODE}\(")
 
 

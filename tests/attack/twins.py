@@ -18,8 +18,8 @@ from cordwood.app.compose import House, build, web_options
 from cordwood.app.first_keys import fixed_key
 from cordwood.app.inside import Inside
 from cordwood.app.watch import Watch
+from cordwood.engines.answer_texts import AnswerTexts, Redact, Texts
 from cordwood.engines.engine import Engine
-from cordwood.engines.hidden import HiddenTexts, Redact, Texts
 from cordwood.folder import DataFolder
 from cordwood.model.redaction import RedactMode
 from cordwood.settings.settings import DuckDB, Limits, Serve, Settings, Web
@@ -173,7 +173,7 @@ def opened_twin(folder: Path, engine: str, secrets: _Secrets) -> Iterator[Twin]:
 def _listen(engine: Engine) -> Noted:
     noted, answer = Noted(), engine.answer
     hiding = engine._hiding if hasattr(engine, "_hiding") else engine._answering._hiding  # type: ignore[attr-defined]
-    texts: HiddenTexts = hiding._texts
+    texts: AnswerTexts = hiding._texts
     json_texts = texts.json
 
     def answered(question: Question, *rest: object) -> object:

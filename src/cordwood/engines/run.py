@@ -7,7 +7,7 @@ from cordwood.engines.engine import Asked, Cancel, Engine, Made
 from cordwood.errors import TooManyBytes
 from cordwood.model.rows import Row, Rows
 from cordwood.settings.units import show_size
-from cordwood.sql.redaction.leaves import still_textless
+from cordwood.sql.redaction.flow import still_textless
 
 
 class OutdatedError(Exception):

@@ -11,7 +11,7 @@ from cordwood.sql.dialects.explain import explaining
 from cordwood.sql.emit import cap, emit
 from cordwood.sql.parse import parse
 from cordwood.sql.program import Program, in_file, parse_endpoint, with_places
-from cordwood.sql.redaction.leaves import redact_leaves
+from cordwood.sql.redaction.flow import redact_reads
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.resolve.entry import resolve_alone, resolve_saved, resolve_visiting, try_all
 from cordwood.sql.stages import Parsed, Resolved, Statement
@@ -78,7 +78,7 @@ def _shown(shapes: Shapes, redaction: Redaction | None) -> Shapes:
 
 
 def _hidden(resolved: Resolved, redaction: Redaction | None, shapes: Shapes) -> Resolved:
-    return redact_leaves(resolved, redaction, shapes) if redaction else resolved
+    return redact_reads(resolved, redaction, shapes) if redaction else resolved
 
 
 def compile_alone(text: str, target: Target) -> Statement:

@@ -15,7 +15,7 @@ Events (nodes with an operation of `operations`; make and read them with the fun
     VARIANT: typed by use. Its `meta[KINDS]` are the kinds that have been seen there.
     `event_elements(value, only_arrays=…)`: `RecordElements`, ARRAY<VARIANT>.
     `is_record(value)`: a `RecordTest`, BOOL.
-    `RedactedText`, `RedactedEvent`, `RedactedSecret`, `RedactedEventText`: see sql/redaction/leaves.
+    `RedactedText`, `RedactedEvent`, `RedactedSecret`, `RedactedEventText`: see sql/redaction/flow.
 
 Relations (FROM and JOIN)
     `exp.Table` of a stream: one identifier, `StreamTable.table`; always with an alias; its

@@ -3,7 +3,7 @@
 import pytest
 from sqlglot import exp, parse_one
 
-from cordwood.sql.redaction.unread import unread_places
+from cordwood.sql.redaction.flow import unread_places
 
 
 def places(sql: str) -> set[int]:

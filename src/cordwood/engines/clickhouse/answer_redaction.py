@@ -4,10 +4,10 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from cordwood.engines.answer_texts import AnswerTexts
 from cordwood.engines.clickhouse.redaction_functions import KEY, PARTED, hide_texts
 from cordwood.engines.clickhouse.session import Query, Session, Values
 from cordwood.engines.clickhouse.target import as_it_must_be_run
-from cordwood.engines.hidden import HiddenTexts
 from cordwood.errors import EngineFailed
 from cordwood.model.datatype import Kind
 from cordwood.model.redaction import Redacting, RedactMode
@@ -18,13 +18,13 @@ _PIECE: Final = 30_000
 _ROWS_AT_ONCE: Final = 1000
 
 
-class Hiding:
+class AnswerRedaction:
     """Safe from several threads."""
 
     def __init__(self, session: Session, redacting: Redacting) -> None:
         self._session = session
         self._redacting = redacting
-        self._texts = HiddenTexts()
+        self._texts = AnswerTexts()
 
     def rows(
         self, statement: Statement, rows: Sequence[Sequence[object]], query: Query, until: float

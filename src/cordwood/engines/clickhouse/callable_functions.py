@@ -7,7 +7,7 @@ dictionary by its name, another server, or a query in a text. A rule that writes
 from typing import Final
 
 from cordwood.model.redaction import RedactMode
-from cordwood.sql.redaction.hiding import HIDING_EVENT, HIDING_JSON, HIDING_TEXT, TRUSTING_TEXT
+from cordwood.sql.redaction.masking import OPTIMISTIC_TEXT, REDACT_EVENT, REDACT_JSON, REDACT_TEXT
 
 _WRITTEN: Final = """
     ATAN2 CAST IPv4NumToString IPv4StringToNumOrNull IPv6NumToString IPv6StringToNumOrNull JSONExtract
@@ -49,7 +49,7 @@ _AGGREGATES: Final = """
 
 # The functions of redaction, which the statement itself defines.
 _OF_REDACTION: Final = frozenset(
-    f"{name}_{mode}" for name in (HIDING_TEXT, HIDING_JSON, HIDING_EVENT, TRUSTING_TEXT) for mode in RedactMode
+    f"{name}_{mode}" for name in (REDACT_TEXT, REDACT_JSON, REDACT_EVENT, OPTIMISTIC_TEXT) for mode in RedactMode
 )
 
 FUNCTIONS: Final = frozenset(_WRITTEN.split()) | frozenset(_AGGREGATES.split()) | _OF_REDACTION

@@ -13,9 +13,10 @@ from typing import Final
 import msgspec
 
 from cordwood.bounded_cache import compiled_pattern
-from cordwood.engines.clickhouse.answer_redaction import Hiding
+from cordwood.engines.clickhouse.answer_redaction import AnswerRedaction
 from cordwood.engines.clickhouse.datatypes import Render, bindable, datatype_of, has_bytes, renderer, settled
 from cordwood.engines.clickhouse.faults import is_silent
+from cordwood.engines.clickhouse.optimistic_redaction import OptimisticRedaction
 from cordwood.engines.clickhouse.pending import Pending
 from cordwood.engines.clickhouse.redaction_functions import KEY
 from cordwood.engines.clickhouse.session import Query, Selected, Session
@@ -24,7 +25,6 @@ from cordwood.engines.clickhouse.statement_check import StatementCheck
 from cordwood.engines.clickhouse.storage import Storage
 from cordwood.engines.clickhouse.tables import Tables, literal, stored
 from cordwood.engines.clickhouse.target import ClickHouseTarget, as_it_must_be_run
-from cordwood.engines.clickhouse.trust import Trust
 from cordwood.engines.clickhouse.wording import NO_REGEX
 from cordwood.engines.engine import AnswerLimits, Appended, Asked, Cancel, HeldFile, Run, StreamFacts
 from cordwood.engines.isolation import Isolation
@@ -82,8 +82,8 @@ class ClickHouse:
         self._options = options
         self._session = Session(address, patience_seconds=options.patience_seconds)
         self._check = StatementCheck(self._session, Isolation(self.target.name, options.note))
-        self._trust = Trust()
-        self._hiding = Hiding(self._session, options.redacting)
+        self._optimistic = OptimisticRedaction()
+        self._hiding = AnswerRedaction(self._session, options.redacting)
         self._storage = Storage(
             self._session, Tables(options.cluster, options.drops_by_itself), wait_for_async=options.async_inserts
         )
@@ -109,7 +109,7 @@ class ClickHouse:
 
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
         self._storage.make()
-        return self._trust.rows(question, lambda sql: self._answer(sql, question, limits, cancel))
+        return self._optimistic.rows(question, lambda sql: self._answer(sql, question, limits, cancel))
 
     def _answer(self, sql: str, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
         self._check.check(sql, question.statement.streams)

@@ -9,21 +9,21 @@ from typing import Final
 from cordwood.engines.clickhouse.tables import literal
 from cordwood.model.redaction import RedactionRules, RedactMode
 from cordwood.sql.lowering import RAISED
-from cordwood.sql.redaction.hiding import (
+from cordwood.sql.redaction.detection import Detection
+from cordwood.sql.redaction.masking import (
     APART,
     BEFORE_DIGIT,
     CUT,
     FOUND,
-    HIDING_EVENT,
-    HIDING_JSON,
-    HIDING_TEXT,
     JSON_PIECES,
     OPEN,
+    OPTIMISTIC_TEXT,
+    REDACT_EVENT,
+    REDACT_JSON,
+    REDACT_TEXT,
     SET_APART,
-    TRUSTING_TEXT,
-    Hiding,
+    Masking,
 )
-from cordwood.sql.redaction.look import Look
 
 # The value that is bound where a statement hashes. No parameter of an endpoint may be called so.
 KEY: Final = "cordwood_redaction_key"
@@ -45,10 +45,10 @@ _STRING: Final = "_hiding_string"
 
 def functions(rules: RedactionRules, mode: RedactMode) -> dict[str, str]:
     """The functions of a mode by their names, each as it stands in WITH."""
-    hiding = Hiding(_Words(), mode)
-    text, json = _text(rules, hiding), _json(rules, hiding)
+    masking = Masking(_Words(), mode)
+    text, json = _text(rules, masking), _json(rules, masking)
     event = f"if(match({_TEXT}, {literal(_NUMBER)}), {_TEXT}, {json})"
-    bodies = ((HIDING_TEXT, text), (HIDING_JSON, json), (HIDING_EVENT, event), (TRUSTING_TEXT, _trusted(rules)))
+    bodies = ((REDACT_TEXT, text), (REDACT_JSON, json), (REDACT_EVENT, event), (OPTIMISTIC_TEXT, _trusted(rules)))
     return {f"{name}_{mode}": f"({_VALUE} -> {_in_turn(body)}) AS {name}_{mode}" for name, body in bodies}
 
 
@@ -57,7 +57,7 @@ def hide_texts(rules: RedactionRules, mode: RedactMode, pieces: int) -> str:
     bound = ", ".join(f"{{piece{at}:String}}" for at in range(pieces))
     # Not a constant: the engine would do all the work while it plans.
     texts = f"splitByString({literal(PARTED)}, materialize(arrayStringConcat([{bound}])))"
-    return f"SELECT arrayMap({_TEXT} -> {_json(rules, Hiding(_Words(), mode))}, {texts})"
+    return f"SELECT arrayMap({_TEXT} -> {_json(rules, Masking(_Words(), mode))}, {texts})"
 
 
 def _in_turn(body: str) -> str:
@@ -65,30 +65,30 @@ def _in_turn(body: str) -> str:
     return f"arrayMap({_TEXT} -> if(isNull({_TEXT}), NULL, {body}), [{_VALUE}])[1]"
 
 
-def _text(rules: RedactionRules, hiding: Hiding) -> str:
-    look = Look(rules)
-    hidden = hiding.shipped(hiding.own(_KNOWN, look.own), look.stages)
+def _text(rules: RedactionRules, masking: Masking) -> str:
+    look = Detection(rules)
+    hidden = masking.shipped(masking.own(_KNOWN, look.own), look.stages)
     return f"if(match({_TEXT}, {literal(look.hint)}), {hidden}, {_TEXT})"
 
 
 def _trusted(rules: RedactionRules) -> str:
-    failure = f"throwIf(match({_TEXT}, {literal(Look(rules).hint)}), {literal(RAISED + FOUND)})"
+    failure = f"throwIf(match({_TEXT}, {literal(Detection(rules).hint)}), {literal(RAISED + FOUND)})"
     return f"if(assumeNotNull({failure}) = 1, '', {_TEXT})"
 
 
-def _json(rules: RedactionRules, hiding: Hiding) -> str:
+def _json(rules: RedactionRules, masking: Masking) -> str:
     """An own pattern sees the texts themselves, and never eats the quotes between them."""
-    look, text = Look(rules), _KNOWN
+    look, text = Detection(rules), _KNOWN
     if look.own:
-        each = hiding.own(f"JSONExtractString({_STRING})", look.own)
+        each = masking.own(f"JSONExtractString({_STRING})", look.own)
         pieces = f"extractAll({text}, {literal(JSON_PIECES)})"
         text = f"arrayStringConcat(arrayMap({_STRING} -> if(startsWith({_STRING}, '\"'), toJSONString({each}), {_STRING}), {pieces}))"
-    hint = Look(RedactionRules(rules.detectors)).hint
+    hint = Detection(RedactionRules(rules.detectors)).hint
     apart = (
         f"if(match({text}, {literal(_BARE_NUMBER)}),"
         f" replaceRegexpAll({text}, {literal(BEFORE_DIGIT)}, {literal(SET_APART)}), {text})"
     )
-    hidden = hiding.shipped(apart, look.stages, is_set_apart=True)
+    hidden = masking.shipped(apart, look.stages, is_set_apart=True)
     return f"if(match({text}, {literal(hint)}), replaceAll({hidden}, {literal(APART)}, ''), {text})"
 
 

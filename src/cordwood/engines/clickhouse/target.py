@@ -16,7 +16,7 @@ from cordwood.model.redaction import SHIPPED_RULES, RedactionRules, RedactMode
 from cordwood.sql.draft import Draft, Printed
 from cordwood.sql.fragment import keep_name, verbatim
 from cordwood.sql.operations import RedactionCall, found_operations
-from cordwood.sql.redaction.optimistic import optimistic
+from cordwood.sql.redaction.calls import optimistic
 from cordwood.sql.stages import Alternative, Lowered, Resolved
 from cordwood.sql.target import StreamTable, table_of_its_name
 from cordwood.sql.type_checks import check_types

@@ -7,7 +7,7 @@ a query in a text. A rule that writes another function adds it here, in alphabet
 from typing import Final
 
 from cordwood.model.redaction import RedactMode
-from cordwood.sql.redaction.hiding import HIDING_EVENT, HIDING_JSON, HIDING_TEXT, TRUSTING_TEXT
+from cordwood.sql.redaction.masking import OPTIMISTIC_TEXT, REDACT_EVENT, REDACT_JSON, REDACT_TEXT
 
 _WRITTEN: Final = """
     % & * + - ->> / // << >> | || ~ ~~
@@ -31,7 +31,7 @@ _WRITTEN: Final = """
 
 # The macros of redaction, which the engine makes itself.
 _MACROS: Final = frozenset(
-    f"{name}_{mode}" for name in (HIDING_TEXT, HIDING_JSON, HIDING_EVENT, TRUSTING_TEXT) for mode in RedactMode
+    f"{name}_{mode}" for name in (REDACT_TEXT, REDACT_JSON, REDACT_EVENT, OPTIMISTIC_TEXT) for mode in RedactMode
 )
 
 FUNCTIONS: Final = frozenset(_WRITTEN.split()) | _MACROS

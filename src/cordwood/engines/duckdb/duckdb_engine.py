@@ -8,7 +8,7 @@ import duckdb
 import msgspec
 
 from cordwood.engines.duckdb.faults import duckdb_faults, opening
-from cordwood.engines.duckdb.query.answer_redaction import Hiding
+from cordwood.engines.duckdb.query.answer_redaction import AnswerRedaction
 from cordwood.engines.duckdb.query.answers import PARSED_BYTES, QueryRunner
 from cordwood.engines.duckdb.statement_check import StatementCheck
 from cordwood.engines.duckdb.storage.flusher import Means
@@ -88,7 +88,7 @@ class DuckDBEngine:
         self._storage.start(_means(options))
         check = StatementCheck(Isolation(target.name, options.note))
         self._answering = QueryRunner(
-            self._storage, Hiding(self._session.cursor, options.redacting), check, options.parsed_bytes
+            self._storage, AnswerRedaction(self._session.cursor, options.redacting), check, options.parsed_bytes
         )
 
     def prepare(self, streams: Sequence[Stream]) -> None:

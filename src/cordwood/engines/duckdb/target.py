@@ -7,7 +7,6 @@ from sqlglot.dialects.dialect import Dialect
 from cordwood.engines.duckdb.query.cte_materialization import share
 from cordwood.engines.duckdb.query.index_pruning import prune
 from cordwood.engines.duckdb.query.path_pushdown import reach
-from cordwood.engines.duckdb.query.redaction_pushdown import keep_texts
 from cordwood.engines.duckdb.query.scan_planning import plan_recent_scan, plan_scans
 from cordwood.engines.duckdb.query.scan_source import tables_of
 from cordwood.engines.duckdb.query.subquery_flattening import flatten
@@ -16,7 +15,7 @@ from cordwood.engines.duckdb.sql_values import DuckDBValues
 from cordwood.sql.budget import copied
 from cordwood.sql.draft import Printed, print_tree
 from cordwood.sql.plan import Reads
-from cordwood.sql.redaction.optimistic import optimistic
+from cordwood.sql.redaction.calls import keep_texts, optimistic
 from cordwood.sql.stages import Alternative, Lowered, Resolved
 from cordwood.sql.target import StreamTable, table_of_its_name
 from cordwood.sql.type_checks import check_types

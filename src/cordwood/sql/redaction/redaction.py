@@ -10,7 +10,7 @@ import msgspec
 from cordwood.bounded_cache import BoundedCache, bytes_of
 from cordwood.model.redaction import RedactionRules, RedactMode
 from cordwood.model.shape import Kinds, Shape
-from cordwood.sql.redaction.look import Look, Stage
+from cordwood.sql.redaction.detection import Detection, Stage
 
 # What is remembered of names, and of shapes without those that are hidden: about 100 bytes for each path.
 _JUDGED_BYTES: Final = 4 * 2**20
@@ -25,8 +25,8 @@ class Redaction(msgspec.Struct, frozen=True, dict=True):
     rules: RedactionRules = msgspec.field(default_factory=RedactionRules)
 
     @cached_property
-    def look(self) -> Look:
-        return Look(self.rules)
+    def look(self) -> Detection:
+        return Detection(self.rules)
 
     @cached_property
     def _judged(self) -> BoundedCache[str, bool]:

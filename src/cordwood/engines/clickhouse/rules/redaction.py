@@ -7,8 +7,8 @@ from cordwood.engines.clickhouse.rules.words import once
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning
 from cordwood.sql.operations import RedactedEvent, RedactedEventText, RedactedSecret, RedactedText, RedactionCall, doing
-from cordwood.sql.redaction.hiding import HIDDEN, HIDING_EVENT
-from cordwood.sql.redaction.meaning import mode_of, redacted_event, redacted_text
+from cordwood.sql.redaction.calls import mode_of, redacted_event, redacted_text
+from cordwood.sql.redaction.masking import HIDDEN, REDACT_EVENT
 
 
 def _text(node: exp.Expr) -> exp.Expr:
@@ -29,7 +29,7 @@ def _secret(node: exp.Expr) -> exp.Expr:
 
     A record is looked through like any.
     """
-    looked = f"{HIDING_EVENT}_{mode_of(node)}"
+    looked = f"{REDACT_EVENT}_{mode_of(node)}"
     element = f"if(JSONType(_e) IN ('String', 'Array'), '\"{HIDDEN}\"', ifNull({looked}(CAST(_e, 'Nullable(String)')), 'null'))"
     elements = (
         f"'[' || arrayStringConcat(arrayMap(_e -> {element}, JSONExtractArrayRaw(assumeNotNull(@a))), ',') || ']'"

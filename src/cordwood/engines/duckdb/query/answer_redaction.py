@@ -7,8 +7,8 @@ import duckdb
 import msgspec
 from duckdb.sqltypes import DuckDBPyType
 
+from cordwood.engines.answer_texts import AnswerTexts, Redact, Texts
 from cordwood.engines.duckdb.query.redaction_macros import hide_texts, macros
-from cordwood.engines.hidden import HiddenTexts, Redact, Texts
 from cordwood.model.redaction import Redacting, RedactMode
 from cordwood.model.rows import Row
 from cordwood.sql.stages import Statement
@@ -16,24 +16,24 @@ from cordwood.sql.stages import Statement
 OnCursor = Callable[[duckdb.DuckDBPyConnection], None]
 
 
-class Hiding:
+class AnswerRedaction:
     """Redacts on a connection of its own, which `cursor` returns; safe from several threads."""
 
     def __init__(
         self,
         cursor: Callable[[], duckdb.DuckDBPyConnection],
         redacting: Redacting,
-        texts: HiddenTexts | None = None,
+        texts: AnswerTexts | None = None,
     ) -> None:
         self._cursor = cursor
         self._redacting = redacting
         self._lock = Lock()
         self._made: set[RedactMode] = set()
-        self._texts = texts or HiddenTexts()
+        self._texts = texts or AnswerTexts()
 
-    def columns(self, statement: Statement) -> "HiddenColumns":
+    def columns(self, statement: Statement) -> "RedactedColumns":
         """Return the columns of the statement's answer that have to be redacted after they are fetched."""
-        return HiddenColumns(self, statement.redaction, statement.hidden)
+        return RedactedColumns(self, statement.redaction, statement.hidden)
 
     def make(self, mode: RedactMode) -> None:
         """Create the macros of a redaction mode, which takes a third of a second."""
@@ -62,10 +62,10 @@ class Hiding:
         return redact
 
 
-class HiddenColumns(msgspec.Struct, frozen=True):
+class RedactedColumns(msgspec.Struct, frozen=True):
     """The columns of an answer that are redacted once they are fetched."""
 
-    hiding: Hiding
+    hiding: AnswerRedaction
     mode: RedactMode | None
     places: tuple[int, ...]
 

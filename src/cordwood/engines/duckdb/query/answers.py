@@ -12,7 +12,7 @@ from duckdb.sqltypes import DuckDBPyType
 from cordwood.bounded_cache import BoundedCache, bytes_of
 from cordwood.engines.duckdb.datatypes import cell_reader, datatype_of, rendered
 from cordwood.engines.duckdb.faults import duckdb_faults
-from cordwood.engines.duckdb.query.answer_redaction import HiddenColumns, Hiding
+from cordwood.engines.duckdb.query.answer_redaction import AnswerRedaction, RedactedColumns
 from cordwood.engines.duckdb.query.deadlines import Watch
 from cordwood.engines.duckdb.query.index_pruning import blocks_to_read
 from cordwood.engines.duckdb.statement_check import StatementCheck
@@ -21,7 +21,7 @@ from cordwood.engines.engine import AnswerLimits, Cancel
 from cordwood.errors import Cancelled, OutOfDisk, OutOfMemory, OutOfTime, QueryRefused, QueryValue
 from cordwood.model.rows import Column, Row, Rows
 from cordwood.sql.plan import Reads, Segments, Variant, print_segments
-from cordwood.sql.redaction.hiding import FOUND
+from cordwood.sql.redaction.masking import FOUND
 from cordwood.sql.stages import Question, Statement
 
 _BATCH_ROWS = 1000
@@ -47,7 +47,7 @@ class QueryRunner:
     """Runs questions; caches the column types and the parse tree of statements, so that a repeated one costs one round trip."""
 
     def __init__(
-        self, storage: Storage, hiding: Hiding, check: StatementCheck, parsed_bytes: int = PARSED_BYTES
+        self, storage: Storage, hiding: AnswerRedaction, check: StatementCheck, parsed_bytes: int = PARSED_BYTES
     ) -> None:
         self._storage = storage
         self._hiding = hiding
@@ -205,7 +205,7 @@ class QueryRunner:
 class _Run:
     """A query under way, and the reason why it was stopped."""
 
-    def __init__(self, cursor: duckdb.DuckDBPyConnection, limits: AnswerLimits, hidden: HiddenColumns) -> None:
+    def __init__(self, cursor: duckdb.DuckDBPyConnection, limits: AnswerLimits, hidden: RedactedColumns) -> None:
         self._cursor = cursor
         self.limits = limits
         self._hidden = hidden

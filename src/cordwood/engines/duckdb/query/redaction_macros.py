@@ -10,21 +10,21 @@ from typing import Final
 from cordwood.engines.duckdb.storage.tables import literal
 from cordwood.model.redaction import RedactionRules, RedactMode
 from cordwood.sql.lowering import RAISED
-from cordwood.sql.redaction.hiding import (
+from cordwood.sql.redaction.detection import Detection
+from cordwood.sql.redaction.masking import (
     APART,
     BEFORE_DIGIT,
     CUT,
     FOUND,
-    HIDING_EVENT,
-    HIDING_JSON,
-    HIDING_TEXT,
     JSON_PIECES,
     OPEN,
+    OPTIMISTIC_TEXT,
+    REDACT_EVENT,
+    REDACT_JSON,
+    REDACT_TEXT,
     SET_APART,
-    TRUSTING_TEXT,
-    Hiding,
+    Masking,
 )
-from cordwood.sql.redaction.look import Look
 
 # A long number that stands in an array; in an object, the passes tell it by its key.
 _BARE_NUMBER: Final = r"[\[,]-?[0-9]{13}"
@@ -33,12 +33,12 @@ _KEY: Final = "$key"
 
 def macros(rules: RedactionRules, key: str, mode: RedactMode) -> list[str]:
     """Return the statements that create the macros of a mode, one for each kind of value, with the key of digests in them."""
-    look, hiding = Look(rules), Hiding(_Words(), mode)
+    look, masking = Detection(rules), Masking(_Words(), mode)
     bodies = (
-        (HIDING_TEXT, _text(look, hiding)),
-        (HIDING_JSON, _json(look, hiding)),
-        (HIDING_EVENT, _event(mode)),
-        (TRUSTING_TEXT, _trusted(look)),
+        (REDACT_TEXT, _text(look, masking)),
+        (REDACT_JSON, _json(look, masking)),
+        (REDACT_EVENT, _event(mode)),
+        (OPTIMISTIC_TEXT, _trusted(look)),
     )
     return [
         f"CREATE OR REPLACE MACRO memory.main.{name}_{mode}(t) AS {body.replace(_KEY, literal(key))}"
@@ -48,25 +48,25 @@ def macros(rules: RedactionRules, key: str, mode: RedactMode) -> list[str]:
 
 def hide_texts(mode: RedactMode) -> str:
     """Return the statement that redacts the JSON texts `$texts` in their order; one statement serves all calls."""
-    return f"SELECT list_transform($texts::VARCHAR[], lambda t: {HIDING_JSON}_{mode}(t))"
+    return f"SELECT list_transform($texts::VARCHAR[], lambda t: {REDACT_JSON}_{mode}(t))"
 
 
-def _text(look: Look, hiding: Hiding) -> str:
-    return f"CASE WHEN {_finds('t', look.hint)} THEN {_hidden(look, hiding)} ELSE t END"
+def _text(look: Detection, masking: Masking) -> str:
+    return f"CASE WHEN {_finds('t', look.hint)} THEN {_hidden(look, masking)} ELSE t END"
 
 
-def _hidden(look: Look, hiding: Hiding) -> str:
+def _hidden(look: Detection, masking: Masking) -> str:
     """Return the redacted text; where only an address is found, the looks before that one are skipped."""
     if look.own or not look.before_addresses:
-        return hiding.shipped(hiding.own("t", look.own), look.stages)
-    bare = hiding.bare("t")
-    early = hiding.own(bare, look.before_addresses)
+        return masking.shipped(masking.own("t", look.own), look.stages)
+    bare = masking.bare("t")
+    early = masking.own(bare, look.before_addresses)
     hint = "|".join(stage.hint for stage in look.before_addresses)
     looked = f"CASE WHEN {_finds(bare, hint)} THEN {early} ELSE {bare} END"
-    return hiding.unmarked(hiding.own(looked, look.stages[len(look.before_addresses) :]))
+    return masking.unmarked(masking.own(looked, look.stages[len(look.before_addresses) :]))
 
 
-def _trusted(look: Look) -> str:
+def _trusted(look: Detection) -> str:
     """Return an expression that fails on a find. It casts, since DuckDB refuses the volatile `error()` in windows."""
     failure = f"CAST({literal(RAISED + FOUND)} || left(t, 0) AS INTEGER)::VARCHAR"
     return f"CASE WHEN {_finds('t', look.hint)} THEN {failure} ELSE t END"
@@ -77,19 +77,19 @@ def _finds(text: str, hint: str) -> str:
     return f"regexp_extract({text}, {literal(hint)}) <> ''"
 
 
-def _json(look: Look, hiding: Hiding) -> str:
+def _json(look: Detection, masking: Masking) -> str:
     apart = (
         f"CASE WHEN regexp_matches(t, {literal(_BARE_NUMBER)})"
         f" THEN regexp_replace(t, {literal(BEFORE_DIGIT)}, {literal(SET_APART)}, 'g') ELSE t END"
     )
     if look.own:
         # An own pattern must see the texts themselves, and must never eat the quotes between them.
-        each = hiding.own("(s::JSON->>'$')", look.own)
+        each = masking.own("(s::JSON->>'$')", look.own)
         pieces = f"regexp_extract_all({apart}, {literal(JSON_PIECES)})"
         apart = _joined(
             f"list_transform({pieces}, lambda s: CASE WHEN s[1] = '\"' THEN to_json({each})::VARCHAR ELSE s END)"
         )
-    return f"replace({hiding.shipped(apart, look.stages, is_set_apart=True)}, {literal(APART)}, '')"
+    return f"replace({masking.shipped(apart, look.stages, is_set_apart=True)}, {literal(APART)}, '')"
 
 
 def _event(mode: RedactMode) -> str:
@@ -97,7 +97,7 @@ def _event(mode: RedactMode) -> str:
     kind = "variant_typeof(t)"
     return (
         f"CASE WHEN {kind} = 'VARCHAR' OR starts_with({kind}, 'OBJECT') OR starts_with({kind}, 'ARRAY')"
-        f" THEN list_transform([t::JSON::VARCHAR], lambda x: {HIDING_JSON}_{mode}(x))[1]::JSON::VARIANT ELSE t END"
+        f" THEN list_transform([t::JSON::VARCHAR], lambda x: {REDACT_JSON}_{mode}(x))[1]::JSON::VARIANT ELSE t END"
     )
 
 

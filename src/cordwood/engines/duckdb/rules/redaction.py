@@ -14,8 +14,8 @@ from cordwood.sql.operations import (
     RedactionCall,
     operation_of,
 )
-from cordwood.sql.redaction.hiding import HIDDEN, HIDING_EVENT
-from cordwood.sql.redaction.meaning import mode_of, redacted_event, redacted_text
+from cordwood.sql.redaction.calls import mode_of, redacted_event, redacted_text
+from cordwood.sql.redaction.masking import HIDDEN, REDACT_EVENT
 
 
 def _text(node: exp.Expr) -> exp.Expr:
@@ -44,7 +44,7 @@ def _secret(node: exp.Expr) -> exp.Expr:
             f" THEN '{HIDDEN}'::VARIANT ELSE {{0}} END",
             node.expressions[0],
         )
-    looked = f"{HIDING_EVENT}_{mode_of(node)}"
+    looked = f"{REDACT_EVENT}_{mode_of(node)}"
     hidden = f"'{HIDDEN}'::VARIANT"
     element = f"CASE WHEN regexp_matches(variant_typeof(e), '^(?:VARCHAR|ARRAY)') THEN {hidden} ELSE {looked}(e) END"
     return fragment(

@@ -26,7 +26,7 @@ class Stage(msgspec.Struct, frozen=True):
     hint: str
 
 
-class Look(msgspec.Struct, frozen=True, dict=True):
+class Detection(msgspec.Struct, frozen=True, dict=True):
     """What is looked for in a text: the operator's own patterns first, then the stages that ship."""
 
     rules: RedactionRules

@@ -1,4 +1,4 @@
-"""How finds are hidden, in the words of any engine: the order of the looks, the marks, and what stands for a find."""
+"""How finds are masked, over the vocabulary of any engine: the order of the passes, the marks, and what replaces a find."""
 
 from collections.abc import Sequence
 from typing import Final, Protocol
@@ -6,16 +6,16 @@ from typing import Final, Protocol
 import msgspec
 
 from cordwood.model.redaction import RedactMode
-from cordwood.sql.redaction.look import Stage
+from cordwood.sql.redaction.detection import Stage
 from cordwood.sql.redaction.patterns import Nature
 
 # What an engine's functions are called, each with its mode behind it.
-HIDING_TEXT: Final = "redacted_text"
-HIDING_JSON: Final = "redacted_json"
-HIDING_EVENT: Final = "redacted_event"
+REDACT_TEXT: Final = "redacted_text"
+REDACT_JSON: Final = "redacted_json"
+REDACT_EVENT: Final = "redacted_event"
 
 # Takes a text for one in which nothing is to be found, and fails with that sentence where it is not so.
-TRUSTING_TEXT: Final = "trusted_text"
+OPTIMISTIC_TEXT: Final = "trusted_text"
 FOUND: Final = "A text may hold something to redact."
 
 HIDDEN: Final = "REDACTED"
@@ -36,7 +36,7 @@ _DIGEST_LETTERS: Final = "ghijklmnopqrstuv"
 
 
 class Words(Protocol):
-    """What an engine calls the steps of hiding. Its texts of SQL go in and come out."""
+    """What an engine calls the steps of masking. Its texts of SQL go in and come out."""
 
     def without(self, text: str, mark: str) -> str: ...
 
@@ -69,7 +69,7 @@ class Words(Protocol):
         ...
 
 
-class Hiding(msgspec.Struct, frozen=True):
+class Masking(msgspec.Struct, frozen=True):
     """One mode in one engine's words."""
 
     words: Words

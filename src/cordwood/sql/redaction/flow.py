@@ -5,7 +5,7 @@ first thing that would read one reads it redacted. What nothing but the answer r
 hides it on the way out (`Resolved.hidden`): a top-n then redacts n rows, not all that it sorted.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -33,10 +33,23 @@ from cordwood.sql.operations import (
     operation,
 )
 from cordwood.sql.records import Records
-from cordwood.sql.redaction.lifting import is_around, is_read_from_within, lift, put_in, source_of
-from cordwood.sql.redaction.raw import MOST_PLACES, Columns, Known, Place, Raw, Source, Sources, kinds_at, raw_column
+from cordwood.sql.redaction.raw_columns import (
+    MOST_PLACES,
+    Columns,
+    Known,
+    Place,
+    Raw,
+    Source,
+    Sources,
+    is_around,
+    is_read_from_within,
+    kinds_at,
+    lift,
+    put_in,
+    raw_column,
+    source_of,
+)
 from cordwood.sql.redaction.redaction import Redaction
-from cordwood.sql.redaction.unread import unread_places
 from cordwood.sql.stages import Resolved
 
 _ONLY_TEXT: Final = frozenset({ValueKind.TEXT})
@@ -44,7 +57,7 @@ _RECORDS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 _NO_TEXT: Final = frozenset({ValueKind.NUMBER, ValueKind.BOOL})
 
 
-def redact_leaves(resolved: Resolved, redaction: Redaction, shapes: Mapping[str, Shape]) -> Resolved:
+def redact_reads(resolved: Resolved, redaction: Redaction, shapes: Mapping[str, Shape]) -> Resolved:
     """Uses up the tree."""
     tree = resolved.tree
     leaves = _Leaves(redaction, Records(shapes), frozenset(_opened_names(tree)))
@@ -347,3 +360,45 @@ def _clauses(select: exp.Select) -> Iterator[exp.Expr]:
     for key, value in list(select.args.items()):
         if key not in ("expressions", "from_", "with_"):
             yield from (part for part in (value if isinstance(value, list) else [value]) if isinstance(part, exp.Expr))
+
+
+# Clauses that read only expressions of their own, in which every text is redacted. ORDER BY is looked at item by item.
+# A GROUP BY, DISTINCT or a kind (AS STRUCT) reads what is selected; so might whatever else a SELECT can have.
+_APART: Final = frozenset(
+    {"expressions", "from_", "with_", "joins", "where", "qualify", "windows", "limit", "offset", "order"}
+)
+# What an engine can read neither as a place nor as the name of a column: it has to be asked row by row.
+_OF_ROWS: Final = (exp.Column, exp.AggFunc, exp.Window, exp.Query)
+
+
+def unread_places(select: exp.Select) -> frozenset[int]:
+    """Return the places, from 1, of selected values that no clause of the SELECT sorts, groups or compares by.
+
+    This is proved, not assumed: a SELECT with a clause that is not known here to read no column by its place has none.
+    """
+    if any(value and key not in _APART for key, value in select.args.items()):
+        return frozenset()
+    order = select.args.get("order")
+    places = frozenset(range(1, len(select.expressions) + 1))
+    return _unsorted(places, [ordered.this for ordered in order.expressions]) if order is not None else places
+
+
+def _unsorted(places: frozenset[int], keys: Sequence[exp.Expr]) -> frozenset[int]:
+    """The places that no key means; none where a key may mean any."""
+    sorted_by = [_place(key) for key in keys if not _is_of_rows(key)]
+    return places.difference(sorted_by) if places.issuperset(sorted_by) else frozenset()
+
+
+def _place(key: exp.Expr) -> int:
+    """The ordinal, in the one form that `resolve` leaves: a bare number without a zero before it; 0 for all else."""
+    if not isinstance(key, exp.Literal) or key.is_string or not str(key.this).isdecimal():
+        return 0
+    number = int(key.this)
+    return number if str(number) == key.this else 0
+
+
+def _is_of_rows(key: exp.Expr) -> bool:
+    """A bare column must say whose it is: else it may be the name of a selected value."""
+    if isinstance(key, exp.Column):
+        return bool(key.table)
+    return key.find(*_OF_ROWS) is not None

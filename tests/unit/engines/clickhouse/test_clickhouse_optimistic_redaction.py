@@ -16,7 +16,7 @@ from cordwood.model.redaction import RedactMode
 from cordwood.model.rows import Row
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_saved, read_endpoint
-from cordwood.sql.redaction.hiding import HIDING_TEXT
+from cordwood.sql.redaction.masking import REDACT_TEXT
 from cordwood.sql.redaction.redaction import Redaction
 from tests.clickhouse_server import ClickHouseServer, serving
 from tests.plans import optimistic_sql
@@ -65,7 +65,7 @@ class Store:
     def hidings(self) -> list[bool]:
         """Of each query, whether it was run as one that redacts."""
         asked = [sql for sql, _ in self._server.mood.seen if "metadata" in sql and sql.startswith("WITH")]
-        return [f"{HIDING_TEXT}_" in sql for sql in asked]
+        return [f"{REDACT_TEXT}_" in sql for sql in asked]
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 import duckdb
 import pytest
 
-from cordwood.engines.duckdb.query.answer_redaction import HiddenColumns, Hiding
-from cordwood.engines.hidden import HiddenTexts
+from cordwood.engines.answer_texts import AnswerTexts
+from cordwood.engines.duckdb.query.answer_redaction import AnswerRedaction, RedactedColumns
 from cordwood.model.redaction import Redacting, RedactMode
 from tests.unit.redaction.texts import TABLE
 
@@ -32,17 +32,17 @@ def counted() -> Iterator[_Counted]:
     made.connection.close()
 
 
-def hiding(counted: _Counted, most_bytes: int = 100_000) -> Hiding:
-    made = Hiding(counted.cursor, Redacting(key="key"), HiddenTexts(most_bytes))
+def hiding(counted: _Counted, most_bytes: int = 100_000) -> AnswerRedaction:
+    made = AnswerRedaction(counted.cursor, Redacting(key="key"), AnswerTexts(most_bytes))
     made.make(MODE)
     counted.count = 0
     return made
 
 
-def texts(hidden: Hiding, *given: str | None) -> list[object]:
+def texts(hidden: AnswerRedaction, *given: str | None) -> list[object]:
     """One column of texts, redacted."""
     types = [duckdb.sqltypes.VARCHAR]
-    rows = HiddenColumns(hidden, MODE, (0,)).redacted([(text,) for text in given], types, nobody)
+    rows = RedactedColumns(hidden, MODE, (0,)).redacted([(text,) for text in given], types, nobody)
     return [row[0] for row in rows]
 
 
@@ -56,7 +56,7 @@ def test_each_text_has_its_own_place(counted: _Counted) -> None:
 
 
 def test_all_columns_are_redacted_at_once(counted: _Counted) -> None:
-    columns = HiddenColumns(hiding(counted), MODE, (0, 2))
+    columns = RedactedColumns(hiding(counted), MODE, (0, 2))
     types = [duckdb.sqltypes.VARCHAR, duckdb.sqltypes.VARCHAR, duckdb.sqltypes.VARIANT]
     rows = [("10.0.0.1", "10.0.0.1", '"10.0.0.1"'), ("a", None, None), (None, "x", "7")]
     assert columns.redacted(rows, types, nobody) == [
@@ -101,7 +101,7 @@ def test_the_same_private_text_is_redacted_as_often_as_it_is_there() -> None:
         return ['"REDACTED"'] * len(some)
 
     for ip in ("1", "2"):
-        told = HiddenTexts().json(MODE, ['"10.0.0.1"', f'"10.0.0.{ip}"', None, "7"], redact)
+        told = AnswerTexts().json(MODE, ['"10.0.0.1"', f'"10.0.0.{ip}"', None, "7"], redact)
         assert told == ['"REDACTED"', '"REDACTED"', None, "7"]
     assert redacted == [2, 2]
 

@@ -6,7 +6,7 @@ from typing import Final
 from cordwood.errors import QueryValue
 from cordwood.model.rows import Rows
 from cordwood.sql.plan import Reads, print_segments
-from cordwood.sql.redaction.hiding import FOUND
+from cordwood.sql.redaction.masking import FOUND
 from cordwood.sql.stages import Question
 
 # An answer must be there as a whole for it to be known that nothing had to be redacted.
@@ -14,7 +14,7 @@ _MOST_ROWS: Final = 1000
 _REMEMBERED: Final = 2000
 
 
-class Trust:
+class OptimisticRedaction:
     """Safe from several threads."""
 
     def __init__(self) -> None:

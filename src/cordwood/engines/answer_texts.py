@@ -25,7 +25,7 @@ Texts = Sequence[str | None]
 Redact = Callable[[Sequence[str]], Sequence[str]]
 
 
-class HiddenTexts:
+class AnswerTexts:
     """Safe from several threads."""
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:

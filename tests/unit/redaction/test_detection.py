@@ -5,10 +5,10 @@ import re
 import pytest
 
 from cordwood.model.redaction import Detector, NamedPattern, RedactionRules
-from cordwood.sql.redaction.look import Look
+from cordwood.sql.redaction.detection import Detection
 from tests.unit.redaction.texts import PHONES, TABLE
 
-LOOK = Look(RedactionRules(tuple(Detector), (NamedPattern("customer", "cust_[0-9]+"),)))
+LOOK = Detection(RedactionRules(tuple(Detector), (NamedPattern("customer", "cust_[0-9]+"),)))
 
 
 @pytest.mark.parametrize("text", [text for text, _ in (*TABLE, *PHONES)])
