@@ -1,0 +1,71 @@
+"""Operations are part of their nodes: compared, hashed and copied with them."""
+
+import pytest
+from sqlglot import exp
+
+from cordwood.sql.budget import copied
+from cordwood.sql.fragment import fragment, with_parts
+from cordwood.sql.lowering import Meaning, joined
+from cordwood.sql.operations import (
+    AsText,
+    Operation,
+    PathRead,
+    RecordTest,
+    does,
+    found_operations,
+    is_operation,
+    operation,
+    operation_of,
+)
+
+VALUE = exp.column("metadata", "t", quoted=True)
+
+
+def read(*steps: str) -> exp.Expr:
+    return operation(PathRead(steps), VALUE.copy())
+
+
+def test_nodes_are_equal_where_their_operations_are() -> None:
+    """Keys tell capitals apart, where sqlglot compares names without their case."""
+    assert read("request", "path") == read("request", "path")
+    assert read("request", "path") != read("request", "Path")
+    assert read("path") != operation(RecordTest(), VALUE.copy())
+    assert len({read("a"), read("A"), read("a", "b"), read("a")}) == 3
+
+
+def test_a_copy_does_the_same() -> None:
+    tree = exp.select(exp.alias_(fragment("{0}::VARCHAR", read("a"), does=AsText()), "x"))
+    copy = copied(tree)
+    assert copy == tree
+    assert [what for _, what in found_operations(copy, Operation)] == [AsText(), PathRead(("a",))]
+
+
+def test_the_same_template_of_other_parts_says_nothing_of_what_it_does() -> None:
+    node = fragment("{0}::VARCHAR", VALUE.copy(), does=AsText())
+    assert not does(with_parts(node, [exp.Null()]), AsText)
+
+
+def test_an_operation_is_asked_for_by_its_kind() -> None:
+    assert operation_of(read("a"), PathRead) == PathRead(("a",))
+    assert operation_of(read("a"), Operation) == PathRead(("a",))
+    for other in (None, VALUE, exp.Anonymous(this="f"), fragment("1")):
+        assert operation_of(other, Operation) is None
+
+
+def test_rules_are_chosen_by_the_kind_of_an_operation_and_not_asked_again() -> None:
+    lowered: list[str] = []
+
+    def path(node: exp.Expr) -> exp.Expr:
+        lowered.append("path")
+        return fragment("{0}.a", node.expressions[0], does=PathRead(("a",)))
+
+    rules = joined([Meaning(operations={PathRead: path})])
+    made = rules.lower(exp.select(exp.alias_(read("a"), "x"))).expressions[0].this
+    assert lowered == ["path"]
+    assert does(made, PathRead)
+    assert not is_operation(made)
+
+
+def test_two_rules_for_one_operation_are_a_mistake() -> None:
+    with pytest.raises(ValueError, match="two meanings"):
+        joined([Meaning(operations={PathRead: copied}), Meaning(operations={PathRead: copied})])
