@@ -104,7 +104,7 @@ class Statement(msgspec.Struct, frozen=True, dict=True):
     most_rows: int | None = None
     facts: Facts = msgspec.field(default_factory=dict)
 
-    @cached_property
+    @property
     def sql(self) -> str:
         """Return the SQL of the variant that always answers, with all of its conditions."""
         return self.plan.sql
