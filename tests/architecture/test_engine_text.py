@@ -18,7 +18,7 @@ PRINTING = {
     "sql/plan.py",
     "sql/draft.py",
     "engines/duckdb/query/answers.py",
-    "engines/clickhouse/optimistic_redaction.py",
+    "engines/clickhouse/clickhouse_engine.py",
 }
 # A rule or pass may say what an author wrote, never what an engine is sent.
 AUTHORS_DIALECT = "bigquery"

@@ -16,7 +16,6 @@ from cordwood.bounded_cache import compiled_pattern
 from cordwood.engines.clickhouse.answer_redaction import AnswerRedaction
 from cordwood.engines.clickhouse.datatypes import Render, bindable, datatype_of, has_bytes, renderer, settled
 from cordwood.engines.clickhouse.faults import is_silent
-from cordwood.engines.clickhouse.optimistic_redaction import OptimisticRedaction
 from cordwood.engines.clickhouse.pending import Pending
 from cordwood.engines.clickhouse.redaction_functions import KEY
 from cordwood.engines.clickhouse.session import Query, Selected, Session
@@ -28,6 +27,7 @@ from cordwood.engines.clickhouse.target import ClickHouseTarget, as_it_must_be_r
 from cordwood.engines.clickhouse.wording import NO_REGEX
 from cordwood.engines.engine import AnswerLimits, Appended, Asked, Cancel, HeldFile, Run, StreamFacts
 from cordwood.engines.isolation import Isolation
+from cordwood.engines.optimistic_redaction import OptimisticRedaction
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.engines.run import run_here
 from cordwood.errors import NothingToBackUp, QueryValue
@@ -38,6 +38,7 @@ from cordwood.model.rows import Column, Row, Rows
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
 from cordwood.observe.observer import Note, Tell, note_nothing, tell_nobody
+from cordwood.sql.plan import Reads, print_segments
 from cordwood.sql.stages import Question
 from cordwood.sql.target import Target
 
@@ -109,9 +110,15 @@ class ClickHouse:
 
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
         self._storage.make()
-        return self._optimistic.rows(question, lambda sql: self._answer(sql, question, limits, cancel))
+        return self._optimistic.rows(
+            question.statement, lambda optimistic: self._answer(question, limits, cancel, optimistic=optimistic)
+        )
 
-    def _answer(self, sql: str, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
+    def _answer(self, question: Question, limits: AnswerLimits, cancel: Cancel, *, optimistic: bool) -> Rows:
+        variant = question.statement.plan.choose(Reads.ALL, optimistic=optimistic)
+        if variant is None:
+            raise ValueError("a plan without that variant")
+        sql = print_segments(variant.segments)
         self._check.check(sql, question.statement.streams)
         mark, over = uuid.uuid4().hex, threading.Event()
         cancel.on_pull(lambda: self._session.stop(mark, over))

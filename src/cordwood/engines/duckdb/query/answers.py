@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 
@@ -18,10 +18,10 @@ from cordwood.engines.duckdb.query.index_pruning import blocks_to_read
 from cordwood.engines.duckdb.statement_check import StatementCheck
 from cordwood.engines.duckdb.storage.storage import Shown, Storage
 from cordwood.engines.engine import AnswerLimits, Cancel
-from cordwood.errors import Cancelled, OutOfDisk, OutOfMemory, OutOfTime, QueryRefused, QueryValue
+from cordwood.engines.optimistic_redaction import OptimisticRedaction
+from cordwood.errors import Cancelled, OutOfDisk, OutOfMemory, OutOfTime, QueryRefused
 from cordwood.model.rows import Column, Row, Rows
 from cordwood.sql.plan import Reads, Segments, Variant, print_segments
-from cordwood.sql.redaction.masking import FOUND
 from cordwood.sql.stages import Question, Statement
 
 _BATCH_ROWS = 1000
@@ -57,42 +57,19 @@ class QueryRunner:
         self._read: BoundedCache[_Text, duckdb.Statement] = BoundedCache(parsed_bytes, _parsed_bytes)
         # Questions for which the newest events were too few, and until when they are not tried again.
         self._elsewhere: dict[int, float] = {}
-        # Digests of statements that had something to redact the last time.
-        self._hides: set[bytes] = set()
+        self._optimistic = OptimisticRedaction()
 
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
         statement = question.statement
         if statement.redaction is not None:
             self._hiding.make(statement.redaction)
-        is_optimistic = statement.plan.choose(Reads.ALL, optimistic=True) is not None
-        if not is_optimistic:
+        if statement.plan.choose(Reads.ALL, optimistic=True) is None:
             rows = self._of_recent(question, limits, cancel)
             if rows is not None:
                 return rows
-        if is_optimistic and statement.digest not in self._hides:
-            rows = self._optimistic(question, limits, cancel)
-            if rows is not None:
-                return rows
-        return self._answer(question, limits, cancel)
-
-    def _optimistic(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows | None:
-        """Try the variant that assumes nothing has to be redacted; all rows are fetched before that is known."""
-        statement = question.statement
-        try:
-            rows = self._answer(question, limits, cancel, optimistic=True)
-        except QueryValue as fault:
-            if not fault.message.startswith(FOUND):
-                raise
-        else:
-            if not isinstance(rows.batches, Generator):
-                return rows
-            # One that was never begun has nothing to let go of.
-            next(rows.batches, None)
-            rows.batches.close()
-        if len(self._hides) >= _REMEMBERED:
-            self._hides.clear()
-        self._hides.add(statement.digest)
-        return None
+        return self._optimistic.rows(
+            statement, lambda optimistic: self._answer(question, limits, cancel, optimistic=optimistic)
+        )
 
     def _of_recent(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows | None:
         """Try the recent table; the answer counts where it has as many rows as are wanted, because no other is newer."""
