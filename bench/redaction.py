@@ -17,7 +17,7 @@ import msgspec
 
 from bench.events import PROJECTS, STREAM, batches
 from bench.questions import Asked
-from cordwood.app.inside import Inside, opened
+from cordwood.app.in_process import Inside, opened
 from cordwood.settings.settings import Serve, Settings
 
 HEADER = "LF-ENDPOINT-REDACT-PII"

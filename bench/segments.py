@@ -20,7 +20,7 @@ from bench.events import STREAM
 from bench.questions import QUESTIONS, Question
 from bench.service import ENDPOINTS
 from cordwood.app.compose import checked_contents
-from cordwood.catalog.contents import Sources
+from cordwood.catalog.catalog import Sources
 from cordwood.engines.duckdb.query.answers import _rendering
 from cordwood.engines.duckdb.storage.manifest import shapes
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from cordwood.catalog.keys import Keys, digest
+from cordwood.catalog.key_store import Keys, digest
 from cordwood.errors import BadKey, Forbidden, NoKey
 from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 
-from cordwood.catalog.contents import Sources
+from cordwood.catalog.catalog import Sources
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.catalog.files import read_contents
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options

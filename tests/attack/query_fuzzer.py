@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from cordwood.app.inside import Inside, opened
+from cordwood.app.in_process import Inside, opened
 from cordwood.settings.settings import Serve, Settings, Web
 from tests.attack.random_queries import as_json, events, query
 from tests.chdb_databases import fresh_database

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote, urlencode
 
-from cordwood.app.inside import Inside
+from cordwood.app.in_process import Inside
 
 Told = tuple[int, Mapping[str, str], str]
 

@@ -25,8 +25,8 @@ import msgspec
 import pytest
 
 from cordwood.app.event_files import EventFile
-from cordwood.app.inside import opened
-from cordwood.app.restoring import restore
+from cordwood.app.in_process import opened
+from cordwood.app.restore import restore
 from cordwood.demo import past
 from tests.attack.poison import contradicting, crafted, random_events
 from tests.attack.stores import Store, Told

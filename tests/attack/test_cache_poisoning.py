@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.app.inside import Inside, opened
+from cordwood.app.in_process import Inside, opened
 from tests.attack.test_pinned import send, settings
 
 HONEST = "select sum(n) as n from numbers"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.app.inside import Inside, opened
+from cordwood.app.in_process import Inside, opened
 from cordwood.ingest.json_scan import MOST_LEVELS, cut_below
 from cordwood.model import shape
 from tests.attack.test_pinned import ask, send, settings

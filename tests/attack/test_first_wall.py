@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.app.inside import Inside, opened
+from cordwood.app.in_process import Inside, opened
 from tests.attack.test_pinned import ATTACKS, FOREIGN, OWN, STREAMS, ask, event, send, settings
 from tests.chdb_databases import fresh_database
 from tests.second_wall import switch_off

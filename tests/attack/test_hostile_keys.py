@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.app.inside import Inside, opened
+from cordwood.app.in_process import Inside, opened
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.parquet_import import read_stored
 from cordwood.engines.duckdb.target import DuckDBTarget

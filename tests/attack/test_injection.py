@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cordwood.app.inside import Inside, opened
+from cordwood.app.in_process import Inside, opened
 from tests.attack.injections import (
     FOUND,
     LITERAL_PLACES,

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cordwood.app.inside import Inside, opened
+from cordwood.app.in_process import Inside, opened
 from cordwood.errors import BrokenFiles
 from cordwood.settings.settings import Settings
 from tests.attack.injections import as_name, as_text, some

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from cordwood.app.inside import Inside, opened
-from cordwood.catalog.signed import JWTKeys
+from cordwood.app.in_process import Inside, opened
+from cordwood.catalog.signed_keys import JWTKeys
 from cordwood.errors import BadKey
 from cordwood.model.caller import Caller
 from tests.attack.test_pinned import event, send, settings

@@ -48,7 +48,7 @@ ASK: Final = """
 import os, sys, tempfile
 from importlib import resources
 from pathlib import Path
-from cordwood.catalog.contents import Sources
+from cordwood.catalog.catalog import Sources
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.catalog.files import read_contents
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from cordwood.app.inside import opened
+from cordwood.app.in_process import opened
 from tests.attack.stores import Store
 from tests.attack.test_pinned import settings
 from tests.chdb_databases import fresh_database

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cordwood.app.inside import Inside, opened
+from cordwood.app.in_process import Inside, opened
 from cordwood.settings.settings import Settings
 from tests.attack.attacks import CALL_PLACES, FORMS, FUNCTIONS, OUTSIDE, STATEMENTS, TABLE_NAMES, TABLE_PLACES
 from tests.chdb_databases import fresh_database

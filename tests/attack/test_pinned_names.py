@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from cordwood.app.inside import Inside, opened
+from cordwood.app.in_process import Inside, opened
 from tests.attack.test_pinned import send, settings
 from tests.chdb_databases import fresh_database
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.app.inside import Inside, opened
+from cordwood.app.in_process import Inside, opened
 from tests.attack.test_pinned import send, settings
 
 OWN, VICTIM = "own", "victim"

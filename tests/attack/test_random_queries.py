@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from cordwood.app.inside import Inside
+from cordwood.app.in_process import Inside
 from tests.attack.query_fuzzer import ask_text, service
 from tests.chdb_databases import IS_THERE, REASON
 

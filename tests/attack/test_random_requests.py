@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from cordwood.app.inside import Inside, opened
+from cordwood.app.in_process import Inside, opened
 from cordwood.web.asgi import Message, Scope
 from cordwood.web.routes import EXACT, NAMED
 from tests.attack.random_requests import Asked, request

@@ -15,9 +15,9 @@ from urllib.parse import urlencode
 import msgspec
 
 from cordwood.app.compose import House, build, web_options
-from cordwood.app.first_keys import fixed_key
-from cordwood.app.inside import Inside
-from cordwood.app.watch import Watch
+from cordwood.app.configured_keys import fixed_key
+from cordwood.app.in_process import Inside
+from cordwood.app.observability import Watch
 from cordwood.engines.answer_texts import AnswerTexts, Redact, Texts
 from cordwood.engines.engine import Engine
 from cordwood.folder import DataFolder

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cordwood.app.inside import Inside, opened
+from cordwood.app.in_process import Inside, opened
 from cordwood.settings.settings import Settings
 
 ROWS = [json.loads(line) for line in Path(__file__).with_name("mistakes.jsonl").read_text().splitlines()]

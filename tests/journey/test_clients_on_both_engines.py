@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
-from cordwood.app.inside import Inside, opened
+from cordwood.app.in_process import Inside, opened
 from cordwood.settings.settings import Serve, Settings
 from tests.chdb_databases import fresh_database
 from tests.second_wall import silent

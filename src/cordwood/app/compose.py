@@ -1,4 +1,7 @@
-"""Wiring: open the engine, the stores and the cache that the settings name, and connect them."""
+"""Wiring: open the engine, the stores and the cache that the settings name, and connect them.
+
+Endpoints are validated by compiling them before any event exists: an error here would fail every call.
+"""
 
 import importlib
 import os
@@ -13,38 +16,65 @@ import msgspec
 
 import cordwood
 from cordwood.access import Access, FixedKey
-from cordwood.app.checking import check
+from cordwood.app.configured_keys import MadeKeys, first_keys, fixed_keys, signed_keys
 from cordwood.app.engine_process import EngineHost
-from cordwood.app.first_keys import MadeKeys, first_keys, fixed_keys
 from cordwood.app.management import Management
-from cordwood.app.redaction import checked_rules, redaction_key, redaction_rules
-from cordwood.app.signed_keys import signed_keys
+from cordwood.app.redaction_settings import checked_rules, redaction_key, redaction_rules
 from cordwood.cache.memory import MemoryCache
-from cordwood.catalog.contents import Contents, Sources
+from cordwood.catalog.catalog import Contents, Sources
 from cordwood.catalog.files import FileCatalog, read_contents
 from cordwood.catalog.managed_files import ManagedFiles
-from cordwood.catalog.sqlite import SQLiteKeys
+from cordwood.catalog.sqlite_keys import SQLiteKeys
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import Engine
 from cordwood.engines.hosted.hosted_engine import HostedEngine
-from cordwood.errors import BadSetting
+from cordwood.errors import NOT_COMPILED, BadSetting, Span
 from cordwood.folder import DataFolder
 from cordwood.ingest.accept import Intake, IntakeLimits
 from cordwood.ingest.parsed_body import MOST_ITEMS
+from cordwood.ingest.quarantine import QUARANTINE
+from cordwood.model.endpoint import Endpoint
 from cordwood.model.moments import now_us
 from cordwood.model.redaction import Redacting
+from cordwood.model.stream import Stream
 from cordwood.observe.observation import Noted
 from cordwood.observe.observer import Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import Answers, Parts
 from cordwood.serve.backup_archive import Backups
 from cordwood.settings.settings import Limits, Settings
+from cordwood.sql.compile import compile_sandbox, compile_saved, read_endpoint
+from cordwood.sql.program import Program, in_file, with_places
 from cordwood.sql.target import Target
 from cordwood.web.options import WebOptions, query_budget
 from cordwood.web.receiving import BodyBounds
 from cordwood.web.standing import Rooms
 from cordwood.web.webhook_signatures import Webhooks
+
+
+def check(endpoint: Endpoint, streams: Sequence[Stream], target: Target) -> None:
+    """Compile the endpoint; raise BadEndpointFile with the place of an error."""
+    program = with_places(read_endpoint(endpoint, [stream.name for stream in (*streams, QUARANTINE)]))
+    try:
+        compile_saved(program, target, {})
+        for name in program.names if endpoint.sandbox else ():
+            _check_sub_query(program, name, target)
+    except NOT_COMPILED as fault:
+        raise in_file(fault, endpoint) from fault
+
+
+def _check_sub_query(program: Program, name: str, target: Target) -> None:
+    """Compile a query over a sub-query, because callers may use one that the endpoint's own query does not."""
+    try:
+        compile_sandbox(program, f"select * from `{name}`", target, {})  # noqa: S608 - its own name
+    except NOT_COMPILED as fault:
+        cte = program.sub_queries[name.lower()]
+        place = Span(cte.meta.get("line", 1), cte.meta.get("col", 1))
+        raise type(fault)(
+            f"The sub-query {name}: {fault.message}", hint=fault.hint, span=fault.span or place
+        ) from fault
+
 
 # The estimated memory of the interpreter, of bodies being decoded, and of events that are not flushed yet.
 _PROCESS_BYTES = 250 * 10**6

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from cordwood.app.heap import let_go_of_code
+from cordwood.app.process_memory import page_out_code
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.duckdb.target import DuckDBTarget
@@ -65,7 +65,7 @@ def _opened(settings: EngineSettings, note: Note) -> DuckDBEngine:
     options = msgspec.structs.replace(settings.options, tell=tell, note=note)
     engine = DuckDBEngine(Path(settings.folder), DuckDBTarget(), options)
     # Wait until the streams are prepared.
-    threading.Timer(_STARTED_SECONDS, let_go_of_code).start()
+    threading.Timer(_STARTED_SECONDS, page_out_code).start()
     return engine
 
 

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from cordwood.catalog.contents import Contents
+from cordwood.catalog.catalog import Contents
 from cordwood.catalog.files import FileCatalog, with_stream
 from cordwood.catalog.managed_files import ManagedFiles, toml_text
 from cordwood.catalog.stream_file import read_stream_file, why_no_stream_name

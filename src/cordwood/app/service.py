@@ -12,13 +12,13 @@ from pathlib import Path
 import msgspec
 import uvloop
 
+from cordwood.app.background import SWEEP_SECONDS, WRITE_USES_SECONDS, every, settled
 from cordwood.app.compose import House, build, connections_allowed, web_options
+from cordwood.app.configured_keys import MadeKeys, fixed_key
 from cordwood.app.engine_process import EngineHost, fork_server
-from cordwood.app.first_keys import MadeKeys, fixed_key
-from cordwood.app.heap import keep_heap_small, let_go_of_code
 from cordwood.app.listener import Server, listen, server, url_of
-from cordwood.app.upkeep import SWEEP_SECONDS, WRITE_USES_SECONDS, every, settled
-from cordwood.app.watch import FLUSH_SECONDS, LOOK_SECONDS, Watch
+from cordwood.app.observability import FLUSH_SECONDS, LOOK_SECONDS, Watch
+from cordwood.app.process_memory import limit_heap, page_out_code
 from cordwood.errors import Fault
 from cordwood.folder import DataFolder, Outcome, Owner
 from cordwood.model.moments import now_us
@@ -60,7 +60,7 @@ def serve(settings: Settings, hooks: Hooks, began: float) -> None:
 
     `began` is the monotonic time at which the process started.
     """
-    keep_heap_small(settings.limits.ceiling)
+    limit_heap(settings.limits.ceiling)
     # Fork before the lock file and the listening socket exist, so that child processes do not inherit them.
     forks = fork_server() if settings.engine == "duckdb" else None
     try:
@@ -137,7 +137,7 @@ class _Life(msgspec.Struct):
         # Objects that exist now live until the end: exclude them from garbage collection.
         gc.collect()
         gc.freeze()
-        let_go_of_code()
+        page_out_code()
         beside = [asyncio.create_task(work) for work in self._beside(house)]
         try:
             await self.asked_to_stop.wait()

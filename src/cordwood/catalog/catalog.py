@@ -1,10 +1,29 @@
-"""The catalog interface: endpoints and streams, by name or UUID."""
+"""The catalog interface: endpoints and streams, by name or UUID; the locations of their files, and their contents."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
+
+import msgspec
 
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.stream import Stream
+
+
+class Sources(msgspec.Struct, frozen=True):
+    """The locations of files: shipped ones, those that the service writes in its data folder, and the operator's."""
+
+    endpoints: Path | None = None
+    streams: Path | None = None
+    managed: Path | None = None
+    shipped: bool = True
+
+
+class Contents(msgspec.Struct, frozen=True):
+    """The endpoints and streams of all files."""
+
+    endpoints: tuple[Endpoint, ...]
+    streams: tuple[Stream, ...]
 
 
 class Catalog(Protocol):

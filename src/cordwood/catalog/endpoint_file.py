@@ -10,7 +10,7 @@ from zoneinfo import available_timezones
 
 from cordwood.catalog.ids import is_uuid, stated_id
 from cordwood.catalog.parameter_table import read_parameters
-from cordwood.catalog.toml import Document
+from cordwood.catalog.toml_document import Document
 from cordwood.errors import BadEndpointFile, Span, did_you_mean
 from cordwood.model.endpoint import Endpoint
 from cordwood.settings.units import read_duration

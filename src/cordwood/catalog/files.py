@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from cordwood.catalog.contents import Contents, Sources
+from cordwood.catalog.catalog import Contents, Sources
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.catalog.managed_files import ManagedFiles
 from cordwood.catalog.stream_file import read_stream_file

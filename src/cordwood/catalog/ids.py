@@ -3,7 +3,7 @@
 import re
 from uuid import UUID, uuid5
 
-from cordwood.catalog.toml import Document, Path
+from cordwood.catalog.toml_document import Document, Path
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import msgspec
 
-from cordwood.catalog.toml import Document, Path
+from cordwood.catalog.toml_document import Document, Path
 from cordwood.errors import BadParameter
 from cordwood.model.datatype import Kind
 from cordwood.model.parameter import Parameter, TextKind

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from uuid import UUID
 
 from cordwood.catalog.ids import is_uuid, stated_id
-from cordwood.catalog.toml import Document, Path
+from cordwood.catalog.toml_document import Document, Path
 from cordwood.catalog.transform_table import read_transforms
 from cordwood.errors import BadStreamFile
 from cordwood.model.stream import ClockPolicy, Stream

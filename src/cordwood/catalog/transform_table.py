@@ -7,7 +7,7 @@ from pathlib import Path as FilePath
 
 import msgspec
 
-from cordwood.catalog.toml import Document, Path
+from cordwood.catalog.toml_document import Document, Path
 from cordwood.errors import NOT_COMPILED
 from cordwood.lql.matching import matcher
 from cordwood.model.transform import Action, FieldPath, Transform

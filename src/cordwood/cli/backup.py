@@ -14,9 +14,8 @@ examples:
 import argparse
 from pathlib import Path
 
-from cordwood.cli.progress import Bytes
 from cordwood.cli.target import add_target, target
-from cordwood.cli.terminal import say
+from cordwood.cli.terminal import ByteProgress, say
 from cordwood.errors import BadBackup, Refused
 from cordwood.serve.backup_archive import MANIFEST, Listed, read_manifest, unpacking
 
@@ -28,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     folder: Path = arguments.folder
-    progress = Bytes()
+    progress = ByteProgress()
     with target(arguments) as service:
         _make(folder)
         receiver = _Receiver(folder, progress)
@@ -51,7 +50,7 @@ def _make(folder: Path) -> None:
 class _Receiver:
     """Unpacks the archive as it arrives."""
 
-    def __init__(self, folder: Path, progress: Bytes) -> None:
+    def __init__(self, folder: Path, progress: ByteProgress) -> None:
         self._folder = folder
         self._progress = progress
         self._written: list[Listed] = []

@@ -12,8 +12,8 @@ import argparse
 import json
 
 from cordwood.app.compose import checked_contents, sources_of, target_for
-from cordwood.catalog.contents import Contents
-from cordwood.cli.sources import add_config, add_files, loaded_settings
+from cordwood.catalog.catalog import Contents
+from cordwood.cli.arguments import add_config, add_files, loaded_settings
 from cordwood.cli.terminal import note, say
 from cordwood.errors import BrokenFiles
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from cordwood.app.compose import checked_contents
 from cordwood.app.targets import PRELUDES, TARGETS, target_of
-from cordwood.catalog.contents import Sources
+from cordwood.catalog.catalog import Sources
 from cordwood.cli.terminal import note, say
 from cordwood.errors import NOT_COMPILED, Fault, UnknownEndpoint
 from cordwood.lql.compile import explain_lql

@@ -11,7 +11,7 @@ examples:
 import argparse
 
 from cordwood.app.compose import checked_contents, clickhouse_room, is_clickhouse, shown_address, sources_of
-from cordwood.cli.sources import add_config, add_files, loaded_settings
+from cordwood.cli.arguments import add_config, add_files, loaded_settings
 from cordwood.cli.terminal import say
 from cordwood.errors import BadSetting
 

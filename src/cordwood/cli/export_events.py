@@ -17,9 +17,8 @@ from typing import BinaryIO
 from urllib.parse import quote, urlencode
 
 from cordwood.app.event_files import count_events
-from cordwood.cli.progress import Bytes
 from cordwood.cli.target import add_target, target
-from cordwood.cli.terminal import say
+from cordwood.cli.terminal import ByteProgress, say
 from cordwood.errors import Refused
 
 
@@ -40,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     if file.exists():
         raise Refused(f"{file} exists already.", hint="Move it, or choose another name.")
     draft = file.with_name(f"{file.name}.part")
-    progress = Bytes()
+    progress = ByteProgress()
     try:
         with draft.open("wb") as out:
             _export(arguments, out, progress)
@@ -55,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _export(arguments: argparse.Namespace, out: BinaryIO, progress: Bytes) -> None:
+def _export(arguments: argparse.Namespace, out: BinaryIO, progress: ByteProgress) -> None:
     bounds = {name: value for name, value in (("from", arguments.since), ("to", arguments.until)) if value}
     path = f"/api/streams/{quote(arguments.stream, safe='')}/events?{urlencode(bounds)}"
 

@@ -9,9 +9,9 @@ import argparse
 
 import msgspec
 
-from cordwood.cli.sources import add_config, add_data_dir, loaded_settings
+from cordwood.cli.arguments import add_config, add_data_dir, loaded_settings
+from cordwood.cli.client import Remote, local, named
 from cordwood.cli.terminal import note, say
-from cordwood.cli.wire import Remote, local, named
 from cordwood.errors import Unreachable
 from cordwood.settings.units import read_duration
 

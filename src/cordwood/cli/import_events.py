@@ -20,14 +20,14 @@ from urllib.parse import quote
 import msgspec
 
 from cordwood.app.event_files import EventFile
-from cordwood.cli.sending import Outcome, Patience, end_progress, sent_events, show_progress
+from cordwood.cli.client import Outcome, RetryPolicy, end_progress, sent_events, show_progress
 from cordwood.cli.target import add_target, target
 from cordwood.cli.terminal import note, say
 from cordwood.errors import Fault
 
 _BATCH_BYTES = 4 * 2**20
 _BATCH_EVENTS = 5000
-_PATIENCE = Patience(30, most_seconds=30.0)
+_RETRIES = RetryPolicy(30, most_seconds=30.0)
 _BAR_WIDTH = 24
 
 
@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     as_stored = file.is_export and not arguments.as_new
     with target(arguments, may_make=True) as service, _told_so_far(progress):
         for batch in _batches(file.stored() if as_stored else file.events()):
-            answer = sent_events(service, _path(arguments.stream, as_stored=as_stored), b"\n".join(batch), _PATIENCE)
+            answer = sent_events(service, _path(arguments.stream, as_stored=as_stored), b"\n".join(batch), _RETRIES)
             if as_stored and answer.status == 403:
                 note(
                     "Restoring exported events unchanged needs a private key. Use --as-new to send them as new events."

@@ -22,11 +22,10 @@ import re
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
-from cordwood.cli.name_value import name_value
-from cordwood.cli.table import table
+from cordwood.cli.arguments import name_value
+from cordwood.cli.client import Counterpart
 from cordwood.cli.target import add_target, target
-from cordwood.cli.terminal import note, say
-from cordwood.cli.wire import Counterpart
+from cordwood.cli.terminal import note, say, table
 
 _PATH = "/api/access-tokens"
 _LISTED = ("id", "note", "scopes", "pins", "expires", "rate", "redact", "last use")

@@ -12,6 +12,7 @@ examples:
 
 import argparse
 import importlib
+import json
 import sys
 import time
 from collections.abc import Iterator
@@ -21,15 +22,50 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from cordwood.cli.migration_state import MigrationState
-from cordwood.cli.sending import Outcome, Patience, end_progress, sent_events, show_progress
+from cordwood.cli.client import Counterpart, Outcome, RetryPolicy, end_progress, named, sent_events, show_progress
 from cordwood.cli.target import add_target, target
 from cordwood.cli.terminal import note, say
-from cordwood.cli.wire import Counterpart, named
 from cordwood.errors import Refused, did_you_mean
+from cordwood.folder import write_durably
+
+_VERSION = 1
+
+
+class MigrationState:
+    """The state file. `route` names source and destination; a file of another route is not changed."""
+
+    def __init__(self, file: Path, route: str) -> None:
+        self._file = file
+        self._told: dict[str, Any] = {"version": _VERSION, "route": route, "tables": {}}
+        if file.exists():
+            self._told = self._read(route)
+
+    def after(self, table: str) -> tuple[str, str] | None:
+        """Return the sort key of the last stored event of a table."""
+        found = self._told["tables"].get(table)
+        return (str(found[0]), str(found[1])) if found else None
+
+    def note(self, table: str, place: tuple[str, str]) -> None:
+        """Store the position durably; the events up to it are not read again."""
+        self._told["tables"][table] = list(place)
+        write_durably(self._file, json.dumps(self._told, indent=2).encode())
+
+    def _read(self, route: str) -> dict[str, Any]:
+        try:
+            told = json.loads(self._file.read_text())
+            is_ours = told["version"] == _VERSION and isinstance(told["tables"], dict)
+        except (OSError, ValueError, KeyError, TypeError) as problem:
+            raise Refused(f"{self._file} is not a state file of a migration.", hint=_OTHER) from problem
+        if not is_ours or told["route"] != route:
+            raise Refused(f"{self._file} is of another migration: {told.get('route')}.", hint=_OTHER)
+        return dict(told)
+
+
+_OTHER = "Name another file: --state FILE."
+
 
 # A full disk is retried, too, until there is space.
-_PATIENCE = Patience(100, (429, 503, 507))
+_RETRIES = RetryPolicy(100, (429, 503, 507))
 _TELL_SECONDS = 5.0
 
 
@@ -174,7 +210,7 @@ def _copy(copy: Copy, theirs: Any, ours: Counterpart, state: MigrationState, tal
     whole, done, began = theirs.count(copy.table, after), 0, time.monotonic()
     note(f"{copy.stream}: {whole:,} events to copy{', going on' if after else ''}")
     for rows in theirs.events(copy.table, after):
-        answer = sent_events(ours, path, b"\n".join(rows.lines), _PATIENCE)
+        answer = sent_events(ours, path, b"\n".join(rows.lines), _RETRIES)
         tally.outcome.add(answer.checked().json(), lambda _: copy.stream)
         state.note(copy.table.told, rows.last)
         done += len(rows.lines)

@@ -16,10 +16,9 @@ import json
 from collections.abc import Iterator, Mapping
 from urllib.parse import quote
 
-from cordwood.cli.table import table
+from cordwood.cli.client import Counterpart
 from cordwood.cli.target import add_target, target
-from cordwood.cli.terminal import note, say
-from cordwood.cli.wire import Counterpart
+from cordwood.cli.terminal import note, say, table
 from cordwood.errors import Refused
 
 _PATH = "/api/quarantine"

@@ -16,11 +16,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
-from cordwood.cli.name_value import name_value
-from cordwood.cli.table import table
+from cordwood.cli.arguments import name_value
+from cordwood.cli.client import Answer
 from cordwood.cli.target import add_target, target
-from cordwood.cli.terminal import note
-from cordwood.cli.wire import Answer
+from cordwood.cli.terminal import note, table
 
 _ACCEPT = {
     "table": "application/json",

@@ -10,7 +10,7 @@ examples:
 import argparse
 from pathlib import Path
 
-from cordwood.cli.sources import add_config, add_data_dir, loaded_settings
+from cordwood.cli.arguments import add_config, add_data_dir, loaded_settings
 from cordwood.cli.terminal import note, say
 from cordwood.folder import DataFolder
 

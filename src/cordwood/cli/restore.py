@@ -12,10 +12,9 @@ import argparse
 import time
 from pathlib import Path
 
-from cordwood.app.restoring import restore
-from cordwood.cli.progress import Bytes
-from cordwood.cli.sources import add_config, add_data_dir, add_files, loaded_settings
-from cordwood.cli.terminal import say
+from cordwood.app.restore import restore
+from cordwood.cli.arguments import add_config, add_data_dir, add_files, loaded_settings
+from cordwood.cli.terminal import ByteProgress, say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     settings = loaded_settings(arguments).settings
-    progress = Bytes()
+    progress = ByteProgress()
     restored = restore(arguments.folder, settings, progress.add)
     progress.end()
     at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(restored.at))

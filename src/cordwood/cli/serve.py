@@ -18,11 +18,11 @@ from pathlib import Path
 import msgspec
 
 import cordwood
+from cordwood.app.demo_service import arrive, calls, fill
+from cordwood.app.observability import Watch
 from cordwood.app.service import Hooks, Ready, serve
-from cordwood.app.showcase import arrive, calls, fill
-from cordwood.app.watch import Watch
 from cordwood.cli import commands
-from cordwood.cli.sources import add_config, add_data_dir, add_files, loaded_settings
+from cordwood.cli.arguments import add_config, add_data_dir, add_files, loaded_settings
 from cordwood.cli.terminal import note, tell
 from cordwood.errors import BadSetting
 from cordwood.settings.settings import Settings

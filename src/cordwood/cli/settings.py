@@ -11,7 +11,7 @@ examples:
 import argparse
 import json
 
-from cordwood.cli.sources import add_config, add_data_dir, add_files, loaded_settings
+from cordwood.cli.arguments import add_config, add_data_dir, add_files, loaded_settings
 from cordwood.cli.terminal import say
 from cordwood.settings.fields import fields, show
 from cordwood.settings.load import Loaded, value_of

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from cordwood.cli.sources import add_config, add_data_dir, add_files, loaded_settings
-from cordwood.cli.wire import Counterpart, add_service, local, named
+from cordwood.cli.arguments import add_config, add_data_dir, add_files, loaded_settings
+from cordwood.cli.client import Counterpart, add_service, local, named
 from cordwood.errors import Unreachable
 from cordwood.folder import DataFolder
 from cordwood.settings.settings import Settings
@@ -42,11 +42,13 @@ def target(arguments: argparse.Namespace, *, may_make: bool = False) -> Iterator
             f"No service runs on {folder.path}, and the data folder does not exist.",
             hint="Start one with `cordwood serve`, or name it: --url, or --data-dir.",
         )
-    with _here(settings) as counterpart:
+    with _in_process(settings) as counterpart:
         yield counterpart
 
 
-def _here(settings: Settings) -> AbstractContextManager[Counterpart]:
+def _in_process(settings: Settings) -> AbstractContextManager[Counterpart]:
     """Open the data folder in this process. Imported on demand, because the service takes half a second to import."""
-    opened: AbstractContextManager[Counterpart] = importlib.import_module("cordwood.cli.here").here(settings)
+    opened: AbstractContextManager[Counterpart] = importlib.import_module("cordwood.cli.in_process").in_process(
+        settings
+    )
     return opened

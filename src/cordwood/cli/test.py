@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from cordwood.cli.sources import add_config, add_files, loaded_settings
+from cordwood.cli.arguments import add_config, add_files, loaded_settings
 from cordwood.cli.terminal import note, say
 from cordwood.errors import BadTestPage
 from cordwood.trials.report import junit, line_of, summary

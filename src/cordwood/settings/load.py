@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from cordwood.errors import BadSetting, did_you_mean
-from cordwood.settings import incumbent
+from cordwood.settings import logflare_variables
 from cordwood.settings.fields import fields, read, sections
 from cordwood.settings.settings import Settings
 
@@ -45,13 +45,13 @@ def load(
     env = os.environ if environment is None else environment
     given = {
         **_from_file(_config_file(config, env)),
-        **_from_incumbent(env),
+        **_from_logflare(env),
         **_from_environment(env),
         **{name: Given(value, "a flag") for name, value in (flags or {}).items() if value is not None},
     }
     values = {name: read(fields()[name], one.written, one.origin) for name, one in given.items()}
     settings = _settings(values)
-    notices = (incumbent.ignored(env), _doubled_key(settings))
+    notices = (logflare_variables.ignored(env), _doubled_key(settings))
     return Loaded(
         settings=settings,
         origins={name: one.origin for name, one in given.items()},
@@ -140,8 +140,11 @@ def _in_folder(folder: Path, name: str, value: object) -> object:
     return str(folder / value) if fields()[name].is_path and isinstance(value, str) and value else value
 
 
-def _from_incumbent(env: Mapping[str, str]) -> dict[str, Given]:
-    return {name: Given(value, f"environment {variable}") for name, (variable, value) in incumbent.taken(env).items()}
+def _from_logflare(env: Mapping[str, str]) -> dict[str, Given]:
+    return {
+        name: Given(value, f"environment {variable}")
+        for name, (variable, value) in logflare_variables.taken(env).items()
+    }
 
 
 def _from_environment(env: Mapping[str, str]) -> dict[str, Given]:

@@ -13,7 +13,7 @@ import msgspec
 
 from cordwood.app.compose import checked_contents, clickhouse_room, is_clickhouse, sources_of, target_for
 from cordwood.app.event_files import with_ids
-from cordwood.app.inside import Inside, opened
+from cordwood.app.in_process import Inside, opened
 from cordwood.errors import BadTestPage, Span
 from cordwood.settings.settings import Compat, Keys, Limits, Settings
 from cordwood.trials.call import Call, Given, call_of, given_of

@@ -7,10 +7,9 @@ import msgspec
 
 from cordwood.access import pinned
 from cordwood.errors import BadBody, BadParameter, UnsupportedMedia, closest
-from cordwood.model.broken_json import why_no_json
 from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
-from cordwood.model.untyped_json import FORM_MEDIA, is_json_sent_as_form
+from cordwood.model.json_checks import FORM_MEDIA, is_json_sent_as_form, json_problem
 from cordwood.serve.ask import Ask, Language, SandboxText
 from cordwood.web.asgi import Request
 from cordwood.web.content_negotiation import chosen_format
@@ -134,7 +133,7 @@ def _texts_of_json(body: bytes, meant: Collection[str] | None, others: dict[str,
     except msgspec.ValidationError:
         raise BadBody("The body is not a JSON object of parameters.") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise BadBody(f"The body is not JSON: {why_no_json(problem, body)}.") from None
+        raise BadBody(f"The body is not JSON: {json_problem(problem, body)}.") from None
     _note_others(members, meant, others)
     said = {name: bytes(raw) for name, raw in members.items() if meant is None or name in meant}
     return {name: text for name, raw in said.items() if (text := _text(name, raw)) is not None}

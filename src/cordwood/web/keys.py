@@ -10,11 +10,10 @@ from typing import TypeVar
 
 import msgspec
 
-from cordwood.catalog.keys import NewKey
-from cordwood.catalog.terms import WrittenTerms, read_grace, read_terms, warnings
+from cordwood.catalog.key_store import NewKey
+from cordwood.catalog.key_terms import WrittenTerms, read_grace, read_terms, warnings
 from cordwood.errors import BadBody, BadTerms, Forbidden, UnknownKey, did_you_mean
-from cordwood.model.broken_json import why_no_json
-from cordwood.model.json_names import name_given_twice
+from cordwood.model.json_checks import duplicate_name, json_problem
 from cordwood.model.key import Key, scope_words
 from cordwood.observe.observer import Observer
 from cordwood.settings.units import show_rate
@@ -117,7 +116,7 @@ def _read(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body.decode() or "{}", type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise BadBody(f"The body cannot be read: {why_no_json(problem, body)}.") from problem
+        raise BadBody(f"The body cannot be read: {json_problem(problem, body)}.") from problem
 
 
 def _names_in(body: bytes) -> AbstractSet[str]:
@@ -125,7 +124,7 @@ def _names_in(body: bytes) -> AbstractSet[str]:
 
     A key whose `pins` were misspelled would read every project.
     """
-    twice = name_given_twice(body)
+    twice = duplicate_name(body)
     if twice is not None:
         raise BadBody(f"The body has the name {twice[:40]!r} twice in one object.")
     names = _read(body, dict[str, msgspec.Raw]).keys()

@@ -8,8 +8,8 @@ import pytest
 
 from cordwood import access
 from cordwood.access import ANONYMOUS, Access, FixedKey
-from cordwood.catalog.keys import digest
-from cordwood.catalog.sqlite import SQLiteKeys
+from cordwood.catalog.key_store import digest
+from cordwood.catalog.sqlite_keys import SQLiteKeys
 from cordwood.errors import BadKey, Forbidden, NoKey
 from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint

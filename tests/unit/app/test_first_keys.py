@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.app.first_keys import first_keys, fixed_keys
-from cordwood.catalog.keys import digest
-from cordwood.catalog.sqlite import SQLiteKeys
+from cordwood.app.configured_keys import first_keys, fixed_keys
+from cordwood.catalog.key_store import digest
+from cordwood.catalog.sqlite_keys import SQLiteKeys
 from cordwood.errors import BadSetting
 from cordwood.settings.settings import Keys
 

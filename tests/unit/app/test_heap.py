@@ -9,11 +9,11 @@ import pytest
 
 _MANY_ALLOCATE = """
 import ctypes, threading
-from cordwood.app.heap import keep_heap_small
+from cordwood.app.process_memory import limit_heap
 
 libc = ctypes.CDLL(None)
 libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
-keep_heap_small(CEILING)
+limit_heap(CEILING)
 together = threading.Barrier(THREADS)
 
 def allocate():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.catalog.contents import Contents, Sources
+from cordwood.catalog.catalog import Contents, Sources
 from cordwood.catalog.files import FileCatalog, read_contents
 from cordwood.errors import BadEndpointFile, BadStreamFile, BrokenFiles, QuerySyntax, Span
 from cordwood.model.endpoint import Endpoint

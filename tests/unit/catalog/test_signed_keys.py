@@ -11,7 +11,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from cordwood.catalog.signed import JWTKeys
+from cordwood.catalog.signed_keys import JWTKeys
 from cordwood.errors import BadKey, BadSetting
 from cordwood.model.caller import Caller
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.catalog.keys import digest
-from cordwood.catalog.sqlite import SQLiteKeys
+from cordwood.catalog.key_store import digest
+from cordwood.catalog.sqlite_keys import SQLiteKeys
 from cordwood.errors import DataFolderUnusable
 from cordwood.model.key import Terms
 

@@ -5,12 +5,12 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from cordwood.catalog.contents import Contents
+from cordwood.catalog.catalog import Contents
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.catalog.files import FileCatalog
 from cordwood.catalog.ids import numeric_id
+from cordwood.catalog.key_terms import WrittenTerms, is_anchored, read_terms, warnings
 from cordwood.catalog.stream_file import read_stream_file
-from cordwood.catalog.terms import WrittenTerms, is_anchored, read_terms, warnings
 from cordwood.errors import BadTerms
 from cordwood.model.key import Terms
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cordwood.cli.checkup import (
+from cordwood.cli.doctor import (
     Verdict,
     judge_clock,
     judge_disk,

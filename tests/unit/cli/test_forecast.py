@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from cordwood.cli.checkup import Verdict, judge_forecast
+from cordwood.cli.doctor import Verdict, judge_forecast
 
 
 @pytest.mark.parametrize(

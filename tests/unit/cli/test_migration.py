@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cordwood.cli import commands
-from cordwood.cli.migration_state import MigrationState
+from cordwood.cli.migrate import MigrationState
 from cordwood.errors import Refused
 
 

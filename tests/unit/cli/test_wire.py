@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from cordwood.cli.wire import Answer, Remote
+from cordwood.cli.client import Answer, Remote
 from cordwood.errors import Refused, Unreachable
 
 

@@ -21,7 +21,7 @@ from cordwood.ingest.formats.typecasts import read_typecasts
 from cordwood.ingest.formats.webhooks import read_github, read_netlify, read_vercel
 from cordwood.ingest.formats.whole import read_logpush, read_vector, read_whole
 from cordwood.ingest.parsed_body import Body, ParsedBody
-from cordwood.model.untyped_json import FORM_MEDIA, is_json_sent_as_form
+from cordwood.model.json_checks import FORM_MEDIA, is_json_sent_as_form
 
 Format = Callable[[Body], ParsedBody]
 

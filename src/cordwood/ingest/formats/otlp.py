@@ -13,7 +13,7 @@ from cordwood.ingest.formats import otlp_protobuf
 from cordwood.ingest.formats.protobuf import BadProtobuf
 from cordwood.ingest.items import check_values, decoded_values, mended, too_many
 from cordwood.ingest.parsed_body import Body, ParsedBody, PostedEvent
-from cordwood.model.broken_json import why_no_json
+from cordwood.model.json_checks import json_problem
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -72,7 +72,7 @@ def _loosely(text: str) -> object:
     try:
         return decoded_values(mended(text))
     except (msgspec.DecodeError, RecursionError) as problem:
-        raise BadBody(f"The body is not JSON: {why_no_json(problem, text.encode())}.") from problem
+        raise BadBody(f"The body is not JSON: {json_problem(problem, text.encode())}.") from problem
 
 
 def _read(signal: Signal, request: Json, parsed: ParsedBody, most: int) -> ParsedBody:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from cordwood.catalog.keys import NewKey, digest, make_secret
+from cordwood.catalog.key_store import NewKey, digest, make_secret
 from cordwood.errors import DataFolderUnusable, OutOfDisk
 from cordwood.model.key import Key, Terms, scope_words
 

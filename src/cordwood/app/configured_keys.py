@@ -1,13 +1,18 @@
-"""The initial keys: those in the settings, or one of each kind created at the first start."""
+"""The keys in the settings: fixed ones, those created at the first start, and the verifier of signed keys.
 
+The JWT library is an optional dependency, imported on demand.
+"""
+
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
-from cordwood.access import FixedKey
-from cordwood.catalog.keys import digest
-from cordwood.catalog.sqlite import SQLiteKeys
+from cordwood.access import FixedKey, SignedKeys
+from cordwood.catalog.key_store import digest
+from cordwood.catalog.sqlite_keys import SQLiteKeys
 from cordwood.errors import BadSetting
 from cordwood.model.caller import Caller
 from cordwood.model.key import Terms
@@ -58,3 +63,19 @@ def _first_line(scope: str, file: Path) -> str:
     if not line:
         raise BadSetting(f"keys.{scope}_file: the first line of {file} is empty.")
     return line
+
+
+def signed_keys(settings: Keys) -> SignedKeys | None:
+    """Return the verifier of signed keys; None if neither a secret nor a JWKS file is configured."""
+    if not (settings.jwt_secret or settings.jwt_jwks_file):
+        return None
+    try:
+        room = importlib.import_module("cordwood.catalog.signed_keys")
+    except ModuleNotFoundError as problem:
+        raise BadSetting(
+            f"Signed keys need the package {problem.name}, which is not installed.",
+            hint="Install the extra: pip install 'cordwood[jwt]'",
+        ) from problem
+    jwks_file = Path(settings.jwt_jwks_file) if settings.jwt_jwks_file else None
+    made = room.JWTKeys(secret=settings.jwt_secret, jwks_file=jwks_file, audience=settings.jwt_audience)
+    return cast(SignedKeys, made)

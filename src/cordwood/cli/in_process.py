@@ -5,12 +5,12 @@ from contextlib import contextmanager
 
 import msgspec
 
-from cordwood.app.inside import Inside, opened
-from cordwood.cli.wire import Answer, Counterpart
+from cordwood.app.in_process import Inside, opened
+from cordwood.cli.client import Answer, Counterpart
 from cordwood.settings.settings import Settings
 
 
-class Here(msgspec.Struct, frozen=True):
+class InProcess(msgspec.Struct, frozen=True):
     """Answers requests from the service in this process."""
 
     inside: Inside
@@ -23,6 +23,6 @@ class Here(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def here(settings: Settings) -> Iterator[Counterpart]:
+def in_process(settings: Settings) -> Iterator[Counterpart]:
     with opened(settings) as inside:
-        yield Here(inside)
+        yield InProcess(inside)

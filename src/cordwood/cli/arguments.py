@@ -1,4 +1,4 @@
-"""Command-line flags that override settings."""
+"""Arguments that several commands share: settings flags, the settings that follow from them, and NAME=VALUE pairs."""
 
 import argparse
 from pathlib import Path
@@ -41,3 +41,10 @@ def loaded_settings(arguments: argparse.Namespace) -> Loaded:
     for notice in loaded.notices:
         note(notice)
     return loaded
+
+
+def name_value(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value

@@ -18,7 +18,7 @@ _ARENAS_OF_A_PROCESSOR = 3
 _CEILING_OF_AN_ARENA = 32 * 2**20
 
 
-def keep_heap_small(ceiling: int) -> None:
+def limit_heap(ceiling: int) -> None:
     """Configure malloc; call it before any thread starts. Does nothing with a C library other than glibc."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -34,7 +34,7 @@ _MAPS = Path("/proc/self/maps")
 _DONT_NEED = 4
 
 
-def let_go_of_code() -> None:
+def page_out_code() -> None:
     """Page out the code of shared libraries; pages that are used again are read back from the file."""
     with suppress(AttributeError, OSError):
         madvise = ctypes.CDLL(None).madvise

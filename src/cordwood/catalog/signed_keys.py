@@ -11,10 +11,10 @@ from typing import Any
 import jwt
 import msgspec
 
-from cordwood.catalog.terms import is_pin_name
+from cordwood.catalog.key_terms import is_pin_name
 from cordwood.errors import BadKey, BadSetting
 from cordwood.model.caller import Caller
-from cordwood.model.json_names import name_given_twice
+from cordwood.model.json_checks import duplicate_name
 from cordwood.model.key import scope_words
 from cordwood.settings.units import LEAST_A_SECOND, MOST_A_SECOND, read_rate
 
@@ -143,7 +143,7 @@ def _claims(token: str) -> Mapping[str, Any]:
     """
     payload = urlsafe_b64decode(token.split(".")[1] + "==")
     try:
-        twice = name_given_twice(payload)
+        twice = duplicate_name(payload)
         claims: Mapping[str, Any] = msgspec.json.decode(payload, type=dict[str, Any])
     except (ValueError, RecursionError) as problem:
         raise BadKey("The claims of this signed key are not JSON in UTF-8.") from problem

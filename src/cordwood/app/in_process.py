@@ -9,9 +9,9 @@ from urllib.parse import quote
 import msgspec
 
 from cordwood.app.compose import House, build, web_options
-from cordwood.app.first_keys import fixed_key
-from cordwood.app.watch import Watch
-from cordwood.catalog.keys import make_secret
+from cordwood.app.configured_keys import fixed_key
+from cordwood.app.observability import Watch
+from cordwood.catalog.key_store import make_secret
 from cordwood.folder import DataFolder
 from cordwood.model.moments import now_us
 from cordwood.settings.settings import Settings

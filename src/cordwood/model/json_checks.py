@@ -1,0 +1,49 @@
+"""Checks of JSON text: readable error messages, duplicate names, and JSON with the media type of a form."""
+
+import json
+import re
+from typing import Final
+
+
+def json_problem(problem: Exception, text: bytes) -> str:
+    """Return the problem and its byte position, from the exception of a decoder."""
+    if isinstance(problem, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(problem, UnicodeDecodeError):
+        return f"it is not UTF-8 (byte {_first_no_letter(text)})"
+    if "truncated" not in str(problem):
+        return str(problem)
+    return f"it ends before it is whole (byte {len(text)})" if text.strip() else "it is empty"
+
+
+def _first_no_letter(text: bytes) -> int:
+    try:
+        return len(text.decode())
+    except UnicodeDecodeError as problem:
+        return problem.start
+
+
+def duplicate_name(text: bytes) -> str | None:
+    """Return the first duplicate name in an object at any depth, with escapes decoded. The text must be valid JSON."""
+    found: list[str] = []
+
+    def look(members: list[tuple[str, object]]) -> None:
+        seen: set[str] = set()
+        for name, _ in members:
+            if name in seen:
+                found.append(name)
+            seen.add(name)
+
+    json.loads(text.decode() or "{}", object_pairs_hook=look, parse_int=len, parse_float=len)
+    return found[0] if found else None
+
+
+FORM_MEDIA: Final = "application/x-www-form-urlencoded"
+
+# A form percent-encodes brackets, so it never begins with one.
+_BRACKET = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*[\[{]")
+
+
+def is_json_sent_as_form(media: str, body: bytes) -> bool:
+    """Return whether the body is JSON although its type is that of a form."""
+    return media == FORM_MEDIA and _BRACKET.match(body) is not None
