@@ -51,7 +51,7 @@ class Access:
     def who(self, presented: str | None) -> Caller:
         """Return the caller of a key; raise NoKey without one, BadKey if it is not in force."""
         if not presented:
-            raise NoKey("This address needs a key, and none was sent.", hint=_HOW_TO_PRESENT)
+            raise NoKey("This route needs a key, and none was sent.", hint=_HOW_TO_PRESENT)
         caller = self._known(presented)
         if caller is None:
             raise BadKey("The key that was sent is not in force.", hint="It may be mistyped, revoked or expired.")
@@ -142,7 +142,7 @@ def require_ingest(caller: Caller, stream: Stream | None) -> None:
 
 def require_management(caller: Caller) -> None:
     if not may_manage(caller):
-        raise Forbidden("This address needs a private key.", hint=_has(caller, "private"))
+        raise Forbidden("This route needs a private key.", hint=_has(caller, "private"))
 
 
 def pinned(caller: Caller, given: Mapping[str, str], endpoint: Endpoint) -> dict[str, str]:

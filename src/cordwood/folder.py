@@ -53,7 +53,7 @@ class DataFolder:
                 write_durably(file, secrets.token_hex(32).encode())
             return file.read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError) as problem:
-            hint = "Restore it from a backup: what was hidden with it is told apart by it."
+            hint = "Restore it from a backup: digests of redacted values depend on it."
             raise DataFolderUnusable(f"The secret {file} cannot be read: {problem}.", hint=hint) from problem
 
     def secrets(self) -> Sequence[Path]:
@@ -78,7 +78,7 @@ class DataFolder:
         """Raise DataFolderUnusable if a restore into the folder was interrupted."""
         if any(self.draft.glob("*")):
             raise DataFolderUnusable(
-                f"A restore into {self.path} was cut off: some of its events are not there.",
+                f"A restore into {self.path} was interrupted: some events are missing.",
                 hint="Restore into a new folder: cordwood restore BACKUP --data-dir. Or, to begin without them, delete this one.",
             )
 

@@ -147,7 +147,7 @@ def test_two_parameters_are_not_told_apart_by_case(tmp_path: Path) -> None:
     said = '/* name = "two"\n[parameters.project]\nrequired = true\n[parameters.Project]\n*/ select @project as a'
     (tmp_path / "two.sql").write_text(said)
     with (
-        pytest.raises(BrokenFiles, match="only in small and capital"),
+        pytest.raises(BrokenFiles, match="only in case"),
         opened(settings(tmp_path / "data", endpoints=tmp_path)),
     ):
         pass

@@ -88,7 +88,7 @@ def test_no_claim_of_a_pinned_sender_is_found_by_readers_of_another_project(insi
     told = post(inside, stream, pinned_key(inside, "ingest"), claims(stream))
     assert found(inside, stream, VICTIM) == []
     assert int(str(told["quarantined"])) >= 8
-    assert f"The key is held to project 'own', the event's metadata.{PLACES[stream][1]} is 'victim'." in str(told)
+    assert f"The key is pinned to project 'own', the event's metadata.{PLACES[stream][1]} is 'victim'." in str(told)
 
 
 @pytest.mark.parametrize("stream", PLACES)

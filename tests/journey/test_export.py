@@ -117,7 +117,7 @@ def test_a_file_is_never_written_over_and_a_refusal_leaves_none(ask: Ask, tmp_pa
     assert (turned.returncode, "to is not later" in turned.stderr) == (1, True)
     assert list(tmp_path.glob("e.parquet*")) == []
     file.write_text("mine")
-    assert "is there already" in ask("export", str(file), "--stream", STREAM).stderr
+    assert "exists already" in ask("export", str(file), "--stream", STREAM).stderr
     assert file.read_text() == "mine"
 
 

@@ -126,10 +126,10 @@ def test_a_count_that_is_none_is_told(service: Service, address: str, limit: str
     ("address", "hint"),
     [
         ("/api/sources/postgre.logs", "Did you mean postgres.logs?"),
-        ("/api/sources/unheard-of", "A stream of your own is named in the streams file."),
-        ("/api/streams/unheard-of/events", "A stream of your own is named in the streams file."),
+        ("/api/sources/unheard-of", "Add it to your streams file."),
+        ("/api/streams/unheard-of/events", "Add it to your streams file."),
         ("/api/endpoints/logs.al", "Did you mean logs.all?"),
-        ("/api/endpoints/query/unheard-of", "GET /api/endpoints lists them, to a private key."),
+        ("/api/endpoints/query/unheard-of", "GET /api/endpoints lists them, with a private key."),
     ],
 )
 def test_who_names_what_is_not_there_is_told_where_to_look(service: Service, address: str, hint: str) -> None:

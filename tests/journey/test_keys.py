@@ -248,7 +248,7 @@ def test_a_pin_of_any_name_is_stamped_and_held(service: Service) -> None:
         service, key, "postgres.logs", {"batch": [{"tenant": "yours"}, {"tenant": "mine"}, {"tenant": 7}]}
     ).json()
     assert (claimed["accepted"], claimed["quarantined"]) == (1, 2)
-    assert "held to tenant 'mine', the event is of 'yours'" in claimed["reasons"][0]["reason"]
+    assert "pinned to tenant 'mine', the event is of 'yours'" in claimed["reasons"][0]["reason"]
     sql = "select tenant from `postgres.logs` where project = 'stamped-too'"
     found = service.client.get("/api/query", params={"sql": sql}).json()["result"]
     assert found == [{"tenant": "mine"}, {"tenant": "mine"}]

@@ -217,7 +217,7 @@ def test_a_partial_success_is_counted_in_protobuf_too(start: Start) -> None:
     assert (answer.status_code, answer.headers["content-type"]) == (200, PROTOBUF)
     partial = ExportLogsServiceResponse.FromString(answer.content).partial_success
     assert partial.rejected_log_records == 1
-    assert "held to project 'acme'" in partial.error_message
+    assert "pinned to project 'acme'" in partial.error_message
 
 
 def test_a_request_without_records_succeeds_with_an_empty_answer(service: Service) -> None:

@@ -77,10 +77,10 @@ def listed(ask: Ask, *more: str) -> dict[str, dict[str, object]]:
 def test_what_was_set_aside_is_listed_with_its_reason_and_shown_whole(ask: Ask) -> None:
     items = listed(ask, "--stream", "postgres.logs")
     assert items["7"]["reason"] == "The item is not an object."
-    assert "held to project 'acme'" in str(items["{"]["reason"])
+    assert "pinned to project 'acme'" in str(items["{"]["reason"])
     shown = ask("quarantine", "show", str(items["{"]["id"]))
     assert json.loads(shown.stdout)["id"] == "e1"
-    assert "held to project" in shown.stderr
+    assert "pinned to project" in shown.stderr
     assert listed(ask, "--stream", "cloudflare.logs.prod") == {}
     assert "not an object" in ask("quarantine", "list").stdout
 
@@ -133,7 +133,7 @@ def test_an_item_that_was_cut_says_so_in_the_answer_and_cannot_be_replayed(start
     (item,) = service.client.get("/api/quarantine").json()
     assert item["is_cut"] is True
     assert item["reason"] == told["reason"]
-    assert told["reason"].endswith("Only its first 256 KiB are kept, and it cannot be replayed.")
+    assert told["reason"].endswith("Only its first 256 KiB are stored, and it cannot be replayed.")
     refused = service.client.post(f"/api/quarantine/{item['id']}/replay")
     assert (refused.status_code, refused.json()["error"]["status"]) == (409, "request.not-replayable")
     assert "Only the beginning" in refused.json()["error"]["message"]

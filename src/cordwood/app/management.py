@@ -80,7 +80,7 @@ class Management:
 
     def _unknown(self, name: str, problem: str | None) -> Fault:
         near = did_you_mean(name, [one.name for one in self._catalog.streams()])
-        hint = f"{problem}." if problem else near or "A stream of your own is named in the streams file."
+        hint = f"{problem}." if problem else near or "Add it to your streams file."
         return UnknownStream(f"There is no stream {name!r}.", hint=hint)
 
 

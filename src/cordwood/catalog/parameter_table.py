@@ -43,7 +43,7 @@ def _check_apart(document: Document, names: list[str]) -> None:
     """Refuse names that differ only in case: BigQuery and some engines do not distinguish them."""
     for at, name in enumerate(names):
         if name.lower() in map(str.lower, names[:at]):
-            told = f"{name} differs from another parameter's name only in small and capital letters."
+            told = f"{name} differs from another parameter's name only in case."
             raise document.wrong(told, ("parameters", name))
 
 

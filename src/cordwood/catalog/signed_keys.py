@@ -59,7 +59,7 @@ class JWTKeys:
             except jwt.PyJWTError as other:
                 problem = other
             except (OverflowError, TypeError, ValueError, RecursionError) as nonsense:
-                raise BadKey("This signed key has claims that cannot be meant.") from nonsense
+                raise BadKey("This signed key has invalid claims.") from nonsense
             else:
                 return
         raise _refused(problem)
@@ -156,9 +156,9 @@ def _claims(token: str) -> Mapping[str, Any]:
 
 def _check_time(name: str, seconds: object) -> None:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise BadKey(f"The claim {name} of this signed key is no number of seconds.")
+        raise BadKey(f"The claim {name} of this signed key is not a number of seconds.")
     if seconds > LAST_SECOND:
-        raise BadKey(f"The claim {name} of this signed key is beyond the calendar: it is in seconds since 1970.")
+        raise BadKey(f"The claim {name} of this signed key is too large: it is in seconds since 1970.")
 
 
 def _caller(claims: Mapping[str, Any], token: str) -> Caller:
@@ -178,9 +178,9 @@ def _pins(pins: object) -> dict[str, str]:
     if pins is None:
         return {}
     if not isinstance(pins, dict) or not all(isinstance(value, str) for value in pins.values()):
-        raise BadKey("The claim pins of this signed key is no object of texts.")
+        raise BadKey("The claim pins of this signed key is not an object of strings.")
     if not all(map(is_pin_name, pins)):
-        raise BadKey("The claim pins of this signed key names what no parameter is called.")
+        raise BadKey("The claim pins of this signed key has a name that no parameter can have.")
     return pins
 
 
@@ -194,16 +194,16 @@ def _scopes(claims: Mapping[str, Any]) -> frozenset[str]:
     """Return the scopes; `endpoints` restricts them."""
     scope, endpoints = claims.get("scope") or "", claims.get("endpoints")
     if not isinstance(scope, str):
-        raise BadKey("The claim scope of this signed key is no text.")
+        raise BadKey("The claim scope of this signed key is not a string.")
     scopes = frozenset(scope_words(scope))
     return scopes if endpoints is None else _narrowed(scopes, endpoints)
 
 
 def _narrowed(scopes: frozenset[str], endpoints: object) -> frozenset[str]:
     if not isinstance(endpoints, list) or not all(isinstance(name, str) for name in endpoints):
-        raise BadKey("The claim endpoints of this signed key is no list of names.")
+        raise BadKey("The claim endpoints of this signed key is not a list of names.")
     if "private" in scopes:
-        raise BadKey("This signed key is private and narrowed to endpoints at once; it cannot be both.")
+        raise BadKey("This signed key is private and also restricted to endpoints; it cannot be both.")
     named = frozenset(f"query:endpoint:{name}" for name in endpoints)
     others = frozenset(scope for scope in scopes if not scope.startswith("query"))
     return others | (named if "query" in scopes else named & scopes)
@@ -215,9 +215,9 @@ def _rate(rate: object) -> float:
             float(rate) if isinstance(rate, int | float) and not isinstance(rate, bool) else read_rate(str(rate))
         )
     except (ValueError, OverflowError) as problem:
-        raise BadKey(f"The claim rate of this signed key cannot be meant: {problem}.") from problem
+        raise BadKey(f"The claim rate of this signed key is invalid: {problem}.") from problem
     if not LEAST_A_SECOND <= per_second <= MOST_A_SECOND:
-        raise BadKey("The claim rate of this signed key is not more than 0, or beyond what can be counted.")
+        raise BadKey("The claim rate of this signed key is out of range.")
     return per_second
 
 
@@ -232,4 +232,4 @@ def _refused(problem: jwt.PyJWTError | None) -> BadKey:
         case jwt.MissingRequiredClaimError():
             return BadKey(f"This signed key lacks the claim {problem.claim}.")
         case _:
-            return BadKey("This signed key is signed by nobody who is known here.")
+            return BadKey("The signature of this signed key is not valid.")

@@ -29,7 +29,7 @@ create table if not exists keys (
 )
 """
 _COLUMNS = "id, digest, scopes, note, pins, rate_per_second, redact_always, created_at, expires_at, last_used_at"
-_MEND = "Restore it from a backup, or move it away: then two new keys are made at the next start."
+_MEND = "Restore it from a backup, or move it away: then two new keys are created at the next start."
 # How long a change by another process may go unnoticed.
 _LOOK_SECONDS = 0.25
 

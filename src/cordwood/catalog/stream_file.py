@@ -71,7 +71,7 @@ def why_no_stream_name(name: str) -> str | None:
     """Return why a text cannot be a stream's name; None if it can."""
     if not _NAME.fullmatch(name) or not name.isprintable() or is_uuid(name):
         return f"{name[:_SHOWN]!r} cannot be a stream's name"
-    return "Names that begin with _ are the service's own" if name.startswith("_") else None
+    return "Names that begin with _ are reserved" if name.startswith("_") else None
 
 
 def _seconds(document: Document, path: Path, given: object) -> float | None:
@@ -82,7 +82,7 @@ def _seconds(document: Document, path: Path, given: object) -> float | None:
     except ValueError as problem:
         raise document.wrong(f"{path[-1]}: {problem}.", path) from problem
     if not 0 < seconds < math.inf:
-        raise document.wrong(f"{path[-1]} must be more than 0.", path, "Leave it out for no bound.")
+        raise document.wrong(f"{path[-1]} must be more than 0.", path, "Omit it for no limit.")
     return seconds
 
 
@@ -112,7 +112,7 @@ def _check_derived(document: Document, path: Path, name: str, template: str) -> 
     """Check a derived field: it must be inside metadata, and braces must contain names."""
     _steps(document, path, name, 'Write: "metadata.request.url"')
     if set("{}") & set(_HOLE.sub("", template)):
-        raise document.wrong("The template has a brace that holds no name.", path, 'Write: "https://{project}"')
+        raise document.wrong("The template has a brace without a name.", path, 'Write: "https://{project}"')
 
 
 def _project_at(document: Document, path: Path, given: object) -> tuple[str, ...]:
@@ -122,7 +122,7 @@ def _project_at(document: Document, path: Path, given: object) -> tuple[str, ...
 def _steps(document: Document, path: Path, name: str, hint: str) -> tuple[str, ...]:
     first, *steps = name.split(".")
     if first != "metadata" or not steps or not all(steps):
-        raise document.wrong(f"{name!r} is no path inside metadata.", path, hint)
+        raise document.wrong(f"{name!r} is not a path inside metadata.", path, hint)
     return tuple(steps)
 
 
@@ -148,7 +148,7 @@ def _check_distinct(document: Document, streams: tuple[Stream, ...]) -> None:
         raise document.wrong(f"Two streams have the {key} {value}.", ("stream", number, key))
     # The engine's tables are named after streams, without case.
     for number, key, value in _repeats(streams, str.casefold):
-        told = f"{value} differs from another stream's name only in small and capital letters."
+        told = f"{value} differs from another stream's name only in case."
         raise document.wrong(told, ("stream", number, key))
 
 

@@ -41,7 +41,7 @@ def _transform(document: Document, path: Path, table: object) -> Transform:
     place, given = (*path, action.value), table[action]
     if action is Action.DROP:
         if "where" in table:
-            raise document.wrong("drop has its filter itself.", (*path, "where"), 'Write: drop = "m.level:debug"')
+            raise document.wrong("drop contains its filter.", (*path, "where"), 'Write: drop = "m.level:debug"')
         return Transform(Action.DROP, _filter(document, place, given))
     where = _filter(document, (*path, "where"), table["where"]) if "where" in table else ""
     return msgspec.structs.replace(_READERS[action](document, place, given), action=action, where=where)
@@ -85,7 +85,7 @@ def _moves(document: Document, path: Path, given: object) -> Transform:
     for source, target in given.items():
         pair = _field(document, path, source), _field(document, path, target)
         if pair[0][: len(pair[1])] == pair[1] or pair[1][: len(pair[0])] == pair[0]:
-            raise document.wrong(f"{source} and {target} lie one in the other.", path)
+            raise document.wrong(f"{source} and {target} contain one another.", path)
         moves.append(pair)
     return Transform(Action.COPY, moves=tuple(moves))
 
@@ -96,7 +96,7 @@ def _message(document: Document, path: Path, given: object) -> Transform:
             "message must be a template.", path, 'Write: message = "{metadata.method} {metadata.path}"'
         )
     if set("{}") & set(_HOLE.sub("", given)):
-        raise document.wrong("The template has a brace that holds no field.", path)
+        raise document.wrong("The template has a brace without a field.", path)
     for name in _HOLE.findall(given):
         _steps(document, path, name)
     return Transform(Action.MESSAGE, template=given)

@@ -203,7 +203,7 @@ class Intake:
                 raise NotReplayable("A transform of the stream drops it.")
         events = EventValidator(stream, pins, item.received_us, self._limits.event_bytes).valid(events, parsed)
         if parsed.refused:
-            raise NotReplayable(f"It would be set aside again: {parsed.refused[0].reason}")
+            raise NotReplayable(f"It would be quarantined again: {parsed.refused[0].reason}")
         now_us = self._clock_us()
         replayed = self._batch(stream, events, now_us, derived_fields(stream))
         return [replayed, replay_mark(item.id, stream.name, item.project, now_us)]

@@ -139,4 +139,4 @@ class BodyBudget:
 
 
 def no_room() -> Backlog:
-    return Backlog("More events are on their way to the disk than are held in memory.", retry_after=2)
+    return Backlog("The memory for events that are not stored yet is used up.", retry_after=2)

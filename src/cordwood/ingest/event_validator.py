@@ -126,7 +126,7 @@ class EventValidator(msgspec.Struct, frozen=True):
             return with_pinned_project(event, self.stream.project_at, project)
         except ForeignProject as foreign:
             field = ".".join(("metadata", *self.stream.project_at))
-            return f"The key is held to project {project!r}, the event's {field} is {foreign.claimed!r}."
+            return f"The key is pinned to project {project!r}, the event's {field} is {foreign.claimed!r}."
 
     def _some_beyond(self, events: list[Event]) -> bool:
         times = [event.timestamp_us for event in events]
@@ -169,12 +169,12 @@ def outlived(stream: Stream, events: Sequence[Event], now_us: int) -> int:
 def _stamped(event: Event, name: str, value: str) -> Event | str:
     """Return the event with the pinned field, or the reason for quarantining it."""
     if name in _NEVER_STAMPED:
-        return f"The key is held to {name} {value!r}, and {name} is nothing that an event can be given."
+        return f"The key is pinned to {name} {value!r}, and {name} cannot be set by a pin."
     claimed = event.project if name == "project" else _extra(event, name)
     if claimed == value:
         return event
     if claimed is not None:
-        return f"The key is held to {name} {value!r}, the event is of {claimed!r}."
+        return f"The key is pinned to {name} {value!r}, the event is of {claimed!r}."
     return msgspec.structs.replace(event, project=value) if name == "project" else _with_extra(event, name, value)
 
 

@@ -46,7 +46,7 @@ class GroupCommit:
         done: asyncio.Future[list[Appended]] = loop.create_future()
         with self._changed:
             if self._waiting_events > _MAX_WAITING_EVENTS:
-                raise Backlog("Too many events wait to be stored.", retry_after=3)
+                raise Backlog("Too many events are pending.", retry_after=3)
             waiting = _Waiting(batches, loop, done)
             self._queue.append(waiting)
             self._waiting_events += waiting.events

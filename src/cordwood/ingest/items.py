@@ -99,7 +99,7 @@ def _count_array(data: bytes, at: int, most: int) -> None:
             return
         if after != b",":
             raise TooLarge(
-                f"The body has an item of more than {_MOST_LEVELS} levels, and too much beside it.",
+                f"The body has an item of more than {_MOST_LEVELS} levels, and too many others.",
                 hint="Send less at once.",
             )
         at += 1
@@ -192,10 +192,12 @@ _MOST_BY_HAND = 8 * 2**20
 def _split_by_hand(text: str) -> list[str]:
     """Split a document that is nested deeper than the decoder's recursion limit."""
     if len(text) > _MOST_BY_HAND:
-        raise BadBody("The body is nested too deeply.", hint="Send less at once, and only the item is set aside.")
+        raise BadBody(
+            "The body is nested too deeply.", hint="Send fewer items at once, and only that item is quarantined."
+        )
     end = next((token.end() for token, depth in _tokens(text) if depth <= 0), None)
     if end is None or text[end:].strip():
-        raise BadBody("The body is not JSON: its brackets are not closed where it ends.")
+        raise BadBody("The body is not JSON: its brackets are not closed.")
     start = text.index("[") if text.lstrip()[:1] == "[" else _start_of_batch(text)
     return [text] if start is None else list(_elements(text, start))
 

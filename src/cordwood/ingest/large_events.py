@@ -45,7 +45,7 @@ class LargeEvents:
                 large[event.project] += size
         if not self._has_taken(stream, large, len(events)):
             raise LargeEventsExceeded(
-                f"The stream {stream} has no room for more events of over {LARGE // 1024} KiB among its others.",
+                f"The stream {stream} has too many events of over {LARGE // 1024} KiB among its recent events.",
                 hint="Send fewer of them, or shorter ones, or give the service more memory (limits.memory).",
                 retry_after=60,
             )

@@ -62,7 +62,7 @@ class ItemTruncator:
         self._room -= kept
         if kept == len(item.text):
             return item
-        reason = f"{item.reason} Only its first {kept // 1024} KiB are kept, and it cannot be replayed."
+        reason = f"{item.reason} Only its first {kept // 1024} KiB are stored, and it cannot be replayed."
         return msgspec.structs.replace(item, text=item.text[:kept], reason=reason, is_cut=True)
 
     def _room_left(self) -> float:

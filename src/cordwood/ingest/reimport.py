@@ -44,7 +44,7 @@ def read_exported(
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise BadBody(
             f"The body cannot be read: {json_problem(problem, body)}.",
-            hint="It is what `cordwood import` makes of an export, a line an event.",
+            hint="The body must be an export as `cordwood import` sends it, one event on each line.",
         ) from problem
     events = [_event(line) for line in lines]
     return events if pinned_project is None else _held(events, pinned_project, project_at)
@@ -57,9 +57,9 @@ def _held(events: list[Event], project: str, project_at: Sequence[str]) -> list[
     except ForeignProject:
         held = []
     except RecursionError as problem:
-        raise BadBody("An event is nested too deeply to be held to a project.") from problem
+        raise BadBody("An event is nested too deeply to check its project.") from problem
     if len(held) < len(events) or any(event.project != project for event in held):
-        raise Forbidden(f"This key is held to project {project!r}, and some of the events are of another.")
+        raise Forbidden(f"This key is pinned to project {project!r}, and some events belong to another.")
     return held
 
 

@@ -84,47 +84,47 @@ class Metrics:
         self.arrivals = Arrivals()
         self._lock = threading.Lock()
         self._engine = Counter(
-            "cordwood_engine_queries_total", "Questions the engine ran.", ("endpoint", "engine", "outcome")
+            "cordwood_engine_queries_total", "Queries that the engine ran.", ("endpoint", "engine", "outcome")
         )
-        self._cache = Counter(
-            "cordwood_cache_requests_total", "Queries by what the cache did.", ("endpoint", "outcome")
-        )
+        self._cache = Counter("cordwood_cache_requests_total", "Queries by cache outcome.", ("endpoint", "outcome"))
         self._refreshes = Counter(
-            "cordwood_cache_refreshes_total", "Kept answers asked again.", ("endpoint", "outcome")
+            "cordwood_cache_refreshes_total", "Refreshes of cached answers.", ("endpoint", "outcome")
         )
-        self._events = Counter("cordwood_ingest_events_total", "Events by what became of them.", ("stream", "outcome"))
+        self._events = Counter("cordwood_ingest_events_total", "Received events by outcome.", ("stream", "outcome"))
         self._beyond = Counter(
             "cordwood_ingest_beyond_bounds_total",
-            "Events whose time lay beyond the bounds of their stream, whatever became of them.",
+            "Events whose time was outside of the bounds of their stream.",
             ("stream", "clock"),
         )
         self._transforms = Counter(
             "cordwood_ingest_transforms_total",
-            "Events by what the transforms of their stream did with them.",
+            "Events by transform and its outcome.",
             ("stream", "transform", "outcome"),
         )
         self._isolation = Counter(
             "cordwood_isolation_refusals_total",
-            "Statements refused by the isolation check, and never run.",
+            "Statements refused by the isolation check.",
             ("engine",),
         )
-        self._seconds = Histogram("cordwood_requests_seconds", "How long requests took.", ("route", "status"))
+        self._seconds = Histogram("cordwood_requests_seconds", "Duration of requests.", ("route", "status"))
         self._engine_ends = Counter(
             "cordwood_engine_process_ends_total",
-            "How often the engine's process ended and was replaced, by what ended it.",
+            "Restarts of the engine's process by cause.",
             ("cause",),
         )
         self._quarantine = Counter(
             "cordwood_quarantine_refusals_total",
-            "Queries refused because the engine's process was killed with them, or with others of their key.",
+            "Refused queries that are quarantined, or whose key is.",
             ("by",),
         )
         self._queued = Counter(
             "cordwood_places_claims_total",
-            "Runs that asked for a place, by what became of them.",
+            "Runs that requested admission, by outcome.",
             ("places", "lane", "outcome"),
         )
-        self._waits = Histogram("cordwood_places_wait_seconds", "How long runs waited for a place.", ("places", "lane"))
+        self._waits = Histogram(
+            "cordwood_places_wait_seconds", "Time that runs waited for admission.", ("places", "lane")
+        )
 
     def note(self, observation: object) -> None:
         with self._lock:

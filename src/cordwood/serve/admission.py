@@ -236,7 +236,7 @@ class Admission:
             refused = self._queue.to_refuse(request)
             self._queue.remove(refused)
             if not refused.granted.done():
-                refused.granted.set_exception(self._busy("There are more queries waiting than the service holds."))
+                refused.granted.set_exception(self._busy("The queue of queries is full."))
         return request
 
     async def _admitted(self, request: SlotRequest) -> None:
@@ -250,7 +250,7 @@ class Admission:
         except TimeoutError:
             if self._starved_since is None:
                 self._starved_since = request.since
-            raise self._busy(f"No place came free within {self._patience:g} s.") from None
+            raise self._busy(f"No slot became free within {self._patience:g} s.") from None
         except asyncio.CancelledError:
             outcome = "abandoned"
             raise

@@ -85,14 +85,14 @@ def _member(header: bytes) -> tarfile.TarInfo:
     try:
         return tarfile.TarInfo.frombuf(header, "utf-8", "strict")
     except tarfile.TarError as problem:
-        raise BadBackup("This is no backup: it is no tar.") from problem
+        raise BadBackup("This is not a backup: it is not a tar archive.") from problem
 
 
 def place_below(folder: Path, name: str) -> Path:
     """Return the path of an archived file below the folder; raise BadBackup for a path that leaves it."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
-        raise BadBackup(f"This is no backup: it holds a file {name!r}.")
+        raise BadBackup(f"This is not a backup: it contains the file {name!r}.")
     return folder / path
 
 
@@ -142,8 +142,8 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
     except FileNotFoundError as problem:
-        hint = "It was cut off while it was made, or it is none: take another."
-        raise BadBackup(f"{folder} is no whole backup: it has no {MANIFEST}.", hint=hint) from problem
+        hint = "It is truncated, or not a backup: use another one."
+        raise BadBackup(f"{folder} is not a complete backup: it has no {MANIFEST}.", hint=hint) from problem
     except (OSError, msgspec.DecodeError) as problem:
         raise BadBackup(f"{folder / MANIFEST} cannot be read: {problem}.") from problem
     if manifest.format > FORMAT:

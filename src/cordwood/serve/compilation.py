@@ -34,7 +34,7 @@ class CompilerErrorLog:
             return
         place = _place(cause)
         incident = f"compiler-{sha256(place.encode()).hexdigest()[:12]}"
-        fault.hint = f"Write it in another way, and report the incident {incident}."
+        fault.hint = f"Rewrite the query, and report the incident {incident}."
         if place not in self._told and len(self._told) < MOST:
             self._told.add(place)
             trace = "".join([*traceback.format_tb(cause.__traceback__), type(cause).__name__])

@@ -141,7 +141,7 @@ class QueryExecutor:
                     hint="Ask for a shorter time range, or for less of it.",
                 )
             if slot.is_withdrawn:
-                raise Busy("The answer was stopped on its way: others wait for its place.", retry_after=10)
+                raise Busy("The answer was cancelled: others wait for its slot.", retry_after=10)
             if slot.lane < Lane.SLOW and slot.must_yield():
                 if not begun():
                     return

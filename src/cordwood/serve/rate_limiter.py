@@ -63,7 +63,7 @@ class RateLimiter:
         running = self._running.get(account, 0)
         if self._at_once is not None and running >= self._at_once:
             raise RateExceeded(
-                f"This key has {running} queries under way, as many as it may.", hint="Wait for one to end."
+                f"This key has {running} queries running, which is its limit.", hint="Wait for one to end."
             )
         self._running[account] = running + 1
         try:

@@ -122,9 +122,7 @@ def _named(tables: Mapping[str, object], origin: str) -> Iterator[tuple[str, obj
                 raise _unknown(f"[{top}]", top, sections(), origin)
             yield from ((_checked(f"{top}.{key}", origin), one) for key, one in value.items())
         elif top in sections():
-            raise BadSetting(
-                f"{top} in {origin} is a section, not a setting.", hint=f"Write [{top}], and what is in it below."
-            )
+            raise BadSetting(f"{top} in {origin} is a section, not a setting.", hint=f"Write [{top}] as a table.")
         else:
             yield _checked(top, origin), value
 

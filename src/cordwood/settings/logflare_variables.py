@@ -39,7 +39,7 @@ def ignored(environment: Mapping[str, str]) -> str | None:
     if not certain and not any(name in environment for name in _TAKEN):
         return None
     names = sorted(certain + [name for name in environment if name.startswith(_LIKELY)])
-    return f"Variables of Logflare that mean nothing here are ignored: {', '.join(names)}." if names else None
+    return f"Unsupported variables of Logflare are ignored: {', '.join(names)}." if names else None
 
 
 def _address(text: str) -> str:

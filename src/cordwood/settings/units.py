@@ -29,7 +29,7 @@ def read_size(text: str) -> int:
     """Return a size in bytes; raise ValueError with a message otherwise."""
     found = _SIZE.fullmatch(text.strip().lower())
     if found is None or found[2] not in _SIZES:
-        raise ValueError(f"{text!r} is no size; write it like 512MB, 1.5GiB or 65536")
+        raise ValueError(f"{text!r} is not a size: write it like 512MB, 1.5GiB or 65536")
     return round(float(found[1]) * _SIZES[found[2]])
 
 
@@ -39,7 +39,7 @@ def read_duration(text: str) -> float:
     if cleaned == "0":
         return 0.0
     if _DURATION.fullmatch(cleaned) is None:
-        raise ValueError(f"{text!r} is no duration; write it with a unit, like 30s, 15m, 1h30m or 90d")
+        raise ValueError(f"{text!r} is not a duration: add a unit, like 30s, 15m, 1h30m or 90d")
     return sum(float(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(cleaned))
 
 
@@ -48,7 +48,7 @@ def read_rate(text: str) -> float:
     found = _RATE.fullmatch(text.strip().lower())
     per_second = 0.0 if found is None else float(found[1]) / _SECONDS[found[2]]
     if not LEAST_A_SECOND <= per_second <= MOST_A_SECOND:
-        raise ValueError(f"{text!r} is no rate; write it like 10/s, 600/m or 5000/h")
+        raise ValueError(f"{text!r} is not a rate: write it like 10/s, 600/m or 5000/h")
     return per_second
 
 

@@ -96,5 +96,5 @@ def _text(case: Case, call: Fence, name: str, value: object) -> str:
 def _redact(case: Case, call: Fence) -> str | None:
     for note in call.notes:
         if note not in REDACT_NOTES:
-            raise case.wrong(f"{note!r} means nothing after call.", call, "There is: redact, redact=false.")
+            raise case.wrong(f"{note!r} is not an option of call.", call, "There is: redact, redact=false.")
     return REDACT_NOTES[call.notes[-1]] if call.notes else None

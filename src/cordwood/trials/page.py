@@ -100,15 +100,17 @@ def _case(
 def _check(case: Case) -> None:
     expected = [fence for fence in case.fences if fence.kind in EXPECTED]
     if len(expected) > 1:
-        raise case.wrong("A case has one answer, and this one expects two.", expected[1])
+        raise case.wrong("A case has one expected answer, and this one has two.", expected[1])
     if case.one(SQL) and case.one(LQL):
-        raise case.wrong("A call brings sql or lql, not both.", case.one(LQL))
+        raise case.wrong("A call has sql or lql, not both.", case.one(LQL))
 
 
 def _check_given(file: str, given: Iterable[Fence]) -> None:
     for fence in given:
         if fence.kind in EXPECTED:
-            raise BadTestPage("What must follow stands in a case, not before them.", span=Span(fence.line, 1, file))
+            raise BadTestPage(
+                "Expected answers belong to a case, not before the first one.", span=Span(fence.line, 1, file)
+            )
 
 
 def _check_marks(file: str, text: str, fences: Iterable[Fence]) -> None:
@@ -123,7 +125,7 @@ def _fence(match: "re.Match[str]", text: str, file: str) -> Fence:
     kinds = (*GIVEN, *EXPECTED)
     if match[1] not in kinds:
         hint = did_you_mean(match[1], kinds) or f"There are: {', '.join(kinds)}."
-        raise BadTestPage(f"A fence of the kind {match[1]!r} means nothing here.", hint=hint, span=Span(line, 1, file))
+        raise BadTestPage(f"A fence of the kind {match[1]!r} is unknown.", hint=hint, span=Span(line, 1, file))
     return Fence(match[1], tuple(match[2].split()), match[3].rstrip("\n"), line, match.start(), match.end())
 
 

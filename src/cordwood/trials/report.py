@@ -38,7 +38,7 @@ def _add_case(suite: ET.Element, trial: Trial) -> None:
     place = {"file": trial.page.file, "line": str(trial.case.line)}
     case = ET.SubElement(suite, "testcase", {**facts, **place})
     if not trial.passed:
-        failure = ET.SubElement(case, "failure", message="The answer is another one.")
+        failure = ET.SubElement(case, "failure", message="The answer differs.")
         failure.text = "\n".join(trial.differences)
 
 

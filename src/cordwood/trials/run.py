@@ -133,7 +133,7 @@ def _plain(settings: Settings, engine: str) -> Settings:
 def _endpoint(page: Page, ids: dict[str, UUID]) -> UUID:
     found = ids.get(page.endpoint_file)
     if found is None:
-        hint = "A page stands beside the endpoint's file: my.endpoint.sql, my.endpoint.test.md."
+        hint = "A test page is beside its endpoint's file: my.endpoint.sql, my.endpoint.test.md."
         raise BadTestPage(f"There is no endpoint in {page.endpoint_file}.", hint=hint, span=Span(1, 1, page.file))
     return found
 

@@ -51,7 +51,7 @@ def differences(case: Case, actual: Outcome) -> list[str]:
     """Return the differences as lines of text; an empty list if there are none."""
     expected = case.expected
     if expected is None:
-        return ["The case does not say what must be answered; it was:", *_marked("+", actual.lines)]
+        return ["The case has no expected answer; the answer was:", *_marked("+", actual.lines)]
     if expected.kind != actual.kind:
         wanted = expected.text.splitlines() or ["no rows"]
         return [*_marked("-", wanted), *_marked("+", actual.lines or ("no rows",))]

@@ -24,8 +24,8 @@ _ACCOUNT: Final = {
     "bigquery_dataset_location": None,
 }
 _HINTS: Final = {
-    "backends": "Every stream is kept by the one engine that the setting `engine` names; a stream is copied elsewhere by its sender.",
-    "rules": "Send an event to each stream that is to have it; a filter for readers is an endpoint.",
+    "backends": "All streams are stored by the engine in the setting `engine`; have the sender send events elsewhere as well.",
+    "rules": "Send an event to every stream that should have it; filter on reading with an endpoint.",
 }
 
 
@@ -46,5 +46,5 @@ def _none_of(request: Request, rooms: Rooms, what: str) -> Response:
     """Return an empty list; raise NotOffered for a request to create one."""
     private_caller(request, rooms)
     if request.method == "POST":
-        raise NotOffered(f"cordwood has no {what}, so none can be made.", hint=_HINTS[what])
+        raise NotOffered(f"cordwood has no {what}, so none can be created.", hint=_HINTS[what])
     return no_store_json([])

@@ -41,8 +41,8 @@ async def _read(request: Request, rooms: Rooms, options: WebOptions) -> tuple[Ca
     if caller.pins:
         pins = ", ".join(f"{name} = {value!r}" for name, value in caller.pins.items())
         raise Forbidden(
-            f"This key is pinned to {pins}, and a query over whole streams reads beyond it.",
-            hint="Ask an endpoint that has a parameter of that name.",
+            f"This key is pinned to {pins}, and an ad hoc query reads whole streams.",
+            hint="Query an endpoint that has a parameter of that name.",
         )
     texts = {**query, **await texts_in_body(request, query, options, TEXT_NAMES)}
     streams = [QUARANTINE.name, *(stream.name for stream in rooms.catalog.streams())]
@@ -74,4 +74,4 @@ def _check_backend(backend_id: str | None) -> None:
     if backend_id is not None and not backend_id.isdecimal():
         raise BadParameter("Invalid backend_id: must be an integer.")
     if backend_id is not None:
-        raise BadParameter("Backend not found.", hint="There is one engine here: leave backend_id out.")
+        raise BadParameter("Backend not found.", hint="There is only one engine: omit backend_id.")

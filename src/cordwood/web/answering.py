@@ -147,7 +147,7 @@ async def _answered(request: Request, respond: Respond, observer: Observer, *, l
         raise
     except Exception:  # noqa: BLE001 - the last catch-all of HTTP
         observer.note(Broke(incident=request.id, trace=traceback.format_exc()))
-        bug = BugFault("Something broke here that should not have.", hint=_to_report(request))
+        bug = BugFault("An internal error occurred.", hint=_to_report(request))
         return _refused(request, bug, logflare_errors=logflare_errors)
 
 

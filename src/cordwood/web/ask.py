@@ -155,8 +155,8 @@ def _sandbox(texts: Mapping[str, str], endpoint: Endpoint) -> SandboxText | None
     name = sent[0]
     if not endpoint.sandbox:
         raise BadParameter(
-            f"{endpoint.name} takes no query of your own, and {name}= was sent.",
-            hint="Leave it out, or ask the owner to switch the sandbox on.",
+            f"{endpoint.name} has no sandbox, and {name}= was sent.",
+            hint="Omit it, or ask the owner to enable the sandbox.",
         )
     if len(sent) > 1:
         raise BadParameter("sql= and lql= were sent together.", hint="Send one of them.")

@@ -16,7 +16,7 @@ from cordwood.web.standing import Rooms
 async def back_up(request: Request, rooms: Rooms, observer: Observer) -> Response:
     caller, _ = uncounted_caller(request, rooms)
     if caller.pins or caller.redact_always:
-        raise Forbidden("This key does not see everything, and a backup holds everything.")
+        raise Forbidden("This key is restricted, and a backup contains everything.")
     rooms.answers.admit(caller)
     headers = [(b"content-type", b"application/x-tar"), NO_STORE]
     pieces = _Pieces(rooms.backups.archive())

@@ -16,7 +16,7 @@ def existing_endpoint(rooms: Rooms, address: str) -> Endpoint:
     found = rooms.catalog.endpoint(address)
     if found is None:
         near = did_you_mean(address, [one.name for one in rooms.catalog.endpoints()])
-        hint = near or "GET /api/endpoints lists them, to a private key."
+        hint = near or "GET /api/endpoints lists them, with a private key."
         raise UnknownEndpoint(f"There is no endpoint {address!r}.", hint=hint)
     return found
 
@@ -25,7 +25,7 @@ def existing_stream(rooms: Rooms, address: str) -> Stream:
     found = rooms.catalog.stream(address)
     if found is None:
         near = did_you_mean(address, [one.name for one in rooms.catalog.streams()])
-        hint = _stream_of_sub_query(rooms, address) or near or "A stream of your own is named in the streams file."
+        hint = _stream_of_sub_query(rooms, address) or near or "Add it to your streams file."
         raise UnknownStream(f"There is no stream {address!r}.", hint=hint)
     return found
 
@@ -61,7 +61,7 @@ async def _made(maker: StreamMaker, caller: Caller, name: str) -> Stream:
     require_ingest(caller, maker.proposed(name))
     if caller.pins:
         raise Forbidden(
-            f"There is no stream {name!r}, and a pinned key may not make one.",
-            hint="Name it in the streams file, or send to it once with a key without pins.",
+            f"There is no stream {name!r}, and a pinned key may not create one.",
+            hint="Add it to the streams file, or send to it once with a key without pins.",
         )
     return await asyncio.to_thread(maker.make_stream, name)

@@ -113,7 +113,7 @@ def chosen_format(accept: str, named: str | None) -> Format:
         if found is not None:
             return found
     raise NotAcceptable(
-        f"None of what the request accepts can be had: {accept}.",
+        f"None of the accepted media types is available: {accept}.",
         hint="There are: " + ", ".join(_BY_MEDIA_TYPE) + ".",
     )
 

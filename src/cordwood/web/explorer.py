@@ -59,7 +59,7 @@ def show_page(request: Request) -> Response:
     """Return the page to clients that accept HTML; raise UnknownRoute for others."""
     accepted = request.joined(b"accept") or "*/*"
     if not any(one in accepted for one in ("text/html", "text/*", "*/*")):
-        raise UnknownRoute("There is nothing at / but a page for people.")
+        raise UnknownRoute("There is nothing at / but an HTML page.")
     return _sent(request, _files().by_name[_PAGE], _ASK_AGAIN)
 
 

@@ -285,8 +285,8 @@ class HttpProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         self._write_together()
         fault = Malformed(
-            "This is not a request of HTTP/1.1 that can be read.",
-            hint="Letters beyond ASCII in an address are encoded as UTF-8, then percent-encoded.",
+            "This is not a valid HTTP/1.1 request.",
+            hint="Encode non-ASCII characters of a URL as UTF-8, then percent-encode them.",
         )
         self.transport.write(_as_written(refusal(fault, uuid4().hex), 400))
         self.transport.close()

@@ -88,7 +88,7 @@ def inflate(body: bytes, codings: str, max_bytes: int, take: Take = uncounted) -
     applied = [name for name in names if name not in ("", "identity")]
     if len(applied) > MOST_CODINGS:
         raise UnsupportedMedia(
-            f"The body is in {len(applied)} codings, one in the other.", hint=f"Send it in {MOST_CODINGS} at most."
+            f"The body is in {len(applied)} nested content codings.", hint=f"Send it in {MOST_CODINGS} at most."
         )
     for coding in reversed(applied):
         body = _inflate_one(body, coding, max_bytes, take)

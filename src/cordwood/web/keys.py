@@ -108,7 +108,7 @@ def _require_private(request: Request, rooms: Rooms) -> Mapping[str, str]:
     """
     caller, query = private_caller(request, rooms)
     if caller.pins or caller.redact_always:
-        raise Forbidden("This key does not see everything, and whoever makes keys may see what they like.")
+        raise Forbidden("This key is restricted, and could otherwise create an unrestricted one.")
     return query
 
 

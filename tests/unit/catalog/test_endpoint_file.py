@@ -107,7 +107,7 @@ def test_line_ends_and_byte_order_marks_of_other_systems_are_no_matter() -> None
         ('name = "a"\nmax_rows = 0', 2, "at least 1"),
         ('name = "a"\nmax_rows = true', 2, "a whole number"),
         ('name = "a"\nsandbox = 1', 2, "true or false"),
-        ('name = "a"\ncache = 900', 2, "with a unit"),
+        ('name = "a"\ncache = 900', 2, "add a unit"),
         ('name = "a"\ncache = "9s"\nwarm = "9s"', 3, "shorter than cache"),
         ('name = "a"\nwarm = "9s"', 2, "shorter than cache"),
         ('name = "a"\ncache = "9s"\nwarm = "0s"', 3, "never rest"),

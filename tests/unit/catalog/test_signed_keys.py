@@ -107,31 +107,37 @@ def test_keys_of_a_jwks_file_are_known_with_their_id_and_without(
 ) -> None:
     assert accepted(by_jwks, signed(claims(), key, algorithm, kid=kid)).scopes == {"query"}
     assert accepted(by_jwks, signed(claims(), key, algorithm)).scopes == {"query"}
-    refuses(by_jwks, signed(claims(), key, algorithm, kid="another"), "signed by nobody")
+    refuses(by_jwks, signed(claims(), key, algorithm, kid="another"), "signature of this signed key is not valid")
 
 
 def test_the_wrong_key_of_the_right_kind_is_refused(by_jwks: JWTKeys, by_secret: JWTKeys) -> None:
-    refuses(by_jwks, signed(claims(), OTHER_EC_KEY, "ES256", kid="ec"), "signed by nobody")
-    refuses(by_secret, signed(claims(), SECRET + "x"), "signed by nobody")
+    refuses(by_jwks, signed(claims(), OTHER_EC_KEY, "ES256", kid="ec"), "signature of this signed key is not valid")
+    refuses(by_secret, signed(claims(), SECRET + "x"), "signature of this signed key is not valid")
 
 
 @pytest.mark.parametrize("algorithm", ["none", "None", "NONE", "", "HS512", "HS384", "RS256", "foo"])
 def test_an_algorithm_is_never_the_tokens_to_choose(by_secret: JWTKeys, algorithm: str) -> None:
-    refuses(by_secret, unsigned({"alg": algorithm, "typ": "JWT"}, claims()), "signed by nobody")
+    refuses(
+        by_secret, unsigned({"alg": algorithm, "typ": "JWT"}, claims()), "signature of this signed key is not valid"
+    )
 
 
 def test_a_token_without_a_signature_is_refused(by_secret: JWTKeys) -> None:
-    refuses(by_secret, unsigned({"alg": "HS256", "typ": "JWT"}, claims()), "signed by nobody")
+    refuses(by_secret, unsigned({"alg": "HS256", "typ": "JWT"}, claims()), "signature of this signed key is not valid")
 
 
 def test_a_public_key_is_never_taken_for_a_secret(by_jwks: JWTKeys) -> None:
-    refuses(by_jwks, unsigned({"alg": "HS256", "kid": "rsa"}, claims(), b"x" * 32), "signed by nobody")
+    refuses(
+        by_jwks,
+        unsigned({"alg": "HS256", "kid": "rsa"}, claims(), b"x" * 32),
+        "signature of this signed key is not valid",
+    )
 
 
 def test_claims_that_were_changed_after_signing_are_refused(by_secret: JWTKeys) -> None:
     header, _, signature = signed(claims()).split(".")
     _, forged, _ = signed(claims(scope="private"), "x" * 40).split(".")
-    refuses(by_secret, f"{header}.{forged}.{signature}", "signed by nobody")
+    refuses(by_secret, f"{header}.{forged}.{signature}", "signature of this signed key is not valid")
 
 
 def test_an_end_is_required(by_secret: JWTKeys) -> None:

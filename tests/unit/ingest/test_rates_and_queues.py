@@ -161,7 +161,7 @@ def test_of_what_is_set_aside_a_day_keeps_a_gigabyte_whole_and_says_what_it_cuts
     assert all(shelf.fitted(large) is large for _ in range(512))
     cut = shelf.fitted(large)
     assert (cut.is_cut, len(cut.text)) == (True, 4096)
-    assert cut.reason == "No. Only its first 4 KiB are kept, and it cannot be replayed."
+    assert cut.reason == "No. Only its first 4 KiB are stored, and it cannot be replayed."
     small = RefusedItem(1, "No.", "x" * 4096)
     assert shelf.fitted(small) is small
     clock.seconds = 3600

@@ -46,7 +46,7 @@ def test_it_is_a_tar_to_others_too() -> None:
 
 @pytest.mark.parametrize("name", ["../out", "/etc/out", "in/../../out"])
 def test_a_file_that_would_lie_outside_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(BadBackup, match="it holds a file"):
+    with pytest.raises(BadBackup, match="it contains the file"):
         unpack([archive({name: b"x"})[0]], tmp_path)
 
 

@@ -35,7 +35,7 @@ def test_the_author_is_told_an_incident_and_the_operator_where_it_broke() -> Non
             await kitchen.answers.answer(ask())
         (told,) = broke(kitchen)
         assert refused.value.code == "bug.compiler"
-        assert refused.value.hint == f"Write it in another way, and report the incident {told.incident}."
+        assert refused.value.hint == f"Rewrite the query, and report the incident {told.incident}."
         assert told.incident.startswith("compiler-")
         assert told.trace.endswith("LookupError")
         assert "in lower" in told.trace

@@ -92,7 +92,7 @@ def test_the_setting_without_a_section_has_a_variable_too() -> None:
         ("[web]\nport = 'high'", r"web\.port: 'high' cannot be used: it must be a whole number \(from"),
         ("[web]\nport = true", r"web\.port"),
         ("[limits]\nmemory = '1KB'", r"limits\.memory: '1KB' cannot be used: it must be at least 64MiB"),
-        ("[limits]\nquery_time = 30", "with a unit"),
+        ("[limits]\nquery_time = 30", "add a unit"),
         ("[limits]\nquery_time = '0s'", r"limits\.query_time"),
         ("[compat]\nerrors = 'old'", r"compat\.errors: 'old' cannot be used: it must be one of plain, logflare \(from"),
         ("web = 4000", r"web in cordwood\.toml is a section, not a setting"),

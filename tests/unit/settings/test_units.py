@@ -29,7 +29,7 @@ def test_durations_have_units(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["30", "", "s", "-5s", "1h30", "5 fortnights", "1month"])
 def test_a_duration_without_a_unit_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="with a unit"):
+    with pytest.raises(ValueError, match="add a unit"):
         read_duration(text)
 
 

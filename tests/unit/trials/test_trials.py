@@ -124,10 +124,10 @@ def test_a_call_may_ask_for_redaction(tmp_path: Path) -> None:
     ("text", "problem"),
     [
         ("# no case\n", "no case"),
-        ("## a\n```row\n```\n", "means nothing"),
+        ("## a\n```row\n```\n", "is unknown"),
         ("## a\n```rows\n{}\n", "not closed"),
-        ("```rows\n```\n## a\n", "stands in a case"),
-        ("## a\n```rows\n```\n```refused\n```\n", "expects two"),
+        ("```rows\n```\n## a\n", "belong to a case"),
+        ("## a\n```rows\n```\n```refused\n```\n", "has two"),
         ("## a\n```sql\n```\n```lql\n```\n", "not both"),
     ],
 )
@@ -149,7 +149,7 @@ def test_a_page_that_cannot_be_meant_is_refused_with_its_place(text: str, proble
         ("events postgres.logs\n5", "No line can be read"),
         ("call\nleast =", "not TOML"),
         ("call\nleast = [1]", "one value"),
-        ("call redacted", "means nothing after call"),
+        ("call redacted", "is not an option of call"),
         ("rows\nid: a", "not JSON"),
     ],
 )

@@ -83,7 +83,7 @@ def _packed(size: int, read: Read) -> Read:
         if isinstance(value, int) or len(value) == size:
             return read(value)
         if len(value) % size:
-            raise BadProtobuf("packed numbers end early")
+            raise BadProtobuf("packed numbers are truncated")
         _count(len(value) // size)
         return [read(value[at : at + size]) for at in range(0, len(value), size)]
 

@@ -59,14 +59,14 @@ def fixed(value: Value) -> int:
 def double(value: Value) -> float:
     data = octets(value)
     if len(data) != _DOUBLE_BYTES:
-        raise BadProtobuf("a number has another length than it must have")
+        raise BadProtobuf("a number has the wrong length")
     number: float = struct.unpack("<d", data)[0]
     return number
 
 
 def octets(value: Value) -> bytes:
     if isinstance(value, int):
-        raise BadProtobuf("a number stands where a message is expected")
+        raise BadProtobuf("a number is where a message is expected")
     return value
 
 

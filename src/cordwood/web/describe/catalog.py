@@ -97,7 +97,7 @@ async def show_schema(request: Request, rooms: Rooms, address: str) -> Response:
     variant = query.get("variant")
     if variant not in (None, "", "dot"):
         raise BadParameter(
-            f"There is no variant {variant!r} of a schema.", hint="There is dot; without one: JSON Schema."
+            f"There is no variant {variant!r} of a schema.", hint="Use variant=dot, or omit it for JSON Schema."
         )
     if variant == "dot":
         return no_store_json(flat_schema(shape))

@@ -24,8 +24,8 @@ Columns = Sequence[tuple[str, Datatype | None]]
 _QUERY_STATUSES = (400, 401, 403, 404, 406, 408, 413, 415, 422, 429, 500, 503, 504, 507)
 _SHARED_PARAMETERS = ("format", "redact", "no_cache")
 _OWN_QUERY: Mapping[str, str] = {
-    "sql": "A query of your own over the endpoint's sub-queries, in SQL; not together with lql.",
-    "lql": "A query of your own over the endpoint's sub-queries, in LQL; not together with sql.",
+    "sql": "A sandbox query over the endpoint's sub-queries, in SQL; not together with lql.",
+    "lql": "A sandbox query over the endpoint's sub-queries, in LQL; not together with sql.",
 }
 
 
@@ -91,7 +91,7 @@ def _operation(one: Described, verb: str) -> dict[str, Any]:
         "summary": endpoint.name,
         "description": _description(endpoint),
         "tags": ["endpoints"],
-        "responses": {"200": _rows(one), "304": {"description": "It is the answer that you have."}, **refusals},
+        "responses": {"200": _rows(one), "304": {"description": "The cached answer is still valid."}, **refusals},
         **({} if endpoint.auth else {"security": [{}]}),
     }
 
@@ -99,9 +99,9 @@ def _operation(one: Described, verb: str) -> dict[str, Any]:
 def _description(endpoint: Endpoint) -> str:
     sentences = [endpoint.description, f"At most {endpoint.max_rows} rows."]
     if endpoint.cache_seconds:
-        sentences.append(f"An answer is kept for {endpoint.cache_seconds:g} s.")
+        sentences.append(f"An answer is cached for {endpoint.cache_seconds:g} s.")
     if endpoint.sandbox:
-        sentences.append("Takes a query of the caller's own.")
+        sentences.append("Accepts a sandbox query.")
     return " ".join(sentence for sentence in sentences if sentence)
 
 

@@ -44,7 +44,7 @@ def _bounds(schema: Node) -> str:
     if "minimum" in schema and "maximum" in schema:
         told += f" from {schema['minimum']} to {schema['maximum']}"
     if schema.get("default") is not None:
-        told += f", {schema['default']} if left out"
+        told += f", {schema['default']} by default"
     return told
 
 

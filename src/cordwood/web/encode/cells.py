@@ -65,8 +65,8 @@ class TypedColumn(msgspec.Struct, frozen=True):
             return [None if cell is None else read(cell) for cell in cells]
         except (ValueError, TypeError, ArithmeticError):
             raise QueryValue(
-                f"A value of the column {self.name} cannot be told in this format.",
-                hint="Ask for JSON, or cast it to STRING.",
+                f"A value of the column {self.name} cannot be represented in this format.",
+                hint="Request JSON, or cast it to STRING.",
             ) from None
 
 

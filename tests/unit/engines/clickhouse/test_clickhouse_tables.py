@@ -113,7 +113,7 @@ def test_an_engine_that_makes_its_own_tables_needs_no_preparing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(["engine", "prepare"]) == 1
-    assert "needs no preparing" in capsys.readouterr().err
+    assert "needs no preparation" in capsys.readouterr().err
 
 
 def test_the_client_is_loaded_by_nobody_who_does_not_ask_for_clickhouse() -> None:
