@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cordwood.app.in_process import Inside, opened
 from cordwood.catalog.signed_keys import JWTKeys
 from cordwood.errors import BadKey
-from cordwood.model.caller import Caller
+from cordwood.model.key import Caller
 from tests.attack.test_pinned import event, send, settings
 
 SECRET = "a-secret-of-more-than-thirty-two-bytes"

@@ -3,9 +3,9 @@
 from uuid import UUID
 
 from cordwood.engines.engine import STORED, Engine
-from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.event import Event
+from cordwood.model.key import Caller
 from cordwood.model.rows import Row
 from cordwood.serve.ask import Ask
 from cordwood.serve.jobs import Range, export_job

@@ -6,7 +6,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from cordwood.processes.memory import bytes_together
+from cordwood.processes.memory_use import bytes_together
 
 
 def children(pid: int) -> list[int]:

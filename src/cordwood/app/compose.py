@@ -20,7 +20,7 @@ from cordwood.app.configured_keys import MadeKeys, first_keys, fixed_keys, signe
 from cordwood.app.engine_process import EngineHost
 from cordwood.app.management import Management
 from cordwood.app.redaction_settings import checked_rules, redaction_key, redaction_rules
-from cordwood.cache.memory import MemoryCache
+from cordwood.cache.in_memory import MemoryCache
 from cordwood.catalog.catalog import Contents, Sources
 from cordwood.catalog.files import FileCatalog, read_contents
 from cordwood.catalog.managed_files import ManagedFiles
@@ -35,9 +35,9 @@ from cordwood.ingest.accept import Intake, IntakeLimits
 from cordwood.ingest.parsed_body import MOST_ITEMS
 from cordwood.ingest.quarantine import QUARANTINE
 from cordwood.model.endpoint import Endpoint
-from cordwood.model.moments import now_us
 from cordwood.model.redaction import Redacting
 from cordwood.model.stream import Stream
+from cordwood.model.timestamps import now_us
 from cordwood.observe.observation import Noted
 from cordwood.observe.observer import Observer
 from cordwood.serve.admission import ServeLimits

@@ -14,8 +14,7 @@ from cordwood.access import FixedKey, SignedKeys
 from cordwood.catalog.key_store import digest
 from cordwood.catalog.sqlite_keys import SQLiteKeys
 from cordwood.errors import BadSetting
-from cordwood.model.caller import Caller
-from cordwood.model.key import Terms
+from cordwood.model.key import Caller, Terms
 from cordwood.settings.settings import Keys
 
 

@@ -13,7 +13,7 @@ from cordwood.app.configured_keys import fixed_key
 from cordwood.app.observability import Watch
 from cordwood.catalog.key_store import make_secret
 from cordwood.folder import DataFolder
-from cordwood.model.moments import now_us
+from cordwood.model.timestamps import now_us
 from cordwood.settings.settings import Settings
 from cordwood.web.asgi import Application, Message, Scope
 from cordwood.web.routes import application

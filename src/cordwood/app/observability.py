@@ -17,7 +17,7 @@ from cordwood.observe.log import JsonLines
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observation import Noted
 from cordwood.observe.observer import Observer
-from cordwood.processes.memory import bytes_together
+from cordwood.processes.memory_use import bytes_together
 from cordwood.settings.settings import Settings
 
 FLUSH_SECONDS = 0.5

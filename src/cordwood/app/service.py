@@ -21,7 +21,7 @@ from cordwood.app.observability import FLUSH_SECONDS, LOOK_SECONDS, Watch
 from cordwood.app.process_memory import limit_heap, page_out_code
 from cordwood.errors import Fault
 from cordwood.folder import DataFolder, Outcome, Owner
-from cordwood.model.moments import now_us
+from cordwood.model.timestamps import now_us
 from cordwood.observe.observation import Noted
 from cordwood.processes.fork_server import ForkServer
 from cordwood.settings.settings import Settings

@@ -13,7 +13,7 @@ from cordwood.catalog.parameter_table import read_parameters
 from cordwood.catalog.toml_document import Document
 from cordwood.errors import BadEndpointFile, Span, did_you_mean
 from cordwood.model.endpoint import Endpoint
-from cordwood.settings.units import read_duration
+from cordwood.settings.quantities import read_duration
 
 # The namespace of ids that are derived from names, so that they are the same everywhere.
 NAMESPACE = UUID("c02d0000-0000-5000-8000-000000000e4d")

@@ -12,7 +12,7 @@ from cordwood.model.endpoint import Endpoint
 from cordwood.model.key import Terms
 from cordwood.model.parameter import TextKind
 from cordwood.model.stream import Stream
-from cordwood.settings.units import read_duration, read_rate
+from cordwood.settings.quantities import read_duration, read_rate
 
 # ASCII names, as in endpoint files, so that no letter can be mistaken for another.
 _PIN_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)

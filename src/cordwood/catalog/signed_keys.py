@@ -13,10 +13,9 @@ import msgspec
 
 from cordwood.catalog.key_terms import is_pin_name
 from cordwood.errors import BadKey, BadSetting
-from cordwood.model.caller import Caller
 from cordwood.model.json_checks import duplicate_name
-from cordwood.model.key import scope_words
-from cordwood.settings.units import LEAST_A_SECOND, MOST_A_SECOND, read_rate
+from cordwood.model.key import Caller, scope_words
+from cordwood.settings.quantities import LEAST_A_SECOND, MOST_A_SECOND, read_rate
 
 _LOOKS_SIGNED = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
 # The tolerated clock difference between issuer and service.

@@ -10,7 +10,7 @@ from cordwood.catalog.toml_document import Document, Path
 from cordwood.catalog.transform_table import read_transforms
 from cordwood.errors import BadStreamFile
 from cordwood.model.stream import ClockPolicy, Stream
-from cordwood.settings.units import read_duration, read_rate
+from cordwood.settings.quantities import read_duration, read_rate
 
 # The namespace of ids that are derived from names, so that they are the same everywhere.
 NAMESPACE = UUID("c02d0000-0000-5000-8000-000000000573")

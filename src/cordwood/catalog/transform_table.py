@@ -10,7 +10,7 @@ import msgspec
 from cordwood.catalog.toml_document import Document, Path
 from cordwood.errors import NOT_COMPILED
 from cordwood.lql.matching import matcher
-from cordwood.model.transform import Action, FieldPath, Transform
+from cordwood.model.stream import Action, FieldPath, Transform
 
 MOST_TRANSFORMS = 50
 _MOST_FIELDS = 100

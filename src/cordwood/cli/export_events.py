@@ -17,7 +17,7 @@ from typing import BinaryIO
 from urllib.parse import quote, urlencode
 
 from cordwood.app.event_files import count_events
-from cordwood.cli.target import add_target, target
+from cordwood.cli.service_target import add_target, target
 from cordwood.cli.terminal import ByteProgress, say
 from cordwood.errors import Refused
 

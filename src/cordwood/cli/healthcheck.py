@@ -13,7 +13,7 @@ from cordwood.cli.arguments import add_config, add_data_dir, loaded_settings
 from cordwood.cli.client import Remote, local, named
 from cordwood.cli.terminal import note, say
 from cordwood.errors import Unreachable
-from cordwood.settings.units import read_duration
+from cordwood.settings.quantities import read_duration
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

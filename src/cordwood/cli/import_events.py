@@ -21,7 +21,7 @@ import msgspec
 
 from cordwood.app.event_files import EventFile
 from cordwood.cli.client import Outcome, RetryPolicy, end_progress, sent_events, show_progress
-from cordwood.cli.target import add_target, target
+from cordwood.cli.service_target import add_target, target
 from cordwood.cli.terminal import note, say
 from cordwood.errors import Fault
 

@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 from cordwood.cli.arguments import name_value
 from cordwood.cli.client import Counterpart
-from cordwood.cli.target import add_target, target
+from cordwood.cli.service_target import add_target, target
 from cordwood.cli.terminal import note, say, table
 
 _PATH = "/api/access-tokens"

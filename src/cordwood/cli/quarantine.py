@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import quote
 
 from cordwood.cli.client import Counterpart
-from cordwood.cli.target import add_target, target
+from cordwood.cli.service_target import add_target, target
 from cordwood.cli.terminal import note, say, table
 from cordwood.errors import Refused
 

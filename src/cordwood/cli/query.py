@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from cordwood.cli.arguments import name_value
 from cordwood.cli.client import Answer
-from cordwood.cli.target import add_target, target
+from cordwood.cli.service_target import add_target, target
 from cordwood.cli.terminal import note, table
 
 _ACCEPT = {

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from cordwood.model.moments import moment_of
+from cordwood.model.timestamps import moment_of
 
 
 def say(text: str) -> None:

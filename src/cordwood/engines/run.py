@@ -6,7 +6,7 @@ from contextlib import ExitStack, closing
 from cordwood.engines.engine import Asked, Cancel, Engine, Made
 from cordwood.errors import TooManyBytes
 from cordwood.model.rows import Row, Rows
-from cordwood.settings.units import show_size
+from cordwood.settings.quantities import show_size
 from cordwood.sql.redaction.flow import still_textless
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from cordwood.ingest.parsed_body import ParsedBody, PostedEvent
 from cordwood.model.event import Event
-from cordwood.model.moments import EPOCH
+from cordwood.model.timestamps import EPOCH
 
 _MICROSECOND = timedelta(microseconds=1)
 

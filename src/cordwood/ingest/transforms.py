@@ -14,8 +14,7 @@ from cordwood.ingest.items import decoded_values
 from cordwood.ingest.parsed_body import ParsedBody
 from cordwood.lql.matching import matcher
 from cordwood.model.event import Event
-from cordwood.model.stream import Stream
-from cordwood.model.transform import Action, FieldPath, Transform
+from cordwood.model.stream import Action, FieldPath, Stream, Transform
 
 _encode = msgspec.json.Encoder().encode
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Final
 
 from cordwood.lql.query import Moment, Period, Relative, Shorthand, Unit
-from cordwood.model.moments import moment_of
+from cordwood.model.timestamps import moment_of
 
 Fault = Callable[[str, str | None], Exception]
 

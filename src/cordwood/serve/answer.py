@@ -18,9 +18,9 @@ from cordwood.engines.halt import Halt
 from cordwood.engines.run import OutdatedError
 from cordwood.errors import NOT_COMPILED, CompilerBroke
 from cordwood.lql.offered import SubQuery
-from cordwood.model.caller import Caller
 from cordwood.model.datatype import Datatype
 from cordwood.model.endpoint import Endpoint
+from cordwood.model.key import Caller
 from cordwood.model.parameter import TextKind
 from cordwood.model.redaction import SHIPPED_RULES, RedactionRules, RedactMode
 from cordwood.model.shape import Shape

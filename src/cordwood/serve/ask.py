@@ -5,8 +5,8 @@ from enum import StrEnum
 
 import msgspec
 
-from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
+from cordwood.model.key import Caller
 from cordwood.model.rows import Rows
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import msgspec
 
 from cordwood.errors import RateExceeded
-from cordwood.model.caller import Caller
+from cordwood.model.key import Caller
 
 # The number of remembered keys. The least recently used are forgotten and start again with a full bucket.
 REMEMBERED_KEYS = 10_000

@@ -7,8 +7,8 @@ import msgspec
 from cordwood.engines.engine import Engine
 from cordwood.lql.compile import explain_lql
 from cordwood.lql.offered import SubQuery, offered
-from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
+from cordwood.model.key import Caller
 from cordwood.model.shape import Shape
 from cordwood.serve.statement_cache import StatementCache
 from cordwood.serve.visibility import Redactions, visible_shapes

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from cordwood.engines.engine import Engine
 from cordwood.engines.project_shapes import ProjectShapes
-from cordwood.model.caller import Caller
+from cordwood.model.key import Caller
 from cordwood.model.redaction import RedactionRules, RedactMode
 from cordwood.model.shape import Shape
 from cordwood.serve.ask import Ask

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from cordwood.errors import BadSetting
+from cordwood.settings.quantities import read_duration, read_rate, read_size, show_duration, show_rate, show_size
 from cordwood.settings.settings import Section, Settings
-from cordwood.settings.units import read_duration, read_rate, read_size, show_duration, show_rate, show_size
 
 _READERS = {"size": read_size, "duration": read_duration, "rate": read_rate}
 _WRITERS = {"size": show_size, "duration": show_duration, "rate": show_rate}

@@ -10,8 +10,8 @@ from typing import Final
 
 from cordwood.errors import BadParameter
 from cordwood.model.datatype import Kind
-from cordwood.model.moments import moment_of
 from cordwood.model.parameter import Parameter, TextKind
+from cordwood.model.timestamps import moment_of
 from cordwood.sql.nodes import NOW
 from cordwood.sql.stages import Question, Slot, Statement
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
-from cordwood.trials.run import Trial
+from cordwood.trials.runner import Trial
 
 
 def line_of(trial: Trial) -> str:

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 
 from cordwood.errors import BadParameter, Forbidden
 from cordwood.ingest.quarantine import QUARANTINE
-from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
+from cordwood.model.key import Caller
 from cordwood.web.answer_rendering import render_answer
 from cordwood.web.asgi import Request, Response
-from cordwood.web.ask import ad_hoc_ask, texts_in_body
+from cordwood.web.ask_parser import ad_hoc_ask, texts_in_body
 from cordwood.web.credentials import private_caller
 from cordwood.web.options import WebOptions
 from cordwood.web.receiving import while_connected

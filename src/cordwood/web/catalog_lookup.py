@@ -6,8 +6,8 @@ import re
 from cordwood.access import require_ingest
 from cordwood.catalog.catalog import StreamMaker
 from cordwood.errors import Forbidden, UnknownEndpoint, UnknownStream, did_you_mean
-from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
+from cordwood.model.key import Caller
 from cordwood.model.stream import Stream
 from cordwood.web.standing import Rooms
 

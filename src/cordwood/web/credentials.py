@@ -5,7 +5,7 @@ from ipaddress import IPv6Address, ip_address
 
 from cordwood.access import ANONYMOUS, require_management
 from cordwood.errors import TwoKeys
-from cordwood.model.caller import Caller
+from cordwood.model.key import Caller
 from cordwood.web.asgi import Request
 from cordwood.web.percent_encoding import each_pair, pairs
 from cordwood.web.standing import Rooms

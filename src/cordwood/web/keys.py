@@ -16,7 +16,7 @@ from cordwood.errors import BadBody, BadTerms, Forbidden, UnknownKey, did_you_me
 from cordwood.model.json_checks import duplicate_name, json_problem
 from cordwood.model.key import Key, scope_words
 from cordwood.observe.observer import Observer
-from cordwood.settings.units import show_rate
+from cordwood.settings.quantities import show_rate
 from cordwood.web.asgi import Request, Response
 from cordwood.web.audit import audit_key_change
 from cordwood.web.credentials import private_caller

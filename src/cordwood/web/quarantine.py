@@ -9,10 +9,10 @@ import msgspec
 from cordwood.access import pinned
 from cordwood.errors import NotReplayable, UnknownItem, UnknownStream
 from cordwood.ingest.accept import Form, QuarantinedItem
-from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
-from cordwood.model.moments import moment_of
+from cordwood.model.key import Caller
 from cordwood.model.parameter import Parameter
+from cordwood.model.timestamps import moment_of
 from cordwood.observe.observer import Observer
 from cordwood.serve.ask import Ask
 from cordwood.web.asgi import Request, Response

@@ -10,12 +10,12 @@ import msgspec
 
 from cordwood.access import require_query
 from cordwood.bounded_cache import BoundedCache, bytes_of
-from cordwood.model.caller import Caller
+from cordwood.model.key import Caller
 from cordwood.serve.ask import Ask
 from cordwood.serve.rate_limiter import Allowance
 from cordwood.web.answer_rendering import ignored_headers, needs_no_thread, rate_headers, render_answer, render_complete
 from cordwood.web.asgi import Request, Response
-from cordwood.web.ask import read_ask
+from cordwood.web.ask_parser import read_ask
 from cordwood.web.catalog_lookup import existing_endpoint
 from cordwood.web.content_negotiation import chosen_coding
 from cordwood.web.credentials import account_of, presented

@@ -5,7 +5,7 @@ from typing import Any
 
 import cordwood
 from cordwood.engines.engine import StreamFacts
-from cordwood.model.caller import Caller
+from cordwood.model.key import Caller
 from cordwood.observe import metrics as prometheus
 from cordwood.observe.metrics import Metrics
 from cordwood.serve.active_queries import ActiveQuery, Load

@@ -11,8 +11,8 @@ import msgspec
 from cordwood.access import pinned
 from cordwood.errors import BadParameter, Forbidden
 from cordwood.ingest.stamp import read_timestamp
-from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
+from cordwood.model.key import Caller
 from cordwood.model.parameter import Parameter
 from cordwood.model.stream import Stream
 from cordwood.observe.observation import Ingested
@@ -21,7 +21,7 @@ from cordwood.serve.ask import Ask, Format
 from cordwood.serve.jobs import Range
 from cordwood.web.answer_rendering import render_answer
 from cordwood.web.asgi import Request, Response
-from cordwood.web.ask import redact_asked
+from cordwood.web.ask_parser import redact_asked
 from cordwood.web.catalog_lookup import existing_stream
 from cordwood.web.content_negotiation import JSON as JSON_ROWS
 from cordwood.web.credentials import private_caller, uncounted_caller

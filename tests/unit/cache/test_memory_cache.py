@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from cordwood.cache.memory import OVERHEAD_BYTES, MemoryCache
+from cordwood.cache.in_memory import OVERHEAD_BYTES, MemoryCache
 
 
 @dataclass

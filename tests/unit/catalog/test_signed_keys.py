@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from cordwood.catalog.signed_keys import JWTKeys
 from cordwood.errors import BadKey, BadSetting
-from cordwood.model.caller import Caller
+from cordwood.model.key import Caller
 
 SECRET = "a-secret-of-more-than-thirty-two-bytes"
 RSA_KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)

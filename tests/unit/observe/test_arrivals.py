@@ -1,6 +1,6 @@
 """How many events a second a stream took: over the last minute, or since the start when that is less."""
 
-from cordwood.observe.arrivals import Arrivals
+from cordwood.observe.metrics import Arrivals
 from cordwood.observe.observation import Ingested
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from cordwood.processes.frames import Frames
-from cordwood.processes.memory import bytes_together, resident_bytes
+from cordwood.processes.memory_use import bytes_together, resident_bytes
 
 Pair = tuple[Frames, Frames]
 

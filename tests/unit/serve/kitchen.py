@@ -8,10 +8,10 @@ from uuid import UUID
 
 import msgspec
 
-from cordwood.cache.memory import MemoryCache
-from cordwood.model.caller import Caller
+from cordwood.cache.in_memory import MemoryCache
 from cordwood.model.datatype import Kind
 from cordwood.model.endpoint import Endpoint
+from cordwood.model.key import Caller
 from cordwood.model.parameter import Parameter
 from cordwood.observe.observer import Observer
 from cordwood.serve.admission import ServeLimits

@@ -9,7 +9,7 @@ import pytest
 
 from cordwood.engines.halt import Halt
 from cordwood.errors import Busy, OutOfTime, QueryValue, RateExceeded, TooManyBytes
-from cordwood.model.caller import Caller
+from cordwood.model.key import Caller
 from cordwood.model.rows import Row
 from cordwood.observe.observation import EngineAsked
 from cordwood.serve.admission import ServeLimits

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from cordwood.access import pinned
-from cordwood.model.caller import Caller
 from cordwood.model.datatype import Kind
+from cordwood.model.key import Caller
 from cordwood.model.parameter import Parameter
 from cordwood.serve.ask import Ask, Language, SandboxText
 from cordwood.serve.cache_keys import cache_key

@@ -7,8 +7,8 @@ import pytest
 
 from cordwood.engines.engine import AnswerLimits
 from cordwood.errors import QuarantinedQuery
-from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
+from cordwood.model.key import Caller
 from cordwood.model.parameter import Parameter
 from cordwood.observe.observation import QuarantineRefused, QueryQuarantined
 from cordwood.observe.observer import Observer

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from cordwood.errors import Busy, OutOfTime
-from cordwood.model.caller import Caller
+from cordwood.model.key import Caller
 from cordwood.model.rows import Row
 from cordwood.observe.observation import Queued
 from cordwood.observe.observer import Observer

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cordwood.settings.units import read_duration, read_rate, read_size, show_duration, show_rate, show_size
+from cordwood.settings.quantities import read_duration, read_rate, read_size, show_duration, show_rate, show_size
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import pytest
 from cordwood.cli.commands import run
 from cordwood.errors import BadTestPage
 from cordwood.settings.settings import Serve, Settings
-from cordwood.trials.page import read_cases
 from cordwood.trials.report import line_of
-from cordwood.trials.run import Page, Trial, find_pages, run_pages
+from cordwood.trials.runner import Page, Trial, find_pages, run_pages
+from cordwood.trials.test_page import read_cases
 
 SQL = """/*
 name = "newest"

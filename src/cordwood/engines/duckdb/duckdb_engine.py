@@ -21,11 +21,11 @@ from cordwood.engines.isolation import Isolation
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.engines.run import run_here
 from cordwood.model.event import Batch
-from cordwood.model.moments import now_us
 from cordwood.model.redaction import UNKEYED, Redacting
 from cordwood.model.rows import Rows
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
+from cordwood.model.timestamps import now_us
 from cordwood.observe.observer import Note, Tell, note_nothing, tell_nobody
 from cordwood.sql.stages import Question
 from cordwood.sql.target import Target

@@ -14,7 +14,7 @@ from cordwood.engines.hosted.messages import Kind, StreamState, numbered
 from cordwood.errors import EngineFailed, Fault, OutOfMemory
 from cordwood.observe.observation import Noted
 from cordwood.processes.fork_server import ForkServer
-from cordwood.processes.memory import resident_bytes
+from cordwood.processes.memory_use import resident_bytes
 
 # What a query may take beyond its time limit, once it was interrupted, before the process is killed.
 GRACE_SECONDS = 1.0

@@ -7,8 +7,8 @@ from cordwood.access import may_query
 from cordwood.catalog.ids import numeric_id
 from cordwood.engines.engine import StreamFacts
 from cordwood.errors import BadParameter, Fault
-from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
+from cordwood.model.key import Caller
 from cordwood.model.parameter import Parameter
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream

@@ -10,8 +10,8 @@ import msgspec
 
 from cordwood.errors import QueryValue
 from cordwood.model.datatype import Kind
-from cordwood.model.moments import EPOCH
 from cordwood.model.rows import Cell, Column
+from cordwood.model.timestamps import EPOCH
 
 
 def distinct_names(columns: Sequence[Column]) -> list[str]:

@@ -7,9 +7,9 @@ import msgspec
 
 from cordwood.access import pinned
 from cordwood.errors import BadBody, BadParameter, UnsupportedMedia, closest
-from cordwood.model.caller import Caller
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.json_checks import FORM_MEDIA, is_json_sent_as_form, json_problem
+from cordwood.model.key import Caller
 from cordwood.serve.ask import Ask, Language, SandboxText
 from cordwood.web.asgi import Request
 from cordwood.web.content_negotiation import chosen_format

@@ -16,9 +16,9 @@ from cordwood.app.event_files import with_ids
 from cordwood.app.in_process import Inside, opened
 from cordwood.errors import BadTestPage, Span
 from cordwood.settings.settings import Compat, Keys, Limits, Settings
-from cordwood.trials.call import Call, Given, call_of, given_of
-from cordwood.trials.page import Case, Replacement, read_cases, rewritten
-from cordwood.trials.verdict import Outcome, differences, outcome_of
+from cordwood.trials.case_inputs import Call, Given, call_of, given_of
+from cordwood.trials.comparison import Outcome, differences, outcome_of
+from cordwood.trials.test_page import Case, Replacement, read_cases, rewritten
 
 PAGES = "*.test.md"
 EMBEDDED = "duckdb"

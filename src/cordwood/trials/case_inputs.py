@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, time
 
 import msgspec
 
-from cordwood.trials.page import CALL, CLOCK, EVENTS, LQL, SQL, Case, Fence
+from cordwood.trials.test_page import CALL, CLOCK, EVENTS, LQL, SQL, Case, Fence
 
 DEFAULT_CLOCK = "2024-01-01T00:00:00Z"
 # The words after ```call.

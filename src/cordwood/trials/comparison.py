@@ -4,7 +4,7 @@ import difflib
 
 import msgspec
 
-from cordwood.trials.page import REFUSED, ROWS, Case, Fence, fenced
+from cordwood.trials.test_page import REFUSED, ROWS, Case, Fence, fenced
 
 UNORDERED = "unordered"
 
