@@ -5,6 +5,7 @@ makes no difference. Rows with a `notice` are answered, and the receipt says wha
 """
 
 import json
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -74,6 +75,71 @@ def test_a_mistake_is_told_with_its_place_and_what_to_write(inside: Inside, row:
         "message": error["message"],
         "hint": error.get("hint"),
     } == row
+
+
+@pytest.mark.parametrize(
+    ("sql", "at", "also"),
+    [
+        ("select cast(event_message as int64) from edge_logs", "1:8", None),
+        ("select id, safe_cast(id as int64), cast(id as bool) from edge_logs", "1:12", "1:36"),
+        ("select id from edge_logs\nwhere 1 / (length(event_message) - length(event_message)) > 1", "2:9", None),
+        ("select parse_timestamp('%F', event_message) from edge_logs", "1:8", None),
+        ("select timestamp(event_message) from edge_logs", "1:8", None),
+        ("select [1, 2][offset(length(id))] from edge_logs", "1:14", None),
+        ("select regexp_contains(event_message, concat(event_message, '(')) from edge_logs", "1:8", None),
+        ("select 'x', 9223372036854775807 + length(id) from edge_logs", "1:33", None),
+        ("select (select id from edge_logs union all select 'a') from edge_logs", "1:9", None),
+    ],
+)
+def test_a_value_that_fails_in_a_row_is_told_with_its_place(
+    inside: Inside, sql: str, at: str, also: str | None
+) -> None:
+    status, _, told = ask(inside, sql=sql)
+    if ask(inside, lql="f:edge_logs")[2] == {"result": []}:
+        return
+    error = told["error"]
+    assert (status, error["status"], f"{error.get('line')}:{error.get('column')}") == (400, "query.value", at)
+    assert also is None or error["hint"].endswith(f"It may also come from {also}.")
+
+
+VALUES = (
+    "5",
+    "1.5",
+    "id",
+    "b'a'",
+    "true",
+    "timestamp",
+    "current_date()",
+    "metadata",
+    "[id]",
+    "struct(1 as a)",
+    "json '1'",
+)
+OF_TWO = (
+    "{} + {}", "{} = {}", "{} like {}", "{} || {}", "{} in ({})", "concat({}, {})", "substr({}, {})", "split({}, {})",
+    "mod({}, {})", "lpad({}, {})", "regexp_extract({}, {})", "json_value({}, {})", "date_diff({}, {}, day)",
+    "coalesce({}, {})", "[{}, {}]", "{} in unnest({})", "cast({} as int64) + {}", "string_agg({}, {})",
+)  # fmt: skip
+OF_AN_ENGINE = re.compile(
+    r"VARCHAR|BIGINT|_LITERAL|DOUBLE|\bBLOB\b|BOOLEAN|DECIMAL|STRUCT\(|TIME ZONE|list_|regexp_matches|~~|struct_|::|json_|TINYINT"
+    r"|\bINTEGER\b|_p\.|another type|Nullable|Column"
+)
+
+
+def test_no_word_of_an_engine_reaches_a_caller_whatever_types_meet(inside: Inside) -> None:
+    """Each form with each pair of values that differ, in turns: two hundred queries, most of which fail."""
+    texts = [form.format(*pair) for form in OF_TWO for pair in zip(VALUES, VALUES[3:] + VALUES[:3], strict=True)]
+    refused = 0
+    for text in texts:
+        status, _, told = ask(inside, sql=f"select {text} from edge_logs")
+        if status == 200:
+            continue
+        refused += 1
+        error = told["error"]
+        assert status in (400, 422), (text, told)
+        assert not OF_AN_ENGINE.search(f"{error['message']} {error.get('hint')}"), (text, error)
+        assert error.get("line") == 1, (text, error)
+    assert refused > len(texts) / 2
 
 
 def test_the_table_has_each_mistake_once() -> None:

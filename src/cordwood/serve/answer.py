@@ -27,7 +27,7 @@ from cordwood.model.shape import Shape
 from cordwood.observe.observer import Observer
 from cordwood.serve.active_queries import Load
 from cordwood.serve.admission import Admission, QuerySlots, ServeLimits
-from cordwood.serve.ask import Ask, SandboxText
+from cordwood.serve.ask import Ask, Language, SandboxText
 from cordwood.serve.cache_keys import CacheKeyIndex, cache_key, request_digest
 from cordwood.serve.cached_answers import SECOND_US, Entry, Refresher, age_us, is_expired, is_stale
 from cordwood.serve.compilation import CompilePool, CompilerErrorLog
@@ -42,6 +42,7 @@ from cordwood.serve.statement_cache import StatementCache, statement_key
 from cordwood.serve.visibility import Redactions, shapes_without_names, visible_shapes
 from cordwood.sql.ad_hoc import ad_hoc_endpoint
 from cordwood.sql.bind import bind
+from cordwood.sql.dialects.run_faults import placing
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Question, Statement
 
@@ -200,7 +201,7 @@ class Answers:
 
     async def answer(self, ask: Ask) -> Answer:
         """Return the answer from the cache or the engine. Cancel this coroutine when the caller disconnects."""
-        with self._rate_limiter.query_of(ask.account):
+        with self._rate_limiter.query_of(ask.account), placing(_own_sql(ask)):
             return await self._asked(ask)
 
     async def _asked(self, ask: Ask) -> Answer:
@@ -340,6 +341,11 @@ class Answers:
 
     def _age_seconds(self, finished: Finished) -> float:
         return max(0, self._clock_us() - finished.receipt.made_us) / SECOND_US
+
+
+def _own_sql(ask: Ask) -> str | None:
+    """Return the SQL that the caller wrote; None for LQL and for a saved query, which is not the caller's text."""
+    return ask.sandbox.text if ask.sandbox is not None and ask.sandbox.language is Language.SQL else None
 
 
 async def _until_current(attempt: Callable[[], Awaitable[T]]) -> T:

@@ -12,6 +12,7 @@ from sqlglot import exp
 
 from cordwood.errors import QueryFault, QuerySyntax, QueryValue, Span
 from cordwood.model.datatype import NUMBERS, Datatype, Kind
+from cordwood.sql.argument_types import ARGUMENTS, DATES, TIMES
 from cordwood.sql.bigquery.patterns import told_wrong
 from cordwood.sql.bigquery.time_literals import engine_text
 from cordwood.sql.budget import spend
@@ -22,9 +23,7 @@ from cordwood.sql.places import span_of, start_of
 from cordwood.sql.typing import datatype_of
 from cordwood.sql.typing.annotate import SIDES
 
-_DATES: Final = frozenset({Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE})
-_TIMES: Final = _DATES | {Kind.TIME}
-_PLAIN: Final = frozenset({*NUMBERS, *_TIMES, Kind.STRING, Kind.BYTES, Kind.BOOL})
+_KNOWN: Final = frozenset({*NUMBERS, *TIMES, Kind.STRING, Kind.BYTES, Kind.BOOL, Kind.ARRAY, Kind.STRUCT})
 _SIGNS: Final[Mapping[type[exp.Expr], str]] = {
     **COMPARISONS,
     exp.Add: "+",
@@ -88,7 +87,7 @@ def _pattern(node: exp.Expr) -> None:
 
 
 def _matched(node: exp.Expr) -> None:
-    _OF_TEXT(node)
+    _arguments(node)
     _pattern(node)
 
 
@@ -97,14 +96,14 @@ def _columns(node: exp.Expr) -> None:
     left, right = node.meta_get(SIDES) or ((), ())
     for place, (one, other) in enumerate(zip(left, right, strict=False), 1):
         kinds = _family(one), _family(other)
-        if None in kinds or kinds[0] == kinds[1] or (Kind.STRING in kinds and set(kinds) & _TIMES):
+        if None in kinds or kinds[0] == kinds[1] or (Kind.STRING in kinds and set(kinds) & TIMES):
             continue
         said = f"Column {place} of the set operation has incompatible types: {_kind(one)}, {_kind(other)}."
         raise _TypeMistakeError(node.expression, said, "Cast one side, as in CAST(x AS STRING).")
 
 
 def _kind(datatype: Datatype | None) -> Kind | None:
-    return datatype.kind if datatype is not None and datatype.kind in _PLAIN else None
+    return datatype.kind if datatype is not None and datatype.kind in _KNOWN else None
 
 
 def _family(datatype: Datatype | None) -> Kind | None:
@@ -112,13 +111,13 @@ def _family(datatype: Datatype | None) -> Kind | None:
     kind = _kind(datatype)
     if kind in NUMBERS:
         return Kind.FLOAT64
-    return Kind.TIMESTAMP if kind in _DATES else kind
+    return Kind.TIMESTAMP if kind in DATES else kind
 
 
 def _kind_of(node: exp.Expr | None) -> Kind | None:
-    """Return the kind of a node; unknown for ERROR(…), which takes any type."""
+    """Return the kind of a node; unknown for ERROR(…), which has any type, and for the list of ANY or ALL."""
     is_error = isinstance(node, exp.Anonymous) and str(node.this).upper() == "ERROR"
-    return None if is_error else _kind(datatype_of(node))
+    return None if is_error or isinstance(node, (exp.Any, exp.All)) else _kind(datatype_of(node))
 
 
 def _is_constant(node: exp.Expr) -> bool:
@@ -134,9 +133,9 @@ def _fit(one: exp.Expr, other: exp.Expr) -> bool:
     if _family(datatype_of(sides[0])) is not Kind.STRING or not _is_constant(sides[0]):
         return False
     kind = _kind_of(sides[1])
-    if kind in _TIMES:
+    if kind in TIMES:
         _check_literal(sides[0], kind)
-    return kind in _TIMES or kind is Kind.BYTES
+    return kind in TIMES or kind is Kind.BYTES
 
 
 def _check_literal(value: exp.Expr, kind: Kind) -> None:
@@ -148,7 +147,7 @@ def _check_literal(value: exp.Expr, kind: Kind) -> None:
 
 def _is_literal_of(text: str, kind: Kind) -> bool:
     """Return whether a text literal is a valid value of the type; True for types that are not checked."""
-    if kind in _TIMES:
+    if kind in TIMES:
         return engine_text(text.strip(), kind) is not None
     return bool(_WHOLE.fullmatch(text)) if kind is Kind.INT64 else True
 
@@ -183,6 +182,25 @@ def _in(node: exp.Expr) -> None:
     for item in node.expressions:
         if not isinstance(item, exp.Query) and not _fit(node.this, item):
             raise _unlike(node, "IN", node.this, item)
+    unnest = node.args.get("unnest")
+    array = unnest.expressions[0] if isinstance(unnest, exp.Unnest) else None
+    if array is not None and _kind_of(array) not in (None, Kind.ARRAY):
+        return
+    datatype = datatype_of(array) if array is not None else None
+    among = datatype_of(node.args["query"]) if node.args.get("query") else datatype and datatype.element
+    kinds = _family(datatype_of(node.this)), _family(among)
+    if None in kinds or kinds[0] is kinds[1] or _may_be_read(node.this, array, kinds):
+        return
+    said = f"No matching signature for operator IN for argument types: {_kind_of(node.this)}, {_kind(among)}."
+    raise _TypeMistakeError(node, said, "Cast one side, as in CAST(… AS STRING).")
+
+
+def _may_be_read(value: exp.Expr, array: exp.Expr | None, kinds: tuple[Kind | None, Kind | None]) -> bool:
+    """Return whether the side that is a text is one that the query says, which may be read as a time or bytes."""
+    text = value if kinds[0] is Kind.STRING else array
+    other = kinds[1] if kinds[0] is Kind.STRING else kinds[0]
+    is_text = Kind.STRING in kinds and (other in TIMES or other is Kind.BYTES)
+    return is_text and text is not None and _is_constant(text)
 
 
 def _between(node: exp.Expr) -> None:
@@ -198,7 +216,7 @@ def _arithmetic(node: exp.Expr) -> None:
     if None in kinds or all(kind in NUMBERS for kind in kinds):
         return
     is_moved = isinstance(node, (exp.Add, exp.Sub)) and Kind.DATE in kinds and Kind.INT64 in kinds
-    is_difference = isinstance(node, exp.Sub) and all(kind in _TIMES for kind in kinds)
+    is_difference = isinstance(node, exp.Sub) and all(kind in TIMES for kind in kinds)
     if is_moved or is_difference:
         return
     said = f"No matching signature for operator {_SIGNS[type(node)]} for argument types: {_types(sides)}."
@@ -208,7 +226,7 @@ def _arithmetic(node: exp.Expr) -> None:
 def _arithmetic_hint(node: exp.Expr, kinds: list[Kind | None]) -> str:
     if isinstance(node, exp.Add) and Kind.STRING in kinds:
         return "Texts are put together with || or CONCAT(…); a text is read as a number with CAST(… AS INT64)."
-    if _DATES.intersection(kind for kind in kinds if kind):
+    if DATES.intersection(kind for kind in kinds if kind):
         verb = "ADD" if isinstance(node, exp.Add) else "SUB"
         return f"A time is moved with TIMESTAMP_{verb}(…, INTERVAL 1 HOUR)."
     return "Read a text as a number with CAST(… AS INT64)."
@@ -262,28 +280,86 @@ def _nullif(node: exp.Expr) -> None:
     _alike(node, "NULLIF", [node.this, node.expression])
 
 
-def _takes(kinds: frozenset[Kind], hint: str, key: str = "this") -> Callable[[exp.Expr], None]:
-    """Return a check that a function's argument is of one of these kinds."""
-
-    def checked(node: exp.Expr) -> None:
-        if isinstance(node.parent, exp.Contains):
-            # CONTAINS_SUBSTR takes any type; the parser puts LOWER around it.
-            return
-        value = node.args.get(key)
+def _arguments(node: exp.Expr) -> None:
+    """Check the arguments of a function by the table of what it takes."""
+    if isinstance(node.parent, exp.Contains):
+        # CONTAINS_SUBSTR takes any type; the parser puts LOWER around it.
+        return
+    for argument in ARGUMENTS[type(node)]:
+        value = node.args.get(argument.key)
         kind = _kind_of(value) if isinstance(value, exp.Expr) else None
-        if kind is None or kind in kinds or (kind is Kind.STRING and value is not None and _is_constant(value)):
-            return
-        name = str(node.meta_get("bigquery_name") or (node.sql_name() if isinstance(node, exp.Func) else node.key))
-        said = f"No matching signature for function {name.upper()} for argument type {kind}."
-        raise _TypeMistakeError(node, said, hint)
+        if kind is None or kind in argument.kinds or (kind is Kind.STRING and _becomes(value, argument.kinds)):
+            continue
+        said = f"No matching signature for {_called(node)} for argument type {kind}."
+        raise _TypeMistakeError(node, said, argument.hint)
 
-    return checked
+
+def _becomes(value: exp.Expr | None, kinds: frozenset[Kind]) -> bool:
+    """Return whether a text of the query itself is read as what is wanted: a parameter as anything, a literal as a time or bytes."""
+    if value is None or not _is_constant(value):
+        return False
+    return not kinds.isdisjoint({*TIMES, Kind.BYTES}) or value.find(exp.Parameter) is not None
+
+
+def _called(node: exp.Expr) -> str:
+    """Return what the author calls the function or the operator."""
+    sign = _OPERATORS.get(type(node))
+    if sign is not None:
+        return f"operator {sign}"
+    name = node.meta_get("bigquery_name") or _CALLED.get(type(node)) or node.sql_name()  # type: ignore[attr-defined]
+    return f"function {str(name).upper()}"
+
+
+_OPERATORS: Final[Mapping[type[exp.Expr], str]] = {
+    exp.Neg: "-",
+    exp.Like: "LIKE",
+    exp.BitwiseAnd: "&",
+    exp.BitwiseOr: "|",
+    exp.BitwiseXor: "^",
+    exp.BitwiseLeftShift: "<<",
+    exp.BitwiseRightShift: ">>",
+}
+_CALLED: Final[Mapping[type[exp.Expr], str]] = {exp.GroupConcat: "STRING_AGG"}
+
+
+def _moment_of(node: exp.Expr) -> None:
+    """DATE(5), TIMESTAMP(5) and their like have no time to read."""
+    kind = _kind_of(node.this) if isinstance(node.this, exp.Expr) else None
+    if kind in NUMBERS or kind is Kind.BOOL:
+        if node.expressions or node.meta_get("bigquery_name") is None:
+            return
+        raise _TypeMistakeError(node, f"No matching signature for {_called(node)} for argument type {kind}.", _MOMENT)
+
+
+def _subscript(node: exp.Expr) -> None:
+    kind = _kind_of(node.this)
+    if kind not in (None, Kind.ARRAY, Kind.STRUCT):
+        said = f"Subscript access using [] is not supported on values of type {kind}."
+        raise _TypeMistakeError(node, said, "A part of a text is SUBSTR(text, start, length).")
+
+
+def _unnest(node: exp.Expr) -> None:
+    kind = _kind_of(node.expressions[0])
+    if kind not in (None, Kind.ARRAY):
+        raise _TypeMistakeError(
+            node.expressions[0], f"UNNEST takes an array, not {kind}.", "Write [x] for an array of x."
+        )
+
+
+def _join(node: exp.Expr) -> None:
+    if isinstance(node.args.get("on"), exp.Expr):
+        _truth(node.args["on"], "ON")
+
+
+def _elements(node: exp.Expr) -> None:
+    if not any(isinstance(item, exp.Query) for item in node.expressions):
+        _alike(node, "ARRAY", node.expressions)
 
 
 def _cast(node: exp.Expr) -> None:
     to = datatype_of(node)
     kind, wanted = _kind_of(node.this), to.kind if to else None
-    if kind is None or wanted is None or wanted not in _PLAIN:
+    if kind is None or wanted is None or wanted not in _KNOWN:
         return
     if kind is Kind.STRING and isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
         _check_literal(node.this, wanted)
@@ -309,9 +385,6 @@ _NO_CASTS: Final[Mapping[tuple[Kind | None, Kind | None], str]] = {
     (Kind.FLOAT64, Kind.TIMESTAMP): _MOMENT,
     (Kind.BOOL, Kind.TIMESTAMP): "A BOOL is not a time.",
 }
-_TEXTS: Final = frozenset({Kind.STRING, Kind.BYTES})
-_OF_TEXT: Final = _takes(_TEXTS, "Write CAST(… AS STRING) around it.")
-_OF_TIME: Final = _takes(_TIMES, "Write TIMESTAMP(…) around it.")
 
 _CHECKS: Final[Mapping[type[exp.Expr], Callable[[exp.Expr], None]]] = {
     exp.Select: _select,
@@ -332,10 +405,11 @@ _CHECKS: Final[Mapping[type[exp.Expr], Callable[[exp.Expr], None]]] = {
     **dict.fromkeys((exp.Union, exp.Except, exp.Intersect), _columns),
     exp.Cast: _cast,
     exp.TryCast: _cast,
-    exp.Like: _OF_TEXT,
-    **dict.fromkeys((exp.Upper, exp.Lower, exp.Length, exp.Substring, exp.Replace, exp.StrPosition), _OF_TEXT),
-    **dict.fromkeys((exp.StartsWith, exp.EndsWith, exp.Split), _OF_TEXT),
+    **dict.fromkeys(ARGUMENTS, _arguments),
     **dict.fromkeys((exp.RegexpLike, exp.RegexpExtract, exp.RegexpReplace, exp.RegexpExtractAll), _matched),
-    **dict.fromkeys((exp.TimestampTrunc, exp.TimestampAdd, exp.TimestampSub, exp.TimestampDiff), _OF_TIME),
-    exp.Extract: _takes(_TIMES, "Write TIMESTAMP(…) around it.", "expression"),
+    **dict.fromkeys((exp.Date, exp.Timestamp, exp.TsOrDsToDatetime), _moment_of),
+    exp.Bracket: _subscript,
+    exp.Join: _join,
+    exp.Unnest: _unnest,
+    exp.Array: _elements,
 }

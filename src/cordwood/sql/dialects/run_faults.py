@@ -1,0 +1,97 @@
+"""Find where in a query a fault arose that the engine told while it ran: it names no place, and its message names the cause."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
+from typing import Final
+
+from cordwood.errors import QueryFault, Span
+from cordwood.sql.dialects.explain import MOST_CHARACTERS
+from cordwood.sql.dialects.functions import calls
+from cordwood.sql.dialects.source import Source, Word
+from cordwood.sql.permitted import FUNCTIONS
+from cordwood.sql.places import span_at
+
+_CASTS: Final = "CAST SAFE_CAST"
+_TIMES: Final = "TIMESTAMP DATE DATETIME TIME CAST"
+# What a message says, and the functions and signs one of which was at work; the first that fits counts.
+_CAUSES: Final = tuple(
+    (re.compile(pattern), frozenset(words.split()))
+    for pattern, words in (
+        (r"Failed to parse input", "PARSE_TIMESTAMP PARSE_DATE PARSE_DATETIME PARSE_TIME CAST"),
+        (r"regular expression|REGEXP", "REGEXP_CONTAINS REGEXP_EXTRACT REGEXP_EXTRACT_ALL REGEXP_REPLACE REGEXP_INSTR"),
+        (r"[Dd]ivision by zero", "/ DIV MOD"),
+        (r"[Oo]verflow|out of (?:the )?range", "+ - * / SUM POW EXP ABS " + _CASTS),
+        (r"Array index", "["),
+        (r"Bad (?:int64|bool|double)|NUMERIC|Could not convert|cannot be cast|Illegal conversion|Invalid cast", _CASTS),
+        (r"INTERVAL value", _CASTS),
+        (r"zone", "FORMAT_TIMESTAMP PARSE_TIMESTAMP TIMESTAMP DATETIME DATE TIME EXTRACT TIMESTAMP_TRUNC STRING ZONE"),
+        (r"Invalid (?:TIMESTAMP|DATE|DATETIME|TIME|timestamp|date)", _TIMES),
+        (r"JSON", "PARSE_JSON INT64 FLOAT64 BOOL STRING JSON_OBJECT JSON_SET " + _CASTS),
+        (r"base32|base64|hexadecimal", "FROM_BASE32 FROM_BASE64 FROM_HEX " + _CASTS),
+        (r"UTF-8", _CASTS),
+        (r"Sequence|generated array", "GENERATE_ARRAY GENERATE_DATE_ARRAY GENERATE_TIMESTAMP_ARRAY"),
+        (r"[Cc]ode ?point", "CHR CODE_POINTS_TO_STRING CODE_POINTS_TO_BYTES"),
+        (r"invalid time", "TIMESTAMP_SECONDS TIMESTAMP_MILLIS TIMESTAMP_MICROS TIME DATE DATETIME"),
+        (r"more than one element", "SELECT"),
+    )
+)
+_WORD: Final = re.compile(r"\b[A-Z][A-Z0-9_]+\b")
+_SIGNS: Final = frozenset("IN + - * / & | ^ << >> || = < > <= >= != <>".split())
+_MOST_TOLD: Final = 3
+
+
+@contextmanager
+def placing(text: str | None) -> Iterator[None]:
+    """Give a fault of the query that has no place the place of what may have raised it."""
+    try:
+        yield
+    except QueryFault as fault:
+        if fault.span is not None or text is None or len(text) > MOST_CHARACTERS:
+            raise
+        places = found_places(fault.message, text)
+        if not places:
+            raise
+        raise _told(fault, places) from fault
+
+
+def _told(fault: QueryFault, places: list[Span]) -> QueryFault:
+    """A copy: callers whose texts differ may share the fault."""
+    told = copy(fault)
+    told.span = places[0]
+    others = ", ".join(map(str, places[1 : 1 + _MOST_TOLD]))
+    if others:
+        told.hint = f"{fault.hint or ''} It may also come from {others}.".strip()
+    return told
+
+
+def found_places(message: str, text: str) -> list[Span]:
+    """Return where in the text something stands that raises such a message, in order; if nothing does, where it begins."""
+    source = Source(text)
+    named = {word for word in _WORD.findall(message) if word in FUNCTIONS}
+    causes = next((words for pattern, words in _CAUSES if pattern.search(message)), frozenset[str]())
+    places = list(_places(source, named)) or list(_places(source, causes))
+    places = (
+        places
+        or [word for _, word in calls(source)][:1]
+        or list(_places(source, _SIGNS))[:1]
+        or list(source.words[1:2])
+    )
+    return [span_at(text, word.start) for word in places]
+
+
+def _places(source: Source, causes: frozenset[str] | set[str]) -> Iterator[Word]:
+    for at, word in enumerate(source.words):
+        if word.is_text or word.text not in causes:
+            continue
+        following = source.words[at + 1].text if at + 1 < len(source.words) else ""
+        before = source.words[at - 1] if at > 0 else None
+        if word.text == "SELECT":
+            if before is not None and before.text == "(":
+                yield word
+        elif word.text == "[":
+            if before is not None and (before.is_name or before.text in (")", "]")):
+                yield word
+        elif not word.text.isidentifier() or following == "(":
+            yield word
