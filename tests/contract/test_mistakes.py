@@ -27,6 +27,8 @@ EVENTS = [
         "metadata": {
             "level": "error",
             "list": ["a", "b"],
+            "one": 1,
+            "ok": True,
             "request": {"path": "/rest/v1/todos", "method": "GET"},
             "response": {"status_code": status, "origin_time": 120},
         },
@@ -178,6 +180,13 @@ def test_a_path_that_was_seen_is_named_for_one_that_is_nearly_it(inside: Inside)
         ("f:edge_logs t:now-1h..now-30m", []),
         ("f:edge_logs t:now-1h..now -m.response.status_code:500 s:m.response.status_code", [{"status_code": 200}]),
         ("f:edge_logs t:00:00 m.response.status_code:1", []),
+        ("f:edge_logs m.one:true", []),
+        ("f:edge_logs m.one:1 s:m.one", [{"one": 1}] * 2),
+        ("f:edge_logs m.ok:true -m.ok:false s:m.ok", [{"ok": True}] * 2),
+        ("f:edge_logs m.level:@>error s:m.level", [{"level": "error"}] * 2),
+        ("f:edge_logs m.level:@>~^err s:m.level", [{"level": "error"}] * 2),
+        ("f:edge_logs m.level:@>err", []),
+        ("f:edge_logs m.list:@>b s:m.list", [{"list": ["a", "b"]}] * 2),
         ("f:edge_logs c:group_by(m.level) c:p90(m.response.status_code) c:p99.9(m.response.origin_time)", None),
     ],
 )

@@ -92,6 +92,9 @@ def _select(draft: Draft, began: int) -> None:
         return
     path = Scanner(text).match_path() or ""
     alias = text[len(path) :]
+    if alias.startswith(","):
+        columns = " ".join(f"s:{name.strip()}" for name in text.split(",") if name.strip())
+        raise draft.scanner.fault("A clause s: has one column.", f"Write {columns[:200]}.", place)
     if alias and (alias[0] != "@" or not _ALIAS.fullmatch(alias[1:])):
         raise draft.scanner.fault("A column's name after @ is one word of letters, digits and _.", None, place)
     draft.commands.append(Selected(draft.path(path, place), alias[1:] or None, began))

@@ -116,6 +116,7 @@ def _known(resolved: exp.Expr, sub_query: str, text: str, records: Records) -> K
         lambda keys: _has_array(records, natures.get(keys[0].lower()), keys),
         text,
         lambda name: _seen(records, natures, name),
+        lambda keys: _is_plain(records, natures.get(keys[0].lower()), keys),
     )
 
 
@@ -129,6 +130,13 @@ def _seen(records: Records, natures: Mapping[str, Nature], name: str) -> str | N
 def _kind(column: exp.Expr, nature: Nature) -> Kind:
     """What cannot be told is taken as it comes, by use."""
     return Kind.VARIANT if nature.is_event else kind_of(column) or Kind.VARIANT
+
+
+def _is_plain(records: Records, nature: Nature | None, keys: Keys) -> bool:
+    if nature is None or not nature.is_event:
+        return False
+    kinds = records.kinds(below(nature, keys[1:]) if len(keys) > 1 else nature)
+    return bool(kinds) and kinds is not None and kinds.isdisjoint({ValueKind.ARRAY, ValueKind.OBJECT})
 
 
 def _has_array(records: Records, nature: Nature | None, keys: Keys) -> bool:

@@ -124,6 +124,9 @@ class Conditions(msgspec.Struct, frozen=True):
         if kind in TEMPORAL and asked.operator in _COMPARISONS:
             return self._time_field(asked, asked.value.text)
         if asked.operator in {Operator.INCLUDES, Operator.INCLUDES_REGEX}:
+            if self.known.is_plain(asked.path.parts):
+                operator = Operator.EQUAL if asked.operator is Operator.INCLUDES else Operator.REGEX
+                return self._field(msgspec.structs.replace(asked, operator=operator))
             return self.records.where_any(asked.path, lambda column: self._includes(asked, column))
         return self.records.where_any(asked.path, lambda column: self._compared(asked, kind, column))
 
@@ -180,7 +183,8 @@ class Conditions(msgspec.Struct, frozen=True):
         as_number = read_number(text, at)
         self._check_kind(asked, kind, is_number=as_number is not None)
         if as_number is None:
-            return [fill(text.upper(), at) if text in _BOOLEANS else literal(text, at)]
+            # Read as a truth, the number 1 of an event would be true as well.
+            return [fill(text.upper(), at) if text in _BOOLEANS and kind is not Kind.VARIANT else literal(text, at)]
         if kind in NUMERIC or asked.operator is not Operator.EQUAL or as_number.sql("bigquery") == text:
             return [as_number]
         return [literal(text, at), as_number]

@@ -1,6 +1,7 @@
 """What is known of the sub-query that is asked: its columns, their types, and where arrays have been seen."""
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 import msgspec
 
@@ -11,10 +12,20 @@ from cordwood.sql.places import span_at
 
 Keys = tuple[str, ...]
 
+# What other query languages call LQL's clauses.
+_COMMANDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("sort", "sort_by", "orderby", "order_by"), "order:timestamp@desc"),
+    **dict.fromkeys(("since", "earliest"), "t:last@1h"),
+    **dict.fromkeys(("fields", "columns"), "s:id s:event_message"),
+    **dict.fromkeys(("by", "group", "groupby", "group_by"), "c:group_by(m.level) c:count(*)"),
+    **dict.fromkeys(("head", "take"), "limit:5"),
+}
+
 
 class Known(msgspec.Struct, frozen=True):
     """`kinds` by the column's spelling; `has_array` says whether an array was seen at a column's path.
 
+    `is_plain` says that values were seen there and none of them was an array: a value is then a list of itself.
     `seen` gives the path of events whose last step is like a name.
     """
 
@@ -23,6 +34,7 @@ class Known(msgspec.Struct, frozen=True):
     has_array: Callable[[Keys], bool]
     text: str
     seen: Callable[[str], str | None] = lambda _name: None
+    is_plain: Callable[[Keys], bool] = lambda _keys: False
 
     def has(self, name: str) -> bool:
         return self._spelling(name) is not None
@@ -41,6 +53,10 @@ class Known(msgspec.Struct, frozen=True):
     def unknown(self, name: str, at: int) -> UnknownName:
         names = list(self.kinds)
         close = closest(name, names)
+        command = _COMMANDS.get(name.lower())
+        if command is not None:
+            hint = f"Write {command}."
+            return UnknownName(f"{self.sub_query} has no column {name[:60]}.", hint=hint, span=self.span(at))
         path = self.seen(name)
         inside = f"m.{path.partition('.')[2]}" if path and path.startswith("metadata.") else path or f"m.{name}"
         hint = f"Did you mean {close}?" if close else f"It has: {', '.join(names)}. Inside metadata: {inside}."

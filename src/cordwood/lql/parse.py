@@ -168,7 +168,8 @@ class _Reader:
             if word.startswith(":"):
                 hint = f"Write the path before it, as in m.status:{word.lstrip(':=')[:20]}."
                 raise self.scanner.fault("A path is missing before the colon.", hint, began)
-            raise self.scanner.fault(f"What stands before the colon is not a path: {word[:60]}", _QUOTE_HINT, began)
+            hint = f"Write c:{word[:60]} for a chart." if word.lower().startswith("group_by(") else _QUOTE_HINT
+            raise self.scanner.fault(f"What stands before the colon is not a path: {word[:60]}", hint, began)
         return Message(unescaped_quotes(word), at=began)
 
 

@@ -31,8 +31,15 @@ _WORDS: Final = {
 }
 _TYPOGRAPHIC: Final = re.compile("[\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb]")
 _SPELLED: Final = {"=": "", "==": "", "!=": ""}
-_OPERATORS: Final = {"=": "", "==": "", "!=": "", "=>": ">=", "=<": "<=", ">": "", "<": "", ":": ""}
-_MISREAD: Final = re.compile(r"(==|!=|=>|=<|=|>|<|:)(.+)", re.DOTALL)
+_OPERATORS: Final = {"=": "", "==": "", "!=": "", "!": "", "=>": ">=", "=<": "<=", ">": "", "<": "", ":": ""}
+_MISREAD: Final = re.compile(r"(==|!=|=>|=<|=|>|<|:|!)(.+)", re.DOTALL)
+_IN: Final = re.compile(r"in\((.+)\)", re.IGNORECASE | re.DOTALL)
+# Words that are clauses by what follows them.
+_LEADING: Final = (
+    (re.compile(r"last\s+(\d+[a-z]+)\b", re.IGNORECASE), "write t:last@{0} for a time"),
+    (re.compile(r"in\s*\(", re.IGNORECASE), "write m.status:[200,404] for one of several values"),
+    (re.compile(r"(?:group\s+)?by\s+((?:m\.)?[\w.]*\.[\w.]+)", re.IGNORECASE), "write c:group_by({0}) for a chart"),
+)
 
 
 def slips(query: Query, text: str) -> tuple[str, ...]:
@@ -60,7 +67,9 @@ def _of_message(part: Message, text: str) -> str | None:
     if part.is_regex or text[part.at : part.at + 1] == '"':
         return None
     word = part.text
-    meant = _meant(word)
+    leading = ((found.match(text, part.at), meaning) for found, meaning in _LEADING)
+    clause = next((meaning.format(*match.groups()) for match, meaning in leading if match), None)
+    meant = clause or _meant(word)
     return (
         f'the word {word[:_SHOWN]} is searched in the message: {meant}, or "{word[:_SHOWN]}" to search it'
         if meant
@@ -80,6 +89,8 @@ def _meant(word: str) -> str | None:
         return f"write c:{word[:_SHOWN]} for a chart"
     if _TYPOGRAPHIC.search(word):
         return 'write " around a phrase'
+    if len(word) > 1 and word[0] == "!" and word[1].isalnum():
+        return f"write -{word[1:][:_SHOWN]} for what does not contain it"
     if len(word) > 2 and word.endswith("*"):
         return f"write {word[:-1][:_SHOWN]}, for a part of the message is enough"
     return _WORDS.get(word)
@@ -100,12 +111,15 @@ def _meant_by_operator(path: str, value: str, written: Operator) -> str | None:
     misread = _MISREAD.fullmatch(value)
     if misread is None:
         return None
-    negation = "-" if misread[1] == "!=" else ""
+    negation = "-" if misread[1] in ("!=", "!") else ""
     operator = _OPERATORS[misread[1]] or str(written)
     return f"{negation}{path}:{operator}{misread[2][:_SHOWN]}"
 
 
 def _meant_by_value(path: str, value: str) -> str | None:
+    among = _IN.fullmatch(value)
+    if among is not None:
+        return f"{path}:[{among[1][:_SHOWN]}] for one of these"
     if len(value) > 1 and value.endswith("*"):
         return f"{path}:~^{re.escape(value[:-1])[:_SHOWN]} for what begins so"
     if "|" in value:

@@ -82,6 +82,10 @@ def _iso_moment(found: re.Match[str]) -> Moment:
     return Moment(time.astimezone(UTC), unit)
 
 
+# How other languages say that a time is so long ago, or begins so.
+_SINCE: Final = re.compile(r"-?(\d+(?:s|m|h|d|w))", re.IGNORECASE | re.ASCII)
+
+
 def _read_zone(zone: str | None) -> timezone:
     if zone is None or zone in "Zz":
         return UTC
@@ -92,7 +96,9 @@ def _read_zone(zone: str | None) -> timezone:
 def _read_moment(text: str, fault: Fault) -> Moment:
     moment = read_moment(text)
     if moment is None:
-        raise fault(f"A time cannot be read here: {text[:60]}", _HINT)
+        since = _SINCE.fullmatch(text)
+        hint = f"Write t:last@{since[1].lower()} for the time until now." if since else _HINT
+        raise fault(f"A time cannot be read here: {text[:60]}", hint)
     return moment
 
 
