@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.second_wall import silent
-from tests.spec_runner.answers import ANSWERS, answered
+from tests.spec_runner.answers import ANSWERS, answered, instead
 from tests.spec_runner.page import Case, Fence, read_cases, rewrite
 from tests.spec_runner.world import ENGINES, EngineKind, Worlds
 
@@ -64,11 +64,12 @@ class CaseItem(pytest.Item):
     def _run(self) -> None:
         gap = _gap(self.case, self.kind)
         try:
-            self._check()
+            self._check(blesses=gap is None)
         except Exception:
-            if gap is not None:
-                pytest.xfail(gap)
-            raise
+            if gap is None:
+                raise
+            self._check_instead()
+            pytest.xfail(gap)
         if gap is not None:
             raise MismatchError(f"the gap has closed, its word must go: {gap}")
 
@@ -78,16 +79,25 @@ class CaseItem(pytest.Item):
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         return str(excinfo.value) if excinfo.errisinstance(MismatchError) else super().repr_failure(excinfo, style)
 
-    def _check(self) -> None:
+    def _check(self, *, blesses: bool) -> None:
         world = self._worlds().of(self.kind, self.case)
         for fence in self.case.fences:
             if _concerns(fence, self.kind):
                 actual = answered(self.case, world, fence)
                 if actual != fence.text:
-                    self._differs(fence, actual)
+                    self._differs(fence, actual, blesses=blesses)
 
-    def _differs(self, fence: Fence, actual: str) -> None:
-        if not self.config.getoption("--bless"):
+    def _check_instead(self) -> None:
+        """What happens at a gap is stated too: other rows, or a refusal."""
+        fences = [fence for fence in self.case.all("instead") if self.kind.name in fence.notes]
+        if len(fences) != 1:
+            raise MismatchError(f"a gap wants one fence that says what happens: ```instead {self.kind.name}")
+        actual = instead(self.case, self._worlds().of(self.kind, self.case))
+        if actual != fences[0].text:
+            self._differs(fences[0], actual, blesses=True)
+
+    def _differs(self, fence: Fence, actual: str, *, blesses: bool) -> None:
+        if not (blesses and self.config.getoption("--bless")):
             raise MismatchError(f"{fence.kind}\n--- expected\n{fence.text}\n--- actual\n{actual}")
         self.config.stash[BLESSED].setdefault(self.path, {})[fence.start] = (fence, actual)
 

@@ -19,10 +19,14 @@ def answered(case: Case, world: World, fence: Fence) -> str:
 
 def _rows(case: Case, world: World, fence: Fence) -> str:
     """A line of names, then a line a row, cells as JSON; `rows unordered` are sorted."""
+    return _table(case, world, is_sorted="unordered" in fence.notes)
+
+
+def _table(case: Case, world: World, *, is_sorted: bool) -> str:
     rows = world.ask(_statement(case, world), given(case))
     lines = [" | ".join(map(_cell, row)) for batch in rows.batches for row in batch]
     heads = " | ".join(column.name for column in rows.columns)
-    return "\n".join([heads, *(sorted(lines) if "unordered" in fence.notes else lines)])
+    return "\n".join([heads, *(sorted(lines) if is_sorted else lines)])
 
 
 def _refused(case: Case, world: World, fence: Fence) -> str:
@@ -34,6 +38,15 @@ def _refused(case: Case, world: World, fence: Fence) -> str:
         lines = [f"{fault.code}{place}", fault.message, *([fault.hint] if fault.hint else [])]
         return "\n".join(lines[: max(1, len(fence.text.splitlines()))])
     return "nothing was refused"
+
+
+def instead(case: Case, world: World) -> str:
+    """What happens where a page expects something else: the rows, or the refusal with its sentence."""
+    try:
+        return _table(case, world, is_sorted=False)
+    except Fault as fault:
+        place = f" at {fault.span}" if fault.span else ""
+        return f"{fault.code}{place}\n{fault.message}"
 
 
 def _means(case: Case, world: World, _: Fence) -> str:
