@@ -1,4 +1,4 @@
-# Every verb of the project. `make check` is what CI runs and what a change must pass.
+# All tasks of the project. CI runs `make check`, and every change must pass it.
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,21 +8,21 @@ INSTALL := $(PIP) install --quiet --require-hashes
 PYTEST := $(BIN)/python -m pytest
 TESTERS ?= 2
 
-# Told to write no bytecode, every start would compile the code anew: a third of a second.
+# Without bytecode files, every start would compile the code again: a third of a second.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup serve test test-lowest test-newest check lint types fix bless baseline bench bench-check torture docs pictures lock clean
 
 help:
 	@echo 'make setup    .venv with the cordwood command, from the committed lock'
-	@echo 'make serve    a service with made-up events, and three curl lines to try it'
+	@echo 'make serve    a service with generated events, and three curl commands to try it'
 	@echo 'make test     all tests and every page of spec/'
 	@echo 'make test-lowest test-newest   quick tests on the lowest and the newest versions that pyproject.toml allows'
 	@echo 'make check    lint, types, then all tests: what CI runs'
-	@echo 'make fix      let ruff format and mend what it can'
-	@echo 'make bless    rewrite the expected fences of spec/ from what happens; review the diff'
-	@echo 'make baseline   write anew which conformance cases are right on each engine'
-	@echo 'make docs     write the reference pages that are made from the code'
+	@echo 'make fix      format the code, and fix what ruff can fix'
+	@echo 'make bless    rewrite the expected fences of spec/ from the current results; review the diff'
+	@echo 'make baseline   record again which conformance cases are right on each engine'
+	@echo 'make docs     write the reference pages that are generated from the code'
 	@echo 'make pictures the README'"'"'s pictures of the explorer, from a demo'
 	@echo 'make bench    the benchmarks of bench/, beside DuckDB and PostgreSQL (BENCH="questions --events 200000")'
 	@echo 'make bench-check   the same; fails when one is worse than bench/baseline.json beyond noise'
@@ -34,11 +34,11 @@ setup: $(VENV)/run.stamp
 serve: $(VENV)/run.stamp
 	$(BIN)/cordwood serve --demo
 
-# By two at once, each test file as a whole: what a file starts, it starts once.
+# In two processes. A test file runs in one of them, so that what it starts is started once.
 test: $(VENV)/dev.stamp
 	$(PYTEST) --numprocesses $(TESTERS) --dist loadfile --no-loadscope-reorder
 
-# Each in a venv of its own, which is made anew: the newest versions are those of today.
+# Each in a new venv, because the newest versions are those of today.
 QUICK = tests/unit/dependencies tests/unit/catalog tests/unit/web tests/unit/engines/duckdb tests/contract tests/property spec \
   tests/journey/test_http_queries.py tests/journey/test_http_upgrades.py
 
@@ -50,7 +50,7 @@ test-lowest test-newest: test-%: $(BIN)/python
 	$(VENV)/$*/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --no-build-isolation --editable .
 	$(VENV)/$*/bin/python -m pytest $(QUICK) -k 'not clickhouse' --numprocesses $(TESTERS) --dist loadfile --no-loadscope-reorder
 
-# All of it, whatever fails on the way: one run tells everything that is wrong.
+# Continue after failures, so that one run shows all of them.
 check:
 	@$(MAKE) --no-print-directory --keep-going lint types test
 
@@ -91,7 +91,7 @@ pictures: $(VENV)/dev.stamp
 clean:
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-# The venv is made once; each stamp is renewed when its lock or the project's own metadata changes.
+# The venv is created once; a stamp is renewed when its lock file or pyproject.toml changes.
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "cordwood needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	@$(PYTHON) -m venv $(VENV) || { $(PYTHON) -m venv --without-pip $(VENV) && $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
@@ -105,7 +105,7 @@ $(VENV)/dev.stamp: requirements/dev.lock $(VENV)/run.stamp
 	$(INSTALL) -r requirements/dev.lock
 	@touch $@
 
-# uv resolves for every platform at once; it is fetched into a throw-away venv, for this verb alone.
+# uv resolves for all platforms at once; it is installed into a temporary venv for this task only.
 LOCK = $(LOCK_VENV)/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet $(UPGRADE)
 LOCK_VENV = $(VENV)/lock-tools
 

@@ -1,4 +1,4 @@
-"""The arrows between rooms point down: import-linter's contracts in pyproject.toml hold."""
+"""Imports follow the layers: import-linter's contracts in pyproject.toml hold."""
 
 from importlinter.cli import lint_imports
 
