@@ -1,4 +1,4 @@
-"""docs/reference/cli.md, made from the commands themselves: `make docs` writes it."""
+"""Generate docs/reference/cli.md from the commands: `make docs` writes it."""
 
 import argparse
 from collections.abc import Iterator
@@ -9,13 +9,13 @@ from cordwood.cli.commands import COMMANDS, parser
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "cli.md"
 HEAD = """# Commands
 
-`cordwood --help` lists the commands, `cordwood COMMAND --help` explains one. Results go to standard output, everything about them to
-standard error. Exit codes: 0 done, 1 failed or refused, 2 not understood.
+`cordwood --help` lists the commands, `cordwood COMMAND --help` explains one. Results are printed to standard output, messages to
+standard error. Exit codes: 0 for success, 1 for a failure or refusal, 2 for invalid arguments.
 
-Commands that ask or fill find their service in this order: `--url` (or `CORDWOOD_URL`) with `--key` (or `CORDWOOD_KEY`); the service
-that owns the data folder, with a key of its own that ends with it; and without a service, the data folder itself, opened for a moment.
+Commands that query or send events use, in this order: the service of `--url` (or `CORDWOOD_URL`) with `--key` (or `CORDWOOD_KEY`); the
+service that runs on the data folder, with a temporary key of that service; or the data folder itself, if no service runs on it.
 
-This page is made from the commands: `make docs` writes it.
+This page is generated from the commands: `make docs` writes it.
 """
 
 

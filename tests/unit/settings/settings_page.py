@@ -1,4 +1,4 @@
-"""docs/reference/settings.md, made from the settings themselves: `make docs` writes it."""
+"""Generate docs/reference/settings.md from the settings: `make docs` writes it."""
 
 import inspect
 import typing
@@ -9,13 +9,13 @@ from cordwood.settings.fields import Field, fields, sections, show
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "settings.md"
 HEAD = """# Settings
 
-Defaults are overruled by the settings file, that by the environment, and that by flags; `cordwood settings` prints what is in
-force and where each value came from, secrets masked. A name that is not listed here is refused, with the nearest that is.
+The settings file overrides the defaults, the environment overrides the file, and flags override both. `cordwood settings` prints the
+values in use and the source of each, with secrets masked. An unknown name is refused; the error has the most similar name.
 
-- **File**: `cordwood.toml` in the working folder, or `--config FILE`, or `CORDWOOD_CONFIG`. A section is a table; a path is told from
-  the file's own folder.
-- **Environment**: `CORDWOOD_SECTION_FIELD`, as in `CORDWOOD_LIMITS_QUERY_TIME=5s`. A variable that is set to nothing is not set.
-- **Sizes** have units (`512MB`, `1.5GiB`, `65536` bytes), and so have **durations** (`30s`, `15m`, `1h30m`, `90d`) and **rates** (`10/s`,
+- **File**: `cordwood.toml` in the working folder, or `--config FILE`, or `CORDWOOD_CONFIG`. A section is a table; paths are relative to
+  the folder of the file.
+- **Environment**: `CORDWOOD_SECTION_FIELD`, as in `CORDWOOD_LIMITS_QUERY_TIME=5s`. An empty variable counts as not set.
+- **Sizes** have units (`512MB`, `1.5GiB`, `65536` bytes), and so do **durations** (`30s`, `15m`, `1h30m`, `90d`) and **rates** (`10/s`,
   `600/m`).
 
 ```toml
@@ -27,14 +27,14 @@ memory = "1GB"
 query_time = "10s"
 ```
 
-Where cordwood takes the place of a Logflare, these variables keep their meaning: `LOGFLARE_PRIVATE_ACCESS_TOKEN` (`keys.private`),
+These variables of Logflare keep their meaning: `LOGFLARE_PRIVATE_ACCESS_TOKEN` (`keys.private`),
 `LOGFLARE_PUBLIC_ACCESS_TOKEN` and its older name `LOGFLARE_API_KEY` (`keys.public`), `PHX_HTTP_PORT` (`web.port`), `PHX_HTTP_IP`
-(`web.host`) and `LOGFLARE_LOG_LEVEL` (`web.log_level`). Variables of our own overrule them. The rest of Logflare's variables is
-ignored, with one notice.
+(`web.host`) and `LOGFLARE_LOG_LEVEL` (`web.log_level`). cordwood's own variables override them. All other variables of Logflare are
+ignored, with one notice in the log.
 
-This page is made from the settings: `make docs` writes it.
+This page is generated from the settings: `make docs` writes it.
 """
-TABLE = ("| setting | default | what it is |", "|---|---|---|")
+TABLE = ("| setting | default | description |", "|---|---|---|")
 
 
 def page() -> str:

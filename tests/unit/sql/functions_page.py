@@ -1,4 +1,4 @@
-"""Makes docs/reference/functions.md of the allow-list: `python -m tests.unit.sql.functions_page` writes it."""
+"""Generate docs/reference/functions.md from the permitted functions: `python -m tests.unit.sql.functions_page` writes it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,9 +17,9 @@ SPECS: Final = ROOT / "spec" / "sql"
 
 HEAD: Final = """# Functions
 
-What a query may call, with BigQuery's meaning. `SAFE.` before a function gives NULL where it would fail. Anything
-that is not listed is refused (`query.refused`); what is listed as not supported on an engine is told so there
-(`query.unsupported`). This page is made from the allow-list: `python -m tests.unit.sql.functions_page`.
+The functions that a query may call, with BigQuery's semantics. `SAFE.` in front of a function returns NULL instead of an error.
+Functions that are not listed are refused (`query.refused`); a function that an engine does not support is refused there
+(`query.unsupported`). This page is generated from the list of permitted functions: `python -m tests.unit.sql.functions_page`.
 """
 
 
