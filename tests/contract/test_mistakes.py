@@ -149,9 +149,9 @@ def test_the_table_has_each_mistake_once() -> None:
     assert len(texts) == len(set(texts)) >= 200
 
 
-@pytest.mark.parametrize("row", NOTICES, ids=lambda row: row["lql"][:80])
-def test_a_likely_slip_in_lql_is_told_in_the_receipt(inside: Inside, row: dict[str, str]) -> None:
-    status, notice, _ = ask(inside, lql=row["lql"])
+@pytest.mark.parametrize("row", NOTICES, ids=lambda row: row[language(row)][:80])
+def test_a_likely_slip_is_told_in_the_receipt(inside: Inside, row: dict[str, str]) -> None:
+    status, notice, _ = ask(inside, **{language(row): row[language(row)]})
     assert (status, notice) == (200, row["notice"])
 
 
@@ -160,6 +160,19 @@ def test_a_likely_slip_in_lql_is_told_in_the_receipt(inside: Inside, row: dict[s
 )
 def test_what_cannot_be_meant_otherwise_has_no_notice(inside: Inside, lql: str) -> None:
     status, notice, _ = ask(inside, lql=lql)
+    assert (status, notice) == (200, "")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        'select "x" as x from edge_logs where id is null',
+        "select 'id' as x, id from edge_logs",
+        'select id from edge_logs where event_message = "ID of all" and id is not distinct from null',
+    ],
+)
+def test_sql_that_cannot_be_meant_otherwise_has_no_notice(inside: Inside, sql: str) -> None:
+    status, notice, _ = ask(inside, sql=sql)
     assert (status, notice) == (200, "")
 
 

@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Collection, Mapping
 
+import msgspec
+
 from cordwood.errors import NOT_COMPILED, CompileTooLong
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.shape import Shape
 from cordwood.sql.admit import admit
 from cordwood.sql.budget import compiling
 from cordwood.sql.dialects.explain import explaining
+from cordwood.sql.dialects.slips import slips
 from cordwood.sql.emit import cap, emit
 from cordwood.sql.parse import parse
 from cordwood.sql.program import Program, in_file, parse_endpoint, with_places
@@ -57,7 +60,10 @@ def compile_sandbox(
 ) -> Statement:
     """A caller's query over the endpoint's sub-queries and nothing else."""
     with explaining(text):
-        return compile_visiting(program, lambda: parse(text), target, shapes, redaction)
+        statement = compile_visiting(program, lambda: parse(text), target, shapes, redaction)
+    columns = {name.lower() for stream in statement.streams for name in target.stream_table(stream).columns}
+    found = slips(text, columns)
+    return msgspec.structs.replace(statement, notices=found) if found else statement
 
 
 def compile_visiting(
