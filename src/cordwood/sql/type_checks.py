@@ -182,6 +182,11 @@ def _in(node: exp.Expr) -> None:
     for item in node.expressions:
         if not isinstance(item, exp.Query) and not _fit(node.this, item):
             raise _unlike(node, "IN", node.this, item)
+    _in_relation(node)
+
+
+def _in_relation(node: exp.Expr) -> None:
+    """Check IN of a sub-query or of UNNEST."""
     unnest = node.args.get("unnest")
     array = unnest.expressions[0] if isinstance(unnest, exp.Unnest) else None
     if array is not None and _kind_of(array) not in (None, Kind.ARRAY):

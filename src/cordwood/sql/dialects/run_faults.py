@@ -83,15 +83,17 @@ def found_places(message: str, text: str) -> list[Span]:
 
 def _places(source: Source, causes: frozenset[str] | set[str]) -> Iterator[Word]:
     for at, word in enumerate(source.words):
-        if word.is_text or word.text not in causes:
-            continue
-        following = source.words[at + 1].text if at + 1 < len(source.words) else ""
-        before = source.words[at - 1] if at > 0 else None
-        if word.text == "SELECT":
-            if before is not None and before.text == "(":
-                yield word
-        elif word.text == "[":
-            if before is not None and (before.is_name or before.text in (")", "]")):
-                yield word
-        elif not word.text.isidentifier() or following == "(":
+        if not word.is_text and word.text in causes and _may_raise(source, at):
             yield word
+
+
+def _may_raise(source: Source, at: int) -> bool:
+    """Return whether a word is a sub-query, a subscript, a call or a sign, and not a name of the same letters."""
+    word = source.words[at]
+    before = source.words[at - 1] if at > 0 else None
+    if word.text == "SELECT":
+        return before is not None and before.text == "("
+    if word.text == "[":
+        return before is not None and (before.is_name or before.text in (")", "]"))
+    following = source.words[at + 1].text if at + 1 < len(source.words) else ""
+    return not word.text.isidentifier() or following == "("
