@@ -193,7 +193,12 @@ def test_healthcheck_tells_a_ready_service_from_one_that_is_gone(start: Start) -
 def test_check_compiles_files_without_a_service(tmp_path: Path) -> None:
     (tmp_path / "a.sql").write_text('/* name = "a" */ select 1 as x')
     good = cordwood("check", str(tmp_path), "--format", "json")
-    assert [one["name"] for one in json.loads(good.stdout)["endpoints"]] == ["a", "logs.all", "usage.api-counts"]
+    assert [one["name"] for one in json.loads(good.stdout)["endpoints"]] == [
+        "a",
+        "logs.all",
+        "logs.all.otel",
+        "usage.api-counts",
+    ]
     (tmp_path / "b.sql").write_text('/* name = "b" */ select @x')
     (tmp_path / "c.sql").write_text('/* name = "c" */ selct 1')
     bad = cordwood("check", str(tmp_path))

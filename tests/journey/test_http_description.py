@@ -133,9 +133,10 @@ def test_refusals_have_the_described_body(service: Service, described: Any) -> N
 
 def test_endpoints_are_listed_and_shown_by_name_and_uuid(service: Service) -> None:
     listed = service.client.get("/api/endpoints").json()
-    assert [one["name"] for one in listed] == ["logs.all", "usage.api-counts"]
+    assert [one["name"] for one in listed] == ["logs.all", "logs.all.otel", "usage.api-counts"]
+    assert [one["language"] for one in listed] == ["bq_sql", "ch_sql", "bq_sql"]
     counts = service.client.get("/api/endpoints/usage.api-counts").json()
-    assert counts == service.client.get(f"/api/endpoints/{counts['token']}").json() == listed[1]
+    assert counts == service.client.get(f"/api/endpoints/{counts['token']}").json() == listed[2]
     durations = (counts["cache_duration_seconds"], counts["proactive_requerying_seconds"])
     assert durations == (900, 300)
     assert all(isinstance(seconds, int) for seconds in durations)

@@ -63,7 +63,7 @@ def test_one_line_says_where_it_listens_where_the_data_is_and_what_is_loaded(sta
     (line,) = [line for line in service.output.read_text().splitlines() if "listens on" in line]
     assert service.url in line
     assert str(service.data_dir) in line
-    assert "endpoints: logs.all, usage.api-counts" in line
+    assert "endpoints: logs.all, logs.all.otel, usage.api-counts" in line
     assert all(name in line for name in ("cloudflare.logs.prod", "deno-subhosting-events", "pgbouncer.logs.prod"))
 
 
@@ -212,7 +212,7 @@ def test_a_reload_takes_up_new_files_and_streams(start: Start, tmp_path: Path) -
     (queries / "mine.sql").write_text(endpoint_text("mine", "select event_message from `my.stream`"))
     streams.write_text('[[stream]]\nname = "my.stream"\n')
     reloaded = cordwood("reload", "--data-dir", str(service.data_dir))
-    assert (reloaded.returncode, reloaded.stdout.strip()) == (0, "Reloaded: 3 endpoints, 10 streams.")
+    assert (reloaded.returncode, reloaded.stdout.strip()) == (0, "Reloaded: 4 endpoints, 10 streams.")
     assert service.send("my.stream", [{"event_message": "hello"}]).status_code == 200
     assert service.rows("mine") == [{"event_message": "hello"}]
 

@@ -25,6 +25,7 @@ from cordwood.catalog.catalog import Contents, Sources
 from cordwood.catalog.files import FileCatalog, read_contents
 from cordwood.catalog.managed_files import ManagedFiles
 from cordwood.catalog.sqlite_keys import SQLiteKeys
+from cordwood.dialects import compile_saved, compile_sql, read_endpoint
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import Engine
@@ -44,7 +45,6 @@ from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import Answers, Parts
 from cordwood.serve.backup_archive import Backups
 from cordwood.settings.settings import Limits, Settings
-from cordwood.sql.compile import compile_sandbox, compile_saved, read_endpoint
 from cordwood.sql.program import Program, in_file, with_places
 from cordwood.sql.target import Target
 from cordwood.web.options import WebOptions, query_budget
@@ -58,7 +58,7 @@ def check(endpoint: Endpoint, streams: Sequence[Stream], target: Target) -> None
     program = with_places(read_endpoint(endpoint, [stream.name for stream in (*streams, QUARANTINE)]))
     try:
         compile_saved(program, target, {})
-        for name in program.names if endpoint.sandbox else ():
+        for name in program.names if endpoint.sandbox and not program.sources else ():
             _check_sub_query(program, name, target)
     except NOT_COMPILED as fault:
         raise in_file(fault, endpoint) from fault
@@ -67,7 +67,7 @@ def check(endpoint: Endpoint, streams: Sequence[Stream], target: Target) -> None
 def _check_sub_query(program: Program, name: str, target: Target) -> None:
     """Compile a query over a sub-query, because callers may use one that the endpoint's own query does not."""
     try:
-        compile_sandbox(program, f"select * from `{name}`", target, {})  # noqa: S608 - its own name
+        compile_sql(program, f"select * from `{name}`", target, {})  # noqa: S608 - its own name
     except NOT_COMPILED as fault:
         cte = program.sub_queries[name.lower()]
         place = Span(cte.meta.get("line", 1), cte.meta.get("col", 1))

@@ -12,7 +12,7 @@ from cordwood.catalog.ids import is_uuid, stated_id
 from cordwood.catalog.parameter_table import read_parameters
 from cordwood.catalog.toml_document import Document
 from cordwood.errors import BadEndpointFile, Span, did_you_mean
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.endpoint import Dialect, Endpoint
 from cordwood.settings.quantities import read_duration
 
 # The namespace of ids that are derived from names, so that they are the same everywhere.
@@ -21,7 +21,7 @@ NAMESPACE = UUID("c02d0000-0000-5000-8000-000000000e4d")
 REDACT_MODES = ("replace", "hash", "truncate")
 _SETTINGS = (
     "name", "id", "description", "max_rows", "cache", "warm", "timeout",
-    "sandbox", "redact_pii", "redact_mode", "auth", "zone", "parameters",
+    "sandbox", "redact_pii", "redact_mode", "auth", "zone", "dialect", "parameters",
 )  # fmt: skip
 _COMMENT = re.compile(r"/\*(.*?)\*/", re.DOTALL)
 _BEFORE = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|\#[^\n]*(?:\n|$))*")
@@ -54,6 +54,7 @@ def read_endpoint_file(file: str, text: str) -> Endpoint:
         redact_mode=_redact_mode(document),
         auth=_value(document, "auth", default=True),
         zone=_zone(document),
+        dialect=_dialect(document),
         parameters=read_parameters(document),
     )
 
@@ -152,6 +153,14 @@ def _zone(document: Document) -> str:
         hint = did_you_mean(zone, known) or 'Write it as in zone = "Europe/Berlin".'
         raise document.wrong(f"{zone!r} is no time zone.", ("zone",), hint)
     return zone
+
+
+def _dialect(document: Document) -> Dialect:
+    dialect = _value(document, "dialect", str(Dialect.BIGQUERY))
+    known = [str(one) for one in Dialect]
+    if dialect not in known:
+        raise document.wrong(f"{dialect!r} is not a dialect.", ("dialect",), f"There are: {', '.join(known)}.")
+    return Dialect(dialect)
 
 
 _TYPE_NAMES: Mapping[type, str] = {str: "a text in quotes", int: "a whole number", bool: "true or false"}

@@ -1,6 +1,7 @@
 """Endpoints and streams from files: all are read and compiled, then replaced at once."""
 
 from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -13,7 +14,7 @@ from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.catalog.managed_files import ManagedFiles
 from cordwood.catalog.stream_file import read_stream_file
 from cordwood.errors import BadEndpointFile, BadStreamFile, BrokenFiles, Fault, Span
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.endpoint import Dialect, Endpoint, StreamPlace
 from cordwood.model.stream import Stream
 
 # Compiles an endpoint against the streams; raises a fault with its place in the file.
@@ -57,7 +58,7 @@ def read_contents(sources: Sources, check: Check) -> Contents:
     faults: list[Fault] = []
     shipped = list(_read_all(_shipped_files() if sources.shipped else (), faults))
     own = list(_read_all(_own_files(sources.endpoints), faults))
-    endpoints = _merged(shipped, own, faults)
+    endpoints = [_over(streams, endpoint) for endpoint in _merged(shipped, own, faults)]
     for endpoint in endpoints:
         try:
             check(endpoint, streams)
@@ -109,6 +110,15 @@ def _merged(shipped: Sequence[Endpoint], own: Sequence[Endpoint], faults: list[F
         else:
             merged.append(endpoint)
     return merged
+
+
+def _over(streams: Sequence[Stream], endpoint: Endpoint) -> Endpoint:
+    """Return the endpoint, told of all streams where its table may be made of them: other streams make it another endpoint."""
+    if endpoint.dialect is Dialect.BIGQUERY:
+        return endpoint
+    places = tuple(StreamPlace(stream.name, stream.project_at) for stream in streams)
+    revision = sha256(repr((endpoint.revision, places)).encode()).hexdigest()
+    return msgspec.structs.replace(endpoint, streams=places, revision=revision)
 
 
 def _with(endpoints: Sequence[Endpoint], key: str, sought: Endpoint) -> Endpoint | None:

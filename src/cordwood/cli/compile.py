@@ -23,9 +23,9 @@ from cordwood.app.compose import checked_contents
 from cordwood.app.targets import PRELUDES, TARGETS, target_of
 from cordwood.catalog.catalog import Sources
 from cordwood.cli.terminal import note, say
+from cordwood.dialects import compile_saved, compile_sql, explain_lql_query, read_endpoint
 from cordwood.errors import NOT_COMPILED, Fault, UnknownEndpoint
-from cordwood.lql.compile import explain_lql
-from cordwood.sql.compile import Program, compile_alone, compile_sandbox, compile_saved, read_endpoint
+from cordwood.sql.compile import Program, compile_alone
 from cordwood.sql.stages import Statement
 from cordwood.sql.target import Target
 
@@ -82,7 +82,7 @@ def _run_lql(text: str, target: Target, program: Program | None) -> int:
         note("--lql needs the sub-queries of an endpoint: name it with --endpoint.")
         return 2
     try:
-        say(explain_lql(program, text, target, {}))
+        say(explain_lql_query(program, text, target, {}))
     except NOT_COMPILED as fault:
         note(_with_caret(fault, text))
         return 1
@@ -101,7 +101,7 @@ def _compiled(text: str | None, target: Target, program: Program | None) -> Stat
         return compile_alone(text or "", target)
     if text is None:
         return compile_saved(program, target, {})
-    return compile_sandbox(program, text, target, {})
+    return compile_sql(program, text, target, {})
 
 
 def _facts(statement: Statement) -> list[str]:

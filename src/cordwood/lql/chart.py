@@ -10,9 +10,9 @@ from cordwood.lql.commands import PERCENTILE
 from cordwood.lql.filters import NUMERIC, TIMESTAMP, Conditions
 from cordwood.lql.known import Known
 from cordwood.lql.query import Aggregate, Bucket, Order, Path, Query, Time, Unit
-from cordwood.lql.template import alias, column, fill, identifier, number, ordered, table
 from cordwood.lql.windows import SECONDS, Bound, Window, truncation, window
 from cordwood.model.datatype import Kind
+from cordwood.sql.query_templates import alias, column, fill, identifier, number, ordered, table
 
 # More buckets than this are not made up: the answer would be nothing else.
 MAX_FILLED: Final = 10_000

@@ -29,11 +29,11 @@ from cordwood.lql.query import (
     Time,
 )
 from cordwood.lql.records import Records
-from cordwood.lql.template import all_of, any_of, fill, literal, number
 from cordwood.lql.times import read_when
 from cordwood.lql.values import LEVELS, NUMBER
 from cordwood.lql.windows import condition, window
 from cordwood.model.datatype import NUMBERS, Kind
+from cordwood.sql.query_templates import all_of, any_of, fill, literal, number
 
 NUMERIC: Final = frozenset(NUMBERS)
 TEMPORAL: Final = frozenset({Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE})

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 
-import msgspec
 from sqlglot import exp
 
-from cordwood.model.datatype import Kind
 from cordwood.model.shape import ELEMENT, Path, Shape, ValueKind
 from cordwood.sql.admit import admit
 from cordwood.sql.emit import outermost_select
+from cordwood.sql.offered import Fields, OfferedColumn, SubQuery
 from cordwood.sql.program import Program
 from cordwood.sql.resolve.entry import resolve_visiting
 from cordwood.sql.scope import Nature, nature_of
@@ -17,20 +16,6 @@ from cordwood.sql.target import Target
 from cordwood.sql.typing import annotate, kind_of
 
 Shapes = Mapping[str, Shape]
-Fields = Mapping[Path, frozenset[ValueKind]]
-
-
-class OfferedColumn(msgspec.Struct, frozen=True):
-    """`kind` is None where only an event's own value tells; `fields` are the paths below it that were ever seen."""
-
-    name: str
-    kind: Kind | None
-    fields: Fields
-
-
-class SubQuery(msgspec.Struct, frozen=True):
-    name: str
-    columns: tuple[OfferedColumn, ...]
 
 
 def offered(program: Program, target: Target, shapes: Shapes) -> tuple[SubQuery, ...]:

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from cordwood.lql.known import Keys, Known
 from cordwood.lql.query import Path
-from cordwood.lql.template import column
+from cordwood.sql.query_templates import column
 
 _SHORT: Final[Mapping[Keys, str]] = {("metadata",): "m"}
 _UNCLEAN: Final = re.compile(r"\W")

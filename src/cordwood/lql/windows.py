@@ -7,7 +7,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.lql.query import Moment, Operator, Period, Relative, Shorthand, Time, Unit
-from cordwood.lql.template import all_of, fill, literal
+from cordwood.sql.query_templates import all_of, fill, literal
 
 SECONDS: Final = {
     Unit.SECOND: 1,

@@ -11,7 +11,7 @@ from cordwood.lql.filters import TIMESTAMP, Conditions
 from cordwood.lql.known import Known
 from cordwood.lql.query import Order, Path, Query, Selected
 from cordwood.lql.records import Records
-from cordwood.lql.template import alias, fill, identifier, number, ordered, table
+from cordwood.sql.query_templates import alias, fill, identifier, number, ordered, table
 
 DEFAULT_COLUMNS: Final = ("id", TIMESTAMP, "event_message")
 

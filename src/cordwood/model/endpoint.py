@@ -1,5 +1,6 @@
 """Endpoints: saved queries with their settings."""
 
+from enum import StrEnum
 from uuid import UUID
 
 import msgspec
@@ -7,11 +8,26 @@ import msgspec
 from cordwood.model.parameter import Parameter
 
 
+class Dialect(StrEnum):
+    """What an endpoint is asked in."""
+
+    BIGQUERY = "bigquery"
+    CLICKHOUSE = "clickhouse"
+
+
+class StreamPlace(msgspec.Struct, frozen=True):
+    """A stream, and the steps inside metadata to the project of its events; none where that is at their top."""
+
+    name: str
+    project_at: tuple[str, ...] = ()
+
+
 class Endpoint(msgspec.Struct, frozen=True):
     """A saved query. `revision` is a digest of the whole file, so that every change invalidates the cache.
 
     `body_line` is the line of the file on which `sql` begins. `zone` is the time zone of LQL's relative dates, such as
-    `t:today`.
+    `t:today`. `dialect` is the SQL dialect of the endpoint's own query and of callers' queries. `streams` are those of
+    the catalogue, for a sub-query that stands for every stream that no other sub-query reads.
     """
 
     name: str
@@ -31,3 +47,5 @@ class Endpoint(msgspec.Struct, frozen=True):
     auth: bool = True
     zone: str = "UTC"
     parameters: tuple[Parameter, ...] = ()
+    dialect: Dialect = Dialect.BIGQUERY
+    streams: tuple[StreamPlace, ...] = ()

@@ -17,7 +17,6 @@ from cordwood.engines.engine import AnswerLimits, Engine, StreamFacts
 from cordwood.engines.halt import Halt
 from cordwood.engines.run import OutdatedError
 from cordwood.errors import NOT_COMPILED, CompilerBroke
-from cordwood.lql.offered import SubQuery
 from cordwood.model.datatype import Datatype
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.key import Caller
@@ -43,6 +42,7 @@ from cordwood.serve.visibility import Redactions, shapes_without_names, visible_
 from cordwood.sql.ad_hoc import ad_hoc_endpoint
 from cordwood.sql.bind import bind
 from cordwood.sql.dialects.run_faults import placing
+from cordwood.sql.offered import SubQuery
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Question, Statement
 

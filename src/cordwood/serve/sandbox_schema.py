@@ -4,14 +4,14 @@ from collections.abc import Mapping
 
 import msgspec
 
+from cordwood.dialects import explain_lql_query, offered
 from cordwood.engines.engine import Engine
-from cordwood.lql.compile import explain_lql
-from cordwood.lql.offered import SubQuery, offered
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.key import Caller
 from cordwood.model.shape import Shape
 from cordwood.serve.statement_cache import StatementCache
 from cordwood.serve.visibility import Redactions, visible_shapes
+from cordwood.sql.offered import SubQuery
 
 
 class SandboxSchema:
@@ -34,7 +34,7 @@ class SandboxSchema:
         # A real run depends on the kinds of all events. The translation leaves them out: it has the same meaning, and
         # does not reveal whether other projects' events hold arrays.
         own = {stream: msgspec.structs.replace(shape, whole=None) for stream, shape in known.items()}
-        return explain_lql(program, lql, self._engine.target, own)
+        return explain_lql_query(program, lql, self._engine.target, own)
 
     def _shapes(self, endpoint: Endpoint, caller: Caller) -> Mapping[str, Shape]:
         shapes = visible_shapes(caller, self._engine)

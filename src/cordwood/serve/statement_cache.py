@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from cordwood.bounded_cache import BoundedCache, bytes_of
-from cordwood.lql.compile import compile_lql
+from cordwood.dialects import compile_lql_query, compile_saved, compile_sql, read_endpoint
 from cordwood.lql.patterns import IsRegex, check_patterns
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.redaction import RedactMode
 from cordwood.model.shape import Shape
 from cordwood.serve.ask import Language, SandboxText
-from cordwood.sql.compile import Program, compile_sandbox, compile_saved, read_endpoint
+from cordwood.sql.program import Program
 from cordwood.sql.records import still_hold
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Statement
@@ -20,7 +20,7 @@ from cordwood.sql.target import Target
 
 StatementKey = tuple[str, SandboxText | None, RedactMode | None]
 
-_COMPILERS = {Language.SQL: compile_sandbox, Language.LQL: compile_lql}
+_COMPILERS = {Language.SQL: compile_sql, Language.LQL: compile_lql_query}
 
 
 # The byte budget of statements with their texts; the trees of endpoints have the same budget of their own.

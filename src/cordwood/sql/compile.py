@@ -67,13 +67,21 @@ def compile_sandbox(
 
 
 def compile_visiting(
-    program: Program, read: Callable[[], Parsed], target: Target, shapes: Shapes, redaction: Redaction | None = None
+    program: Program,
+    read: Callable[[], Parsed],
+    target: Target,
+    shapes: Shapes,
+    redaction: Redaction | None = None,
+    own_functions: Collection[str] = (),
 ) -> Statement:
-    """A caller's query in whatever language `read` reads; its tree is admitted and resolved like any other."""
+    """A caller's query in whatever language `read` reads; its tree is admitted and resolved like any other.
+
+    `own_functions` are the functions without a name in BigQuery that the tree may call.
+    """
     shown = _shown(shapes, redaction)
 
     def compiled() -> Statement:
-        resolved = resolve_visiting(program, admit(read()), target, shown)
+        resolved = resolve_visiting(program, admit(read(), own_functions), target, shown)
         return _emitted(_hidden(resolved, redaction, shown), program, target)
 
     return _bounded(compiled)

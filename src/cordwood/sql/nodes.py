@@ -151,3 +151,19 @@ def conditions(where: exp.Expr | None) -> Iterator[exp.Expr]:
             waiting += [node.left, node.right]
         else:
             yield node
+
+
+# In the meta of a name: that it means everything of a stream's events beside their columns.
+WHOLE_EXTRAS: Final = "whole_extras"
+
+_INTERNAL: Final = "$"
+
+
+def internal_function(name: str) -> str:
+    """The name of a function that BigQuery has no word for: no text can spell it past `admit`."""
+    return _INTERNAL + name
+
+
+def internal(name: str, *arguments: exp.Expr) -> exp.Expr:
+    """A call of such a function."""
+    return exp.Anonymous(this=internal_function(name), expressions=list(arguments))

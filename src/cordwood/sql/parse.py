@@ -140,11 +140,7 @@ _PLACE: Final = re.compile(r"(?:from|at) (?:line )?(\d+):(\d+)|Line (\d+), Col: 
 
 def parse(text: str) -> Parsed:
     """The tree of the text's one statement; QuerySyntax or QueryRefused with the place otherwise."""
-    if len(text) > MAX_CHARACTERS:
-        raise QueryRefused(f"The query is longer than {MAX_CHARACTERS} characters.", hint="Send a shorter query.")
-    half = _HALF.search(text)
-    if half is not None:
-        raise QuerySyntax("The query has half of a surrogate pair in it.", span=span_at(text, half.start()))
+    check_characters(text)
     try:
         return _read(text)
     except QuerySyntax:
@@ -157,17 +153,25 @@ def parse(text: str) -> Parsed:
         raise
 
 
+def check_characters(text: str) -> None:
+    if len(text) > MAX_CHARACTERS:
+        raise QueryRefused(f"The query is longer than {MAX_CHARACTERS} characters.", hint="Send a shorter query.")
+    half = _HALF.search(text)
+    if half is not None:
+        raise QuerySyntax("The query has half of a surrogate pair in it.", span=span_at(text, half.start()))
+
+
 def _read(text: str) -> Parsed:
     found = _tokens(text)
     if not found:
         raise QuerySyntax("The query is empty.", hint="Send one SELECT.", span=Span(1, 1))
-    _check_beginning(found[0], text)
-    _check_work(found, text)
+    check_beginning(found[0], text)
+    check_work(found, text)
     found = clear_words(found, text)
     check_foreign(found, text)
     check_literals(found, text)
     tree = _one_statement(found, text)
-    _check_depth(tree)
+    check_depth(tree)
     return Parsed(tree, text)
 
 
@@ -178,7 +182,7 @@ def _tokens(text: str) -> list[Token]:
         if blank != text:
             found = _BIGQUERY.tokenize(blank)
     except TokenError as error:
-        raise _unreadable(error, text) from error
+        raise unreadable(error, text) from error
     return join_doubled_quotes(found, text)
 
 
@@ -192,7 +196,7 @@ def _without_comments(found: list[Token], text: str) -> str:
     return "".join([*pieces, _BETWEEN.sub(" ", text[at:])])
 
 
-def _unreadable(error: TokenError, text: str) -> QuerySyntax:
+def unreadable(error: TokenError, text: str) -> QuerySyntax:
     message = str(error.__cause__ or error)
     place = _PLACE.search(message)
     span = Span(int(place[1] or place[3]), int(place[2] or place[4]) + 1) if place else span_at(text, len(text))
@@ -203,7 +207,8 @@ def _unreadable(error: TokenError, text: str) -> QuerySyntax:
     return QuerySyntax("The text cannot be read as SQL.", hint="A quote may be left open.", span=span)
 
 
-def _check_beginning(first: Token, text: str) -> None:
+def check_beginning(first: Token, text: str) -> None:
+    """QueryRefused for another statement than a query, QuerySyntax for none."""
     word = first.text.lower()
     if word in _BEGINNINGS:
         return
@@ -213,7 +218,7 @@ def _check_beginning(first: Token, text: str) -> None:
     raise QuerySyntax(f'Syntax error: a query begins with SELECT or WITH, not with "{word[:40]}".', span=span)
 
 
-def _check_work(found: list[Token], text: str) -> None:
+def check_work(found: list[Token], text: str, reread: frozenset[str] = _REREAD) -> None:
     """Refuse, before parsing, what would make the parser nest deeply or read again and again."""
     if len(found) > MAX_TOKENS:
         raise QueryRefused(f"The query has more than {MAX_TOKENS} words.", span=span_at(text, found[MAX_TOKENS].start))
@@ -227,21 +232,21 @@ def _check_work(found: list[Token], text: str) -> None:
     for token in found:
         word = token.text.lower()
         if word in _OPENING:
-            factors.append(factors[-1] * _readings(last))
+            factors.append(factors[-1] * _readings(last, reread))
         elif word in _CLOSING and len(factors) > 1:
             factors.pop()
         work += factors[-1]
         if len(factors) > MAX_NESTING or work > MAX_WORK:
-            raise _too_deep(span_at(text, token.start))
+            raise too_deep(span_at(text, token.start))
         last = (last[1], last[2], word)
 
 
-def _readings(last: tuple[str, str, str]) -> int:
+def _readings(last: tuple[str, str, str], reread: frozenset[str]) -> int:
     """How often the parser reads what stands in brackets after these words."""
-    return 2 if last[2] in _REREAD or last[1] == "." else 1
+    return 2 if last[2] in reread or last[1] == "." else 1
 
 
-def _too_deep(span: Span | None) -> QueryRefused:
+def too_deep(span: Span | None) -> QueryRefused:
     return QueryRefused("The query is nested too deeply.", hint="Split it into sub-queries in WITH.", span=span)
 
 
@@ -249,7 +254,7 @@ def _one_statement(found: list[Token], text: str) -> exp.Expr:
     has_dotted = _hide_dots(found, text)
     found = clear_forms(as_structs(cut_pipes(found)))
     # Once more: WITH(…) has become STRUCT(…), which the parser reads twice.
-    _check_work(found, text)
+    check_work(found, text)
     trees = _trees(found, text)
     if not trees:
         raise QuerySyntax("The query is empty.", hint="Send one SELECT.", span=Span(1, 1))
@@ -270,9 +275,9 @@ def _trees(found: list[Token], text: str) -> list[exp.Expr]:
     try:
         return [tree for tree in _BIGQUERY.parser().parse(found, text) if tree is not None]
     except ParseError as error:
-        raise _unsupported_form(error, text) or _syntax(error) from error
+        raise _unsupported_form(error, text) or syntax_fault(error) from error
     except RecursionError as error:
-        raise _too_deep(None) from error
+        raise too_deep(None) from error
     except Exception as error:
         raise QuerySyntax("The text cannot be read as SQL.", span=Span(1, 1)) from error
 
@@ -311,7 +316,7 @@ _FORMS: Final = (
 
 
 def _unsupported_form(error: ParseError, text: str) -> QueryUnsupported | None:
-    span = _syntax(error).span
+    span = syntax_fault(error).span
     if not error.errors or span is None:
         return None
     description = error.errors[0].get("description") or ""
@@ -323,7 +328,7 @@ def _unsupported_form(error: ParseError, text: str) -> QueryUnsupported | None:
     return None
 
 
-def _syntax(error: ParseError) -> QuerySyntax:
+def syntax_fault(error: ParseError) -> QuerySyntax:
     if not error.errors:
         return QuerySyntax("The text cannot be read as SQL.", span=Span(1, 1))
     first = error.errors[0]
@@ -335,11 +340,11 @@ def _syntax(error: ParseError) -> QuerySyntax:
     return QuerySyntax(f"Syntax error: {description}{near}.", span=span)
 
 
-def _check_depth(tree: exp.Expr) -> None:
+def check_depth(tree: exp.Expr) -> None:
     """Walks without recursion; what follows may recurse, this deep at most."""
     level = [tree]
     for _ in range(MAX_DEPTH):
         level = [child for node in level for child in node.iter_expressions()]
         if not level:
             return
-    raise _too_deep(None)
+    raise too_deep(None)

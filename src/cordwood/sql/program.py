@@ -11,15 +11,27 @@ from cordwood.model.endpoint import Endpoint
 from cordwood.model.parameter import Parameter
 from cordwood.sql.admit import admit
 from cordwood.sql.budget import copied
-from cordwood.sql.nodes import NOW
+from cordwood.sql.nodes import NOW, WHOLE_EXTRAS
 from cordwood.sql.parse import parse
 
 # What the parser notes of a node beside its place.
-_KEPT: Final = ("bigquery_name", "quoted_table")
+_KEPT: Final = ("bigquery_name", "quoted_table", WHOLE_EXTRAS)
+
+
+class Source(msgspec.Struct, frozen=True):
+    """The stream that a sub-query reads; `has_own_project` where its events have their project at their top."""
+
+    sub_query: str
+    stream: str
+    has_own_project: bool = True
 
 
 class Program(msgspec.Struct, frozen=True):
-    """Its trees are never changed: what is compiled is a copy."""
+    """Its trees are never changed: what is compiled is a copy.
+
+    Of an endpoint in another dialect `own_text` is its own query, and `sources` are what its table is made of, by
+    the names that its callers see.
+    """
 
     endpoint: Endpoint
     tree: exp.Expr
@@ -27,6 +39,8 @@ class Program(msgspec.Struct, frozen=True):
     final: exp.Expr
     is_recursive: bool
     parameters: Mapping[str, Parameter]
+    own_text: str | None = None
+    sources: Mapping[str, Source] = msgspec.field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -38,12 +52,18 @@ def parse_endpoint(endpoint: Endpoint) -> Program:
     for parameter in endpoint.parameters:
         if parameter.name.lower() == NOW:
             raise QueryRefused(f'A parameter cannot be named "{NOW}".', span=Span(1, 1))
-    return _program(endpoint, admit(parse(endpoint.sql)).tree)
+    return program_of(endpoint, admit(parse(endpoint.sql)).tree)
+
+
+def program_of(endpoint: Endpoint, tree: exp.Expr) -> Program:
+    """The program of a tree that is admitted."""
+    return _program(endpoint, tree)
 
 
 def with_places(program: Program) -> Program:
     """The same program, its trees told by place: slower to compile, for when something is wrong."""
-    return _program(program.endpoint, program.tree, places=True)
+    made = _program(program.endpoint, program.tree, places=True)
+    return msgspec.structs.replace(made, own_text=program.own_text, sources=program.sources)
 
 
 def _forget_places(tree: exp.Expr) -> None:

@@ -49,6 +49,15 @@ class Records(msgspec.Struct):
         """Every key seen in the objects there, by the alphabet: whose events came first changes no answer."""
         return self._noted("keys", self._keys(nature), nature)
 
+    def keys_within(self, nature: Nature, dotted: str) -> tuple[str, ...]:
+        """The keys there that are this dotted name, or its beginning up to a dot."""
+        found = tuple(key for key in self._keys(nature) if key and (dotted == key or dotted.startswith(f"{key}.")))
+        return self._noted("keys_within", found, nature, dotted)
+
+    def depth(self, nature: Nature) -> int | None:
+        """How many steps the longest path below has; None when it cannot be known."""
+        return self._noted("depth", self._depth(nature), nature)
+
     def keys_for(self, nature: Nature, name: str, exact: bool) -> tuple[str, ...]:  # noqa: FBT001 - a fact's own words
         """The keys a name means: itself when seen or quoted, else those that only cleaning tells apart."""
         return self._noted("keys_for", (name,) if exact else self._keys_for(nature, name), nature, name, exact)
@@ -118,6 +127,18 @@ class Records(msgspec.Struct):
                 return None
             found |= kinds
         return frozenset(found)
+
+    def _depth(self, nature: Nature) -> int | None:
+        longest = 0
+        for origin in nature.origins:
+            shape = self.shapes.get(origin.stream)
+            whole = (shape.whole or shape) if shape is not None else None
+            if whole is None or whole.unlisted:
+                return None
+            length = len(origin.path)
+            lengths = (len(path) - length for path in whole.kinds if path[:length] == origin.path)
+            longest = max(longest, max(lengths, default=0))
+        return longest
 
     def _keys(self, nature: Nature) -> tuple[str, ...]:
         found = {key for origin in nature.origins for key in self._children(origin)}

@@ -4,9 +4,9 @@ from typing import Any
 
 from cordwood.access import require_query
 from cordwood.errors import BadParameter
-from cordwood.lql.offered import OfferedColumn, SubQuery
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.key import Caller
+from cordwood.sql.offered import OfferedColumn, SubQuery
 from cordwood.web.asgi import Request, Response
 from cordwood.web.catalog_lookup import existing_endpoint
 from cordwood.web.credentials import account_of, presented

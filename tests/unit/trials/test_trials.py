@@ -60,8 +60,12 @@ def test_the_endpoints_that_ship_answer_as_their_pages_say(page: Page) -> None:
     assert not [line_of(trial) for trial in run_pages(Settings(), [page]) if not trial.passed]
 
 
-def test_both_endpoints_that_ship_have_a_page() -> None:
-    assert [page.path.name for page in find_pages(None)] == ["logs.all.test.md", "usage.api-counts.test.md"]
+def test_every_endpoint_that_ships_has_a_page() -> None:
+    assert [page.path.name for page in find_pages(None)] == [
+        "logs.all.otel.test.md",
+        "logs.all.test.md",
+        "usage.api-counts.test.md",
+    ]
 
 
 def test_rows_are_those_at_the_stated_moment(tmp_path: Path) -> None:

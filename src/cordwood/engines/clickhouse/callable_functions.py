@@ -11,7 +11,8 @@ from cordwood.sql.redaction.masking import OPTIMISTIC_TEXT, REDACT_EVENT, REDACT
 
 _WRITTEN: Final = """
     ATAN2 CAST IPv4NumToString IPv4StringToNumOrNull IPv6NumToString IPv6StringToNumOrNull JSONExtract
-    JSONExtractArrayRaw JSONExtractRaw JSONExtractString JSONLength JSONType MD5 PERCENT_RANK SHA1 SHA256 SHA512 abs
+    JSONExtractArrayRaw JSONExtractBool JSONExtractFloat JSONExtractInt JSONExtractKeys JSONExtractKeysAndValuesRaw
+    JSONExtractRaw JSONExtractString JSONExtractUInt JSONHas JSONLength JSONType MD5 PERCENT_RANK SHA1 SHA256 SHA512 abs
     accurateCast accurateCastOrNull acos acosh addDays addMicroseconds addMonths addSeconds and array arrayConcat
     arrayCount arrayDistinct arrayElement arrayElementOrNull arrayEnumerate arrayExists arrayFilter arrayFirstIndex
     arrayFlatten arrayFold arrayJoin arrayLastIndex arrayMap arrayReverse arrayReverseSort arraySlice arraySort
@@ -41,7 +42,7 @@ _AGGREGATES: Final = """
     any anyOrNull argMax argMaxOrNull argMin argMinOrNull avgOrNull avgOrNullDistinct corrStableOrNullIf count
     countIf covarPopStableOrNullIf covarSampStableOrNullIf groupArray groupArrayIf groupBitAndOrNull
     groupBitAndOrNullDistinct groupBitOrOrNull groupBitOrOrNullDistinct groupBitXorOrNull groupBitXorOrNullDistinct
-    max maxIf maxOrNull maxOrNullIf min minIf minOrNull minOrNullIf quantileExactInclusiveOrNull
+    max maxIf maxOrNull maxOrNullIf min minIf minOrNull minOrNullIf quantileExactInclusiveOrNull quantileTDigestOrNull
     stddevPopStableOrNull stddevPopStableOrNullDistinct stddevSampStableOrNull stddevSampStableOrNullDistinct sumMap
     sumOrNull sumOrNullDistinct uniqExact uniqExactIf varPopStableOrNull varPopStableOrNullDistinct
     varSampStableOrNull varSampStableOrNullDistinct

@@ -12,10 +12,10 @@ from cordwood.sql.redaction.masking import OPTIMISTIC_TEXT, REDACT_EVENT, REDACT
 _WRITTEN: Final = """
     % & * + - ->> / // << >> | || ~ ~~
     abs acos acosh any_value arg_max arg_max_null arg_min arg_min_null array_agg array_to_string asin asinh atan atan2 atanh avg base64 bin bit_and
-    bit_count bit_or bit_xor bool_and bool_or ceil chr contains corr cos cosh cot count count_star covar_pop covar_samp
+    bit_count bit_or bit_xor bool_and bool_or ceil chr concat contains corr cos cosh cot count count_star covar_pop covar_samp
     cume_dist date_diff date_part date_trunc day dayofweek dayofyear decode dense_rank encode epoch_us error exp
     first_value flatten floor from_base64 generate_series greatest hex histogram hour instr isfinite isinf isnan isodow
-    isoyear json json_array json_array_length json_extract json_extract_string json_object json_pretty json_remove
+    isoyear json json_array json_array_length json_extract json_extract_string json_keys json_object json_pretty json_remove
     json_replace json_set json_strip_nulls json_type json_valid lag last_value lead least left len length levenshtein
     like_escape list_concat list_contains list_count list_distinct list_extract list_filter list_position list_reduce
     list_reverse list_slice list_sort list_sum list_transform list_value ln log10 lower lpad ltrim make_date make_time
@@ -39,7 +39,7 @@ TABLE_FUNCTIONS: Final = frozenset({"unnest"})
 
 TYPES: Final = frozenset(
     """
-    BIGINT BIT BLOB BOOLEAN DATE DECIMAL DOUBLE HUGEINT INTEGER INTERVAL JSON list STRUCT TIME TIMESTAMP TIMESTAMPTZ
+    BIGINT BIT BLOB BOOLEAN DATE DECIMAL DOUBLE HUGEINT INTEGER INTERVAL JSON list MAP STRUCT TIME TIMESTAMP TIMESTAMPTZ
     VARCHAR VARIANT
     """.split()
 )

@@ -9,7 +9,7 @@ from sqlglot import exp
 from cordwood.errors import LONGEST_COMPARED, AmbiguousName, UnknownName, closest
 from cordwood.model.shape import Path, ValueKind
 from cordwood.sql.budget import copied, spend
-from cordwood.sql.nodes import KINDS, event_path, root_and_steps
+from cordwood.sql.nodes import KINDS, WHOLE_EXTRAS, event_path, root_and_steps
 from cordwood.sql.records import joined
 from cordwood.sql.resolve.work import Work
 from cordwood.sql.scope import PLAIN, Field, Nature, Origin, Relation, Scope, fresh, nature_of
@@ -55,6 +55,8 @@ def _of_relation(work: Work, parts: Parts, relation: Relation) -> exp.Expr | Non
     """`alias.column…`, `alias.key…` of an unnested record, or the record itself."""
     if len(parts) == 1:
         return relation.record.expression() if relation.record is not None else None
+    if parts[1].meta_get(WHOLE_EXTRAS) and relation.extras is not None:
+        return relation.extras.expression()
     column = relation.fields.get(parts[1].name.lower())
     if column is not None:
         _check_single(work, parts[1], column)

@@ -5,6 +5,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.model.datatype import Datatype
+from cordwood.sql.nodes import internal_function
 from cordwood.sql.typing.datatypes import (
     BIGNUMERIC,
     BOOL,
@@ -20,6 +21,7 @@ from cordwood.sql.typing.datatypes import (
     TIMESTAMP,
     array_of,
 )
+from cordwood.sql.typing.internal import RESULTS
 
 BY_NODE: Final[dict[type[exp.Expr], Datatype]] = {
     **dict.fromkeys(
@@ -98,6 +100,7 @@ BY_NODE: Final[dict[type[exp.Expr], Datatype]] = {
 
 # What sqlglot has no node for.
 BY_NAME: Final[dict[str, Datatype]] = {
+    **{internal_function(name).upper(): result for name, result in RESULTS.items()},
     "TIMESTAMP_BUCKET": TIMESTAMP,
     "DATETIME_BUCKET": DATETIME,
     "DATE_BUCKET": DATE,

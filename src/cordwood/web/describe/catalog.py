@@ -7,7 +7,7 @@ from cordwood.access import may_query
 from cordwood.catalog.ids import numeric_id
 from cordwood.engines.engine import StreamFacts
 from cordwood.errors import BadParameter, Fault
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.endpoint import Dialect, Endpoint
 from cordwood.model.key import Caller
 from cordwood.model.parameter import Parameter
 from cordwood.model.shape import Shape
@@ -22,6 +22,8 @@ from cordwood.web.percent_encoding import pairs
 from cordwood.web.responses import no_store_json
 from cordwood.web.standing import Rooms
 
+# The incumbent's names of dialects.
+_LANGUAGES = {Dialect.BIGQUERY: "bq_sql", Dialect.CLICKHOUSE: "ch_sql"}
 _DAY_SECONDS = 86_400
 
 
@@ -111,7 +113,7 @@ def _endpoint(one: Endpoint) -> dict[str, Any]:
         "name": one.name,
         "description": one.description,
         "query": one.sql,
-        "language": "bq_sql",
+        "language": _LANGUAGES[one.dialect],
         "sandboxable": one.sandbox,
         "cache_duration_seconds": _plain(one.cache_seconds),
         "proactive_requerying_seconds": _plain(one.warm_seconds),

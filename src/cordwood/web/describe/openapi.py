@@ -11,7 +11,7 @@ import msgspec
 
 import cordwood
 from cordwood.model.datatype import Datatype
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.endpoint import Dialect, Endpoint
 from cordwood.model.parameter import Parameter
 from cordwood.model.stream import Stream
 from cordwood.web.content_negotiation import FORMATS
@@ -27,6 +27,7 @@ _OWN_QUERY: Mapping[str, str] = {
     "sql": "A sandbox query over the endpoint's sub-queries, in SQL; not together with lql.",
     "lql": "A sandbox query over the endpoint's sub-queries, in LQL; not together with sql.",
 }
+_OWN_CLICKHOUSE: Mapping[str, str] = {"sql": "A query of your own over the table logs, in ClickHouse SQL."}
 
 
 _RECEIPT: Mapping[str, str] = {
@@ -74,7 +75,7 @@ def _address(endpoint: Endpoint) -> str:
 def _path(one: Described) -> dict[str, Any]:
     endpoint = one.endpoint
     parameters = [_parameter(parameter) for parameter in endpoint.parameters]
-    own = [_own_query(name) for name in _OWN_QUERY] if endpoint.sandbox else []
+    own = [_own_query(name, text) for name, text in _own_queries(endpoint).items()]
     shared = [{"$ref": f"#/components/parameters/{name}"} for name in _shared(endpoint)]
     get = {**_operation(one, "query"), "parameters": [*parameters, *own, *shared]}
     post = {**_operation(one, "post"), "parameters": shared, "requestBody": _body(endpoint)}
@@ -124,14 +125,20 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
     return {**stated, **described, "schema": parameter_schema(parameter), **shown}
 
 
-def _own_query(name: str) -> dict[str, Any]:
-    return {"name": name, "in": "query", "description": _OWN_QUERY[name], "schema": {"type": "string"}}
+def _own_queries(endpoint: Endpoint) -> Mapping[str, str]:
+    """Return the parameters of a caller's own query, each with its description."""
+    if not endpoint.sandbox:
+        return {}
+    return _OWN_CLICKHOUSE if endpoint.dialect is Dialect.CLICKHOUSE else _OWN_QUERY
+
+
+def _own_query(name: str, text: str) -> dict[str, Any]:
+    return {"name": name, "in": "query", "description": text, "schema": {"type": "string"}}
 
 
 def _body(endpoint: Endpoint) -> dict[str, Any]:
     members = {one.name: _member(one) for one in endpoint.parameters}
-    if endpoint.sandbox:
-        members |= {name: {"type": "string", "description": text} for name, text in _OWN_QUERY.items()}
+    members |= {name: {"type": "string", "description": text} for name, text in _own_queries(endpoint).items()}
     required = [one.name for one in endpoint.parameters if one.required]
     schema = {"type": "object", "properties": members, **({"required": required} if required else {})}
     forms = ("application/json", "application/x-www-form-urlencoded")

@@ -106,7 +106,17 @@ def _pays(tree: exp.Select, source: Source, place: Place) -> bool:
     way = way_of(tree, source.table)
     if is_one_scan(tree, way) and place is not Place.SEALED:
         return False
-    return _hands_on(way, _WIDE | source.wide) or (_hands_on(way, frozenset([_LONG])) and not _finds_few(tree, source))
+    if _hands_on(way, _WIDE | source.wide) or _makes_of_whole(tree, way):
+        return True
+    return _hands_on(way, frozenset([_LONG])) and not _finds_few(tree, source)
+
+
+def _makes_of_whole(tree: exp.Select, way: list[Step]) -> bool:
+    """Whether an answered column is worked out of a whole one: for the few rows alone, once these are found."""
+    if not is_one_scan(tree, way):
+        return False
+    columns = (column for item in tree.expressions for column in item.find_all(exp.Column))
+    return any(column.name in _WIDE and column.table == way[-1].alias for column in columns)
 
 
 def _finds_few(tree: exp.Select, source: Source) -> bool:

@@ -12,7 +12,7 @@ from cordwood.model.datatype import Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment, named, text_part
 from cordwood.sql.lowering import Meaning
-from cordwood.sql.nodes import path_steps, path_value
+from cordwood.sql.nodes import KINDS, path_steps, path_value
 from cordwood.sql.operations import Operation, PathRead, RecordElements, RecordTest, operation_of
 from cordwood.sql.typing import kind_of, typed_as
 from cordwood.sql.typing.datatypes import STRING, VARIANT
@@ -22,6 +22,7 @@ def _path(node: exp.Expr) -> exp.Expr:
     """Reading a path as text straight away is what the engine's shredded columns make fast."""
     steps = path_steps(node)
     path = path_part(path_value(node), steps, PathRead(steps))
+    path.meta[KINDS] = node.meta_get(KINDS)
     return variant_text(path) if kind_of(node) is Kind.STRING else path
 
 

@@ -1,4 +1,4 @@
-"""BigQuery SQL with holes, as trees: what LQL means is written as one would write it, and values never are text."""
+"""Templates of BigQuery SQL with holes, filled as trees, so that no value is printed into SQL."""
 
 from functools import cache
 
@@ -12,7 +12,7 @@ Part = exp.Expr | str | int | tuple[exp.Expr, ...]
 
 def fill(template: str, at: int = 0, /, **parts: Part) -> exp.Expr:
     """The template's tree with each `@name` replaced; texts become literals. All of it stands at `at` in the LQL."""
-    tree = copied(_parsed(template))
+    tree = copied(parsed(template))
     for node in list(tree.walk()):
         node.meta["start"] = node.meta["end"] = at
     holes = [node for node in tree.find_all(exp.Parameter) if node.name in parts]
@@ -90,7 +90,7 @@ def _placed(node: exp.Expr, at: int) -> exp.Expr:
 
 
 @cache
-def _parsed(template: str) -> exp.Expr:
+def parsed(template: str) -> exp.Expr:
     tree = sqlglot.parse_one(template, read="bigquery")
     for function in tree.find_all(exp.Func):
         _keep_written_name(function, template)

@@ -1,0 +1,129 @@
+"""Lets through one query made only of permitted parts and functions; unknown means no."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.clickhouse_sql.calls import call_of, is_known
+from cordwood.clickhouse_sql.permitted import FUNCTIONS, NODES
+from cordwood.errors import QueryRefused, closest
+from cordwood.sql.budget import spend
+from cordwood.sql.places import span_of
+from cordwood.sql.stages import Parsed
+
+# What the parser notes on nodes that says nothing about the query.
+_SILENT: Final = frozenset(
+    {"_type", "typed", "safe", "value_constructor", "bracket_notation", "materialized", "key_expressions"}
+)
+
+_HINT: Final = "Write SELECT … FROM logs WHERE … GROUP BY … ORDER BY … LIMIT …."
+_ONE_TABLE: Final = "There is one table: logs. Write WHERE source = 'edge_logs' for the events of one source."
+_NO_QUERY: Final = "Write the query in FROM, as in SELECT … FROM (SELECT …), or send two queries."
+_NO_LAMBDA: Final = "Write arrayJoin(…) to have each element in a row of its own."
+_LEAVE_OUT: Final = "Leave it out."
+
+# Parts that authors do write, each by its name and with what to write instead.
+_PARTS: Final[Mapping[tuple[str, str], tuple[str, str]]] = {
+    ("Select", "prewhere"): ("PREWHERE", "Write WHERE."),
+    ("Select", "joins"): ("JOIN", _ONE_TABLE),
+    ("Select", "laterals"): ("ARRAY JOIN", _NO_LAMBDA),
+    ("Select", "qualify"): ("QUALIFY", "Write WHERE around a query in brackets."),
+    ("Select", "settings"): ("SETTINGS", _LEAVE_OUT),
+    ("Select", "format"): ("FORMAT", _LEAVE_OUT),
+    ("Select", "into"): ("INTO", _LEAVE_OUT),
+    ("Distinct", "on"): ("DISTINCT ON", "Write GROUP BY, and any(…) or argMax(…, timestamp) around the other columns."),
+    ("Limit", "expressions"): (
+        "LIMIT … BY",
+        "Write GROUP BY, and any(…) or argMax(…, timestamp) around the other columns.",
+    ),
+    ("Limit", "limit_options"): ("WITH TIES", _LEAVE_OUT),
+    ("Group", "rollup"): ("WITH ROLLUP", "Write UNION ALL of two queries."),
+    ("Group", "cube"): ("WITH CUBE", "Write UNION ALL of two queries."),
+    ("Group", "totals"): ("WITH TOTALS", "Write UNION ALL of two queries."),
+    ("Group", "grouping_sets"): ("GROUPING SETS", "Write UNION ALL of two queries."),
+    ("Ordered", "with_fill"): ("WITH FILL", _LEAVE_OUT),
+    ("In", "query"): ("A query in IN", _NO_QUERY),
+    ("In", "field"): ("IN without brackets", "Write IN ('a', 'b')."),
+    ("In", "is_global"): ("GLOBAL IN", "Write IN."),
+    ("With", "recursive"): ("WITH RECURSIVE", _NO_QUERY),
+}
+_NODES: Final[Mapping[str, tuple[str, str]]] = {
+    "Window": ("A window function", "Aggregate with GROUP BY, in a query in brackets where rows of it are wanted."),
+    "Fetch": ("FETCH", "Write LIMIT 10 OFFSET 20."),
+    "Final": ("FINAL", _LEAVE_OUT),
+    "TableSample": ("SAMPLE", _LEAVE_OUT),
+    "Exists": ("EXISTS", _NO_QUERY),
+    "Lambda": ("A lambda", _NO_LAMBDA),
+    "Transform": ("arrayMap", _NO_LAMBDA),
+    "ArrayFilter": ("arrayFilter", _NO_LAMBDA),
+    "Columns": ("COLUMNS", "Name the columns, as in SELECT id, timestamp, event_message."),
+    "Struct": ("tuple", "Select the values as columns of their own."),
+    "Intersect": ("INTERSECT", "Write WHERE conditions that both hold."),
+    "Except": ("EXCEPT", "Write WHERE NOT (…)."),
+}
+
+
+def admit(parsed: Parsed) -> Parsed:
+    """QueryRefused with the place and what would be allowed, for the first part that is not."""
+    for node in parsed.tree.walk():
+        spend()
+        _check(node, parsed.text)
+        node.comments = None
+    return parsed
+
+
+def _check(node: exp.Expr, text: str) -> None:
+    if isinstance(node, exp.Star):
+        if isinstance(node.parent, exp.Count):
+            return
+        raise _refused(node, text, '"*" is refused.', "Name the columns, as in SELECT id, timestamp, event_message.")
+    parts = NODES.get(type(node).__name__)
+    if parts is None:
+        _check_call(node, text)
+        return
+    if isinstance(node, exp.Binary) and None in (node.args.get("this"), node.args.get("expression")):
+        raise _refused(node, text, f"{_in_words(type(node).__name__)} has two operands.", _HINT)
+    for key, value in node.args.items():
+        if value not in (None, False, []) and key not in parts and key not in _SILENT:
+            _refuse_part(node, key, text)
+
+
+def _refuse_part(node: exp.Expr, key: str, text: str) -> None:
+    value = node.args[key]
+    part = value[0] if isinstance(value, list) else value
+    place = part if isinstance(part, exp.Expr) and span_of(part, text) is not None else node
+    kind = type(node).__name__
+    known = _PARTS.get((kind, key.strip("_")))
+    if known is not None:
+        raise _refused(place, text, f"{known[0]} is refused.", known[1])
+    what = _in_words(key.strip("_")).replace("_", " ")
+    raise _refused(place, text, f"{what} in {_in_words(kind)} is refused.", _HINT)
+
+
+def _check_call(node: exp.Expr, text: str) -> None:
+    known = _NODES.get(type(node).__name__)
+    if known is not None:
+        raise _refused(node, text, f"{known[0]} is refused.", known[1])
+    call = call_of(node)
+    if call is None:
+        raise _refused(node, text, f"{_in_words(type(node).__name__)} is refused here.", _HINT)
+    if is_known(call):
+        return
+    close = closest(call.name, FUNCTIONS.values(), cutoff=0.75)
+    hint = f"Did you mean {close}?" if close else "The functions that can be called are listed in the guide."
+    raise _refused(node, text, f"The function {_written(node, call.name)} cannot be called here.", hint)
+
+
+def _written(node: exp.Expr, name: str) -> str:
+    written = node.this if isinstance(node.this, str) else name
+    return written[:60]
+
+
+def _refused(node: exp.Expr, text: str, message: str, hint: str) -> QueryRefused:
+    return QueryRefused(message, hint=hint, span=span_of(node, text))
+
+
+def _in_words(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).upper()

@@ -1,0 +1,142 @@
+"""The map of an event's attributes: which paths of the event a key means, by what has been seen in the stream."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+from sqlglot import exp
+
+from cordwood.clickhouse_sql.template import fill
+from cordwood.clickhouse_sql.values import STRING, Value, text_value
+from cordwood.model.shape import MAX_STEPS
+from cordwood.sql.nodes import internal
+from cordwood.sql.records import Records, below
+from cordwood.sql.scope import Nature, Origin
+
+METADATA: Final = "metadata"
+EXTRAS: Final = "extras"
+
+# Keys with dots in them make several paths of one name: no more than so many are read.
+_MOST_PATHS: Final = 8
+# Keys that are columns of the table, and so no attributes.
+_COLUMNS: Final = frozenset({"id", "event_message", "timestamp"})
+
+_SEVERITIES: Final = (
+    (EXTRAS, "severity_text"),
+    (EXTRAS, "severityText"),
+    (METADATA, "level"),
+    (EXTRAS, "level"),
+    (METADATA, "parsed.error_severity"),
+)
+_NO_SEVERITY: Final = "INFO"
+
+
+class Attributes(msgspec.Struct):
+    """The attributes of the events that a sub-query yields, read from its columns `metadata` and `extras`."""
+
+    stream: str
+    records: Records
+    table: str
+    has_own_project: bool = True
+
+    def value(self, key: str) -> Value:
+        """Return the text of an attribute, empty where it is missing. Keys at the top of the event win over those of metadata."""
+        parts = [self._text(EXTRAS, steps) for steps in self._paths(EXTRAS, key)]
+        own = next(iter(_first_keys(key)), key)
+        if key == "project" and self.has_own_project:
+            parts.append(self._column("project"))
+        hidden = self._may_lie_at_top(key)
+        for steps in self._paths(METADATA, key):
+            text = self._text(METADATA, steps)
+            if hidden and own != "project":
+                top = self._path(EXTRAS, (steps[0],))
+                text = fill("if(@top is null, @text, null)", top=top, text=text)
+            parts.append(text)
+        if key == METADATA:
+            parts.append(internal("attribute_scalar", self._column(METADATA)))
+        if not parts:
+            return text_value("")
+        node = parts[0] if len(parts) == 1 else exp.Coalesce(this=parts[0], expressions=parts[1:])
+        if len(parts) > 1:
+            node.meta["bigquery_name"] = "COALESCE"
+        return Value(node, STRING, default="")
+
+    def severity(self) -> Value:
+        texts = [
+            fill("nullif(@text, '')", text=self._text(place, steps))
+            for place, key in _SEVERITIES
+            for steps in self._paths(place, key)
+        ]
+        if not texts:
+            return text_value(_NO_SEVERITY)
+        node = exp.Coalesce(this=texts[0], expressions=[*texts[1:], exp.Literal.string(_NO_SEVERITY)])
+        node.meta["bigquery_name"] = "COALESCE"
+        return Value(internal("upper", node), STRING)
+
+    def document(self, name: str) -> exp.Expr:
+        """Return the JSON of a part of the event; of the project its text, where it is an attribute."""
+        if name != "project":
+            return internal("json_text", self._column(name))
+        return self._column("project") if self.has_own_project else fill("cast(null as string)")
+
+    def levels(self) -> int:
+        """How often objects lie in each other at most, as far as objects are taken apart."""
+        found = [self.records.depth(self._nature(place)) for place in (METADATA, EXTRAS)]
+        return max((MAX_STEPS if depth is None else depth for depth in found), default=1)
+
+    def _nature(self, place: str) -> Nature:
+        path = () if place == EXTRAS else (place,)
+        return Nature(origins=frozenset({Origin(self.stream, path)}))
+
+    def _may_lie_at_top(self, key: str) -> bool:
+        top = self._nature(EXTRAS)
+        return any(self._may_be(below(top, (first,))) for first in _first_keys(key))
+
+    def _may_be(self, nature: Nature) -> bool:
+        return self.records.kinds(nature) != frozenset()
+
+    def _paths(self, place: str, key: str) -> list[tuple[str, ...]]:
+        if place == EXTRAS and key in _COLUMNS:
+            return []
+        nature = self._nature(place)
+        plain = tuple(key.split("."))
+        if len(plain) > MAX_STEPS:
+            # As in the whole map, which is taken apart so far.
+            return []
+        paths = [plain] if "" not in plain and self._may_be(below(nature, plain)) else []
+        for steps in self._dotted(nature, key, ()):
+            if len(paths) >= _MOST_PATHS:
+                break
+            if steps not in paths and self._may_be(below(nature, steps)):
+                paths.append(steps)
+        return paths
+
+    def _dotted(self, nature: Nature, rest: str, before: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        """Return the ways in which keys that were seen make up the rest of a key, dots and all."""
+        if len(before) >= MAX_STEPS:
+            return
+        for known in self.records.keys_within(nature, rest):
+            if known == rest:
+                yield (*before, known)
+            else:
+                yield from self._dotted(below(nature, (known,)), rest[len(known) + 1 :], (*before, known))
+
+    def _text(self, place: str, steps: tuple[str, ...]) -> exp.Expr:
+        return internal("attribute", self._path(place, steps))
+
+    def _path(self, place: str, steps: tuple[str, ...]) -> exp.Expr:
+        node: exp.Expr = self._column(place)
+        for step in steps:
+            node = exp.Dot(this=node, expression=exp.to_identifier(step, quoted=True))
+        return node
+
+    def _column(self, name: str) -> exp.Expr:
+        table = exp.to_identifier(self.table, quoted=True)
+        return exp.Column(this=exp.to_identifier(name, quoted=True), table=table)
+
+
+def _first_keys(key: str) -> Iterator[str]:
+    """Return the keys at the top of an event that would hold this one."""
+    steps = key.split(".")
+    for length in range(1, min(len(steps), MAX_STEPS) + 1):
+        yield ".".join(steps[:length])

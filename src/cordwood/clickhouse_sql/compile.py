@@ -1,0 +1,59 @@
+"""A caller's ClickHouse SQL over an endpoint's table of logs, compiled like a caller's BigQuery SQL.
+
+The sub-queries of the endpoint are what the table `logs` is made of: its column `source` has their names. The query
+is translated into the tree that BigQuery SQL over these sub-queries would be parsed into; whatever reads, redacts,
+bounds and runs such a query does the same with this one.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+from sqlglot import exp
+
+from cordwood.clickhouse_sql.admit import admit
+from cordwood.clickhouse_sql.attributes import Attributes
+from cordwood.clickhouse_sql.parse import parse
+from cordwood.clickhouse_sql.scope import LOGS, Branch, SubQueryBranch
+from cordwood.clickhouse_sql.select import Builder
+from cordwood.model.shape import Shape
+from cordwood.sql.budget import compiling
+from cordwood.sql.compile import Program, compile_visiting
+from cordwood.sql.records import Records
+from cordwood.sql.redaction.redaction import Redaction
+from cordwood.sql.stages import Parsed, Statement
+from cordwood.sql.target import Target
+from cordwood.sql.typing.internal import INTERNAL
+
+Shapes = Mapping[str, Shape]
+
+
+def compile_clickhouse(
+    program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
+) -> Statement:
+    """Compile a caller's query in ClickHouse's dialect over the endpoint's sub-queries and nothing else."""
+    records = Records(redaction.shown(shapes) if redaction else shapes)
+    with compiling():
+        tree = translate(program, text, records)
+        parsed = Parsed(tree, text)
+        statement = compile_visiting(program, lambda: parsed, target, shapes, redaction, own_functions=INTERNAL)
+    facts = {**records.facts, **statement.facts}
+    return msgspec.structs.replace(statement, facts=facts)
+
+
+def explain_clickhouse(program: Program, text: str, shapes: Shapes) -> str:
+    """Return the query in BigQuery's dialect; functions that BigQuery does not have begin with a $."""
+    with compiling():
+        return translate(program, text, Records(shapes)).sql("bigquery", pretty=True)
+
+
+def translate(program: Program, text: str, records: Records) -> exp.Expr:
+    """Return the tree that the query means over the endpoint's sub-queries."""
+
+    def logs() -> list[Branch]:
+        return [
+            SubQueryBranch(name, source.sub_query, Attributes(source.stream, records, LOGS, source.has_own_project))
+            for name, source in program.sources.items()
+        ]
+
+    parsed = admit(parse(text))
+    return Builder(text, logs, program.parameters, program.endpoint.max_rows).query(parsed.tree, is_outermost=True).tree

@@ -1,0 +1,61 @@
+"""What the translation of functions may ask of the translator: the values of arguments, and refusals with a place."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from sqlglot import exp
+
+from cordwood.clickhouse_sql.scope import Row
+from cordwood.clickhouse_sql.values import Value
+from cordwood.errors import QueryRefused, Span
+from cordwood.model.parameter import Parameter
+
+
+class Expressions(Protocol):
+    """Arguments as values. A wrong type is refused at the argument's place."""
+
+    @property
+    def row(self) -> Row:
+        """What names mean."""
+        ...
+
+    @property
+    def parameters(self) -> Mapping[str, Parameter]:
+        """The endpoint's."""
+        ...
+
+    def span(self, node: exp.Expr) -> Span | None: ...
+
+    def value(self, node: exp.Expr) -> Value: ...
+
+    def plain(self, node: exp.Expr) -> Value:
+        """Return the value with its default in place of NULL."""
+        ...
+
+    def string(self, node: exp.Expr) -> Value: ...
+
+    def number(self, node: exp.Expr) -> Value: ...
+
+    def number_of(self, node: exp.Expr, value: Value) -> Value:
+        """Return the value as a number, or a refusal at the place of the node."""
+        ...
+
+    def array(self, node: exp.Expr) -> Value: ...
+
+    def truth(self, node: exp.Expr) -> Value: ...
+
+    def filter(self, node: exp.Expr) -> exp.Expr:
+        """Return a condition whose NULL means the same as false."""
+        ...
+
+    def constant_text(self, node: exp.Expr, what: str) -> str: ...
+
+    def constant_number(self, node: exp.Expr, what: str) -> float: ...
+
+    def fill(self, node: exp.Expr, template: str, **parts: exp.Expr) -> exp.Expr:
+        """Return a template of BigQuery SQL at the place of the node."""
+        ...
+
+    def refused(self, node: exp.Expr, message: str, hint: str | None = None) -> QueryRefused:
+        """Return a refusal at the place of the node."""
+        ...

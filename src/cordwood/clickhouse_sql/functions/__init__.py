@@ -1,0 +1,18 @@
+"""The functions of the dialect by their names in small letters, one subject a file."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from cordwood.clickhouse_sql.calls import Call
+from cordwood.clickhouse_sql.expressions import Expressions
+from cordwood.clickhouse_sql.functions import conversions, logic, numbers, structure, texts, times
+from cordwood.clickhouse_sql.values import Value
+
+FUNCTIONS: Final[Mapping[str, Callable[[Expressions, Call], Value]]] = {
+    **conversions.FUNCTIONS,
+    **logic.FUNCTIONS,
+    **numbers.FUNCTIONS,
+    **structure.FUNCTIONS,
+    **texts.FUNCTIONS,
+    **times.FUNCTIONS,
+}

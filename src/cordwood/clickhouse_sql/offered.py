@@ -1,0 +1,38 @@
+"""What a caller's own query may read of an endpoint in ClickHouse's dialect: the table `logs`."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from cordwood.clickhouse_sql.scope import LOGS
+from cordwood.model.datatype import Kind
+from cordwood.model.shape import ELEMENT, Path, Shape, ValueKind
+from cordwood.sql.offered import Fields, OfferedColumn, SubQuery
+from cordwood.sql.program import Program
+
+_COLUMNS: Final = {
+    "id": Kind.STRING,
+    "timestamp": Kind.TIMESTAMP,
+    "project": Kind.STRING,
+    "source": Kind.STRING,
+    "event_message": Kind.STRING,
+    "severity_text": Kind.STRING,
+}
+_ATTRIBUTES: Final = "log_attributes"
+_NO_ATTRIBUTES: Final = frozenset({("id",), ("timestamp",), ("event_message",), ("metadata",)})
+
+
+def offered_table(program: Program, shapes: Mapping[str, Shape]) -> SubQuery:
+    """Return the table with its columns; the fields of `log_attributes` are its keys."""
+    columns = [OfferedColumn(name, kind, {}) for name, kind in _COLUMNS.items()]
+    return SubQuery(LOGS, (*columns, OfferedColumn(_ATTRIBUTES, Kind.JSON, _keys(program, shapes))))
+
+
+def _keys(program: Program, shapes: Mapping[str, Shape]) -> Fields:
+    found: dict[Path, frozenset[ValueKind]] = {}
+    for source in program.sources.values():
+        for path, kinds in shapes.get(source.stream, Shape()).kinds.items():
+            lifted = path[1:] if path[:1] == ("metadata",) else path
+            is_leaf = bool(kinds - {ValueKind.OBJECT}) and ELEMENT not in path
+            if lifted and is_leaf and path not in _NO_ATTRIBUTES:
+                found[(".".join(lifted),)] = frozenset({ValueKind.TEXT})
+    return dict(sorted(found.items()))

@@ -1,0 +1,74 @@
+"""Text to tree: one query of ClickHouse's dialect, within the bounds of sql/parse."""
+
+from typing import Final
+
+from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from cordwood.errors import QueryRefused, QuerySyntax, Span
+from cordwood.sql.parse import (
+    check_beginning,
+    check_characters,
+    check_depth,
+    check_work,
+    syntax_fault,
+    too_deep,
+    unreadable,
+)
+from cordwood.sql.places import span_at
+from cordwood.sql.stages import Parsed
+
+_CLICKHOUSE: Final = Dialect.get_or_raise("clickhouse")
+# The parser reads what stands in brackets after the name of a type twice, and after FROM as a join and as a query.
+_REREAD: Final = frozenset(
+    [
+        *(
+            word.lower()
+            for word, kind in _CLICKHOUSE.tokenizer_class.KEYWORDS.items()
+            if kind in _CLICKHOUSE.parser_class.TYPE_TOKENS
+        ),
+        *("cast", "extract", "from", "interval"),
+    ]
+)
+
+
+def parse(text: str) -> Parsed:
+    """Return the tree of the text's one statement; QuerySyntax or QueryRefused with the place otherwise."""
+    check_characters(text)
+    found = _tokens(text)
+    while found and found[-1].token_type == TokenType.SEMICOLON:
+        found.pop()
+    if not found:
+        raise QuerySyntax("The query is empty.", hint="Send one SELECT.", span=Span(1, 1))
+    check_beginning(found[0], text)
+    check_work(found, text, _REREAD)
+    second = next((token for token in found if token.token_type == TokenType.SEMICOLON), None)
+    if second is not None:
+        raise QueryRefused("Only one statement can be sent.", hint="Send one SELECT.", span=span_at(text, second.start))
+    tree = _tree(found, text)
+    check_depth(tree)
+    return Parsed(tree, text)
+
+
+def _tokens(text: str) -> list[Token]:
+    try:
+        found: list[Token] = _CLICKHOUSE.tokenize(text)
+    except TokenError as error:
+        raise unreadable(error, text) from error
+    return found
+
+
+def _tree(found: list[Token], text: str) -> exp.Expr:
+    try:
+        trees = [tree for tree in _CLICKHOUSE.parser().parse(found, text) if tree is not None]
+    except ParseError as error:
+        raise syntax_fault(error) from error
+    except RecursionError as error:
+        raise too_deep(None) from error
+    except Exception as error:
+        raise QuerySyntax("The text cannot be read as SQL.", span=Span(1, 1)) from error
+    if len(trees) != 1:
+        raise QuerySyntax("The text cannot be read as SQL.", span=Span(1, 1))
+    return trees[0]

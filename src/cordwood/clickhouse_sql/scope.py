@@ -1,0 +1,279 @@
+"""Where the columns of a query come from: sub-queries of the endpoint, queries in brackets, and unions of them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import Final, Protocol
+
+import msgspec
+from sqlglot import exp
+
+from cordwood.clickhouse_sql.attributes import Attributes
+from cordwood.clickhouse_sql.values import DATETIME64, INT, STRING, Type, Value, text_value
+from cordwood.sql.budget import copied, spend
+from cordwood.sql.nodes import internal_function
+
+# The alias of whatever stands in FROM, in the tree that is made.
+LOGS: Final = "logs"
+
+
+class Whole(StrEnum):
+    """What is read of all attributes of an event at once."""
+
+    MAP = internal_function("attributes")
+    KEYS = internal_function("attribute_keys")
+    VALUES = internal_function("attribute_values")
+
+
+class Need(msgspec.Struct, frozen=True):
+    """What an expression reads of a row: a column, an attribute by its key, all attributes, or an expression's value."""
+
+    kind: str
+    name: str
+
+
+def column_need(name: str) -> Need:
+    return Need("column", name)
+
+
+def attribute_need(key: str) -> Need:
+    return Need("attribute", key)
+
+
+_DOCUMENTS: Final = ("metadata", "extras", "project")
+_LEVELS: Final = Need("levels", "")
+
+
+def whole_of(row: "Row", whole: Whole) -> exp.Expr | None:
+    """All attributes of an event, made of the JSON of its parts; None where the rows are no events.
+
+    Of several branches the JSON is handed on, and what is made of it is written once.
+    """
+    found = [row.value(Need("document", name)) for name in _DOCUMENTS]
+    documents = [value.node for value in found if value is not None]
+    levels = row.value(_LEVELS)
+    if levels is None or len(documents) < len(found):
+        return None
+    return exp.Anonymous(this=str(whole), expressions=[*documents, levels.node])
+
+
+ELEMENT: Final = "element"
+
+
+def element_need(node: exp.Expr) -> Need:
+    """Return the element of the array that an arrayJoin takes apart: `select` notes its number in the node."""
+    return Need(ELEMENT, str(node.meta_get(ELEMENT)))
+
+
+class Row(Protocol):
+    """What the names in an expression mean."""
+
+    @property
+    def has_attributes(self) -> bool:
+        """Whether the rows are events, with attributes."""
+        ...
+
+    def value(self, need: Need) -> Value | None:
+        """Return what is read; None where the rows have no such column."""
+        ...
+
+
+class Branch(Row, Protocol):
+    """Rows that one SELECT of the tree that is made reads."""
+
+    def relation(self) -> exp.Expr:
+        """Return what stands in FROM. Asked for once, after all values."""
+        ...
+
+
+def column(name: str, *, table: str = LOGS) -> exp.Expr:
+    return exp.Column(this=exp.to_identifier(name, quoted=True), table=exp.to_identifier(table, quoted=True))
+
+
+def named_table(name: str) -> exp.Expr:
+    alias = exp.TableAlias(this=exp.to_identifier(LOGS, quoted=True))
+    return exp.Table(this=exp.to_identifier(name, quoted=True), alias=alias)
+
+
+def derived(query: exp.Expr) -> exp.Expr:
+    alias = exp.TableAlias(this=exp.to_identifier(LOGS, quoted=True))
+    return exp.Subquery(this=query, alias=alias)
+
+
+_TEXTS: Final = ("event_message", "project")
+
+
+class SubQueryBranch(msgspec.Struct):
+    """The rows of one sub-query of the endpoint: events of one stream."""
+
+    name: str
+    sub_query: str
+    attributes: Attributes
+
+    @property
+    def has_attributes(self) -> bool:
+        return True
+
+    def value(self, need: Need) -> Value | None:
+        if need.kind == "attribute":
+            return self.attributes.value(need.name)
+        if need.kind == "document":
+            return Value(self.attributes.document(need.name), STRING.or_null())
+        if need == _LEVELS:
+            levels = self.attributes.levels()
+            return Value(exp.Literal.number(levels), INT, constant=levels)
+        if need.name == "source":
+            return text_value(self.name)
+        if need.name == "timestamp":
+            return Value(column("timestamp"), DATETIME64)
+        if need.name == "id":
+            return Value(column("id"), STRING)
+        if need.name == "severity_text":
+            return self.attributes.severity()
+        return Value(column(need.name), STRING, default="") if need.name in _TEXTS else None
+
+    def relation(self) -> exp.Expr:
+        return named_table(self.sub_query)
+
+
+class QueryBranch(msgspec.Struct):
+    """The rows of a query in brackets, with its columns."""
+
+    query: exp.Expr
+    columns: Mapping[str, Value]
+
+    @property
+    def has_attributes(self) -> bool:
+        return False
+
+    def value(self, need: Need) -> Value | None:
+        known = self.columns.get(need.name) if need.kind == "column" else None
+        return None if known is None else copied_value(known)
+
+    def relation(self) -> exp.Expr:
+        return derived(self.query)
+
+
+def copied_value(value: Value) -> Value:
+    return msgspec.structs.replace(value, node=copied(value.node))
+
+
+class Filtered(msgspec.Struct):
+    """A branch with the conditions of its rows, and what else stands in its SELECT."""
+
+    branch: Branch
+    where: exp.Expr | None = None
+    order: exp.Expr | None = None
+
+
+class Union(msgspec.Struct):
+    """The rows of several branches. What is read of them is selected in every branch: paths are read where events lie."""
+
+    branches: Sequence[Filtered]
+    evaluate: Callable[[Row, str], Value]
+    limit: int | None = None
+    needs: dict[Need, Value] = msgspec.field(default_factory=dict)
+    nodes: list[list[exp.Expr]] = msgspec.field(default_factory=list)
+
+    @property
+    def has_attributes(self) -> bool:
+        return all(one.branch.has_attributes for one in self.branches)
+
+    def value(self, need: Need) -> Value | None:
+        known = self.needs.get(need)
+        if known is None:
+            known = self._read(need)
+            if known is None:
+                return None
+            self.needs[need] = known
+        return copied_value(known)
+
+    def _read(self, need: Need) -> Value | None:
+        found = [self._value_of(one.branch, need) for one in self.branches]
+        values = [value for value in found if value is not None]
+        if len(values) < len(found):
+            return None
+        if need == _LEVELS:
+            return max(values, key=lambda value: int(str(value.constant)))
+        first = values[0]
+        self.nodes.append([value.node for value in values])
+        spend(len(values))
+        constant = first.constant if len(values) == 1 or all(_is_same(first, value) for value in values) else None
+        node = column(f"c{len(self.nodes)}")
+        default = next((value.default for value in values if value.default is not None), None)
+        if constant is not None and first.is_constant:
+            return Value(node, first.type, constant=first.constant, default=default)
+        return Value(node, first.type, default=default)
+
+    def _value_of(self, branch: Branch, need: Need) -> Value | None:
+        return self.evaluate(branch, need.name) if need.kind == "expression" else branch.value(need)
+
+    def relation(self) -> exp.Expr:
+        """One SELECT for each branch."""
+        selects = [self._select(at, one) for at, one in enumerate(self.branches)]
+        tree = selects[0]
+        for select in selects[1:]:
+            tree = exp.Union(this=tree, expression=select, distinct=False)
+        return derived(tree)
+
+    def _select(self, at: int, filtered: Filtered) -> exp.Expr:
+        items: list[exp.Expr] = [
+            exp.Alias(this=nodes[at], alias=exp.to_identifier(f"c{number}", quoted=True))
+            for number, nodes in enumerate(self.nodes, 1)
+        ]
+        if not items:
+            items = [exp.Alias(this=exp.Literal.number(1), alias=exp.to_identifier("c0", quoted=True))]
+        select = exp.Select(expressions=items, from_=exp.From(this=filtered.branch.relation()))
+        if filtered.where is not None:
+            select.set("where", exp.Where(this=filtered.where))
+        if self.limit is None:
+            return select
+        if filtered.order is not None:
+            select.set("order", filtered.order)
+        select.set("limit", exp.Limit(expression=exp.Literal.number(self.limit)))
+        return exp.Subquery(this=select) if len(self.branches) > 1 else select
+
+
+def _is_same(one: Value, other: Value) -> bool:
+    return one.is_constant and other.is_constant and one.constant == other.constant
+
+
+class Joined(msgspec.Struct):
+    """The rows of a union once for each element of arrays: what arrayJoin makes of them."""
+
+    union: Union
+    arrays: Sequence[Value]
+    needs: dict[Need, Value] = msgspec.field(default_factory=dict)
+    items: list[exp.Expr] = msgspec.field(default_factory=list)
+
+    @property
+    def has_attributes(self) -> bool:
+        return self.union.has_attributes
+
+    def value(self, need: Need) -> Value | None:
+        if need == _LEVELS:
+            return self.union.value(need)
+        if need not in self.needs:
+            made = self._element(need.name) if need.kind == ELEMENT else self.union.value(need)
+            if made is None:
+                return None
+            name = f"j{len(self.items) + 1}"
+            self.items.append(exp.Alias(this=made.node, alias=exp.to_identifier(name, quoted=True)))
+            self.needs[need] = msgspec.structs.replace(made, node=column(name))
+        return copied_value(self.needs[need])
+
+    def _element(self, name: str) -> Value:
+        element: Type = self.arrays[int(name)].type.element or STRING
+        node = exp.Column(this=exp.to_identifier(f"e{name}", quoted=True))
+        return Value(node, element)
+
+    def relation(self) -> exp.Expr:
+        items = self.items or [exp.Alias(this=exp.Literal.number(1), alias=exp.to_identifier("c0", quoted=True))]
+        select = exp.Select(expressions=items, from_=exp.From(this=self.union.relation()))
+        joins = [exp.Join(this=_unnested(array.node, f"e{at}"), kind="CROSS") for at, array in enumerate(self.arrays)]
+        select.set("joins", joins)
+        return derived(select)
+
+
+def _unnested(array: exp.Expr, name: str) -> exp.Expr:
+    alias = exp.TableAlias(columns=[exp.to_identifier(name, quoted=True)])
+    return exp.Unnest(expressions=[array], alias=alias, offset=False)

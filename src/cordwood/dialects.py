@@ -1,0 +1,72 @@
+"""One way to read and compile endpoints and callers' queries, whatever dialect an endpoint has."""
+
+from collections.abc import Collection, Mapping
+
+from cordwood.clickhouse_sql.compile import compile_clickhouse
+from cordwood.clickhouse_sql.endpoint import read_clickhouse_endpoint
+from cordwood.clickhouse_sql.offered import offered_table
+from cordwood.errors import QueryUnsupported
+from cordwood.lql import offered as sub_queries
+from cordwood.lql.compile import compile_lql, explain_lql
+from cordwood.model.endpoint import Dialect, Endpoint
+from cordwood.model.shape import Shape
+from cordwood.sql import compile as bigquery
+from cordwood.sql.offered import SubQuery
+from cordwood.sql.program import Program
+from cordwood.sql.redaction.redaction import Redaction
+from cordwood.sql.stages import Statement
+from cordwood.sql.target import Target
+
+Shapes = Mapping[str, Shape]
+
+
+def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) -> Program:
+    """BadEndpointFile, with the place in the file, for whatever could not be served."""
+    if endpoint.dialect is Dialect.CLICKHOUSE:
+        return read_clickhouse_endpoint(endpoint, streams)
+    return bigquery.read_endpoint(endpoint, streams)
+
+
+def compile_saved(program: Program, target: Target, shapes: Shapes, redaction: Redaction | None = None) -> Statement:
+    """Compile the endpoint's own query."""
+    if program.own_text is not None:
+        return compile_clickhouse(program, program.own_text, target, shapes, redaction)
+    return bigquery.compile_saved(program, target, shapes, redaction)
+
+
+def compile_sql(
+    program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
+) -> Statement:
+    """Compile a caller's SQL in the dialect of the endpoint."""
+    if program.own_text is not None:
+        return compile_clickhouse(program, text, target, shapes, redaction)
+    return bigquery.compile_sandbox(program, text, target, shapes, redaction)
+
+
+def compile_lql_query(
+    program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
+) -> Statement:
+    """Compile a caller's LQL, unless the endpoint cannot be asked in it."""
+    _check_lql(program)
+    return compile_lql(program, text, target, shapes, redaction)
+
+
+def explain_lql_query(program: Program, text: str, target: Target, shapes: Shapes) -> str:
+    """Return the SQL that a query in LQL means, in BigQuery's dialect."""
+    _check_lql(program)
+    return explain_lql(program, text, target, shapes)
+
+
+def offered(program: Program, target: Target, shapes: Shapes) -> tuple[SubQuery, ...]:
+    """Return what callers' own queries may read."""
+    if program.own_text is not None:
+        return (offered_table(program, shapes),)
+    return sub_queries.offered(program, target, shapes)
+
+
+def _check_lql(program: Program) -> None:
+    if program.own_text is not None:
+        raise QueryUnsupported(
+            "This endpoint is asked in ClickHouse SQL, and not in LQL.",
+            hint="Send sql=SELECT … FROM logs, or ask logs.all.",
+        )

@@ -1,0 +1,102 @@
+"""The attributes of an event: the text of one, and the map of all, flattened with dots."""
+
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.clickhouse.rules.reading import event_text, text_at_hand
+from cordwood.engines.clickhouse.rules.words import once
+from cordwood.model.shape import ValueKind
+from cordwood.sql.constants import constant_int
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning
+from cordwood.sql.nodes import KINDS, internal_function
+
+# An event whose JSON is longer is taken apart at its top only, as on the other engine.
+MOST_CHARACTERS: Final = 16_384
+# Levels that are taken apart one in the other; more are taken apart in turns.
+_MOST_NESTED: Final = 8
+_PARTS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
+
+
+def _attribute(node: exp.Expr) -> exp.Expr:
+    """A list is JSON, an object has no text of its own unless it is empty."""
+    value = node.expressions[0]
+    kinds = value.meta_get(KINDS)
+    if text_at_hand(value) is not None or (kinds is not None and not kinds & _PARTS):
+        return event_text(value)
+    return _text_of(value, "if(@a = '{}', @a, NULL)")
+
+
+def _scalar(node: exp.Expr) -> exp.Expr:
+    return _text_of(node.expressions[0], "NULL")
+
+
+def _text_of(value: exp.Expr, of_object: str) -> exp.Expr:
+    text = "JSONExtract(@a, 'Nullable(String)')"
+    return once(f"multiIf(startsWith(@a, '['), @a, startsWith(@a, '{{'), {of_object}, {text})", value)
+
+
+def _level(entries: str) -> str:
+    """The entries with each object replaced by its own entries."""
+    children = "arrayMap(c -> tuple(concat(e.1, '.', c.1), c.2), JSONExtractKeysAndValuesRaw(e.2))"
+    return f"arrayFlatten(arrayMap(e -> if(startsWith(e.2, '{{') AND e.2 != '{{}}', {children}, [e]), {entries}))"
+
+
+def _levels(entries: str, levels: int) -> str:
+    if levels > _MOST_NESTED:
+        return f"arrayFold((acc, _i) -> {_level('acc')}, range({levels}), {entries})"
+    for _ in range(levels):
+        entries = _level(entries)
+    return entries
+
+
+def _all(node: exp.Expr, each: str) -> exp.Expr:
+    """An array of something of each attribute: its key is `e.1`, and its value `e.2`."""
+    metadata, extras, project, levels = node.expressions
+    own = "arrayFilter(e -> e.2 != 'null', JSONExtractKeysAndValuesRaw(_x))"
+    top = f"arrayConcat({own}, if(_p = '', [], [tuple('project', _p)]))"
+    scalar = "if(startsWith(_m, '{') OR _m = 'null', [], [tuple('metadata', _m)])"
+    children = "JSONExtractKeysAndValuesRaw(_m)"
+    lifted = f"arrayFilter(e -> NOT has(arrayMap(o -> o.1, _top), e.1), arrayConcat({children}, {scalar}))"
+    both = f"arrayMap(_top -> arrayConcat(_top, {lifted}), [{top}])[1]"
+    is_small = f"length(_m) + length(_x) <= {MOST_CHARACTERS}"
+    apart = f"if({is_small}, {_levels('_b', constant_int(levels) or 0)}, _b)"
+    shown = f"arrayMap(e -> {each}, arrayFilter(e -> e.2 != 'null', {apart}))"
+    made = f"arrayMap(_b -> {shown}, [{both}])[1]"
+    quoted = "if({2} IS NULL, '', toJSONString(assumeNotNull({2})))"
+    documents = f"[ifNull({{0}}, '{{}}')], [ifNull({{1}}, '{{}}')], [{quoted}]"
+    return fragment(f"arrayMap((_m, _x, _p) -> {made}, {documents})[1]", metadata, extras, project)
+
+
+_TEXT: Final = "if(startsWith(e.2, '\"'), JSONExtractString(e.2), e.2)"
+
+
+def _map(node: exp.Expr) -> exp.Expr:
+    member = f"concat(toJSONString(e.1), ':', toJSONString({_TEXT}))"
+    return fragment("concat('{', arrayStringConcat({0}, ','), '}')", _all(node, member))
+
+
+def _keys(node: exp.Expr) -> exp.Expr:
+    return _all(node, "e.1")
+
+
+def _values(node: exp.Expr) -> exp.Expr:
+    return _all(node, _TEXT)
+
+
+def _json_text(node: exp.Expr) -> exp.Expr:
+    """An event's value is JSON."""
+    return fragment("{0}", node.expressions[0])
+
+
+MEANING = Meaning(
+    named={
+        internal_function("json_text").upper(): _json_text,
+        internal_function("attribute").upper(): _attribute,
+        internal_function("attribute_scalar").upper(): _scalar,
+        internal_function("attributes").upper(): _map,
+        internal_function("attribute_keys").upper(): _keys,
+        internal_function("attribute_values").upper(): _values,
+    }
+)

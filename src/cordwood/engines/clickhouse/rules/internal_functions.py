@@ -1,0 +1,94 @@
+"""Functions that BigQuery has no word for, which are ClickHouse's own."""
+
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.clickhouse.rules.words import once
+from cordwood.sql.constants import constant, constant_text
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning, Rule
+from cordwood.sql.nodes import internal_function
+
+
+def _whole_number(node: exp.Expr) -> exp.Expr:
+    text, least, most = node.expressions
+    within = f"@a >= {int(constant_text(least) or 0)} AND @a <= {int(constant_text(most) or 0)}"
+    return once(f"if({within}, @a, NULL)", fragment("toInt64OrNull({0})", text))
+
+
+def _quantile(template: str) -> Rule:
+    """A parameter of an aggregate is a literal."""
+
+    def rule(node: exp.Expr) -> exp.Expr:
+        level = exp.Literal.number(repr(constant(node.expressions[1])))
+        return fragment(template, node.expressions[0], level)
+
+    return rule
+
+
+def _round_even(node: exp.Expr) -> exp.Expr:
+    return fragment(f"round({{0}}, {int(constant_text(node.expressions[1]) or 0)})", node.expressions[0])
+
+
+def _templated(template: str) -> Rule:
+    return lambda node: fragment(template, *node.expressions)
+
+
+def _finite(node: exp.Expr) -> exp.Expr:
+    return once("if(isFinite(@a), @a, NULL)", node.expressions[0])
+
+
+def _json_object(node: exp.Expr) -> exp.Expr:
+    """The members one by one: the engine has no object of mixed types."""
+    pairs = [f"toJSONString({{{at}}}), ':', toJSONString({{{at + 1}}})" for at in range(0, len(node.expressions), 2)]
+    members = ", ',', ".join(pairs)
+    return fragment(f"concat('{{', {members}, '}}')" if pairs else "'{}'", *node.expressions)
+
+
+def _key(node: exp.Expr) -> exp.Expr:
+    known = constant(node)
+    return exp.Literal.number(known) if isinstance(known, int) else node
+
+
+def _json(name: str, *, default: str = "") -> Rule:
+    """The engine's own function of a JSON text and keys. A NULL text is as good as none."""
+
+    def rule(node: exp.Expr) -> exp.Expr:
+        text, *keys = node.expressions
+        parts = [_key(key) for key in keys]
+        holes = "".join(f", {{{at}}}" for at in range(1, len(parts) + 1))
+        return fragment(f"{name}(ifNull({{0}}, ''){holes}){default}", text, *parts)
+
+    return rule
+
+
+_RULES: Final[dict[str, Rule]] = {
+    "whole_number": _whole_number,
+    "float_number": _templated("toFloat64OrNull({0})"),
+    "finite": _finite,
+    "not_nan": lambda node: once("if(isNaN(@a), NULL, @a)", node.expressions[0]),
+    "float_text": _templated("toString({0})"),
+    "round_even": _round_even,
+    "lower": _templated("lower({0})"),
+    "upper": _templated("upper({0})"),
+    "quantile": _quantile("quantileExactInclusiveOrNull({1})({0})"),
+    "quantile_tdigest": _quantile("CAST(quantileTDigestOrNull({1})({0}), 'Nullable(Float64)')"),
+    "json_object": _json_object,
+    **dict.fromkeys(("sorted_texts", "sorted_numbers", "sorted_floats"), _templated("arraySort({0})")),
+    "json_member": _templated("JSONExtractString({0}, {1})"),
+    "json_string": _json("JSONExtractString"),
+    "json_raw": _json("JSONExtractRaw"),
+    "json_int": _json("JSONExtractInt"),
+    "json_uint": _json("JSONExtractUInt"),
+    "json_float": _json("JSONExtractFloat"),
+    "json_bool": _json("JSONExtractBool", default=" = 1"),
+    "json_has": _json("JSONHas", default=" = 1"),
+    "json_length": _json("JSONLength"),
+    "json_type": _json("JSONType"),
+    "json_valid": _json("isValidJSON", default=" = 1"),
+    "json_keys": _json("JSONExtractKeys"),
+    "json_items": _json("JSONExtractArrayRaw"),
+}
+
+MEANING = Meaning(named={internal_function(name).upper(): rule for name, rule in _RULES.items()})

@@ -1,0 +1,116 @@
+"""The attributes of an event: the text of one, and the map of all, flattened with dots."""
+
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.duckdb.rules.words import once, variant_text
+from cordwood.model.shape import ValueKind
+from cordwood.sql.constants import constant_int
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Meaning
+from cordwood.sql.nodes import KINDS, internal_function
+
+# An event whose JSON is longer is taken apart at its top only: what is made for one vector is bounded.
+MOST_CHARACTERS: Final = 16_384
+# Levels that are taken apart one in the other, which holds every level in memory; more are taken apart in turns.
+_MOST_NESTED: Final = 8
+
+_WITH_PARTS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
+_KIND: Final = "left(variant_typeof(@a), 5)"
+_JSON: Final = "(@a::JSON)::VARCHAR"
+
+
+def _attribute(node: exp.Expr) -> exp.Expr:
+    """A list is JSON, an object has no text of its own unless it is empty."""
+    value = node.expressions[0]
+    kinds = value.meta_get(KINDS)
+    if kinds is not None and not kinds & _WITH_PARTS:
+        return variant_text(value)
+    return _text_of(value, "CASE WHEN " + _JSON + " = '{}' THEN '{}' END")
+
+
+def _scalar(node: exp.Expr) -> exp.Expr:
+    return _text_of(node.expressions[0], "NULL")
+
+
+def _text_of(value: exp.Expr, of_object: str) -> exp.Expr:
+    return once(f"CASE {_KIND} WHEN 'ARRAY' THEN {_JSON} WHEN 'OBJEC' THEN {of_object} ELSE @a::VARCHAR END", value)
+
+
+_CHILDREN: Final = "map_entries(%s::MAP(VARCHAR, JSON))"
+
+
+def _entries(value: str) -> str:
+    """The keys and values of an object, which is JSON or NULL; other values have none."""
+    children = f"list_transform({_CHILDREN % value}, lambda c: struct_pack(k := c.key, v := c.value))"
+    return f"CASE WHEN json_type({value}) = 'OBJECT' THEN {children} ELSE [] END"
+
+
+def _level(entries: str) -> str:
+    """The entries with each object replaced by its own entries."""
+    children = f"list_transform({_CHILDREN % 'e.v'}, lambda c: struct_pack(k := concat(e.k, '.', c.key), v := c.value))"
+    inner = f"CASE WHEN json_type(e.v) = 'OBJECT' AND e.v <> '{{}}' THEN {children} ELSE [e] END"
+    return f"flatten(list_transform({entries}, lambda e: {inner}))"
+
+
+def _levels(entries: str, levels: int) -> str:
+    if levels > _MOST_NESTED:
+        return f"list_reduce(range({levels}), lambda acc, _i: {_level('acc')}, {entries})"
+    for _ in range(levels):
+        entries = _level(entries)
+    return entries
+
+
+def _all(node: exp.Expr, each: str) -> exp.Expr:
+    """A list of something of each attribute: its key is `e.k`, and its value `e.v`."""
+    metadata, extras, project, levels = node.expressions
+    own = f"list_filter({_entries('_j.x')}, lambda e: e.v <> 'null')"
+    project_entry = "CASE WHEN _j.p IS NULL THEN [] ELSE [struct_pack(k := 'project', v := to_json(_j.p))] END"
+    top = f"list_concat({own}, {project_entry})"
+    scalar = (
+        "CASE WHEN json_type(_j.m) IN ('OBJECT', 'NULL') THEN [] ELSE [struct_pack(k := 'metadata', v := _j.m)] END"
+    )
+    lifted = (
+        f"list_filter(list_concat({_entries('_j.m')}, coalesce({scalar}, [])),"
+        " lambda e: NOT list_contains(list_transform(_t.top, lambda o: o.k), e.k))"
+    )
+    both = f"list_transform([struct_pack(top := {top}, m := _j.m)], lambda _t: list_concat(_t.top, {lifted}))[1]"
+    is_small = f"strlen(_j.m::VARCHAR) + coalesce(strlen(_j.x::VARCHAR), 0) <= {MOST_CHARACTERS}"
+    apart = f"CASE WHEN {is_small} THEN {_levels('_b', constant_int(levels) or 0)} ELSE _b END"
+    shown = f"list_transform(list_filter({apart}, lambda e: e.v <> 'null'), lambda e: {each})"
+    made = f"list_transform([{both}], lambda _b: {shown})[1]"
+    documents = "[struct_pack(m := coalesce({0}::JSON, '{}'::JSON), x := {1}::JSON, p := {2})]"
+    return fragment(f"list_transform({documents}, lambda _j: {made})[1]", metadata, extras, project)
+
+
+_TEXT: Final = "CASE WHEN json_type(e.v) = 'VARCHAR' THEN e.v->>'$' ELSE e.v::VARCHAR END"
+
+
+def _map(node: exp.Expr) -> exp.Expr:
+    member = f"concat(to_json(e.k)::VARCHAR, ':', to_json({_TEXT})::VARCHAR)"
+    return fragment("concat('{', array_to_string({0}, ','), '}')::JSON", _all(node, member))
+
+
+def _keys(node: exp.Expr) -> exp.Expr:
+    return _all(node, "e.k")
+
+
+def _values(node: exp.Expr) -> exp.Expr:
+    return _all(node, _TEXT)
+
+
+def _json_text(node: exp.Expr) -> exp.Expr:
+    return fragment("({0}::JSON)::VARCHAR", node.expressions[0])
+
+
+MEANING = Meaning(
+    named={
+        internal_function("json_text").upper(): _json_text,
+        internal_function("attribute").upper(): _attribute,
+        internal_function("attribute_scalar").upper(): _scalar,
+        internal_function("attributes").upper(): _map,
+        internal_function("attribute_keys").upper(): _keys,
+        internal_function("attribute_values").upper(): _values,
+    }
+)

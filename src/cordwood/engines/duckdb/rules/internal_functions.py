@@ -1,0 +1,168 @@
+"""Functions that BigQuery has no word for, as ClickHouse has them."""
+
+from decimal import Decimal
+from string import ascii_lowercase, ascii_uppercase
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.duckdb.rules.words import once
+from cordwood.sql.constants import constant, constant_text
+from cordwood.sql.fragment import fragment, text_part
+from cordwood.sql.lowering import Meaning, Rule
+from cordwood.sql.nodes import internal_function
+
+
+def _whole_number(node: exp.Expr) -> exp.Expr:
+    """Most texts are spelled as the number is: the others are looked at, for the engine's cast takes more than digits."""
+    text, least, most = node.expressions
+    number = "try_cast(@a AS BIGINT)"
+    is_plain = f"({number}::VARCHAR = @a OR regexp_full_match(@a, '[+-]?[0-9]+'))"
+    within = f"{number} BETWEEN {int(constant_text(least) or 0)} AND {int(constant_text(most) or 0)}"
+    return once(f"CASE WHEN {within} AND {is_plain} THEN {number} END", text)
+
+
+def _float_number(node: exp.Expr) -> exp.Expr:
+    """The engine's cast takes spaces around a number and underscores within."""
+    is_plain = "@a > '!' AND right(@a, 1) > '!' AND NOT contains(@a, '_')"
+    return once(f"CASE WHEN {is_plain} THEN try_cast(@a AS DOUBLE) END", node.expressions[0])
+
+
+def _templated(template: str) -> Rule:
+    return lambda node: fragment(template, *node.expressions)
+
+
+def _finite(node: exp.Expr) -> exp.Expr:
+    template = "nullif(nullif(nullif({0}, 'nan'::DOUBLE), 'inf'::DOUBLE), '-inf'::DOUBLE)"
+    return fragment(template, node.expressions[0])
+
+
+def _float_text(node: exp.Expr) -> exp.Expr:
+    """The digits are the same; ClickHouse writes no `.0`, an exponent from 21 digits on, and one below 0.000001."""
+    text = "@a::VARCHAR"
+    small = f"regexp_replace(regexp_replace({text}, '{_SMALL}e-05$', '\\10.0000\\2\\3'), '{_SMALL}e-06$', '\\10.00000\\2\\3')"
+    exponent = f"replace(replace(replace({text}, 'e+', 'e'), 'e-0', 'e-'), '-nan', 'nan')"
+    cases = (
+        "WHEN abs(@a) >= 1e21 THEN " + exponent,
+        "WHEN abs(@a) >= 1e16 THEN (@a::HUGEINT)::VARCHAR",
+        "WHEN abs(@a) >= 1e-4 OR @a = 0 THEN regexp_replace(" + text + ", '[.]0$', '')",
+        "WHEN abs(@a) >= 1e-6 THEN " + small,
+    )
+    return once(f"CASE {' '.join(cases)} ELSE {exponent} END", node.expressions[0])
+
+
+_SMALL: Final = "^(-?)([0-9])[.]?([0-9]*)"
+
+
+def _round_even(node: exp.Expr) -> exp.Expr:
+    return fragment(f"round_even({{0}}, {int(constant_text(node.expressions[1]) or 0)})", node.expressions[0])
+
+
+def _ascii(name: str, letters: str, made: str) -> Rule:
+    """The engine's own function is fast, and right where all letters are ASCII."""
+    template = f"CASE WHEN strlen(@a) = length(@a) THEN {name}(@a) ELSE translate(@a, '{letters}', '{made}') END"
+    return lambda node: once(template, node.expressions[0])
+
+
+def _quantile(name: str) -> Rule:
+    """As a decimal: times the number of rows a double would round past a whole one."""
+
+    def rule(node: exp.Expr) -> exp.Expr:
+        level = format(Decimal(repr(constant(node.expressions[1]))), "f")
+        return fragment(f"{name}({{0}}, {{1}})", node.expressions[0], exp.Literal.number(level))
+
+    return rule
+
+
+def _json_object(node: exp.Expr) -> exp.Expr:
+    holes = ", ".join(f"{{{at}}}" for at in range(len(node.expressions)))
+    return fragment(f"json_object({holes})", *node.expressions)
+
+
+def _pointer(keys: list[exp.Expr]) -> str:
+    """Keys as a JSON pointer; a place is counted from 1."""
+    known = [constant(key) for key in keys]
+    steps = [key if isinstance(key, str) else str(int(key or 1) - 1) for key in known]
+    return "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in steps)
+
+
+def _json(template: str) -> Rule:
+    """A template of the text @a and the path {0}; NULL where the text is not JSON."""
+
+    def rule(node: exp.Expr) -> exp.Expr:
+        text, *keys = node.expressions
+        path = text_part(_pointer(keys) or "$")
+        return once(f"CASE WHEN json_valid(@a) THEN {template} END", text, texts=[path])
+
+    return rule
+
+
+def _json_or_false(template: str) -> Rule:
+    inner = _json(template)
+    return lambda node: fragment("coalesce({0}, false)", inner(node))
+
+
+def _json_or_empty(template: str) -> Rule:
+    inner = _json(template)
+    return lambda node: fragment("coalesce({0}, [])", inner(node))
+
+
+def _json_member(node: exp.Expr) -> exp.Expr:
+    """The text that an object of texts has under a key, which need not be constant."""
+    pointer = "concat('/', replace(replace({1}, '~', '~0'), '/', '~1'))"
+    return fragment(f"json_extract_string({{0}}, {pointer})", *node.expressions)
+
+
+_TYPE: Final = "json_type(@a, {0})"
+_VALUE: Final = "json_extract(@a, {0})"
+_TEXT: Final = "json_extract_string(@a, {0})"
+_NUMBERS: Final = "('BIGINT', 'UBIGINT', 'DOUBLE', 'HUGEINT')"
+
+_FLOAT: Final = f"CASE WHEN {_TYPE} IN {_NUMBERS} OR {_TYPE} = 'VARCHAR' THEN try_cast({_TEXT} AS DOUBLE) END"
+_WHOLE: Final = (
+    f"CASE WHEN {_TYPE} IN ('BIGINT', 'UBIGINT') THEN try_cast({_TEXT} AS BIGINT)"
+    f" ELSE try_cast(trunc({_FLOAT}) AS BIGINT) END"
+)
+_NAMES: Final = (
+    f"CASE {_TYPE} WHEN 'VARCHAR' THEN 'String' WHEN 'OBJECT' THEN 'Object' WHEN 'ARRAY' THEN 'Array' WHEN 'BOOLEAN' THEN 'Bool'"
+    " WHEN 'DOUBLE' THEN 'Double' WHEN 'UBIGINT' THEN 'Int64' WHEN 'BIGINT' THEN 'Int64' ELSE 'Null' END"
+)
+
+_RULES: Final[dict[str, Rule]] = {
+    "whole_number": _whole_number,
+    "float_number": _float_number,
+    "finite": _finite,
+    "not_nan": lambda node: fragment("nullif({0}, 'nan'::DOUBLE)", node.expressions[0]),
+    "float_text": _float_text,
+    "round_even": _round_even,
+    "lower": _ascii("lower", ascii_uppercase, ascii_lowercase),
+    "upper": _ascii("upper", ascii_lowercase, ascii_uppercase),
+    "quantile": _quantile("quantile_cont"),
+    # Exact, where it may be approximate.
+    "quantile_tdigest": _quantile("quantile_disc"),
+    "json_object": _json_object,
+    **dict.fromkeys(("sorted_texts", "sorted_numbers", "sorted_floats"), _templated("list_sort({0})")),
+    "json_member": _json_member,
+    "json_string": _json(
+        f"CASE {_TYPE} WHEN 'VARCHAR' THEN {_TEXT} WHEN 'NULL' THEN NULL ELSE ({_VALUE})::VARCHAR END"
+    ),
+    "json_raw": _json(f"({_VALUE})::VARCHAR"),
+    "json_int": _json(_WHOLE),
+    "json_uint": _json(f"nullif(greatest({_WHOLE}, 0), 0)"),
+    "json_float": _json(_FLOAT),
+    "json_bool": _json_or_false(
+        f"CASE WHEN {_TYPE} IN {_NUMBERS} THEN {_FLOAT} <> 0 ELSE {_TYPE} = 'BOOLEAN' AND {_TEXT} = 'true' END"
+    ),
+    "json_has": _json_or_false(f"{_TYPE} IS NOT NULL"),
+    "json_length": _json(
+        f"CASE {_TYPE} WHEN 'ARRAY' THEN json_array_length(@a, {{0}}) WHEN 'OBJECT' THEN len(json_keys(@a, {{0}})) END"
+    ),
+    "json_type": _json(_NAMES),
+    "json_valid": lambda node: fragment("json_valid({0})", node.expressions[0]),
+    "json_keys": _json_or_empty(f"CASE WHEN {_TYPE} = 'OBJECT' THEN json_keys(@a, {{0}}) END"),
+    "json_items": _json_or_empty(
+        f"CASE WHEN {_TYPE} = 'ARRAY' THEN list_transform(CAST({_VALUE} AS JSON[]), lambda _e: _e::VARCHAR) END"
+    ),
+}
+
+MEANING = Meaning(named={internal_function(name).upper(): rule for name, rule in _RULES.items()})
