@@ -238,6 +238,22 @@ def test_a_value_of_a_row_in_sql_filters_it_too(tab: Tab) -> None:
     expect(page.locator(".editor-error")).to_be_empty()
 
 
+def test_an_endpoint_in_clickhouse_sql_is_explored_too(tab: Tab) -> None:
+    page = tab.open("explore?range=7d&q=POST")
+    page.get_by_label("Endpoint").select_option("logs.all.otel")
+    expect(editor(page)).to_have_value(re.compile("^select id, timestamp, source"))
+    assert seen(page) > 100
+    expect(page.get_by_role("button", name="LQL", exact=True)).to_have_count(0)
+    ask(page, "select timestamp, source, log_attributes from logs where source = 'edge_logs' limit 50")
+    expect(page.get_by_role("columnheader", name="log_attributes")).to_be_visible()
+    page.locator(f"{ROWS} .toggle").first.click()
+    key = page.locator(".tree-key", has_text=re.compile("^request.method$"))
+    page.locator(".tree .leaf", has=key).locator(".value").click()
+    expect(editor(page)).to_have_value(re.compile(r"where t\.log_attributes\['request\.method'\] = '"))
+    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(".editor-error")).to_be_empty()
+
+
 def test_sub_queries_that_are_no_events_are_drawn_as_they_are(tab: Tab) -> None:
     page = tab.open("explore?endpoint=usage.api-counts&p.interval=daily&p.project=default&range=30d&sub=chart_counts")
     expect(page.locator(".line-chart polyline")).to_have_count(4)
@@ -339,7 +355,14 @@ def test_the_call_is_copied_as_curl_without_the_key_and_answers_the_same(tab: Ta
     assert len(json.loads(said)["result"]) == 3
 
 
-@pytest.mark.parametrize("query", ["q=m.response.status_code:>=500", "lang=sql&q=select count(*) as n from edge_logs"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "q=m.response.status_code:>=500",
+        "lang=sql&q=select count(*) as n from edge_logs",
+        "endpoint=logs.all.otel&q=with 1 as one select count() as n, one from logs",
+    ],
+)
 def test_a_query_is_saved_as_an_endpoint_file_that_passes_its_check(tab: Tab, tmp_path: Path, query: str) -> None:
     page = tab.open(f"explore?range=7d&{query}")
     expect(page.locator(ROWS).first).to_be_visible()

@@ -2,7 +2,7 @@
 
 import { read, readIfAllowed } from "./api.js";
 
-const OWN_QUERY = ["sql", "lql"];
+const OWN_QUERY = ["lql", "sql"];
 const SCOPE_MS = 60_000;
 const ADDRESS = "/api/endpoints/query/";
 
@@ -61,7 +61,8 @@ function endpointOf(address, operation, document) {
     address,
     description: operation.description,
     parameters: parameters.map(parameterOf),
-    hasSandbox: operation.parameters.some((one) => one.name === "lql"),
+    /** What a caller may ask in; an endpoint in ClickHouse's dialect has no LQL. */
+    languages: OWN_QUERY.filter((language) => operation.parameters.some((one) => one.name === language)),
     columns: columnsOf(operation),
     formats: document.components.parameters.format.schema.enum,
   };

@@ -3,21 +3,23 @@
 /** `definition` is the endpoint as its owner sees it; `sql` the query over its sub-queries. */
 export function endpointFile(definition, sql, name) {
   const settings = [`name = ${quoted(name)}`, `description = ${quoted(`Made from a query of ${definition.name}.`)}`];
+  const isClickHouse = definition.language === "ch_sql";
+  if (isClickHouse) settings.push('dialect = "clickhouse"');
   settings.push(
     `max_rows = ${definition.max_limit}`,
     `sandbox = ${definition.sandboxable}`,
     `redact_pii = ${definition.redact_pii}`,
   );
   const parameters = definition.parameters.map(parameterTable);
-  return `/*\n${[settings.join("\n"), ...parameters].join("\n\n")}\n*/\n${joined(definition.query, sql)}\n`;
+  return `/*\n${[settings.join("\n"), ...parameters].join("\n\n")}\n*/\n${joined(definition.query, sql, isClickHouse)}\n`;
 }
 
-/** The endpoint's WITH, and the query after it; sub-queries of the query's own join the others. */
-export function joined(saved, sql) {
+/** The endpoint's WITH, and the query after it; sub-queries of the query's own join the others, but in ClickHouse's dialect. */
+export function joined(saved, sql, isClickHouse = false) {
   const end = endOfWith(saved);
   if (end === null) return sql;
   const own = sql.trim().replace(/;\s*$/, "");
-  const after = /^with\s/i.test(own) ? `,\n${own.replace(/^with\s+/i, "")}` : `\n\n${own}`;
+  const after = /^with\s/i.test(own) && !isClickHouse ? `,\n${own.replace(/^with\s+/i, "")}` : `\n\n${own}`;
   return saved.slice(0, end).trim() + after;
 }
 

@@ -14,12 +14,18 @@ export function partingColumn(columns) {
   return columns.find((name) => PARTING.test(name)) ?? "";
 }
 
+/** Whether queries are in ClickHouse's SQL: the endpoints that LQL cannot ask. */
+export function isClickHouse(view) {
+  return !view.endpoint.languages.includes("lql");
+}
+
 /** Counts over time: {rows, step, receipt}, `step` being the seconds of a bar. `columns` are those of the rows, for a query in SQL. */
 export async function bars(view, bounds, { seriesPath, columns, mostBars, signal }) {
   const { events, hasSeries } =
     view.language === "sql" ? eventsOfSql(view, columns) : await eventsOfLql(view, bounds, seriesPath, signal);
   const step = stepFor(bounds, mostBars);
-  const request = queries.histogramRequest(view, bounds, queries.histogramSql(events, step, hasSeries));
+  const text = queries.histogramSql(events, step, hasSeries, isClickHouse(view));
+  const request = queries.histogramRequest(view, bounds, text);
   const { rows, receipt } = await ask(view.endpoint, request, { signal });
   return { rows, step, receipt };
 }
@@ -61,7 +67,7 @@ function eventsOfSql(view, columns) {
   if (!columns.includes("timestamp")) throw new Problem(0, { message: "These rows have no time." });
   const inner = sql.inner(view.text);
   const parting = partingColumn(columns);
-  if (!parting) return { events: inner, hasSeries: false };
+  if (!parting || isClickHouse(view)) return { events: inner, hasSeries: false };
   return { events: `select timestamp, ${sql.name(parting)} as series\nfrom (\n${inner}\n) as q`, hasSeries: true };
 }
 

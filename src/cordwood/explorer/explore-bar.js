@@ -10,7 +10,7 @@ export class ExploreBar {
     Object.assign(this, { change, run, setParameter, setLanguage });
     this.endpoint = h("select", {
       "aria-label": "Endpoint",
-      onchange: () => change({ endpoint: this.endpoint.value, sub: "", cols: "", by: "" }),
+      onchange: () => change({ endpoint: this.endpoint.value, sub: "", cols: "", by: "", ...this.withoutText() }),
     });
     this.subQuery = h("select", {
       "aria-label": "Sub-query",
@@ -54,7 +54,8 @@ export class ExploreBar {
   }
 
   show(view, endpoints, subQueries) {
-    const open = endpoints.filter((one) => one.hasSandbox);
+    const open = endpoints.filter((one) => one.languages.length);
+    Object.assign(this, { open, asked: view.endpoint.name });
     this.endpoint.hidden = open.length < 2;
     put(
       this.endpoint,
@@ -70,7 +71,7 @@ export class ExploreBar {
     this.live.setAttribute("aria-pressed", String(view.isLive));
     put(
       this.languages,
-      ["lql", "sql"].map((name) =>
+      view.endpoint.languages.map((name) =>
         h(
           "button",
           {
@@ -82,6 +83,12 @@ export class ExploreBar {
         ),
       ),
     );
+  }
+
+  /** A query goes when the endpoint that is chosen is not asked in its language. */
+  withoutText() {
+    const languages = (name) => String(this.open.find((one) => one.name === name)?.languages);
+    return languages(this.endpoint.value) === languages(this.asked) ? {} : { q: "", lang: "" };
   }
 
   /** The inputs stay the same elements while their names do: nobody's typing is lost. */

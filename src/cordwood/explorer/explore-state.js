@@ -18,11 +18,14 @@ const SERIES = [
   /(^|\.)status_code$/,
   /(^|\.)status$/,
 ];
+/** What an endpoint without LQL is asked first. */
+const FIRST_SQL =
+  "select id, timestamp, source, severity_text, event_message\nfrom logs\norder by timestamp desc\nlimit 100";
 const FIRST_COLUMNS = ["timestamp", "event_message"];
 
 /** The endpoint that the address names, or all that take queries of a reader's own, the likeliest first. */
 export function candidates(endpoints, values) {
-  const open = endpoints.filter((one) => one.hasSandbox);
+  const open = endpoints.filter((one) => one.languages.length);
   const named = open.filter((one) => one.name === values.endpoint);
   return named.length ? named : open.sort((one, other) => isUsual(other) - isUsual(one));
 }
@@ -33,8 +36,8 @@ function isUsual(endpoint) {
 
 /** Everything that the page shows, from the address and the endpoint's sub-queries. */
 export function viewOf(values, endpoint, subQueries) {
-  const language = values.lang === "sql" ? "sql" : "lql";
-  const text = values.q ?? "";
+  const language = values.lang === "sql" || !endpoint.languages.includes("lql") ? "sql" : "lql";
+  const text = values.q || (endpoint.languages.includes("lql") ? "" : FIRST_SQL);
   const named = language === "lql" ? lql.named(text) : "";
   const wanted = named || values.sub;
   const subQuery = subQueries.find((one) => one.name === wanted) ??

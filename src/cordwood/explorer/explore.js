@@ -211,7 +211,10 @@ export class ExplorePage {
 
   async askRows(signal) {
     const isText = this.view.language === "sql" && !this.view.text.trim();
-    if (isText) return this.failRows(new Problem(0, { message: "Write a query, or switch to LQL." }));
+    if (isText) {
+      const message = answers.isClickHouse(this.view) ? "Write a query." : "Write a query, or switch to LQL.";
+      return this.failRows(new Problem(0, { message }));
+    }
     try {
       const parameters = queries.rowsRequest({ ...this.view, columns: this.asked() }, this.bounds);
       const answer = await ask(this.view.endpoint, parameters, { signal, fresh: this.view.isLive });
@@ -324,8 +327,9 @@ export class ExplorePage {
   /** `isWithin`: the value is one of those of an array. */
   filter(path, value, isNot, isWithin = false) {
     const { view } = this;
-    const text =
-      view.language === "sql"
+    const text = answers.isClickHouse(view)
+      ? sql.filteredColumns(view.text, this.answer.columns, path, value, { isNot })
+      : view.language === "sql"
         ? sql.filtered(view.text, path, value, { isNot, isWithin })
         : lql.withClause(view.text, lql.filterText(path, value, { isNot, isWithin }));
     address.change({ q: text });

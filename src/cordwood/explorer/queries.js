@@ -56,7 +56,11 @@ export function eventsLql(view, bounds, seriesPath) {
  * Counts by time and series over a query that yields `timestamp` and perhaps `series`.
  * Events are counted as they are and named after: a name costs more than a count.
  */
-export function histogramSql(events, step, hasSeries) {
+export function histogramSql(events, step, hasSeries, isClickHouse) {
+  if (isClickHouse) {
+    const micros = `intDiv(toUnixTimestamp(timestamp), ${step}) * ${step * 1_000_000} as at`;
+    return `select ${micros}, count() as events\nfrom (\n${events}\n) as e\ngroup by at\norder by at`;
+  }
   const at = `timestamp_seconds(div(unix_seconds(timestamp), ${step}) * ${step}) as at`;
   if (!hasSeries) return `select ${at}, count(*) as events\nfrom (\n${events}\n) as e\ngroup by 1\norder by 1`;
   return [

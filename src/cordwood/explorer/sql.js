@@ -28,6 +28,13 @@ export function filtered(text, path, one, { isNot = false, isWithin = false } = 
   return `select t.* from (\n${inner(text)}\n) as t${joins}\nwhere ${compared}`;
 }
 
+/** The same without stars, of which ClickHouse's dialect has none. */
+export function filteredColumns(text, columns, path, one, { isNot = false } = {}) {
+  const names = columns.map((each) => `t.${name(each)}`).join(", ");
+  const left = path.slice(1).reduce((map, key) => `${map}[${value(key)}]`, `t.${name(path[0])}`);
+  return `select ${names} from (\n${inner(text)}\n) as t\nwhere ${comparison(left, one, isNot)}`;
+}
+
 function join(path, depth) {
   const record = depth === 0 ? `t.${name(path[0])}` : `r${depth - 1}.${name(path[depth])}`;
   return `\ncross join unnest(${record}) as r${depth}`;
