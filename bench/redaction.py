@@ -55,7 +55,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(serve=msgspec.structs.replace(Serve(), data_dir=str(Path(folder) / "data")))
         with opened(settings) as house:
-            _load(house)
+            load(house)
             print(f"{'':<28}  plain ms  redacted ms  times")
             for question in QUESTIONS:
                 plain, redacted = least(house, question)
@@ -69,13 +69,13 @@ def least(house: Inside, question: Asked) -> tuple[float, float]:
         _ask(house, question, value)
     for _ in range(TURNS):
         for value, times in taken.items():
-            began = _processor_ms()
+            began = processor_ms()
             _ask(house, question, value)
-            times.append(_processor_ms() - began)
+            times.append(processor_ms() - began)
     return min(taken["false"]), min(taken["true"])
 
 
-def _load(house: Inside) -> None:
+def load(house: Inside) -> None:
     for body in _bodies():
         status, _, told = house.send("POST", f"/api/logs?source_name={STREAM}", body, _JSON)
         if status != 200:
@@ -93,7 +93,7 @@ def _bodies() -> Iterator[bytes]:
             yield b"[" + b",".join(some) + b"]"
 
 
-def _processor_ms() -> float:
+def processor_ms() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
     return (used.ru_utime + used.ru_stime) * 1000
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from cordwood.catalog.catalog import Sources
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.catalog.files import read_contents
+from cordwood.dialects import compile_sql, read_endpoint
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, Engine
@@ -24,7 +25,7 @@ from cordwood.errors import Fault
 from cordwood.lql.compile import compile_lql
 from cordwood.model.shape import Shape, ValueKind
 from cordwood.sql.bind import bind
-from cordwood.sql.compile import compile_sandbox, read_endpoint
+from cordwood.sql.compile import compile_sandbox
 from cordwood.sql.stages import Statement
 
 LEVELS = (12, 40)
@@ -123,6 +124,36 @@ PIPES: Mapping[str, str] = {
 }
 
 
+# The same in ClickHouse's dialect.
+CLICKHOUSE: Mapping[str, str] = {
+    "type": "Dynamic({e})",
+    "other type": "Struct({e})",
+    "cast": "CAST({e} AS String)",
+    "cast by a sign": "({e})::String",
+    "if": "if({e} = 'a', 'b', 'c')",
+    "concat": "concat({e}, 'a')",
+    "lower": "lower({e})",
+    "number": "toString(toInt32OrZero({e}))",
+    "float": "toString(toFloat64OrNull({e}))",
+    "round": "toString(round(toFloat64OrZero({e}), 2))",
+    "time": "toString(toDateTime({e}))",
+    "split": "splitByChar(',', {e})[1]",
+    "position": "toString(position({e}, 'a'))",
+    "json": "JSONExtractString({e}, 'a')",
+    "json number": "toString(JSONExtractInt({e}, 'a', 'b'))",
+    "map": "map('a', {e})['a']",
+    "null": "coalesce(nullIf({e}, ''), '')",
+    "between": "toString({e} BETWEEN 'a' AND 'b')",
+    "case": "CASE {e} WHEN 'a' THEN 'b' ELSE 'c' END",
+    "brackets": "(({e}))",
+    "tuple": "toString(({e}, 'a') < ('b', 'c'))",
+    "tuple among tuples": "toString(({e}, 'a') IN (('b', 'c'), ('d', 'e')))",
+    "without an end": "left({e}, -1)",
+    "format": "formatDateTime(toDateTime({e}), '%e %f')",
+    "a key that is read": "log_attributes[{e}]",
+}
+
+
 def texts(levels: int) -> Iterator[tuple[str, str]]:
     """Each construct's name, and the text."""
     for name, body in QUERIES.items():
@@ -138,7 +169,35 @@ def texts(levels: int) -> Iterator[tuple[str, str]]:
     for name, step in PIPES.items():
         steps = "".join(step.format(n=n) for n in range(levels))
         yield f"pipe: {name}", f"from edge_logs |> select id as x, event_message as m{steps} |> aggregate count(*) as n"
+    for name, around in CLICKHOUSE.items():
+        yield (
+            f"ClickHouse: {name}",
+            f"SELECT {_around(around, levels)} AS v FROM logs WHERE source = 'edge_logs'",
+        )
     yield from _others(levels)
+    yield from _in_clickhouse(levels)
+
+
+def _in_clickhouse(n: int) -> Iterator[tuple[str, str]]:
+    first = "event_message AS a0, source"
+    aliases = ", ".join(f"concat(a{i}, a{i}) AS a{i + 1}" for i in range(n))
+    yield "ClickHouse: aliases", f"SELECT {first}, {aliases} FROM logs"
+    values = ", ".join(f"concat(a{i}, a{i}) AS a{i + 1}" for i in range(n))
+    yield "ClickHouse: values of WITH", f"WITH event_message AS a0, {values} SELECT a{n} AS v FROM logs"
+    steps = ", ".join(f"c{i + 1} AS (SELECT x FROM c{i} UNION ALL SELECT x FROM c{i})" for i in range(n))
+    yield "ClickHouse: WITH", f"WITH c0 AS (SELECT id AS x FROM logs), {steps} SELECT count() AS n FROM c{n}"
+    steps = ", ".join(f"c{i + 1} AS (SELECT concat(x, x) AS x FROM c{i})" for i in range(n))
+    yield "ClickHouse: texts of WITH", f"WITH c0 AS (SELECT id AS x FROM logs), {steps} SELECT count() AS n FROM c{n}"
+    yield "ClickHouse: unions", " UNION ALL ".join(["(SELECT id FROM logs)"] * n)
+    joined = ", ".join(f"arrayJoin([1, {i}]) AS k{i}" for i in range(n))
+    yield "ClickHouse: arrayJoin", f"SELECT {joined} FROM logs WHERE source = 'edge_logs'"
+    yield "ClickHouse: a key", f"SELECT log_attributes['{'.'.join('a' * n)}'] AS v FROM logs"
+    keys = ", ".join(f"log_attributes['a.a.k{i}'] AS k{i}" for i in range(n))
+    yield "ClickHouse: keys", f"SELECT {keys} FROM logs WHERE source = 'edge_logs'"
+    yield (
+        "ClickHouse: a map",
+        "SELECT log_attributes, mapKeys(log_attributes) AS k FROM logs ORDER BY timestamp LIMIT 5",
+    )
 
 
 def _around(around: str, levels: int) -> str:
@@ -209,6 +268,8 @@ class Measured:
         file = resources.files("cordwood") / "endpoints" / "logs.all.sql"
         self._program = read_endpoint(read_endpoint_file("logs.all.sql", file.read_text()))
         self._engine = engine
+        file = resources.files("cordwood") / "endpoints" / "logs.all.otel.sql"
+        self._clickhouse = read_endpoint(read_endpoint_file("logs.all.otel.sql", file.read_text()))
         streams = read_contents(Sources(), lambda *_: None).streams
         engine.prepare(streams)
         self._shapes = dict.fromkeys((stream.name for stream in streams), sent_once(24))
@@ -234,6 +295,8 @@ class Measured:
         return {"code": code, "compile": compiled, "plan": planned, "bytes": _peak_bytes() - before}
 
     def _compiled(self, name: str, text: str) -> Statement:
+        if name.startswith("ClickHouse"):
+            return compile_sql(self._clickhouse, text, self._engine.target, self._shapes)
         compile_ = compile_lql if name.startswith("LQL") else compile_sandbox
         return compile_(self._program, text, self._engine.target, self._shapes)
 

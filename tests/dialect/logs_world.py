@@ -1,0 +1,272 @@
+"""The same events on both engines, and in a table `logs` that ClickHouse itself is asked over."""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from cordwood.app.compose import checked_contents
+from cordwood.catalog.catalog import Contents, Sources
+from cordwood.dialects import compile_sql, read_endpoint
+from cordwood.engines.engine import AnswerLimits, Engine
+from cordwood.ingest.accept import Intake
+from cordwood.model.redaction import Redacting, RedactionRules, RedactMode
+from cordwood.sql.bind import bind
+from cordwood.sql.compile import Program
+from cordwood.sql.redaction.redaction import Redaction
+from tests.chdb_databases import bare_connection, fresh_database
+from tests.spec_runner.world import ENGINES, Unstoppable
+
+NOW = datetime(2026, 6, 22, 12, 0, tzinfo=UTC)
+NOW_US = int(NOW.timestamp()) * 1_000_000
+LIMITS = AnswerLimits(max_rows=1000, seconds=60)
+ENDPOINT = "logs.all.otel"
+
+# Of every third event a project that is not asked for.
+SOURCES = {
+    "edge_logs": ("cloudflare.logs.prod", "project"),
+    "postgres_logs": ("postgres.logs", "project"),
+    "function_logs": ("deno-subhosting-events", "metadata.project_ref"),
+    "auth_logs": ("gotrue.logs.prod", "project"),
+    "realtime_logs": ("realtime.logs.prod", "metadata.project"),
+    "my.app": ("my.app", "project"),
+}
+_METHODS = ("GET", "POST", "PUT", "get", "Überholen", "DELETE")
+_NUMBERS = (
+    "007",
+    "+5",
+    "-3",
+    " 5",
+    "5.5",
+    "1e3",
+    "",
+    "abc",
+    "3000000000",
+    "-1",
+    "nan",
+    "inf",
+    "12_3",
+    "9223372036854775808",
+)
+STATUSES_SENT = (200, 201, 301, 404, 500, 503, 200, 200)
+_LEVELS = ("info", "warning", "error", None)
+_SEVERITIES = ("LOG", "ERROR", "FATAL", "PANIC", "WARNING")
+
+
+def _metadata(source: str, at: int) -> dict[str, Any]:
+    if source == "edge_logs":
+        request: dict[str, Any] = {
+            "method": _METHODS[at % 6],
+            "path": f"/rest/v1/t{at % 7}",
+            "url": "https://u",
+            "headers": {"cf_ray": f"ray-{at}"},
+        }
+        response = {
+            "status_code": STATUSES_SENT[at % 8],
+            "origin_time": at + 0.5,
+            "cached": at % 2 == 0,
+            "tags": ["a", at % 3],
+        }
+        return {"request": request, "response": response, "empty": {}, "nothing": None, "odd": _NUMBERS[at % 14]}
+    if source == "postgres_logs":
+        parsed = {"error_severity": _SEVERITIES[at % 5], "user_name": "postgres", "session.id": f"s{at % 4}"}
+        return {"parsed": parsed, "host": "db", "odd": _NUMBERS[(at * 3) % 14]}
+    if source == "auth_logs":
+        return {
+            "level": _LEVELS[at % 4],
+            "status": str(STATUSES_SENT[at % 8]),
+            "path": "/token",
+            "duration": at * 1000,
+            "odd": at % 5,
+        }
+    return {
+        "level": _LEVELS[(at + 1) % 4],
+        "execution_time_ms": at + 0.25,
+        "deep": {"a": {"b": {"c": at % 3}}},
+        "flag": at % 2 == 1,
+    }
+
+
+def events_of(source: str, count: int = 40) -> list[dict[str, Any]]:
+    """Events as they are sent, oldest first."""
+    _, place = SOURCES[source]
+    made = []
+    for at in range(count):
+        project = "other" if at % 5 == 4 else "default"
+        moment = NOW - timedelta(minutes=7 * at, seconds=at, microseconds=215_000 + at)
+        event: dict[str, Any] = {
+            "id": f"{list(SOURCES).index(source):08x}-0000-4000-8000-{at:012x}",
+            "timestamp": moment.isoformat(),
+            "event_message": _message(source, at),
+            "metadata": _metadata(source, at),
+        }
+        if place == "project":
+            event["project"] = project
+        else:
+            event["metadata"][place.removeprefix("metadata.")] = project
+        if source == "my.app":
+            event |= {"severity_text": "Debug", "level": "x", "service.name": f"svc{at % 2}", "flag": "top"}
+        if source == "auth_logs" and at % 6 == 0:
+            event["severityText"] = "notice"
+        made.append(event)
+    return made
+
+
+def _message(source: str, at: int) -> str:
+    if at % 4 == 0:
+        nested = {
+            "b": f"x{at}",
+            "n": at,
+            "f": at + 0.5,
+            "t": at % 8 == 0,
+            "list": [1, "two", {"three": 3}],
+            "nil": None,
+        }
+        return json.dumps({"a": nested, "n": str(at), "ü": "ö"}, ensure_ascii=False)
+    return f"{source} Ärger {at}: it's 100% \\ of_it\nline two GET | {STATUSES_SENT[at % 8]}"
+
+
+def attributes(event: Mapping[str, Any]) -> dict[str, str]:
+    """The map of an event, as the page of the dialect describes it."""
+    top = {key: value for key, value in event.items() if key not in ("id", "event_message", "timestamp", "metadata")}
+    top = {key: value for key, value in top.items() if value is not None}
+    return dict(_flattened({**event.get("metadata", {}), **top}, ""))
+
+
+def _flattened(document: Mapping[str, Any], before: str) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for key, value in document.items():
+        if isinstance(value, dict) and value:
+            found += _flattened(value, f"{before}{key}.")
+        elif value is not None:
+            found.append((before + key, _text(value)))
+    return found
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return f"{value:.1f}"
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def severity(event: Mapping[str, Any]) -> str:
+    metadata = event.get("metadata", {})
+    found = (
+        event.get("severity_text"),
+        event.get("severityText"),
+        metadata.get("level"),
+        event.get("level"),
+        metadata.get("parsed", {}).get("error_severity"),
+    )
+    return str(next((text for text in found if text), "INFO")).upper()
+
+
+def project_of(event: Mapping[str, Any], source: str) -> str:
+    _, place = SOURCES[source]
+    return str(event["project"] if place == "project" else event["metadata"][place.removeprefix("metadata.")])
+
+
+def contents(folder: Path) -> Contents:
+    """What the service serves with one stream of a user's own."""
+    streams = folder / "streams.toml"
+    streams.write_text('[[stream]]\nname = "my.app"\n\n[[stream]]\nname = "never.sent"\n')
+    return checked_contents(Sources(streams=streams))
+
+
+class Cordwood:
+    """One engine with the events in it, asked through the endpoint."""
+
+    def __init__(
+        self, name: str, folder: Path, found: Contents, extra: Mapping[str, Sequence[dict[str, Any]]] = {}
+    ) -> None:
+        kind = next(kind for kind in ENGINES if kind.name == name)
+        self.engine: Engine = kind.open(folder, lambda: NOW_US, Redacting(RedactionRules(), "key"))
+        streams = {stream.name: stream for stream in found.streams}
+        self.engine.prepare(list(streams.values()))
+        intake = Intake(self.engine, lambda: NOW_US)
+        for source, (stream, _) in SOURCES.items():
+            lines = "\n".join(map(json.dumps, [*events_of(source), *extra.get(source, ())]))
+            asyncio.run(intake.accept(streams[stream], "application/x-ndjson", lines.encode()))
+        intake.close()
+        endpoint = next(one for one in found.endpoints if one.name == ENDPOINT)
+        self.program: Program = read_endpoint(endpoint)
+
+    def rows(
+        self, sql: str, parameters: Mapping[str, str] | None = None, mode: RedactMode | None = None
+    ) -> list[dict[str, Any]]:
+        redaction = Redaction(mode) if mode is not None else None
+        statement = compile_sql(self.program, sql, self.engine.target, self.engine.shapes(), redaction)
+        question = bind(statement, {"project": "default", **(parameters or {})}, NOW_US, self.engine.is_regex)
+        answer = self.engine.answer(question, LIMITS, Unstoppable())
+        names = list(statement.column_names)
+        return [dict(zip(names, map(_cell, row), strict=True)) for part in answer.batches for row in part]
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+def _cell(value: Any) -> Any:
+    return json.loads(bytes(value)) if type(value).__name__ == "Raw" else value
+
+
+class PlainClickHouse:
+    """ClickHouse's own answers over a table of the same events."""
+
+    def __init__(self) -> None:
+        self._database = fresh_database().rpartition("=")[2]
+        self._connection = bare_connection()
+        self._ask(
+            f"CREATE TABLE {self._database}.logs (id String, timestamp DateTime64(6, 'UTC'), project String, source String,"
+            " event_message String, severity_text String, log_attributes Map(String, String)) ENGINE = Memory"
+        )
+        lines = [json.dumps(row, ensure_ascii=False) for source in SOURCES for row in _table_rows(source)]
+        self._ask(f"INSERT INTO {self._database}.logs FORMAT JSONEachRow\n" + "\n".join(lines))
+
+    def rows(self, sql: str) -> list[dict[str, Any]]:
+        settings = "output_format_json_quote_64bit_integers = 0, output_format_json_quote_denormals = 0"
+        answer = self._connection.query(
+            f"SELECT * FROM ({_in(self._database, sql)}) SETTINGS {settings}, session_timezone = 'UTC'", "JSON"
+        )
+        found = json.loads(answer.bytes())
+        times = {column["name"] for column in found["meta"] if "DateTime" in column["type"]}
+        return [
+            {key: _iso(cell) if key in times and cell else cell for key, cell in row.items()} for row in found["data"]
+        ]
+
+    def _ask(self, sql: str) -> None:
+        self._connection.query(sql)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _in(database: str, sql: str) -> str:
+    return sql.replace("FROM logs", f"FROM {database}.logs AS logs")
+
+
+def _iso(text: str) -> str:
+    whole, _, decimals = text.replace(" ", "T").partition(".")
+    return f"{whole}.{decimals.ljust(6, '0')[:6]}"
+
+
+def _table_rows(source: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": event["id"],
+            "timestamp": event["timestamp"].replace("+00:00", "").replace("T", " "),
+            "project": project_of(event, source),
+            "source": source,
+            "event_message": event["event_message"],
+            "severity_text": severity(event),
+            "log_attributes": attributes(event),
+        }
+        for event in events_of(source)
+        if project_of(event, source) == "default"
+    ]
+
+
+Ask = Callable[[str], list[dict[str, Any]]]

@@ -1,0 +1,71 @@
+"""The dialect's answers are ClickHouse's own: the same queries over the same events, on both engines and on chDB itself."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.dialect.logs_world import Cordwood, PlainClickHouse, contents
+from tests.dialect.queries import queries
+
+
+class _Worlds:
+    def __init__(self, folder: Path) -> None:
+        found = contents(folder)
+        self.engines = {name: Cordwood(name, folder / name, found) for name in ("duckdb", "clickhouse")}
+        plain = PlainClickHouse()
+        self.answers = {sql: _comparable(plain.rows(sql)) for sql in queries()}
+        plain.close()
+
+    def close(self) -> None:
+        for engine in self.engines.values():
+            engine.close()
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Worlds]:
+    opened = _Worlds(tmp_path_factory.mktemp("logs"))
+    yield opened
+    opened.close()
+
+
+def test_there_are_enough_queries() -> None:
+    assert len(set(queries())) >= 300
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "clickhouse"])
+def test_every_answer_is_that_of_clickhouse(worlds: _Worlds, engine: str) -> None:
+    wrong = [found for sql in queries() if (found := _difference(worlds, engine, sql))]
+    assert not wrong, "\n".join([f"{len(wrong)} answers differ:", *wrong])
+
+
+def _difference(worlds: _Worlds, engine: str, sql: str) -> str | None:
+    expected = _in_order(sql, worlds.answers[sql])
+    try:
+        found = _in_order(sql, _comparable(worlds.engines[engine].rows(sql)))
+    except Exception as problem:  # noqa: BLE001 - every query is tried, whatever becomes of one
+        return f"{sql}\n  raised {type(problem).__name__}: {problem} {problem.__cause__ or ''}"
+    if _is_same(expected, found):
+        return None
+    pairs = zip(expected, found, strict=False)
+    at = next((at for at, (one, other) in enumerate(pairs) if not _is_same(one, other)), min(len(expected), len(found)))
+    return f"{sql}\n  row {at}: {expected[at : at + 1]}\n  but {engine}: {found[at : at + 1]} ({len(expected)}, {len(found)})"
+
+
+def _in_order(sql: str, rows: list[list[Any]]) -> list[list[Any]]:
+    """The branches of a union come in any order."""
+    return sorted(rows, key=str) if "UNION ALL" in sql else rows
+
+
+def _comparable(rows: list[dict[str, Any]]) -> list[list[Any]]:
+    return [list(row.values()) for row in rows]
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    if isinstance(one, float | int) and isinstance(other, float | int):
+        return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-9)
+    return bool(one == other)

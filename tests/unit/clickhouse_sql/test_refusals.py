@@ -1,0 +1,43 @@
+"""What ClickHouse's dialect refuses is refused at its place, with what to write instead."""
+
+import pytest
+
+from cordwood.clickhouse_sql.admit import admit
+from cordwood.clickhouse_sql.functions import FUNCTIONS
+from cordwood.clickhouse_sql.functions.aggregates import NAMES
+from cordwood.clickhouse_sql.parse import parse
+from cordwood.clickhouse_sql.permitted import AGGREGATES
+from cordwood.clickhouse_sql.permitted import FUNCTIONS as PERMITTED
+from cordwood.errors import QueryFault
+
+
+@pytest.mark.parametrize(
+    ("sql", "column", "message", "hint"),
+    [
+        ("SELECT * FROM logs", 8, '"*" is refused.', "Name the columns"),
+        ("SELECT id FROM logs PREWHERE id = ''", 30, "PREWHERE is refused.", "Write WHERE."),
+        ("SELECT id FROM logs LIMIT 1 BY id", 32, "LIMIT … BY is refused.", "Write GROUP BY"),
+        ("SELECT id FROM logs LIMIT 1 WITH TIES", None, "WITH TIES is refused.", "Leave it out."),
+        ("SELECT a.id FROM logs AS a JOIN logs AS b ON a.id = b.id", None, "JOIN is refused.", "There is one table"),
+        ("SELECT row_number() OVER () FROM logs", None, "A window function is refused.", "Aggregate with GROUP BY"),
+        ("SELECT id FROM logs WHERE id IN (SELECT id FROM logs)", None, "A query in IN is refused.", "in FROM"),
+        ("SELECT arrayMap(x -> x, [1])", 8, "arrayMap is refused.", "arrayJoin"),
+        ("SELECT id FROM logs SETTINGS max_threads = 1", 30, "SETTINGS is refused.", "Leave it out."),
+        ("SELECT id FROM logs FORMAT JSON", 28, "FORMAT is refused.", "Leave it out."),
+        ("SELECT toInt32OrZeros('1')", 8, "The function toInt32OrZeros cannot be called here.", "toInt32OrZero?"),
+        ("SELECT file('x')", 8, "The function file cannot be called here.", "listed in the guide"),
+    ],
+)
+def test_a_refusal_has_its_place_and_what_to_write(sql: str, column: int | None, message: str, hint: str) -> None:
+    with pytest.raises(QueryFault) as caught:
+        admit(parse(sql))
+    fault = caught.value
+    assert fault.message == message
+    assert hint in (fault.hint or "")
+    assert fault.span is not None
+    assert column in (None, fault.span.column)
+
+
+def test_every_permitted_function_is_translated_and_the_other_way_round() -> None:
+    assert set(PERMITTED) == {*FUNCTIONS, *NAMES}
+    assert AGGREGATES == NAMES
