@@ -132,15 +132,51 @@ class BadParameter(RequestFault):
     code = "request.bad-parameter"
 
 
-class BadTerms(RequestFault):
-    """A term of a key is invalid; `field` is its name, `problem` what is wrong."""
+class FieldFault(RequestFault):
+    """A field of the body is invalid; `field` is its name, `problem` what is wrong."""
+
+    def __init__(
+        self, field: str, problem: str, *, hint: str | None = None, message: str | None = None, span: Span | None = None
+    ) -> None:
+        super().__init__(message or f"{field} {problem}.", hint=hint, span=span)
+        self.field = field
+        self.problem = problem
+
+
+class BadTerms(FieldFault):
+    """A term of a key is invalid."""
 
     code = "request.bad-terms"
 
-    def __init__(self, field: str, problem: str, *, hint: str | None = None) -> None:
-        super().__init__(f"{field} {problem}.", hint=hint)
-        self.field = field
-        self.problem = problem
+
+class BadDefinition(FieldFault):
+    """The definition of an endpoint or a stream is invalid; the span is a place in the query that was sent."""
+
+    code = "request.bad-definition"
+
+
+class ReadOnly(RequestFault):
+    """The definition ships with cordwood or comes from an operator's file, which cannot be changed over HTTP."""
+
+    code = "request.read-only"
+
+
+class InUse(RequestFault):
+    """A stream cannot be deleted while an endpoint reads it."""
+
+    code = "request.in-use"
+
+
+class ChangedMeanwhile(RequestFault):
+    """The revision in If-Match is not the current one."""
+
+    code = "request.changed-meanwhile"
+
+
+class UnknownVersion(RequestFault):
+    """The version does not exist, or is no longer kept."""
+
+    code = "request.unknown-version"
 
 
 class UnknownKey(RequestFault):
@@ -297,6 +333,12 @@ class LargeEventsExceeded(LimitFault):
     code = "limit.large-events"
 
 
+class TooManyDefinitions(LimitFault):
+    """The data folder has reached its maximum number of endpoints or streams."""
+
+    code = "limit.definitions"
+
+
 class Busy(LimitFault):
     code = "limit.busy"
 
@@ -342,7 +384,9 @@ class EngineFailed(EngineFault):
 
 
 class SetupFault(Fault):
-    """The service cannot start with its configuration."""
+    """The service cannot start with its configuration; `path` is the invalid setting, if known."""
+
+    path: tuple[str | int, ...] = ()
 
 
 class BadEndpointFile(SetupFault):

@@ -61,8 +61,8 @@ class DataFolder:
         return sorted(self.path.glob("*.key"))
 
     def managed(self) -> Sequence[Path]:
-        """Return the streams and endpoint files that the service wrote, relative to the folder."""
-        found = [self.path / "streams.toml", *self.path.glob("endpoints/*.sql")]
+        """Return the streams and endpoint files that the service wrote, and their versions, relative to the folder."""
+        found = [self.path / "streams.toml", *self.path.glob("endpoints/*.sql"), *self.path.glob("history/*.json")]
         return sorted(file.relative_to(self.path) for file in found if file.exists())
 
     @property

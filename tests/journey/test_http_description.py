@@ -18,7 +18,7 @@ JSON_TYPES: Mapping[str, Any] = {
     "array": list,
     "null": type(None),
 }
-VERBS = ("get", "post", "delete")
+VERBS = ("get", "post", "put", "patch", "delete")
 
 
 @pytest.fixture(scope="module")
@@ -191,6 +191,6 @@ def test_an_unknown_name_is_404_with_the_nearest(service: Service, address: str)
     assert answer.json()["error"]["status"] in ("request.unknown-endpoint", "request.unknown-stream")
 
 
-def test_the_catalog_is_only_read(service: Service) -> None:
-    answer = service.client.post("/api/endpoints", json={})
-    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
+def test_a_collection_is_not_deleted(service: Service) -> None:
+    answer = service.client.delete("/api/endpoints")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD, POST, OPTIONS")

@@ -65,7 +65,7 @@ def test_posting_any_body(service: Service, paths: dict[str, Any]) -> None:
 
 
 def test_without_a_key_every_operation_but_the_open_ones_is_401(service: Service, paths: dict[str, Any]) -> None:
-    for verb in ("get", "post", "delete"):
+    for verb in ("get", "post", "put", "patch", "delete"):
         for path, operation in operations(paths, verb):
             answer = httpx.request(verb, service.url + at(path, "logs.all"))
             # What is open is there, or is not for a name that means nothing.

@@ -4,7 +4,9 @@ Endpoints are validated by compiling them before any event exists: an error here
 """
 
 import importlib
+import math
 import os
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -30,7 +32,7 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import Engine
 from cordwood.engines.hosted.hosted_engine import HostedEngine
-from cordwood.errors import NOT_COMPILED, BadSetting, Span
+from cordwood.errors import NOT_COMPILED, BadSetting, CompileTooLong, Span
 from cordwood.folder import DataFolder
 from cordwood.ingest.accept import Intake, IntakeLimits
 from cordwood.ingest.parsed_body import MOST_ITEMS
@@ -53,12 +55,19 @@ from cordwood.web.standing import Rooms
 from cordwood.web.webhook_signatures import Webhooks
 
 
-def check(endpoint: Endpoint, streams: Sequence[Stream], target: Target) -> None:
-    """Compile the endpoint; raise BadEndpointFile with the place of an error."""
+def check(endpoint: Endpoint, streams: Sequence[Stream], target: Target, most_seconds: float = math.inf) -> None:
+    """Compile the endpoint; raise BadEndpointFile with the place of an error.
+
+    Each query has its own compile budget; `most_seconds` of CPU time bounds all queries of the endpoint together.
+    """
+    ends = time.thread_time() + most_seconds
     program = with_places(read_endpoint(endpoint, [stream.name for stream in (*streams, QUARANTINE)]))
     try:
         compile_saved(program, target, {})
         for name in program.names if endpoint.sandbox and not program.sources else ():
+            if time.thread_time() > ends:
+                told = f"The endpoint's sub-queries take more than {most_seconds:g} s to compile."
+                raise CompileTooLong(told, hint="Split it into several endpoints.")
             _check_sub_query(program, name, target)
     except NOT_COMPILED as fault:
         raise in_file(fault, endpoint) from fault
@@ -78,6 +87,8 @@ def _check_sub_query(program: Program, name: str, target: Target) -> None:
 
 # The estimated memory of the interpreter, of bodies being decoded, and of events that are not flushed yet.
 _PROCESS_BYTES = 250 * 10**6
+# CPU time for compiling all queries of an endpoint that is sent over HTTP; other changes and each start wait for it.
+_CHECK_SECONDS = 3.0
 _LEAST_ENGINE_BYTES = 96 * 10**6
 _MOST_CONNECTIONS = 10_000
 _CONNECTION_BYTES = 64 * 1024
@@ -163,6 +174,7 @@ def build(
         engine,
         ManagedFiles(folder.path),
         lambda: checked_contents(sources_of(settings), engine.target),
+        lambda endpoint, streams: check(endpoint, streams, engine.target, _CHECK_SECONDS),
         settings.ingest.new_streams,
     )
     rooms = Rooms(
@@ -176,6 +188,8 @@ def build(
         catalog=catalog,
         backups=Backups(engine, keys.copied, folder, cordwood.__version__),
         maker=management,
+        endpoint_definitions=management.endpoints,
+        stream_definitions=management.streams,
     )
     return House(rooms, catalog, engine, keys, settings, management)
 

@@ -1,13 +1,18 @@
 """The catalog interface: endpoints and streams, by name or UUID; the locations of their files, and their contents."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
+from cordwood.catalog.field_values import Fields
+from cordwood.catalog.versions import Version
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.stream import Stream
+
+T_co = TypeVar("T_co", covariant=True)
 
 
 class Sources(msgspec.Struct, frozen=True):
@@ -19,11 +24,46 @@ class Sources(msgspec.Struct, frozen=True):
     shipped: bool = True
 
 
+class Origin(StrEnum):
+    """The source of an endpoint or a stream; only managed ones can be changed over HTTP."""
+
+    SHIPPED = "shipped"
+    MANAGED = "managed"
+    FILE = "file"
+
+
+class Layer(msgspec.Struct, frozen=True):
+    """The endpoints and streams of one origin."""
+
+    endpoints: tuple[Endpoint, ...] = ()
+    streams: tuple[Stream, ...] = ()
+
+
+class Layers(msgspec.Struct, frozen=True):
+    """The definitions of each origin. A later layer replaces definitions of the same name in an earlier one."""
+
+    shipped: Layer = Layer()
+    managed: Layer = Layer()
+    own: Layer = Layer()
+
+    def endpoint_origins(self) -> dict[str, Origin]:
+        """Map the name of each endpoint to the origin of the definition that is served."""
+        return {one.name: origin for origin, layer in self._in_order() for one in layer.endpoints}
+
+    def stream_origins(self) -> dict[str, Origin]:
+        """Map the name of each stream to the origin of the definition that is served."""
+        return {one.name: origin for origin, layer in self._in_order() for one in layer.streams}
+
+    def _in_order(self) -> tuple[tuple[Origin, Layer], ...]:
+        return (Origin.SHIPPED, self.shipped), (Origin.MANAGED, self.managed), (Origin.FILE, self.own)
+
+
 class Contents(msgspec.Struct, frozen=True):
-    """The endpoints and streams of all files."""
+    """The endpoints and streams that are served, and the layers that they are merged from."""
 
     endpoints: tuple[Endpoint, ...]
     streams: tuple[Stream, ...]
+    layers: Layers = Layers()
 
 
 class Catalog(Protocol):
@@ -38,6 +78,41 @@ class Catalog(Protocol):
 
     def streams(self) -> Sequence[Stream]:
         """Return all streams by name."""
+
+
+class Author(msgspec.Struct, frozen=True):
+    """The key that makes a change, and the revisions of If-Match (None: any)."""
+
+    key_id: str
+    expected: frozenset[str] | None = None
+
+
+class Definitions(Protocol[T_co]):
+    """Changes to endpoints or to streams; raise ReadOnly for those that are not managed.
+
+    A change is durable and served when the method returns. A method that raises has changed nothing.
+    """
+
+    def origins(self) -> Mapping[str, Origin]:
+        """Map each name to the origin of its definition."""
+
+    def create(self, fields: Fields, author: Author) -> T_co:
+        """Create a definition; raise BadDefinition for an invalid field."""
+
+    def change(self, address: str, fields: Fields, author: Author) -> T_co:
+        """Change the given fields of the definition with this name or UUID."""
+
+    def delete(self, address: str, author: Author) -> None:
+        """Delete a definition; its versions are kept."""
+
+    def versions(self, address: str) -> Sequence[Version]:
+        """Return the stored versions, oldest first, also of a deleted definition."""
+
+    def version(self, address: str, number: int) -> tuple[Version, T_co | None]:
+        """Return a version and its parsed definition; raise UnknownVersion if it is not kept."""
+
+    def restore(self, address: str, number: int, author: Author) -> T_co:
+        """Make a version the current one, with the checks of a new definition."""
 
 
 class StreamMaker(Protocol):

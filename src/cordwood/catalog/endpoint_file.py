@@ -31,7 +31,7 @@ Value = TypeVar("Value", str, int, bool)
 
 def read_endpoint_file(file: str, text: str) -> Endpoint:
     """Parse an endpoint file; raise BadEndpointFile with the place of an error."""
-    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    text = _normalized(text)
     document, body, body_line = _split(file, text)
     document.check_names(document.tables, _SETTINGS)
     name = _name(document)
@@ -57,6 +57,15 @@ def read_endpoint_file(file: str, text: str) -> Endpoint:
         dialect=_dialect(document),
         parameters=read_parameters(document),
     )
+
+
+def settings_of(file: str, text: str) -> Mapping[str, object]:
+    """Return the unvalidated TOML tables of the settings."""
+    return _split(file, _normalized(text))[0].tables
+
+
+def _normalized(text: str) -> str:
+    return text.removeprefix("\ufeff").replace("\r\n", "\n")
 
 
 def _split(file: str, text: str) -> tuple[Document, str, int]:

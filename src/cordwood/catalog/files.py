@@ -1,6 +1,6 @@
 """Endpoints and streams from files: all are read and compiled, then replaced at once."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from cordwood.catalog.catalog import Contents, Sources
+from cordwood.catalog.catalog import Contents, Layer, Layers, Sources
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.catalog.managed_files import ManagedFiles
 from cordwood.catalog.stream_file import read_stream_file
@@ -54,19 +54,40 @@ class FileCatalog:
 
 def read_contents(sources: Sources, check: Check) -> Contents:
     """Read and compile all files; raise BrokenFiles with the errors of every file."""
-    streams = _streams(sources)
     faults: list[Fault] = []
-    shipped = list(_read_all(_shipped_files() if sources.shipped else (), faults))
-    own = list(_read_all(_own_files(sources.endpoints), faults))
-    endpoints = [_over(streams, endpoint) for endpoint in _merged(shipped, own, faults)]
-    for endpoint in endpoints:
+    streams = _stream_layers(sources)
+    endpoints = [
+        tuple(_read_all(files, faults))
+        for files in (
+            _shipped_files() if sources.shipped else (),
+            ManagedFiles(sources.managed).endpoint_files() if sources.managed is not None else (),
+            _own_files(sources.endpoints),
+        )
+    ]
+    contents = _merged(Layers(*map(Layer, endpoints, streams)), faults)
+    for endpoint in contents.endpoints:
         try:
-            check(endpoint, streams)
+            check(endpoint, contents.streams)
         except Fault as fault:
             faults.append(fault)
     if faults:
         raise BrokenFiles(faults)
-    return Contents(tuple(sorted(endpoints, key=lambda one: one.name)), streams)
+    return contents
+
+
+def with_managed(contents: Contents, managed: Layer) -> Contents:
+    """Replace the managed layer; raise BadStreamFile or BrokenFiles if names or ids are not unique."""
+    faults: list[Fault] = []
+    replaced = _merged(msgspec.structs.replace(contents.layers, managed=managed), faults)
+    if faults:
+        raise BrokenFiles(faults)
+    return replaced
+
+
+def _merged(layers: Layers, faults: list[Fault]) -> Contents:
+    streams = _merged_streams(layers)
+    endpoints = [_over(streams, endpoint) for endpoint in _merged_endpoints(layers, faults)]
+    return Contents(tuple(sorted(endpoints, key=lambda one: one.name)), streams, layers)
 
 
 def _shipped_files() -> Iterator[tuple[str, Traversable]]:
@@ -83,7 +104,7 @@ def _own_files(folder: Path | None) -> Iterator[tuple[str, Traversable]]:
     return ((str(file), file) for file in sorted(folder.rglob("*.[sS][qQ][lL]")))
 
 
-def _read_all(files: Iterator[tuple[str, Traversable]] | tuple[()], faults: list[Fault]) -> Iterator[Endpoint]:
+def _read_all(files: Iterable[tuple[str, Traversable]], faults: list[Fault]) -> Iterator[Endpoint]:
     for path, file in files:
         if not path.endswith(".sql"):
             problem = "An endpoint file ends in .sql, in small letters."
@@ -97,11 +118,14 @@ def _read_all(files: Iterator[tuple[str, Traversable]] | tuple[()], faults: list
             faults.append(BadEndpointFile(f"The file cannot be read: {problem}.", span=Span(1, 1, path)))
 
 
-def _merged(shipped: Sequence[Endpoint], own: Sequence[Endpoint], faults: list[Fault]) -> list[Endpoint]:
-    """Merge the endpoints: an operator's one replaces the shipped one of its name; names and ids are unique."""
-    names = {one.name for one in own}
+def _merged_endpoints(layers: Layers, faults: list[Fault]) -> list[Endpoint]:
+    """Merge the layers: a later endpoint replaces an earlier one of its name; names and ids are unique."""
+    own = {one.name for one in layers.own.endpoints}
+    managed = [one for one in layers.managed.endpoints if one.name not in own]
+    later = own | {one.name for one in managed}
+    shipped = [one for one in layers.shipped.endpoints if one.name not in later]
     merged: list[Endpoint] = []
-    for endpoint in [*(one for one in shipped if one.name not in names), *own]:
+    for endpoint in [*shipped, *managed, *layers.own.endpoints]:
         for key, twin in (("name", _with(merged, "name", endpoint)), ("id", _with(merged, "id", endpoint))):
             if twin is not None:
                 problem = f"The {key} {getattr(endpoint, key)} is also that of {twin.file}."
@@ -125,17 +149,18 @@ def _with(endpoints: Sequence[Endpoint], key: str, sought: Endpoint) -> Endpoint
     return next((one for one in endpoints if getattr(one, key) == getattr(sought, key)), None)
 
 
-def with_stream(contents: Contents, stream: Stream) -> Contents:
-    """Add a stream; raise BadStreamFile if its id, or its name without case, is taken."""
-    return Contents(contents.endpoints, _distinct((*contents.streams, stream)))
+def _stream_layers(sources: Sources) -> list[tuple[Stream, ...]]:
+    managed = _managed_streams(sources.managed)
+    return [
+        _shipped_streams() if sources.shipped else (),
+        *(_own_streams(file) if file is not None else () for file in (managed, sources.streams)),
+    ]
 
 
-def _streams(sources: Sources) -> tuple[Stream, ...]:
-    """Return shipped, managed and the operator's streams; a later one replaces an earlier one of its name."""
-    by_name = {stream.name: stream for stream in (_shipped_streams() if sources.shipped else ())}
-    for file in (_managed_streams(sources.managed), sources.streams):
-        own = _own_streams(file) if file is not None else ()
-        by_name |= {stream.name: _held_as(by_name.get(stream.name), stream) for stream in own}
+def _merged_streams(layers: Layers) -> tuple[Stream, ...]:
+    by_name = {stream.name: stream for stream in layers.shipped.streams}
+    for layer in (layers.managed, layers.own):
+        by_name |= {stream.name: _held_as(by_name.get(stream.name), stream) for stream in layer.streams}
     return _distinct(tuple(by_name.values()))
 
 

@@ -1,17 +1,33 @@
-"""The endpoint and streams files that the service writes in its data folder."""
+"""The endpoint and streams files that the service writes in its data folder, and their earlier versions."""
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
+from uuid import UUID
 
 import msgspec
 
+from cordwood.catalog.stream_file import tables_of
+from cordwood.catalog.toml_writing import assignments
+from cordwood.catalog.versions import Version, bounded
 from cordwood.errors import OutOfDisk
-from cordwood.folder import write_durably
+from cordwood.folder import sync_folder, write_durably
 
-STREAMS = "streams.toml"
+STREAMS: Final = "streams.toml"
+ENDPOINTS: Final = "endpoints"
+HISTORY: Final = "history"
+# Histories of deleted definitions are kept for the latest of each kind.
+MOST_DELETED: Final = 100
+
+_HEAD: Final = "# Streams that were made over HTTP, and for events that were sent to them. Each change over HTTP writes the file anew.\n"
 
 
 class ManagedFiles:
-    """The files below one folder. Each is replaced durably and atomically."""
+    """The files below one folder. Each is replaced durably and atomically.
+
+    Endpoint files are named by UUID, because endpoint names may contain characters that file names cannot.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -20,26 +36,79 @@ class ManagedFiles:
     def streams_file(self) -> Path:
         return self.folder / STREAMS
 
+    def endpoint_files(self) -> Iterator[tuple[str, Path]]:
+        """Yield the path and the file of each endpoint."""
+        return ((str(file), file) for file in sorted((self.folder / ENDPOINTS).glob("*.sql")))
+
+    def endpoint_file(self, endpoint_id: UUID) -> Path:
+        return self.folder / ENDPOINTS / f"{endpoint_id}.sql"
+
     def streams_text(self) -> str:
         """Return the text of the streams file; empty if it does not exist."""
-        try:
-            return self.streams_file.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return ""
+        return read_text(self.streams_file) or ""
+
+    def stream_tables(self) -> list[Mapping[str, object]]:
+        """Return the unvalidated tables of the streams file."""
+        return tables_of(str(self.streams_file), self.streams_text())
+
+    def write_streams(self, tables: Iterable[Mapping[str, object]]) -> None:
+        self.write(self.streams_file, streams_toml(tables))
+
+    def versions(self, kind: str, definition_id: UUID) -> tuple[Version, ...]:
+        """Return the stored versions of an endpoint or stream, oldest first; none if the file is missing or corrupt."""
+        text = read_text(self._history_file(kind, definition_id))
+        with suppress(msgspec.DecodeError):
+            return msgspec.json.decode(text or "[]", type=tuple[Version, ...])
+        return ()
+
+    def write_versions(self, kind: str, definition_id: UUID, versions: Sequence[Version]) -> None:
+        text = msgspec.json.encode(bounded(versions)).decode()
+        self.write(self._history_file(kind, definition_id), text)
+
+    def drop_old_histories(self, kind: str, kept: Iterable[UUID]) -> None:
+        """Remove the histories of deleted definitions, except the latest `MOST_DELETED`."""
+        names = {self._history_file(kind, one).name for one in kept}
+        files = [file for file in (self.folder / HISTORY).glob(f"{kind}-*.json") if file.name not in names]
+        for file in sorted(files, key=lambda one: one.stat().st_mtime, reverse=True)[MOST_DELETED:]:
+            file.unlink(missing_ok=True)
 
     def write(self, file: Path, text: str) -> None:
         """Replace a file; raise OutOfDisk if it cannot be written."""
-        try:
-            file.parent.mkdir(mode=0o700, exist_ok=True)
+        with _writing(file):
+            if not file.parent.exists():
+                file.parent.mkdir(mode=0o700, exist_ok=True)
+                sync_folder(file.parent.parent)
             write_durably(file, text.encode())
-        except OSError as problem:
-            raise OutOfDisk(
-                f"The file {file.name} in the data folder cannot be written: {problem.strerror}.",
-                hint="Make room on the disk of the data folder, or make it writable again.",
-                retry_after=30,
-            ) from problem
+
+    def remove(self, file: Path) -> None:
+        """Remove a file durably; raise OutOfDisk if it cannot be removed."""
+        with _writing(file):
+            file.unlink(missing_ok=True)
+            sync_folder(file.parent)
+
+    def _history_file(self, kind: str, definition_id: UUID) -> Path:
+        return self.folder / HISTORY / f"{kind}-{definition_id}.json"
 
 
-def toml_text(text: str) -> str:
-    """Write a TOML string with JSON's escapes, which TOML shares; DEL is escaped in addition."""
-    return msgspec.json.encode(text).decode().replace("\x7f", "\\u007f")
+@contextmanager
+def _writing(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as problem:
+        raise OutOfDisk(
+            f"The file {file.name} in the data folder cannot be written: {problem.strerror}.",
+            hint="Make room on the disk of the data folder, or make it writable again.",
+            retry_after=30,
+        ) from problem
+
+
+def streams_toml(tables: Iterable[Mapping[str, object]]) -> str:
+    """Serialise tables as a streams file."""
+    return _HEAD + "".join("\n[[stream]]\n" + "".join(f"{line}\n" for line in assignments(table)) for table in tables)
+
+
+def read_text(file: Path) -> str | None:
+    """Read a file; return None if it does not exist."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return file.read_text(encoding="utf-8")
+    return None

@@ -16,7 +16,7 @@ from cordwood.settings.quantities import read_duration, read_rate
 NAMESPACE = UUID("c02d0000-0000-5000-8000-000000000573")
 
 _HOLE = re.compile(r"\{\w+\}")
-_SETTINGS = ("name", "id", "retention", "derive", "late", "future", "rate", "project", "transform")
+_SETTINGS = ("name", "id", "description", "retention", "derive", "late", "future", "rate", "project", "transform")
 _POLICY_SETTINGS = ("after", "policy")
 # The name is quoted with backquotes in SQL.
 _NAME = re.compile(r"[^\s`](?:[^`]{0,198}[^\s`])?")
@@ -25,14 +25,24 @@ _SHOWN = 200
 
 def read_stream_file(file: str, text: str) -> tuple[Stream, ...]:
     """Parse a streams file; raise BadStreamFile with the place of an error."""
+    document, tables = _document(file, text)
+    streams = tuple(_stream(document, ("stream", number), table) for number, table in enumerate(tables))
+    _check_distinct(document, streams)
+    return streams
+
+
+def tables_of(file: str, text: str) -> list[Mapping[str, object]]:
+    """Return the unvalidated tables of the streams."""
+    return _document(file, text)[1]
+
+
+def _document(file: str, text: str) -> tuple[Document, list[Mapping[str, object]]]:
     document = Document(file, text.removeprefix("\ufeff"), 1, BadStreamFile).parsed()
     document.check_names(document.tables, ("stream",))
     tables = document.tables.get("stream", [])
     if not isinstance(tables, list):
         raise document.wrong("Streams are written as tables of an array.", ("stream",), "Write: [[stream]]")
-    streams = tuple(_stream(document, ("stream", number), table) for number, table in enumerate(tables))
-    _check_distinct(document, streams)
-    return streams
+    return document, tables
 
 
 def _stream(document: Document, path: Path, table: object) -> Stream:
@@ -54,6 +64,7 @@ def _stream(document: Document, path: Path, table: object) -> Stream:
         events_per_second=_per_second(document, (*path, "rate"), table.get("rate")),
         project_at=_project_at(document, (*path, "project"), table.get("project")),
         transforms=read_transforms(document, (*path, "transform"), table.get("transform", [])),
+        description=_description(document, (*path, "description"), table.get("description", "")),
     )
 
 
@@ -72,6 +83,12 @@ def why_no_stream_name(name: str) -> str | None:
     if not _NAME.fullmatch(name) or not name.isprintable() or is_uuid(name):
         return f"{name[:_SHOWN]!r} cannot be a stream's name"
     return "Names that begin with _ are reserved" if name.startswith("_") else None
+
+
+def _description(document: Document, path: Path, given: object) -> str:
+    if isinstance(given, str):
+        return given
+    raise document.wrong("description must be a text in quotes.", path)
 
 
 def _seconds(document: Document, path: Path, given: object) -> float | None:

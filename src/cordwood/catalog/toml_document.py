@@ -34,7 +34,9 @@ class Document(msgspec.Struct, frozen=True):
 
     def wrong(self, message: str, path: Path = (), hint: str | None = None) -> SetupFault:
         """Return a fault at the line of `path`."""
-        return self.fault(message, hint=hint, span=Span(self.line_of(path), 1, self.file))
+        found = self.fault(message, hint=hint, span=Span(self.line_of(path), 1, self.file))
+        found.path = path
+        return found
 
     def line_of(self, path: Path) -> int:
         """Return the line of a value, or of the nearest enclosing table."""

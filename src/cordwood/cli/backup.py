@@ -2,8 +2,8 @@
 
 The service keeps running meanwhile. If a service runs on the data folder, or --url names one, it makes the backup;
 otherwise the data folder is read directly. manifest.json, with the length and digest of every other file, is written
-last: a truncated backup has none and is refused by `cordwood restore`. Your own settings, endpoint and streams files
-are not included. Needs a private key.
+last: a truncated backup has none and is refused by `cordwood restore`. Endpoints and streams that were created over HTTP
+are included, your own settings, endpoint and streams files are not. Needs a private key.
 
 examples:
   cordwood backup /backups/today

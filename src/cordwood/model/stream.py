@@ -64,6 +64,7 @@ class Stream(msgspec.Struct, frozen=True):
     events_per_second: float | None = None
     project_at: tuple[str, ...] = ()
     transforms: tuple[Transform, ...] = ()
+    description: str = ""
 
     @property
     def late_after_seconds(self) -> float | None:

@@ -5,6 +5,7 @@ import os
 import tarfile
 import time
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -134,7 +135,9 @@ class Backups(msgspec.Struct, frozen=True):
         for secret in self.folder.secrets():
             yield _whole(secret.name, secret.read_bytes())
         for file in self.folder.managed():
-            yield _whole(str(file), (self.folder.path / file).read_bytes())
+            # A definition may be deleted meanwhile.
+            with suppress(FileNotFoundError):
+                yield _whole(str(file), (self.folder.path / file).read_bytes())
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -28,6 +28,10 @@ def audit_replay(observer: Observer, request: Request, item_id: str, stream: str
     observer.note(_line(request, "quarantine.replayed", f"item {item_id} to {stream}"))
 
 
+def audit_definition(observer: Observer, request: Request, action: str, name: str) -> None:
+    observer.note(_line(request, action, name))
+
+
 def audit_backup(observer: Observer, request: Request) -> None:
     observer.note(msgspec.structs.replace(_line(request, "backup.made", "all events and keys"), level="info"))
 

@@ -25,7 +25,11 @@ STATUSES: Mapping[type[Fault], int] = {
     errors.TooSlow: 408,
     errors.NotReplayable: 409,
     errors.NothingToBackUp: 409,
-    errors.BadTerms: 422,
+    errors.ReadOnly: 409,
+    errors.InUse: 409,
+    errors.ChangedMeanwhile: 412,
+    errors.UnknownVersion: 404,
+    errors.FieldFault: 422,
     errors.BadMethod: 405,
     errors.NotAcceptable: 406,
     errors.NotOffered: 501,
@@ -63,6 +67,7 @@ TITLES: Mapping[int, str] = {
     406: "The answer is not to be had in this form",
     408: "The request took too long to arrive",
     409: "What is there now does not allow it",
+    412: "It is not as the request expects it to be",
     413: "The body is too large",
     414: "The address is too long",
     415: "The body is in a form that is not read here",
@@ -94,7 +99,7 @@ def problem(fault: Fault, request_id: str) -> dict[str, Any]:
     if fault.hint:
         error["hint"] = fault.hint
     # Logflare's format of a failed validation, in addition.
-    fields = {"errors": {fault.field: [fault.problem]}} if isinstance(fault, errors.BadTerms) else {}
+    fields = {"errors": {fault.field: [fault.problem]}} if isinstance(fault, errors.FieldFault) else {}
     return {
         "type": f"urn:cordwood:error:{fault.code}",
         "title": TITLES[status],

@@ -7,7 +7,7 @@ import msgspec
 from cordwood.web.asgi import Header, Response
 
 ALLOWED_HEADERS = (
-    b"Authorization, Content-Type, Content-Encoding, Accept, Cache-Control, If-None-Match, X-Requested-With, "
+    b"Authorization, Content-Type, Content-Encoding, Accept, Cache-Control, If-Match, If-None-Match, X-Requested-With, "
     b"X-API-KEY, X-Source, X-Collection, X-Request-Id, LF-ENDPOINT-LABELS, LF-ENDPOINT-REDACT-PII, "
     b"LF-ENDPOINT-BIGQUERY-RESERVATION"
 )

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -9,7 +10,7 @@ from cordwood.errors import BadMethod, Draining, Starting, UnknownRoute, closest
 from cordwood.ingest.accept import Form
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observer import Observer
-from cordwood.web import account, ad_hoc, explorer, keys, quarantine, sandbox, status, stream_events
+from cordwood.web import account, ad_hoc, explorer, keys, manage, quarantine, sandbox, status, stream_events
 from cordwood.web.answering import HttpApplication
 from cordwood.web.asgi import Request, Response
 from cordwood.web.backup import back_up
@@ -27,6 +28,7 @@ QUERY = ("GET", "HEAD", "POST", "OPTIONS")
 READ = ("GET", "HEAD", "OPTIONS")
 WRITE = ("POST", "OPTIONS")
 READ_OR_MAKE = ("GET", "HEAD", "POST", "OPTIONS")
+READ_OR_CHANGE = ("GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -133,6 +135,50 @@ async def _ad_hoc_parse(request: Request, place: Place, _: str) -> Response:
     return await ad_hoc.parse_ad_hoc(request, place.rooms(), place.options)
 
 
+def _definitions(kind: manage.Kind[Any], read: Callable[[Request, Rooms], Awaitable[Response]]) -> Handler:
+    async def answer(request: Request, place: Place, _: str) -> Response:
+        if request.method == "POST":
+            return await _managing(kind, request, place).create()
+        return await read(request, place.rooms())
+
+    return answer
+
+
+def _definition(kind: manage.Kind[Any], read: Callable[[Request, Rooms, str], Awaitable[Response]]) -> Handler:
+    async def answer(request: Request, place: Place, address: str) -> Response:
+        if request.method in ("PUT", "PATCH"):
+            return await _managing(kind, request, place).change(address)
+        if request.method == "DELETE":
+            return await _managing(kind, request, place).delete(address)
+        return await read(request, place.rooms(), address)
+
+    return answer
+
+
+def _versions(kind: manage.Kind[Any]) -> tuple[tuple[re.Pattern[bytes], Route], ...]:
+    """Return the routes of the versions of one kind."""
+
+    async def listed(request: Request, place: Place, address: str) -> Response:
+        return await _managing(kind, request, place).list_versions(address)
+
+    async def shown(request: Request, place: Place, address: str) -> Response:
+        return await _managing(kind, request, place).show_version(address)
+
+    async def restored(request: Request, place: Place, address: str) -> Response:
+        return await _managing(kind, request, place).restore(address)
+
+    collection = f"{kind.name}s".encode()
+    return (
+        (re.compile(manage.VERSIONS_ADDRESS % collection), Route("versions", READ, listed)),
+        (re.compile(manage.VERSION_ADDRESS % collection), Route("versions", READ, shown)),
+        (re.compile(manage.RESTORE_ADDRESS % collection), Route("versions", WRITE, restored)),
+    )
+
+
+def _managing(kind: manage.Kind[Any], request: Request, place: Place) -> "manage.Managing[Any]":
+    return manage.Managing(kind, request, place.rooms(), place.options, place.observer)
+
+
 async def _page(request: Request, _: Place, __: str) -> Response:
     return explorer.show_page(request)
 
@@ -193,8 +239,8 @@ EXACT: Mapping[bytes, Route] = {
     b"/api/openapi.json": Route("openapi", READ, _listed(catalog.api_document)),
     b"/api/openapi": Route("openapi", READ, _listed(catalog.api_document)),
     b"/docs": Route("docs", READ, _listed(catalog.api_page)),
-    b"/api/endpoints": Route("endpoints", READ, _listed(catalog.list_endpoints)),
-    b"/api/sources": Route("sources", READ, _listed(catalog.list_sources)),
+    b"/api/endpoints": Route("endpoints", READ_OR_MAKE, _definitions(manage.ENDPOINTS, catalog.list_endpoints)),
+    b"/api/sources": Route("sources", READ_OR_MAKE, _definitions(manage.SOURCES, catalog.list_sources)),
     b"/api/account": Route("account", READ, _listed(account.show_account)),
     b"/api/backends": Route("account", READ_OR_MAKE, _listed(account.backends)),
     b"/api/rules": Route("account", READ_OR_MAKE, _listed(account.rules)),
@@ -211,11 +257,17 @@ EXACT: Mapping[bytes, Route] = {
 # Paths with one parameter.
 NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     (re.compile(rb"(?:/api)?/endpoints/query/(?:name/)?([^/]+)"), QUERIES),
-    (re.compile(rb"/api/endpoints/([^/]+)"), Route("endpoint", READ, _shown(catalog.show_endpoint))),
+    (
+        re.compile(rb"/api/endpoints/([^/]+)"),
+        Route("endpoint", READ_OR_CHANGE, _definition(manage.ENDPOINTS, catalog.show_endpoint)),
+    ),
     (re.compile(rb"/explorer/([^/]+/[^/]+)"), Route("explorer", READ, _file)),
     (re.compile(rb"/api/endpoints/([^/]+)/scope"), Route("scope", READ, _shown(sandbox.show_scope))),
     (re.compile(rb"/api/endpoints/([^/]+)/sql"), Route("sql", READ, _shown(sandbox.show_sql))),
-    (re.compile(rb"/api/sources/([^/]+)"), Route("source", READ, _shown(catalog.show_source))),
+    (
+        re.compile(rb"/api/sources/([^/]+)"),
+        Route("source", READ_OR_CHANGE, _definition(manage.SOURCES, catalog.show_source)),
+    ),
     (re.compile(rb"/api/sources/([^/]+)/schema"), Route("schema", READ, _shown(catalog.show_schema))),
     (re.compile(rb"/api/sources/([^/]+)/recent"), Route("recent", READ, _shown(stream_events.recent_events))),
     (keys.KEY_ADDRESS, Route("key", ("DELETE", "OPTIONS"), _key)),
@@ -223,6 +275,8 @@ NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     (EVENTS_ADDRESS, Route("export", READ_OR_MAKE, _export)),
     (quarantine.ITEM_ADDRESS, Route("quarantine", READ, _quarantined)),
     (quarantine.REPLAY_ADDRESS, Route("quarantine", WRITE, _replay)),
+    *_versions(manage.ENDPOINTS),
+    *_versions(manage.SOURCES),
 )
 
 

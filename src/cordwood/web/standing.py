@@ -1,12 +1,15 @@
 """The lifecycle of the service as HTTP sees it: starting, ready, draining."""
 
+import asyncio
 from enum import StrEnum
 
 import msgspec
 
 from cordwood.access import Access
-from cordwood.catalog.catalog import Catalog, StreamMaker
+from cordwood.catalog.catalog import Catalog, Definitions, StreamMaker
 from cordwood.ingest.accept import Intake
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.stream import Stream
 from cordwood.serve.answer import Answers
 from cordwood.serve.backup_archive import Backups
 
@@ -20,6 +23,10 @@ class Rooms(msgspec.Struct, frozen=True):
     catalog: Catalog
     backups: Backups
     maker: StreamMaker | None = None
+    endpoint_definitions: Definitions[Endpoint] | None = None
+    stream_definitions: Definitions[Stream] | None = None
+    # Held while a definition is changed, so that waiting requests do not occupy threads of the pool.
+    changing: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
 
 class Phase(StrEnum):

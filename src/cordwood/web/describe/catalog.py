@@ -1,10 +1,13 @@
 """Endpoints and streams for holders of a private key, in Logflare's JSON format."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 from cordwood.access import may_query
+from cordwood.catalog.catalog import Definitions
 from cordwood.catalog.ids import numeric_id
+from cordwood.catalog.stream_fields import fields_of, stream_revision
 from cordwood.engines.engine import StreamFacts
 from cordwood.errors import BadParameter, Fault
 from cordwood.model.endpoint import Dialect, Endpoint
@@ -24,7 +27,6 @@ from cordwood.web.standing import Rooms
 
 # The incumbent's names of dialects.
 _LANGUAGES = {Dialect.BIGQUERY: "bq_sql", Dialect.CLICKHOUSE: "ch_sql"}
-_DAY_SECONDS = 86_400
 
 
 async def api_document(request: Request, rooms: Rooms) -> Response:
@@ -70,25 +72,31 @@ def _known(request: Request, rooms: Rooms) -> Caller | None:
 
 async def list_endpoints(request: Request, rooms: Rooms) -> Response:
     private_caller(request, rooms)
-    return no_store_json([_endpoint(one) for one in rooms.catalog.endpoints()])
+    origins = _origins(rooms.endpoint_definitions)
+    return no_store_json([told_endpoint(one, origins.get(one.name)) for one in rooms.catalog.endpoints()])
 
 
 async def show_endpoint(request: Request, rooms: Rooms, address: str) -> Response:
     private_caller(request, rooms)
-    return no_store_json(_endpoint(existing_endpoint(rooms, address)))
+    found = existing_endpoint(rooms, address)
+    origin = _origins(rooms.endpoint_definitions).get(found.name)
+    return no_store_json(told_endpoint(found, origin), 200, (b"etag", f'"{found.revision}"'.encode()))
 
 
 async def list_sources(request: Request, rooms: Rooms) -> Response:
     private_caller(request, rooms)
     facts = await rooms.answers.facts()
-    return no_store_json([_source(one, facts.get(one.name)) for one in rooms.catalog.streams()])
+    origins = _origins(rooms.stream_definitions)
+    streams = rooms.catalog.streams()
+    return no_store_json([told_source(one, origins.get(one.name), facts.get(one.name)) for one in streams])
 
 
 async def show_source(request: Request, rooms: Rooms, address: str) -> Response:
     private_caller(request, rooms)
     stream = existing_stream(rooms, address)
     facts = await rooms.answers.facts()
-    return no_store_json(_source(stream, facts.get(stream.name)))
+    told = told_source(stream, _origins(rooms.stream_definitions).get(stream.name), facts.get(stream.name))
+    return no_store_json(told, 200, (b"etag", f'"{told["revision"]}"'.encode()))
 
 
 async def show_schema(request: Request, rooms: Rooms, address: str) -> Response:
@@ -106,7 +114,12 @@ async def show_schema(request: Request, rooms: Rooms, address: str) -> Response:
     return no_store_json(stream_schema(stream, shape, f"/api/sources/{stream.id}/schema"))
 
 
-def _endpoint(one: Endpoint) -> dict[str, Any]:
+def _origins(definitions: Definitions[Endpoint] | Definitions[Stream] | None) -> Mapping[str, str]:
+    return definitions.origins() if definitions is not None else {}
+
+
+def told_endpoint(one: Endpoint, origin: str | None) -> dict[str, Any]:
+    """Return the JSON fields of an endpoint."""
     return {
         "id": numeric_id(one.id),
         "token": str(one.id),
@@ -124,6 +137,7 @@ def _endpoint(one: Endpoint) -> dict[str, Any]:
         "timeout_seconds": _plain(one.timeout_seconds),
         "zone": one.zone,
         "revision": one.revision,
+        "origin": origin,
         "parameters": [_parameter(parameter) for parameter in one.parameters],
         # Other fields of Logflare's objects, which are the same for every endpoint.
         "labels": "",
@@ -150,13 +164,14 @@ def _plain(number: float | None) -> float | None:
     return int(number) if number is not None and number == int(number) else number
 
 
-def _source(one: Stream, facts: StreamFacts | None) -> dict[str, Any]:
-    retention = one.retention_seconds
+def told_source(one: Stream, origin: str | None, facts: StreamFacts | None = None) -> dict[str, Any]:
+    """Return the JSON fields of a stream, with counts of its events."""
     return {
         "id": numeric_id(one.id),
         "token": str(one.id),
-        "name": one.name,
-        "retention_days": None if retention is None else _plain(retention / _DAY_SECONDS),
+        **fields_of(one),
+        "revision": stream_revision(one),
+        "origin": origin,
         "events": facts.events if facts else 0,
         "oldest": facts.oldest_us if facts else None,
         "newest": facts.newest_us if facts else None,

@@ -48,7 +48,7 @@ def _bounds(schema: Node) -> str:
     return told
 
 
-_VERBS = ("get", "post", "delete")
+_VERBS = ("get", "post", "put", "patch", "delete")
 _KEY = """<p>An address that needs a key takes it in the header <code>X-API-KEY</code>, as
 <code>Authorization: Bearer</code>, or as the parameter <code>api_key</code>. Every failure has one body:
 <code>error.status</code> is what to write a program by. The same as data: <a href="/api/openapi.json">OpenAPI 3.1</a>.</p>"""
@@ -185,7 +185,7 @@ def _row(document: Node, schema: Node) -> Node:
 def _command(document: Node, path: str, verb: str, operation: Node) -> str:
     parameters = [resolved(document, one) for one in operation.get("parameters", ())]
     values = _values([one for one in parameters if one["in"] == "query"])
-    method = {"get": "G" if values else "", "post": " -X POST", "delete": " -X DELETE"}[verb]
+    method = ("G" if values else "") if verb == "get" else f" -X {verb.upper()}"
     first = f'curl -sS{method} "$CORDWOOD_URL{_filled(path, parameters)}"'
     return " \\\n  ".join([first, *_key(operation), *_sent(document, operation), *values])
 

@@ -1,0 +1,155 @@
+"""Convert the JSON fields of an endpoint, named as in Logflare's API, to an endpoint file."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from cordwood.catalog.field_values import (
+    Fields,
+    Reader,
+    check_known,
+    flag,
+    in_order,
+    number,
+    plain,
+    refuse_not_offered,
+    required_text,
+    seconds,
+    text,
+)
+from cordwood.catalog.toml_writing import assignments, table_header
+from cordwood.errors import NOT_COMPILED, BadDefinition
+from cordwood.sql.ad_hoc import parameter_names
+from cordwood.sql.budget import compiling
+
+# JSON field: (setting of the file, function that validates and converts the value).
+_FIELDS: Final[Mapping[str, tuple[str, Reader]]] = {
+    "name": ("name", required_text),
+    "description": ("description", text),
+    "max_limit": ("max_rows", number),
+    "cache_duration_seconds": ("cache", seconds),
+    "proactive_requerying_seconds": ("warm", seconds),
+    "timeout_seconds": ("timeout", seconds),
+    "sandboxable": ("sandbox", flag),
+    "redact_pii": ("redact_pii", flag),
+    "redact_mode": ("redact_mode", text),
+    "enable_auth": ("auth", flag),
+    "zone": ("zone", text),
+}
+_OTHERS: Final = ("token", "query", "language", "parameters")
+# Read-only fields of answers, and fields of Logflare without a meaning here.
+_IGNORED: Final = (
+    "id",
+    "revision",
+    "origin",
+    "labels",
+    "enable_dynamic_reservation",
+    "source_mapping",
+    "inserted_at",
+    "updated_at",
+)
+_NOT_OFFERED: Final = {"backend_id": "There is one engine: leave it out."}
+_LANGUAGES: Final = ("bq_sql",)
+# These have another meaning in the path of a URL.
+_RESERVED_NAMES: Final = (".", "..", "query", "name")
+
+
+class EndpointDraft(msgspec.Struct, frozen=True):
+    """The settings and the query of an endpoint file."""
+
+    settings: Mapping[str, object]
+    query: str
+
+    @property
+    def head(self) -> str:
+        """The settings comment at the beginning of the file."""
+        parameters = self.settings.get("parameters")
+        lines = [*assignments({name: value for name, value in self.settings.items() if name != "parameters"})]
+        for name, table in parameters.items() if isinstance(parameters, Mapping) else ():
+            lines += ["", table_header("parameters", name), *assignments(table)]
+        return "/*\n" + "\n".join(lines) + "\n*/\n"
+
+    @property
+    def text(self) -> str:
+        """The text of the file."""
+        return self.head + self.query + ("" if self.query.endswith("\n") else "\n")
+
+
+def new_endpoint(fields: Fields) -> EndpointDraft:
+    """Convert the fields of a new endpoint; raise BadDefinition for an invalid field."""
+    for name in ("name", "query"):
+        if fields.get(name) in (None, ""):
+            raise BadDefinition(name, "can't be blank")
+    return changed_endpoint(EndpointDraft({}, ""), fields)
+
+
+def changed_endpoint(before: EndpointDraft, fields: Fields) -> EndpointDraft:
+    """Apply fields to a definition; fields that are not sent are unchanged."""
+    check_known(fields, (*_FIELDS, *_OTHERS), (*_IGNORED, *_NOT_OFFERED))
+    refuse_not_offered(fields, _NOT_OFFERED)
+    if fields.get("language", "bq_sql") not in (None, *_LANGUAGES):
+        raise BadDefinition("language", "is invalid", hint="Queries are written in BigQuery's dialect: bq_sql.")
+    settings = dict(before.settings)
+    for name, (setting, read) in _FIELDS.items():
+        if name not in fields:
+            continue
+        value = read(name, fields[name])
+        settings.pop(setting, None)
+        if value is not None:
+            settings[setting] = value
+    _check_name(settings.get("name"))
+    query = required_text("query", fields["query"]) if "query" in fields else before.query
+    ordered = in_order(settings, ("name", "id", *(setting for setting, _ in _FIELDS.values())))
+    return EndpointDraft(_with_parameters(ordered, fields, query), query)
+
+
+def field_of(path: tuple[str | int, ...]) -> str:
+    """Return the JSON field for the path of a setting."""
+    setting = path[0] if path else "query"
+    return next(
+        (name for name, (of, _) in _FIELDS.items() if of == setting), "token" if setting == "id" else str(setting)
+    )
+
+
+def _check_name(name: object) -> None:
+    if isinstance(name, str) and (name.lower() in _RESERVED_NAMES or name.startswith("_")):
+        raise BadDefinition("name", "is reserved", hint="Choose another: this one means something else in an address.")
+
+
+def _with_parameters(settings: Mapping[str, object], fields: Fields, query: str) -> Mapping[str, object]:
+    """Set the declared parameters; without any, declare each new @name of the query as an optional text, as Logflare does."""
+    tables: Mapping[str, object]
+    if fields.get("parameters") is not None:
+        tables = _tables(fields["parameters"])
+    else:
+        known = settings.get("parameters", {})
+        declared: Mapping[str, object] = known if isinstance(known, Mapping) else {}
+        lower = {name.lower() for name in declared}
+        tables = {**declared, **{name: {} for name in _names_in(query) if name.lower() not in lower}}
+    others = {name: value for name, value in settings.items() if name != "parameters"}
+    return {**others, "parameters": tables} if tables else others
+
+
+def _names_in(query: str) -> tuple[str, ...]:
+    """Return the names of a query's parameters; none if the query cannot be parsed, which compiling reports later."""
+    try:
+        with compiling():
+            return parameter_names(query)
+    except NOT_COMPILED:
+        return ()
+
+
+def _tables(given: object) -> Mapping[str, Mapping[str, object]]:
+    if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
+        raise BadDefinition(
+            "parameters", "is invalid", hint='It is a list such as [{"name": "project", "required": true}].'
+        )
+    tables: dict[str, Mapping[str, object]] = {}
+    for one in given:
+        name = required_text("parameters", one.get("name"))
+        if name in tables:
+            raise BadDefinition("parameters", "has a name twice", hint=f"Declare {name[:40]} once.")
+        stated = {key: value for key, value in one.items() if key != "name" and value not in (None, "", [])}
+        tables[name] = {key: plain("parameters", value) for key, value in stated.items()}
+    return tables

@@ -1,0 +1,89 @@
+"""Validate and convert values of JSON fields; each function raises BadDefinition for an invalid value."""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+from cordwood.errors import BadDefinition, did_you_mean
+
+Fields = Mapping[str, object]
+Reader = Callable[[str, object], object]
+
+_MOST_NUMBER: Final = 2**53
+_DEEPEST: Final = 6
+
+
+def check_known(fields: Fields, known: Collection[str], ignored: Collection[str]) -> None:
+    """Refuse unknown fields, because ignoring them would lose data silently."""
+    for name in fields:
+        if name not in known and name not in ignored:
+            hint = did_you_mean(name, known) or f"There are: {', '.join(known)}."
+            raise BadDefinition(name[:40], "is not a field", hint=hint)
+
+
+def refuse_not_offered(fields: Fields, hints: Mapping[str, str]) -> None:
+    """Refuse fields of Logflare that are not supported, unless they are empty."""
+    for name, hint in hints.items():
+        if fields.get(name) not in (None, False, "", 0, [], {}):
+            raise BadDefinition(name, "is not offered", hint=hint)
+
+
+def text(field: str, value: object) -> str | None:
+    """Return a text; None if it is empty."""
+    if value is None or isinstance(value, str):
+        return value or None
+    raise BadDefinition(field, "is invalid", hint="It is a text.")
+
+
+def required_text(field: str, value: object) -> str:
+    """Return a text that is not empty."""
+    found = text(field, value)
+    if found is None:
+        raise BadDefinition(field, "can't be blank")
+    return found
+
+
+def flag(field: str, value: object) -> bool | None:
+    """Return a boolean; None selects the default."""
+    if value is None or isinstance(value, bool):
+        return value
+    raise BadDefinition(field, "is invalid", hint="It is true or false.")
+
+
+def number(field: str, value: object) -> int | None:
+    """Return a whole number; None selects the default."""
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MOST_NUMBER):
+        return value
+    raise BadDefinition(field, "is invalid", hint="It is a whole number.")
+
+
+def seconds(field: str, value: object) -> str | None:
+    """Convert a number of seconds to a duration; None if it is 0 or null."""
+    return duration(field, value, "s")
+
+
+def duration(field: str, value: object, unit: str) -> str | None:
+    """Convert a number to a duration with a unit; None if it is 0 or null."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MOST_NUMBER:
+        raise BadDefinition(field, "is invalid", hint="It is a number that is not negative.")
+    return f"{value:.6f}".rstrip("0").rstrip(".") + unit if value else None
+
+
+def plain(field: str, value: object, depth: int = 0) -> object:
+    """Return a value that TOML can represent: without null, deep nesting, or large numbers."""
+    if value is None or depth > _DEEPEST:
+        raise BadDefinition(field, "is invalid", hint="It holds null, or lists and objects too deep in each other.")
+    if isinstance(value, int | float) and not abs(value) < _MOST_NUMBER:
+        raise BadDefinition(field, "is invalid", hint="It holds a number that is too large.")
+    if isinstance(value, Mapping):
+        return {str(name): plain(field, one, depth + 1) for name, one in value.items()}
+    return [plain(field, one, depth + 1) for one in value] if isinstance(value, list) else value
+
+
+def in_order(table: Mapping[str, object], names: Collection[str]) -> dict[str, object]:
+    """Return a table with these keys first, so that files do not depend on the order of changes."""
+    return {
+        name: table[name]
+        for name in (*(one for one in names if one in table), *(one for one in table if one not in names))
+    }

@@ -1,0 +1,149 @@
+"""Convert between the JSON fields of a stream, named as in Logflare's API, and tables of a streams file."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from cordwood.catalog.field_values import (
+    Fields,
+    Reader,
+    check_known,
+    duration,
+    in_order,
+    plain,
+    refuse_not_offered,
+    required_text,
+    text,
+)
+from cordwood.errors import BadDefinition
+from cordwood.model.stream import Action, ClockPolicy, Stream, Transform
+from cordwood.settings.quantities import show_duration, show_rate
+
+_DAY_SECONDS: Final = 86_400
+
+
+def _days(field: str, value: object) -> str | None:
+    return duration(field, value, "d")
+
+
+def _transforms(field: str, value: object) -> object:
+    if isinstance(value, list) and any(isinstance(one, dict) and "enrich" in one for one in value):
+        hint = "enrich reads a file of the server: only the streams file that the service is given may name one."
+        raise BadDefinition(field, "has an action that is not offered over HTTP", hint=hint)
+    return plain(field, value) if value else None
+
+
+def _plain(field: str, value: object) -> object:
+    return plain(field, value) if value else None
+
+
+# JSON field: (setting of the table, function that validates and converts the value).
+_FIELDS: Final[Mapping[str, tuple[str, Reader]]] = {
+    "name": ("name", required_text),
+    "description": ("description", text),
+    "retention_days": ("retention", _days),
+    "derive": ("derive", _plain),
+    "late": ("late", _plain),
+    "future": ("future", _plain),
+    "rate": ("rate", text),
+    "project": ("project", text),
+    "transform": ("transform", _transforms),
+}
+# Read-only fields of answers, and fields that only affect Logflare's web pages.
+_IGNORED: Final = (
+    "id", "token", "revision", "origin", "events", "oldest", "newest", "service_name", "favorite", "api_quota", "bigquery_table_ttl",
+    "public_token", "bq_table_id", "has_rejected_events", "metrics", "notifications", "notifications_every", "labels",
+    "bigquery_clustering_fields", "default_ingest_backend_enabled?", "lock_schema", "validate_schema", "default_search_lql",
+    "suggested_keys", "disable_tailing", "bq_storage_write_api", "inserted_at", "updated_at",
+)  # fmt: skip
+_NOT_OFFERED: Final = {
+    "backends": "There is one engine: leave it out.",
+    "transform_copy_fields": 'Write it as transform: [{"copy": {"from": "to"}}].',
+    "transform_drop_fields": 'Write it as transform: [{"remove": ["metadata.field"]}].',
+    "transform_key_values": "Name the file in a streams file of the operator's.",
+    "drop_lql_string": 'Write it as transform: [{"drop": "m.level:debug"}].',
+    "custom_event_message_keys": 'Write it as transform: [{"message": "{metadata.path}"}].',
+    "webhook_notification_url": "Events are not announced: query the stream.",
+    "slack_hook_url": "Events are not announced: query the stream.",
+}
+
+
+def new_stream(fields: Fields) -> Mapping[str, object]:
+    """Convert the fields of a new stream to a table; raise BadDefinition for an invalid field."""
+    if fields.get("name") in (None, ""):
+        raise BadDefinition("name", "can't be blank")
+    return changed_stream({}, fields)
+
+
+def changed_stream(before: Mapping[str, object], fields: Fields) -> Mapping[str, object]:
+    """Apply fields to a table; fields that are not sent are unchanged."""
+    check_known(fields, tuple(_FIELDS), (*_IGNORED, *_NOT_OFFERED))
+    refuse_not_offered(fields, _NOT_OFFERED)
+    table = dict(before)
+    for name, (setting, read) in _FIELDS.items():
+        if name not in fields:
+            continue
+        value = read(name, fields[name])
+        table.pop(setting, None)
+        if value is not None:
+            table[setting] = value
+    return in_order(table, ("name", "id", *(setting for setting, _ in _FIELDS.values())))
+
+
+def field_of(path: tuple[str | int, ...]) -> str:
+    """Return the JSON field for the path of a setting in the streams file."""
+    setting = path[2] if len(path) > 2 else "name"
+    return next(
+        (name for name, (of, _) in _FIELDS.items() if of == setting), "token" if setting == "id" else str(setting)
+    )
+
+
+def fields_of(stream: Stream) -> dict[str, object]:
+    """Return the JSON fields of a stream. The file name of an `enrich` transform is left out."""
+    retention = stream.retention_seconds
+    days = None if retention is None else retention / _DAY_SECONDS
+    return {
+        "name": stream.name,
+        "description": stream.description,
+        "retention_days": int(days) if days is not None and days == int(days) else days,
+        "derive": dict(stream.derive),
+        "late": _policy(stream.late, stream.late_seconds),
+        "future": _policy(stream.future, stream.future_seconds),
+        "rate": None if stream.events_per_second is None else show_rate(stream.events_per_second),
+        "project": ".".join(("metadata", *stream.project_at)) if stream.project_at else None,
+        "transform": [_transform(one) for one in stream.transforms],
+    }
+
+
+def table_of(stream: Stream) -> Mapping[str, object]:
+    """Return the table of a shipped stream, to which its first change is applied."""
+    return changed_stream({"id": str(stream.id)}, fields_of(stream))
+
+
+def stream_revision(stream: Stream) -> str:
+    """Return a digest of a stream's fields."""
+    return hashlib.sha256(msgspec.json.encode(fields_of(stream))).hexdigest()
+
+
+def _policy(policy: ClockPolicy, after_seconds: float | None) -> dict[str, str] | None:
+    if policy is ClockPolicy.ACCEPT and after_seconds is None:
+        return None
+    after = {} if after_seconds is None else {"after": show_duration(after_seconds)}
+    return {**after, "policy": policy.value}
+
+
+def _transform(one: Transform) -> dict[str, object]:
+    values: Mapping[Action, object] = {
+        Action.DROP: one.where,
+        Action.SAMPLE: one.rate,
+        Action.REMOVE: [".".join(field) for field in one.fields],
+        Action.HASH: [".".join(field) for field in one.fields],
+        Action.COPY: {".".join(source): ".".join(target) for source, target in one.moves},
+        Action.RENAME: {".".join(source): ".".join(target) for source, target in one.moves},
+        Action.MESSAGE: one.template,
+        Action.ENRICH: {".".join(source): ".".join(target) for source, target in one.moves},
+    }
+    where = {"where": one.where} if one.where and one.action is not Action.DROP else {}
+    return {one.action.value: values[one.action], **where}

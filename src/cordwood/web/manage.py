@@ -1,0 +1,176 @@
+"""Create, change, delete and restore endpoints and streams over HTTP, for a private key that sees everything."""
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from cordwood.catalog.catalog import Author, Definitions
+from cordwood.catalog.stream_fields import stream_revision
+from cordwood.catalog.versions import Version
+from cordwood.errors import BadBody, Forbidden, NotOffered, UnknownVersion
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.json_checks import duplicate_name, json_problem
+from cordwood.model.stream import Stream
+from cordwood.observe.observer import Observer
+from cordwood.web.asgi import Header, Request, Response
+from cordwood.web.audit import audit_definition
+from cordwood.web.credentials import account_of, uncounted_caller
+from cordwood.web.describe import catalog
+from cordwood.web.options import WebOptions
+from cordwood.web.receiving import BodyBounds, read_body
+from cordwood.web.responses import no_store_json
+from cordwood.web.standing import Rooms
+
+T = TypeVar("T", bound=Endpoint | Stream)
+R = TypeVar("R")
+
+VERSIONS_ADDRESS: Final = rb"/api/%b/([^/]+)/versions"
+VERSION_ADDRESS: Final = rb"/api/%b/([^/]+/versions/[^/]+)"
+RESTORE_ADDRESS: Final = rb"/api/%b/([^/]+/versions/[^/]+)/restore"
+
+# An endpoint's file has at most 128 KiB, and JSON writes some characters with six.
+_BOUNDS: Final = BodyBounds(2**20, 2**20)
+_TAG = re.compile(r'"([^"]*)"')
+
+
+class Kind(msgspec.Struct, Generic[T], frozen=True):
+    """What differs between endpoints and streams, which Logflare calls sources."""
+
+    name: str
+    definitions: Callable[[Rooms], Definitions[T] | None]
+    revision: Callable[[T], str]
+    told: Callable[[T, str], Mapping[str, object]]
+
+
+ENDPOINTS: Final = Kind[Endpoint](
+    "endpoint", lambda rooms: rooms.endpoint_definitions, lambda one: one.revision, catalog.told_endpoint
+)
+SOURCES: Final = Kind[Stream]("source", lambda rooms: rooms.stream_definitions, stream_revision, catalog.told_source)
+
+
+class Managing(msgspec.Struct, Generic[T], frozen=True):
+    """The handling of one request."""
+
+    kind: Kind[T]
+    request: Request
+    rooms: Rooms
+    options: WebOptions
+    observer: Observer
+
+    async def create(self) -> Response:
+        author = self._author()
+        fields = await self._fields()
+        return self._answer(await self._changed("created", lambda found: found.create(fields, author)), 201)
+
+    async def change(self, address: str) -> Response:
+        """Change the fields that are sent. PUT answers with the definition and PATCH with an empty body, as in Logflare."""
+        author = self._author()
+        fields = await self._fields()
+        changed = await self._changed("changed", lambda found: found.change(address, fields, author))
+        if self.request.method == "PATCH":
+            return Response(204, [self._tag(changed)])
+        return self._answer(changed)
+
+    async def delete(self, address: str) -> Response:
+        author = self._author()
+        async with self.rooms.changing:
+            await asyncio.to_thread(self._definitions().delete, address, author)
+        audit_definition(self.observer, self.request, f"{self.kind.name}.deleted", address)
+        return Response(204, [])
+
+    async def list_versions(self, address: str) -> Response:
+        self._author()
+        versions = await asyncio.to_thread(self._definitions().versions, address)
+        return no_store_json([_told(one, versions[-1].number) for one in reversed(versions)])
+
+    async def show_version(self, place: str) -> Response:
+        self._author()
+        address, number = _numbered(place)
+        version, found = await asyncio.to_thread(self._definitions().version, address, number)
+        told = {} if found is None else self.kind.told(found, "managed")
+        return no_store_json({**told, **_told(version), "text": version.text})
+
+    async def restore(self, place: str) -> Response:
+        author = self._author()
+        address, number = _numbered(place)
+        return self._answer(await self._changed("restored", lambda found: found.restore(address, number, author)))
+
+    async def _changed(self, action: str, change: Callable[[Definitions[T]], T]) -> T:
+        """Make the change in a thread, after earlier changes: at most one thread of the pool is occupied."""
+        definitions = self._definitions()
+        async with self.rooms.changing:
+            changed = await asyncio.to_thread(change, definitions)
+        audit_definition(self.observer, self.request, f"{self.kind.name}.{action}", changed.name)
+        return changed
+
+    def _definitions(self) -> Definitions[T]:
+        found = self.kind.definitions(self.rooms)
+        if found is None:
+            raise NotOffered("Nothing is managed over HTTP here.")
+        return found
+
+    def _author(self) -> Author:
+        """Return the author; raise Forbidden unless the key is private, without pins and without forced redaction.
+
+        Otherwise a restricted key could create an endpoint that reads more than the key may.
+        """
+        caller, _ = uncounted_caller(self.request, self.rooms)
+        if caller.pins or caller.redact_always:
+            raise Forbidden("This key does not see everything, and an endpoint may read everything.")
+        self.rooms.answers.admit(caller, account_of(self.request, caller))
+        return Author(caller.key_id, _expected(self.request))
+
+    async def _fields(self) -> Mapping[str, object]:
+        key_id = str(self.request.facts.get("key", ""))
+        with self.options.query_budget.reserve(key_id) as reservation:
+            body = await read_body(self.request, _BOUNDS, reservation)
+            return _read(body)
+
+    def _answer(self, one: T, status: int = 200) -> Response:
+        origin = self._definitions().origins()[one.name]
+        return no_store_json(self.kind.told(one, origin), status, self._tag(one))
+
+    def _tag(self, one: T) -> Header:
+        return b"etag", f'"{self.kind.revision(one)}"'.encode()
+
+
+def _read(body: bytes) -> Mapping[str, object]:
+    try:
+        fields = msgspec.json.decode(body, type=dict[str, object])
+        twice = duplicate_name(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError) as problem:
+        raise BadBody(
+            f"The body cannot be read: {json_problem(problem, body)}.", hint="Send a JSON object."
+        ) from problem
+    if twice is not None:
+        raise BadBody(f"The body has the name {twice[:40]!r} twice in one object.")
+    return fields
+
+
+def _expected(request: Request) -> frozenset[str] | None:
+    """Return the revisions in If-Match; None for any."""
+    given = request.joined(b"if-match").strip()
+    return None if given in ("", "*") else frozenset(_TAG.findall(given))
+
+
+def _numbered(place: str) -> tuple[str, int]:
+    address, _, number = place.rsplit("/", 2)
+    if not re.fullmatch(r"[0-9]{1,9}", number):
+        raise UnknownVersion(f"{number[:20]!r} is not the number of a version.", hint="GET …/versions lists them.")
+    return address, int(number)
+
+
+def _told(version: Version, current: int | None = None) -> Mapping[str, object]:
+    at = datetime.fromtimestamp(version.at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    is_current = {} if current is None else {"current": version.number == current}
+    return {
+        "version": version.number,
+        "inserted_at": at,
+        "key": version.key or None,
+        "deleted": version.text is None,
+        **is_current,
+    }

@@ -1,0 +1,87 @@
+"""What is defined over HTTP is there after a kill, in backups, and when many define at once."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+
+from tests.journey.conftest import PRIVATE, Service, Start
+from tests.journey.test_cli_clients import cordwood
+
+SQL = "select t.event_message as m from `{}` as t order by 1"
+
+
+def define(service: Service, kind: str, **fields: object) -> httpx.Response:
+    # A connection of its own: writers run at once.
+    return httpx.post(f"{service.url}/api/{kind}", json=fields, headers={"X-API-KEY": PRIVATE}, timeout=60)
+
+
+def test_each_definition_that_was_acknowledged_is_served_after_a_kill(start: Start) -> None:
+    service, over = start(), threading.Event()
+    acknowledged: list[tuple[str, int]] = []
+
+    def write(kind: str, name: str) -> None:
+        answer = define(service, kind, name=name, **({"query": "select 0 as n"} if kind == "endpoints" else {}))
+        assert answer.status_code == 201, answer.text
+        number = 0
+        while not over.is_set():
+            number += 1
+            fields = {"query": f"select {number} as n"} if kind == "endpoints" else {"retention_days": number}
+            try:
+                answer = httpx.put(
+                    f"{service.url}/api/{kind}/{name}", json=fields, headers={"X-API-KEY": PRIVATE}, timeout=60
+                )
+            except httpx.TransportError:
+                return
+            assert answer.status_code == 200, answer.text
+            acknowledged.append((name, number))
+            if len(acknowledged) > 40:
+                service.process.kill()
+
+    with ThreadPoolExecutor(4) as writers:
+        writing = [
+            writers.submit(write, kind, f"{kind}.{number}") for kind in ("endpoints", "sources") for number in range(2)
+        ]
+        for one in writing:
+            one.result()
+    service.process.wait()
+    service.client.close()
+    again = start(data_dir=service.data_dir)
+    for kind in ("endpoints", "sources"):
+        for name in (f"{kind}.{number}" for number in range(2)):
+            last = max((number for of, number in acknowledged if of == name), default=0)
+            told = again.client.get(f"/api/{kind}/{name}").json()
+            # The change that was under way may have been made, too.
+            found = again.rows(name)[0]["n"] if kind == "endpoints" else told["retention_days"] or 0
+            assert found in (last, last + 1)
+            assert len(again.client.get(f"/api/{kind}/{name}/versions").json()) >= min(last, 40)
+
+
+def test_what_is_managed_is_in_backups_and_many_define_at_once(start: Start, tmp_path: Path) -> None:
+    service = start()
+    assert define(service, "sources", name="my.app", description="ours").status_code == 201
+    service.send("my.app", [{"event_message": "hello"}])
+    with ThreadPoolExecutor(8) as writers:
+        told = list(
+            writers.map(lambda _: define(service, "endpoints", name="mine", query=SQL.format("my.app")), range(8))
+        )
+        assert sorted(one.status_code for one in told) == [201, *[422] * 7]
+        told = list(
+            writers.map(lambda n: define(service, "endpoints", name=f"at.once.{n}", query="select 1 as n"), range(8))
+        )
+        assert [one.status_code for one in told] == [201] * 8
+    assert service.rows("mine") == [{"m": "hello"}]
+    assert cordwood("reload", "--data-dir", str(service.data_dir)).returncode == 0
+    assert service.rows("mine") == [{"m": "hello"}]
+    backup = tmp_path / "backup"
+    made = cordwood("backup", str(backup), "--url", service.url, "--key", PRIVATE)
+    assert made.returncode == 0, made.stderr
+    service.stop()
+    restored = cordwood("restore", str(backup), "--data-dir", str(tmp_path / "restored"))
+    assert restored.returncode == 0, restored.stderr
+    again = start(data_dir=tmp_path / "restored")
+    assert again.rows("mine") == [{"m": "hello"}]
+    assert len(again.client.get("/api/endpoints").json()) == 2 + 9
+    assert [one["version"] for one in again.client.get("/api/sources/my.app/versions").json()] == [1]
+    assert again.client.put("/api/endpoints/mine", json={"description": "x"}).status_code == 200

@@ -1,0 +1,481 @@
+"""Endpoints and streams are created, changed, deleted and restored over HTTP, in the whole service without a socket."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cordwood.app import definitions
+from cordwood.app.in_process import Inside, opened
+from cordwood.settings.settings import Ingest, Serve, Settings
+
+SQL = "select t.id, t.event_message from `postgres.logs` as t where t.event_message = @message"
+JSON = {"content-type": "application/json"}
+
+
+class House:
+    """The service, and requests to it."""
+
+    def __init__(self, inside: Inside, folder: Path) -> None:
+        self.inside = inside
+        self.folder = folder
+
+    def ask(self, method: str, path: str, fields: object = None, **headers: str) -> tuple[int, Any]:
+        status, _, told = self.asked(method, path, fields, **headers)
+        return status, told
+
+    def asked(self, method: str, path: str, fields: object = None, **headers: str) -> tuple[int, dict[str, str], Any]:
+        body = b"" if fields is None else json.dumps(fields).encode()
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        status, answered, told = self.inside.send(method, path, body, {**JSON, **named})
+        return status, answered, json.loads(told) if told else None
+
+    def error(self, method: str, path: str, fields: object = None, **headers: str) -> tuple[int, str]:
+        status, told = self.ask(method, path, fields, **headers)
+        return status, told["error"]["status"]
+
+    def endpoint(self, name: str, query: str = SQL, **fields: object) -> Any:
+        status, told = self.ask("POST", "/api/endpoints", {"name": name, "query": query, **fields})
+        assert status == 201, told
+        return told
+
+    def stream(self, name: str, **fields: object) -> Any:
+        status, told = self.ask("POST", "/api/sources", {"name": name, **fields})
+        assert status == 201, told
+        return told
+
+    def send(self, stream: str, message: str) -> int:
+        return self.ask("POST", f"/api/logs?source_name={stream}", [{"event_message": message}])[0]
+
+    def rows(self, name: str, query: str = "") -> Any:
+        status, told = self.ask("GET", f"/api/endpoints/query/{name}?{query}")
+        return told["result"] if status == 200 else (status, told["error"]["status"])
+
+    def key(self, **terms: object) -> str:
+        status, told = self.ask("POST", "/api/access-tokens", terms)
+        assert status == 201, told
+        return str(told["token"])
+
+    def written(self) -> dict[str, str]:
+        """Every file that is managed, with its text."""
+        places = [*self.folder.glob("endpoints/*"), *self.folder.glob("history/*"), *self.folder.glob("streams.toml*")]
+        return {str(place.relative_to(self.folder)): place.read_text() for place in places}
+
+
+def settings_at(folder: Path, endpoints: str = "", streams: str = "") -> Settings:
+    serve = Serve(data_dir=str(folder), endpoints=endpoints, streams=streams)
+    return Settings(serve=serve, ingest=Ingest(new_streams=1000))
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    """One service for all tests that keep to names of their own."""
+    folder = tmp_path_factory.mktemp("managing") / "data"
+    with opened(settings_at(folder)) as inside:
+        yield House(inside, folder)
+
+
+def test_an_endpoint_is_served_as_soon_as_it_is_created(shared: House) -> None:
+    shared.send("postgres.logs", "hello")
+    made = shared.endpoint("fresh", cache_duration_seconds=60, max_limit=7, description="ends here */ or not")
+    assert made["origin"] == "managed"
+    assert (made["cache_duration_seconds"], made["max_limit"]) == (60, 7)
+    assert [one["name"] for one in made["parameters"]] == ["message"]
+    assert [row["event_message"] for row in shared.rows("fresh", "message=hello")] == ["hello"]
+    assert [row["event_message"] for row in shared.rows(made["token"], "message=hello")] == ["hello"]
+    status, told = shared.ask("GET", "/api/endpoints/fresh")
+    assert (status, told) == (200, made)
+    assert made in shared.ask("GET", "/api/endpoints")[1]
+
+
+def test_put_and_patch_change_what_is_sent_and_delete_takes_it_away(shared: House) -> None:
+    made = shared.endpoint("changing", max_limit=5)
+    status, changed = shared.ask("PUT", "/api/endpoints/changing", {"description": "d", "sandboxable": None})
+    assert (status, changed["description"], changed["max_limit"], changed["query"]) == (200, "d", 5, made["query"])
+    status, nothing = shared.ask("PATCH", f"/api/endpoints/{made['token']}", {"name": "renamed", "max_limit": None})
+    assert (status, nothing) == (204, None)
+    assert shared.rows("changing", "message=x") == (404, "request.unknown-endpoint")
+    status, renamed = shared.ask("GET", "/api/endpoints/renamed")
+    assert (status, renamed["token"], renamed["max_limit"], renamed["description"]) == (200, made["token"], 1000, "d")
+    # Another may have the old name, though the UUID that is made of it is taken.
+    assert shared.endpoint("changing")["token"] != made["token"]
+    # What was answered may be sent back, and writes nothing.
+    before = shared.written()
+    assert shared.ask("PUT", "/api/endpoints/renamed", renamed) == (200, renamed)
+    assert shared.written() == before
+    assert shared.ask("DELETE", "/api/endpoints/renamed") == (204, None)
+    assert shared.rows("renamed", "message=x") == (404, "request.unknown-endpoint")
+    assert shared.error("DELETE", "/api/endpoints/renamed") == (404, "request.unknown-endpoint")
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "message", "place"),
+    [
+        ({"query": "select t.id\nfrom `postgres.log` as t"}, "query", '"postgres.log" cannot be read here.', (2, 6)),
+        ({"query": "select t.id from\n  `postgres.logs` as t where x ="}, "query", "Syntax error", (2, 32)),
+        ({"query": "select nope(t.id) as n from `postgres.logs` as t"}, "query", "NOPE", (1, 8)),
+        ({"query": ""}, "query", "query can't be blank.", None),
+        ({"query": "select @x + 1 as n", "parameters": []}, "query", "x", (1, 8)),
+        ({"name": None}, "name", "name can't be blank.", None),
+        ({"zone": "Mars"}, "zone", "'Mars' is no time zone.", None),
+        ({"max_limit": 0}, "max_limit", "max_rows is 0, and must be at least 1.", None),
+        ({"max_limit": "9"}, "max_limit", "max_limit is invalid.", None),
+        (
+            {"cache_duration_seconds": 5, "proactive_requerying_seconds": 9},
+            "proactive_requerying_seconds",
+            "warm",
+            None,
+        ),
+        ({"parameters": [{"name": "sql"}]}, "parameters", "'sql' cannot be a parameter's name.", None),
+        ({"parameters": [{"name": "a", "type": "blob"}]}, "parameters", "'blob' is no type.", None),
+        ({"language": "pg_sql"}, "language", "language is invalid.", None),
+        ({"backend_id": 4}, "backend_id", "backend_id is not offered.", None),
+        ({"sandboxed": True}, "sandboxed", "sandboxed is not a field.", None),
+        ({"token": "x"}, "token", "token is invalid.", None),
+    ],
+)
+def test_what_cannot_be_served_is_told_by_field_and_changes_nothing(
+    shared: House, fields: dict[str, object], field: str, message: str, place: tuple[int, int] | None
+) -> None:
+    before = shared.written()
+    status, told = shared.ask("POST", "/api/endpoints", {"name": "broken", "query": SQL, **fields})
+    assert (status, told["error"]["status"], list(told["errors"])) == (422, "request.bad-definition", [field])
+    assert message in told["error"]["message"]
+    assert place in (None, (told["error"].get("line"), told["error"].get("column")))
+    assert shared.rows("broken", "message=x") == (404, "request.unknown-endpoint")
+    assert shared.written() == before
+
+
+NAMES = ["../../etc/x", "..", ".", "a/b", "a\x00b", "line\nbreak", " padded ", "query", "NAME", "_own", "x" * 201, "\u202e", "",
+         "f3b0a1de-5a3c-5b0e-9d0c-6f4f0d5a7c12"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_hostile_names_are_refused_and_reach_no_file(shared: House, name: str) -> None:
+    before = shared.written()
+    for path, fields in (("/api/endpoints", {"query": SQL}), ("/api/sources", {})):
+        # A stream may be called by what would be a path: its name is in no file's name.
+        if path == "/api/sources" and name in ("../../etc/x", "..", ".", "a/b", "query", "NAME"):
+            continue
+        assert shared.error("POST", path, {"name": name, **fields}) == (422, "request.bad-definition")
+    assert shared.written() == before
+
+
+def test_a_name_that_may_be_is_in_no_file_name(shared: House) -> None:
+    name = "..\\..\\Ünïcode 'q' \"d\" ; drop * --"
+    made = shared.endpoint(name, description=f"{name} */ select 2")
+    assert made["name"] == name
+    assert (shared.folder / "endpoints" / f"{made['token']}.sql").exists()
+    shared.stream("../../etc/x")
+    assert shared.send("..%2F..%2Fetc%2Fx", "m") == 200
+    assert {place.parent.name for place in shared.folder.rglob("*.sql")} == {"endpoints"}
+    assert not (shared.folder.parent.parent / "etc").exists()
+
+
+def test_nothing_stands_in_for_what_ships_or_differs_in_letters_alone(shared: House) -> None:
+    shipped = shared.ask("GET", "/api/endpoints/logs.all")[1]
+    assert shipped["origin"] == "shipped"
+    made = shared.endpoint("mine")
+    for name in ("logs.all", "LOGS.ALL", "usage.api-counts", "mine", "Mine"):
+        status, told = shared.ask("POST", "/api/endpoints", {"name": name, "query": "select 1 as n"})
+        assert (status, told["errors"]) == (422, {"name": ["has already been taken"]})
+    assert shared.error("PUT", "/api/endpoints/mine", {"name": "logs.all"}) == (422, "request.bad-definition")
+    taken = {"name": "another", "query": SQL, "token": shipped["token"]}
+    assert shared.ask("POST", "/api/endpoints", taken)[1]["errors"] == {"token": ["has already been taken"]}
+    for method in ("PUT", "PATCH", "DELETE"):
+        for address in ("logs.all", shipped["token"]):
+            assert shared.error(method, f"/api/endpoints/{address}", {}) == (409, "request.read-only")
+    assert shared.error("PUT", "/api/endpoints/mine", {"token": shipped["token"]}) == (422, "request.bad-definition")
+    assert shared.ask("GET", "/api/endpoints/logs.all")[1] == shipped
+    assert shared.ask("GET", "/api/endpoints/mine")[1] == made
+    for name in ("postgres.logs", "Postgres.Logs"):
+        assert shared.error("POST", "/api/sources", {"name": name}) == (422, "request.bad-definition")
+
+
+def test_only_a_private_key_that_sees_everything_manages(shared: House) -> None:
+    shared.endpoint("guarded")
+    shared.stream("guarded.stream")
+    before = shared.written()
+    requests = [
+        ("POST", "/api/{}", {"name": "theirs", "query": SQL}),
+        ("PUT", "/api/{}/guarded", {"description": "x"}),
+        ("PATCH", "/api/{}/guarded", {"description": "x"}),
+        ("DELETE", "/api/{}/guarded", None),
+        ("GET", "/api/{}/guarded/versions", None),
+        ("GET", "/api/{}/guarded/versions/1", None),
+        ("POST", "/api/{}/guarded/versions/1/restore", None),
+    ]
+    keys = [
+        shared.key(scopes="public"),
+        shared.key(scopes="ingest"),
+        shared.key(scopes="query"),
+        shared.key(scopes="query:endpoint:guarded ingest:source:guarded.stream"),
+        shared.key(scopes="private", pins={"project": "p"}),
+        shared.key(scopes="private", redact=True),
+    ]
+    for kind in ("endpoints", "sources"):
+        for method, path, fields in requests:
+            for key in keys:
+                assert shared.error(method, path.format(kind), fields, x_api_key=key) == (403, "request.forbidden")
+            assert shared.error(method, path.format(kind), fields, x_api_key="nobody")[0] == 401
+    assert shared.written() == before
+
+
+def test_versions_are_listed_read_and_restored_also_after_it_was_deleted(shared: House) -> None:
+    made = shared.endpoint("history", description="first")
+    shared.ask("PUT", "/api/endpoints/history", {"description": "second"})
+    listed = shared.ask("GET", "/api/endpoints/history/versions")[1]
+    assert [(one["version"], one["deleted"], one["current"]) for one in listed] == [(2, False, True), (1, False, False)]
+    first = shared.ask("GET", "/api/endpoints/history/versions/1")[1]
+    assert (first["description"], first["version"]) == ("first", 1)
+    assert 'description = "first"' in first["text"]
+    status, restored = shared.ask("POST", "/api/endpoints/history/versions/1/restore")
+    assert (status, restored) == (200, made)
+    shared.ask("DELETE", "/api/endpoints/history")
+    for address in ("history", made["token"]):
+        listed = shared.ask("GET", f"/api/endpoints/{address}/versions")[1]
+        assert [one["version"] for one in listed if one["deleted"]] == [4]
+    assert shared.error("POST", "/api/endpoints/history/versions/4/restore") == (404, "request.unknown-version")
+    assert shared.ask("POST", f"/api/endpoints/{made['token']}/versions/2/restore")[1]["description"] == "second"
+    assert shared.rows("history", "message=x") == []
+    for number in ("9", "0", "x", "9" * 30):
+        assert shared.error("GET", f"/api/endpoints/history/versions/{number}") == (404, "request.unknown-version")
+    assert shared.error("GET", "/api/endpoints/nothing/versions") == (404, "request.unknown-endpoint")
+    assert shared.ask("GET", "/api/endpoints/logs.all/versions") == (200, [])
+
+
+def test_a_version_is_restored_only_if_it_can_be_served_now(shared: House) -> None:
+    shared.stream("gone.soon")
+    shared.endpoint("reader", "select t.id from `gone.soon` as t")
+    shared.ask("PUT", "/api/endpoints/reader", {"query": SQL})
+    shared.ask("DELETE", "/api/sources/gone.soon")
+    assert shared.error("POST", "/api/endpoints/reader/versions/1/restore") == (422, "request.bad-definition")
+    assert shared.rows("reader", "message=x") == []
+
+
+def test_if_match_changes_only_what_was_read(shared: House) -> None:
+    for path, made in (("/api/endpoints/met", shared.endpoint("met")), ("/api/sources/met.s", shared.stream("met.s"))):
+        tag = shared.asked("GET", path)[1]["etag"]
+        assert tag == f'"{made["revision"]}"'
+        for method in ("PUT", "PATCH", "DELETE"):
+            assert shared.error(method, path, {}, if_match='"other"') == (412, "request.changed-meanwhile")
+        assert shared.ask("PUT", path, {"description": "a"}, if_match=f'"other", {tag}')[0] == 200
+        assert shared.error("PUT", path, {"description": "b"}, if_match=tag) == (412, "request.changed-meanwhile")
+        assert shared.ask("DELETE", path, if_match="*")[0] == 204
+
+
+def test_a_stream_takes_events_as_soon_as_it_is_created_and_as_its_settings_say(shared: House) -> None:
+    made = shared.stream("own.app", retention_days=30, description="ours", transform=[{"drop": "event_message:noise"}])
+    assert (made["retention_days"], made["description"], made["origin"]) == (30, "ours", "managed")
+    assert [shared.send("own.app", message) for message in ("noise", "signal")] == [200, 200]
+    shared.endpoint("own", "select t.event_message as m from `own.app` as t")
+    assert shared.rows("own") == [{"m": "signal"}]
+    assert shared.ask("PATCH", "/api/sources/own.app", {"transform": [], "rate": "1000/s"}) == (204, None)
+    shared.send("own.app", "noise")
+    assert sorted(row["m"] for row in shared.rows("own")) == ["noise", "signal"]
+    told = shared.ask("GET", f"/api/sources/{made['token']}")[1]
+    assert (told["transform"], told["rate"], told["retention_days"], told["events"]) == ([], "1000/s", 30, 2)
+    status, told = shared.ask("DELETE", "/api/sources/own.app")
+    assert (status, told["error"]["status"]) == (409, "request.in-use")
+    assert "own" in told["error"]["message"]
+    split = {"query": "select t.event_message as m from `own`.`app` as t"}
+    assert shared.ask("PUT", "/api/endpoints/own", split)[0] == 200
+    assert shared.error("DELETE", "/api/sources/own.app") == (409, "request.in-use")
+    shared.ask("DELETE", "/api/endpoints/own")
+    assert shared.ask("DELETE", "/api/sources/own.app")[0] == 204
+    # Its events are kept: they are there again with the stream.
+    assert shared.ask("POST", "/api/sources/own.app/versions/2/restore")[1]["events"] == 0
+    shared.endpoint("own", "select t.event_message as m from `own.app` as t")
+    assert sorted(row["m"] for row in shared.rows("own")) == ["noise", "signal"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"retention_days": -1}, "retention_days"),
+        ({"retention_days": "30"}, "retention_days"),
+        ({"rate": "fast"}, "rate"),
+        ({"late": {"after": "7d", "policy": "ignore"}}, "late"),
+        ({"derive": {"project": "x"}}, "derive"),
+        ({"transform": [{"drop": "((("}]}, "transform"),
+        ({"transform": [{"drop": None}]}, "transform"),
+        ({"transform": [{"sample": 10**400}]}, "transform"),
+        ({"transform": [{"enrich": {"file": "/etc/passwd", "from": "a", "to": "metadata.b"}}]}, "transform"),
+        ({"transform": [{"where": "x", "enrich": 1, "drop": "y"}]}, "transform"),
+        ({"drop_lql_string": "m.level:debug"}, "drop_lql_string"),
+        ({"retention": "5d"}, "retention"),
+    ],
+)
+def test_a_stream_that_cannot_be_served_changes_nothing(shared: House, fields: dict[str, object], field: str) -> None:
+    before = shared.written()
+    status, told = shared.ask("POST", "/api/sources", {"name": "broken.stream", **fields})
+    assert (status, list(told.get("errors", {}))) == (422, [field]), told
+    assert shared.written() == before
+    # Nor the file for events that create streams.
+    assert shared.ask("GET", "/api/sources/broken.stream")[0] == 404
+
+
+def test_a_stream_that_ships_is_changed_and_is_as_it_ships_again(shared: House) -> None:
+    shipped = shared.ask("GET", "/api/sources/cloudflare.logs.prod")[1]
+    status, told = shared.ask("PUT", "/api/sources/cloudflare.logs.prod", {"retention_days": 7})
+    assert (status, told["retention_days"], told["origin"], told["token"]) == (200, 7, "managed", shipped["token"])
+    assert told["derive"] == shipped["derive"]
+    # A key that is pinned to a project is held to it where the shipped endpoints look.
+    moved = shared.error("PUT", "/api/sources/storage.logs.prod.2", {"project": "metadata.other"})
+    assert moved == (422, "request.bad-definition")
+    for name in ("name", "token"):
+        fields = {name: "f3b0a1de-5a3c-5b0e-9d0c-6f4f0d5a7c12"}
+        assert shared.error("PUT", "/api/sources/cloudflare.logs.prod", fields) == (422, "request.bad-definition")
+    assert shared.ask("DELETE", "/api/sources/cloudflare.logs.prod")[0] == 204
+    assert shared.ask("GET", "/api/sources/cloudflare.logs.prod")[1] == shipped
+    assert shared.error("DELETE", "/api/sources/cloudflare.logs.prod") == (409, "request.read-only")
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b"null", b'"x"', b'{"name": "a", "name": "b"}', b"\xff", b'{"a":' * 9999]
+)
+def test_a_body_that_is_no_object_is_400(shared: House, body: bytes) -> None:
+    for method, path in (("POST", "/api/endpoints"), ("PUT", "/api/endpoints/x"), ("POST", "/api/sources")):
+        status, _, told = shared.inside.send(method, path, body, JSON)
+        assert (status, json.loads(told)["error"]["status"]) == (400, "request.bad-body")
+
+
+def test_events_create_streams_beside_managed_ones(shared: House) -> None:
+    shared.stream("before.events", description="kept")
+    assert shared.send("made.by.events", "m") == 200
+    shared.stream("after.events")
+    names = {one["name"]: one["description"] for one in shared.ask("GET", "/api/sources")[1]}
+    assert {"before.events": "kept", "made.by.events": "", "after.events": ""}.items() <= names.items()
+    assert shared.ask("DELETE", "/api/sources/made.by.events")[0] == 204
+
+
+def test_a_name_that_the_engine_does_not_tell_apart_from_a_deleted_one_is_refused(shared: House) -> None:
+    """Its events are still there: another spelling would read them, or stop the next start."""
+    shared.stream("Spelled.Once")
+    assert shared.ask("DELETE", "/api/sources/Spelled.Once")[0] == 204
+    before = shared.written()
+    assert shared.error("POST", "/api/sources", {"name": "spelled.once"}) == (422, "request.bad-definition")
+    for _ in range(2):
+        assert shared.send("spelled.once", "m") == 404
+    assert shared.written() == before
+    assert shared.send("Spelled.Once", "m") == 200
+
+
+def test_a_deleted_stream_is_read_by_no_query(shared: House) -> None:
+    shared.stream("read.before")
+    shared.send("read.before", "secret")
+    sql = "select event_message as m from `read.before`"
+    asked = ("POST", "/api/query", {"sql": sql})
+    assert shared.ask(*asked)[1]["result"] == [{"m": "secret"}]
+    assert shared.ask("DELETE", "/api/sources/read.before")[0] == 204
+    assert shared.error(*asked) == (422, "query.refused")
+
+
+def test_files_of_the_operator_stay_read_only_and_stand_in(tmp_path: Path) -> None:
+    queries, streams = tmp_path / "queries", tmp_path / "streams.toml"
+    queries.mkdir()
+    (queries / "theirs.sql").write_text('/* name = "theirs" */ select 1 as n')
+    streams.write_text('[[stream]]\nname = "their.stream"\n')
+    settings = settings_at(tmp_path / "data", endpoints=str(queries), streams=str(streams))
+    with opened(settings) as inside:
+        house = House(inside, tmp_path / "data")
+        for method in ("PUT", "PATCH", "DELETE"):
+            for path in ("/api/endpoints/theirs", "/api/sources/their.stream"):
+                status, told = house.ask(method, path, {"description": "x"})
+                assert (status, told["error"]["status"]) == (409, "request.read-only")
+                assert "a file of the operator's" in told["error"]["message"]
+        assert house.error("POST", "/api/endpoints", {"name": "Theirs", "query": SQL})[0] == 422
+        assert house.error("POST", "/api/sources", {"name": "their.stream"})[0] == 422
+        house.endpoint("mine", "select 2 as n")
+        house.stream("my.stream", retention_days=3)
+    (queries / "mine.sql").write_text('/* name = "mine" */ select 3 as n')
+    with opened(settings) as inside:
+        house = House(inside, tmp_path / "data")
+        assert house.rows("mine") == [{"n": 3}]
+        assert house.error("PUT", "/api/endpoints/mine", {"description": "x"}) == (409, "request.read-only")
+        assert house.ask("GET", "/api/sources/my.stream")[1]["retention_days"] == 3
+
+
+def test_a_file_that_was_edited_by_hand_is_changed_where_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    (folder / "endpoints").mkdir(parents=True)
+    file = folder / "endpoints" / "by-hand.sql"
+    file.write_text('/* name = "by.hand"\ntimeout = "3s" */\nselect 1 as n -- mine\n')
+    (folder / "streams.toml").write_text('[[stream]]\nname = "by.hand"\nretention = "2d" # two\n')
+    with opened(settings_at(folder)) as inside:
+        house = House(inside, folder)
+        assert house.ask("PUT", "/api/endpoints/by.hand", {"max_limit": 3})[1]["timeout_seconds"] == 3
+        assert [place.name for place in (folder / "endpoints").iterdir()] == ["by-hand.sql"]
+        assert house.ask("PUT", "/api/sources/by.hand", {"rate": "5/s"})[1]["retention_days"] == 2
+        versions = house.ask("GET", "/api/endpoints/by.hand/versions")[1]
+        assert [(one["version"], one["key"]) for one in versions] == [(2, "local:private"), (1, None)]
+        assert "-- mine" in house.ask("GET", "/api/endpoints/by.hand/versions/1")[1]["text"]
+        file.unlink()
+        assert house.error("PUT", "/api/endpoints/by.hand", {"max_limit": 4}) == (412, "request.changed-meanwhile")
+
+
+def test_what_cannot_be_written_is_not_served(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    with opened(settings_at(folder)) as inside:
+        house = House(inside, folder)
+        house.stream("kept", retention_days=5)
+        for place in ("history", "endpoints"):
+            # A folder that cannot be made fails as a full disk does.
+            if (folder / place).exists():
+                shutil.rmtree(folder / place)
+            (folder / place).write_text("")
+            assert house.error("POST", "/api/endpoints", {"name": "lost", "query": SQL}) == (507, "limit.disk")
+            assert house.rows("lost", "message=x") == (404, "request.unknown-endpoint")
+            (folder / place).unlink()
+        shutil.rmtree(folder / "history")
+        (folder / "history").write_text("")
+        assert house.error("PUT", "/api/sources/kept", {"retention_days": 1}) == (507, "limit.disk")
+        assert house.error("DELETE", "/api/sources/kept") == (507, "limit.disk")
+        assert house.ask("GET", "/api/sources/kept")[1]["retention_days"] == 5
+        (folder / "history").unlink()
+        house.endpoint("lost")
+
+
+def test_the_disk_is_not_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(definitions, "MOST_ENDPOINTS", 2)
+    monkeypatch.setattr(definitions, "MOST_STREAMS", 2)
+    monkeypatch.setattr("cordwood.catalog.managed_files.MOST_DELETED", 2)
+    with opened(settings_at(tmp_path / "data")) as inside:
+        house = House(inside, tmp_path / "data")
+        for number in range(5):
+            house.endpoint(f"e{number}", "select 1 as n")
+            assert house.ask("DELETE", f"/api/endpoints/e{number}")[0] == 204
+        assert len(list(house.folder.glob("history/*"))) == 2
+        for number in range(2):
+            house.endpoint(f"kept{number}", "select 1 as n")
+            house.stream(f"kept{number}")
+        assert house.error("POST", "/api/endpoints", {"name": "third", "query": SQL}) == (422, "limit.definitions")
+        assert house.error("POST", "/api/sources", {"name": "third"}) == (422, "limit.definitions")
+        assert house.ask("PUT", "/api/sources/kept0", {"rate": "5/s"})[0] == 200
+        large = f"select '{'x' * definitions.MOST_ENDPOINT_BYTES}' as n"
+        assert house.error("PUT", "/api/endpoints/kept0", {"query": large}) == (413, "request.too-large")
+        text = {"description": "x" * definitions.MOST_STREAM_BYTES}
+        assert house.error("PUT", "/api/sources/kept0", text) == (413, "request.too-large")
+        for number in range(60):
+            query = f"select {number} as n, '{'x' * 20_000}' as filling"
+            assert house.ask("PUT", "/api/endpoints/kept0", {"query": query})[0] == 200
+        assert max(file.stat().st_size for file in house.folder.glob("history/*")) < 300_000
+        versions = house.ask("GET", "/api/endpoints/kept0/versions")[1]
+        assert versions[0]["version"] == 61
+        assert 2 <= len(versions) < 20
+
+
+def test_an_endpoint_that_takes_long_to_compile_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cordwood.app.compose._CHECK_SECONDS", 0.0)
+    with opened(settings_at(tmp_path / "data")) as inside:
+        house = House(inside, tmp_path / "data")
+        query = "with a as (select 1 as n), b as (select n from a) select n from b"
+        house.endpoint("plain", query)
+        status, told = house.ask("PUT", "/api/endpoints/plain", {"sandboxable": True})
+        assert (status, told["errors"]["query"]) == (
+            422,
+            ["The endpoint's sub-queries take more than 0 s to compile."],
+        )
