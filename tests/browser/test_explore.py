@@ -382,6 +382,31 @@ def test_a_query_is_saved_as_an_endpoint_file_that_passes_its_check(tab: Tab, tm
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+def test_a_query_is_saved_to_the_service_and_served_at_once(tab: Tab) -> None:
+    page = tab.open("explore?range=7d&p.project=acme&lang=sql&q=select count(*) as n from edge_logs")
+    expect(page.locator(ROWS).first).to_be_visible()
+
+    def save() -> None:
+        page.get_by_role("button", name="Save", exact=True).click()
+        page.get_by_label("Name of the endpoint").fill("saved.here")
+        page.get_by_role("button", name="Save here").click()
+
+    save()
+    expect(page.get_by_text("The endpoint saved.here is served.")).to_be_visible()
+    answer = page.request.get(
+        f"{tab.demo.url}/api/endpoints/query/saved.here?project=acme", headers={"X-API-KEY": tab.demo.key}
+    )
+    assert answer.json()["result"][0]["n"] > 0
+    tab.expect_refusal(422)
+    save()
+    expect(page.get_by_text("name has already been taken.")).to_be_visible()
+    page.get_by_role("link", name="Endpoints").click()
+    page.get_by_role("link", name="saved.here").click()
+    expect(page.get_by_role("heading", name="saved.here")).to_be_visible()
+    deleted = page.request.delete(f"{tab.demo.url}/api/endpoints/saved.here", headers={"X-API-KEY": tab.demo.key})
+    assert deleted.status == 204
+
+
 def test_a_query_only_key_explores_and_is_told_what_it_may_not_see(tab: Tab) -> None:
     tab.expect_refusal(403)
     made = tab.page.request.post(

@@ -46,6 +46,13 @@ export async function read(path, parameters = {}, options = {}) {
   return parsed(await answer.text());
 }
 
+/** Create something of the fields of a JSON object, and return it as the service tells it. */
+export async function create(path, fields) {
+  const headers = { "Content-Type": "application/json" };
+  const answer = await sent(path, {}, { method: "POST", headers, body: JSON.stringify(fields) });
+  return parsed(await answer.text());
+}
+
 /** A value as JSON, for people to copy; numbers with all their digits. */
 export function written(value) {
   const digits = (_, one) => (typeof one === "bigint" ? (JSON.rawJSON?.(String(one)) ?? String(one)) : one);
@@ -73,10 +80,10 @@ export function given(parameters) {
 }
 
 /** Whatever the browser has kept is asked for again: a receipt must be of this answer. */
-async function sent(path, parameters, { signal, method = "GET", headers = {}, longest = Infinity }) {
+async function sent(path, parameters, { signal, method = "GET", headers = {}, body, longest = Infinity }) {
   const keyed = key() ? { "X-API-KEY": key(), ...headers } : headers;
   const address = addressOf(path, parameters);
-  const options = { signal, method, headers: keyed, cache: "no-cache" };
+  const options = { signal, method, headers: keyed, body, cache: "no-cache" };
   const call = address.length > longest ? asBody(path, parameters, options) : [address, options];
   const answer = await reached(() => fetch(...call));
   if (answer.ok) return answer;

@@ -2,7 +2,7 @@
 
 /** `definition` is the endpoint as its owner sees it; `sql` the query over its sub-queries. */
 export function endpointFile(definition, sql, name) {
-  const settings = [`name = ${quoted(name)}`, `description = ${quoted(`Made from a query of ${definition.name}.`)}`];
+  const settings = [`name = ${quoted(name)}`, `description = ${quoted(madeFrom(definition))}`];
   const isClickHouse = definition.language === "ch_sql";
   if (isClickHouse) settings.push('dialect = "clickhouse"');
   settings.push(
@@ -12,6 +12,18 @@ export function endpointFile(definition, sql, name) {
   );
   const parameters = definition.parameters.map(parameterTable);
   return `/*\n${[settings.join("\n"), ...parameters].join("\n\n")}\n*/\n${joined(definition.query, sql, isClickHouse)}\n`;
+}
+
+/** The same endpoint as fields of the HTTP API. */
+export function endpointFields(definition, sql, name) {
+  const { language, max_limit, sandboxable, redact_pii, redact_mode, zone, parameters } = definition;
+  const kept = { language, max_limit, sandboxable, redact_pii, redact_mode, zone, parameters };
+  const query = joined(definition.query, sql, language === "ch_sql");
+  return { ...kept, name, description: madeFrom(definition), query };
+}
+
+function madeFrom(definition) {
+  return `Made from a query of ${definition.name}.`;
 }
 
 /** The endpoint's WITH, and the query after it; sub-queries of the query's own join the others, but in ClickHouse's dialect. */

@@ -3,7 +3,7 @@
 import { h, put } from "./dom.js";
 import { popover } from "./popover.js";
 
-export function saveMenu({ formats, download, copyCurl, copyLink, saveFile }) {
+export function saveMenu({ formats, download, copyCurl, copyLink, saveFile, saveEndpoint }) {
   const button = h("button", { type: "button", class: "button" }, "Save");
   const panel = h("div", { class: "picker" });
   const menu = popover(button, panel, { label: "Save this query or its rows", onOpen: () => fill() });
@@ -21,9 +21,10 @@ export function saveMenu({ formats, download, copyCurl, copyLink, saveFile }) {
       "aria-label": "Name of the endpoint",
       spellcheck: "false",
     });
-    const save = (event) => {
+    const submit = (event) => {
       event.preventDefault();
-      act(() => saveFile(name.value))();
+      const save = event.submitter?.value === "file" ? saveFile : saveEndpoint;
+      act(() => save(name.value))();
     };
     put(
       panel,
@@ -36,12 +37,13 @@ export function saveMenu({ formats, download, copyCurl, copyLink, saveFile }) {
       h("p", { class: "menu-head" }, "Take the query along"),
       item("Copy as curl", copyCurl),
       item("Copy a link to this view", copyLink),
-      h("p", { class: "menu-head" }, "Save as endpoint file"),
+      h("p", { class: "menu-head" }, "Save as endpoint"),
       h(
         "form",
-        { class: "joined", onsubmit: save },
+        { class: "joined", onsubmit: submit },
         name,
-        h("button", { type: "submit", class: "button primary" }, "Save .sql"),
+        h("button", { type: "submit", class: "button primary", value: "service" }, "Save here"),
+        h("button", { type: "submit", class: "button", value: "file" }, "Save .sql"),
       ),
     );
   };

@@ -1,7 +1,8 @@
 /** Taking a view elsewhere: its rows as a file, its call for a shell, its query as an endpoint. */
 
+import { create } from "./api.js";
 import * as described from "./described.js";
-import { endpointFile } from "./endpoint-file.js";
+import { endpointFields, endpointFile } from "./endpoint-file.js";
 import { copy, curlOf, downloadAs, downloadText } from "./save.js";
 import { tell } from "./telling.js";
 
@@ -22,12 +23,27 @@ export async function takeText(text, what) {
 }
 
 /** `sqlOf` gives the query in SQL. */
-export async function takeFile(view, sqlOf, name) {
+export function takeFile(view, sqlOf, name) {
+  return withDefinition(view, async (definition) => {
+    downloadText(endpointFile(definition, await sqlOf(), name), `${name}.sql`);
+  });
+}
+
+/** Save the query as an endpoint of the service. */
+export function saveEndpoint(view, sqlOf, name) {
+  return withDefinition(view, async (definition) => {
+    const made = await create("/api/endpoints", endpointFields(definition, await sqlOf(), name));
+    described.askAgain();
+    tell(`The endpoint ${made.name} is served.`);
+  });
+}
+
+async function withDefinition(view, work) {
   try {
     const definition = await described.definition(view.endpoint);
-    if (!definition) return tell("Only a private key may read the endpoint's own query, which the file holds.");
-    return downloadText(endpointFile(definition, await sqlOf(), name), `${name}.sql`);
+    if (!definition) return tell("Only a private key may read the endpoint's own query, which is part of it.");
+    return await work(definition);
   } catch (problem) {
-    return tell(problem.message);
+    return tell(`${problem.message} ${problem.hint ?? ""}`.trim());
   }
 }

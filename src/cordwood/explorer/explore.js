@@ -75,6 +75,7 @@ export class ExplorePage {
       copyCurl: () => taking.takeCall(this.view, this.requestNow()),
       copyLink: () => taking.takeText(location.href, "The link"),
       saveFile: (name) => taking.takeFile(this.view, () => this.asSql(), name),
+      saveEndpoint: (name) => taking.saveEndpoint(this.view, () => this.asSql(), name),
     });
     this.stack = h("label", { class: "inline-field" }, h("span", {}, "by"), this.series);
     return h(
