@@ -50,7 +50,8 @@ _IGNORED: Final = (
     "updated_at",
 )
 _NOT_OFFERED: Final = {"backend_id": "There is one engine: leave it out."}
-_LANGUAGES: Final = ("bq_sql",)
+# The setting of the file for each language of the API: BigQuery's dialect is the default.
+_LANGUAGES: Final = {"bq_sql": None, "ch_sql": "clickhouse"}
 # These have another meaning in the path of a URL.
 _RESERVED_NAMES: Final = (".", "..", "query", "name")
 
@@ -84,13 +85,25 @@ def new_endpoint(fields: Fields) -> EndpointDraft:
     return changed_endpoint(EndpointDraft({}, ""), fields)
 
 
+def _set_dialect(settings: dict[str, object], language: object) -> None:
+    if language is None:
+        return
+    if not isinstance(language, str) or language not in _LANGUAGES:
+        hint = "Write bq_sql for BigQuery's dialect, or ch_sql for ClickHouse's."
+        raise BadDefinition("language", "is invalid", hint=hint)
+    dialect = _LANGUAGES[language]
+    if dialect is None:
+        settings.pop("dialect", None)
+    else:
+        settings["dialect"] = dialect
+
+
 def changed_endpoint(before: EndpointDraft, fields: Fields) -> EndpointDraft:
     """Apply fields to a definition; fields that are not sent are unchanged."""
     check_known(fields, (*_FIELDS, *_OTHERS), (*_IGNORED, *_NOT_OFFERED))
     refuse_not_offered(fields, _NOT_OFFERED)
-    if fields.get("language", "bq_sql") not in (None, *_LANGUAGES):
-        raise BadDefinition("language", "is invalid", hint="Queries are written in BigQuery's dialect: bq_sql.")
     settings = dict(before.settings)
+    _set_dialect(settings, fields.get("language"))
     for name, (setting, read) in _FIELDS.items():
         if name not in fields:
             continue
