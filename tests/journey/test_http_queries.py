@@ -241,7 +241,7 @@ def test_what_is_no_http_gets_the_shape_of_all_errors_too(service: Service, line
     said = http(service, line)
     assert said.startswith(b"HTTP/1.1 400 ")
     assert b'"request.malformed"' in said
-    assert b"percent-encoded" in said
+    assert b"percent-encode" in said
 
 
 def test_a_request_id_is_made_or_echoed(service: Service) -> None:

@@ -51,5 +51,5 @@ def test_a_file_that_would_lie_outside_is_refused(tmp_path: Path, name: str) -> 
 
 
 def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadBackup, match="no tar"):
+    with pytest.raises(BadBackup, match="not a tar archive"):
         unpack([b"<html>" * 1000], tmp_path)
