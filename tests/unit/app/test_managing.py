@@ -91,6 +91,21 @@ def test_an_endpoint_is_served_as_soon_as_it_is_created(shared: House) -> None:
     assert made in shared.ask("GET", "/api/endpoints")[1]
 
 
+def test_an_endpoint_may_be_written_in_clickhouses_dialect(shared: House) -> None:
+    shared.send("postgres.logs", "first for ClickHouse")
+    query = "with streams as (select * from `*` as t) select event_message from logs where event_message like '% ClickHouse'"
+    made = shared.endpoint("clickhouse", query, language="ch_sql")
+    assert made["language"] == "ch_sql"
+    assert shared.rows("clickhouse") == [{"event_message": "first for ClickHouse"}]
+    # A stream that is created later is one of those that its table is made of.
+    shared.stream("created.later")
+    shared.send("created.later", "second for ClickHouse")
+    assert len(shared.rows("clickhouse")) == 2
+    assert shared.ask("PUT", "/api/endpoints/clickhouse", {"description": "d"})[1]["language"] == "ch_sql"
+    assert shared.ask("DELETE", "/api/sources/created.later")[0] == 204
+    assert shared.rows("clickhouse") == [{"event_message": "first for ClickHouse"}]
+
+
 def test_put_and_patch_change_what_is_sent_and_delete_takes_it_away(shared: House) -> None:
     made = shared.endpoint("changing", max_limit=5)
     status, changed = shared.ask("PUT", "/api/endpoints/changing", {"description": "d", "sandboxable": None})

@@ -25,7 +25,7 @@ from cordwood.web.percent_encoding import pairs
 from cordwood.web.responses import no_store_json
 from cordwood.web.standing import Rooms
 
-# The incumbent's names of dialects.
+# Logflare's names of dialects.
 _LANGUAGES = {Dialect.BIGQUERY: "bq_sql", Dialect.CLICKHOUSE: "ch_sql"}
 
 
