@@ -87,29 +87,31 @@ _ENDPOINTS = ("logs.all", "logs.all.otel")
 def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(serve=msgspec.structs.replace(Serve(), data_dir=str(Path(folder) / "data")))
-        with opened(settings) as house:
-            load(house)
+        with opened(settings) as components:
+            load(components)
             print(f"until {END}\n{'':<34}  BigQuery ms  ClickHouse ms  times")
             for name, *texts in QUESTIONS:
-                one, other = _least(house, texts)
+                one, other = _least(components, texts)
                 print(f"{name:<34} {one:12.2f} {other:14.2f} {other / one:6.2f}", flush=True)
     return 0
 
 
-def _least(house: Inside, texts: list[str]) -> list[float]:
+def _least(components: Inside, texts: list[str]) -> list[float]:
     taken: list[list[float]] = [[], []]
     for turn in range(TURNS + 1):
         for times, endpoint, sql in zip(taken, _ENDPOINTS, texts, strict=True):
             began = processor_ms()
-            _ask(house, endpoint, sql)
+            _ask(components, endpoint, sql)
             if turn:
                 times.append(processor_ms() - began)
     return [min(times) for times in taken]
 
 
-def _ask(house: Inside, endpoint: str, sql: str) -> None:
+def _ask(components: Inside, endpoint: str, sql: str) -> None:
     query = urlencode({"project": _PROJECT, "sql": sql})
-    status, _, body = house.send("GET", f"/api/endpoints/query/{endpoint}?{query}", b"", {"cache-control": "no-cache"})
+    status, _, body = components.send(
+        "GET", f"/api/endpoints/query/{endpoint}?{query}", b"", {"cache-control": "no-cache"}
+    )
     if status != 200:
         raise RuntimeError(body.decode())
 

@@ -54,30 +54,30 @@ QUESTIONS = (
 def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(serve=msgspec.structs.replace(Serve(), data_dir=str(Path(folder) / "data")))
-        with opened(settings) as house:
-            load(house)
+        with opened(settings) as components:
+            load(components)
             print(f"{'':<28}  plain ms  redacted ms  times")
             for question in QUESTIONS:
-                plain, redacted = least(house, question)
+                plain, redacted = least(components, question)
                 print(f"{question.name:<28} {plain:9.2f} {redacted:12.2f} {redacted / plain:6.2f}")
     return 0
 
 
-def least(house: Inside, question: Asked) -> tuple[float, float]:
+def least(components: Inside, question: Asked) -> tuple[float, float]:
     taken: dict[str, list[float]] = {"false": [], "true": []}
     for value in taken:
-        _ask(house, question, value)
+        _ask(components, question, value)
     for _ in range(TURNS):
         for value, times in taken.items():
             began = processor_ms()
-            _ask(house, question, value)
+            _ask(components, question, value)
             times.append(processor_ms() - began)
     return min(taken["false"]), min(taken["true"])
 
 
-def load(house: Inside) -> None:
+def load(components: Inside) -> None:
     for body in _bodies():
-        status, _, told = house.send("POST", f"/api/logs?source_name={STREAM}", body, _JSON)
+        status, _, told = components.send("POST", f"/api/logs?source_name={STREAM}", body, _JSON)
         if status != 200:
             raise SystemExit(told.decode())
 
@@ -98,9 +98,9 @@ def processor_ms() -> float:
     return (used.ru_utime + used.ru_stime) * 1000
 
 
-def _ask(house: Inside, question: Asked, redact: str) -> None:
+def _ask(components: Inside, question: Asked, redact: str) -> None:
     path = f"/api/endpoints/query/{question.endpoint}?{urlencode(dict(question.parameters))}"
-    status, _, told = house.send("GET", path, b"", {HEADER: redact, "cache-control": "no-cache"})
+    status, _, told = components.send("GET", path, b"", {HEADER: redact, "cache-control": "no-cache"})
     if status != 200:
         raise SystemExit(told.decode())
 

@@ -37,7 +37,7 @@ def work(twin: Twin, question: Question) -> list[object]:
 
 
 def _clickhouse_plan(twin: Twin, sql: str, question: Question) -> object:
-    session = twin.house.engine._session  # type: ignore[attr-defined]
+    session = twin.components.engine._session  # type: ignore[attr-defined]
     from_engine = {name: str(value) for name, value in question.values.items()}
     try:
         plan = session.rows(f"SELECT explain FROM (EXPLAIN PLAN indexes = 1 {sql})", from_engine)
@@ -48,8 +48,8 @@ def _clickhouse_plan(twin: Twin, sql: str, question: Question) -> object:
 
 def _duckdb_work(twin: Twin, question: Question) -> Iterator[object]:
     """Each run in a transaction of its own: one that fails takes it along."""
-    storage = twin.house.engine._storage  # type: ignore[attr-defined]
-    with twin.house.engine._session.cursor() as beside:  # type: ignore[attr-defined]
+    storage = twin.components.engine._storage  # type: ignore[attr-defined]
+    with twin.components.engine._session.cursor() as beside:  # type: ignore[attr-defined]
         _count_by(beside)
         yield from _each_way(storage, question, beside)
 

@@ -90,7 +90,7 @@ def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-class House(msgspec.Struct, frozen=True):
+class Components(msgspec.Struct, frozen=True):
     """A data folder and the database of its events, which can be opened more than once."""
 
     folder: Path
@@ -98,7 +98,7 @@ class House(msgspec.Struct, frozen=True):
     address: str
 
     @classmethod
-    def new(cls, folder: Path, engine: str) -> "House":
+    def new(cls, folder: Path, engine: str) -> "Components":
         return cls(folder, engine, fresh_database() if engine == "clickhouse" else engine)
 
     @contextmanager
@@ -232,8 +232,8 @@ def restored(store: Store, folder: Path) -> Path:
 def test_other_projects_are_answered_as_before_and_all_events_come_back(
     engine: str, tmp_path: Path, client_queries: list[dict[str, Any]]
 ) -> None:
-    house, ordinary = House.new(tmp_path / "data", engine), dict(ordinary_events())
-    with house.opened() as store:
+    components, ordinary = Components.new(tmp_path / "data", engine), dict(ordinary_events())
+    with components.opened() as store:
         for stream, events in ordinary.items():
             store.take(stream, events)
         before = answers(store, client_queries)
@@ -242,14 +242,14 @@ def test_other_projects_are_answered_as_before_and_all_events_come_back(
         assert outcome["accepted"] > 10 * outcome["quarantined"] > 0
         assert differing(before, answers(store, client_queries)) == {}
         hold_pages(store)
-    with house.opened() as store:
+    with components.opened() as store:
         assert differing(before, answers(store, client_queries)) == {}
         stored = everything(store)
         backup = restored(store, tmp_path) if engine == "duckdb" else None
     assert sum(map(len, stored.values())) > outcome["accepted"] / 3
-    with House.new(tmp_path / "imported", engine).opened() as store:
+    with Components.new(tmp_path / "imported", engine).opened() as store:
         take_back(store, stored)
         assert everything(store) == stored
     if backup is not None:
-        with House.new(backup, engine).opened() as store:
+        with Components.new(backup, engine).opened() as store:
             assert everything(store) == stored

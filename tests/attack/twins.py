@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from cordwood.app.compose import House, build, web_options
+from cordwood.app.compose import Components, build, web_options
 from cordwood.app.configured_keys import fixed_key
 from cordwood.app.in_process import Inside
 from cordwood.app.observability import Watch
@@ -24,8 +24,8 @@ from cordwood.folder import DataFolder
 from cordwood.model.redaction import RedactMode
 from cordwood.settings.settings import DuckDB, Limits, Serve, Settings, Web
 from cordwood.sql.stages import Question
+from cordwood.web.lifecycle import Lifecycle
 from cordwood.web.routes import application
-from cordwood.web.standing import Standing
 
 STREAM: Final = "twins"
 NOW_US: Final = 1_763_000_100_000_000
@@ -94,14 +94,14 @@ class Noted(msgspec.Struct):
 class Twin(msgspec.Struct, frozen=True):
     """One of the two, and the house it lives in."""
 
-    house: House
+    components: Components
     inside: Inside
     secrets: _Secrets
     noted: Noted
 
     @property
     def engine_name(self) -> str:
-        return self.house.engine.target.name
+        return self.components.engine.target.name
 
     def ask(self, query: str, *, language: str = "sql", mode: str = "true") -> Answer:
         path = f"/api/endpoints/query/logs?{urlencode({language: query})}"
@@ -159,15 +159,15 @@ def opened_twin(folder: Path, engine: str, secrets: _Secrets) -> Iterator[Twin]:
     data, key, watch = DataFolder(folder / "data"), "twin-key-0123456789abcdef0123456789", Watch.of(settings)
     with data.owned(), asyncio.Runner() as runner:
         local = (fixed_key("private", key, "local"),)
-        house = build(settings, data, watch.observer, local, lambda: NOW_US)
-        standing = Standing()
+        components = build(settings, data, watch.observer, local, lambda: NOW_US)
+        lifecycle = Lifecycle()
         try:
-            standing.open(house.rooms)
-            app = application(standing, watch.observer, web_options(settings), watch.metrics)
-            yield Twin(house, Inside(app, runner, key), secrets, _listen(house.engine))
+            lifecycle.open(components.services)
+            app = application(lifecycle, watch.observer, web_options(settings), watch.metrics)
+            yield Twin(components, Inside(app, runner, key), secrets, _listen(components.engine))
         finally:
-            runner.run(house.rooms.answers.close())
-            house.close()
+            runner.run(components.services.answers.close())
+            components.close()
 
 
 def _listen(engine: Engine) -> Noted:

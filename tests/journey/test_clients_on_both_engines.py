@@ -39,30 +39,30 @@ def emitted(kind: str, now: int) -> list[dict[str, Any]]:
 def answers(engine: str, folder: Path, now: int) -> dict[str, Any]:
     """What an engine answers to every query, once it has every event; and again with redaction on."""
     settings = Settings(engine=engine, serve=msgspec.structs.replace(Serve(), data_dir=str(folder)))
-    with silent(), opened(settings) as house:
-        send(house, emitted("events", now))
+    with silent(), opened(settings) as components:
+        send(components, emitted("events", now))
         queries = emitted("queries", now)
-        plain = {query["id"]: asked(house, query) for query in queries}
-        return plain | {f"{query['id']} redacted": asked(house, query, REDACTED) for query in queries}
+        plain = {query["id"]: asked(components, query) for query in queries}
+        return plain | {f"{query['id']} redacted": asked(components, query, REDACTED) for query in queries}
 
 
-def send(house: Inside, events: Sequence[Mapping[str, Any]]) -> None:
+def send(components: Inside, events: Sequence[Mapping[str, Any]]) -> None:
     streams: dict[str, list[Any]] = {}
     for event in events:
         streams.setdefault(event["source_name"], []).append(event["event"])
     for stream, batch in streams.items():
         body = json.dumps(batch).encode()
-        status, _, _ = house.send(
+        status, _, _ = components.send(
             "POST", f"/api/logs?{urlencode({'source_name': stream})}", body, {"content-type": "application/json"}
         )
         assert status == 200
 
 
-def asked(house: Inside, query: Mapping[str, Any], more: Mapping[str, str] | None = None) -> Any:
+def asked(components: Inside, query: Mapping[str, Any], more: Mapping[str, str] | None = None) -> Any:
     """The rows in no order, numbers by their value; or the status of a refusal."""
     values = {**query["params"], **({"sql": query["sql"]} if query["sql"] else {})}
     path = f"/api/endpoints/query/{query['endpoint']}?{urlencode(values)}"
-    status, _, body = house.send("GET", path, b"", {**query["headers"], **(more or {})})
+    status, _, body = components.send("GET", path, b"", {**query["headers"], **(more or {})})
     return sorted(map(plain, json.loads(body)["result"])) if status == 200 else status
 
 

@@ -49,9 +49,9 @@ from cordwood.serve.backup_archive import Backups
 from cordwood.settings.settings import Limits, Settings
 from cordwood.sql.program import Program, in_file, with_places
 from cordwood.sql.target import Target
+from cordwood.web.lifecycle import Services
 from cordwood.web.options import WebOptions, query_budget
 from cordwood.web.receiving import BodyBounds
-from cordwood.web.standing import Rooms
 from cordwood.web.webhook_signatures import Webhooks
 
 
@@ -100,10 +100,10 @@ _MOST_TEXTS_BYTES = 16 * 2**20
 _CLICKHOUSE = ("clickhouse://", "clickhouses://", "chdb://")
 
 
-class House(msgspec.Struct, frozen=True):
+class Components(msgspec.Struct, frozen=True):
     """Everything that is open, in order of construction. It is closed in reverse order."""
 
-    rooms: Rooms
+    services: Services
     catalog: FileCatalog
     engine: Engine
     keys: SQLiteKeys
@@ -114,7 +114,7 @@ class House(msgspec.Struct, frozen=True):
         """Reload all files and keys; an error leaves everything unchanged."""
         signed = signed_keys(self.settings.keys)
         contents = self.management.reload()
-        self.rooms.access.signed = signed
+        self.services.access.signed = signed
         return contents
 
     def made_keys(self) -> MadeKeys | None:
@@ -123,7 +123,7 @@ class House(msgspec.Struct, frozen=True):
 
     def has_private_key(self) -> bool:
         """Return whether a private key exists, apart from the one for local commands."""
-        if self.rooms.access.signed is not None:
+        if self.services.access.signed is not None:
             return True
         stored = [key.terms.scopes for key in self.keys.in_force()]
         return any("private" in scopes for scopes in (*stored, *self._scopes_given()))
@@ -138,7 +138,7 @@ class House(msgspec.Struct, frozen=True):
 
     def close(self) -> None:
         """Store pending events and close everything; call it after the last request."""
-        self.rooms.intake.close()
+        self.services.intake.close()
         self.engine.close()
         self.keys.close()
 
@@ -150,7 +150,7 @@ def build(
     local_keys: Sequence[FixedKey] = (),
     clock_us: Callable[[], int] = now_us,
     host: EngineHost | None = None,
-) -> House:
+) -> Components:
     """Open everything that the settings name, in a data folder that is owned.
 
     With `host`, the embedded engine runs in a process of its own, whose clock is the system's instead of `clock_us`.
@@ -177,7 +177,7 @@ def build(
         lambda endpoint, streams: check(endpoint, streams, engine.target, _CHECK_SECONDS),
         settings.ingest.new_streams,
     )
-    rooms = Rooms(
+    services = Services(
         answers=Answers(
             Parts(catalog, engine, MemoryCache(settings.serve.cache_memory), observer, rules),
             _serve_limits(settings.limits),
@@ -191,7 +191,7 @@ def build(
         endpoint_definitions=management.endpoints,
         stream_definitions=management.streams,
     )
-    return House(rooms, catalog, engine, keys, settings, management)
+    return Components(services, catalog, engine, keys, settings, management)
 
 
 def _close_opened(opening: Future[Engine]) -> None:
@@ -236,7 +236,7 @@ def _engine(
         observer.note(Noted(message=sentence, level="warning"))
 
     if is_clickhouse(settings):
-        return clickhouse_room().open_clickhouse(settings, folder, tell, observer.note)  # type: ignore[no-any-return] # loaded late
+        return clickhouse_module().open_clickhouse(settings, folder, tell, observer.note)  # type: ignore[no-any-return] # loaded late
     if settings.engine != "duckdb":
         hint = "There are: duckdb, and clickhouse:// or chdb:// addresses."
         raise BadSetting(f"engine: {shown_address(settings.engine)!r} is no engine.", hint=hint)
@@ -266,7 +266,7 @@ def is_clickhouse(settings: Settings) -> bool:
     return settings.engine.startswith(_CLICKHOUSE)
 
 
-def clickhouse_room() -> ModuleType:
+def clickhouse_module() -> ModuleType:
     """Import the ClickHouse module, whose client is a large optional dependency."""
     try:
         return importlib.import_module("cordwood.app.clickhouse")

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from cordwood import demo
-from cordwood.app.compose import House
+from cordwood.app.compose import Components
 from cordwood.observe.observation import Ingested
 from cordwood.observe.observer import Observer
 
@@ -18,19 +18,19 @@ _BY_STATUS = (
 )
 
 
-async def fill(house: House) -> None:
+async def fill(components: Components) -> None:
     """Store a week of events in every stream."""
     for stream, events in demo.past(datetime.now(UTC)):
-        await _post(house, stream, events)
+        await _post(components, stream, events)
 
 
-async def arrive(house: House, observer: Observer) -> None:
+async def arrive(components: Components, observer: Observer) -> None:
     """Store new events every second until cancelled, logged like any other events."""
     dice = random.Random()  # noqa: S311 - dice for play, not for secrets
     while True:
         await asyncio.sleep(1.0)
         for stream, events in demo.arriving(datetime.now(UTC), dice):
-            await _post(house, stream, events)
+            await _post(components, stream, events)
             observer.note(Ingested(stream=stream, accepted=len(events)))
 
 
@@ -46,7 +46,7 @@ def calls(url: str, key: str) -> tuple[str, str, str]:
     )
 
 
-async def _post(house: House, stream: str, events: list[demo.Body]) -> None:
-    found = house.catalog.stream(stream)
+async def _post(components: Components, stream: str, events: list[demo.Body]) -> None:
+    found = components.catalog.stream(stream)
     if found is not None:
-        await house.rooms.intake.accept(found, "application/json", msgspec.json.encode(events))
+        await components.services.intake.accept(found, "application/json", msgspec.json.encode(events))

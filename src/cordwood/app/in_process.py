@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from cordwood.app.compose import House, build, web_options
+from cordwood.app.compose import Components, build, web_options
 from cordwood.app.configured_keys import fixed_key
 from cordwood.app.observability import Watch
 from cordwood.catalog.key_store import make_secret
@@ -16,8 +16,8 @@ from cordwood.folder import DataFolder
 from cordwood.model.timestamps import now_us
 from cordwood.settings.settings import Settings
 from cordwood.web.asgi import Application, Message, Scope
+from cordwood.web.lifecycle import Lifecycle
 from cordwood.web.routes import application
-from cordwood.web.standing import Standing
 
 
 class Inside(msgspec.Struct, frozen=True):
@@ -45,13 +45,13 @@ def opened(settings: Settings, clock_us: Callable[[], int] = now_us) -> Iterator
     """Own the data folder and open the service on it; raise DataFolderInUse if another process owns it."""
     folder, key, watch = DataFolder(Path(settings.serve.data_dir)), make_secret(), Watch.of(_quietly(settings))
     with folder.owned(), asyncio.Runner() as runner:
-        house = build(settings, folder, watch.observer, (fixed_key("private", key, "local"),), clock_us)
-        standing = Standing()
+        components = build(settings, folder, watch.observer, (fixed_key("private", key, "local"),), clock_us)
+        lifecycle = Lifecycle()
         try:
-            standing.open(house.rooms)
-            yield Inside(application(standing, watch.observer, web_options(settings), watch.metrics), runner, key)
+            lifecycle.open(components.services)
+            yield Inside(application(lifecycle, watch.observer, web_options(settings), watch.metrics), runner, key)
         finally:
-            _close(house, runner)
+            _close(components, runner)
 
 
 def _quietly(settings: Settings) -> Settings:
@@ -59,9 +59,9 @@ def _quietly(settings: Settings) -> Settings:
     return msgspec.structs.replace(settings, web=msgspec.structs.replace(settings.web, log_level="warning"))
 
 
-def _close(house: House, runner: asyncio.Runner) -> None:
-    runner.run(house.rooms.answers.close())
-    house.close()
+def _close(components: Components, runner: asyncio.Runner) -> None:
+    runner.run(components.services.answers.close())
+    components.close()
 
 
 def _scope(method: str, path: str, headers: Mapping[str, str]) -> Scope:

@@ -13,7 +13,7 @@ import msgspec
 import uvloop
 
 from cordwood.app.background import SWEEP_SECONDS, WRITE_USES_SECONDS, every, settled
-from cordwood.app.compose import House, build, connections_allowed, web_options
+from cordwood.app.compose import Components, build, connections_allowed, web_options
 from cordwood.app.configured_keys import MadeKeys, fixed_key
 from cordwood.app.engine_process import EngineHost, fork_server
 from cordwood.app.listener import Server, listen, server, url_of
@@ -25,8 +25,8 @@ from cordwood.model.timestamps import now_us
 from cordwood.observe.observation import Noted
 from cordwood.processes.fork_server import ForkServer
 from cordwood.settings.settings import Settings
+from cordwood.web.lifecycle import Lifecycle
 from cordwood.web.routes import application
-from cordwood.web.standing import Standing
 
 _POLL_SECONDS = 0.02
 
@@ -36,12 +36,12 @@ class Ready(msgspec.Struct, frozen=True):
 
     owner: Owner
     folder: Path
-    house: House
+    components: Components
     made_keys: MadeKeys | None
     seconds: float
 
 
-async def _nothing(_: House) -> None:
+async def _nothing(_: Components) -> None:
     return None
 
 
@@ -50,8 +50,8 @@ class Hooks(msgspec.Struct, frozen=True):
 
     on_ready: Callable[[Ready], None]
     watch: Watch
-    fill: Callable[[House], Coroutine[None, None, None]] = _nothing
-    beside: Callable[[House], Coroutine[None, None, None]] = _nothing
+    fill: Callable[[Components], Coroutine[None, None, None]] = _nothing
+    beside: Callable[[Components], Coroutine[None, None, None]] = _nothing
     on_quit: Callable[[], None] = lambda: None
 
 
@@ -88,7 +88,7 @@ class _Life(msgspec.Struct):
     owner: Owner
     began: float
     forks: ForkServer | None
-    standing: Standing = msgspec.field(default_factory=Standing)
+    lifecycle: Lifecycle = msgspec.field(default_factory=Lifecycle)
     asked_to_stop: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     asked_to_reload: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
@@ -97,12 +97,12 @@ class _Life(msgspec.Struct):
         http = self._server()
         serving = asyncio.create_task(http.serve(sockets=[listener]))
         try:
-            house = await asyncio.to_thread(self._build)
+            components = await asyncio.to_thread(self._build)
             try:
-                await self._serve(house, http, serving)
+                await self._serve(components, http, serving)
             finally:
-                await house.rooms.answers.close()
-                await asyncio.to_thread(house.close)
+                await components.services.answers.close()
+                await asyncio.to_thread(components.close)
         finally:
             http.should_exit = True
             await serving
@@ -110,71 +110,71 @@ class _Life(msgspec.Struct):
 
     def _server(self) -> Server:
         watch = self.hooks.watch
-        routes = application(self.standing, watch.observer, web_options(self.settings), watch.metrics)
+        routes = application(self.lifecycle, watch.observer, web_options(self.settings), watch.metrics)
         return server(routes, self.settings.web.drain_time, connections_allowed(self.settings))
 
-    def _build(self) -> House:
+    def _build(self) -> Components:
         local = fixed_key("private", self.owner.key, "local")
         host = None if self.forks is None else self._host(self.forks)
-        house = build(self.settings, self.folder, self.hooks.watch.observer, (local,), host=host)
-        if house.hosted is not None:
-            self.hooks.watch.memory.pids_below = house.hosted.pids
-            quarantined = house.rooms.answers.quarantined
+        components = build(self.settings, self.folder, self.hooks.watch.observer, (local,), host=host)
+        if components.hosted is not None:
+            self.hooks.watch.memory.pids_below = components.hosted.pids
+            quarantined = components.services.answers.quarantined
             self.hooks.watch.metrics.gauges["cordwood_quarantined_queries"] = lambda: float(quarantined())
-        return house
+        return components
 
     def _host(self, forks: ForkServer) -> EngineHost:
         def on_state(reason: str | None) -> None:
-            self.standing.set_unready("engine", reason)
+            self.lifecycle.set_unready("engine", reason)
 
         return EngineHost(forks, self.settings.limits.ceiling, on_state)
 
-    async def _serve(self, house: House, http: Server, serving: "asyncio.Task[None]") -> None:
-        await self.hooks.fill(house)
-        self.standing.open(house.rooms)
-        made_keys = await asyncio.to_thread(house.made_keys)
-        self.hooks.on_ready(Ready(self.owner, self.folder.path, house, made_keys, time.monotonic() - self.began))
+    async def _serve(self, components: Components, http: Server, serving: "asyncio.Task[None]") -> None:
+        await self.hooks.fill(components)
+        self.lifecycle.open(components.services)
+        made_keys = await asyncio.to_thread(components.made_keys)
+        self.hooks.on_ready(Ready(self.owner, self.folder.path, components, made_keys, time.monotonic() - self.began))
         # Objects that exist now live until the end: exclude them from garbage collection.
         gc.collect()
         gc.freeze()
         page_out_code()
-        beside = [asyncio.create_task(work) for work in self._beside(house)]
+        beside = [asyncio.create_task(work) for work in self._beside(components)]
         try:
             await self.asked_to_stop.wait()
-            await self._drain(house, http, serving)
+            await self._drain(components, http, serving)
         finally:
             gc.unfreeze()
             await settled(beside)
 
-    def _beside(self, house: House) -> list[Coroutine[None, None, None]]:
+    def _beside(self, components: Components) -> list[Coroutine[None, None, None]]:
         observer = self.hooks.watch.observer
         return [
-            house.rooms.answers.warm(),
-            self._reloads(house),
-            self.hooks.beside(house),
-            every(SWEEP_SECONDS, lambda: house.engine.sweep(now_us()), observer),
+            components.services.answers.warm(),
+            self._reloads(components),
+            self.hooks.beside(components),
+            every(SWEEP_SECONDS, lambda: components.engine.sweep(now_us()), observer),
             every(FLUSH_SECONDS, self.hooks.watch.log.flush, observer),
             every(LOOK_SECONDS, self.hooks.watch.disk.look, observer),
-            every(WRITE_USES_SECONDS, house.keys.write_uses, observer),
+            every(WRITE_USES_SECONDS, components.keys.write_uses, observer),
         ]
 
-    async def _drain(self, house: House, http: Server, serving: "asyncio.Task[None]") -> None:
+    async def _drain(self, components: Components, http: Server, serving: "asyncio.Task[None]") -> None:
         """Refuse new requests, readiness first; finish the running ones; then stop listening."""
-        self.standing.drain()
-        if house.hosted is not None:
+        self.lifecycle.drain()
+        if components.hosted is not None:
             # Whatever is running then, such as a query or a flush: acknowledged events are durable.
-            house.hosted.end_within(self.settings.web.drain_time)
+            components.hosted.end_within(self.settings.web.drain_time)
         deadline = time.monotonic() + self.settings.web.drain_time
         while http.under_way and time.monotonic() < deadline:  # noqa: ASYNC110 - the server has no event for it
             await asyncio.sleep(_POLL_SECONDS)
         http.should_exit = True
         await serving
 
-    async def _reloads(self, house: House) -> None:
+    async def _reloads(self, components: Components) -> None:
         while True:
             await self.asked_to_reload.wait()
             self.asked_to_reload.clear()
-            outcome = await asyncio.to_thread(_reload, house)
+            outcome = await asyncio.to_thread(_reload, components)
             self.folder.tell_outcome(outcome)
             self.hooks.watch.observer.note(Noted(message=outcome.message, level="info" if outcome.ok else "error"))
 
@@ -209,9 +209,9 @@ def has_terminal() -> bool:
     return True
 
 
-def _reload(house: House) -> Outcome:
+def _reload(components: Components) -> Outcome:
     try:
-        contents = house.reload()
+        contents = components.reload()
     except Fault as fault:
         return Outcome(time.time(), ok=False, message=f"Not reloaded, all stays as it was:\n{fault.told()}")
     told = f"Reloaded: {len(contents.endpoints)} endpoints, {len(contents.streams)} streams."

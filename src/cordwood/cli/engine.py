@@ -10,7 +10,7 @@ examples:
 
 import argparse
 
-from cordwood.app.compose import checked_contents, clickhouse_room, is_clickhouse, shown_address, sources_of
+from cordwood.app.compose import checked_contents, clickhouse_module, is_clickhouse, shown_address, sources_of
 from cordwood.cli.arguments import add_config, add_files, loaded_settings
 from cordwood.cli.terminal import say
 from cordwood.errors import BadSetting
@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
         hint = "Set CORDWOOD_ENGINE, or give --engine, to a clickhouse:// or chdb:// address."
         raise BadSetting(f"engine: {settings.engine!r} needs no preparation: it creates its own tables.", hint=hint)
     streams = checked_contents(sources_of(settings)).streams
-    room = clickhouse_room()
+    room = clickhouse_module()
     statements = room.statements(settings, streams)
     if arguments.dry_run:
         say(";\n\n".join(statements) + ";")

@@ -119,7 +119,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     _check_source(arguments.source)
-    with _tables_room().connected(arguments.source) as theirs, target(arguments, may_make=True) as ours:
+    with _tables_module().connected(arguments.source) as theirs, target(arguments, may_make=True) as ours:
         copies = _copies(theirs.tables(), arguments)
         _check_streams(copies, ours)
         state = MigrationState(arguments.state, _route(arguments))
@@ -139,7 +139,7 @@ def _check_source(address: str) -> None:
         raise Refused(told, hint="Write: --from postgresql://user@host/database.")
 
 
-def _tables_room() -> Any:
+def _tables_module() -> Any:
     """Import the module that needs PostgreSQL's client, which is an optional dependency."""
     try:
         return importlib.import_module("cordwood.cli.logflare_tables")

@@ -74,7 +74,7 @@ def _demo(settings: Settings, folder: Path) -> tuple[Settings, Hooks]:
         on_ready=_told_demo,
         watch=watch,
         fill=fill,
-        beside=lambda house: arrive(house, watch.observer),
+        beside=lambda components: arrive(components, watch.observer),
         on_quit=lambda: _throw_away(folder),
     )
     return own, hooks
@@ -90,7 +90,7 @@ def _told_ready(ready: Ready) -> None:
         tell("Two keys were created for this data folder. They are shown only once and stored as digests.")
         tell(f"  private  {made.private}  queries, ingest, management")
         tell(f"  public   {made.public}  ingest only")
-    elif not ready.house.has_private_key():
+    elif not ready.components.has_private_key():
         note("No private key is in force. Create one: cordwood keys create --scope private")
     tell(_ready_line(ready))
 
@@ -105,7 +105,7 @@ def _told_demo(ready: Ready) -> None:
 
 
 def _ready_line(ready: Ready) -> str:
-    catalog = ready.house.catalog
+    catalog = ready.components.catalog
     endpoints = ", ".join(endpoint.name for endpoint in catalog.endpoints())
     streams = ", ".join(stream.name for stream in catalog.streams())
     return (

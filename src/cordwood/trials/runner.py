@@ -11,7 +11,7 @@ from uuid import UUID
 
 import msgspec
 
-from cordwood.app.compose import checked_contents, clickhouse_room, is_clickhouse, sources_of, target_for
+from cordwood.app.compose import checked_contents, clickhouse_module, is_clickhouse, sources_of, target_for
 from cordwood.app.event_files import with_ids
 from cordwood.app.in_process import Inside, opened
 from cordwood.errors import BadTestPage, Span
@@ -68,7 +68,7 @@ def run_pages(settings: Settings, pages: Sequence[Page], engine: str = EMBEDDED)
     with ExitStack() as stack:
         plain = _plain(settings, engine)
         if is_clickhouse(plain):
-            address = stack.enter_context(clickhouse_room().inside_a_folder(engine))
+            address = stack.enter_context(clickhouse_module().inside_a_folder(engine))
             plain = msgspec.structs.replace(plain, engine=address)
         contents = checked_contents(sources_of(plain), target_for(plain))
         ids = {endpoint.file: endpoint.id for endpoint in contents.endpoints}
@@ -121,7 +121,7 @@ def _apart(settings: Settings) -> AbstractContextManager[Settings]:
     """Return settings with an empty store: the folder is new, and a server gets a new database."""
     if not is_clickhouse(settings):
         return nullcontext(settings)
-    found: AbstractContextManager[Settings] = clickhouse_room().in_a_new_database(settings)
+    found: AbstractContextManager[Settings] = clickhouse_module().in_a_new_database(settings)
     return found
 
 

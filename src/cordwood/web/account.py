@@ -5,8 +5,8 @@ from typing import Final
 from cordwood.errors import NotOffered
 from cordwood.web.asgi import Request, Response
 from cordwood.web.credentials import private_caller
+from cordwood.web.lifecycle import Services
 from cordwood.web.responses import no_store_json
-from cordwood.web.standing import Rooms
 
 # The user object that Logflare returns. There is one account, and nothing is limited by a plan.
 _ACCOUNT: Final = {
@@ -29,22 +29,22 @@ _HINTS: Final = {
 }
 
 
-async def show_account(request: Request, rooms: Rooms) -> Response:
-    private_caller(request, rooms)
+async def show_account(request: Request, services: Services) -> Response:
+    private_caller(request, services)
     return no_store_json(_ACCOUNT)
 
 
-async def backends(request: Request, rooms: Rooms) -> Response:
-    return _none_of(request, rooms, "backends")
+async def backends(request: Request, services: Services) -> Response:
+    return _none_of(request, services, "backends")
 
 
-async def rules(request: Request, rooms: Rooms) -> Response:
-    return _none_of(request, rooms, "rules")
+async def rules(request: Request, services: Services) -> Response:
+    return _none_of(request, services, "rules")
 
 
-def _none_of(request: Request, rooms: Rooms, what: str) -> Response:
+def _none_of(request: Request, services: Services, what: str) -> Response:
     """Return an empty list; raise NotOffered for a request to create one."""
-    private_caller(request, rooms)
+    private_caller(request, services)
     if request.method == "POST":
         raise NotOffered(f"cordwood has no {what}, so none can be created.", hint=_HINTS[what])
     return no_store_json([])

@@ -11,33 +11,35 @@ from cordwood.web.answer_rendering import render_answer
 from cordwood.web.asgi import Request, Response
 from cordwood.web.ask_parser import ad_hoc_ask, texts_in_body
 from cordwood.web.credentials import private_caller
+from cordwood.web.lifecycle import Services
 from cordwood.web.options import WebOptions
 from cordwood.web.receiving import while_connected
 from cordwood.web.responses import no_store_json
-from cordwood.web.standing import Rooms
 
 # The names under which Logflare's clients send the text: `sql` is in the backend's dialect, `bq_sql` in BigQuery's.
 TEXT_NAMES = ("sql", "bq_sql")
 _OTHER_DIALECTS = ("ch_sql", "pg_sql")
 
 
-async def answer_ad_hoc(request: Request, rooms: Rooms, options: WebOptions) -> Response:
+async def answer_ad_hoc(request: Request, services: Services, options: WebOptions) -> Response:
     began = time.perf_counter()
-    caller, endpoint, texts = await _read(request, rooms, options)
+    caller, endpoint, texts = await _read(request, services, options)
     ask = ad_hoc_ask(request, endpoint, caller, texts)
-    answer = await while_connected(request, rooms.answers.answer(ask))
+    answer = await while_connected(request, services.answers.answer(ask))
     return await render_answer(request, ask, answer, began)
 
 
-async def parse_ad_hoc(request: Request, rooms: Rooms, options: WebOptions) -> Response:
+async def parse_ad_hoc(request: Request, services: Services, options: WebOptions) -> Response:
     """Return the parameters of a query. `expanded_query` is the text itself, since it cannot refer to saved queries."""
-    _, endpoint, _ = await _read(request, rooms, options)
+    _, endpoint, _ = await _read(request, services, options)
     names = [parameter.name for parameter in endpoint.parameters]
     return no_store_json({"result": {"parameters": names, "expanded_query": endpoint.sql}})
 
 
-async def _read(request: Request, rooms: Rooms, options: WebOptions) -> tuple[Caller, Endpoint, Mapping[str, str]]:
-    caller, query = private_caller(request, rooms)
+async def _read(
+    request: Request, services: Services, options: WebOptions
+) -> tuple[Caller, Endpoint, Mapping[str, str]]:
+    caller, query = private_caller(request, services)
     if caller.pins:
         pins = ", ".join(f"{name} = {value!r}" for name, value in caller.pins.items())
         raise Forbidden(
@@ -45,8 +47,8 @@ async def _read(request: Request, rooms: Rooms, options: WebOptions) -> tuple[Ca
             hint="Query an endpoint that has a parameter of that name.",
         )
     texts = {**query, **await texts_in_body(request, query, options, TEXT_NAMES)}
-    streams = [QUARANTINE.name, *(stream.name for stream in rooms.catalog.streams())]
-    endpoint = await rooms.answers.ad_hoc(_text(texts), streams, caller.key_id)
+    streams = [QUARANTINE.name, *(stream.name for stream in services.catalog.streams())]
+    endpoint = await services.answers.ad_hoc(_text(texts), streams, caller.key_id)
     request.facts["endpoint"] = endpoint.name
     return caller, endpoint, texts
 

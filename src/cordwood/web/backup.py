@@ -9,17 +9,17 @@ from cordwood.observe.observer import Observer
 from cordwood.web.asgi import Request, Response
 from cordwood.web.audit import audit_backup
 from cordwood.web.credentials import uncounted_caller
+from cordwood.web.lifecycle import Services
 from cordwood.web.responses import NO_STORE
-from cordwood.web.standing import Rooms
 
 
-async def back_up(request: Request, rooms: Rooms, observer: Observer) -> Response:
-    caller, _ = uncounted_caller(request, rooms)
+async def back_up(request: Request, services: Services, observer: Observer) -> Response:
+    caller, _ = uncounted_caller(request, services)
     if caller.pins or caller.redact_always:
         raise Forbidden("This key is restricted, and a backup contains everything.")
-    rooms.answers.admit(caller)
+    services.answers.admit(caller)
     headers = [(b"content-type", b"application/x-tar"), NO_STORE]
-    pieces = _Pieces(rooms.backups.archive())
+    pieces = _Pieces(services.backups.archive())
     first = await asyncio.to_thread(pieces.next)
     audit_backup(observer, request)
     return Response(200, headers, _outgoing(first, pieces))

@@ -9,33 +9,33 @@ from cordwood.errors import Forbidden, UnknownEndpoint, UnknownStream, did_you_m
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.key import Caller
 from cordwood.model.stream import Stream
-from cordwood.web.standing import Rooms
+from cordwood.web.lifecycle import Services
 
 
-def existing_endpoint(rooms: Rooms, address: str) -> Endpoint:
-    found = rooms.catalog.endpoint(address)
+def existing_endpoint(services: Services, address: str) -> Endpoint:
+    found = services.catalog.endpoint(address)
     if found is None:
-        near = did_you_mean(address, [one.name for one in rooms.catalog.endpoints()])
+        near = did_you_mean(address, [one.name for one in services.catalog.endpoints()])
         hint = near or "GET /api/endpoints lists them, with a private key."
         raise UnknownEndpoint(f"There is no endpoint {address!r}.", hint=hint)
     return found
 
 
-def existing_stream(rooms: Rooms, address: str) -> Stream:
-    found = rooms.catalog.stream(address)
+def existing_stream(services: Services, address: str) -> Stream:
+    found = services.catalog.stream(address)
     if found is None:
-        near = did_you_mean(address, [one.name for one in rooms.catalog.streams()])
-        hint = _stream_of_sub_query(rooms, address) or near or "Add it to your streams file."
+        near = did_you_mean(address, [one.name for one in services.catalog.streams()])
+        hint = _stream_of_sub_query(services, address) or near or "Add it to your streams file."
         raise UnknownStream(f"There is no stream {address!r}.", hint=hint)
     return found
 
 
-def _stream_of_sub_query(rooms: Rooms, name: str) -> str | None:
+def _stream_of_sub_query(services: Services, name: str) -> str | None:
     """Return a hint if the name is a sub-query of an endpoint: the two are often confused."""
     if not _SUB_QUERY.fullmatch(name):
         return None
     reads = re.compile(rf"\b{name}\s+as\s*\(.{{0,2000}}?\bfrom\s+`([^`]+)`", re.IGNORECASE | re.DOTALL)
-    for endpoint in rooms.catalog.endpoints():
+    for endpoint in services.catalog.endpoints():
         found = reads.search(endpoint.sql)
         if found is not None:
             return f"{name} is a sub-query of the endpoint {endpoint.name}; the stream that it reads is {found[1]}."
@@ -45,15 +45,15 @@ def _stream_of_sub_query(rooms: Rooms, name: str) -> str | None:
 _SUB_QUERY = re.compile(r"\w{1,60}", re.ASCII)
 
 
-async def stream_of_events(rooms: Rooms, caller: Caller, name: str) -> Stream:
+async def stream_of_events(services: Services, caller: Caller, name: str) -> Stream:
     """Return the stream to send events to, created on demand if the settings allow it; else raise UnknownStream."""
-    found = rooms.catalog.stream(name)
-    if found is not None or rooms.maker is None:
-        return found or existing_stream(rooms, name)
+    found = services.catalog.stream(name)
+    if found is not None or services.maker is None:
+        return found or existing_stream(services, name)
     try:
-        return await _made(rooms.maker, caller, name)
+        return await _made(services.maker, caller, name)
     except UnknownStream as fault:
-        fault.hint = _stream_of_sub_query(rooms, name) or fault.hint
+        fault.hint = _stream_of_sub_query(services, name) or fault.hint
         raise
 
 

@@ -7,8 +7,8 @@ from cordwood.access import ANONYMOUS, require_management
 from cordwood.errors import TwoKeys
 from cordwood.model.key import Caller
 from cordwood.web.asgi import Request
+from cordwood.web.lifecycle import Services
 from cordwood.web.percent_encoding import each_pair, pairs
-from cordwood.web.standing import Rooms
 
 BEARER = b"bearer "
 # Headers in which other services expect keys.
@@ -85,20 +85,20 @@ def _network(host: str) -> str:
     return f"{IPv6Address(int(address) >> _SUBSCRIBER_BITS << _SUBSCRIBER_BITS)}/{_SUBSCRIBER_BITS}"
 
 
-def private_caller(request: Request, rooms: Rooms) -> tuple[Caller, Mapping[str, str]]:
+def private_caller(request: Request, services: Services) -> tuple[Caller, Mapping[str, str]]:
     """Return the caller and the query string of a request with a private key, counted against its rate.
 
     Raise Forbidden for other keys.
     """
-    caller, query = uncounted_caller(request, rooms)
-    rooms.answers.admit(caller)
+    caller, query = uncounted_caller(request, services)
+    services.answers.admit(caller)
     return caller, query
 
 
-def uncounted_caller(request: Request, rooms: Rooms) -> tuple[Caller, Mapping[str, str]]:
+def uncounted_caller(request: Request, services: Services) -> tuple[Caller, Mapping[str, str]]:
     """Return the caller and the query string without counting the request, for routes that check more of the key."""
     query = pairs(request.query_string, "query string")
-    caller = rooms.access.who(presented(request, query))
+    caller = services.access.who(presented(request, query))
     request.facts["key"] = caller.key_id
     require_management(caller)
     return caller, query

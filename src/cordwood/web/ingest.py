@@ -16,12 +16,12 @@ from cordwood.web.asgi import Request, Response
 from cordwood.web.catalog_lookup import stream_of_events
 from cordwood.web.credentials import presented
 from cordwood.web.inflate import inflate
+from cordwood.web.lifecycle import Services
 from cordwood.web.options import WebOptions
 from cordwood.web.otlp import REJECTED, exported
 from cordwood.web.percent_encoding import pairs
 from cordwood.web.receiving import read_body
 from cordwood.web.responses import JSON
-from cordwood.web.standing import Rooms
 from cordwood.web.webhook_signatures import check_signature, verification
 
 # In order of precedence: names before UUIDs, the query string before headers. Any of them accepts both.
@@ -29,24 +29,24 @@ NAMED_IN_QUERY = ("source_name", "collection_name", "source", "collection")
 NAMED_IN_HEADER = (b"x-source", b"x-collection")
 
 
-async def ingest(request: Request, rooms: Rooms, options: WebOptions, observer: Observer, form: Form) -> Response:
+async def ingest(request: Request, services: Services, options: WebOptions, observer: Observer, form: Form) -> Response:
     query = pairs(request.query_string, "query string")
-    caller = rooms.access.who(presented(request, query))
+    caller = services.access.who(presented(request, query))
     request.facts["key"] = caller.key_id
     name = _stream_name(request, query)
-    stream = rooms.catalog.stream(name) if name else None
+    stream = services.catalog.stream(name) if name else None
     require_ingest(caller, stream)
     if name is None:
         raise _unnamed()
-    rooms.answers.admit(caller)
-    stream = stream or await stream_of_events(rooms, caller, name)
+    services.answers.admit(caller)
+    stream = stream or await stream_of_events(services, caller, name)
     request.facts["stream"] = stream.name
-    rooms.intake.admit(stream)
+    services.intake.admit(stream)
     content_type = request.header(b"content-type") or ""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.items()}
-    with rooms.intake.body_budget.reserve(caller.key_id) as reservation:
+    with services.intake.body_budget.reserve(caller.key_id) as reservation:
         body = await _plain(request, options, form, reservation)
-        accepting = rooms.intake.accept(stream, content_type, body, caller.pins or None, Sent(form, headers))
+        accepting = services.intake.accept(stream, content_type, body, caller.pins or None, Sent(form, headers))
         # `accept` holds the body now, and releases it once it is decoded.
         del body
         accepted = await accepting

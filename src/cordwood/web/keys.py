@@ -20,10 +20,10 @@ from cordwood.settings.quantities import show_rate
 from cordwood.web.asgi import Request, Response
 from cordwood.web.audit import audit_key_change
 from cordwood.web.credentials import private_caller
+from cordwood.web.lifecycle import Services
 from cordwood.web.options import WebOptions
 from cordwood.web.receiving import read_body
 from cordwood.web.responses import no_store_json
-from cordwood.web.standing import Rooms
 
 T = TypeVar("T")
 
@@ -64,49 +64,51 @@ class AskedRotation(msgspec.Struct):
     grace: str | None = None
 
 
-async def list_keys(request: Request, rooms: Rooms) -> Response:
-    _require_private(request, rooms)
-    return no_store_json([_told(key) for key in rooms.access.keys.in_force()])
+async def list_keys(request: Request, services: Services) -> Response:
+    _require_private(request, services)
+    return no_store_json([_told(key) for key in services.access.keys.in_force()])
 
 
-async def create_key(request: Request, rooms: Rooms, options: WebOptions, observer: Observer) -> Response:
-    query = _require_private(request, rooms)
+async def create_key(request: Request, services: Services, options: WebOptions, observer: Observer) -> Response:
+    query = _require_private(request, services)
     body = await read_body(request, options.queries)
     asked = _with_address(_read(body, Asked), _names_in(body), query)
-    terms = read_terms(asked.written(), rooms.catalog, time.time())
-    new = await asyncio.to_thread(rooms.access.keys.create, terms)
+    terms = read_terms(asked.written(), services.catalog, time.time())
+    new = await asyncio.to_thread(services.access.keys.create, terms)
     audit_key_change(observer, request, "created", new.key.id, terms)
-    return _shown_once(new, rooms)
+    return _shown_once(new, services)
 
 
-async def rotate_key(request: Request, rooms: Rooms, options: WebOptions, observer: Observer, key_id: str) -> Response:
-    _require_private(request, rooms)
+async def rotate_key(
+    request: Request, services: Services, options: WebOptions, observer: Observer, key_id: str
+) -> Response:
+    _require_private(request, services)
     asked = _read(await read_body(request, options.queries), AskedRotation)
     grace_seconds = read_grace(asked.grace)
-    new = await asyncio.to_thread(rooms.access.keys.rotate, key_id, grace_seconds)
+    new = await asyncio.to_thread(services.access.keys.rotate, key_id, grace_seconds)
     if new is None:
         raise _unknown()
     audit_key_change(observer, request, "rotated", key_id, new.key.terms)
-    return _shown_once(new, rooms)
+    return _shown_once(new, services)
 
 
-async def revoke_key(request: Request, rooms: Rooms, observer: Observer, key_id: str) -> Response:
+async def revoke_key(request: Request, services: Services, observer: Observer, key_id: str) -> Response:
     """Revoke a key, which is named by its id or, as Logflare's clients do, by the key itself."""
-    _require_private(request, rooms)
-    found = rooms.access.stored(key_id)
+    _require_private(request, services)
+    found = services.access.stored(key_id)
     key_id = found.id if found else key_id
-    if not await asyncio.to_thread(rooms.access.keys.revoke, key_id):
+    if not await asyncio.to_thread(services.access.keys.revoke, key_id):
         raise _unknown()
     audit_key_change(observer, request, "revoked", key_id)
     return Response(204, [])
 
 
-def _require_private(request: Request, rooms: Rooms) -> Mapping[str, str]:
+def _require_private(request: Request, services: Services) -> Mapping[str, str]:
     """Return the query string of a request with a private key that has no pins and is not always redacted.
 
     Otherwise a restricted key could create an unrestricted one.
     """
-    caller, query = private_caller(request, rooms)
+    caller, query = private_caller(request, services)
     if caller.pins or caller.redact_always:
         raise Forbidden("This key is restricted, and could otherwise create an unrestricted one.")
     return query
@@ -154,8 +156,8 @@ def _unknown() -> UnknownKey:
     return UnknownKey("There is no key of this id.")
 
 
-def _shown_once(new: NewKey, rooms: Rooms) -> Response:
-    told = _told(new.key) | {"token": new.secret, "warnings": list(warnings(new.key.terms, rooms.catalog))}
+def _shown_once(new: NewKey, services: Services) -> Response:
+    told = _told(new.key) | {"token": new.secret, "warnings": list(warnings(new.key.terms, services.catalog))}
     return no_store_json(told, 201)
 
 

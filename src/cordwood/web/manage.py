@@ -20,10 +20,10 @@ from cordwood.web.asgi import Header, Request, Response
 from cordwood.web.audit import audit_definition
 from cordwood.web.credentials import account_of, uncounted_caller
 from cordwood.web.describe import catalog
+from cordwood.web.lifecycle import Services
 from cordwood.web.options import WebOptions
 from cordwood.web.receiving import BodyBounds, read_body
 from cordwood.web.responses import no_store_json
-from cordwood.web.standing import Rooms
 
 T = TypeVar("T", bound=Endpoint | Stream)
 R = TypeVar("R")
@@ -41,15 +41,17 @@ class Kind(msgspec.Struct, Generic[T], frozen=True):
     """What differs between endpoints and streams, which Logflare calls sources."""
 
     name: str
-    definitions: Callable[[Rooms], Definitions[T] | None]
+    definitions: Callable[[Services], Definitions[T] | None]
     revision: Callable[[T], str]
     told: Callable[[T, str], Mapping[str, object]]
 
 
 ENDPOINTS: Final = Kind[Endpoint](
-    "endpoint", lambda rooms: rooms.endpoint_definitions, lambda one: one.revision, catalog.told_endpoint
+    "endpoint", lambda services: services.endpoint_definitions, lambda one: one.revision, catalog.told_endpoint
 )
-SOURCES: Final = Kind[Stream]("source", lambda rooms: rooms.stream_definitions, stream_revision, catalog.told_source)
+SOURCES: Final = Kind[Stream](
+    "source", lambda services: services.stream_definitions, stream_revision, catalog.told_source
+)
 
 
 class Managing(msgspec.Struct, Generic[T], frozen=True):
@@ -57,7 +59,7 @@ class Managing(msgspec.Struct, Generic[T], frozen=True):
 
     kind: Kind[T]
     request: Request
-    rooms: Rooms
+    services: Services
     options: WebOptions
     observer: Observer
 
@@ -77,7 +79,7 @@ class Managing(msgspec.Struct, Generic[T], frozen=True):
 
     async def delete(self, address: str) -> Response:
         author = self._author()
-        async with self.rooms.changing:
+        async with self.services.changing:
             await asyncio.to_thread(self._definitions().delete, address, author)
         audit_definition(self.observer, self.request, f"{self.kind.name}.deleted", address)
         return Response(204, [])
@@ -102,13 +104,13 @@ class Managing(msgspec.Struct, Generic[T], frozen=True):
     async def _changed(self, action: str, change: Callable[[Definitions[T]], T]) -> T:
         """Make the change in a thread, after earlier changes: at most one thread of the pool is occupied."""
         definitions = self._definitions()
-        async with self.rooms.changing:
+        async with self.services.changing:
             changed = await asyncio.to_thread(change, definitions)
         audit_definition(self.observer, self.request, f"{self.kind.name}.{action}", changed.name)
         return changed
 
     def _definitions(self) -> Definitions[T]:
-        found = self.kind.definitions(self.rooms)
+        found = self.kind.definitions(self.services)
         if found is None:
             raise NotOffered("Nothing is managed over HTTP here.")
         return found
@@ -118,10 +120,10 @@ class Managing(msgspec.Struct, Generic[T], frozen=True):
 
         Otherwise a restricted key could create an endpoint that reads more than the key may.
         """
-        caller, _ = uncounted_caller(self.request, self.rooms)
+        caller, _ = uncounted_caller(self.request, self.services)
         if caller.pins or caller.redact_always:
             raise Forbidden("This key does not see everything, and an endpoint may read everything.")
-        self.rooms.answers.admit(caller, account_of(self.request, caller))
+        self.services.answers.admit(caller, account_of(self.request, caller))
         return Author(caller.key_id, _expected(self.request))
 
     async def _fields(self) -> Mapping[str, object]:

@@ -19,9 +19,9 @@ from cordwood.web.asgi import Request, Response
 from cordwood.web.audit import audit_replay
 from cordwood.web.content_negotiation import JSON as JSON_ROWS
 from cordwood.web.credentials import private_caller
+from cordwood.web.lifecycle import Services
 from cordwood.web.percent_encoding import asked_count
 from cordwood.web.responses import no_store_json
-from cordwood.web.standing import Rooms
 
 ITEM_ADDRESS = re.compile(rb"/api/quarantine/([^/]+)")
 REPLAY_ADDRESS = re.compile(rb"/api/quarantine/([^/]+)/replay")
@@ -70,29 +70,29 @@ _SHOW = Endpoint(
 )
 
 
-async def list_quarantine(request: Request, rooms: Rooms) -> Response:
-    caller, query = private_caller(request, rooms)
+async def list_quarantine(request: Request, services: Services) -> Response:
+    caller, query = private_caller(request, services)
     most = asked_count(query.get("limit"), _LISTED_BY_DEFAULT, _MOST_LISTED)
     given = {"stream": query["stream"]} if query.get("stream") else {}
-    found = await _rows(rooms, caller, _LIST, given)
+    found = await _rows(services, caller, _LIST, given)
     return no_store_json([_told(item) for item in found[:most]])
 
 
-async def show_quarantine(request: Request, rooms: Rooms, item_id: str) -> Response:
-    caller, _ = private_caller(request, rooms)
-    return no_store_json(_told(await _item(rooms, caller, item_id)))
+async def show_quarantine(request: Request, services: Services, item_id: str) -> Response:
+    caller, _ = private_caller(request, services)
+    return no_store_json(_told(await _item(services, caller, item_id)))
 
 
-async def replay_quarantine(request: Request, rooms: Rooms, observer: Observer, item_id: str) -> Response:
-    caller, _ = private_caller(request, rooms)
-    item = await _item(rooms, caller, item_id)
+async def replay_quarantine(request: Request, services: Services, observer: Observer, item_id: str) -> Response:
+    caller, _ = private_caller(request, services)
+    item = await _item(services, caller, item_id)
     kept = _whole(item)
-    stream = rooms.catalog.stream(kept.stream)
+    stream = services.catalog.stream(kept.stream)
     if stream is None:
         raise UnknownStream(f"There is no stream {kept.stream!r} any more.", hint="Name it in the streams file again.")
     if item["replayed_at"] is not None:
         return no_store_json({"message": "Was replayed before.", "accepted": 0, "duplicates": 1})
-    accepted = await rooms.intake.replay(stream, kept, caller.pins or None)
+    accepted = await services.intake.replay(stream, kept, caller.pins or None)
     audit_replay(observer, request, item_id, stream.name)
     late = {"late": accepted.late} if accepted.late else {}
     return no_store_json(
@@ -100,16 +100,16 @@ async def replay_quarantine(request: Request, rooms: Rooms, observer: Observer, 
     )
 
 
-async def _rows(rooms: Rooms, caller: Caller, endpoint: Endpoint, given: Mapping[str, str]) -> list[Item]:
+async def _rows(services: Services, caller: Caller, endpoint: Endpoint, given: Mapping[str, str]) -> list[Item]:
     """Run a query over the quarantine like any endpoint, so that limits and the pins of the key apply."""
     ask = Ask(endpoint, caller, JSON_ROWS, pinned(caller, given, endpoint))
-    answer = await rooms.answers.answer(ask)
+    answer = await services.answers.answer(ask)
     rows: list[Item] = msgspec.json.decode(answer.finished.body)["result"]
     return rows
 
 
-async def _item(rooms: Rooms, caller: Caller, item_id: str) -> Item:
-    found = await _rows(rooms, caller, _SHOW, {"id": item_id})
+async def _item(services: Services, caller: Caller, item_id: str) -> Item:
+    found = await _rows(services, caller, _SHOW, {"id": item_id})
     if not found:
         raise UnknownItem("Nothing of this id was set aside.", hint="It may be older than 7 days: those are dropped.")
     return found[0]

@@ -19,10 +19,10 @@ from cordwood.web.ask_parser import read_ask
 from cordwood.web.catalog_lookup import existing_endpoint
 from cordwood.web.content_negotiation import chosen_coding
 from cordwood.web.credentials import account_of, presented
+from cordwood.web.lifecycle import Services
 from cordwood.web.options import WebOptions
 from cordwood.web.percent_encoding import pairs
 from cordwood.web.receiving import while_connected
-from cordwood.web.standing import Rooms
 
 # Every header that affects parsing.
 READ_HEADERS = (
@@ -88,30 +88,30 @@ def _request_key(request: Request) -> RequestKey:
 
 
 async def answer_query(
-    request: Request, rooms: Rooms, options: WebOptions, address: str, request_cache: RequestCache
+    request: Request, services: Services, options: WebOptions, address: str, request_cache: RequestCache
 ) -> Response:
     began = time.perf_counter()
     query = pairs(request.query_string, "query string")
     key = presented(request, query)
-    found = rooms.catalog.endpoint(address)
-    caller = rooms.access.visitor(key, found, address)
+    found = services.catalog.endpoint(address)
+    caller = services.access.visitor(key, found, address)
     request.facts["key"] = caller.key_id
     require_query(caller, found)
-    endpoint = found or existing_endpoint(rooms, address)
+    endpoint = found or existing_endpoint(services, address)
     request.facts["endpoint"] = endpoint.name
-    allowance = rooms.answers.admit(caller, account_of(request, caller))
+    allowance = services.answers.admit(caller, account_of(request, caller))
     ask = await read_ask(request, endpoint, caller, query, options)
-    digest = rooms.answers.digest_of(ask)
-    answer = None if digest is None else rooms.answers.cached(digest)
+    digest = services.answers.digest_of(ask)
+    answer = None if digest is None else services.answers.cached(digest)
     if answer is None:
-        answer = await while_connected(request, rooms.answers.answer(ask))
+        answer = await while_connected(request, services.answers.answer(ask))
     if digest is not None:
         coding = chosen_coding(request.joined(b"accept-encoding"))
         request_cache.keep(request, CachedRequest(address, key, ask, digest, coding))
     return _with_rate(_with_ignored(await render_answer(request, ask, answer, began), ask), allowance)
 
 
-def answer_repeated(request: Request, rooms: Rooms, request_cache: RequestCache) -> Response | None:
+def answer_repeated(request: Request, services: Services, request_cache: RequestCache) -> Response | None:
     """Answer a repeated request from the caches; return None if it has to take the full path."""
     cached_request = request_cache.find(request)
     if cached_request is None:
@@ -119,23 +119,23 @@ def answer_repeated(request: Request, rooms: Rooms, request_cache: RequestCache)
     began = time.perf_counter()
     request.route = "query"
     ask = cached_request.ask
-    if rooms.catalog.endpoint(cached_request.address) is not ask.endpoint:
+    if services.catalog.endpoint(cached_request.address) is not ask.endpoint:
         return None
-    if _caller(rooms, cached_request) != ask.caller:
+    if _caller(services, cached_request) != ask.caller:
         return None
-    answer = rooms.answers.cached(cached_request.digest)
+    answer = services.answers.cached(cached_request.digest)
     if answer is None or not needs_no_thread(answer, cached_request.coding):
         return None
     request.facts["key"] = ask.caller.key_id
     request.facts["endpoint"] = ask.endpoint.name
-    allowance = rooms.answers.admit(ask.caller, account_of(request, ask.caller))
+    allowance = services.answers.admit(ask.caller, account_of(request, ask.caller))
     return _with_rate(
         _with_ignored(render_complete(request, ask, answer, cached_request.coding, began), ask), allowance
     )
 
 
-def _caller(rooms: Rooms, cached_request: CachedRequest) -> Caller:
-    return rooms.access.visitor(cached_request.presented, cached_request.ask.endpoint, cached_request.address)
+def _caller(services: Services, cached_request: CachedRequest) -> Caller:
+    return services.access.visitor(cached_request.presented, cached_request.ask.endpoint, cached_request.address)
 
 
 def _with_ignored(response: Response, ask: Ask) -> Response:

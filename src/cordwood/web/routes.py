@@ -16,12 +16,12 @@ from cordwood.web.asgi import Request, Response
 from cordwood.web.backup import back_up
 from cordwood.web.describe import catalog
 from cordwood.web.ingest import ingest
+from cordwood.web.lifecycle import Lifecycle, Phase, Services
 from cordwood.web.options import WebOptions
 from cordwood.web.percent_encoding import decoded
 from cordwood.web.query import RequestCache, answer_query, answer_repeated
 from cordwood.web.responses import preflight
 from cordwood.web.send_budget import SendBudget
-from cordwood.web.standing import Phase, Rooms, Standing
 from cordwood.web.stream_events import EVENTS_ADDRESS, export_events, reimport_events
 
 QUERY = ("GET", "HEAD", "POST", "OPTIONS")
@@ -31,25 +31,25 @@ READ_OR_MAKE = ("GET", "HEAD", "POST", "OPTIONS")
 READ_OR_CHANGE = ("GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
-class Place(msgspec.Struct, frozen=True):
+class HandlerContext(msgspec.Struct, frozen=True):
     """The collaborators of all handlers."""
 
-    standing: Standing
+    lifecycle: Lifecycle
     options: WebOptions
     metrics: Metrics
     observer: Observer
     request_cache: RequestCache
 
-    def rooms(self) -> Rooms:
+    def services(self) -> Services:
         """Return the services of a running process; raise Starting or Draining otherwise."""
-        if self.standing.phase is Phase.DRAINING:
+        if self.lifecycle.phase is Phase.DRAINING:
             raise Draining("The service is stopping.", retry_after=5)
-        if self.standing.rooms is None:
+        if self.lifecycle.services is None:
             raise Starting("The service is starting.", retry_after=1)
-        return self.standing.rooms
+        return self.lifecycle.services
 
 
-Handler = Callable[[Request, Place, str], Awaitable[Response]]
+Handler = Callable[[Request, HandlerContext, str], Awaitable[Response]]
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -60,97 +60,97 @@ class Route(msgspec.Struct, frozen=True):
     handler: Handler
 
 
-async def _query(request: Request, place: Place, address: str) -> Response:
-    return await answer_query(request, place.rooms(), place.options, address, place.request_cache)
+async def _query(request: Request, context: HandlerContext, address: str) -> Response:
+    return await answer_query(request, context.services(), context.options, address, context.request_cache)
 
 
 def _ingest(form: Form) -> Handler:
-    async def handle(request: Request, place: Place, _: str) -> Response:
-        return await ingest(request, place.rooms(), place.options, place.observer, form)
+    async def handle(request: Request, context: HandlerContext, _: str) -> Response:
+        return await ingest(request, context.services(), context.options, context.observer, form)
 
     return handle
 
 
-async def _health(_: Request, place: Place, __: str) -> Response:
-    return status.health(place.standing)
+async def _health(_: Request, context: HandlerContext, __: str) -> Response:
+    return status.health(context.lifecycle)
 
 
-async def _ready(_: Request, place: Place, __: str) -> Response:
-    return status.ready(place.standing)
+async def _ready(_: Request, context: HandlerContext, __: str) -> Response:
+    return status.ready(context.lifecycle)
 
 
-async def _live(_: Request, __: Place, ___: str) -> Response:
+async def _live(_: Request, __: HandlerContext, ___: str) -> Response:
     return status.live()
 
 
-async def _metrics(_: Request, place: Place, __: str) -> Response:
-    return status.metrics(place.metrics)
+async def _metrics(_: Request, context: HandlerContext, __: str) -> Response:
+    return status.metrics(context.metrics)
 
 
-async def _keys(request: Request, place: Place, _: str) -> Response:
+async def _keys(request: Request, context: HandlerContext, _: str) -> Response:
     if request.method == "POST":
-        return await keys.create_key(request, place.rooms(), place.options, place.observer)
-    return await keys.list_keys(request, place.rooms())
+        return await keys.create_key(request, context.services(), context.options, context.observer)
+    return await keys.list_keys(request, context.services())
 
 
-async def _key(request: Request, place: Place, key_id: str) -> Response:
-    return await keys.revoke_key(request, place.rooms(), place.observer, key_id)
+async def _key(request: Request, context: HandlerContext, key_id: str) -> Response:
+    return await keys.revoke_key(request, context.services(), context.observer, key_id)
 
 
-async def _key_rotation(request: Request, place: Place, key_id: str) -> Response:
-    return await keys.rotate_key(request, place.rooms(), place.options, place.observer, key_id)
+async def _key_rotation(request: Request, context: HandlerContext, key_id: str) -> Response:
+    return await keys.rotate_key(request, context.services(), context.options, context.observer, key_id)
 
 
-async def _quarantine(request: Request, place: Place, _: str) -> Response:
-    return await quarantine.list_quarantine(request, place.rooms())
+async def _quarantine(request: Request, context: HandlerContext, _: str) -> Response:
+    return await quarantine.list_quarantine(request, context.services())
 
 
-async def _quarantined(request: Request, place: Place, item_id: str) -> Response:
-    return await quarantine.show_quarantine(request, place.rooms(), item_id)
+async def _quarantined(request: Request, context: HandlerContext, item_id: str) -> Response:
+    return await quarantine.show_quarantine(request, context.services(), item_id)
 
 
-async def _replay(request: Request, place: Place, item_id: str) -> Response:
-    return await quarantine.replay_quarantine(request, place.rooms(), place.observer, item_id)
+async def _replay(request: Request, context: HandlerContext, item_id: str) -> Response:
+    return await quarantine.replay_quarantine(request, context.services(), context.observer, item_id)
 
 
-def _listed(handle: Callable[[Request, Rooms], Awaitable[Response]]) -> Handler:
-    async def answer(request: Request, place: Place, _: str) -> Response:
-        return await handle(request, place.rooms())
-
-    return answer
-
-
-def _shown(handle: Callable[[Request, Rooms, str], Awaitable[Response]]) -> Handler:
-    async def answer(request: Request, place: Place, address: str) -> Response:
-        return await handle(request, place.rooms(), address)
+def _listed(handle: Callable[[Request, Services], Awaitable[Response]]) -> Handler:
+    async def answer(request: Request, context: HandlerContext, _: str) -> Response:
+        return await handle(request, context.services())
 
     return answer
 
 
-async def _ad_hoc(request: Request, place: Place, _: str) -> Response:
-    return await ad_hoc.answer_ad_hoc(request, place.rooms(), place.options)
+def _shown(handle: Callable[[Request, Services, str], Awaitable[Response]]) -> Handler:
+    async def answer(request: Request, context: HandlerContext, address: str) -> Response:
+        return await handle(request, context.services(), address)
+
+    return answer
 
 
-async def _ad_hoc_parse(request: Request, place: Place, _: str) -> Response:
-    return await ad_hoc.parse_ad_hoc(request, place.rooms(), place.options)
+async def _ad_hoc(request: Request, context: HandlerContext, _: str) -> Response:
+    return await ad_hoc.answer_ad_hoc(request, context.services(), context.options)
 
 
-def _definitions(kind: manage.Kind[Any], read: Callable[[Request, Rooms], Awaitable[Response]]) -> Handler:
-    async def answer(request: Request, place: Place, _: str) -> Response:
+async def _ad_hoc_parse(request: Request, context: HandlerContext, _: str) -> Response:
+    return await ad_hoc.parse_ad_hoc(request, context.services(), context.options)
+
+
+def _definitions(kind: manage.Kind[Any], read: Callable[[Request, Services], Awaitable[Response]]) -> Handler:
+    async def answer(request: Request, context: HandlerContext, _: str) -> Response:
         if request.method == "POST":
-            return await _managing(kind, request, place).create()
-        return await read(request, place.rooms())
+            return await _managing(kind, request, context).create()
+        return await read(request, context.services())
 
     return answer
 
 
-def _definition(kind: manage.Kind[Any], read: Callable[[Request, Rooms, str], Awaitable[Response]]) -> Handler:
-    async def answer(request: Request, place: Place, address: str) -> Response:
+def _definition(kind: manage.Kind[Any], read: Callable[[Request, Services, str], Awaitable[Response]]) -> Handler:
+    async def answer(request: Request, context: HandlerContext, address: str) -> Response:
         if request.method in ("PUT", "PATCH"):
-            return await _managing(kind, request, place).change(address)
+            return await _managing(kind, request, context).change(address)
         if request.method == "DELETE":
-            return await _managing(kind, request, place).delete(address)
-        return await read(request, place.rooms(), address)
+            return await _managing(kind, request, context).delete(address)
+        return await read(request, context.services(), address)
 
     return answer
 
@@ -158,14 +158,14 @@ def _definition(kind: manage.Kind[Any], read: Callable[[Request, Rooms, str], Aw
 def _versions(kind: manage.Kind[Any]) -> tuple[tuple[re.Pattern[bytes], Route], ...]:
     """Return the routes of the versions of one kind."""
 
-    async def listed(request: Request, place: Place, address: str) -> Response:
-        return await _managing(kind, request, place).list_versions(address)
+    async def listed(request: Request, context: HandlerContext, address: str) -> Response:
+        return await _managing(kind, request, context).list_versions(address)
 
-    async def shown(request: Request, place: Place, address: str) -> Response:
-        return await _managing(kind, request, place).show_version(address)
+    async def shown(request: Request, context: HandlerContext, address: str) -> Response:
+        return await _managing(kind, request, context).show_version(address)
 
-    async def restored(request: Request, place: Place, address: str) -> Response:
-        return await _managing(kind, request, place).restore(address)
+    async def restored(request: Request, context: HandlerContext, address: str) -> Response:
+        return await _managing(kind, request, context).restore(address)
 
     collection = f"{kind.name}s".encode()
     return (
@@ -175,30 +175,30 @@ def _versions(kind: manage.Kind[Any]) -> tuple[tuple[re.Pattern[bytes], Route], 
     )
 
 
-def _managing(kind: manage.Kind[Any], request: Request, place: Place) -> "manage.Managing[Any]":
-    return manage.Managing(kind, request, place.rooms(), place.options, place.observer)
+def _managing(kind: manage.Kind[Any], request: Request, context: HandlerContext) -> "manage.Managing[Any]":
+    return manage.Managing(kind, request, context.services(), context.options, context.observer)
 
 
-async def _page(request: Request, _: Place, __: str) -> Response:
+async def _page(request: Request, _: HandlerContext, __: str) -> Response:
     return explorer.show_page(request)
 
 
-async def _file(request: Request, _: Place, address: str) -> Response:
+async def _file(request: Request, _: HandlerContext, address: str) -> Response:
     return explorer.show_file(request, address)
 
 
-async def _status(request: Request, place: Place, _: str) -> Response:
-    return await status.show_status(request, place.rooms(), place.metrics)
+async def _status(request: Request, context: HandlerContext, _: str) -> Response:
+    return await status.show_status(request, context.services(), context.metrics)
 
 
-async def _export(request: Request, place: Place, name: str) -> Response:
+async def _export(request: Request, context: HandlerContext, name: str) -> Response:
     if request.method == "POST":
-        return await reimport_events(request, place.rooms(), place.options, place.observer, name)
-    return await export_events(request, place.rooms(), name)
+        return await reimport_events(request, context.services(), context.options, context.observer, name)
+    return await export_events(request, context.services(), name)
 
 
-async def _backup(request: Request, place: Place, _: str) -> Response:
-    return await back_up(request, place.rooms(), place.observer)
+async def _backup(request: Request, context: HandlerContext, _: str) -> Response:
+    return await back_up(request, context.services(), context.observer)
 
 
 QUERIES = Route("query", QUERY, _query)
@@ -303,9 +303,9 @@ def _nearest_address(address: str) -> str | None:
     return f"Did you mean {close}?" if close else None
 
 
-def application(standing: Standing, observer: Observer, options: WebOptions, metrics: Metrics) -> HttpApplication:
-    """Return the ASGI application: it answers 503 until `standing` is opened."""
-    place = Place(standing, options, metrics, observer, RequestCache())
+def application(lifecycle: Lifecycle, observer: Observer, options: WebOptions, metrics: Metrics) -> HttpApplication:
+    """Return the ASGI application: it answers 503 until `lifecycle` is opened."""
+    context = HandlerContext(lifecycle, options, metrics, observer, RequestCache())
 
     async def respond(request: Request) -> Response:
         route, address = found(request)
@@ -315,12 +315,12 @@ def application(standing: Standing, observer: Observer, options: WebOptions, met
             raise BadMethod(f"{request.method} is not taken here.", hint="There are: " + ", ".join(route.methods) + ".")
         if request.method == "OPTIONS":
             return preflight(", ".join(route.methods))
-        return await route.handler(request, place, address)
+        return await route.handler(request, context, address)
 
     def respond_at_once(request: Request) -> Response | None:
-        if standing.phase is not Phase.READY or standing.rooms is None:
+        if lifecycle.phase is not Phase.READY or lifecycle.services is None:
             return None
-        return answer_repeated(request, standing.rooms, place.request_cache)
+        return answer_repeated(request, lifecycle.services, context.request_cache)
 
     send_budget = SendBudget(options.unread_bytes)
     return HttpApplication(respond, respond_at_once, observer, send_budget, logflare_errors=options.logflare_errors)

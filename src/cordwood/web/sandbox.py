@@ -10,36 +10,36 @@ from cordwood.sql.offered import OfferedColumn, SubQuery
 from cordwood.web.asgi import Request, Response
 from cordwood.web.catalog_lookup import existing_endpoint
 from cordwood.web.credentials import account_of, presented
+from cordwood.web.lifecycle import Services
 from cordwood.web.percent_encoding import pairs
 from cordwood.web.responses import no_store_json
-from cordwood.web.standing import Rooms
 
 
-async def show_scope(request: Request, rooms: Rooms, address: str) -> Response:
+async def show_scope(request: Request, services: Services, address: str) -> Response:
     """Return the sub-queries of an endpoint. A key pinned to a project sees the paths of its events alone."""
-    endpoint, caller, _ = _asked(request, rooms, address)
-    sub_queries = await rooms.answers.sub_queries(endpoint, caller, account_of(request, caller))
+    endpoint, caller, _ = _asked(request, services, address)
+    sub_queries = await services.answers.sub_queries(endpoint, caller, account_of(request, caller))
     return no_store_json({"endpoint": endpoint.name, "sub_queries": [_sub_query(one) for one in sub_queries]})
 
 
-async def show_sql(request: Request, rooms: Rooms, address: str) -> Response:
+async def show_sql(request: Request, services: Services, address: str) -> Response:
     """Return the SQL of an LQL query, which is compiled but not run."""
-    endpoint, caller, query = _asked(request, rooms, address)
+    endpoint, caller, query = _asked(request, services, address)
     lql = query.get("lql", "").strip()
     if not lql:
         raise BadParameter("The parameter lql is missing.", hint="It is the query whose SQL is wanted.")
-    sql = await rooms.answers.sql_of(endpoint, caller, query["lql"], account_of(request, caller))
+    sql = await services.answers.sql_of(endpoint, caller, query["lql"], account_of(request, caller))
     return no_store_json({"sql": sql})
 
 
-def _asked(request: Request, rooms: Rooms, address: str) -> tuple[Endpoint, Caller, dict[str, str]]:
+def _asked(request: Request, services: Services, address: str) -> tuple[Endpoint, Caller, dict[str, str]]:
     query = pairs(request.query_string, "query string")
-    found = rooms.catalog.endpoint(address)
-    caller = rooms.access.visitor(presented(request, query), found, address)
+    found = services.catalog.endpoint(address)
+    caller = services.access.visitor(presented(request, query), found, address)
     request.facts["key"] = caller.key_id
     require_query(caller, found)
-    found = found or existing_endpoint(rooms, address)
-    rooms.answers.admit(caller, account_of(request, caller))
+    found = found or existing_endpoint(services, address)
+    services.answers.admit(caller, account_of(request, caller))
     if not found.sandbox:
         raise BadParameter(f"{found.name} takes no query of your own.")
     return found, caller, query

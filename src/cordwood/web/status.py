@@ -11,20 +11,20 @@ from cordwood.observe.metrics import Metrics
 from cordwood.serve.active_queries import ActiveQuery, Load
 from cordwood.web.asgi import Request, Response
 from cordwood.web.credentials import private_caller
+from cordwood.web.lifecycle import Lifecycle, Phase, Services
 from cordwood.web.responses import NO_STORE, no_store_json
-from cordwood.web.standing import Phase, Rooms, Standing
 
 RETRY = (b"retry-after", b"1")
 STATUSES = {Phase.STARTING: "coming_up", Phase.READY: "ok", Phase.DRAINING: "draining"}
 
 
-def health(standing: Standing) -> Response:
+def health(lifecycle: Lifecycle) -> Response:
     """Report the health like Logflare: 200 once streams and endpoints are loaded."""
-    return _readiness(standing, STATUSES[standing.phase])
+    return _readiness(lifecycle, STATUSES[lifecycle.phase])
 
 
-def ready(standing: Standing) -> Response:
-    return _readiness(standing, "ok" if standing.phase is Phase.READY else "not_ready")
+def ready(lifecycle: Lifecycle) -> Response:
+    return _readiness(lifecycle, "ok" if lifecycle.phase is Phase.READY else "not_ready")
 
 
 def live() -> Response:
@@ -35,32 +35,32 @@ def metrics(counted: Metrics) -> Response:
     return Response(200, [(b"content-type", prometheus.CONTENT_TYPE), NO_STORE], counted.text())
 
 
-def _readiness(standing: Standing, status: str) -> Response:
+def _readiness(lifecycle: Lifecycle, status: str) -> Response:
     """Report 200 while queries are answered, with the parts that are degraded."""
-    if standing.phase is not Phase.READY or standing.rooms is None:
+    if lifecycle.phase is not Phase.READY or lifecycle.services is None:
         return no_store_json({"status": status}, 503, RETRY)
-    reasons = standing.unready_reasons()
+    reasons = lifecycle.unready_reasons()
     if reasons:
         return no_store_json({"status": "not_ready", "reasons": reasons}, 503, RETRY)
     body: dict[str, object] = {
         "status": status,
-        "endpoints": len(standing.rooms.catalog.endpoints()),
-        "streams": len(standing.rooms.catalog.streams()),
+        "endpoints": len(lifecycle.services.catalog.endpoints()),
+        "streams": len(lifecycle.services.catalog.streams()),
     }
-    degraded = standing.degraded_reasons()
+    degraded = lifecycle.degraded_reasons()
     return no_store_json(body | {"degraded": degraded} if degraded else body)
 
 
-async def show_status(request: Request, rooms: Rooms, metrics: Metrics) -> Response:
-    caller, _ = private_caller(request, rooms)
-    load, facts, sizes = rooms.answers.load(), await rooms.answers.facts(), await rooms.answers.sizes()
+async def show_status(request: Request, services: Services, metrics: Metrics) -> Response:
+    caller, _ = private_caller(request, services)
+    load, facts, sizes = services.answers.load(), await services.answers.facts(), await services.answers.sizes()
     streams = {
         stream.name: _stream(facts.get(stream.name), sizes.get(stream.name), metrics.arrivals.per_second(stream.name))
-        for stream in rooms.catalog.streams()
+        for stream in services.catalog.streams()
     }
     told = {
         "version": cordwood.__version__,
-        "engine": rooms.answers.engine_name,
+        "engine": services.answers.engine_name,
         "memory": {
             "bytes": _gauge(metrics, "cordwood_memory_bytes"),
             "ceiling_bytes": _gauge(metrics, "cordwood_memory_ceiling_bytes"),
@@ -71,7 +71,7 @@ async def show_status(request: Request, rooms: Rooms, metrics: Metrics) -> Respo
             "requests": metrics.cache_outcomes(),
         },
         "queries": _queries(load, caller),
-        "engine_process": {"ends": metrics.engine_ends(), "quarantined_queries": rooms.answers.quarantined()},
+        "engine_process": {"ends": metrics.engine_ends(), "quarantined_queries": services.answers.quarantined()},
         "streams": streams,
     }
     return no_store_json(told)

@@ -27,11 +27,11 @@ from cordwood.web.content_negotiation import JSON as JSON_ROWS
 from cordwood.web.credentials import private_caller, uncounted_caller
 from cordwood.web.encode import parquet
 from cordwood.web.ingest import logged
+from cordwood.web.lifecycle import Services
 from cordwood.web.options import WebOptions
 from cordwood.web.percent_encoding import asked_count
 from cordwood.web.receiving import read_body, while_connected
 from cordwood.web.responses import no_store_json
-from cordwood.web.standing import Rooms
 
 EVENTS_ADDRESS = re.compile(rb"/api/streams/([^/]+)/events")
 
@@ -47,18 +47,18 @@ _EXPORT = Endpoint(
 _EARLIEST_US, _LATEST_US = -(10**16), 10**17
 
 
-async def export_events(request: Request, rooms: Rooms, name: str) -> Response:
+async def export_events(request: Request, services: Services, name: str) -> Response:
     began = time.perf_counter()
-    caller, query = uncounted_caller(request, rooms)
+    caller, query = uncounted_caller(request, services)
     if caller.redact_always:
         raise Forbidden("This key is answered redacted, and an export holds events as they are stored.")
-    stream = existing_stream(rooms, name)
+    stream = existing_stream(services, name)
     request.facts["stream"] = stream.name
-    rooms.answers.admit(caller)
+    services.answers.admit(caller)
     since_us, until_us = _bounds(query)
     wanted = Range(stream.name, since_us, until_us, project=pinned(caller, {}, _EXPORT).get("project"))
     ask = Ask(_EXPORT, caller, _PARQUET)
-    return await render_answer(request, ask, await rooms.answers.export(ask, wanted), began)
+    return await render_answer(request, ask, await services.answers.export(ask, wanted), began)
 
 
 def _bounds(query: Mapping[str, str]) -> tuple[int, int]:
@@ -79,15 +79,15 @@ def _bound(name: str, text: str | None, otherwise: int) -> int:
 
 
 async def reimport_events(
-    request: Request, rooms: Rooms, options: WebOptions, observer: Observer, name: str
+    request: Request, services: Services, options: WebOptions, observer: Observer, name: str
 ) -> Response:
-    caller, _ = uncounted_caller(request, rooms)
-    stream = existing_stream(rooms, name)
+    caller, _ = uncounted_caller(request, services)
+    stream = existing_stream(services, name)
     request.facts["stream"] = stream.name
-    rooms.answers.admit(caller)
-    with rooms.intake.body_budget.reserve(caller.key_id) as reservation:
+    services.answers.admit(caller)
+    with services.intake.body_budget.reserve(caller.key_id) as reservation:
         body = await read_body(request, options.events, reservation)
-        accepted = await rooms.intake.reimport(stream, body, _pinned_project(caller))
+        accepted = await services.intake.reimport(stream, body, _pinned_project(caller))
     observer.note(
         Ingested(stream=stream.name, accepted=accepted.accepted, duplicates=accepted.duplicates, late=accepted.late)
     )
@@ -104,15 +104,15 @@ _MOST_RECENT = 100
 _RECENT_ID = UUID("5d1a4e0f-6c6d-5b0c-8f5e-0c5d3f1b7a05")
 
 
-async def recent_events(request: Request, rooms: Rooms, address: str) -> Response:
+async def recent_events(request: Request, services: Services, address: str) -> Response:
     """Return the latest events. They are queried like any endpoint, so that limits, pins and redaction apply."""
-    caller, query = private_caller(request, rooms)
-    stream = existing_stream(rooms, address)
+    caller, query = private_caller(request, services)
+    stream = existing_stream(services, address)
     request.facts["stream"] = stream.name
     endpoint = _recent_endpoint(stream, asked_count(query.get("limit"), _MOST_RECENT, _MOST_RECENT))
     redact = redact_asked(request)
     ask = Ask(endpoint, caller, JSON_ROWS, pinned(caller, {}, endpoint), redact=redact, is_ad_hoc=True)
-    answer = await while_connected(request, rooms.answers.answer(ask))
+    answer = await while_connected(request, services.answers.answer(ask))
     rows = msgspec.json.decode(answer.finished.body)["result"]
     return no_store_json([_event(row) for row in rows])
 

@@ -36,9 +36,9 @@ def test_mended_files_open_it(tmp_path: Path, settings: Settings) -> None:
     with pytest.raises(BrokenFiles):
         build(settings, DataFolder(tmp_path), Observer())
     (tmp_path / "endpoints" / "own.sql").write_text(_FILE.format("1"))
-    house = build(settings, DataFolder(tmp_path), Observer())
-    assert house.catalog.endpoint("own") is not None
-    house.close()
+    components = build(settings, DataFolder(tmp_path), Observer())
+    assert components.catalog.endpoint("own") is not None
+    components.close()
 
 
 def test_where_both_are_wrong_the_files_are_told_of(tmp_path: Path, settings: Settings) -> None:

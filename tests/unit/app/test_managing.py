@@ -16,7 +16,7 @@ SQL = "select t.id, t.event_message from `postgres.logs` as t where t.event_mess
 JSON = {"content-type": "application/json"}
 
 
-class House:
+class Components:
     """The service, and requests to it."""
 
     def __init__(self, inside: Inside, folder: Path) -> None:
@@ -71,14 +71,14 @@ def settings_at(folder: Path, endpoints: str = "", streams: str = "") -> Setting
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Components]:
     """One service for all tests that keep to names of their own."""
     folder = tmp_path_factory.mktemp("managing") / "data"
     with opened(settings_at(folder)) as inside:
-        yield House(inside, folder)
+        yield Components(inside, folder)
 
 
-def test_an_endpoint_is_served_as_soon_as_it_is_created(shared: House) -> None:
+def test_an_endpoint_is_served_as_soon_as_it_is_created(shared: Components) -> None:
     shared.send("postgres.logs", "hello")
     made = shared.endpoint("fresh", cache_duration_seconds=60, max_limit=7, description="ends here */ or not")
     assert made["origin"] == "managed"
@@ -91,22 +91,22 @@ def test_an_endpoint_is_served_as_soon_as_it_is_created(shared: House) -> None:
     assert made in shared.ask("GET", "/api/endpoints")[1]
 
 
-def test_an_endpoint_may_be_written_in_clickhouses_dialect(shared: House) -> None:
-    shared.send("postgres.logs", "first for ClickHouse")
-    query = "with streams as (select * from `*` as t) select event_message from logs where event_message like '% ClickHouse'"
+def test_an_endpoint_may_be_written_in_clickhouses_dialect(shared: Components) -> None:
+    shared.send("postgres.logs", "first for ClickComponents")
+    query = "with streams as (select * from `*` as t) select event_message from logs where event_message like '% ClickComponents'"
     made = shared.endpoint("clickhouse", query, language="ch_sql")
     assert made["language"] == "ch_sql"
-    assert shared.rows("clickhouse") == [{"event_message": "first for ClickHouse"}]
+    assert shared.rows("clickhouse") == [{"event_message": "first for ClickComponents"}]
     # A stream that is created later is one of those that its table is made of.
     shared.stream("created.later")
-    shared.send("created.later", "second for ClickHouse")
+    shared.send("created.later", "second for ClickComponents")
     assert len(shared.rows("clickhouse")) == 2
     assert shared.ask("PUT", "/api/endpoints/clickhouse", {"description": "d"})[1]["language"] == "ch_sql"
     assert shared.ask("DELETE", "/api/sources/created.later")[0] == 204
-    assert shared.rows("clickhouse") == [{"event_message": "first for ClickHouse"}]
+    assert shared.rows("clickhouse") == [{"event_message": "first for ClickComponents"}]
 
 
-def test_put_and_patch_change_what_is_sent_and_delete_takes_it_away(shared: House) -> None:
+def test_put_and_patch_change_what_is_sent_and_delete_takes_it_away(shared: Components) -> None:
     made = shared.endpoint("changing", max_limit=5)
     status, changed = shared.ask("PUT", "/api/endpoints/changing", {"description": "d", "sandboxable": None})
     assert (status, changed["description"], changed["max_limit"], changed["query"]) == (200, "d", 5, made["query"])
@@ -153,7 +153,7 @@ def test_put_and_patch_change_what_is_sent_and_delete_takes_it_away(shared: Hous
     ],
 )
 def test_what_cannot_be_served_is_told_by_field_and_changes_nothing(
-    shared: House, fields: dict[str, object], field: str, message: str, place: tuple[int, int] | None
+    shared: Components, fields: dict[str, object], field: str, message: str, place: tuple[int, int] | None
 ) -> None:
     before = shared.written()
     status, told = shared.ask("POST", "/api/endpoints", {"name": "broken", "query": SQL, **fields})
@@ -169,7 +169,7 @@ NAMES = ["../../etc/x", "..", ".", "a/b", "a\x00b", "line\nbreak", " padded ", "
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_hostile_names_are_refused_and_reach_no_file(shared: House, name: str) -> None:
+def test_hostile_names_are_refused_and_reach_no_file(shared: Components, name: str) -> None:
     before = shared.written()
     for path, fields in (("/api/endpoints", {"query": SQL}), ("/api/sources", {})):
         # A stream may be called by what would be a path: its name is in no file's name.
@@ -179,7 +179,7 @@ def test_hostile_names_are_refused_and_reach_no_file(shared: House, name: str) -
     assert shared.written() == before
 
 
-def test_a_name_that_may_be_is_in_no_file_name(shared: House) -> None:
+def test_a_name_that_may_be_is_in_no_file_name(shared: Components) -> None:
     name = "..\\..\\Ünïcode 'q' \"d\" ; drop * --"
     made = shared.endpoint(name, description=f"{name} */ select 2")
     assert made["name"] == name
@@ -190,7 +190,7 @@ def test_a_name_that_may_be_is_in_no_file_name(shared: House) -> None:
     assert not (shared.folder.parent.parent / "etc").exists()
 
 
-def test_nothing_stands_in_for_what_ships_or_differs_in_letters_alone(shared: House) -> None:
+def test_nothing_stands_in_for_what_ships_or_differs_in_letters_alone(shared: Components) -> None:
     shipped = shared.ask("GET", "/api/endpoints/logs.all")[1]
     assert shipped["origin"] == "shipped"
     made = shared.endpoint("mine")
@@ -210,7 +210,7 @@ def test_nothing_stands_in_for_what_ships_or_differs_in_letters_alone(shared: Ho
         assert shared.error("POST", "/api/sources", {"name": name}) == (422, "request.bad-definition")
 
 
-def test_only_a_private_key_that_sees_everything_manages(shared: House) -> None:
+def test_only_a_private_key_that_sees_everything_manages(shared: Components) -> None:
     shared.endpoint("guarded")
     shared.stream("guarded.stream")
     before = shared.written()
@@ -239,7 +239,7 @@ def test_only_a_private_key_that_sees_everything_manages(shared: House) -> None:
     assert shared.written() == before
 
 
-def test_versions_are_listed_read_and_restored_also_after_it_was_deleted(shared: House) -> None:
+def test_versions_are_listed_read_and_restored_also_after_it_was_deleted(shared: Components) -> None:
     made = shared.endpoint("history", description="first")
     shared.ask("PUT", "/api/endpoints/history", {"description": "second"})
     listed = shared.ask("GET", "/api/endpoints/history/versions")[1]
@@ -262,7 +262,7 @@ def test_versions_are_listed_read_and_restored_also_after_it_was_deleted(shared:
     assert shared.ask("GET", "/api/endpoints/logs.all/versions") == (200, [])
 
 
-def test_a_version_is_restored_only_if_it_can_be_served_now(shared: House) -> None:
+def test_a_version_is_restored_only_if_it_can_be_served_now(shared: Components) -> None:
     shared.stream("gone.soon")
     shared.endpoint("reader", "select t.id from `gone.soon` as t")
     shared.ask("PUT", "/api/endpoints/reader", {"query": SQL})
@@ -271,7 +271,7 @@ def test_a_version_is_restored_only_if_it_can_be_served_now(shared: House) -> No
     assert shared.rows("reader", "message=x") == []
 
 
-def test_if_match_changes_only_what_was_read(shared: House) -> None:
+def test_if_match_changes_only_what_was_read(shared: Components) -> None:
     for path, made in (("/api/endpoints/met", shared.endpoint("met")), ("/api/sources/met.s", shared.stream("met.s"))):
         tag = shared.asked("GET", path)[1]["etag"]
         assert tag == f'"{made["revision"]}"'
@@ -282,7 +282,7 @@ def test_if_match_changes_only_what_was_read(shared: House) -> None:
         assert shared.ask("DELETE", path, if_match="*")[0] == 204
 
 
-def test_a_stream_takes_events_as_soon_as_it_is_created_and_as_its_settings_say(shared: House) -> None:
+def test_a_stream_takes_events_as_soon_as_it_is_created_and_as_its_settings_say(shared: Components) -> None:
     made = shared.stream("own.app", retention_days=30, description="ours", transform=[{"drop": "event_message:noise"}])
     assert (made["retention_days"], made["description"], made["origin"]) == (30, "ours", "managed")
     assert [shared.send("own.app", message) for message in ("noise", "signal")] == [200, 200]
@@ -324,7 +324,9 @@ def test_a_stream_takes_events_as_soon_as_it_is_created_and_as_its_settings_say(
         ({"retention": "5d"}, "retention"),
     ],
 )
-def test_a_stream_that_cannot_be_served_changes_nothing(shared: House, fields: dict[str, object], field: str) -> None:
+def test_a_stream_that_cannot_be_served_changes_nothing(
+    shared: Components, fields: dict[str, object], field: str
+) -> None:
     before = shared.written()
     status, told = shared.ask("POST", "/api/sources", {"name": "broken.stream", **fields})
     assert (status, list(told.get("errors", {}))) == (422, [field]), told
@@ -333,7 +335,7 @@ def test_a_stream_that_cannot_be_served_changes_nothing(shared: House, fields: d
     assert shared.ask("GET", "/api/sources/broken.stream")[0] == 404
 
 
-def test_a_stream_that_ships_is_changed_and_is_as_it_ships_again(shared: House) -> None:
+def test_a_stream_that_ships_is_changed_and_is_as_it_ships_again(shared: Components) -> None:
     shipped = shared.ask("GET", "/api/sources/cloudflare.logs.prod")[1]
     status, told = shared.ask("PUT", "/api/sources/cloudflare.logs.prod", {"retention_days": 7})
     assert (status, told["retention_days"], told["origin"], told["token"]) == (200, 7, "managed", shipped["token"])
@@ -352,13 +354,13 @@ def test_a_stream_that_ships_is_changed_and_is_as_it_ships_again(shared: House) 
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b"null", b'"x"', b'{"name": "a", "name": "b"}', b"\xff", b'{"a":' * 9999]
 )
-def test_a_body_that_is_no_object_is_400(shared: House, body: bytes) -> None:
+def test_a_body_that_is_no_object_is_400(shared: Components, body: bytes) -> None:
     for method, path in (("POST", "/api/endpoints"), ("PUT", "/api/endpoints/x"), ("POST", "/api/sources")):
         status, _, told = shared.inside.send(method, path, body, JSON)
         assert (status, json.loads(told)["error"]["status"]) == (400, "request.bad-body")
 
 
-def test_events_create_streams_beside_managed_ones(shared: House) -> None:
+def test_events_create_streams_beside_managed_ones(shared: Components) -> None:
     shared.stream("before.events", description="kept")
     assert shared.send("made.by.events", "m") == 200
     shared.stream("after.events")
@@ -367,7 +369,7 @@ def test_events_create_streams_beside_managed_ones(shared: House) -> None:
     assert shared.ask("DELETE", "/api/sources/made.by.events")[0] == 204
 
 
-def test_a_name_that_the_engine_does_not_tell_apart_from_a_deleted_one_is_refused(shared: House) -> None:
+def test_a_name_that_the_engine_does_not_tell_apart_from_a_deleted_one_is_refused(shared: Components) -> None:
     """Its events are still there: another spelling would read them, or stop the next start."""
     shared.stream("Spelled.Once")
     assert shared.ask("DELETE", "/api/sources/Spelled.Once")[0] == 204
@@ -379,7 +381,7 @@ def test_a_name_that_the_engine_does_not_tell_apart_from_a_deleted_one_is_refuse
     assert shared.send("Spelled.Once", "m") == 200
 
 
-def test_a_deleted_stream_is_read_by_no_query(shared: House) -> None:
+def test_a_deleted_stream_is_read_by_no_query(shared: Components) -> None:
     shared.stream("read.before")
     shared.send("read.before", "secret")
     sql = "select event_message as m from `read.before`"
@@ -396,22 +398,22 @@ def test_files_of_the_operator_stay_read_only_and_stand_in(tmp_path: Path) -> No
     streams.write_text('[[stream]]\nname = "their.stream"\n')
     settings = settings_at(tmp_path / "data", endpoints=str(queries), streams=str(streams))
     with opened(settings) as inside:
-        house = House(inside, tmp_path / "data")
+        components = Components(inside, tmp_path / "data")
         for method in ("PUT", "PATCH", "DELETE"):
             for path in ("/api/endpoints/theirs", "/api/sources/their.stream"):
-                status, told = house.ask(method, path, {"description": "x"})
+                status, told = components.ask(method, path, {"description": "x"})
                 assert (status, told["error"]["status"]) == (409, "request.read-only")
                 assert "a file of the operator's" in told["error"]["message"]
-        assert house.error("POST", "/api/endpoints", {"name": "Theirs", "query": SQL})[0] == 422
-        assert house.error("POST", "/api/sources", {"name": "their.stream"})[0] == 422
-        house.endpoint("mine", "select 2 as n")
-        house.stream("my.stream", retention_days=3)
+        assert components.error("POST", "/api/endpoints", {"name": "Theirs", "query": SQL})[0] == 422
+        assert components.error("POST", "/api/sources", {"name": "their.stream"})[0] == 422
+        components.endpoint("mine", "select 2 as n")
+        components.stream("my.stream", retention_days=3)
     (queries / "mine.sql").write_text('/* name = "mine" */ select 3 as n')
     with opened(settings) as inside:
-        house = House(inside, tmp_path / "data")
-        assert house.rows("mine") == [{"n": 3}]
-        assert house.error("PUT", "/api/endpoints/mine", {"description": "x"}) == (409, "request.read-only")
-        assert house.ask("GET", "/api/sources/my.stream")[1]["retention_days"] == 3
+        components = Components(inside, tmp_path / "data")
+        assert components.rows("mine") == [{"n": 3}]
+        assert components.error("PUT", "/api/endpoints/mine", {"description": "x"}) == (409, "request.read-only")
+        assert components.ask("GET", "/api/sources/my.stream")[1]["retention_days"] == 3
 
 
 def test_a_file_that_was_edited_by_hand_is_changed_where_it_is(tmp_path: Path) -> None:
@@ -421,37 +423,37 @@ def test_a_file_that_was_edited_by_hand_is_changed_where_it_is(tmp_path: Path) -
     file.write_text('/* name = "by.hand"\ntimeout = "3s" */\nselect 1 as n -- mine\n')
     (folder / "streams.toml").write_text('[[stream]]\nname = "by.hand"\nretention = "2d" # two\n')
     with opened(settings_at(folder)) as inside:
-        house = House(inside, folder)
-        assert house.ask("PUT", "/api/endpoints/by.hand", {"max_limit": 3})[1]["timeout_seconds"] == 3
+        components = Components(inside, folder)
+        assert components.ask("PUT", "/api/endpoints/by.hand", {"max_limit": 3})[1]["timeout_seconds"] == 3
         assert [place.name for place in (folder / "endpoints").iterdir()] == ["by-hand.sql"]
-        assert house.ask("PUT", "/api/sources/by.hand", {"rate": "5/s"})[1]["retention_days"] == 2
-        versions = house.ask("GET", "/api/endpoints/by.hand/versions")[1]
+        assert components.ask("PUT", "/api/sources/by.hand", {"rate": "5/s"})[1]["retention_days"] == 2
+        versions = components.ask("GET", "/api/endpoints/by.hand/versions")[1]
         assert [(one["version"], one["key"]) for one in versions] == [(2, "local:private"), (1, None)]
-        assert "-- mine" in house.ask("GET", "/api/endpoints/by.hand/versions/1")[1]["text"]
+        assert "-- mine" in components.ask("GET", "/api/endpoints/by.hand/versions/1")[1]["text"]
         file.unlink()
-        assert house.error("PUT", "/api/endpoints/by.hand", {"max_limit": 4}) == (412, "request.changed-meanwhile")
+        assert components.error("PUT", "/api/endpoints/by.hand", {"max_limit": 4}) == (412, "request.changed-meanwhile")
 
 
 def test_what_cannot_be_written_is_not_served(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     with opened(settings_at(folder)) as inside:
-        house = House(inside, folder)
-        house.stream("kept", retention_days=5)
+        components = Components(inside, folder)
+        components.stream("kept", retention_days=5)
         for place in ("history", "endpoints"):
             # A folder that cannot be made fails as a full disk does.
             if (folder / place).exists():
                 shutil.rmtree(folder / place)
             (folder / place).write_text("")
-            assert house.error("POST", "/api/endpoints", {"name": "lost", "query": SQL}) == (507, "limit.disk")
-            assert house.rows("lost", "message=x") == (404, "request.unknown-endpoint")
+            assert components.error("POST", "/api/endpoints", {"name": "lost", "query": SQL}) == (507, "limit.disk")
+            assert components.rows("lost", "message=x") == (404, "request.unknown-endpoint")
             (folder / place).unlink()
         shutil.rmtree(folder / "history")
         (folder / "history").write_text("")
-        assert house.error("PUT", "/api/sources/kept", {"retention_days": 1}) == (507, "limit.disk")
-        assert house.error("DELETE", "/api/sources/kept") == (507, "limit.disk")
-        assert house.ask("GET", "/api/sources/kept")[1]["retention_days"] == 5
+        assert components.error("PUT", "/api/sources/kept", {"retention_days": 1}) == (507, "limit.disk")
+        assert components.error("DELETE", "/api/sources/kept") == (507, "limit.disk")
+        assert components.ask("GET", "/api/sources/kept")[1]["retention_days"] == 5
         (folder / "history").unlink()
-        house.endpoint("lost")
+        components.endpoint("lost")
 
 
 def test_the_disk_is_not_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -459,26 +461,26 @@ def test_the_disk_is_not_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(definitions, "MOST_STREAMS", 2)
     monkeypatch.setattr("cordwood.catalog.managed_files.MOST_DELETED", 2)
     with opened(settings_at(tmp_path / "data")) as inside:
-        house = House(inside, tmp_path / "data")
+        components = Components(inside, tmp_path / "data")
         for number in range(5):
-            house.endpoint(f"e{number}", "select 1 as n")
-            assert house.ask("DELETE", f"/api/endpoints/e{number}")[0] == 204
-        assert len(list(house.folder.glob("history/*"))) == 2
+            components.endpoint(f"e{number}", "select 1 as n")
+            assert components.ask("DELETE", f"/api/endpoints/e{number}")[0] == 204
+        assert len(list(components.folder.glob("history/*"))) == 2
         for number in range(2):
-            house.endpoint(f"kept{number}", "select 1 as n")
-            house.stream(f"kept{number}")
-        assert house.error("POST", "/api/endpoints", {"name": "third", "query": SQL}) == (422, "limit.definitions")
-        assert house.error("POST", "/api/sources", {"name": "third"}) == (422, "limit.definitions")
-        assert house.ask("PUT", "/api/sources/kept0", {"rate": "5/s"})[0] == 200
+            components.endpoint(f"kept{number}", "select 1 as n")
+            components.stream(f"kept{number}")
+        assert components.error("POST", "/api/endpoints", {"name": "third", "query": SQL}) == (422, "limit.definitions")
+        assert components.error("POST", "/api/sources", {"name": "third"}) == (422, "limit.definitions")
+        assert components.ask("PUT", "/api/sources/kept0", {"rate": "5/s"})[0] == 200
         large = f"select '{'x' * definitions.MOST_ENDPOINT_BYTES}' as n"
-        assert house.error("PUT", "/api/endpoints/kept0", {"query": large}) == (413, "request.too-large")
+        assert components.error("PUT", "/api/endpoints/kept0", {"query": large}) == (413, "request.too-large")
         text = {"description": "x" * definitions.MOST_STREAM_BYTES}
-        assert house.error("PUT", "/api/sources/kept0", text) == (413, "request.too-large")
+        assert components.error("PUT", "/api/sources/kept0", text) == (413, "request.too-large")
         for number in range(60):
             query = f"select {number} as n, '{'x' * 20_000}' as filling"
-            assert house.ask("PUT", "/api/endpoints/kept0", {"query": query})[0] == 200
-        assert max(file.stat().st_size for file in house.folder.glob("history/*")) < 300_000
-        versions = house.ask("GET", "/api/endpoints/kept0/versions")[1]
+            assert components.ask("PUT", "/api/endpoints/kept0", {"query": query})[0] == 200
+        assert max(file.stat().st_size for file in components.folder.glob("history/*")) < 300_000
+        versions = components.ask("GET", "/api/endpoints/kept0/versions")[1]
         assert versions[0]["version"] == 61
         assert 2 <= len(versions) < 20
 
@@ -486,10 +488,10 @@ def test_the_disk_is_not_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_an_endpoint_that_takes_long_to_compile_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cordwood.app.compose._CHECK_SECONDS", 0.0)
     with opened(settings_at(tmp_path / "data")) as inside:
-        house = House(inside, tmp_path / "data")
+        components = Components(inside, tmp_path / "data")
         query = "with a as (select 1 as n), b as (select n from a) select n from b"
-        house.endpoint("plain", query)
-        status, told = house.ask("PUT", "/api/endpoints/plain", {"sandboxable": True})
+        components.endpoint("plain", query)
+        status, told = components.ask("PUT", "/api/endpoints/plain", {"sandboxable": True})
         assert (status, told["errors"]["query"]) == (
             422,
             ["The endpoint's sub-queries take more than 0 s to compile."],

@@ -95,11 +95,11 @@ def test_a_node_in_a_list_is_replaced_where_it_stands_and_is_no_longer_in_the_tr
 
 
 def test_a_tree_is_copied_only_where_it_counts() -> None:
-    rooms = ("sql/", "lql/", "engines/")
+    services = ("sql/", "lql/", "engines/")
     found = [
         f"{module.name}:{node.lineno}"
         for module in modules()
-        if module.name.startswith(rooms) and module.name != "sql/budget.py"
+        if module.name.startswith(services) and module.name != "sql/budget.py"
         for node in ast.walk(module.tree)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)

@@ -17,7 +17,7 @@ from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import Answers, Parts
 from cordwood.serve.backup_archive import Backups
 from cordwood.web.asgi import Response
-from cordwood.web.standing import Rooms, Standing
+from cordwood.web.lifecycle import Lifecycle, Services
 from cordwood.web.status import health, live, ready
 from tests.fakes.engines import ToldEngine
 from tests.unit.serve.kitchen import UNCACHED, Kitchen, ask, run, until
@@ -30,55 +30,55 @@ def told(response: Response) -> tuple[int, dict[str, Any]]:
     return response.status, msgspec.json.decode(response.body)
 
 
-def opened(kitchen: Kitchen) -> Standing:
-    standing = Standing()
+def opened(kitchen: Kitchen) -> Lifecycle:
+    lifecycle = Lifecycle()
     intake = Intake(kitchen.engine, lambda: kitchen.now_us)
     nowhere: Any = None
     access, backups = Access(nowhere), Backups(kitchen.engine, bytes, nowhere, "1")
-    standing.open(Rooms(kitchen.answers, intake, access, kitchen.catalog, backups))
-    return standing
+    lifecycle.open(Services(kitchen.answers, intake, access, kitchen.catalog, backups))
+    return lifecycle
 
 
 def test_it_is_ready_while_queries_are_answered() -> None:
     async def test(kitchen: Kitchen) -> None:
-        standing = opened(kitchen)
-        assert told(ready(standing)) == (200, {"status": "ok", "endpoints": 2, "streams": 0})
-        assert told(health(standing)) == (200, {"status": "ok", "endpoints": 2, "streams": 0})
+        lifecycle = opened(kitchen)
+        assert told(ready(lifecycle)) == (200, {"status": "ok", "endpoints": 2, "streams": 0})
+        assert told(health(lifecycle)) == (200, {"status": "ok", "endpoints": 2, "streams": 0})
 
     run(test)
 
 
 def test_it_is_not_ready_while_no_query_gets_a_place_and_ready_when_one_does() -> None:
     async def test(kitchen: Kitchen) -> None:
-        standing = opened(kitchen)
+        lifecycle = opened(kitchen)
         kitchen.engine.hold()
         stuck = [asyncio.ensure_future(kitchen.answers.answer(ask(UNCACHED, project=str(n)))) for n in range(4)]
         await until(lambda: kitchen.engine.asked == 4)
-        assert told(ready(standing))[0] == 200, "all places are taken, and nobody has waited in vain"
+        assert told(ready(lifecycle))[0] == 200, "all places are taken, and nobody has waited in vain"
         with pytest.raises(Busy):
             await kitchen.answers.answer(ask(UNCACHED, project="another"))
         for probe in (ready, health):
-            status, body = told(probe(standing))
+            status, body = told(probe(lifecycle))
             assert (status, body["status"]) == (503, "not_ready")
             assert body["reasons"][0].startswith("No query has got a place for ")
         assert live().status == 200
         kitchen.engine.release()
         await asyncio.gather(*stuck)
-        assert told(ready(standing))[0] == 200
+        assert told(ready(lifecycle))[0] == 200
 
     run(test, Kitchen(ServeLimits(concurrent_queries=4, queue_seconds=0.05)))
 
 
 def test_a_part_that_is_away_says_why_until_it_is_back() -> None:
     async def test(kitchen: Kitchen) -> None:
-        standing = opened(kitchen)
-        standing.set_unready("engine", "The engine is being replaced.")
-        assert told(ready(standing)) == (
+        lifecycle = opened(kitchen)
+        lifecycle.set_unready("engine", "The engine is being replaced.")
+        assert told(ready(lifecycle)) == (
             503,
             {"status": "not_ready", "reasons": ["The engine is being replaced."]},
         )
-        standing.set_unready("engine", None)
-        assert told(ready(standing))[0] == 200
+        lifecycle.set_unready("engine", None)
+        assert told(ready(lifecycle))[0] == 200
 
     run(test)
 
@@ -95,9 +95,9 @@ class FullDisk(ToldEngine):
 
 
 def test_a_store_that_cannot_be_written_is_told_and_queries_are_still_answered() -> None:
-    async def send(standing: Standing) -> None:
-        assert standing.rooms is not None
-        await standing.rooms.intake.accept(STREAM, "application/json", b'[{"event_message": "x"}]')
+    async def send(lifecycle: Lifecycle) -> None:
+        assert lifecycle.services is not None
+        await lifecycle.services.intake.accept(STREAM, "application/json", b'[{"event_message": "x"}]')
 
     async def test(kitchen: Kitchen) -> None:
         engine = FullDisk()
@@ -105,13 +105,13 @@ def test_a_store_that_cannot_be_written_is_told_and_queries_are_still_answered()
             Parts(kitchen.catalog, engine, MemoryCache(1000), Observer()), kitchen.limits, lambda: kitchen.now_us
         )
         kitchen.engine = engine
-        standing = opened(kitchen)
+        lifecycle = opened(kitchen)
         with pytest.raises(Fault):
-            await send(standing)
-        status, body = told(ready(standing))
+            await send(lifecycle)
+        status, body = told(ready(lifecycle))
         assert (status, body["degraded"]) == (200, ["Events are not stored: The disk is full."])
         engine.is_full = False
-        await send(standing)
-        assert "degraded" not in told(ready(standing))[1]
+        await send(lifecycle)
+        assert "degraded" not in told(ready(lifecycle))[1]
 
     run(test)

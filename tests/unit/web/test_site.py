@@ -21,18 +21,18 @@ from cordwood.observe.observation import Broke, Requested
 from cordwood.observe.observer import Observer
 from cordwood.web.answering import HttpApplication
 from cordwood.web.asgi import Request, Response
+from cordwood.web.lifecycle import Lifecycle
 from cordwood.web.options import WebOptions
 from cordwood.web.otlp import failed
 from cordwood.web.problems import masked
 from cordwood.web.routes import application
 from cordwood.web.send_budget import SendBudget
-from cordwood.web.standing import Standing
 from tests.fakes.callers import call, scope
 from tests.unit.serve.kitchen import Notes
 
 
-def site(standing: Standing | None = None) -> HttpApplication:
-    return application(standing or Standing(), Observer(), WebOptions(), Metrics("1"))
+def site(lifecycle: Lifecycle | None = None) -> HttpApplication:
+    return application(lifecycle or Lifecycle(), Observer(), WebOptions(), Metrics("1"))
 
 
 QUERY = "/api/endpoints/query/logs.all?project=default"
@@ -69,12 +69,12 @@ def test_a_shipper_that_comes_too_early_is_told_to_come_back_not_that_its_key_is
 
 
 def test_while_draining_new_requests_are_refused_and_readiness_fails() -> None:
-    standing = Standing()
-    standing.drain()
-    said = call(site(standing), "GET", QUERY)
+    lifecycle = Lifecycle()
+    lifecycle.drain()
+    said = call(site(lifecycle), "GET", QUERY)
     assert (said.status, said.json()["error"]["status"]) == (503, "service.draining")
-    assert call(site(standing), "GET", "/ready").json() == {"status": "not_ready"}
-    assert call(site(standing), "GET", "/livez").status == 200
+    assert call(site(lifecycle), "GET", "/ready").json() == {"status": "not_ready"}
+    assert call(site(lifecycle), "GET", "/livez").status == 200
 
 
 async def breaks(_: Request) -> Response:
@@ -136,7 +136,7 @@ def test_each_fault_has_its_status(fault: Exception, status: int) -> None:
 
 def test_every_request_is_noted_with_its_route_and_status() -> None:
     notes = Notes()
-    noted = application(Standing(), Observer([notes]), WebOptions(), Metrics("1"))
+    noted = application(Lifecycle(), Observer([notes]), WebOptions(), Metrics("1"))
     call(noted, "GET", "/nothing")
     [request] = [note for note in notes.all if isinstance(note, Requested)]
     assert (request.route, request.status, request.fault) == ("unknown", 404, "request.unknown-route")

@@ -21,23 +21,23 @@ from cordwood.web.credentials import presented, private_caller
 from cordwood.web.describe.openapi import Described, document
 from cordwood.web.describe.page import page, page_policy
 from cordwood.web.describe.schemas import flat_schema, stream_schema
+from cordwood.web.lifecycle import Services
 from cordwood.web.percent_encoding import pairs
 from cordwood.web.responses import no_store_json
-from cordwood.web.standing import Rooms
 
 # Logflare's names of dialects.
 _LANGUAGES = {Dialect.BIGQUERY: "bq_sql", Dialect.CLICKHOUSE: "ch_sql"}
 
 
-async def api_document(request: Request, rooms: Rooms) -> Response:
+async def api_document(request: Request, services: Services) -> Response:
     """Return the OpenAPI document. It is public: it has the parameters of endpoints, not their queries.
 
     Names of columns that were seen in events are only shown to callers whose key may query the endpoint.
     """
-    return no_store_json(await _document(request, rooms))
+    return no_store_json(await _document(request, services))
 
 
-async def api_page(request: Request, rooms: Rooms) -> Response:
+async def api_page(request: Request, services: Services) -> Response:
     """Return the OpenAPI document as an HTML page."""
     headers: list[Header] = [
         (b"content-type", b"text/html; charset=utf-8"),
@@ -46,64 +46,64 @@ async def api_page(request: Request, rooms: Rooms) -> Response:
         (b"referrer-policy", b"no-referrer"),
         (b"cache-control", b"no-cache"),
     ]
-    return Response(200, headers, page(await _document(request, rooms)).encode())
+    return Response(200, headers, page(await _document(request, services)).encode())
 
 
-async def _document(request: Request, rooms: Rooms) -> dict[str, Any]:
-    endpoints = rooms.catalog.endpoints()
-    caller = _known(request, rooms)
+async def _document(request: Request, services: Services) -> dict[str, Any]:
+    endpoints = services.catalog.endpoints()
+    caller = _known(request, services)
     columns = await asyncio.gather(
         *(
-            rooms.answers.columns(endpoint, caller if caller is not None and may_query(caller, endpoint) else None)
+            services.answers.columns(endpoint, caller if caller is not None and may_query(caller, endpoint) else None)
             for endpoint in endpoints
         )
     )
     described = [Described(endpoint, of) for endpoint, of in zip(endpoints, columns, strict=True)]
-    return document(described, rooms.catalog.streams())
+    return document(described, services.catalog.streams())
 
 
-def _known(request: Request, rooms: Rooms) -> Caller | None:
+def _known(request: Request, services: Services) -> Caller | None:
     """Return the caller of the request; None without a valid key, since the document is public."""
     try:
-        return rooms.access.who(presented(request, pairs(request.query_string, "query string")))
+        return services.access.who(presented(request, pairs(request.query_string, "query string")))
     except Fault:
         return None
 
 
-async def list_endpoints(request: Request, rooms: Rooms) -> Response:
-    private_caller(request, rooms)
-    origins = _origins(rooms.endpoint_definitions)
-    return no_store_json([told_endpoint(one, origins.get(one.name)) for one in rooms.catalog.endpoints()])
+async def list_endpoints(request: Request, services: Services) -> Response:
+    private_caller(request, services)
+    origins = _origins(services.endpoint_definitions)
+    return no_store_json([told_endpoint(one, origins.get(one.name)) for one in services.catalog.endpoints()])
 
 
-async def show_endpoint(request: Request, rooms: Rooms, address: str) -> Response:
-    private_caller(request, rooms)
-    found = existing_endpoint(rooms, address)
-    origin = _origins(rooms.endpoint_definitions).get(found.name)
+async def show_endpoint(request: Request, services: Services, address: str) -> Response:
+    private_caller(request, services)
+    found = existing_endpoint(services, address)
+    origin = _origins(services.endpoint_definitions).get(found.name)
     return no_store_json(told_endpoint(found, origin), 200, (b"etag", f'"{found.revision}"'.encode()))
 
 
-async def list_sources(request: Request, rooms: Rooms) -> Response:
-    private_caller(request, rooms)
-    facts = await rooms.answers.facts()
-    origins = _origins(rooms.stream_definitions)
-    streams = rooms.catalog.streams()
+async def list_sources(request: Request, services: Services) -> Response:
+    private_caller(request, services)
+    facts = await services.answers.facts()
+    origins = _origins(services.stream_definitions)
+    streams = services.catalog.streams()
     return no_store_json([told_source(one, origins.get(one.name), facts.get(one.name)) for one in streams])
 
 
-async def show_source(request: Request, rooms: Rooms, address: str) -> Response:
-    private_caller(request, rooms)
-    stream = existing_stream(rooms, address)
-    facts = await rooms.answers.facts()
-    told = told_source(stream, _origins(rooms.stream_definitions).get(stream.name), facts.get(stream.name))
+async def show_source(request: Request, services: Services, address: str) -> Response:
+    private_caller(request, services)
+    stream = existing_stream(services, address)
+    facts = await services.answers.facts()
+    told = told_source(stream, _origins(services.stream_definitions).get(stream.name), facts.get(stream.name))
     return no_store_json(told, 200, (b"etag", f'"{told["revision"]}"'.encode()))
 
 
-async def show_schema(request: Request, rooms: Rooms, address: str) -> Response:
+async def show_schema(request: Request, services: Services, address: str) -> Response:
     """Return the JSON Schema of a stream's events; with `?variant=dot`, a flat map of paths to types."""
-    caller, query = private_caller(request, rooms)
-    stream = existing_stream(rooms, address)
-    shape = rooms.answers.shapes_for(caller).get(stream.name, Shape())
+    caller, query = private_caller(request, services)
+    stream = existing_stream(services, address)
+    shape = services.answers.shapes_for(caller).get(stream.name, Shape())
     variant = query.get("variant")
     if variant not in (None, "", "dot"):
         raise BadParameter(

@@ -14,7 +14,7 @@ from cordwood.serve.answer import Answers
 from cordwood.serve.backup_archive import Backups
 
 
-class Rooms(msgspec.Struct, frozen=True):
+class Services(msgspec.Struct, frozen=True):
     """The services that handlers use: queries, ingestion, access control, the catalog and backups."""
 
     answers: Answers
@@ -35,7 +35,7 @@ class Phase(StrEnum):
     DRAINING = "draining"
 
 
-class Standing:
+class Lifecycle:
     """The phase of the process. It is STARTING until it is opened, and DRAINING once the process is asked to stop.
 
     While it is ready, `set_unready` can declare a part temporarily unavailable, for example while the engine is
@@ -44,11 +44,11 @@ class Standing:
 
     def __init__(self) -> None:
         self.phase = Phase.STARTING
-        self.rooms: Rooms | None = None
+        self.services: Services | None = None
         self._unready: dict[str, str] = {}
 
-    def open(self, rooms: Rooms) -> None:
-        self.rooms = rooms
+    def open(self, services: Services) -> None:
+        self.services = services
         self.phase = Phase.READY
 
     def drain(self) -> None:
@@ -64,11 +64,11 @@ class Standing:
     def unready_reasons(self) -> list[str]:
         """Return why queries are not answered, although the process runs."""
         found = [*self._unready.copy().values()]
-        if self.rooms is not None and (starved := self.rooms.answers.starved_seconds):
+        if self.services is not None and (starved := self.services.answers.starved_seconds):
             found.append(f"No query has got a place for {starved:.0f} s: queries that do not end hold all of them.")
         return found
 
     def degraded_reasons(self) -> list[str]:
         """Return what fails while queries are answered."""
-        fault = self.rooms.intake.fault if self.rooms is not None else None
+        fault = self.services.intake.fault if self.services is not None else None
         return [] if fault is None else [f"Events are not stored: {fault}"]
