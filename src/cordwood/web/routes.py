@@ -31,7 +31,7 @@ READ_OR_MAKE = ("GET", "HEAD", "POST", "OPTIONS")
 READ_OR_CHANGE = ("GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
-class HandlerContext(msgspec.Struct, frozen=True):
+class Edge(msgspec.Struct, frozen=True):
     """The collaborators of all handlers."""
 
     lifecycle: Lifecycle
@@ -40,16 +40,25 @@ class HandlerContext(msgspec.Struct, frozen=True):
     observer: Observer
     request_cache: RequestCache
 
+
+class HandlerContext(msgspec.Struct, frozen=True):
+    """What a handler receives: the request, and the name in its path (empty for an exact route)."""
+
+    request: Request
+    address: str
+    edge: Edge
+
     def services(self) -> Services:
         """Return the services of a running process; raise Starting or Draining otherwise."""
-        if self.lifecycle.phase is Phase.DRAINING:
+        lifecycle = self.edge.lifecycle
+        if lifecycle.phase is Phase.DRAINING:
             raise Draining("The service is stopping.", retry_after=5)
-        if self.lifecycle.services is None:
+        if lifecycle.services is None:
             raise Starting("The service is starting.", retry_after=1)
-        return self.lifecycle.services
+        return lifecycle.services
 
 
-Handler = Callable[[Request, HandlerContext, str], Awaitable[Response]]
+Handler = Callable[[HandlerContext], Awaitable[Response]]
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -60,97 +69,103 @@ class Route(msgspec.Struct, frozen=True):
     handler: Handler
 
 
-async def _query(request: Request, context: HandlerContext, address: str) -> Response:
-    return await answer_query(request, context.services(), context.options, address, context.request_cache)
+async def _query(context: HandlerContext) -> Response:
+    return await answer_query(
+        context.request, context.services(), context.edge.options, context.address, context.edge.request_cache
+    )
 
 
 def _ingest(form: Form) -> Handler:
-    async def handle(request: Request, context: HandlerContext, _: str) -> Response:
-        return await ingest(request, context.services(), context.options, context.observer, form)
+    async def handle(context: HandlerContext) -> Response:
+        return await ingest(context.request, context.services(), context.edge.options, context.edge.observer, form)
 
     return handle
 
 
-async def _health(_: Request, context: HandlerContext, __: str) -> Response:
-    return status.health(context.lifecycle)
+async def _health(context: HandlerContext) -> Response:
+    return status.health(context.edge.lifecycle)
 
 
-async def _ready(_: Request, context: HandlerContext, __: str) -> Response:
-    return status.ready(context.lifecycle)
+async def _ready(context: HandlerContext) -> Response:
+    return status.ready(context.edge.lifecycle)
 
 
-async def _live(_: Request, __: HandlerContext, ___: str) -> Response:
+async def _live(_: HandlerContext) -> Response:
     return status.live()
 
 
-async def _metrics(_: Request, context: HandlerContext, __: str) -> Response:
-    return status.metrics(context.metrics)
+async def _metrics(context: HandlerContext) -> Response:
+    return status.metrics(context.edge.metrics)
 
 
-async def _keys(request: Request, context: HandlerContext, _: str) -> Response:
-    if request.method == "POST":
-        return await keys.create_key(request, context.services(), context.options, context.observer)
-    return await keys.list_keys(request, context.services())
+async def _keys(context: HandlerContext) -> Response:
+    if context.request.method == "POST":
+        return await keys.create_key(context.request, context.services(), context.edge.options, context.edge.observer)
+    return await keys.list_keys(context.request, context.services())
 
 
-async def _key(request: Request, context: HandlerContext, key_id: str) -> Response:
-    return await keys.revoke_key(request, context.services(), context.observer, key_id)
+async def _key(context: HandlerContext) -> Response:
+    return await keys.revoke_key(context.request, context.services(), context.edge.observer, context.address)
 
 
-async def _key_rotation(request: Request, context: HandlerContext, key_id: str) -> Response:
-    return await keys.rotate_key(request, context.services(), context.options, context.observer, key_id)
+async def _key_rotation(context: HandlerContext) -> Response:
+    return await keys.rotate_key(
+        context.request, context.services(), context.edge.options, context.edge.observer, context.address
+    )
 
 
-async def _quarantine(request: Request, context: HandlerContext, _: str) -> Response:
-    return await quarantine.list_quarantine(request, context.services())
+async def _quarantine(context: HandlerContext) -> Response:
+    return await quarantine.list_quarantine(context.request, context.services())
 
 
-async def _quarantined(request: Request, context: HandlerContext, item_id: str) -> Response:
-    return await quarantine.show_quarantine(request, context.services(), item_id)
+async def _quarantined(context: HandlerContext) -> Response:
+    return await quarantine.show_quarantine(context.request, context.services(), context.address)
 
 
-async def _replay(request: Request, context: HandlerContext, item_id: str) -> Response:
-    return await quarantine.replay_quarantine(request, context.services(), context.observer, item_id)
+async def _replay(context: HandlerContext) -> Response:
+    return await quarantine.replay_quarantine(
+        context.request, context.services(), context.edge.observer, context.address
+    )
 
 
 def _listed(handle: Callable[[Request, Services], Awaitable[Response]]) -> Handler:
-    async def answer(request: Request, context: HandlerContext, _: str) -> Response:
-        return await handle(request, context.services())
+    async def answer(context: HandlerContext) -> Response:
+        return await handle(context.request, context.services())
 
     return answer
 
 
 def _shown(handle: Callable[[Request, Services, str], Awaitable[Response]]) -> Handler:
-    async def answer(request: Request, context: HandlerContext, address: str) -> Response:
-        return await handle(request, context.services(), address)
+    async def answer(context: HandlerContext) -> Response:
+        return await handle(context.request, context.services(), context.address)
 
     return answer
 
 
-async def _ad_hoc(request: Request, context: HandlerContext, _: str) -> Response:
-    return await ad_hoc.answer_ad_hoc(request, context.services(), context.options)
+async def _ad_hoc(context: HandlerContext) -> Response:
+    return await ad_hoc.answer_ad_hoc(context.request, context.services(), context.edge.options)
 
 
-async def _ad_hoc_parse(request: Request, context: HandlerContext, _: str) -> Response:
-    return await ad_hoc.parse_ad_hoc(request, context.services(), context.options)
+async def _ad_hoc_parse(context: HandlerContext) -> Response:
+    return await ad_hoc.parse_ad_hoc(context.request, context.services(), context.edge.options)
 
 
 def _definitions(kind: manage.Kind[Any], read: Callable[[Request, Services], Awaitable[Response]]) -> Handler:
-    async def answer(request: Request, context: HandlerContext, _: str) -> Response:
-        if request.method == "POST":
-            return await _managing(kind, request, context).create()
-        return await read(request, context.services())
+    async def answer(context: HandlerContext) -> Response:
+        if context.request.method == "POST":
+            return await _managing(kind, context).create()
+        return await read(context.request, context.services())
 
     return answer
 
 
 def _definition(kind: manage.Kind[Any], read: Callable[[Request, Services, str], Awaitable[Response]]) -> Handler:
-    async def answer(request: Request, context: HandlerContext, address: str) -> Response:
-        if request.method in ("PUT", "PATCH"):
-            return await _managing(kind, request, context).change(address)
-        if request.method == "DELETE":
-            return await _managing(kind, request, context).delete(address)
-        return await read(request, context.services(), address)
+    async def answer(context: HandlerContext) -> Response:
+        if context.request.method in ("PUT", "PATCH"):
+            return await _managing(kind, context).change(context.address)
+        if context.request.method == "DELETE":
+            return await _managing(kind, context).delete(context.address)
+        return await read(context.request, context.services(), context.address)
 
     return answer
 
@@ -158,14 +173,14 @@ def _definition(kind: manage.Kind[Any], read: Callable[[Request, Services, str],
 def _versions(kind: manage.Kind[Any]) -> tuple[tuple[re.Pattern[bytes], Route], ...]:
     """Return the routes of the versions of one kind."""
 
-    async def listed(request: Request, context: HandlerContext, address: str) -> Response:
-        return await _managing(kind, request, context).list_versions(address)
+    async def listed(context: HandlerContext) -> Response:
+        return await _managing(kind, context).list_versions(context.address)
 
-    async def shown(request: Request, context: HandlerContext, address: str) -> Response:
-        return await _managing(kind, request, context).show_version(address)
+    async def shown(context: HandlerContext) -> Response:
+        return await _managing(kind, context).show_version(context.address)
 
-    async def restored(request: Request, context: HandlerContext, address: str) -> Response:
-        return await _managing(kind, request, context).restore(address)
+    async def restored(context: HandlerContext) -> Response:
+        return await _managing(kind, context).restore(context.address)
 
     collection = f"{kind.name}s".encode()
     return (
@@ -175,30 +190,32 @@ def _versions(kind: manage.Kind[Any]) -> tuple[tuple[re.Pattern[bytes], Route], 
     )
 
 
-def _managing(kind: manage.Kind[Any], request: Request, context: HandlerContext) -> "manage.Managing[Any]":
-    return manage.Managing(kind, request, context.services(), context.options, context.observer)
+def _managing(kind: manage.Kind[Any], context: HandlerContext) -> "manage.Managing[Any]":
+    return manage.Managing(kind, context.request, context.services(), context.edge.options, context.edge.observer)
 
 
-async def _page(request: Request, _: HandlerContext, __: str) -> Response:
-    return explorer.show_page(request)
+async def _page(context: HandlerContext) -> Response:
+    return explorer.show_page(context.request)
 
 
-async def _file(request: Request, _: HandlerContext, address: str) -> Response:
-    return explorer.show_file(request, address)
+async def _file(context: HandlerContext) -> Response:
+    return explorer.show_file(context.request, context.address)
 
 
-async def _status(request: Request, context: HandlerContext, _: str) -> Response:
-    return await status.show_status(request, context.services(), context.metrics)
+async def _status(context: HandlerContext) -> Response:
+    return await status.show_status(context.request, context.services(), context.edge.metrics)
 
 
-async def _export(request: Request, context: HandlerContext, name: str) -> Response:
-    if request.method == "POST":
-        return await reimport_events(request, context.services(), context.options, context.observer, name)
-    return await export_events(request, context.services(), name)
+async def _export(context: HandlerContext) -> Response:
+    if context.request.method == "POST":
+        return await reimport_events(
+            context.request, context.services(), context.edge.options, context.edge.observer, context.address
+        )
+    return await export_events(context.request, context.services(), context.address)
 
 
-async def _backup(request: Request, context: HandlerContext, _: str) -> Response:
-    return await back_up(request, context.services(), context.observer)
+async def _backup(context: HandlerContext) -> Response:
+    return await back_up(context.request, context.services(), context.edge.observer)
 
 
 QUERIES = Route("query", QUERY, _query)
@@ -305,7 +322,7 @@ def _nearest_address(address: str) -> str | None:
 
 def application(lifecycle: Lifecycle, observer: Observer, options: WebOptions, metrics: Metrics) -> HttpApplication:
     """Return the ASGI application: it answers 503 until `lifecycle` is opened."""
-    context = HandlerContext(lifecycle, options, metrics, observer, RequestCache())
+    edge = Edge(lifecycle, options, metrics, observer, RequestCache())
 
     async def respond(request: Request) -> Response:
         route, address = found(request)
@@ -315,12 +332,12 @@ def application(lifecycle: Lifecycle, observer: Observer, options: WebOptions, m
             raise BadMethod(f"{request.method} is not taken here.", hint="There are: " + ", ".join(route.methods) + ".")
         if request.method == "OPTIONS":
             return preflight(", ".join(route.methods))
-        return await route.handler(request, context, address)
+        return await route.handler(HandlerContext(request, address, edge))
 
     def respond_at_once(request: Request) -> Response | None:
         if lifecycle.phase is not Phase.READY or lifecycle.services is None:
             return None
-        return answer_repeated(request, lifecycle.services, context.request_cache)
+        return answer_repeated(request, lifecycle.services, edge.request_cache)
 
     send_budget = SendBudget(options.unread_bytes)
     return HttpApplication(respond, respond_at_once, observer, send_budget, logflare_errors=options.logflare_errors)
