@@ -1,1 +1,1 @@
-"""The compiler: BigQuery SQL in, an engine's SQL out. Pure: no clock, no I/O, no settings."""
+"""The compiler from BigQuery SQL to an engine's SQL. Pure: no clock, no I/O, no settings."""

@@ -1,4 +1,4 @@
-"""SQL that an operator sends over whole streams: an endpoint made for one call, its parameters those it names."""
+"""Ad hoc SQL of an operator over whole streams, wrapped as an endpoint for one call with the parameters it names."""
 
 from collections.abc import Collection
 from hashlib import sha256
@@ -21,7 +21,10 @@ _ID: Final = UUID("5d1a4e0f-6c6d-5b0c-8f5e-0c5d3f1b7a04")
 
 
 def ad_hoc_endpoint(text: str, streams: Collection[str]) -> Endpoint:
-    """QueryFault with the place in the text for what cannot be read or resolved over these streams."""
+    """Return the endpoint of an ad hoc query.
+
+    Raise QueryFault with its position for a text that cannot be parsed, or resolved over these streams.
+    """
     with explaining(text), compiling():
         endpoint = Endpoint(
             name="query",
@@ -36,7 +39,7 @@ def ad_hoc_endpoint(text: str, streams: Collection[str]) -> Endpoint:
 
 
 def parameter_names(text: str) -> tuple[str, ...]:
-    """Every @name in it, once, in the spelling it has first."""
+    """Return the names of the query's @parameters, each once and as first spelled."""
     names: dict[str, str] = {}
     for node in parse(text).tree.find_all(exp.Parameter, bfs=False):
         names.setdefault(node.name.lower(), node.name)

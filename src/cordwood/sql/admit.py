@@ -1,4 +1,4 @@
-"""Lets through one query made only of permitted parts and functions; unknown means no."""
+"""Admission: accept a single query made only of permitted syntax and functions; refuse anything unknown."""
 
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -15,16 +15,17 @@ from cordwood.sql.stages import Admitted, Parsed
 
 _NAMESPACES: Final[Mapping[type[exp.Expr], str]] = {exp.NetFunc: "NET.", exp.SafeFunc: ""}
 
-# Only these functions' arguments may be named: `MAKE_INTERVAL(day => 1)`.
+# The only functions that take named arguments, as in `MAKE_INTERVAL(day => 1)`.
 _WITH_NAMED_ARGUMENTS: Final = (
     *(exp.MakeInterval, exp.JSONSet, exp.JSONStripNulls, exp.JSONFormat, exp.ParseJSON, exp.Float64),
 )
 
 
 def admit(parsed: Parsed, own_functions: Collection[str] = ()) -> Admitted:
-    """QueryRefused with the place and what would be allowed, for the first part that is not.
+    """Return the query as admitted; raise QueryRefused at its first part that is not permitted.
 
-    `own_functions` are called by trees that a translation of another language made.
+    The error has the position and says what is allowed. `own_functions` are internal functions that trees translated
+    from another language may call.
     """
     if not isinstance(parsed.tree, (exp.Select, exp.SetOperation, exp.Subquery)):
         kind = type(parsed.tree).__name__.upper()
@@ -65,7 +66,7 @@ def _is_listed(node: exp.Expr) -> bool:
 
 
 def _check_dot(node: exp.Expr, text: str) -> None:
-    """`a.b(…)` calls a function of a data set."""
+    """Check what follows a dot: a field, `*` or a call. Refuse `a.b(…)`, which calls a function of a dataset."""
     if not isinstance(node.expression, (exp.Identifier, exp.Star, exp.Anonymous, exp.Func)):
         raise _refused(node, text, "This cannot stand after a dot.", None)
     if isinstance(node.expression, exp.Func):
@@ -91,7 +92,7 @@ def _check_known_function(node: exp.Expr, text: str) -> None:
 
 
 def _written_name(node: exp.Expr, text: str) -> str:
-    """The word that made the function, from the text itself, else sqlglot's name of it."""
+    """Return the function's name as written in the text, or else sqlglot's name for it."""
     if "start" in node.meta and "end" in node.meta:
         return text[node.meta["start"] : node.meta["end"] + 1].strip("`").upper()
     return node.sql_name() if isinstance(node, exp.Func) else type(node).__name__.upper()

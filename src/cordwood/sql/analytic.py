@@ -1,4 +1,4 @@
-"""What BigQuery asks of analytic functions and their windows where engines ask for less, or for nothing."""
+"""BigQuery's rules for analytic functions and their windows, where engines require less."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -16,7 +16,7 @@ _ANALYTIC: Final = (*_WITHOUT_FRAME, exp.FirstValue, exp.LastValue, exp.NthValue
 
 
 def shaped_wrongly(node: exp.Expr) -> str | None:
-    """What is wrong with a window, a frame or an analytic function, as a sentence."""
+    """Return what is wrong with a window, a frame or an analytic function, as a sentence; None if nothing is."""
     if isinstance(node, exp.Window):
         return _window(node)
     if isinstance(node, exp.WindowSpec):
@@ -40,7 +40,7 @@ def _clauses(window: exp.Expr, function: exp.Expr) -> str | None:
         return "framing clause is not allowed"
     if isinstance(function, _PERCENTILES) and has_order:
         return "ORDER BY is not allowed"
-    # A named window may bring its own.
+    # A named window may have an ORDER BY of its own.
     if isinstance(function, _ORDERED) and not has_order and window.args.get("alias") is None:
         return "ORDER BY is required"
     return None
@@ -54,7 +54,7 @@ def _written(function: exp.Expr) -> str:
 def _frame(node: exp.Expr) -> str | None:
     is_rows = str(node.args.get("kind")).upper() == "ROWS"
     for bound in (node.args.get("start"), node.args.get("end")):
-        # UNBOUNDED and CURRENT ROW are words.
+        # The bounds UNBOUNDED and CURRENT ROW are strings, not expressions.
         if isinstance(bound, exp.Expr) and not _is_distance(bound, is_whole=is_rows):
             return f"A window frame's bound wants a constant {'whole ' if is_rows else ''}number that is not negative"
     return None
@@ -79,7 +79,7 @@ def _function(node: exp.Expr) -> str | None:
 
 
 def _constant(node: exp.Expr) -> str | None:
-    """What is wrong with the constant that the function is told beside its value."""
+    """Return what is wrong with the function's constant argument, as a sentence; None if nothing is."""
     wanted = next((wanted for kinds, wanted in _CONSTANTS.items() if isinstance(node, kinds)), None)
     if wanted is None:
         return None

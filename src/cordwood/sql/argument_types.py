@@ -1,4 +1,4 @@
-"""Which types BigQuery's functions take: by the class of the call and the argument, as the parser names it."""
+"""The argument types of BigQuery's functions, by sqlglot's class of the call and its key of the argument."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -14,7 +14,7 @@ TIMES: Final = DATES | {Kind.TIME}
 
 
 class Argument(msgspec.Struct, frozen=True):
-    """An argument, the kinds of value that it may be, and what to write instead of another one."""
+    """An argument, the types that it may have, and the hint for a value of another type."""
 
     key: str
     kinds: frozenset[Kind]

@@ -1,4 +1,4 @@
-"""Raw texts become typed values in slots, checked against what the endpoint declares."""
+"""Parameter binding: raw texts become typed values in slots, checked against the endpoint's declarations."""
 
 import math
 import re
@@ -20,7 +20,7 @@ _BOOLS: Final = {"true": True, "false": False}
 _WHOLE: Final = re.compile(r"\s*[+-]?[0-9]{1,40}\s*", re.ASCII)
 _NUMBER: Final = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*", re.ASCII)
 _NO_NUMBERS: Final = frozenset({f"{sign}{word}" for sign in ("", "+", "-") for word in ("nan", "inf", "infinity")})
-# BigQuery's; what is smaller than either type's last digit is nothing.
+# BigQuery's limits. Values below the last decimal place of either type are zero.
 _NUMERIC_DIGITS: Final = 29
 _BIGNUMERIC_DIGITS: Final = 39
 _LEAST_EXPONENT: Final = -40
@@ -29,7 +29,11 @@ IsRegex = Callable[[str], str | None]
 
 
 def bind(statement: Statement, raw: Mapping[str, str], now_us: int, is_regex: IsRegex) -> Question:
-    """BadParameter names the parameter, its value and what is allowed. `is_regex` says what is wrong, or None."""
+    """Return the statement with typed values for its slots.
+
+    Raise BadParameter with the parameter, its value and what is allowed. `is_regex` returns what is wrong with a
+    regular expression, or None.
+    """
     values = {slot.name: _value(slot, raw, now_us, is_regex) for slot in statement.slots}
     return Question(statement, {slot.name: values[slot.name] for slot in statement.slots if slot.is_read})
 
@@ -41,7 +45,7 @@ def _value(slot: Slot, raw: Mapping[str, str], now_us: int, is_regex: IsRegex) -
 
 
 def value_of(parameter: Parameter, given: str | None, is_regex: IsRegex) -> object:
-    """The typed value of a parameter, or None where it may be missing."""
+    """Return the typed value of a parameter; None for an optional one that is missing."""
     text = parameter.default if given is None else given
     if text is None:
         if parameter.required:
@@ -81,7 +85,7 @@ def _allowed(parameter: Parameter) -> str | None:
 
 
 def _read_int(text: str) -> int:
-    # Python's own reading takes "1_000" and the digits of every script; a query's CAST takes neither.
+    # Python's int() accepts "1_000" and the digits of every script; a CAST in a query accepts neither.
     if not _WHOLE.fullmatch(text):
         raise ValueError(text)
     value = int(text)
@@ -100,7 +104,10 @@ def _read_float(text: str) -> float:
 
 
 def _read_decimal(text: str, most_digits: int) -> Decimal:
-    """With so many digits before the point at most. An engine would write out every zero of an exponent."""
+    """Return the number; raise OverflowError for more digits before the point than the type has.
+
+    An engine would write out every zero of a large exponent.
+    """
     if not _NUMBER.fullmatch(text):
         raise ValueError(text)
     value = Decimal(text.strip())
@@ -112,7 +119,7 @@ def _read_decimal(text: str, most_digits: int) -> Decimal:
 
 
 def _read_timestamp(text: str) -> datetime:
-    """ISO 8601 with any offset; without one it is UTC."""
+    """Parse ISO 8601 with any offset; without one the time is in UTC."""
     # A "+" that was not percent-encoded arrives as a space.
     repaired = text[:-6] + "+" + text[-5:] if len(text) > 16 and text[-6] == " " and text[-3] == ":" else text
     # RFC 3339 allows the letters t and z in either case.
@@ -121,7 +128,7 @@ def _read_timestamp(text: str) -> datetime:
 
 
 def _microseconds(text: str) -> str:
-    """Digits beyond microseconds are cut: Python reads no more than six."""
+    """Cut the digits beyond microseconds, because Python reads no more than six."""
     head, dot, tail = text.partition(".")
     digits = len(tail) - len(tail.lstrip("0123456789"))
     return head + dot + tail[: min(digits, 6)] + tail[digits:]

@@ -1,4 +1,4 @@
-"""What one compilation may make and how long it may take, counted by every pass while it works."""
+"""The budget of one compilation: nodes, characters and CPU time, counted by every pass."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -11,14 +11,14 @@ from sqlglot.errors import SqlglotError
 
 from cordwood.errors import CompilerBroke, CompileTooLong, PlanTooLarge, QueryRefused
 
-# Nodes that all passes together may visit or make. The largest client query that is known needs 5,600.
+# Nodes that all passes together may visit or create. The largest known client query needs 5,600.
 MOST_NODES: Final = 300_000
-# Characters that printing may write: a text is counted with each of the parts it is put together of. Clients need 95,000.
+# Characters that printing may write; a text counts again for each expression that includes it. Clients need 95,000.
 MOST_CHARACTERS: Final = 4_000_000
-# Seconds of the processor, not of the clock: a busy machine refuses nothing that an idle one would compile.
+# Seconds of CPU time, not wall-clock time, so that a loaded machine refuses no query that an idle one compiles.
 MOST_SECONDS: Final = 2.0
 
-# Nodes between two looks at the clock.
+# Nodes between two checks of the clock.
 _LOOK_EVERY: Final = 256
 
 Clock = Callable[[], float]
@@ -26,7 +26,7 @@ Node = TypeVar("Node", bound=exp.Expr)
 
 
 class Budget:
-    """One compilation's nodes, characters and seconds."""
+    """The nodes, characters and seconds of one compilation."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Budget:
         self._next_look = _LOOK_EVERY
 
     def spend(self, nodes: int) -> None:
-        """Count nodes; PlanTooLarge or CompileTooLong once there are too many, or it took too long."""
+        """Count nodes; raise PlanTooLarge or CompileTooLong once a limit is exceeded."""
         self.nodes += nodes
         if self.nodes >= self._next_look:
             self._next_look = self.nodes + _LOOK_EVERY
@@ -65,7 +65,7 @@ class Budget:
             )
 
     def look(self) -> None:
-        """CompileTooLong once the time is over."""
+        """Raise CompileTooLong once the time limit is exceeded."""
         if self._clock() > self._ends:
             raise CompileTooLong(
                 f"The query takes more than {self._seconds:g} s to compile.",
@@ -78,7 +78,7 @@ _current: ContextVar[Budget | None] = ContextVar("budget", default=None)
 
 @contextmanager
 def budgeted(budget: Budget | None = None) -> Iterator[Budget]:
-    """Count what is compiled inside; a budget that is in force already stays unless another is given."""
+    """Count what is compiled in the block; an outer budget stays in force unless another is given."""
     wanted = budget or _current.get() or Budget()
     token = _current.set(wanted)
     try:
@@ -89,14 +89,14 @@ def budgeted(budget: Budget | None = None) -> Iterator[Budget]:
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Compile inside: within a budget, and whatever breaks on a form that no list foresees is a bug."""
+    """Run the block within a budget; convert unexpected exceptions to CompilerBroke, deep nesting to QueryRefused."""
     try:
         with budgeted():
             yield
     except RecursionError as error:
         raise QueryRefused("The query is nested too deeply.", hint="Split it into sub-queries in WITH.") from error
     except (SqlglotError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
-        # Whoever asked the compiler tells the operator, and gives the caller an incident id.
+        # The compiler's caller logs the cause for the operator and gives the client an incident id.
         raise CompilerBroke(
             "The compiler broke on this query.", hint="Write it in another way, and report it."
         ) from error
@@ -121,7 +121,10 @@ def look() -> None:
 
 
 def copied(tree: Node) -> Node:
-    """A copy whose nodes count. It is at most as large as what was counted before, so it may be made first."""
+    """Copy a tree and count its nodes.
+
+    The copy precedes the check: it is at most as large as nodes that were counted before.
+    """
     made = tree.copy()
     spend(sum(1 for _ in made.walk()))
     return made

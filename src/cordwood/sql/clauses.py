@@ -1,4 +1,4 @@
-"""Clauses that stand where BigQuery has none, or lack what it asks for: the parser takes them, BigQuery does not."""
+"""Checks for clauses that sqlglot parses but BigQuery does not have, and for clauses that BigQuery requires."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +14,7 @@ Check = Callable[[exp.Expr], str | None]
 
 
 def misplaced(node: exp.Expr) -> str | None:
-    """What is wrong with the node's clauses, as a sentence; None when nothing is."""
+    """Return what is wrong with the node's clauses, as a sentence; None if nothing is."""
     return _foreign_part(node) or _shaped_wrongly(node) or analytic.shaped_wrongly(node)
 
 
@@ -36,7 +36,7 @@ def _shaped_wrongly(node: exp.Expr) -> str | None:
 
 
 def _aggregated(node: exp.Expr) -> str | None:
-    """Rows are grouped after WHERE has chosen them, and windows laid after HAVING has."""
+    """Return the error of an aggregate in WHERE, GROUP BY, JOIN or an aggregate, or of a window there or in HAVING."""
     if isinstance(node, exp.Window) or _is_windowed(node):
         return _within(node, _BEFORE_WINDOWS, "Analytic function")
     if any(isinstance(around, exp.AggFunc) and not _is_windowed(around) for around in _around(node)):
@@ -50,7 +50,7 @@ def _within(node: exp.Expr, clauses: Mapping[type[exp.Expr], str], what: str) ->
 
 
 def _around(node: exp.Expr) -> Iterator[exp.Expr]:
-    """All that the node stands in, up to its query, or to the PIVOT that is one."""
+    """Yield the node's ancestors, up to its query or PIVOT."""
     around = node.parent
     while around is not None and not isinstance(around, (exp.Query, exp.Pivot)):
         yield around
@@ -92,7 +92,7 @@ _OF_ROWS: Final = {"where": "WHERE", "group": "GROUP BY", "having": "HAVING"}
 
 
 def _set_operation(node: exp.Expr) -> str | None:
-    """Which of several comes first is said by brackets, where they are not all the same."""
+    """Return the error of different set operations without parentheses between them."""
     for side in (node.this, node.expression):
         if isinstance(side, exp.SetOperation) and (type(side), _is_distinct(side)) != (type(node), _is_distinct(node)):
             return "Different set operations stand side by side: put one of them into brackets"
@@ -104,7 +104,7 @@ def _is_distinct(node: exp.Expr) -> bool:
 
 
 def _join(node: exp.Expr) -> str | None:
-    """An array's elements are joined without a condition, and where joins are nested it may come later."""
+    """Return the error of a join without ON or USING; CROSS JOIN, arrays and paths need neither."""
     if node.args.get("on") is not None or node.args.get("using") or isinstance(node.this, (exp.Unnest, exp.Lateral)):
         return None
     side, kind = node.args.get("side"), node.args.get("kind")
@@ -114,7 +114,7 @@ def _join(node: exp.Expr) -> str | None:
 
 
 def _is_path(source: exp.Expr) -> bool:
-    """`t.items`, which may be an array of the table before."""
+    """Return whether a source is a path such as `t.items`, which may be an array of an earlier table."""
     return isinstance(source, exp.Table) and source.args.get("db") is not None
 
 
@@ -137,16 +137,16 @@ def _table_alias(node: exp.Expr) -> str | None:
 
 
 def _alias(node: exp.Expr) -> str | None:
-    """The parser takes one within brackets and before commas, too."""
+    """Return the error of an alias in parentheses or before a comma, where only sqlglot accepts it."""
     return None if isinstance(node.parent, _NAMED) else "An alias cannot stand here"
 
 
-# Whose parts can be given a name.
+# Nodes whose parts may have an alias.
 _NAMED: Final = (exp.Select, exp.Star, exp.Pivot, exp.In)
 
 
 def _interval(node: exp.Expr) -> str | None:
-    """The parser makes a text of what is counted."""
+    """Return the error of an interval with an invalid count, which sqlglot converts to text."""
     count, unit = node.this if isinstance(node, exp.Interval) else node.expression, node.args.get("unit")
     if not isinstance(count, exp.Literal) or not isinstance(unit, exp.Var):
         return None
@@ -162,12 +162,12 @@ def _counted_wrongly(count: str, unit: str) -> str | None:
     return f"INTERVAL of more than {most} {unit}" if most and whole(count) > most else None
 
 
-# Of seconds there may be parts, where they are a text.
+# A text of seconds may have a fraction.
 _SECONDS: Final = re.compile(r"\d*\.\d{1,9}")
 # Ten thousand years.
 _MOST: Final = {"YEAR": 10_000, "QUARTER": 40_000, "MONTH": 120_000, "DAY": 3_660_000, "HOUR": 87_840_000}
 
-# Functions that the parser gives count and unit of an interval, and no interval.
+# Functions for which sqlglot stores count and unit, without a node for the interval.
 _MOVED: Final = (
     *(exp.DateAdd, exp.DateSub, exp.DatetimeAdd, exp.DatetimeSub),
     *(exp.TimestampAdd, exp.TimestampSub, exp.TimeAdd, exp.TimeSub),

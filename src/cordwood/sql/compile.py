@@ -1,4 +1,4 @@
-"""The compiler on one screen: parse, admit, resolve, lower, emit, for saved, sandbox and stand-alone SQL."""
+"""The compiler's stages: parse, admit, resolve, lower and emit, for saved, sandbox and stand-alone SQL."""
 
 from collections.abc import Callable, Collection, Mapping
 
@@ -26,7 +26,7 @@ Shapes = Mapping[str, Shape]
 
 
 def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) -> Program:
-    """BadEndpointFile, with the place in the file, for whatever could not be served.
+    """Return the program of an endpoint; raise BadEndpointFile with the position if it cannot be served.
 
     With `streams` given, every table must be one of them or a sub-query.
     """
@@ -40,7 +40,7 @@ def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) ->
 
 
 def compile_saved(program: Program, target: Target, shapes: Shapes, redaction: Redaction | None = None) -> Statement:
-    """The endpoint's own query; a fault is told with its place in the endpoint's SQL."""
+    """Compile the endpoint's own query; errors have their position in the endpoint's SQL."""
     shown = _shown(shapes, redaction)
 
     def compiled(program: Program) -> Statement:
@@ -58,7 +58,7 @@ def compile_saved(program: Program, target: Target, shapes: Shapes, redaction: R
 def compile_sandbox(
     program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
 ) -> Statement:
-    """A caller's query over the endpoint's sub-queries and nothing else."""
+    """Compile a sandbox query, which can only read the endpoint's sub-queries."""
     with explaining(text):
         statement = compile_visiting(program, lambda: parse(text), target, shapes, redaction)
     columns = {name.lower() for stream in statement.streams for name in target.stream_table(stream).columns}
@@ -74,9 +74,9 @@ def compile_visiting(
     redaction: Redaction | None = None,
     own_functions: Collection[str] = (),
 ) -> Statement:
-    """A caller's query in whatever language `read` reads; its tree is admitted and resolved like any other.
+    """Compile a sandbox query in the language of the parser `read`; it is admitted and resolved like any other.
 
-    `own_functions` are the functions without a name in BigQuery that the tree may call.
+    `own_functions` are internal functions that the parsed tree may call.
     """
     shown = _shown(shapes, redaction)
 
@@ -96,7 +96,7 @@ def _hidden(resolved: Resolved, redaction: Redaction | None, shapes: Shapes) -> 
 
 
 def compile_alone(text: str, target: Target) -> Statement:
-    """SQL by itself: it reads only its own WITH, binds nothing, and is not capped."""
+    """Compile SQL that reads only its own WITH, has no parameters, and has no limit on rows."""
     with explaining(text):
         return _bounded(lambda: emit(resolve_alone(admit(parse(text)), target), target, {}))
 

@@ -1,4 +1,4 @@
-"""What of an expression is known before anything runs: the values of its literals."""
+"""Compile-time constants: the values of literals."""
 
 from typing import Final
 
@@ -6,12 +6,12 @@ from sqlglot import exp
 
 from cordwood.sql.digits import whole
 
-# Where a literal that was lowered keeps its value.
+# The metadata key under which a lowered literal keeps its value.
 CONSTANT: Final = "constant"
 
 
 def constant(node: exp.Expr | None) -> str | int | float | bool | None:
-    """The value of a literal; None for everything else."""
+    """Return the value of a literal; None for anything else."""
     if isinstance(node, exp.Paren):
         return constant(node.this)
     if isinstance(node, exp.Neg):
@@ -23,7 +23,7 @@ def constant(node: exp.Expr | None) -> str | int | float | bool | None:
 
 
 def is_small(node: exp.Expr | None) -> bool:
-    """Whether it is a whole number far from the ends of INT64."""
+    """Return whether it is a constant integer far from the ends of INT64."""
     value = constant(node)
     return isinstance(value, int) and abs(value) < 2**31
 
@@ -63,9 +63,9 @@ def is_null(node: exp.Expr | None) -> bool:
 
 
 def constant_bytes(node: exp.Expr | None) -> bytes | None:
-    """The bytes of a literal of bytes, or of a text's in UTF-8."""
+    """Return the value of a bytes literal, or of a text literal in UTF-8."""
     if isinstance(node, exp.ByteString):
-        # The parser hands them over as a text of so many characters, escapes undone.
+        # Sqlglot stores bytes as text of one character per byte, with escapes decoded.
         return str(node.this).encode("latin-1")
     told = constant_text(node)
     return told.encode() if told is not None else None

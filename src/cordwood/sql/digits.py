@@ -1,8 +1,8 @@
-"""Read whole numbers of any length, where Python's `int` refuses more than 4,300 digits."""
+"""Integers of any length, without the error of Python's `int` for more than 4,300 digits."""
 
 from typing import Final
 
-# More than any engine holds, and fewer than Python refuses.
+# More digits than any engine's integers have, and fewer than Python refuses.
 _MOST_DIGITS: Final = 100
 
 

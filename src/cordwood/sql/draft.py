@@ -1,8 +1,8 @@
-"""Prints trees with fragments in two steps, so that names and texts are looked into by nothing but the engine.
+"""The printer of lowered trees, in two steps, so that user text is only ever written as a quoted name or literal.
 
-First a tree becomes a `Draft`, in which a token stands for each name, text, value of bytes, slot and segment of the plan.
-Then one pass over the draft puts each one's written form where its token stands; what was put in is not looked into
-again. So brackets, commas and quotes are counted in text of ours alone, and no text can reach the engine but as a name
+First the tree becomes a `Draft`, in which a token stands for each name, text, bytes literal, slot and segment of the
+plan. Then one pass over the draft replaces each token by its written form, which is not scanned again. Parentheses,
+commas and quotes are therefore counted only in text of the templates, and user text reaches the engine only as a name
 or a literal that the engine's `Script` wrote.
 """
 
@@ -41,12 +41,12 @@ _NUMBER: Final = re.compile(
     r"-?(?:0[xX][0-9a-fA-F]+|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf|nan)", re.ASCII
 )
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-# Stands in a draft for what is written last. No template can hold it, and texts never stand in a draft.
+# The prefix of placeholder tokens, random so that no template contains it. Texts are never part of a draft.
 _TOKEN: Final = f"_{secrets.token_hex(8)}_"
 _HELD: Final = re.compile(rf"{_TOKEN}(\d+_\d+)_")
 _drafts: Final = count()
 
-# Parts that are said twice double with every nesting; this is where it ends.
+# Templates that repeat a part double the length with every nesting; this is the limit.
 LONGEST: Final = 1_000_000
 _LONGEST_WRITTEN: Final = 4 * LONGEST
 
@@ -54,16 +54,16 @@ Printer = Callable[[exp.Expr], str]
 
 
 class Script(Protocol):
-    """How an engine writes what is no text of the rules: one function for names, one for texts."""
+    """The engine's spelling of names, texts, bytes and slots."""
 
-    # A quoted text or name, or a comment, as the engine's lexer delimits it.
+    # Matches a quoted text or name, or a comment, as the engine's lexer delimits it.
     quoted: re.Pattern[str]
 
     def spelled(self, name: str) -> str:
-        """Return what something of this name is called in the engine: no two names become one."""
+        """Return the engine's identifier for a name. Distinct names have distinct identifiers."""
 
     def name(self, name: str) -> str:
-        """Write a quoted name, of those that `spelled` returns."""
+        """Write a name that `spelled` returned as a quoted identifier."""
 
     def text(self, text: str) -> str:
         """Write a text as an expression."""
@@ -72,18 +72,18 @@ class Script(Protocol):
         """Write bytes as an expression."""
 
     def slot(self, slot: exp.Parameter) -> str:
-        """Write the place of a bound value, whose name is a plain word."""
+        """Write the placeholder of a bound value, whose name is a plain word."""
 
 
 class Printed(msgspec.Struct, frozen=True):
-    """A tree as segments of the plan, and the slots that stand in them."""
+    """A printed tree: segments of the plan, and the slots in them."""
 
     segments: Segments
     slots: frozenset[str] = frozenset()
 
     @property
     def text(self) -> str:
-        """Return the SQL with all of its conditions."""
+        """The SQL with all of its conditions."""
         return print_segments(self.segments)
 
 
@@ -116,13 +116,13 @@ _Part = _Name | _Text | _Slot | _Verbatim | _Optional | BlockFilter | bytes
 
 
 def print_tree(tree: exp.Expr, printer: Printer, script: Script) -> Printed:
-    """Print with the dialect's printer, every fragment by its own text. Uses up the tree."""
+    """Print a tree with the dialect's printer, and its fragments by their templates. Mutates the tree."""
     draft = Draft(tree, printer, script)
     return draft.written(draft.text)
 
 
 class Draft:
-    """A printed tree in which tokens stand for names, texts, bytes, slots and segments. Uses up the tree."""
+    """A printed tree with placeholder tokens for names, texts, bytes, slots and segments. Mutates the tree."""
 
     def __init__(self, tree: exp.Expr, printer: Printer, script: Script) -> None:
         self._printer = printer
@@ -134,7 +134,7 @@ class Draft:
         self.text = self._printed(tree)
 
     def written(self, text: str) -> Printed:
-        """Put what is held where its tokens stand in `text`, which is the draft's own with text of ours around it."""
+        """Replace the tokens in `text`, the draft with text of the printer around it, by what they stand for."""
         self._slots, self._length = set(), 0
         segments = self._segments(text, list(self._held))
         return Printed(segments, frozenset(self._slots))
@@ -168,7 +168,7 @@ class Draft:
         return number
 
     def _check(self, text: str) -> None:
-        """Nothing is put into quotes or comments of a template: there it would be written for another place."""
+        """Raise ValueError for a token inside quotes or a comment of a template, where its quoting would be wrong."""
         if any(_TOKEN in found[0] for found in self._script.quoted.finditer(text)):
             raise ValueError("a part stands in quotes")
 
@@ -197,7 +197,7 @@ class Draft:
         return printed
 
     def _alone(self, node: exp.Expr) -> str | None:
-        """What is not for sqlglot to print."""
+        """Return the text of a node that sqlglot must not print; None for other nodes."""
         if isinstance(node, exp.Anonymous):
             return self._filled(node) if node.this == FRAGMENT else self._of_plan(node)
         if isinstance(node, exp.Literal) and not node.is_string:
@@ -208,7 +208,7 @@ class Draft:
         return None if part is None else self._hold(part)
 
     def _part(self, node: exp.Expr) -> _Part | None:
-        """What is written last."""
+        """Return the part for which a token is printed; None for other nodes."""
         if isinstance(node, exp.Identifier):
             return _Name(node.name if node.meta_get(AS_IT_IS) else self._script.spelled(node.name))
         if isinstance(node, exp.Literal):
@@ -218,7 +218,7 @@ class Draft:
         return node.this.encode("latin-1") if isinstance(node, exp.ByteString) else None
 
     def _of_plan(self, node: exp.Anonymous) -> str | None:
-        """Return the token of a segment of the plan, or of text that is written as it is."""
+        """Return the token of a segment of the plan, or of verbatim text."""
         if node.this == BLOCKS:
             return self._hold(filter_of(node))
         if node.this == VERBATIM:
@@ -257,14 +257,14 @@ class Draft:
 
 
 def _is_apart(node: exp.Expr) -> bool:
-    """Whether what stands in the node is printed with it."""
+    """Return whether the node's children are printed with it, not by sqlglot."""
     return isinstance(node, (exp.Parameter, exp.Literal, exp.Identifier)) or (
         isinstance(node, exp.Anonymous) and node.this in (FRAGMENT, OPTIONAL, BLOCKS, VERBATIM)
     )
 
 
 def _merged(pieces: Sequence[Segment]) -> Segments:
-    """Return the pieces with texts that stand beside each other joined."""
+    """Return the pieces with adjacent texts joined."""
     merged: list[Segment] = []
     for is_text, run in groupby(pieces, lambda piece: isinstance(piece, str)):
         found = list(run)
@@ -286,7 +286,7 @@ def _word(name: str) -> str:
 
 
 def _encodable(text: str) -> str:
-    """No engine takes half of a surrogate pair."""
+    """Return the text; raise QueryUnsupported if it contains a lone surrogate, which no engine accepts."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -299,7 +299,10 @@ def _too_long() -> QueryUnsupported:
 
 
 def _stands_alone(pieces: Sequence[str | int], place: int) -> bool:
-    """Whether commas or brackets on both sides keep the hole apart; between two holes there is always a piece of text."""
+    """Return whether the hole is delimited by commas or parentheses on both sides.
+
+    Between two holes there is always a piece of text.
+    """
     before, after = str(pieces[place - 1]).rstrip(), str(pieces[place + 1]).lstrip()
     opens = before.endswith(("(", ",", "[")) if before else place == 1
     closes = after.startswith((")", ",", "]")) if after else place == len(pieces) - 2
@@ -307,7 +310,10 @@ def _stands_alone(pieces: Sequence[str | int], place: int) -> bool:
 
 
 def is_closed(text: str, quoted: re.Pattern[str]) -> bool:
-    """Whether the text is one atom, called or subscripted, or one bracketed whole: no operator can reach into it."""
+    """Return whether the text is a single operand that needs no parentheses.
+
+    It is an atom with any calls and subscripts after it, or parenthesised as a whole.
+    """
     atom = _ATOM.match(text)
     at = atom.end() if atom else 0
     while at < len(text) and text[at] in _CLOSERS:
@@ -319,7 +325,7 @@ def is_closed(text: str, quoted: re.Pattern[str]) -> bool:
 
 
 def _closing(text: str, opened: int, quoted: re.Pattern[str]) -> int:
-    """Where the bracket at `opened` closes, quotes skipped; -1 when it or a quote never does."""
+    """Return where the parenthesis at `opened` closes, skipping quoted text; -1 if it or a quote is not closed."""
     stack: list[str] = []
     for found in _delimiters(quoted).finditer(text, opened):
         char = found[1]
@@ -338,5 +344,5 @@ def _closing(text: str, opened: int, quoted: re.Pattern[str]) -> int:
 
 @cache
 def _delimiters(quoted: re.Pattern[str]) -> re.Pattern[str]:
-    """Match what is quoted as a whole; group 1 is a bracket, or a quote that never ends."""
+    """Return a pattern that matches quoted text as a whole; its group 1 is a bracket, or an unterminated quote."""
     return re.compile(rf"(?:{quoted.pattern})|([\[\]()'\"`])", quoted.flags)

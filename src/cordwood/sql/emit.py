@@ -1,4 +1,4 @@
-"""From a resolved tree to a statement: the target's words, its slots, and the cap on its rows."""
+"""The last stage of the compiler, from a resolved tree to a statement: plan, slots and row limit."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ from cordwood.sql.typing import datatype_of
 
 
 def cap(tree: exp.Expr, max_rows: int) -> None:
-    """One row more than may be handed out is asked for, so that a cut can be told; a smaller LIMIT stays."""
+    """Limit the rows to one more than `max_rows`, so that truncation is detected; a smaller LIMIT is kept."""
     wanted = max_rows + 1
     rows = _most_rows(tree)
     if tree.args.get("limit") is None or (rows is not None and rows > wanted):
@@ -23,14 +23,14 @@ def cap(tree: exp.Expr, max_rows: int) -> None:
 
 
 def _most_rows(tree: exp.Expr) -> int | None:
-    """None where there is no limit, or a value says it."""
+    """Return the literal row limit; None without a limit, or if it is a parameter."""
     limit = tree.args.get("limit")
     rows = None if limit is None else limit.expression
     return int(rows.this) if isinstance(rows, exp.Literal) and rows.is_int else None
 
 
 def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]) -> Statement:
-    """What is told of the tree is read before each step that changes it."""
+    """Return the statement of a resolved tree. Mutates the tree: what a step would change is read before it."""
     items = outermost_select(resolved.tree).expressions
     names = tuple(item.alias if isinstance(item, exp.Alias) else item.name for item in items)
     slots = _slots(resolved.tree, parameters)
@@ -64,14 +64,17 @@ def _variant(one: Alternative, target: Target) -> Variant:
 
 
 def outermost_select(tree: exp.Expr) -> exp.Expr:
-    """The SELECT whose columns are the answer's."""
+    """Return the SELECT whose columns are the answer's."""
     while not isinstance(tree, exp.Select):
         tree = tree.this
     return tree
 
 
 def _typed_select(tree: exp.Expr) -> exp.Expr:
-    """The SELECT whose columns have types: an engine that cannot begin with a bracket reads what is in it by a star."""
+    """Return the SELECT whose columns have types.
+
+    An engine whose queries cannot begin with a parenthesis wraps it in a SELECT of a star.
+    """
     select = outermost_select(tree)
     from_ = select.args.get("from_")
     inner = from_.this if isinstance(from_, exp.From) else None

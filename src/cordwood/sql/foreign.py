@@ -1,4 +1,4 @@
-"""What other dialects write and BigQuery does not: refused where it stands, for the parser would take it for something."""
+"""Checks for syntax of other dialects, which sqlglot's parser would accept with some meaning."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ from cordwood.sql.digits import whole
 from cordwood.sql.permitted import FUNCTIONS, UNSUPPORTED
 from cordwood.sql.places import span_at
 
-# `::` is no sign of BigQuery's, but of a client's: Studio sends `event_message::text` to whoever hosts it himself.
+# BigQuery does not have `::`, but a client does: self-hosted Supabase Studio sends `event_message::text`.
 _SIGNS: Final = frozenset("( ) [ ] , . ; @ + - * / ~ ^ & | || << >> ? = < > <= >= != <> => |> ::".split())
 _HINTS: Final = {
     "->": "Write JSON_QUERY(value, path).",
@@ -25,14 +25,14 @@ _HINTS: Final = {
     "%": "Write MOD(a, b).",
     "&&": "Write AND.",
 }
-# Words that are names like any other in BigQuery, and operators or commands to the parser.
+# Words that are ordinary names in BigQuery, but operators or commands to sqlglot's parser.
 _NAMES: Final = frozenset(
     """
     ALTER CURRENT_USER DESCRIBE DROP GLOB ILIKE INSERT LOCK NOTNULL PARTITIONED_BY REGEXP RETURNING REVOKE
     RLIKE ROLLBACK UNCACHE XOR
 """.split()
 )
-# Words that may stand before a bracket without being a function of BigQuery's.
+# Words that may precede a parenthesis although they are not functions of BigQuery.
 _NO_CALLS: Final = frozenset("ALL AND ANY CASE COLLATE EXISTS FILTER FIRST LAST LIKE MAP NOT OR TRANSFORM".split())
 _PARSER: Final = Dialect.get_or_raise("bigquery").parser()
 _CALLS: Final = frozenset([*_PARSER.FUNCTIONS, *_PARSER.FUNCTION_PARSERS, "XOR"]) - FUNCTIONS - UNSUPPORTED - _NO_CALLS
@@ -51,10 +51,10 @@ _LIKELY: Final = {
     **dict.fromkeys(["BLOB", "BINARY", "BYTEA", "VARBINARY"], "BYTES"),
     "JSONB": "JSON",
 }
-# With a minus before it, the smallest INT64.
+# The smallest INT64 without its minus sign.
 _LARGEST: Final = 2**63
 _TEXTS: Final = (TokenType.STRING, TokenType.RAW_STRING)
-# Within these a text after AS is a value.
+# Keywords in whose parentheses a text after AS is a value.
 _NAMED_BY_TEXT: Final = frozenset(["UNPIVOT", "WITH"])
 _LETTERS: Final = re.compile(r"[a-zA-Z]")
 _SUM: Final = re.compile(r"([0-9.]+[eE][+-]?[0-9]+)([+-])([0-9.]+)")
@@ -62,7 +62,7 @@ _RAW_BYTES: Final = frozenset(["rb", "br"])
 
 
 def clear_words(found: list[Token], text: str) -> list[Token]:
-    """Words that are no more than names become names; rb'…' the bytes, and 1e5+1 the sum, that they are."""
+    """Turn words that are only names into names, rb'…' into bytes, and 1e5+1 into a sum."""
     for at, token in enumerate(found):
         begins = at > 0 and found[at - 1].token_type == TokenType.SEMICOLON
         if token.text.upper() in _NAMES and not begins and _source(token, text).isidentifier():
@@ -71,7 +71,7 @@ def clear_words(found: list[Token], text: str) -> list[Token]:
 
 
 def _with_sums(found: Iterable[Token]) -> Iterator[Token]:
-    """The parser's numbers go on after an exponent, over a sign and what follows it."""
+    """Split numbers such as 1e5+1, which the tokenizer reads as one token."""
     for token in found:
         parts = _SUM.fullmatch(token.text) if token.token_type == TokenType.NUMBER else None
         if parts is None:
@@ -113,7 +113,7 @@ def _source(token: Token, text: str) -> str:
 
 
 def check_foreign(found: list[Token], text: str) -> None:
-    """QuerySyntax or QueryRefused for the first word or sign that is no word of BigQuery's."""
+    """Raise QuerySyntax or QueryRefused for the first word or operator that BigQuery does not have."""
     openers: list[str] = []
     for at, token in enumerate(found):
         _check_sign(token, text)
@@ -163,7 +163,7 @@ def _check_pair(before: Token, token: Token, openers: list[str], text: str) -> N
 
 
 def _check_excluded(before: Token, token: Token, text: str) -> None:
-    """UNPIVOT may leave out missing values; no star leaves out columns by that word."""
+    """Refuse EXCLUDE, except in UNPIVOT's EXCLUDE NULLS; stars exclude columns by EXCEPT."""
     if _source(before, text).upper() == "EXCLUDE" and token.text.upper() != "NULLS":
         raise _wrong(before, text, "EXCLUDE is reserved", "Write EXCEPT (…).")
 
@@ -180,7 +180,7 @@ def _check_after_as(token: Token, openers: list[str], text: str) -> None:
 
 
 def _check_call(found: list[Token], at: int, text: str) -> None:
-    """What stands after a dot is called by its namespace too."""
+    """Refuse a function that BigQuery does not have; names after a dot are checked with their namespace by `admit`."""
     if at < 0 or (at > 0 and found[at - 1].token_type == TokenType.DOT):
         return
     token = found[at]

@@ -1,4 +1,4 @@
-"""Forms of BigQuery's that the parser takes otherwise than they are meant, written so that it cannot."""
+"""Rewrites of tokens for BigQuery syntax that sqlglot's parser misreads."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -16,7 +16,7 @@ _ROOT: Final = "$"
 
 
 def clear_forms(found: list[Token]) -> list[Token]:
-    """`JSON '…'.a` and `SAFE.F(…)[0]` get brackets around their value, JSON_QUERY(x) its path, JSON_OBJECT(…) its keys."""
+    """Parenthesise the value of `JSON '…'.a` and `SAFE.F(…)[0]`; complete JSON_QUERY(x) and JSON_OBJECT(…)."""
     _keep_paths(found)
     inserted = dict(_insertions(found))
     if not inserted:
@@ -26,7 +26,7 @@ def clear_forms(found: list[Token]) -> list[Token]:
 
 
 def _keep_paths(found: list[Token]) -> None:
-    """The parser reads paths of JSON and formats of times in its own way, and loses what is empty; raw text it leaves be."""
+    """Turn JSON paths and time formats into raw strings, because the parser changes them and drops empty ones."""
     openers: list[str] = []
     for before, token in pairwise(found):
         if token.token_type == TokenType.L_PAREN:
@@ -62,7 +62,7 @@ _OF_FORMATS: Final = frozenset(
 
 
 def _insertions(found: list[Token]) -> Iterator[tuple[int, tuple[Token, ...]]]:
-    """What is put before which token."""
+    """Yield the tokens to insert, with the index of the token before which they go."""
     for at, (token, following) in enumerate(pairwise(found)):
         yield from _insertions_at(found, at, token, following)
 
@@ -86,14 +86,14 @@ def _is_safe_call(found: list[Token], at: int) -> bool:
 
 
 def _of_array(found: list[Token], at: int, token: Token) -> Iterator[tuple[int, tuple[Token, ...]]]:
-    """The parser reads `ALL UNNEST(…)` in brackets only."""
+    """Parenthesise UNNEST(…) after a quantifier: the parser reads `ALL UNNEST(…)` only so."""
     if token.token_type == TokenType.UNNEST and _is_call(found, at):
         yield at, (_like(token, TokenType.L_PAREN, "("),)
         yield _closing(found, at + 1) + 1, (_like(token, TokenType.R_PAREN, ")"),)
 
 
 def clear_quantifiers(tree: exp.Expr) -> None:
-    """`LIKE ALL UNNEST(…)` without the brackets that it was given to be read."""
+    """Remove the parentheses that were inserted into `LIKE ALL UNNEST(…)`."""
     for quantifier in tree.find_all(exp.Any, exp.All):
         if isinstance(quantifier.this, exp.Paren) and isinstance(quantifier.this.this, exp.Unnest):
             quantifier.set("this", quantifier.this.this)
@@ -127,7 +127,7 @@ def _with_keys(found: list[Token], opened: int) -> Iterator[tuple[int, tuple[Tok
 
 
 def _with_array(found: list[Token], opened: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
-    """Of arrays of keys and values the parser makes pairs, and loses what is in excess."""
+    """Parenthesise the keys of JSON_OBJECT(keys, values), which the parser would zip to pairs, dropping the excess."""
     depth = 0
     for at in range(opened, _closing(found, opened)):
         token = found[at]
@@ -139,7 +139,7 @@ def _with_array(found: list[Token], opened: int) -> Iterator[tuple[int, tuple[To
 
 
 def _with_names(found: list[Token], opened: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
-    """Columns called `key` and `value`: the parser takes them for other dialects' words, and loses them."""
+    """Parenthesise columns named `key` and `value`, which the parser takes for keywords and drops."""
     depth = 0
     for at in range(opened, _closing(found, opened)):
         token = found[at]
@@ -155,12 +155,12 @@ _ARRAYS: Final = frozenset({TokenType.L_BRACKET, TokenType.ARRAY})
 _BETWEEN: Final = frozenset({TokenType.L_PAREN, TokenType.COMMA, TokenType.R_PAREN})
 
 
-# Calls whose arguments the parser needs help with, and what is put into them.
+# Functions whose arguments need additional tokens, and what inserts them.
 _CALLS: Final = {"json_query": _with_path, "json_object": _with_keys}
 
 
 def _closing(found: list[Token], opened: int) -> int:
-    """Where the bracket is closed that is opened there; past the end if it never is."""
+    """Return where the parenthesis that opens at this token closes; past the end if it does not."""
     depth = 0
     for at in range(opened, len(found)):
         depth += (found[at].token_type in _OPENING) - (found[at].token_type in _CLOSING)
@@ -170,12 +170,15 @@ def _closing(found: list[Token], opened: int) -> int:
 
 
 def _like(token: Token, kind: TokenType, text: str) -> Token:
-    """A token at the place of another."""
+    """Return a token at the position of another."""
     return Token(kind, text, token.line, token.col, token.start, token.end)
 
 
 def name_offsets(tree: exp.Expr) -> None:
-    """In `a[OFFSET(0)][OFFSET(1)]` the parser reads only the last OFFSET as one, and the others as functions."""
+    """Set the offset kind of nested subscripts.
+
+    In `a[OFFSET(0)][OFFSET(1)]` the parser recognises only the last OFFSET, and reads the others as functions.
+    """
     for bracket in tree.find_all(exp.Bracket):
         index = bracket.expressions[0] if len(bracket.expressions) == 1 else None
         if isinstance(index, exp.Anonymous) and len(index.expressions) == 1:
@@ -186,14 +189,14 @@ def name_offsets(tree: exp.Expr) -> None:
                 index.replace(index.expressions[0])
 
 
-# What the index of the first element is, and whether one that is outside is NULL.
+# The index of the first element, and whether an index out of range yields NULL.
 _OFFSETS: Final = {"OFFSET": (0, False), "ORDINAL": (1, False), "SAFE_OFFSET": (0, True), "SAFE_ORDINAL": (1, True)}
 
 
 def name_paths(tree: exp.Expr) -> None:
-    """An array that is only named, `FROM t, t.items`, is called as its path ends; one in UNNEST() has no name of its own."""
+    """Name an implicitly unnested array (`FROM t, t.items`) after the last part of its path."""
     for unnest in tree.find_all(exp.Unnest):
-        # The parser keeps of UNNEST() whether it has an offset, and not of what it puts there itself.
+        # The parser stores `offset` for a written UNNEST(), but not for one that it inserts.
         if isinstance(unnest.parent, exp.Join) and "offset" not in unnest.args and unnest.args.get("alias") is None:
             path = unnest.expressions[0]
             last = path.expression if isinstance(path, exp.Dot) else path.this

@@ -1,7 +1,7 @@
-"""Nodes that are engine text with holes for trees.
+"""Nodes for engine SQL: templates with holes for trees.
 
-A template is text of the rules alone. Names, texts, bytes and slots, whoever chose them, are nodes: parts that stand
-in holes. `draft` prints trees with such nodes.
+A template contains only text of the rules. Names, texts, bytes and slots are always nodes that fill the holes. `draft`
+prints trees with such nodes.
 """
 
 import re
@@ -14,12 +14,12 @@ from cordwood.bounded_cache import remember_short
 from cordwood.sql.operations import Operation, doing
 from cordwood.sql.plan import BlockFilter
 
-# sqlglot's compiled nodes cannot be subclassed; no text can spell these names past `admit`.
+# sqlglot's compiled classes cannot be subclassed. Admitted queries cannot contain these names.
 FRAGMENT: Final = "$fragment"
 OPTIONAL: Final = "$optional"
 BLOCKS: Final = "$blocks"
 VERBATIM: Final = "$verbatim"
-# The arguments that a node of BLOCKS and one of VERBATIM have.
+# Keys of the arguments of BLOCKS and VERBATIM nodes.
 _FILTER: Final = "filter"
 _WRITTEN: Final = "written"
 
@@ -27,14 +27,14 @@ AS_IT_IS: Final = "as_it_is"
 
 # A part by its number; in `once` of the engines' rules, a part by its letter.
 HOLE: Final = re.compile(r"\{(\d+)\}")
-# Constants of the rules that may be literals inside a template: they end no quote, open no hole, escape nothing.
+# Constants of the rules that may be literals in a template: without holes, and without characters to escape.
 _PLAIN: Final = re.compile(r"[ !%&()*+,./0-9:;<=>?A-Za-z\[\]^_|~'\-]*", re.ASCII)
 
 
 def fragment(template: str, *parts: exp.Expr, does: Operation | None = None) -> exp.Expr:
-    """`{0}` stands for the first part, as often as it is written; parts are set in parentheses where needed.
+    """Return a node for engine SQL in which `{0}` is the first part; parts are parenthesised where needed.
 
-    `does` is what the fragment does, where a later pass has to know.
+    A part may be used several times. `does` is the operation of the fragment, for passes that need to know it.
     """
     if any(isinstance(piece, int) and piece >= len(parts) for piece in template_pieces(template)):
         raise ValueError(f"a hole without a part: {template}")
@@ -43,7 +43,7 @@ def fragment(template: str, *parts: exp.Expr, does: Operation | None = None) -> 
 
 
 def spliced(template: str, *parts: exp.Expr) -> exp.Expr:
-    """The same, where the text of parts that are fragments becomes text of the template, in no parentheses."""
+    """Return such a node; templates of parts that are fragments are merged into it, without parentheses."""
     texts: list[str] = []
     inner: list[exp.Expr] = []
     for part in parts:
@@ -54,7 +54,7 @@ def spliced(template: str, *parts: exp.Expr) -> exp.Expr:
 
 
 def listed(separator: str, parts: Sequence[exp.Expr]) -> exp.Expr:
-    """All of them in one fragment, with the separator between."""
+    """Return one fragment of all parts, with the separator between them."""
     return spliced(separator.join(f"{{{at}}}" for at in range(len(parts))), *parts)
 
 
@@ -62,35 +62,35 @@ def _renumbered(template: str, first: int) -> str:
     return HOLE.sub(lambda hole: f"{{{int(hole[1]) + first}}}", template)
 
 
-# Long ones are lists, whose length a caller chooses.
+# Long templates are not cached: they are lists whose length the caller chooses.
 @remember_short(longest=512, most=4096)
 def template_pieces(template: str) -> tuple[str | int, ...]:
-    """The template's text and, at every second place, the number of the part that stands in its hole."""
+    """Return the template's texts and, at every second index, the number of the part in a hole."""
     return tuple(int(piece) if place % 2 else piece for place, piece in enumerate(HOLE.split(template)))
 
 
 def holes(count: int, first: int = 0) -> str:
-    """So many holes of a template, with commas between."""
+    """Return so many holes of a template, separated by commas."""
     return ", ".join(f"{{{at}}}" for at in range(first, first + count))
 
 
 def named(name: str, *, as_it_is: bool = False) -> exp.Identifier:
-    """Return a name as a part: it is quoted, whatever it says.
+    """Return a name as a part, which is always quoted.
 
-    One that the engine cannot be given is spelled, unless it is of something that the engine knows by it already.
+    It is printed as the engine's spelling of it, or unchanged with `as_it_is`, for names that the engine already knows.
     """
     made = exp.Identifier(this=name, quoted=True)
     return keep_name(made) if as_it_is else made
 
 
 def keep_name(name: exp.Identifier) -> exp.Identifier:
-    """Let the name be written as it is."""
+    """Mark a name to be written unchanged."""
     name.meta[AS_IT_IS] = True
     return name
 
 
 def text_part(text: str) -> exp.Expr:
-    """Return a text as a part: it is a literal, whatever it says."""
+    """Return a text as a part, which is always written as a literal."""
     return exp.Literal.string(text)
 
 
@@ -100,7 +100,7 @@ def data_part(data: bytes) -> exp.Expr:
 
 
 def own_text(text: str) -> str:
-    """Write a constant of the rules as a literal inside a template. Raises ValueError where it needs escapes."""
+    """Return a constant of the rules as a literal of a template; raise ValueError if it would need escapes."""
     if not _PLAIN.fullmatch(text):
         raise ValueError(f"no constant of the rules: {text!r}")
     return "'" + text.replace("'", "''") + "'"
@@ -112,7 +112,7 @@ def optional_predicate(parameter: exp.Parameter, test: exp.Expr, predicate: exp.
 
 
 def block_filter(which: BlockFilter) -> exp.Expr:
-    """Return the condition that a scan reads only these blocks; it stays a segment of its own in the plan."""
+    """Return the condition that restricts a scan to these blocks; it is a segment of its own in the plan."""
     return exp.Anonymous(this=BLOCKS, **{_FILTER: which})
 
 
@@ -122,12 +122,12 @@ def filter_of(node: exp.Expr) -> BlockFilter:
 
 
 def with_parts(node: exp.Expr, parts: Sequence[exp.Expr]) -> exp.Expr:
-    """Return the same fragment of other parts."""
+    """Return the same fragment with other parts."""
     return fragment(template_of(node), *parts)
 
 
 def verbatim(text: str) -> exp.Expr:
-    """Return text of the engine's own, which is written as it is: braces in it are no holes."""
+    """Return text of the engine itself, which is written unchanged: its braces are not holes."""
     return exp.Anonymous(this=VERBATIM, **{_WRITTEN: text})
 
 

@@ -1,4 +1,4 @@
-"""Find columns that a grouped SELECT reads without grouping them, and ordinals beyond its columns."""
+"""Checks of grouped SELECTs: columns that are read without being grouped, and ordinals out of range."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -11,7 +11,7 @@ _SETS: Final = (exp.Rollup, exp.Cube, exp.GroupingSets, exp.Tuple, exp.Paren)
 
 
 def ungrouped(select: exp.Expr) -> tuple[exp.Expr, str] | None:
-    """Return the first such column and its name; None where there is none or it cannot be decided."""
+    """Return the first ungrouped column and its name; None if there is none, or it cannot be decided."""
     group, having = select.args.get("group"), select.args.get("having")
     read = [*select.expressions, *([having.this] if having is not None else []), *_order_keys(select)]
     is_grouped = group is not None or having is not None or any(map(_has_aggregate, read))
@@ -28,12 +28,12 @@ def _first_ungrouped(select: exp.Expr, group: exp.Expr | None, read: list[exp.Ex
 
 
 def _is_unknown(select: exp.Expr, group: exp.Expr | None) -> bool:
-    """Return whether a star hides columns, or GROUP BY ALL hides keys."""
+    """Return whether a star may expand to any columns, or GROUP BY ALL to any keys."""
     return any(item.is_star for item in select.expressions) or bool(group is not None and group.args.get("all"))
 
 
 def out_of_range(select: exp.Expr) -> exp.Expr | None:
-    """Return the first ordinal of GROUP BY or ORDER BY that is beyond the columns."""
+    """Return the first ordinal of GROUP BY or ORDER BY that exceeds the number of columns."""
     if any(item.is_star for item in select.expressions) or select.args.get("kind"):
         return None
     group = select.args.get("group")
@@ -70,7 +70,7 @@ def _keys(select: exp.Expr, group: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _has_aggregate(node: exp.Expr) -> bool:
-    """Return whether the expression aggregates rows, outside sub-queries and windows."""
+    """Return whether the expression aggregates rows, outside of sub-queries and windows."""
     waiting = [node]
     while waiting:
         one = waiting.pop()
@@ -103,7 +103,7 @@ def _offenders(item: exp.Expr, keys: list[exp.Expr], own: frozenset[str]) -> Ite
         elif _is_own(node, own):
             yield node, node.name
         elif not isinstance(node, exp.Anonymous):
-            # An aggregate that the parser has no class for is among these.
+            # Aggregates for which sqlglot has no class are Anonymous nodes, so these are not descended into.
             waiting += reversed(list(node.iter_expressions()))
 
 

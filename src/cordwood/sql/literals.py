@@ -1,4 +1,4 @@
-"""Literals as they are written: quotes that are doubled, escapes that do not exist, and numbers that are too wide."""
+"""Lexical checks of literals: doubled quotes, invalid escapes, and numbers out of range."""
 
 import re
 from collections.abc import Sequence
@@ -20,8 +20,8 @@ _FEWEST_WIDE: Final = len(str(2**63))
 _ESCAPE: Final = re.compile(r"\\.?", re.DOTALL)
 
 
-# Comments, quoted names and literals with a prefix stay as they are; the group is a literal whose quotes may be doubled.
-# What is never closed goes to the end of the text, so that nothing is scanned twice.
+# Comments, quoted names and prefixed literals are skipped; the group is a literal that may contain doubled quotes. An
+# unterminated quote or comment extends to the end of the text, so that scanning takes linear time.
 _QUOTED: Final = re.compile(
     r"""(?:--|\#)[^\n]*|/\*.*?(?:\*/|\Z)|`[^`]*(?:`|\Z)|\b(?:r|b|rb|br)(?:'[^'\n]*'|"[^"\n]*")"""
     r"""|('(?:''|\\.|[^'\\])*+'|"(?:""|\\.|[^"\\])*+")|['"].*\Z""",
@@ -30,9 +30,9 @@ _QUOTED: Final = re.compile(
 
 
 def escape_doubled_quotes(text: str) -> str:
-    """Write each doubled quote inside a literal as an escaped one; every place in the text stays where it is.
+    """Replace each doubled quote inside a literal by an escaped one; positions in the text do not change.
 
-    Only for a text that has no other reading: three quotes in a row begin a literal of BigQuery's own.
+    Only for a text that cannot be parsed otherwise, because three quotes in a row begin a literal in BigQuery.
     """
     return _QUOTED.sub(lambda found: _escaped(found[1]) if found[1] else found[0], text)
 
@@ -46,10 +46,10 @@ def _escaped(literal: str) -> str:
 
 
 def join_doubled_quotes(found: list[Token], text: str) -> list[Token]:
-    """Join literals that touch each other into one with a quote between: `'it''s'` is the text it's.
+    """Join adjacent literals into one with a quote between them: `'it''s'` is the text it's.
 
-    BigQuery refuses literals without a space between, so no query that it takes changes its meaning. Clients that quote
-    as other databases do double every quote of what a user typed.
+    BigQuery refuses adjacent literals without a space, so no valid query changes its meaning. Clients that quote as
+    other databases do double the quotes in their users' input.
     """
     joined: list[Token] = []
     run: list[Token] = []
@@ -62,7 +62,7 @@ def join_doubled_quotes(found: list[Token], text: str) -> list[Token]:
 
 
 def _joined(run: Sequence[Token], text: str) -> Token:
-    """Make the first of the tokens stand for all of them."""
+    """Merge the tokens into the first of them."""
     first, last = run[0], run[-1]
     if first is not last:
         first.text = text[first.start].join(token.text for token in run)
@@ -99,7 +99,7 @@ def _check_width(token: Token, text: str, *, is_negative: bool) -> None:
 
 
 _NUMBERS: Final = frozenset({TokenType.NUMBER, TokenType.HEX_STRING})
-# The digits of 64 bits.
+# The number of hexadecimal digits of 64 bits.
 _MOST_HEXADECIMAL: Final = 16
 _LONGEST_NUMBER: Final = 1_000
 

@@ -1,4 +1,4 @@
-"""How a target puts a tree into its own words: every node once, its parts first, by a table of rules."""
+"""Lowering of a tree to engine SQL: each node once, children first, by a table of rules."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NoReturn, TypeVar
@@ -15,17 +15,18 @@ from cordwood.sql.typing import inherit
 Rule = Callable[[exp.Expr], exp.Expr]
 Key = TypeVar("Key", str, type[exp.Expr], type[Operation])
 
-# What a lowered query raises of itself begins with this: so the engine's faults can be told from the query's.
+# The prefix of errors that a lowered query raises itself, to distinguish them from the engine's own.
 RAISED: Final = "cordwood: "
 
-# How a node is marked whose failure the author wants as NULL.
+# The metadata key of nodes whose error becomes NULL, as in SAFE.F(…).
 _SAFE: Final = "safe"
 
 
 class Meaning(msgspec.Struct, frozen=True):
-    """One meaning: what becomes of nodes by their class (`nodes`), or by name where the parser has no class (`named`).
+    """A set of lowering rules: by class (`nodes`), or by name for functions without a class (`named`).
 
-    `operations` says it of nodes that are an operation, `first` is asked before a node's parts are lowered.
+    `operations` has rules for nodes with an operation; rules in `first` are applied before a node's children are
+    lowered.
     """
 
     nodes: Mapping[type[exp.Expr], Rule] = msgspec.field(default_factory=dict)
@@ -35,7 +36,7 @@ class Meaning(msgspec.Struct, frozen=True):
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """All meanings of a target, looked up by the class of the node."""
+    """All rules of a target, looked up by the class of the node."""
 
     nodes: Mapping[type[exp.Expr], Rule]
     named: Mapping[str, Rule]
@@ -63,7 +64,7 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 def _seen_from(node: exp.Expr, made: exp.Expr) -> exp.Expr:
-    """What is made before its parts are lowered knows already where it will stand."""
+    """Set the parent of a replacement made before its children are lowered, because rules for them look at it."""
     if made is not node:
         made.parent, made.arg_key, made.index = node.parent, node.arg_key, node.index
     return made
@@ -74,7 +75,7 @@ def _replaced(node: exp.Expr, rule: Rule) -> exp.Expr:
 
 
 def joined(meanings: Iterable[Meaning]) -> Rules:
-    """One table of all meanings; two that speak of the same node are a mistake of ours."""
+    """Merge all meanings into one table; two rules for the same node are a programming error."""
     found = list(meanings)
     return Rules(
         nodes=_united(meaning.nodes for meaning in found),
@@ -99,7 +100,7 @@ def unsupported(node: exp.Expr, what: str) -> NoReturn:
 
 
 def place_of(node: exp.Expr) -> Span | None:
-    """Where the nearest node with a place stands in the author's text."""
+    """Return the position of the node or of its nearest part that has one, in the author's text."""
     for candidate in (node, *node.find_all(exp.Expr)):
         line, column = candidate.meta_get("line"), candidate.meta_get("col")
         if line is not None and column is not None:
@@ -108,9 +109,9 @@ def place_of(node: exp.Expr) -> Span | None:
 
 
 def name_of(node: exp.Expr) -> str:
-    """The function's name as the author's dialect has it."""
+    """Return the function's name as in BigQuery."""
     written = node.meta_get("bigquery_name")
-    # Of other functions' nodes `name` is that of their argument.
+    # For other functions, `name` is that of their first argument.
     known = node.sql_name() if isinstance(node, exp.Func) and not isinstance(node, exp.Anonymous) else node.name
     return str(written or known).upper()
 

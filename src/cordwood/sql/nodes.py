@@ -1,6 +1,6 @@
-"""The words a Resolved tree has beyond sqlglot's own: what BigQuery's repeated records become.
+"""The form of resolved trees: extensions of sqlglot's nodes for records in events, and functions to make and read them.
 
-What a Resolved tree looks like (the promise `resolve` makes to `target.lower`):
+`resolve` guarantees the following to `target.lower`.
 
 Columns
     Every `exp.Column` has exactly `this` and `table`, both quoted, both in the spelling of their
@@ -10,8 +10,8 @@ Columns
     derived table, or the element or the offset of an UNNEST. `exp.Dot` remains only for the fields of
     true STRUCT values, never for a path into an event.
 
-Events (nodes with an operation of `operations`; make and read them with the functions below)
-    `event_path(value, steps)`: a `PathRead` of a value that is an event's (`value`: any expression whose value is one). Type
+Events (nodes with an operation of `operations`; made and read by the functions below)
+    `event_path(value, steps)`: a `PathRead` below an expression whose value is an event's. Its type is
     VARIANT: typed by use. Its `meta[KINDS]` are the kinds that have been seen there.
     `event_elements(value, only_arrays=…)`: `RecordElements`, ARRAY<VARIANT>.
     `is_record(value)`: a `RecordTest`, BOOL.
@@ -20,26 +20,27 @@ Events (nodes with an operation of `operations`; make and read them with the fun
 Relations (FROM and JOIN)
     `exp.Table` of a stream: one identifier, `StreamTable.table`; always with an alias; its
     `meta["stream"]` is the stream's name. `exp.Table` of a CTE: the CTE's own spelling, with an alias.
-    An `exp.CTE` with `materialized` False is a filter read more than once: run it anew for every reader.
+    An `exp.CTE` with `materialized` False is a filter read more than once: it is run for each reference.
     `exp.Subquery` with an alias, or around a parenthesised join without one.
-    `exp.Unnest`: one expression (an array, or `EventElements`); its alias has `this` (the relation)
-    and one column (the element); `offset`, when there, is the identifier of the offset's column.
-    Commas have become CROSS joins; USING has become ON; unnests of objects are gone: their reads are
-    paths, their "drop the row" is `IsRecord` in WHERE (or in the ON of the join they stood under).
+    `exp.Unnest`: one expression (an array, or `RecordElements`); its alias has `this` (the relation)
+    and one column (the element); `offset`, if present, is the identifier of the offset's column.
+    Commas have become CROSS joins and USING has become ON. Unnests of objects are removed: their reads are
+    paths, and the rows that they drop are filtered by `RecordTest` in WHERE, or in the ON of their join.
 
 Selects
-    Every projection is an `exp.Alias` (but in `exp.Select` with `kind`, where `VALUE` has one bare
-    expression); stars are expanded; PIVOT and UNPIVOT are queries; unnamed columns are already `f0_`, `f1_`. GROUP BY and ORDER BY items that name a select alias or a column
-    by ordinal are ordinals (integer literals); inside larger expressions aliases are replaced by the
-    expression they stand for.
+    Every projection is an `exp.Alias` (except in `exp.Select` with `kind`, where `VALUE` has one bare
+    expression); stars are expanded; PIVOT and UNPIVOT are queries; unnamed columns are `f0_`, `f1_`.
+    GROUP BY and ORDER BY items that name a select alias or a column by ordinal are ordinals (integer
+    literals); inside larger expressions aliases are replaced by the expression they stand for.
 
 Slots
-    `exp.Parameter(this=Var(name))` with its `type` set. The moment of the call is the slot `NOW`, a
-    TIMESTAMP, and `CURRENT_DATE(zone)` and its like are already DATE(slot, zone) and so on, except in
+    `exp.Parameter(this=Var(name))` with its `type` set. The time of the call is the slot `NOW`, a
+    TIMESTAMP, and `CURRENT_DATE(zone)` and related functions are DATE(slot, zone) and so on, except in
     stand-alone SQL, where they stay as written.
 
-Places: identifiers and function nodes keep sqlglot's `meta` `start` and `end` (offsets in the author's
-text); a node made by us copies the `meta` of what it replaces.
+Positions
+    Identifiers and function nodes keep sqlglot's `meta` `start` and `end` (offsets in the author's
+    text); a node made by a pass copies the `meta` of what it replaces.
 """
 
 from collections.abc import Iterator, Mapping
@@ -49,10 +50,10 @@ from sqlglot import exp
 
 from cordwood.sql.operations import PathRead, RecordElements, RecordTest, does, operation, operation_of
 
-# The slot that holds the moment of the call.
+# The slot of the time of the call.
 NOW: Final = "now"
 
-# Comparisons as BigQuery and the engines write them.
+# Comparison operators in the spelling of BigQuery and of the engines.
 COMPARISONS: Final[Mapping[type[exp.Expr], str]] = {
     exp.EQ: "=",
     exp.NEQ: "!=",
@@ -70,7 +71,7 @@ _RELATIONS: Final = (exp.Table, exp.Subquery, exp.Unnest)
 
 
 def swap(node: exp.Expr, made: exp.Expr) -> None:
-    """Put a node in another's place in constant time: `Expr.replace` visits all siblings in a list of arguments."""
+    """Replace a node in constant time; `Expr.replace` visits all siblings in a list of arguments."""
     parent, key, index = node.parent, node.arg_key, node.index
     siblings = parent.args.get(key) if parent is not None and key is not None else None
     if index is None or not isinstance(siblings, list) or siblings[index] is not node:
@@ -90,7 +91,7 @@ def typed(node: exp.Expr, type_: exp.DType) -> exp.Expr:
 
 
 def event_path(value: exp.Expr, steps: tuple[str, ...]) -> exp.Expr:
-    """A path into a path is one longer path."""
+    """Return the read of a path below an event's value; a path below a path is merged into one."""
     root, before = root_and_steps(value)
     return typed(operation(PathRead(before + steps), root), exp.DType.VARIANT)
 
@@ -122,18 +123,18 @@ def path_steps(node: exp.Expr) -> tuple[str, ...]:
 
 
 def root_and_steps(value: exp.Expr) -> tuple[exp.Expr, tuple[str, ...]]:
-    """What a path leads into, and its steps; any other value is where a path of no steps leads."""
+    """Return a path's root value and steps; for any other value, itself and no steps."""
     return (path_value(value), path_steps(value)) if is_event_path(value) else (value, ())
 
 
 def is_within(value: exp.Expr, outer: exp.Expr) -> bool:
-    """Whether an event's value is another of the same event, or read out of it."""
+    """Return whether an event's value is the other one, or a value at a path below it."""
     (root, steps), (outer_root, outer_steps) = root_and_steps(value), root_and_steps(outer)
     return root == outer_root and steps[: len(outer_steps)] == outer_steps
 
 
 def in_brackets(relation: exp.Expr) -> Iterator[exp.Expr]:
-    """The relations that are joined in these brackets, and in brackets within; any other relation is itself."""
+    """Yield the relations of a parenthesised join, nested ones included; any other relation is yielded itself."""
     inner = relation.this
     if not isinstance(relation, exp.Subquery) or relation.alias or not isinstance(inner, _RELATIONS):
         yield relation
@@ -143,7 +144,7 @@ def in_brackets(relation: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def conditions(where: exp.Expr | None) -> Iterator[exp.Expr]:
-    """What every row must fulfil."""
+    """Yield the conjuncts of a WHERE clause."""
     waiting = [] if where is None else [where.this]
     while waiting:
         node = waiting.pop().unnest()
@@ -153,17 +154,17 @@ def conditions(where: exp.Expr | None) -> Iterator[exp.Expr]:
             yield node
 
 
-# In the meta of a name: that it means everything of a stream's events beside their columns.
+# The metadata key of a name that refers to all fields of a stream's events which are not columns.
 WHOLE_EXTRAS: Final = "whole_extras"
 
 _INTERNAL: Final = "$"
 
 
 def internal_function(name: str) -> str:
-    """The name of a function that BigQuery has no word for: no text can spell it past `admit`."""
+    """Return the internal name of a function that BigQuery does not have; admitted queries cannot contain it."""
     return _INTERNAL + name
 
 
 def internal(name: str, *arguments: exp.Expr) -> exp.Expr:
-    """A call of such a function."""
+    """Return a call of an internal function."""
     return exp.Anonymous(this=internal_function(name), expressions=list(arguments))

@@ -1,4 +1,4 @@
-"""What an endpoint's sub-queries are made of, as told to people who write a query over them."""
+"""The description of an endpoint's sub-queries for authors of sandbox queries."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,10 @@ Fields = Mapping[Path, frozenset[ValueKind]]
 
 
 class OfferedColumn(msgspec.Struct, frozen=True):
-    """`kind` is None where only an event's own value tells; `fields` are the paths below it that were ever seen."""
+    """A column of a sub-query.
+
+    `kind` is None for an event's value, whose type varies; `fields` are the paths seen below it.
+    """
 
     name: str
     kind: Kind | None

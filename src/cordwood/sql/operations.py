@@ -1,8 +1,8 @@
-"""What an expression does, as a typed value on its node: passes recognise operations by it, never by names or text.
+"""Typed operations on nodes: passes recognise an expression by its operation, never by a name or a text.
 
 sqlglot's compiled classes cannot be subclassed, so an operation is a frozen struct among the arguments of a node. It is
-compared, hashed and copied with the node. In a resolved tree, the operands are the node's expressions; when a rule has
-lowered it to a fragment that does the same, they are the fragment's parts, in the same order.
+compared, hashed and copied with the node. In a resolved tree, the operands are the node's expressions; after lowering
+they are the parts of the fragment that replaces it, in the same order.
 """
 
 from collections.abc import Iterator
@@ -13,18 +13,18 @@ from sqlglot import exp
 
 from cordwood.model.redaction import RedactMode
 
-# The argument of a node that has its operation.
+# The key of the argument that holds a node's operation.
 DOES: Final = "does"
-# What nodes are called that are nothing but an operation; no text can spell the name past `admit`.
+# The name of nodes that are only an operation; admitted queries cannot contain it.
 OPERATION: Final = "$operation"
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """The base of all operations."""
+    """The base class of operations."""
 
 
 class PathRead(Operation, frozen=True):
-    """The value at a path below an event's value, the first operand; missing is NULL. There is at least one step."""
+    """The value at a path below an event's value, the first operand; NULL if missing. There is at least one step."""
 
     steps: tuple[str, ...]
 
@@ -32,14 +32,14 @@ class PathRead(Operation, frozen=True):
 class RecordElements(Operation, frozen=True):
     """An event's value as BigQuery's repeated record: an object is an array of itself, an array its elements.
 
-    NULL, missing and scalars are the empty array. `only_arrays` where nothing but arrays has been seen there.
+    NULL, missing and scalar values are the empty array. `only_arrays` is set if only arrays have been seen there.
     """
 
     only_arrays: bool
 
 
 class AsText(Operation, frozen=True):
-    """An event's value as text; what the value holds is not looked at otherwise."""
+    """An event's value as text; nothing else of the value is read."""
 
 
 class AsEventValue(Operation, frozen=True):
@@ -47,64 +47,64 @@ class AsEventValue(Operation, frozen=True):
 
 
 class RecordTest(Operation, frozen=True):
-    """Whether an event's value is an object, never NULL.
+    """A test of whether an event's value is an object; never NULL.
 
-    `only_objects` where nothing but objects has been seen there, so that whether it is NULL says all.
+    With `only_objects`, only objects have been seen there, so a test for NULL suffices.
     """
 
     only_objects: bool = False
 
 
 class Redacted(Operation, frozen=True):
-    """The operand with what is personal in it redacted."""
+    """The operand with personal data redacted."""
 
     mode: RedactMode
 
 
 class RedactedText(Redacted, frozen=True):
-    """A text, redacted."""
+    """The redacted text of a text operand."""
 
 
 class RedactedEventText(Redacted, frozen=True):
-    """An event's value that is read as text, redacted, as an event's value again."""
+    """An event's value that is read as text: redacted, and again an event's value."""
 
 
 class RedactedEvent(Redacted, frozen=True):
-    """An event's value, redacted."""
+    """The redacted value of an event's value."""
 
 
 class RedactedSecret(Redacted, frozen=True):
-    """An event's value in a field whose name says that it is secret. `may_be_record`: objects or arrays were seen there."""
+    """An event's value in a field with a secret's name. `may_be_record`: objects or arrays were seen there."""
 
     may_be_record: bool
 
 
 class RegexMatch(Operation, frozen=True):
-    """Whether a text, the first operand, matches a regular expression, the second."""
+    """A test of whether a text, the first operand, matches a regular expression, the second."""
 
 
 class TextPosition(Operation, frozen=True):
-    """Where a text, the second operand, begins in another, counted from 1; 0 where it is not there."""
+    """The position of a text, the second operand, in the first one, counted from 1; 0 if it is not found."""
 
 
 class Interval(Operation, frozen=True):
-    """A number of units of time."""
+    """An interval of so many units of time."""
 
     unit: str
 
 
 class Recast(Operation, frozen=True):
-    """The same value as another type, which costs so little that it may be written more than once."""
+    """The same value as another type; cheap enough to be written more than once."""
 
 
 class RedactionCall(Operation, frozen=True):
-    """A call of one of the engine's functions of redaction."""
+    """A call of one of the engine's redaction functions."""
 
     function: str
 
 
 class RedactText(RedactionCall, frozen=True):
-    """The text, the only operand, redacted; `optimistic` is the function that fails instead where there is a find."""
+    """The redacted text of the only operand. `optimistic` is the function that fails instead of redacting a match."""
 
     optimistic: str
 
@@ -113,7 +113,7 @@ Kind = TypeVar("Kind", bound=Operation)
 
 
 def operation(what: Operation, *operands: exp.Expr) -> exp.Expr:
-    """Return the node of a resolved tree that does this."""
+    """Return a node of a resolved tree for an operation."""
     return exp.Anonymous(this=OPERATION, expressions=list(operands), **{DOES: what})
 
 
@@ -129,7 +129,7 @@ def operation_of(node: object, kind: type[Kind]) -> Kind | None:
 
 
 def doing(node: exp.Expr, what: Operation) -> exp.Expr:
-    """Say of an expression that was made from parts what it does."""
+    """Set the operation of an expression that was made from parts."""
     node.set(DOES, what)
     return node
 
@@ -139,7 +139,7 @@ def does(node: object, kind: type[Operation]) -> bool:
 
 
 def found_operations(tree: exp.Expr, kind: type[Kind]) -> Iterator[tuple[exp.Expr, Kind]]:
-    """Yield the nodes of a tree that do this, with their operations."""
+    """Yield the nodes of a tree with an operation of this kind, and their operations."""
     for node in tree.find_all(exp.Anonymous):
         found = operation_of(node, kind)
         if found is not None:

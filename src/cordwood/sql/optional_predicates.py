@@ -1,6 +1,6 @@
-"""Find conditions that ask nothing of a parameter that is NULL: `@p IS NULL OR …`.
+"""Detection of optional predicates, conditions such as `@p IS NULL OR …`.
 
-An engine plans both sides anew for each answer, though the values of the call tell which one decides.
+An engine would plan both sides for each call, although the call's values determine which side is needed.
 """
 
 from sqlglot import exp
@@ -11,8 +11,8 @@ from cordwood.sql.nodes import conditions
 
 
 def mark_optional_predicates(tree: exp.Expr) -> None:
-    """Replace them in the lowered tree by nodes that the plan can print in part."""
-    # Those within others first: what is replaced is copied.
+    """Replace optional predicates in a lowered tree by nodes of which the plan prints one side."""
+    # Innermost first, because replacing a condition copies what is inside it.
     for where in reversed(list(tree.find_all(exp.Where))):
         for condition in list(conditions(where)):
             parameter = _parameter(condition.this) if isinstance(condition, exp.Or) else None
@@ -22,7 +22,7 @@ def mark_optional_predicates(tree: exp.Expr) -> None:
 
 
 def _parameter(condition: exp.Expr) -> exp.Parameter | None:
-    """Return the parameter that is compared with NULL."""
+    """Return the parameter that is compared with NULL; None for other conditions."""
     asked = condition.unnest()
     if not isinstance(asked, exp.Is) or not isinstance(asked.expression, exp.Null):
         return None

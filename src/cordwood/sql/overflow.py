@@ -1,4 +1,4 @@
-"""Which arithmetic on FLOAT64 may leave its range: BigQuery fails there, where engines go on with infinity."""
+"""FLOAT64 arithmetic that may overflow: BigQuery reports an error, where engines return infinity."""
 
 import math
 from collections.abc import Iterator
@@ -14,28 +14,28 @@ from cordwood.sql.typing import inherit, kind_of
 
 _ARITHMETIC: Final = (exp.Add, exp.Sub, exp.Mul, exp.Div)
 _INNER: Final = (*_ARITHMETIC, exp.Neg, exp.Paren)
-# Said twice, these would be asked twice, or give two answers.
+# Evaluating these twice would be expensive or give different results.
 _COSTLY: Final = (exp.Query, exp.Window, exp.Rand, exp.SafeFunc)
 _MOST_LEAVES: Final = 8
 
-# Powers of ten that a value's size stays below.
+# Upper bounds of a value's magnitude, as powers of ten.
 _WHOLE: Final = 19.0
 _EXACT: Final = 40.0
 _ANY: Final = 308.3
 
 
 class OverflowCheck(Operation, frozen=True):
-    """Arithmetic, the first operand, that fails where it is infinite and none of the others is, of which it is made."""
+    """Arithmetic, the first operand, that fails if it is infinite while none of its inputs, the others, is."""
 
 
 def check_overflow(node: exp.Expr) -> exp.Expr:
-    """Put an `OverflowCheck` around a whole FLOAT64 sum or product that could overflow; return any other node as it is."""
+    """Wrap an outermost FLOAT64 expression that could overflow in an `OverflowCheck`; return other nodes unchanged."""
     if not _is_whole(node) or not may_overflow(node):
         return node
     leaves = list(_leaves(node))
     if len(leaves) > _MOST_LEAVES or any(leaf.find(*_COSTLY) for leaf in leaves) or not _may_be_said(node, leaves):
         return node
-    # The copies are lowered each for itself, to the same words: the engine works them out once.
+    # The copies are lowered to identical SQL, which the engine evaluates once.
     return inherit(operation(OverflowCheck(), copied(node), *(copied(leaf) for leaf in leaves)), node)
 
 
@@ -44,7 +44,7 @@ def may_overflow(node: exp.Expr) -> bool:
 
 
 def _may_be_said(node: exp.Expr, leaves: list[exp.Expr]) -> bool:
-    """Beside GROUP BY its keys alone may be said, and only as they are there: what is within aggregates is free."""
+    """Return whether the inputs can be repeated here: in a grouped query, only within aggregates."""
     around = node.parent
     while around is not None and not isinstance(around, (exp.AggFunc, exp.Select)):
         if isinstance(around, exp.Group):
@@ -55,7 +55,7 @@ def _may_be_said(node: exp.Expr, leaves: list[exp.Expr]) -> bool:
 
 
 def _is_whole(node: exp.Expr) -> bool:
-    """Whether it is no part of greater arithmetic, which is looked at as one."""
+    """Return whether the arithmetic is not part of a larger expression, which is checked as a whole."""
     if does(node.parent, OverflowCheck):
         return False
     parent = node.parent
@@ -65,7 +65,7 @@ def _is_whole(node: exp.Expr) -> bool:
 
 
 def _leaves(node: exp.Expr) -> Iterator[exp.Expr]:
-    """What is infinite there may be so in the result too."""
+    """Yield the inputs of the arithmetic that are not constant; if one is infinite, the result may be."""
     for part in node.iter_expressions():
         if isinstance(part, _INNER):
             yield from _leaves(part)
@@ -74,7 +74,7 @@ def _leaves(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _size(node: exp.Expr) -> float:
-    """The power of ten that the value stays below; more than any FLOAT64 has where it may leave the range."""
+    """Return an upper bound of the value's magnitude, as a power of ten; above FLOAT64's range if it may overflow."""
     value = constant(node)
     if isinstance(value, (int, float)):
         return math.log10(abs(value)) if value else -_ANY
@@ -90,7 +90,7 @@ def _size(node: exp.Expr) -> float:
 
 
 def _size_of_leaf(node: exp.Expr) -> float:
-    """An average is no greater than what it is of."""
+    """Return the bound for a value that is not arithmetic; that of an average is its argument's."""
     if isinstance(node, exp.Avg):
         return _size_of_leaf(node.this)
     if isinstance(node, (exp.Cast, exp.TryCast)) and kind_of(node) is Kind.FLOAT64:
@@ -100,7 +100,7 @@ def _size_of_leaf(node: exp.Expr) -> float:
 
 
 def _least(node: exp.Expr) -> float:
-    """The power of ten that a divisor is not below; zero is refused elsewhere."""
+    """Return a lower bound of a divisor's magnitude, as a power of ten; zero is refused elsewhere."""
     value = constant(node)
     if isinstance(value, (int, float)) and value:
         return math.log10(abs(value))

@@ -1,4 +1,4 @@
-"""Text to tree: one statement of BigQuery's dialect, within bounds that keep the parser's work small."""
+"""The parser of BigQuery SQL: one statement, within limits that bound the parser's work."""
 
 import re
 from contextlib import suppress
@@ -23,16 +23,16 @@ MAX_CHARACTERS: Final = 256 * 1024
 MAX_TOKENS: Final = 40_000
 MAX_NESTING: Final = 100
 MAX_DEPTH: Final = 300
-# The parser copies what stands before a pipe: 400 steps take it three seconds.
+# sqlglot copies everything before a pipe: 400 steps take it three seconds.
 MAX_PIPES: Final = 100
-# The parser reads what stands in the brackets of a type's name (DATE, STRUCT) or of a dotted one (NET.HOST) twice, so
-# that its work doubles with every such nesting; this bounds the sum over all tokens.
+# sqlglot parses parentheses after a type's name (DATE, STRUCT) or a dotted name (NET.HOST) twice, so its work doubles
+# with each nesting; this limits the sum over all tokens.
 MAX_WORK: Final = 120_000
 
 _BIGQUERY: Final = Dialect.get_or_raise("bigquery")
-# Stands for a dot inside backquotes while the parser reads: of Unicode's private use, so in nobody's names.
+# Replaces dots in backquoted names during parsing; a private use character, so no name contains it.
 _DOT: Final = "\uf8ff"
-# No letter of its own, and nothing that UTF-8 can say.
+# Lone surrogates, which UTF-8 cannot encode.
 _HALF: Final = re.compile("[\ud800-\udfff]")
 _OPENING: Final = frozenset({"(", "[", "{"})
 _CLOSING: Final = frozenset({")", "]", "}"})
@@ -132,14 +132,14 @@ _OTHER_STATEMENTS: Final = frozenset(
         "while",
     ]
 )
-# What stands between tokens and is no white space.
+# A comment between tokens: anything but whitespace.
 _BETWEEN: Final = re.compile(r"\S")
 _TOKEN: Final = re.compile(r" but got <Token.*>$")
 _PLACE: Final = re.compile(r"(?:from|at) (?:line )?(\d+):(\d+)|Line (\d+), Col: (\d+)")
 
 
 def parse(text: str) -> Parsed:
-    """The tree of the text's one statement; QuerySyntax or QueryRefused with the place otherwise."""
+    """Parse the text's single statement; raise QuerySyntax or QueryRefused with the position."""
     check_characters(text)
     try:
         return _read(text)
@@ -147,7 +147,7 @@ def parse(text: str) -> Parsed:
         other = escape_doubled_quotes(text)
         if other == text:
             raise
-        # A literal that begins or ends with a doubled quote looks like one in three quotes.
+        # A literal that begins or ends with a doubled quote looks like a triple-quoted one.
         with suppress(QueryFault):
             return Parsed(_read(other).tree, text)
         raise
@@ -187,7 +187,7 @@ def _tokens(text: str) -> list[Token]:
 
 
 def _without_comments(found: list[Token], text: str) -> str:
-    """The text with blanks for comments, every token at its place: the parser does not read `GROUP /* x */ BY`."""
+    """Return the text with comments blanked out, because the parser does not read `GROUP /* x */ BY`."""
     pieces: list[str] = []
     at = 0
     for token in found:
@@ -208,7 +208,7 @@ def unreadable(error: TokenError, text: str) -> QuerySyntax:
 
 
 def check_beginning(first: Token, text: str) -> None:
-    """QueryRefused for another statement than a query, QuerySyntax for none."""
+    """Raise QueryRefused for a statement that is not a query, and QuerySyntax for no statement."""
     word = first.text.lower()
     if word in _BEGINNINGS:
         return
@@ -219,7 +219,7 @@ def check_beginning(first: Token, text: str) -> None:
 
 
 def check_work(found: list[Token], text: str, reread: frozenset[str] = _REREAD) -> None:
-    """Refuse, before parsing, what would make the parser nest deeply or read again and again."""
+    """Refuse, before parsing, a text for which the parser would nest too deeply or backtrack too often."""
     if len(found) > MAX_TOKENS:
         raise QueryRefused(f"The query has more than {MAX_TOKENS} words.", span=span_at(text, found[MAX_TOKENS].start))
     pipes = [token for token in found if token.token_type == TokenType.PIPE_GT]
@@ -242,7 +242,7 @@ def check_work(found: list[Token], text: str, reread: frozenset[str] = _REREAD) 
 
 
 def _readings(last: tuple[str, str, str], reread: frozenset[str]) -> int:
-    """How often the parser reads what stands in brackets after these words."""
+    """Return how often the parser reads parentheses after these words."""
     return 2 if last[2] in reread or last[1] == "." else 1
 
 
@@ -253,7 +253,7 @@ def too_deep(span: Span | None) -> QueryRefused:
 def _one_statement(found: list[Token], text: str) -> exp.Expr:
     has_dotted = _hide_dots(found, text)
     found = clear_forms(as_structs(cut_pipes(found)))
-    # Once more: WITH(…) has become STRUCT(…), which the parser reads twice.
+    # Checked again, because WITH(…) has become STRUCT(…), which the parser reads twice.
     check_work(found, text)
     trees = _trees(found, text)
     if not trees:
@@ -283,7 +283,7 @@ def _trees(found: list[Token], text: str) -> list[exp.Expr]:
 
 
 def _hide_dots(found: list[Token], text: str) -> bool:
-    """What stands in backquotes is one name, dots and all: the parser would take it apart."""
+    """Replace the dots in backquoted names, which the parser would split; return whether there were any."""
     if _DOT in text:
         return False
     dotted = [token for token in found if token.token_type == TokenType.IDENTIFIER and "." in token.text]
@@ -303,7 +303,7 @@ def _second_statement(found: list[Token], text: str) -> QueryFault:
     return QueryRefused("Only one statement can be sent.", hint="Send one SELECT.", span=span_at(text, place))
 
 
-# Forms of BigQuery's own that the parser cannot read: what it complains of, at which word, and what they are.
+# BigQuery syntax that sqlglot cannot parse: its error message, the word at the position, and what it is.
 _FORMS: Final = (
     ("Expecting )", re.compile(r"(WHERE|HAVING|GROUP|WITH)\b", re.IGNORECASE), "A clause within a function call"),
     ("Expected TYPE after CAST", re.compile(r"\w"), "This type"),
@@ -341,7 +341,7 @@ def syntax_fault(error: ParseError) -> QuerySyntax:
 
 
 def check_depth(tree: exp.Expr) -> None:
-    """Walks without recursion; what follows may recurse, this deep at most."""
+    """Raise QueryRefused for too deep a tree. Does not recurse itself; later passes recurse up to this depth."""
     level = [tree]
     for _ in range(MAX_DEPTH):
         level = [child for node in level for child in node.iter_expressions()]

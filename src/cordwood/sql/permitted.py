@@ -1,4 +1,4 @@
-"""The allow-list: what a query may be made of. Data only; what is not here is refused."""
+"""The allow-list of syntax and functions. Data only; anything that is not listed is refused."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Parts of a query that are no function, by the name of sqlglot's node.
+# Syntax other than functions, by the class of sqlglot's node.
 NODES: Final = _words("""
     Add Alias All And Any AtTimeZone Between BitwiseAnd BitwiseLeftShift BitwiseNot BitwiseOr BitwiseRightShift
     BitwiseXor Boolean Bracket ByteString CTE Case Cast Column ColumnDef Cube DPipe DataType DataTypeParam
@@ -19,7 +19,7 @@ NODES: Final = _words("""
     UnicodeString Union Unnest Var WeekStart Where Window WindowSpec With Xor
 """)
 
-# Of these nodes only these parts: the parser reads clauses of many dialects into them.
+# The permitted arguments of these nodes, into which sqlglot also parses clauses of other dialects.
 PARTS: Final = {
     "Between": _words("this low high"),
     "CTE": _words("this alias"),
@@ -42,7 +42,7 @@ PARTS: Final = {
     "With": _words("expressions recursive"),
 }
 
-# Functions that sqlglot keeps no written name of, and that only permitted words can have made.
+# Functions whose written name sqlglot does not keep, and which only permitted names can produce.
 NAMELESS: Final = _words("""
     And ArgMax ArgMin Array Case Cast Ceil Coalesce Concat CurrentDate CurrentDatetime CurrentTime CurrentTimestamp
     Exists Extract Floor GroupConcat If JSONArray JSONObject Mod NetFunc Or ParseJSON Pivot SafeFunc StrPosition
@@ -50,7 +50,7 @@ NAMELESS: Final = _words("""
     TsOrDsToTimestamp Unnest WeekStart Xor
 """)
 
-# BigQuery's functions that can be called, as they are written. One with a dot stands in a namespace.
+# BigQuery's supported functions as they are written, with their namespace.
 FUNCTIONS: Final = _words("""
     ABS ACOS ACOSH ANY_VALUE APPROX_COUNT_DISTINCT APPROX_QUANTILES APPROX_TOP_COUNT APPROX_TOP_SUM ARRAY
     ARRAY_AGG ARRAY_CONCAT ARRAY_CONCAT_AGG ARRAY_FIRST ARRAY_LAST ARRAY_LENGTH ARRAY_REVERSE ARRAY_SLICE
@@ -81,7 +81,7 @@ FUNCTIONS: Final = _words("""
     WEEK
 """)
 
-# Functions of BigQuery that we know of and do not have: they are not supported, rather than unknown.
+# BigQuery's functions that are known but not supported, to distinguish them from unknown ones.
 UNSUPPORTED: Final = _words("""
     AEAD.DECRYPT_BYTES AEAD.DECRYPT_STRING AEAD.ENCRYPT APPENDS APPROX_TOP_K ARRAY_FILTER ARRAY_INCLUDES
     ARRAY_INCLUDES_ALL ARRAY_INCLUDES_ANY ARRAY_IS_DISTINCT ARRAY_MAX ARRAY_MIN ARRAY_SUM ARRAY_TRANSFORM BAG

@@ -1,4 +1,4 @@
-"""Pipes: the parser puts one step after the other into one SELECT, also where a step must come after another's rows."""
+"""Pipe syntax: sqlglot merges steps into one SELECT even if a step must run on the rows of an earlier one."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -9,12 +9,12 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from cordwood.sql.budget import copied
 
-# What may follow such a step within one SELECT.
+# Steps that may follow such a step within one SELECT.
 _MAY_FOLLOW: Final = {"LIMIT": frozenset({"SELECT", "EXTEND", "LIMIT"}), "DISTINCT": frozenset({"ORDER", "LIMIT"})}
 
 
 def cut_pipes(found: list[Token]) -> list[Token]:
-    """`|> LIMIT 2 |> WHERE …` gets a `|> SELECT *` between the two: what stands before is a table to what stands after."""
+    """Insert `|> SELECT *` between steps such as `|> LIMIT 2 |> WHERE …`, so that the latter reads a sub-query."""
     places = [at for at, token in enumerate(found) if token.token_type == TokenType.PIPE_GT]
     if len(places) < 2:
         return found
@@ -35,9 +35,9 @@ def _cuts(found: list[Token], places: list[int]) -> Iterator[int]:
 
 
 def unshare(tree: exp.Expr) -> None:
-    """Give each place a node of its own: the parser puts a column that AGGREGATE groups by into two of them.
+    """Copy nodes with two parents: sqlglot shares a column that AGGREGATE groups by between two places.
 
-    A node knows one parent alone, so what is resolved for one place would leave the other as it was written.
+    A node has only one parent, so resolving it in one place would leave the other unresolved.
     """
     for node in list(tree.walk()):
         if any(child.parent is not node for child in node.iter_expressions()):
@@ -50,7 +50,7 @@ def _own(child: object, parent: exp.Expr) -> object:
     return copied(child) if isinstance(child, exp.Expr) and child.parent is not parent else child
 
 
-# After these the parser begins a new table by itself.
+# After these steps sqlglot itself begins a new sub-query.
 _CLOSING: Final = frozenset({"AGGREGATE", "SELECT", "EXTEND", "PIVOT", "UNPIVOT", "UNION", "INTERSECT", "EXCEPT"})
 
 

@@ -1,4 +1,4 @@
-"""Places: from an offset or a node to the line and column of the author's text."""
+"""Positions: from an offset or a node to the line and column in the author's text."""
 
 import re
 from typing import Final
@@ -16,7 +16,7 @@ def span_at(text: str, offset: int) -> Span:
 
 
 def span_of(node: exp.Expr, text: str) -> Span | None:
-    """The place of the node, or of the nearest part of it, or of what it is part of, that has one."""
+    """Return the position of the node, or else of a part of it or of an ancestor."""
     offset = _parameter_start(node, text) if isinstance(node, exp.Parameter) else start_of(node)
     while offset is None and node.parent is not None:
         node = node.parent
@@ -25,18 +25,18 @@ def span_of(node: exp.Expr, text: str) -> Span | None:
 
 
 def _parameter_start(node: exp.Expr, text: str) -> int | None:
-    """The parser keeps no place of an @name: it is the first of that name."""
+    """Return the first occurrence of the parameter's name, because sqlglot keeps no position of an @name."""
     return next((found.start() for found in _PARAMETER.finditer(text) if found[1] == node.name), None)
 
 
 def start_of(node: exp.Expr) -> int | None:
-    """The leftmost offset that the node or its parts know of."""
+    """Return the leftmost offset of the node and its parts."""
     starts = [part.meta_get("start") for part in node.walk()]
     return min((start for start in starts if start is not None), default=None)
 
 
 def copy_place(source: exp.Expr, made: exp.Expr) -> exp.Expr:
-    """A node that stands for another says that other's place."""
+    """Give a replacement the position of the node that it replaces."""
     start = start_of(source)
     if start is not None:
         made.meta["start"] = start

@@ -1,7 +1,7 @@
 """The physical plan of a statement: the variants that an engine may run, each as printed segments and typed holes.
 
 The variants are fixed when the statement is compiled. For each call, `Plan.choose` picks one by the state of the store,
-and `print_segments` writes its SQL: the only place where a statement's SQL is put together.
+and `print_segments` writes its SQL: the only place where a statement's SQL is assembled.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,9 +12,9 @@ import msgspec
 
 
 class OptionalPredicate(msgspec.Struct, frozen=True, tag=True):
-    """A condition that is true where the parameter is NULL: `(test OR predicate)`.
+    """A condition that is true if the parameter is NULL: `(test OR predicate)`.
 
-    `test` asks whether the parameter is NULL. A call needs one side only: an engine would plan both.
+    `test` checks whether the parameter is NULL. A call needs only one side; an engine would plan both.
     """
 
     parameter: str
@@ -23,9 +23,9 @@ class OptionalPredicate(msgspec.Struct, frozen=True, tag=True):
 
 
 class BlockFilter(msgspec.Struct, frozen=True, tag=True):
-    """Which blocks of a stream's flushed events a scan reads: those that may have all the n-grams in their messages.
+    """The blocks of a stream's flushed events that a scan reads: those whose messages may contain all the n-grams.
 
-    The values of the parameters `texts` must stand in the message as well, and it must match those of `patterns`.
+    The message must also contain the values of the parameters `texts` and match those of `patterns`.
     """
 
     stream: str
@@ -37,13 +37,13 @@ class BlockFilter(msgspec.Struct, frozen=True, tag=True):
 Segment = str | OptionalPredicate | BlockFilter
 Segments = tuple[Segment, ...]
 
-# The numbers of the blocks to read by filter; None reads all of them.
+# The numbers of the blocks to read, by filter; None reads all blocks.
 Blocks = Mapping[BlockFilter, Sequence[int] | None]
 _ALL_BLOCKS: Final[Blocks] = {}
 
 
 class Reads(StrEnum):
-    """Which events of a stream a variant reads."""
+    """The part of a stream's events that a variant reads."""
 
     ALL = "all"
     FLUSHED = "flushed"
@@ -51,7 +51,7 @@ class Reads(StrEnum):
 
 
 class Variant(msgspec.Struct, frozen=True):
-    """One way to run a statement; an `is_optimistic` one fails where a text may have to be redacted."""
+    """One way to run a statement; an `is_optimistic` one fails if a text may need redaction."""
 
     segments: Segments
     reads: Reads = Reads.ALL
@@ -63,24 +63,24 @@ class Variant(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The variants of a statement. The first reads all events and redacts: it answers whatever the store holds."""
+    """The variants of a statement. The first one reads all events and redacts, so it is always valid."""
 
     variants: tuple[Variant, ...]
 
     @property
     def sql(self) -> str:
-        """Return the SQL of the first variant with all of its conditions, as it is shown."""
+        """The SQL of the first variant with all of its conditions, as it is shown."""
         return print_segments(self.variants[0].segments)
 
     def variant(self, reads: Reads, *, optimistic: bool = False) -> Variant | None:
-        """Return the variant of exactly this kind; None where the plan has none."""
+        """Return the variant of exactly this kind; None if the plan has none."""
         found = (one for one in self.variants if one.reads is reads and one.is_optimistic is optimistic)
         return next(found, None)
 
     def choose(self, reads: Reads, *, optimistic: bool = False) -> Variant | None:
-        """Return the variant for a store in which these are all events, or else the one that reads all events.
+        """Return the variant for a store that has only these events, or else the one that reads all events.
 
-        None where the plan has no variant that is optimistic, or none that reads recent events alone.
+        Return None if the plan has no optimistic variant, or none that reads only recent events.
         """
         found = self.variant(reads, optimistic=optimistic)
         if found is None and reads is Reads.FLUSHED:
@@ -89,7 +89,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def fixed_plan(sql: str) -> Plan:
-    """Return the plan of a text that is always run as it is."""
+    """Return the plan of a text that is always run unchanged."""
     return Plan((Variant((sql,)),))
 
 

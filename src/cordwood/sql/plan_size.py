@@ -1,8 +1,8 @@
-"""How large a plan an engine would make of a lowered tree, worked out on the tree before anything expands it.
+"""The estimated size of an engine's plan for a lowered tree, computed before anything is expanded.
 
-An engine puts a sub-query of WITH in place of every reference to it, so that 40 of them, each reading the one before
-twice, are 2^40 relations. Here each is measured once and counted as often as it is read. A point is about a
-microsecond of the slower planner; docs/decisions/0086 has the measurements behind the figures.
+An engine inlines a CTE at every reference, so 40 CTEs that each read the previous one twice are 2^40 relations. Here
+each is measured once and multiplied by its references. A point is about a microsecond of the slower planner;
+docs/decisions/0086 has the measurements.
 """
 
 from collections import Counter
@@ -19,41 +19,43 @@ from cordwood.sql.fragment import is_fragment, parts_of
 from cordwood.sql.places import span_of
 from cordwood.sql.templates import measure
 
-# Ten times what the largest client query that is known needs, and about a second of the slower planner.
+# Ten times what the largest known client query needs, and about a second of the slower planner.
 MOST_POINTS: Final = 3_200_000
-# Of the printed SQL. Planners hold some 300 bytes a character.
+# Characters of the printed SQL. Planners use some 300 bytes for each.
 MOST_CHARACTERS: Final = 350_000
 
 _RELATION: Final = 1_500
 _WINDOW: Final = 4_000
-# A region of n relations that are joined, or asked by sub-queries, takes time with n^3.
+# Planning a join of n relations, sub-queries in expressions included, takes time in n^3.
 _JOIN: Final = 8
 _GROUPING_SET: Final = 20
 _CHARACTER: Final = 2
 _EXPANDED_PER_POINT: Final = 10
 _NODE_CHARACTERS: Final = 5
-# Beyond this nothing is told apart.
+# Sizes saturate at this value.
 _SATURATED: Final = 10**15
 
 # Relations are counted in halves.
 _ONE: Final = 2
 _DISTINCT: Final = 1
 _CORRELATED: Final = 1
-# How often a sub-query of WITH is planned whose reader has correlated sub-queries or laterals.
+# How often a CTE is planned if its reader has correlated sub-queries or laterals.
 _RELATED: Final = 3
 
-# IN with so few values is planned as comparisons, and BETWEEN as two.
+# IN with at most so many values is planned as comparisons, BETWEEN as two.
 _FEW: Final = 5
 _NO_COLUMNS: Final[Mapping[str, int]] = {}
 _OPAQUE: Final = ("group", "distinct", "limit", "offset")
 
 
 class Size(msgspec.Struct):
-    """What one part of a tree comes to. `halves` are the relations that its reader joins with its own, twice.
+    """The size of a part of a tree.
 
-    `expanded` are the characters with every column's expression in its place, as planners put it when they push filters
-    down and when they merge SELECTs: `x || x AS x` doubles with every sub-query. `columns` are those of a query's
-    columns, by name, and `free` the relations that are named and not read here.
+    `halves` are twice the relations that its reader joins with its own. `expanded` are the characters with every column
+    replaced by its expression, as planners do when they push filters down and merge SELECTs: `x
+
+    x AS x` doubles with every sub-query. `columns` are the expanded characters of a query's columns by name, and `free`
+    the relations that are referenced but not read here.
     """
 
     points: int = 0
@@ -65,7 +67,7 @@ class Size(msgspec.Struct):
     columns: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     def add(self, other: "Size", times: int = 1) -> None:
-        """Count a part so many times; the relations in it are joined once."""
+        """Add a part so many times; the relations in it are joined once."""
         self.points = min(self.points + other.points * times, _SATURATED)
         self.characters = min(self.characters + other.characters * times, _SATURATED)
         self.expanded = min(self.expanded + other.expanded * times, _SATURATED)
@@ -75,18 +77,18 @@ class Size(msgspec.Struct):
             self.free |= other.free
 
     def take(self, other: "Size") -> None:
-        """Count a part once; its columns are those of the whole."""
+        """Add a part once, and take over its columns."""
         self.add(other)
         self.columns = other.columns or self.columns
 
     @property
     def total(self) -> int:
-        """Not every column is expanded, and what is expanded is shared where it can be."""
+        """The points, plus a share of the expansion: not all columns are expanded, and common parts are shared."""
         return self.points + self.expanded // _EXPANDED_PER_POINT
 
 
 class Plan(msgspec.Struct):
-    """The size of a whole statement, and the first query in it that is too large by itself."""
+    """The size of a whole statement, and the first query in it that alone is too large."""
 
     size: Size
     over: exp.Expr | None
@@ -105,7 +107,7 @@ def plan_of(tree: exp.Expr) -> Plan:
 
 
 def check_plan(tree: exp.Expr, text: str) -> None:
-    """PlanTooLarge where an engine would have to plan too much; `text` is the author's, for the place."""
+    """Raise PlanTooLarge if the engine's plan would be too large; `text` is the author's, for the position."""
     plan = plan_of(tree)
     if plan.is_too_large:
         raise too_large(plan, span_of(plan.over, text) if plan.over is not None else None)
@@ -131,10 +133,9 @@ def _named(tree: exp.Expr) -> Iterable[str]:
 
 
 class _Measured(msgspec.Struct):
-    """One walk over a statement; sub-queries of WITH have names of their own in the whole of it.
+    """The state of one walk over a statement, in which every CTE's name is unique.
 
-    `scope` has the columns of each relation that can be named, by its alias; `correlated` counts the sub-queries so far
-    that read the rows around them.
+    `scope` has the columns of each visible relation by alias; `correlated` counts the correlated sub-queries so far.
     """
 
     uses: Mapping[str, int]
@@ -149,7 +150,7 @@ class _Measured(msgspec.Struct):
         return size
 
     def _count(self, node: exp.Expr, size: Size) -> None:
-        """Add a node, and what is below it. Only what has a size of its own is measured apart: it is copied by value."""
+        """Add a node and its children. Only nodes with a size of their own are measured separately."""
         role = _ROLES.get(type(node), _Role.OTHER)
         if role is _Role.TABLE:
             size.take(self._table(node))
@@ -168,7 +169,7 @@ class _Measured(msgspec.Struct):
                     size.add(self.of(part), times)
 
     def _as_value(self, size: Size) -> Size:
-        """A sub-query whose rows are a value: one that depends on the row around it is planned for both."""
+        """Return the size of a sub-query used as a value; a correlated one is planned twice."""
         if size.free:
             size.points = min(2 * size.points, _SATURATED)
             size.halves += _CORRELATED
@@ -221,7 +222,7 @@ class _Measured(msgspec.Struct):
         return size
 
     def _select(self, select: exp.Select, size: Size) -> None:
-        """FROM and its joins put the columns of what they read in scope, for all the rest."""
+        """Add a SELECT. FROM and joins are visited first, because they put their columns in scope for the rest."""
         spend(len(self.scope))
         self.scope = dict(self.scope)
         columns: dict[str, int] = {}
@@ -254,7 +255,7 @@ class _Measured(msgspec.Struct):
             size.points = min(size.points + _JOIN * size.halves**3 // _ONE**3, _SATURATED)
 
     def _cte(self, cte: exp.Expr) -> Size:
-        """What it costs where it is made; where it is read, `ctes` tells."""
+        """Return the size of a CTE at its definition; `ctes` has the size at each reference."""
         name = cte.alias
         self.ctes[name] = Size(_RELATION, halves=_ONE, relations=1)
         made = self.of(cte.this)
@@ -273,7 +274,7 @@ class _Measured(msgspec.Struct):
         size.halves += max(words["FROM"] - words["UNION"], 0) * _ONE + words["DISTINCT"] * _DISTINCT
         size.relations += words["FROM"]
         if words["SELECT"] and not words["FROM"]:
-            # An array as the set of an IN.
+            # An array as the right operand of IN.
             size.halves += _ONE + 2 * _CORRELATED
             self.correlated += 1
         for place, part in enumerate(parts_of(node)):
@@ -284,7 +285,7 @@ class _Measured(msgspec.Struct):
 
 
 class _Role(Enum):
-    """What a node is to the measure."""
+    """The kind of a node in this measure."""
 
     TABLE = auto()
     QUERY = auto()
@@ -318,14 +319,14 @@ _ROLES: Final[Mapping[type[exp.Expr], _Role]] = {
 
 
 def _both(left: Mapping[str, int], right: Mapping[str, int]) -> Mapping[str, int]:
-    """The columns of a set operation: they have the names of its first side, and filters reach both."""
+    """Return the columns of a set operation: named by the first side; filters are pushed into both."""
     if not left or not right:
         return left or right
     return {name: left[name] + points for name, points in zip(left, right.values(), strict=False)}
 
 
 def _times(node: exp.Expr, part: exp.Expr) -> int:
-    """How often the engine plans a part of what stands there once."""
+    """Return how often the engine plans a part that is written once."""
     if part.arg_key == "this":
         if isinstance(node, exp.Nullif):
             return 2
@@ -351,7 +352,7 @@ def _parts(node: exp.Expr, without: Collection[str]) -> Iterator[exp.Expr]:
 
 
 def _sources(select: exp.Expr) -> Iterator[tuple[exp.Expr, exp.Expr | None]]:
-    """The relations of a FROM, those joined in brackets too, each with the condition of its join."""
+    """Yield the relations of a FROM, those in parenthesised joins included, each with its join condition."""
     from_ = select.args.get("from_")
     waiting = [(join.this, join.args.get("on")) for join in reversed(select.args.get("joins") or ())]
     waiting += [(from_.this, None)] if from_ is not None else []
@@ -373,7 +374,7 @@ def _of_sets(group: exp.Expr) -> int:
 
 
 def _sets(part: exp.Expr) -> int:
-    """How many sets of keys a part of GROUP BY stands for."""
+    """Return the number of grouping sets of a part of GROUP BY."""
     count = len(part.expressions)
     if isinstance(part, exp.Rollup):
         return count + 1

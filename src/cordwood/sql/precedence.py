@@ -1,4 +1,4 @@
-"""Operators on bits: to the parser all bind alike, in BigQuery a shift before &, that before ^, and that before |."""
+"""Precedence of bitwise operators: equal in sqlglot; in BigQuery shifts bind tightest, then &, then ^, then |."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ _LEVELS: Final[dict[type[exp.Expr], int]] = {
 
 
 def bind_bits(tree: exp.Expr) -> None:
-    """Puts brackets into every chain of such operators of which some bind tighter than others."""
+    """Parenthesise chains of bitwise operators with different precedence."""
     for node in list(tree.find_all(*_LEVELS)):
         chain = _chain(node)
         if len({_level(operator) for operator in chain}) > 1:
@@ -28,7 +28,7 @@ def _level(operator: exp.Expr) -> int:
 
 
 def _chain(node: exp.Expr) -> list[exp.Expr]:
-    """The operators from left to right that this one is the last of; none where it is not the last."""
+    """Return the operators of the chain that ends with this one, from left to right; none if it is not the last."""
     if type(node.parent) in _LEVELS and node.arg_key == "this":
         return []
     chain = [node]

@@ -1,4 +1,4 @@
-"""An endpoint's SQL, parsed and admitted once: its sub-queries by name, its final query, its parameters."""
+"""A program: an endpoint's parsed and admitted SQL, with its sub-queries by name, final query and parameters."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -14,12 +14,12 @@ from cordwood.sql.budget import copied
 from cordwood.sql.nodes import NOW, WHOLE_EXTRAS
 from cordwood.sql.parse import parse
 
-# What the parser notes of a node beside its place.
+# The parser's metadata that is kept without positions.
 _KEPT: Final = ("bigquery_name", "quoted_table", WHOLE_EXTRAS)
 
 
 class Source(msgspec.Struct, frozen=True):
-    """The stream that a sub-query reads; `has_own_project` where its events have their project at their top."""
+    """The stream that a sub-query reads; `has_own_project` if `project` is a top-level field of its events."""
 
     sub_query: str
     stream: str
@@ -27,10 +27,10 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class Program(msgspec.Struct, frozen=True):
-    """Its trees are never changed: what is compiled is a copy.
+    """An endpoint's parsed query. Its trees are immutable; each compilation copies them.
 
-    Of an endpoint in another dialect `own_text` is its own query, and `sources` are what its table is made of, by
-    the names that its callers see.
+    For an endpoint in another dialect, `own_text` is its own query, and `sources` are the streams of its table, by the
+    names that callers see.
     """
 
     endpoint: Endpoint
@@ -48,7 +48,7 @@ class Program(msgspec.Struct, frozen=True):
 
 
 def parse_endpoint(endpoint: Endpoint) -> Program:
-    """Raises QueryFault with the place in `endpoint.sql`."""
+    """Parse and admit an endpoint's SQL; raise QueryFault with the position in `endpoint.sql`."""
     for parameter in endpoint.parameters:
         if parameter.name.lower() == NOW:
             raise QueryRefused(f'A parameter cannot be named "{NOW}".', span=Span(1, 1))
@@ -56,18 +56,18 @@ def parse_endpoint(endpoint: Endpoint) -> Program:
 
 
 def program_of(endpoint: Endpoint, tree: exp.Expr) -> Program:
-    """The program of a tree that is admitted."""
+    """Return the program of an admitted tree."""
     return _program(endpoint, tree)
 
 
 def with_places(program: Program) -> Program:
-    """The same program, its trees told by place: slower to compile, for when something is wrong."""
+    """Return the same program with positions in its trees: slower to compile, used to report errors."""
     made = _program(program.endpoint, program.tree, places=True)
     return msgspec.structs.replace(made, own_text=program.own_text, sources=program.sources)
 
 
 def _forget_places(tree: exp.Expr) -> None:
-    """Places are half of what copying a tree costs, and a visitor's fault must not be told in the saved text."""
+    """Remove positions: they are half of the cost of a copy, and sandbox errors must not point into saved SQL."""
     for node in tree.walk():
         kept = {key: node.meta_get(key) for key in _KEPT if node.meta_get(key) is not None}
         node._meta = kept or None  # noqa: SLF001 - to ask for `meta` would make one
@@ -91,7 +91,7 @@ def _program(endpoint: Endpoint, tree: exp.Expr, *, places: bool = False) -> Pro
 
 
 def in_file(fault: Fault, endpoint: Endpoint) -> BadEndpointFile:
-    """The same fault, told in the file."""
+    """Return the same error with its position in the endpoint's file."""
     span = fault.span or Span(1, 1)
     place = Span(span.line + endpoint.body_line - 1, span.column, endpoint.file or None)
     return BadEndpointFile(fault.message, hint=fault.hint, span=place)

@@ -1,4 +1,4 @@
-"""Templates of BigQuery SQL with holes, filled as trees, so that no value is printed into SQL."""
+"""Templates of BigQuery SQL, filled as trees, so that no value is ever printed into SQL."""
 
 from functools import cache
 
@@ -11,7 +11,7 @@ Part = exp.Expr | str | int | tuple[exp.Expr, ...]
 
 
 def fill(template: str, at: int = 0, /, **parts: Part) -> exp.Expr:
-    """The template's tree with each `@name` replaced; texts become literals. All of it stands at `at` in the LQL."""
+    """Return the template's tree with each `@name` replaced, at position `at` of the LQL; strings become literals."""
     tree = copied(parsed(template))
     for node in list(tree.walk()):
         node.meta["start"] = node.meta["end"] = at
@@ -29,13 +29,13 @@ def literal(text: str, at: int = 0) -> exp.Expr:
 
 
 def number(text: str, at: int = 0) -> exp.Expr:
-    """A number in SQL's spelling; a minus stands before it, as the parser has it."""
+    """Return a number literal; a negative one is wrapped in Neg, as in a parsed tree."""
     made: exp.Expr = exp.Literal.number(text.removeprefix("-"))
     return _placed(exp.Neg(this=made) if text.startswith("-") else made, at)
 
 
 def identifier(name: str, at: int = 0) -> exp.Identifier:
-    """Quoted only where it must be: the compiler reads an unquoted key in any of its spellings."""
+    """Return an identifier, quoted only if necessary: an unquoted key matches in any case."""
     made = exp.to_identifier(name, quoted=not exp.SAFE_IDENTIFIER_RE.match(name))
     made.meta["start"] = made.meta["end"] = at
     return made
@@ -46,7 +46,7 @@ def table(name: str) -> exp.Expr:
 
 
 def column(names: tuple[str, ...], at: int = 0) -> exp.Expr:
-    """A dotted name, in the shape the parser gives it."""
+    """Return a dotted name, in the form of a parsed tree."""
     first, *fields = [identifier(name, at) for name in names]
     tree: exp.Expr = _placed(exp.Column(this=first), at)
     if fields:
@@ -61,12 +61,12 @@ def alias(tree: exp.Expr, name: str, at: int = 0) -> exp.Expr:
 
 
 def ordered(value: exp.Expr, is_descending: bool) -> exp.Expr:  # noqa: FBT001 # one direction or the other
-    """Missing values come first going up and last going down, as in BigQuery."""
+    """Return a sort key. NULL comes first in ascending and last in descending order, as in BigQuery."""
     return exp.Ordered(this=value, desc=is_descending, nulls_first=not is_descending)
 
 
 def all_of(conditions: list[exp.Expr]) -> exp.Expr:
-    """Never empty."""
+    """Join conditions, of which there must be at least one, with AND."""
     return conditions[0] if len(conditions) == 1 else exp.and_(*conditions, copy=False)
 
 
@@ -98,7 +98,7 @@ def parsed(template: str) -> exp.Expr:
 
 
 def _keep_written_name(function: exp.Func, template: str) -> None:
-    """`admit` knows a function by the word that made it, and would look for that word in the LQL."""
+    """Keep the function's written name: `admit` looks it up in the source text, which is LQL here."""
     if "start" in function.meta:
         word = template[function.meta["start"] : function.meta["end"] + 1]
         function.meta.setdefault("bigquery_name", word.upper())

@@ -1,4 +1,4 @@
-"""What lies at a path of a stream's events, as far as it has been seen."""
+"""Access to the kinds and keys of values at a path of a stream's events, as recorded in shapes."""
 
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -15,9 +15,9 @@ from cordwood.sql.stages import Facts
 
 _CHILDREN_BYTES: Final = 8 * 2**20
 _CHILD_BYTES: Final = 150
-# An origin weighs as much as so many nodes: its path is as long as the value lies deep.
+# The budget of an origin, in nodes: its path is as long as the value is deep.
 _SPENT_PER_ORIGIN: Final = 10
-# A key that a query can name without quotes, and is not longer than names are.
+# A key that needs no quotes in a query and is at most as long as usual names.
 _WRITTEN: Final = re.compile(r"[a-z_][a-z0-9_]{0,60}")
 _MOST_LETTERS: Final = 3
 _MOST_SIMILAR: Final = 100
@@ -25,16 +25,16 @@ _UNCLEAN: Final = re.compile(r"[^0-9a-z]")
 
 _T = TypeVar("_T")
 Children = Mapping[Path, tuple[str, ...]]
-# The keys below every path, kept for the shapes last asked about: making them costs as much as a compile.
+# The keys below every path, cached for the latest shapes, because computing them costs as much as a compilation.
 _children_of: BoundedCache[int, tuple[Kinds, Children]] = BoundedCache(
     _CHILDREN_BYTES, lambda _, kept: _CHILD_BYTES * len(kept[0])
 )
 
 
 class Records(msgspec.Struct):
-    """Reads the shapes of streams: names are those that may be shown, kinds those of all events of the stream.
+    """A recorder of lookups in shapes: names are those that may be shown, kinds those of all events of the stream.
 
-    Remembers in `facts` what it was asked, and which paths were asked for and never seen.
+    `facts` records every lookup with its result, and `unseen` the paths that were read but never seen.
     """
 
     shapes: Mapping[str, Shape]
@@ -42,24 +42,24 @@ class Records(msgspec.Struct):
     facts: dict[tuple[str, tuple[Hashable, ...]], object] = msgspec.field(default_factory=dict)
 
     def kinds(self, nature: Nature) -> frozenset[ValueKind] | None:
-        """None when it cannot be known: some stream has no shape, or had no room for the path."""
+        """Return the kinds seen there; None if unknown, because a stream has no shape or its shape omits the path."""
         return self._noted("kinds", self._kinds(nature), nature)
 
     def keys(self, nature: Nature) -> tuple[str, ...]:
-        """Every key seen in the objects there, by the alphabet: whose events came first changes no answer."""
+        """Return every key seen in the objects there, sorted, so that the order of arrival changes no answer."""
         return self._noted("keys", self._keys(nature), nature)
 
     def keys_within(self, nature: Nature, dotted: str) -> tuple[str, ...]:
-        """The keys there that are this dotted name, or its beginning up to a dot."""
+        """Return the keys there that equal this dotted name, or are a prefix of it that ends before a dot."""
         found = tuple(key for key in self._keys(nature) if key and (dotted == key or dotted.startswith(f"{key}.")))
         return self._noted("keys_within", found, nature, dotted)
 
     def depth(self, nature: Nature) -> int | None:
-        """How many steps the longest path below has; None when it cannot be known."""
+        """Return the length of the longest path below; None if unknown."""
         return self._noted("depth", self._depth(nature), nature)
 
     def keys_for(self, nature: Nature, name: str, exact: bool) -> tuple[str, ...]:  # noqa: FBT001 - a fact's own words
-        """The keys a name means: itself when seen or quoted, else those that only cleaning tells apart."""
+        """Return the keys to which a name refers: the exact key if seen or quoted, else those of equal normal form."""
         return self._noted("keys_for", (name,) if exact else self._keys_for(nature, name), nature, name, exact)
 
     def has(self, nature: Nature, name: str, exact: bool) -> bool:  # noqa: FBT001 - a fact's own words
@@ -67,11 +67,11 @@ class Records(msgspec.Struct):
         return self._noted("has", found, nature, name, exact)
 
     def is_blank(self, nature: Nature) -> bool:
-        """Whether no object has been seen there, so that any name may be one of its keys."""
+        """Return whether no object has been seen there, so that any name may be one of its keys."""
         return self._noted("is_blank", not self._keys(nature), nature)
 
     def is_unseen(self, nature: Nature) -> bool:
-        """Whether none of the events that may be shown has anything there."""
+        """Return whether no event that may be shown has a value there."""
         return self._noted("is_unseen", all(map(self._is_unseen, nature.origins)), nature)
 
     def note_unseen(self, nature: Nature) -> None:
@@ -80,20 +80,20 @@ class Records(msgspec.Struct):
                 self.unseen[".".join(origin.path)] = self.nearest(origin)
 
     def nearest(self, origin: Origin) -> str | None:
-        """The path that was seen whose last step is most like this one's; None where none is like it."""
+        """Return the known path whose last step is most similar to this one's; None if none is similar."""
         return self._noted("nearest", self._nearest(origin), origin)
 
     def elements(self, nature: Nature) -> Nature:
-        """The nature of what a repeated record repeats: an object is an array of itself, an array its elements.
+        """Return the nature of a repeated record's elements: an object is its own element, an array has its elements.
 
-        Only places where something may lie are followed; otherwise the origins would double with every level.
+        Only paths where a value may exist are followed; otherwise the origins would double with every level.
         """
         spend(_SPENT_PER_ORIGIN * len(nature.origins))
         found = frozenset(place for origin in nature.origins for place in self._elements(origin))
         return self._noted("elements", Nature(origins=found or nature.origins), nature)
 
     def child(self, nature: Nature, key: str) -> Nature:
-        """The nature of a value below; of several places only those where something may lie are followed."""
+        """Return the nature of the value at a key; of several paths only those where a value may exist are followed."""
         spend(_SPENT_PER_ORIGIN * len(nature.origins))
         every = below(nature, (key,))
         if len(every.origins) == 1:
@@ -107,7 +107,7 @@ class Records(msgspec.Struct):
         shape = self.shapes.get(origin.stream)
         kinds = (shape.whole or shape).kinds if shape is not None else {}
         if shape is None or (origin.path not in kinds and shape.stored_kinds(origin.path) is None):
-            # Nothing is known of it, nor of anything below it.
+            # Nothing is known of this path, nor of any below it.
             yield origin
             return
         for path in (origin.path, (*origin.path, ELEMENT)):
@@ -176,9 +176,9 @@ class Records(msgspec.Struct):
 
 
 def _alike(shape: Shape, root: str, wanted: str) -> Iterator[tuple[str, Path]]:
-    """Paths below a column whose last step may be like a name.
+    """Yield the paths below a column whose last step may be similar to a name.
 
-    Senders choose keys: most are told apart by their first letter and their length alone.
+    Senders choose keys, so most are excluded cheaply by their first letter and length.
     """
     for path in shape.kinds:
         name = path[-1].lower() if len(path) > 1 and path[0] == root else ""
@@ -192,18 +192,18 @@ def _by_length(path: Path) -> tuple[int, Path]:
 
 
 def below(nature: Nature, steps: Iterable[str]) -> Nature:
-    """The nature of what lies further down."""
+    """Return the nature of the value at a path below."""
     further = tuple(steps)
     return Nature(origins=frozenset(Origin(origin.stream, origin.path + further) for origin in nature.origins))
 
 
 def joined(natures: Iterable[Nature]) -> Nature:
-    """The nature of what is one of several."""
+    """Return the nature of a value that is one of several."""
     return Nature(origins=frozenset(origin for nature in natures for origin in nature.origins))
 
 
 def still_hold(facts: Facts, shapes: Mapping[str, Shape]) -> bool:
-    """Whether these shapes say the same: then whatever was compiled with them is what these would make."""
+    """Return whether the recorded lookups give the same results in these shapes, so the statement is still valid."""
     records = Records(shapes)
     return all(getattr(records, asked)(*about) == said for (asked, about), said in facts.items())
 

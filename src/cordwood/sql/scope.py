@@ -1,4 +1,4 @@
-"""Which names a query may see at some place: relations, their columns, the records they expose."""
+"""Scopes of names: relations, their columns, and the records that they expose."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -12,21 +12,21 @@ from cordwood.sql.nodes import event_path, is_event_path, path_steps, path_value
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where in its stream an event's value was read."""
+    """The stream and the path from which an event's value is read."""
 
     stream: str
     path: Path
 
 
 class Nature(msgspec.Struct, frozen=True):
-    """What is known of a value: read from events (`origins`), a STRUCT (`fields`), an array (`element`)."""
+    """The known properties of a value: read from events (`origins`), a STRUCT (`fields`), an array (`element`)."""
 
     origins: frozenset[Origin] = frozenset()
     fields: "tuple[tuple[str, Nature], ...]" = ()
     element: "Nature | None" = None
 
     def __deepcopy__(self, _memo: object) -> "Nature":
-        """Copies of a node share what is known of it."""
+        """Return the same object: it is immutable, and copies of a node share it."""
         return self
 
     @property
@@ -38,9 +38,9 @@ PLAIN = Nature()
 
 
 class Field(msgspec.Struct, frozen=True):
-    """A name and the expression it stands for; `value` is copied at every use.
+    """A name and the expression to which it refers; `value` is copied at every use.
 
-    One that is `repeated` shares its name with another column: only a star can mean them.
+    A `repeated` one shares its name with another column, so only a star can refer to it.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Field(msgspec.Struct, frozen=True):
 
 
 def fresh(value: exp.Expr) -> exp.Expr:
-    """A copy, made anew where that is cheap: columns and paths are what is copied most."""
+    """Return a copy. Columns and paths, which are copied most, are constructed directly, which is cheaper."""
     if is_event_path(value):
         return event_path(fresh(path_value(value)), path_steps(value))
     if not isinstance(value, exp.Column):
@@ -68,10 +68,10 @@ def fresh(value: exp.Expr) -> exp.Expr:
 
 
 class Relation(msgspec.Struct):
-    """Something in FROM. `record` is the value of its alias when it is an unnested element.
+    """A relation of FROM. `record` is the value of its alias if it is an unnested element.
 
-    `extras` is set for a stream: any name that is no column is a key of its events.
-    `dotted` is the whole name of a stream that has no alias: in backquotes it may stand before a column.
+    `extras` is set for a stream: any name that is not a column is a key of its events. `dotted` is the whole name of a
+    stream without an alias, which in backquotes may qualify a column.
     """
 
     name: str
@@ -82,12 +82,12 @@ class Relation(msgspec.Struct):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What may stand before a column of it, in lower case."""
+        """The names that may qualify a column of it, in lower case."""
         return (self.name.lower(), self.dotted.lower()) if self.dotted else (self.name.lower(),)
 
 
 class Merged(msgspec.Struct, frozen=True):
-    """A column of USING: it stands for those of its `owners`, and in a star before the relation at `at`."""
+    """A merged column of USING: it replaces those of its `owners`; a star has it before the relation at index `at`."""
 
     column: Field
     owners: frozenset[str]
@@ -95,7 +95,7 @@ class Merged(msgspec.Struct, frozen=True):
 
 
 class Scope(msgspec.Struct):
-    """The relations of one FROM, up to where it has been read; `merged` are the columns of USING."""
+    """The relations of one FROM that have been read so far; `merged` are the columns of USING."""
 
     parent: "Scope | None" = None
     relations: list[Relation] = msgspec.field(default_factory=list)
@@ -106,7 +106,7 @@ class Scope(msgspec.Struct):
         return next((one for one in self.relations if lower in one.names), None)
 
     def columns(self, name: str) -> list[tuple[Relation, Field]]:
-        """The columns of this name, and whose they are; those that are merged are one, and their first relation's."""
+        """Return the columns of this name with their relations; a merged column once, with its first relation."""
         lower = name.lower()
         found: list[tuple[Relation, Field]] = []
         told: set[int] = set()
@@ -119,14 +119,14 @@ class Scope(msgspec.Struct):
         return found
 
     def merged_in(self, relation: Relation, name: str) -> Merged | None:
-        """What the relation's column of this name was merged into."""
+        """Return the merged column that the relation's column of this name is part of; None if it is not merged."""
         lower, owner = name.lower(), relation.name.lower()
         same = (one for one in self.merged if one.column.name.lower() == lower and owner in one.owners)
         return next(same, None)
 
 
 def nature_of(node: exp.Expr) -> Nature:
-    """What is known of a resolved expression's value."""
+    """Return the nature of a resolved expression's value."""
     known = node.meta_get("nature")
     if isinstance(known, Nature):
         return known
@@ -156,7 +156,7 @@ def _of_array(node: exp.Expr) -> Nature:
 
 
 def _of_query(node: exp.Expr) -> Nature:
-    """The value of a query of one column."""
+    """Return the nature of a scalar sub-query, or of a query AS STRUCT."""
     query = node
     while not isinstance(query, exp.Select):
         query = query.this

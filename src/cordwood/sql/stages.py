@@ -1,4 +1,4 @@
-"""What each stage of the compiler hands to the next: a skipped guard is a type error."""
+"""The types that the compiler's stages pass on: omitting a stage is a type error."""
 
 from collections.abc import Hashable, Mapping
 from functools import cached_property
@@ -13,19 +13,19 @@ from cordwood.model.redaction import RedactMode
 from cordwood.model.shape import Path
 from cordwood.sql.plan import Plan, Reads
 
-# What was asked of the shapes, and what they said.
+# Lookups in the shapes, with their results.
 Facts = Mapping[tuple[str, tuple[Hashable, ...]], object]
 
 
 class Parsed(msgspec.Struct, frozen=True):
-    """A tree of one text, with its places; nothing is known of it but that it parses."""
+    """The tree of one text, with positions; parsed but not checked."""
 
     tree: exp.Expr
     text: str
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """One read-only query of permitted nodes and functions whose tables all stand in scope."""
+    """A single read-only query of permitted nodes and functions."""
 
     tree: exp.Expr
     text: str
@@ -33,11 +33,11 @@ class Admitted(msgspec.Struct, frozen=True):
 
 
 class Resolved(msgspec.Struct, frozen=True):
-    """Every name is a column, a path of an event, or a typed slot; every expression has a type.
+    """A query whose names are columns, paths of events, or typed slots, and whose expressions have types.
 
-    With `redaction`, nothing reads a text of an event as it is but the answer: its columns `hidden` are still raw,
-    and the engine must redact them on the way out. It takes for granted that `textless`, paths of streams, hold no
-    text: whoever answers must see to it that they still did at the moment of the answer.
+    With `redaction`, only the answer has raw texts of events: the engine must redact its columns `hidden` on output.
+    The tree assumes that `textless`, paths of streams, hold no texts; the caller that runs the statement must check
+    that this still holds at the time of the answer.
     """
 
     tree: exp.Expr
@@ -52,7 +52,7 @@ class Resolved(msgspec.Struct, frozen=True):
 
 
 class Alternative(msgspec.Struct, frozen=True):
-    """A lowered tree that becomes a variant of the plan."""
+    """A lowered tree that becomes another variant of the plan."""
 
     tree: exp.Expr
     reads: Reads = Reads.ALL
@@ -60,9 +60,9 @@ class Alternative(msgspec.Struct, frozen=True):
 
 
 class Lowered(msgspec.Struct, frozen=True):
-    """BigQuery's meaning in the target's own words: printing it is all that is left.
+    """A query lowered to the target's SQL, ready to be printed.
 
-    `tree` reads all events and redacts; `others` are the same query for states of the store in which less will do.
+    `tree` reads all events and redacts; `others` are equivalent for states of the store in which less suffices.
     """
 
     tree: exp.Expr
@@ -71,9 +71,9 @@ class Lowered(msgspec.Struct, frozen=True):
 
 
 class Slot(msgspec.Struct, frozen=True):
-    """A place for a value that is bound, never printed: a parameter, or the moment of the call.
+    """A placeholder for a bound value: a parameter, or the time of the call.
 
-    Declared parameters that the statement does not read are checked like the others, and not bound.
+    Declared parameters that the statement does not read are validated like the others, but not bound.
     """
 
     name: str
@@ -82,12 +82,12 @@ class Slot(msgspec.Struct, frozen=True):
 
 
 class Statement(msgspec.Struct, frozen=True, dict=True):
-    """An engine's plan of a query, ready to be bound.
+    """A compiled query: an engine's plan, its slots, and properties of its answer.
 
-    `column_types` are BigQuery's: an engine whose own types say less (text for BYTES and JSON) renders by them.
-    `notices` are for the receipt: what the reader of the answer should know of it. `most_rows` is how many rows there can
-    be, where the SQL says so itself: a variant that reads recent events alone answers like the rest where it finds as
-    many. `facts` is all that the shapes of streams were asked: shapes that say the same make the same statement.
+    `column_types` are BigQuery's; an engine whose own types are less specific (text for BYTES and JSON) encodes by
+    them. `notices` are for the receipt. `most_rows` is the literal row limit of the SQL, if any: a variant that reads
+    only recent events is sufficient if it finds that many rows. `facts` are all lookups in the shapes of streams:
+    shapes with the same results compile to the same statement.
     """
 
     plan: Plan
@@ -106,21 +106,21 @@ class Statement(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def sql(self) -> str:
-        """Return the SQL of the variant that always answers, with all of its conditions."""
+        """The SQL of the variant that is always valid, with all of its conditions."""
         return self.plan.sql
 
     @cached_property
     def digest(self) -> bytes:
-        """Equal only for equal statements: a digest of every field, those that are yet to be added too.
+        """A digest of every field except the facts, whose effects are in the other fields.
 
-        The facts are left out: what they said is in the other fields.
+        It covers fields that are added later as well, and is equal only for equal statements.
         """
         said = msgspec.structs.replace(self, facts={})
         return sha256(msgspec.msgpack.encode(said, order="deterministic")).digest()
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A statement with its values: the only thing an engine answers. Made by `bind` alone."""
+    """A statement with values for its slots: the only input of an engine. Created only by `bind`."""
 
     statement: Statement
     values: Mapping[str, object] = msgspec.field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The port through which the compiler asks an engine's dialect what it needs to know."""
+"""The interface between the compiler and an engine's SQL dialect."""
 
 from collections.abc import Mapping
 from typing import Final, Protocol
@@ -12,14 +12,14 @@ from cordwood.sql.stages import Lowered, Resolved
 
 
 class StreamTable(msgspec.Struct, frozen=True):
-    """Where a stream's events lie: `columns` by their SQL name, every other top-level key inside `extras`."""
+    """The table of a stream's events: `columns` by their SQL name; all other top-level keys are in `extras`."""
 
     table: str
     columns: Mapping[str, Kind]
     extras: str
 
 
-# What a query sees of every event by name; whatever else stands at its top lies in `extras`.
+# The columns of every stream; all other top-level keys are in `extras`.
 _COLUMNS: Final = {
     "id": Kind.STRING,
     "timestamp": Kind.TIMESTAMP,
@@ -32,23 +32,23 @@ _COLUMNS: Final = {
 
 
 def table_of_its_name(stream: str) -> StreamTable:
-    """The stream's events under its own name, bare: to be quoted by whoever prints it."""
+    """Return a table with the stream's own name, unquoted: the printer quotes it."""
     return StreamTable(table=stream, columns=_COLUMNS, extras="extras")
 
 
 class Target(Protocol):
-    """What an engine's dialect must give the compiler."""
+    """An engine's SQL dialect, as the compiler needs it."""
 
     name: str
 
     def stream_table(self, stream: str) -> StreamTable:
-        """Say where the stream lies. Called for every stream a query reads; must not do I/O."""
+        """Return the table of a stream. Called for every stream that a query reads; must not do I/O."""
 
     def lower(self, resolved: Resolved) -> Lowered:
-        """Put BigQuery's meaning into this engine's words, or raise QueryUnsupported with the place.
+        """Lower a resolved tree to this engine's SQL, or raise QueryUnsupported with the position.
 
-        The tree is the target's from here on: it is changed, not copied, for copying it costs as much as lowering.
+        Mutates the tree rather than copying it, because a copy costs as much as lowering.
         """
 
     def print(self, tree: exp.Expr) -> Printed:
-        """Print a lowered tree. Uses the tree up, reads nothing else, prints slots as this engine's parameters."""
+        """Print a lowered tree, with slots as this engine's parameters. Mutates the tree."""

@@ -1,7 +1,7 @@
-"""Properties of fragments that follow from the text of their templates: with `fragment` and `draft` the only readers of it.
+"""Properties of fragments that are derived from the text of their templates.
 
-They bound the plan, or forbid a change that would alter the meaning. Which operation a fragment is, no text tells:
-that is `operations`.
+Besides `fragment` and `draft`, only this module reads templates. These properties limit the plan's size or prevent a
+rewrite that would change the result. The operation of a fragment is never derived from text: see `operations`.
 """
 
 import re
@@ -15,16 +15,16 @@ from sqlglot import exp
 
 from cordwood.sql.fragment import HOLE, template_of
 
-# Engines write these as comparisons of the same value.
+# Engines expand these to comparisons that repeat the value.
 _TWICE: Final = re.compile(r"\{(\d+)\} (?:NOT )?BETWEEN|\bnullif\(\{(\d+)\}", re.IGNORECASE)
 _LAMBDA: Final = "lambda "
 _KEYWORD: Final = re.compile(r"\b(SELECT|FROM|OVER|DISTINCT|UNION)\b")
-# What DuckDB's TRY cannot hold.
+# Calls that DuckDB does not allow inside of TRY.
 _VOLATILE: Final = ("error(", "random()", "uuid()")
 
 
 class Measure(msgspec.Struct, frozen=True):
-    """The characters of a template, the keywords in it that cost, and how often each hole is planned."""
+    """The length of a template, its expensive keywords, and how often each hole is planned."""
 
     characters: int
     keywords: Mapping[str, int]
@@ -47,16 +47,16 @@ def measure(node: exp.Expr) -> Measure:
 
 
 def has_calls(node: exp.Expr) -> bool:
-    """Return whether the template has brackets: without, it is an operator, a cast or a path."""
+    """Return whether the template has parentheses: without any, it is an operator, a cast or a path."""
     return "(" in template_of(node)
 
 
 def is_volatile(node: exp.Expr) -> bool:
-    """Return whether the template calls what always fails, or what has another value each time."""
+    """Return whether the template calls a function that always fails, or whose value varies."""
     template = template_of(node)
     return any(call in template for call in _VOLATILE)
 
 
 def catches_failures(node: exp.Expr) -> bool:
-    """Return whether the template makes a failure of its parts a NULL."""
+    """Return whether the template turns errors of its parts into NULL."""
     return "try(" in template_of(node)

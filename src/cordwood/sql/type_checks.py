@@ -1,7 +1,7 @@
-"""Type checks that BigQuery makes before it runs a query: operands, arguments, ungrouped columns, and literals.
+"""BigQuery's compile-time type checks: operands, arguments, ungrouped columns, and literals.
 
-Values of events, JSON and expressions of unknown type may turn out to be anything and pass. A text literal or a
-parameter may stand for a time.
+Event values, JSON and expressions of unknown type may have any type, so they pass. A text literal or a parameter may be
+converted to a time.
 """
 
 import re
@@ -47,7 +47,7 @@ class _TypeMistakeError(Exception):
 
 
 def check_types(tree: exp.Expr, text: str) -> None:
-    """Raise QuerySyntax with its place where operand types do not fit; all nodes must be typed."""
+    """Raise QuerySyntax with the position if operand types do not fit; all nodes must be typed."""
     spend(1)
     for node in tree.walk():
         found = _CHECKS.get(type(node))
@@ -60,7 +60,7 @@ def check_types(tree: exp.Expr, text: str) -> None:
 
 
 def _place(node: exp.Expr, text: str) -> Span | None:
-    """Return the place in the text; None in a saved sub-query, which is another text."""
+    """Return the position in the text; None in a saved sub-query, which is another text."""
     around = node.find_ancestor(exp.CTE)
     is_saved = start_of(node) is None and around is not None and start_of(around) is None
     return None if is_saved else span_of(node, text) or Span(1, 1)
@@ -92,7 +92,7 @@ def _matched(node: exp.Expr) -> None:
 
 
 def _columns(node: exp.Expr) -> None:
-    """Check the columns of a set operation; a text may be a literal that becomes a time."""
+    """Check the column types of a set operation; a text may be a literal that is converted to a time."""
     left, right = node.meta_get(SIDES) or ((), ())
     for place, (one, other) in enumerate(zip(left, right, strict=False), 1):
         kinds = _family(one), _family(other)
@@ -107,7 +107,7 @@ def _kind(datatype: Datatype | None) -> Kind | None:
 
 
 def _family(datatype: Datatype | None) -> Kind | None:
-    """Return the kind, with all numbers as one and all dates as one; None where it is unknown."""
+    """Return the type's family: all numbers are one and all dates are one; None if unknown."""
     kind = _kind(datatype)
     if kind in NUMBERS:
         return Kind.FLOAT64
@@ -115,13 +115,13 @@ def _family(datatype: Datatype | None) -> Kind | None:
 
 
 def _kind_of(node: exp.Expr | None) -> Kind | None:
-    """Return the kind of a node; unknown for ERROR(…), which has any type, and for the list of ANY or ALL."""
+    """Return the type of a node; None for ERROR(…), which has any type, and for the list of ANY or ALL."""
     is_error = isinstance(node, exp.Anonymous) and str(node.this).upper() == "ERROR"
     return None if is_error or isinstance(node, (exp.Any, exp.All)) else _kind(datatype_of(node))
 
 
 def _is_constant(node: exp.Expr) -> bool:
-    """Return whether the expression reads no row: BigQuery converts text literals and parameters to times."""
+    """Return whether the expression reads no row. BigQuery converts constant texts and parameters to times."""
     return node.find(exp.Column, exp.Anonymous, exp.Query) is None
 
 
@@ -186,7 +186,7 @@ def _in(node: exp.Expr) -> None:
 
 
 def _in_relation(node: exp.Expr) -> None:
-    """Check IN of a sub-query or of UNNEST."""
+    """Check IN with a sub-query or UNNEST."""
     unnest = node.args.get("unnest")
     array = unnest.expressions[0] if isinstance(unnest, exp.Unnest) else None
     if array is not None and _kind_of(array) not in (None, Kind.ARRAY):
@@ -201,7 +201,7 @@ def _in_relation(node: exp.Expr) -> None:
 
 
 def _may_be_read(value: exp.Expr, array: exp.Expr | None, kinds: tuple[Kind | None, Kind | None]) -> bool:
-    """Return whether the side that is a text is one that the query says, which may be read as a time or bytes."""
+    """Return whether the side that is a text is constant, so that BigQuery converts it to a time or bytes."""
     text = value if kinds[0] is Kind.STRING else array
     other = kinds[1] if kinds[0] is Kind.STRING else kinds[0]
     is_text = Kind.STRING in kinds and (other in TIMES or other is Kind.BYTES)
@@ -286,9 +286,9 @@ def _nullif(node: exp.Expr) -> None:
 
 
 def _arguments(node: exp.Expr) -> None:
-    """Check the arguments of a function by the table of what it takes."""
+    """Check the arguments of a function against the table of argument types."""
     if isinstance(node.parent, exp.Contains):
-        # CONTAINS_SUBSTR takes any type; the parser puts LOWER around it.
+        # CONTAINS_SUBSTR accepts any type; the parser wraps its arguments in LOWER.
         return
     for argument in ARGUMENTS[type(node)]:
         value = node.args.get(argument.key)
@@ -300,14 +300,14 @@ def _arguments(node: exp.Expr) -> None:
 
 
 def _becomes(value: exp.Expr | None, kinds: frozenset[Kind]) -> bool:
-    """Return whether a text of the query itself is read as what is wanted: a parameter as anything, a literal as a time or bytes."""
+    """Return whether a constant text is converted to the type: a literal to a time or bytes, a parameter to any."""
     if value is None or not _is_constant(value):
         return False
     return not kinds.isdisjoint({*TIMES, Kind.BYTES}) or value.find(exp.Parameter) is not None
 
 
 def _called(node: exp.Expr) -> str:
-    """Return what the author calls the function or the operator."""
+    """Return the function or operator in BigQuery's spelling."""
     sign = _OPERATORS.get(type(node))
     if sign is not None:
         return f"operator {sign}"
@@ -328,7 +328,7 @@ _CALLED: Final[Mapping[type[exp.Expr], str]] = {exp.GroupConcat: "STRING_AGG"}
 
 
 def _moment_of(node: exp.Expr) -> None:
-    """DATE(5), TIMESTAMP(5) and their like have no time to read."""
+    """Refuse DATE(5), TIMESTAMP(TRUE) and the like, whose argument cannot be converted to a time."""
     kind = _kind_of(node.this) if isinstance(node.this, exp.Expr) else None
     if kind in NUMBERS or kind is Kind.BOOL:
         if node.expressions or node.meta_get("bigquery_name") is None:

@@ -1,4 +1,4 @@
-"""An aggregate that an engine says by several: each of them takes the window in which the whole stands."""
+"""Window functions over expressions of several aggregates: each of them gets the window of the whole."""
 
 from typing import Final
 
@@ -11,14 +11,14 @@ _BY_SEVERAL: Final = "by_several"
 
 
 def by_several(template: str, *aggregates: exp.Expr) -> exp.Expr:
-    """A template over nothing but aggregates."""
+    """Return an expression in which all parts are aggregates."""
     said = fragment(template, *aggregates)
     said.meta[_BY_SEVERAL] = True
     return said
 
 
 def spread(window: exp.Expr) -> exp.Expr:
-    """The window with its aggregate; or, of one said by several, the template over a window for each."""
+    """Return the window; for an expression of several aggregates, the expression with a window for each."""
     aggregate = window.this
     if not aggregate.meta_get(_BY_SEVERAL):
         return window

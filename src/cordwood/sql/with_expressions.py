@@ -1,4 +1,4 @@
-"""WITH(name AS value, …, result): a STRUCT to the parser, then its result with the values put for their names."""
+"""WITH(name AS value, …, result): parsed as a STRUCT, then replaced by its result with the names' values inlined."""
 
 from typing import Final
 
@@ -8,16 +8,16 @@ from sqlglot.tokenizer_core import Token, TokenType
 from cordwood.errors import QueryRefused
 from cordwood.sql.budget import copied
 
-# Marks the result among what are fields to the parser.
+# Marks the result among the fields of such a STRUCT.
 _RESULT: Final = "$with"
-# Values are copied to where they are named, and values in them: each may double what the last one was.
+# The limit on inlined nodes, because values may name earlier ones, doubling in size each time.
 _MOST_NODES: Final = 10_000
 _OPENING: Final = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET})
 _CLOSING: Final = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET})
 
 
 def as_structs(found: list[Token]) -> list[Token]:
-    """The tokens, every `WITH(…)` among them written as `STRUCT(value AS name, …, result AS …)`."""
+    """Return the tokens with every `WITH(…)` rewritten as `STRUCT(value AS name, …, result AS …)`."""
     made: list[Token] = []
     at = 0
     while at < len(found):
@@ -47,7 +47,7 @@ def _end(found: list[Token], at: int) -> int | None:
 
 
 def _parts(inside: list[Token]) -> list[list[Token]] | None:
-    """What stands between commas; None where it is not names with their values, and a result."""
+    """Return the comma-separated parts; None if they are not named values followed by a result."""
     parts = _between_commas(inside)
     named = all(len(part) > 2 and part[1].token_type == TokenType.ALIAS for part in parts[:-1])
     return parts if named and len(parts) > 1 and parts[-1] else None
@@ -78,7 +78,7 @@ def _like(token: Token, kind: TokenType, text: str) -> Token:
 
 
 def spell_out(tree: exp.Expr) -> exp.Expr:
-    """Inner ones first: what they name is theirs."""
+    """Replace such STRUCTs by their results, innermost first, because inner names shadow outer ones."""
     for struct in reversed(list(tree.find_all(exp.Struct))):
         if struct.expressions and _name(struct.expressions[-1]) == _RESULT:
             *named, result = struct.expressions

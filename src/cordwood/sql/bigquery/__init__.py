@@ -1,1 +1,1 @@
-"""What BigQuery's formats, zones and parts of times mean, whatever engine is to work them out."""
+"""BigQuery's formats, time zones and date parts, independent of the engine that computes them."""

@@ -1,4 +1,4 @@
-"""What aggregates are told beside their values, and what they take events' values for."""
+"""The modifiers of aggregate arguments, and the types that aggregates require of event values."""
 
 from typing import Final
 
@@ -21,7 +21,7 @@ _DEMANDED: Final[dict[type[exp.Expr], Kind]] = {
 
 
 class Argument(msgspec.Struct):
-    """A value with DISTINCT, ORDER BY, LIMIT, IGNORE NULLS, HAVING MAX."""
+    """An aggregate's argument with its DISTINCT, ORDER BY, LIMIT, IGNORE NULLS and HAVING MAX modifiers."""
 
     value: exp.Expr
     distinct: bool = False
@@ -37,7 +37,7 @@ def argument_of(node: exp.Expr) -> Argument:
     while isinstance(inner, _MODIFIERS):
         inner = _peel(inner, argument)
     argument.value = inner
-    # Sqlglot puts IGNORE NULLS around the aggregate.
+    # Sqlglot wraps the aggregate in IGNORE NULLS.
     if isinstance(node.parent, (exp.IgnoreNulls, exp.RespectNulls)):
         argument.ignore_nulls = isinstance(node.parent, exp.IgnoreNulls)
     if argument.having is not None and not isinstance(node, exp.AnyValue):
@@ -58,7 +58,7 @@ _TAKEN: Final[dict[type[exp.Expr], tuple[frozenset[Kind], str]]] = {
 
 
 def _check_kind(node: exp.Expr, value: exp.Expr) -> None:
-    """An event's value may turn out to be any kind."""
+    """Refuse an argument of a known wrong type. Event values are not checked, since their types vary by row."""
     kind = kind_of(value)
     if kind in (None, Kind.VARIANT) or type(node) not in _TAKEN:
         return
@@ -73,7 +73,7 @@ _MOST_QUANTILES: Final = 10_000
 
 
 def quantiles_of(node: exp.Expr) -> tuple[Argument, int]:
-    """What APPROX_QUANTILES is asked of, and in how many parts."""
+    """Return the argument of APPROX_QUANTILES and its number of quantiles."""
     argument, parts = argument_of(node), _number_of_parts(node)
     if isinstance(parts, exp.IgnoreNulls | exp.RespectNulls):
         argument.ignore_nulls, parts = isinstance(parts, exp.IgnoreNulls), parts.this
@@ -88,7 +88,7 @@ def quantiles_of(node: exp.Expr) -> tuple[Argument, int]:
 
 
 def _number_of_parts(node: exp.Expr) -> exp.Expr | None:
-    """In `APPROX_QUANTILES(DISTINCT x, n)` the parser takes n for one more distinct value."""
+    """Return the second argument; `APPROX_QUANTILES(DISTINCT x, n)` is parsed as two distinct values."""
     parts: exp.Expr | None = node.args.get("expression")
     if parts is None and isinstance(node.this, exp.Distinct) and len(node.this.expressions) == 2:
         parts = node.this.expressions[1]
@@ -112,12 +112,12 @@ def _peel(inner: exp.Expr, argument: Argument) -> exp.Expr:
 
 
 def demanded(node: exp.Expr) -> Kind | None:
-    """What an aggregate takes an event's value for; None for those that take any."""
+    """Return the type as which an aggregate reads an event's value; None for those that take any type."""
     return _DEMANDED.get(type(node))
 
 
 def has_window(node: exp.Expr) -> bool:
-    """Whether an OVER or a FILTER stands around the aggregate: then nothing may come between the two."""
+    """Return whether the aggregate has OVER or FILTER, which must directly follow it."""
     parent = node.parent
     while isinstance(parent, (exp.IgnoreNulls, exp.RespectNulls)):
         parent = parent.parent

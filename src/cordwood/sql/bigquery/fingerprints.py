@@ -92,7 +92,7 @@ def _weak(data: bytes, at: int, first: int, second: int) -> Pair:
 
 
 def _long(data: bytes) -> int:
-    """Block by block of 64 bytes, and at last the last 64, which overlap."""
+    """Hash an input longer than 64 bytes: block by block, then the last 64 bytes, which overlap the blocks."""
     end = (len(data) - 1) // _BLOCK * _BLOCK
     rest = (len(data) - 1) & (_BLOCK - 1)
     x = (81 * _K2 + _fetch(data, 0)) & _WORD

@@ -1,4 +1,4 @@
-"""Calls over literal texts alone, worked out before anything runs: the result can be a format, a path or a pattern."""
+"""Constant folding of string functions over literals, so that the result can be a format, a path or a pattern."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -9,9 +9,9 @@ from cordwood.sql.constants import constant_text
 from cordwood.sql.lowering import Rule
 from cordwood.sql.typing import inherit
 
-# Longer results are left to the engine.
+# Longer results are computed by the engine.
 _LONGEST: Final = 10_000
-# Marks a call that was looked at: a long chain of them is gone through once.
+# Marks a call that cannot be folded, so that long chains of calls are traversed only once.
 _IS_OPEN: Final = "is_open"
 
 
@@ -21,7 +21,7 @@ def _fold(node: exp.Expr) -> exp.Expr:
 
 
 def _text(node: exp.Expr) -> str | None:
-    """The text that the expression is in every row; None where it is not known."""
+    """Return the constant text of the expression; None if it is not constant."""
     if isinstance(node, exp.Paren):
         return _text(node.this)
     if not isinstance(node, (exp.Concat, exp.DPipe, exp.Trim)):
@@ -44,5 +44,5 @@ def _arguments(node: exp.Expr) -> list[exp.Expr]:
     return [node.this, node.expression] if isinstance(node, exp.DPipe) else [node.this]
 
 
-# To be asked before the arguments are lowered.
+# These rules are applied before the arguments are lowered.
 FOLDED: Final[Mapping[type[exp.Expr], Rule]] = dict.fromkeys((exp.Concat, exp.DPipe, exp.Trim), _fold)

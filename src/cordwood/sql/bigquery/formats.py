@@ -1,4 +1,4 @@
-"""What stands in a format of FORMAT(): plain text, and specifiers with their flags, widths, precisions and arguments."""
+"""The parser of FORMAT()'s format strings: plain text, and specifiers with flags, widths, precisions and arguments."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from cordwood.sql.typing import kind_of
 _SPECIFIER: Final = re.compile(r"%([-+ #0']*)(\d+|\*)?(?:\.(\d+|\*)?)?([a-zA-Z%])|%|([^%]+)", re.ASCII)
 _HAS_PRECISION: Final = re.compile(r"%[-+ #0']*(?:\d+|\*)?\.", re.ASCII)
 
-# Characters: a field of more is refused.
+# In characters; a wider field is refused.
 WIDEST: Final = 10_000
 
 WHOLE: Final = "diuxXo"
@@ -35,7 +35,7 @@ _TAKEN: Final = {
 
 
 class Specifier(msgspec.Struct, frozen=True):
-    """`%-8.3f`: a star for a width or a precision stands for an argument."""
+    """A format specifier such as `%-8.3f`. A width or precision of `*` is taken from an argument."""
 
     flags: str
     width: str | None
@@ -47,22 +47,22 @@ class Specifier(msgspec.Struct, frozen=True):
         return any(part and part.isdecimal() and whole(part) > WIDEST for part in (self.width, self.precision))
 
     def text(self, letter: str) -> str:
-        """As printf has it."""
+        """Return the specifier as printf spells it, with this conversion letter."""
         return f"%{self.flags.replace(chr(39), '')}{self.width or ''}{self._cut}{letter}"
 
     @property
     def unfilled(self) -> "Specifier":
-        """With no zeros before the number."""
+        """The specifier without zero padding."""
         return msgspec.structs.replace(self, flags=self.flags.replace("0", ""))
 
     @property
     def fraction(self) -> str:
-        """As printf has it, with nothing before or after the number."""
+        """The printf specifier of the number alone, without sign or padding."""
         return f"%{'#' if self.has_all else ''}{self._cut}{self.letter}"
 
     @property
     def padding(self) -> str | None:
-        """As printf has it for what is a text already; None where that stays as it is."""
+        """The printf specifier that pads and cuts an already formatted text; None if nothing is to be done."""
         cut = self._cut if self.letter in TEXTS else ""
         if self.width is None and not cut:
             return None
@@ -70,7 +70,7 @@ class Specifier(msgspec.Struct, frozen=True):
 
     @property
     def plus(self) -> str:
-        """What stands before a number that is not negative."""
+        """The prefix of numbers that are not negative."""
         return "+" if "+" in self.flags else " " if " " in self.flags else ""
 
     @property
@@ -83,7 +83,7 @@ class Specifier(msgspec.Struct, frozen=True):
 
     @property
     def has_all(self) -> bool:
-        """A point also where no digits follow, zeros at the end, 0x before hexadecimal digits."""
+        """Whether the flag `#` is given: always a decimal point, trailing zeros, and 0x before hexadecimal digits."""
         return "#" in self.flags
 
     @property
@@ -96,7 +96,7 @@ class Specifier(msgspec.Struct, frozen=True):
 
 
 class Field(msgspec.Struct, frozen=True):
-    """A specifier with its argument, and with those that stand for its stars; literals are put in already."""
+    """A specifier with its argument and the arguments for its stars; literal stars are already replaced."""
 
     spec: Specifier
     value: exp.Expr
@@ -109,20 +109,20 @@ class Field(msgspec.Struct, frozen=True):
 
     @property
     def exact(self) -> Kind | None:
-        """The type of a value that has its digits told as they are."""
+        """The exact numeric type of a value whose digits are all printed; None for other values."""
         kind = kind_of(self.value)
         return kind if kind in EXACT and self.spec.letter in "fF" else None
 
 
 def unwrapped_null(node: exp.Expr) -> exp.Expr:
-    """FORMAT of a NULL that is cast, as that of a plain one."""
+    """Replace a cast NULL as the format of FORMAT by a plain NULL."""
     if isinstance(node.this, (exp.Cast, exp.TryCast)) and is_null(node.this.this):
         node.set("this", exp.Null())
     return node
 
 
 def filled(node: exp.Expr, shape: str) -> Iterator[str | Field | None]:
-    """The parts of a format, each specifier with its arguments; None for what is no specifier."""
+    """Yield the parts of a format: texts, and specifiers with their arguments; None for an invalid specifier."""
     arguments = iter(node.expressions)
     for piece in _pieces(shape):
         if piece is None:
@@ -152,7 +152,7 @@ def _field(node: exp.Expr, spec: Specifier, arguments: Iterator[exp.Expr]) -> Fi
 
 
 def _taken(node: exp.Expr, letter: str, arguments: Iterator[exp.Expr]) -> exp.Expr:
-    """The next argument, which is of a type that the specifier takes."""
+    """Return the next argument; raise QueryValue if it is missing or of a type that the specifier does not take."""
     argument = next(arguments, None)
     if argument is None:
         _refuse(node, f"FORMAT has too few arguments: there is none for %{letter}.")
@@ -168,7 +168,7 @@ def _listed(kinds: tuple[Kind, ...]) -> str:
 
 
 def _plainer(spec: Specifier) -> Specifier:
-    """Without the flags that say nothing beside what else is said; %g tells one digit at least."""
+    """Return the specifier without flags that have no effect; the precision of %g is at least 1."""
     idle = _idle(spec)
     flags = "".join(flag for flag in dict.fromkeys(spec.flags) if flag not in idle)
     precision = "1" if spec.letter in "gG" and spec.precision == "0" else spec.precision

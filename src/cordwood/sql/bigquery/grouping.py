@@ -1,4 +1,4 @@
-"""What a GROUP BY groups by."""
+"""GROUP BY keys."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -11,7 +11,7 @@ _SETS: Final = (exp.Tuple, exp.Paren, exp.Rollup, exp.Cube, exp.GroupingSets)
 
 
 def grouping_keys(group: exp.Expr) -> Iterator[exp.Expr]:
-    """Also those within grouping sets."""
+    """Yield the keys of a GROUP BY, including those within grouping sets."""
     for key in group.iter_expressions():
         if isinstance(key, _SETS):
             yield from grouping_keys(key)
@@ -20,7 +20,7 @@ def grouping_keys(group: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def selected(select: exp.Expr, key: exp.Expr) -> exp.Expr:
-    """The selected value that a number in GROUP BY stands for; any other key itself."""
+    """Return the selected value that an ordinal in GROUP BY refers to; any other key unchanged."""
     place = constant_int(key)
     if place is None or not 0 < place <= len(select.expressions):
         return key

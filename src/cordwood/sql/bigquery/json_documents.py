@@ -1,4 +1,4 @@
-"""JSON that stands in a query, read before it runs: more strictly than the engines do, and each key once."""
+"""A compile-time reader of JSON literals: stricter than the engines, and the first of duplicate keys wins."""
 
 import json
 import math
@@ -20,13 +20,13 @@ _UINT64_MAX: Final = 2**64 - 1
 
 
 class _Number(str):
-    """A number as it is spelled."""
+    """A number in its original spelling."""
 
     __slots__ = ()
 
 
 def rounds_wide(node: exp.Expr, unsaid: str) -> bool:
-    """What `wide_number_mode` says of numbers that a FLOAT64 cannot hold."""
+    """Return whether `wide_number_mode` is 'round'; `unsaid` is the default mode."""
     option = node.args.get("expression")
     mode = unsaid if option is None else said(option) if isinstance(option, exp.Kwarg) else None
     if mode not in ("exact", "round") or (option is not None and option.this.name.lower() != "wide_number_mode"):
@@ -35,7 +35,7 @@ def rounds_wide(node: exp.Expr, unsaid: str) -> bool:
 
 
 def stringifies_wide(node: exp.Expr) -> bool:
-    """TO_JSON's `stringify_wide_numbers`: whether it writes them as TO_JSON_STRING does."""
+    """Return TO_JSON's option `stringify_wide_numbers`: whether wide integers are written as strings."""
     option = node.args.get("options")
     if option is None:
         return False
@@ -46,12 +46,15 @@ def stringifies_wide(node: exp.Expr) -> bool:
 
 
 def said(option: exp.Expr) -> object:
-    """The value of an option, named or not; None when it is no literal."""
+    """Return the value of an option, named or positional; None if it is not a literal."""
     return constant(option.expression if isinstance(option, exp.Kwarg) else option)
 
 
 def document(spelled: str, *, rounds: bool) -> str | None:
-    """The document that the text spells; None when it is none, or holds a number that can only be kept by rounding."""
+    """Return the JSON document in canonical spelling; None if it is invalid or a number would have to be rounded.
+
+    With `rounds`, numbers are rounded to FLOAT64 instead.
+    """
     try:
         read = json.loads(
             spelled,
@@ -106,7 +109,7 @@ Pairs = list[tuple[exp.Expr, exp.Expr]]
 
 
 def pairs_of(node: exp.Expr) -> Pairs:
-    """JSON_OBJECT's keys and values, without those whose key is known and was there before."""
+    """Return JSON_OBJECT's keys and values, without later duplicates of constant keys."""
     seen: set[str | None] = set()
     pairs: Pairs = []
     for pair in node.expressions:

@@ -1,4 +1,4 @@
-"""Paths into JSON: `$.a.b[0]['c']` as keys and places."""
+"""JSON paths such as `$.a.b[0]['c']`, as lists of keys and array indexes."""
 
 import re
 from collections.abc import Iterator
@@ -10,15 +10,15 @@ from cordwood.sql.constants import constant_text
 from cordwood.sql.digits import whole
 from cordwood.sql.lowering import unsupported
 
-# A key, or the place of an element, counted from zero.
+# A key, or an array index from zero.
 Steps = list[str | int]
 
-# `[0]`, `['key']`, `["key"]`, `[key]`, `."key"` or `.key`; none that picks several places, or one from the end.
+# `[0]`, `['key']`, `["key"]`, `[key]`, `."key"` or `.key`. Wildcards, slices and indexes from the end do not match.
 _STEP: Final = re.compile(r"""\[(\d+)\]|\['(.*?)'\]|\["(.*?)"\]|\[([^\]'"*-][^\]'"*]*)\]|\."([^"]*)"|\.([^."\[*]+)""")
 
 
 def steps_of(node: exp.Expr | None, where: exp.Expr) -> Steps:
-    """No path is the whole."""
+    """Return the steps of a JSON path; no path refers to the whole document."""
     if node is None:
         return []
     if isinstance(node, exp.JSONPath):
@@ -38,7 +38,7 @@ def _step(step: exp.Expr, where: exp.Expr) -> str | int:
 
 
 def _parsed(spelled: str, where: exp.Expr) -> Iterator[str | int]:
-    """Paths that sqlglot leaves as they are: `$[a]`, `$['a.b']`, and bare keys with dashes."""
+    """Parse paths that sqlglot leaves as text: `$[a]`, `$['a.b']`, and unquoted keys with dashes."""
     if not spelled.startswith("$"):
         unsupported(where, f"The JSON path '{spelled}'")
     at = 1

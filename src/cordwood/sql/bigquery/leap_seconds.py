@@ -1,4 +1,4 @@
-"""A second 60 is the first of the next minute: no engine reads one, BigQuery does."""
+"""Leap seconds: BigQuery reads a second 60 as the first of the next minute, and no engine reads it."""
 
 import re
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ _CLOCK: Final = re.compile(r"(?:(\d{4})-(\d{1,2})-(\d{1,2})([ Tt]))?(\d{1,2}):(\
 
 
 def without_leap_second(value: exp.Expr, to: Kind) -> exp.Expr:
-    """What is cast: the text of a time with its second 60 spelt as the next minute, anything else as it is."""
+    """Return the cast's operand; a constant time with second 60 is respelled as the next minute."""
     spelled = constant_text(value)
     if spelled is None or ":60" not in spelled or to not in _KINDS or kind_of(value) is not Kind.STRING:
         return value

@@ -1,22 +1,23 @@
-"""How much one call of a function may make, so that a vector of calls stays small.
+"""Limits on the size of values that one function call may create, so that a vector of results stays small.
 
-An engine computes some thousand rows at a time, and counts what functions make for them to no limit of its own:
-DuckDB takes 2,048 rows a thread, ClickHouse up to 65,536.
+Engines evaluate thousands of rows at a time (DuckDB 2,048 per thread, ClickHouse up to 65,536) and do not limit the
+memory of the results themselves.
 """
 
 from typing import Final
 
 from sqlglot import exp
 
-# Of REPEAT, LPAD and RPAD.
+# For the results of REPEAT, LPAD and RPAD.
 MOST_TEXT_BYTES: Final = 16_384
-# Of what is taken apart into its characters: each takes some 50 bytes meanwhile.
+# For texts that are split into characters, which take some 50 bytes each.
 MOST_CHARACTERS: Final = 2_048
-# Of GENERATE_ARRAY and its kin: BigQuery's bound where it is made once, and for each row eleven years of days.
+# For GENERATE_ARRAY and related functions: BigQuery's own limit for an array made once per query, and eleven years of
+# days for an array made for each row.
 MOST_ELEMENTS: Final = 1_048_575
 MOST_ELEMENTS_OF_A_ROW: Final = 4_096
 
 
 def most_elements(*bounds: exp.Expr) -> int:
-    """Return how many elements an array between these bounds may have: fewer where each row makes its own."""
+    """Return the limit on an array's elements between these bounds: lower if it is made for each row."""
     return MOST_ELEMENTS_OF_A_ROW if any(part.find(exp.Column) is not None for part in bounds) else MOST_ELEMENTS

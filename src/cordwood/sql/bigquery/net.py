@@ -1,4 +1,4 @@
-"""NET functions under names of their own, whatever sqlglot makes of them."""
+"""NET functions as anonymous calls, whatever classes sqlglot parses them into."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ _NAMES: Final[dict[type[exp.Expr], str]] = {exp.Host: "HOST", exp.RegDomain: "RE
 
 
 def named(node: exp.Expr) -> exp.Expr:
-    """NET.X(…) as a call of `NET.X`."""
+    """Return NET.X(…) as a call of `NET.X`."""
     inner = node.this
     if isinstance(inner, exp.Anonymous):
         return inherit(exp.Anonymous(this=f"NET.{str(inner.this).upper()}", expressions=inner.expressions), node)
@@ -22,5 +22,5 @@ def named(node: exp.Expr) -> exp.Expr:
 
 
 def without_list(node: exp.Expr) -> exp.Expr:
-    """Public suffixes are told apart by a list that changes every week."""
+    """Refuse a function that needs the list of public suffixes, which changes every week."""
     return unsupported(node, f"{node.this}, which needs the list of public suffixes,")

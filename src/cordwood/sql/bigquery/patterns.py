@@ -1,4 +1,4 @@
-"""Regular expressions as they are written: their groups, and what they may match."""
+"""Static analysis of RE2 patterns: their groups, and whether they can match the empty text."""
 
 import re
 from collections.abc import Iterator
@@ -12,9 +12,10 @@ from cordwood.errors import QueryValue
 from cordwood.sql.constants import constant_text
 from cordwood.sql.lowering import is_safe, place_of
 
-# What RE2 has and Python's own has not, taken off before it is asked.
+# RE2 syntax that Python's `re` lacks, removed before a pattern is compiled with it.
 _PYTHON: Final = re.compile(r"\\[pPzQECA](\{\w+\}|\w)?|\[\[:\^?\w+:\]\]|\(\?[a-zA-Z-]+\)|(?<=\(\?)[UimsR-]+:")
-# Places that no engine mistakes: of these alone no character is taken, and at the start nothing is found twice.
+# Patterns of anchors only, whose empty matches all engines find alike: they consume no character, and match only once
+# at the start.
 _PLACES: Final = re.compile(r"(?:[\^$|()]|\\[bAz]|\(\?[a-zA-Z-]*:)*|\^[^|]*")
 _LINES: Final = "(?m"
 _ESCAPED: Final = re.compile(r"\\(.?)", re.DOTALL)
@@ -25,7 +26,10 @@ def count_groups(pattern: str) -> int:
 
 
 def group_is_optional(pattern: str) -> bool:
-    """Whether the pattern may match and a group of it take no part: it or what is around it is one of several, or may be left out."""
+    """Return whether the pattern may match without one of its groups.
+
+    That is so if the group, or a group around it, is one of several alternatives or is optional.
+    """
     opened = [_Bracket(captures=False)]
     for at in _marks(pattern):
         if pattern[at] == "(":
@@ -62,7 +66,7 @@ def _captures(pattern: str, at: int) -> bool:
 
 
 def _marks(pattern: str) -> Iterator[int]:
-    """Where brackets and bars stand that are neither escaped nor in a class."""
+    """Yield the positions of unescaped `(`, `)` and `|` outside of character classes."""
     at, in_class = 0, False
     while at < len(pattern):
         char = pattern[at]
@@ -80,7 +84,7 @@ def _marks(pattern: str) -> Iterator[int]:
 
 
 def told_wrong(pattern: str) -> tuple[str, str | None] | None:
-    """What RE2 refuses in a pattern, and what to do instead; None where nothing is found that it surely refuses."""
+    """Return an error of the pattern and a hint; None if it has no error that RE2 is known to report."""
     foreign = _NOT_IN_RE2.search(_ESCAPED_BACKSLASH.sub("  ", pattern))
     if foreign is not None:
         what, hint = _FOREIGN[next(name for name, found in foreign.groupdict().items() if found)]
@@ -103,7 +107,7 @@ _FOREIGN: Final = {
     "again": ("RE2 has no references back to a group", "Extract the group with REGEXP_EXTRACT, and compare it."),
     "atomic": ("RE2 has no atomic groups", "Write (?:…)."),
 }
-# What Python complains of where RE2 does too.
+# Errors of Python's `re` that RE2 reports as well.
 _BROKEN: Final = {
     "missing ), unterminated": "a bracket ( is never closed",
     "unbalanced parenthesis": "a bracket ) was never opened",
@@ -119,18 +123,21 @@ def is_broken(pattern: str) -> bool:
 
 
 def may_be_empty(pattern: str) -> bool:
-    """Whether it may match no characters, at some place of some text."""
+    """Return whether the pattern may match the empty text somewhere."""
     asked = _compiled(pattern)
     return asked is not None and any(asked.fullmatch(text, len(text)) for text in ("", "a", " "))
 
 
 def finds_places_alone(pattern: str) -> bool:
-    """Whether it finds the start of the text, its end or ends of words, and no other empty match."""
+    """Return whether the pattern's empty matches are only at the text's start, its end or the ends of words."""
     return bool(_PLACES.fullmatch(pattern)) and _LINES not in pattern
 
 
 def has_bad_rewrite(node: exp.Expr) -> bool:
-    """Whether a backslash of REGEXP_REPLACE stands before neither a group nor another backslash: an error, or NULL of SAFE."""
+    """Return whether REGEXP_REPLACE's rewrite has an invalid backslash; raise QueryValue unless the call is SAFE.
+
+    A backslash must be followed by the number of a group or by another backslash.
+    """
     rewrite, pattern = constant_text(node.args["replacement"]), constant_text(node.expression)
     if rewrite is None or pattern is None:
         return False
@@ -142,7 +149,7 @@ def has_bad_rewrite(node: exp.Expr) -> bool:
 
 
 def group_may_be_empty(pattern: str) -> bool:
-    """Whether what its one group takes may be empty."""
+    """Return whether the pattern's only capturing group may match the empty text."""
     opened = next(at for at in _marks(pattern) if _captures(pattern, at))
     depth = 0
     for at in _marks(pattern):

@@ -1,4 +1,4 @@
-"""Reading a value as the kind that its place demands, by an engine's table of what it can read as what."""
+"""Coercion of values to required types, by an engine's table of supported conversions."""
 
 from collections.abc import Callable, Mapping
 
@@ -12,7 +12,7 @@ Readers = Mapping[tuple[Kind, Kind], Reader]
 
 
 def read_by(readers: Readers, node: exp.Expr, kind: Kind) -> exp.Expr:
-    """The node with that kind of value; as it is when it has it, or when nothing is known of it."""
+    """Return the node converted to that type; unchanged if it has it, is of unknown type, or cannot be converted."""
     own = kind_of(node)
     if own is None or own is kind or isinstance(node, exp.Null):
         return node

@@ -1,4 +1,4 @@
-"""ROUND's third argument: where a half goes."""
+"""The rounding mode, ROUND's third argument."""
 
 from sqlglot import exp
 
@@ -11,7 +11,7 @@ _MODES = ("ROUND_HALF_AWAY_FROM_ZERO", "ROUND_HALF_EVEN")
 
 
 def rounds_to_even(node: exp.Expr) -> bool:
-    """Only numbers whose halves are exact can be told how."""
+    """Return whether ROUND rounds half to even; refuse a mode for values other than NUMERIC and BIGNUMERIC."""
     told = node.args.get("truncate")
     if told is None:
         return False

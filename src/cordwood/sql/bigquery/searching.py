@@ -1,4 +1,4 @@
-"""CONTAINS_SUBSTR: what it looks for, and where."""
+"""The arguments of CONTAINS_SUBSTR."""
 
 from sqlglot import exp
 
@@ -8,7 +8,7 @@ from cordwood.sql.lowering import place_of, unsupported
 
 
 def as_written(node: exp.Expr) -> exp.Expr:
-    """The parser has put both in small letters, whatever their types."""
+    """Remove the LOWER calls that sqlglot puts around both arguments; refuse a NULL to search for."""
     if node.args.get("json_scope") is not None:
         unsupported(node, "CONTAINS_SUBSTR with a json_scope")
     for name in ("this", "expression"):

@@ -1,4 +1,4 @@
-"""Structs: what stands in them, what their fields are called, and which lists in brackets are none."""
+"""Structs: field values and names, and parenthesised lists that are not structs."""
 
 from typing import Final
 
@@ -10,12 +10,12 @@ _LISTS: Final = (exp.Any, exp.All, exp.GroupingSets, exp.Cube, exp.Rollup, exp.P
 
 
 def is_list(node: exp.Expr) -> bool:
-    """Whether a bracketed list is no struct: the list of IN, of a pivot or of a grouping."""
+    """Return whether a parenthesised list is not a struct: the operand of IN, of a pivot or of a grouping."""
     return isinstance(node.parent, _LISTS)
 
 
 def field_values(node: exp.Expr) -> list[exp.Expr]:
-    """The values of STRUCT(…), without what they are called."""
+    """Return the values of STRUCT(…) without their names."""
     return [
         item.expression if isinstance(item, exp.PropertyEQ) else item.this if isinstance(item, exp.Alias) else item
         for item in node.expressions
@@ -23,7 +23,10 @@ def field_values(node: exp.Expr) -> list[exp.Expr]:
 
 
 def field_name(datatype: Datatype, at: int) -> str:
-    """Fields without a name, and those whose name is taken, are named by their place."""
+    """Return the name of the struct's field at this position.
+
+    Fields without a name, or with that of an earlier field, are named by position.
+    """
     names = [name.lower() for name, _ in datatype.fields]
     name = datatype.fields[at][0]
     if name and name.lower() not in names[:at]:

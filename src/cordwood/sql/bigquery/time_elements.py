@@ -1,4 +1,4 @@
-"""What stands in a format that times are written by: FORMAT_TIMESTAMP and its like, and CAST(… AS STRING FORMAT …)."""
+"""Parser of the formats that write times: FORMAT_TIMESTAMP and related functions, and CAST(… AS STRING FORMAT …)."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -12,10 +12,10 @@ from cordwood.model.datatype import Kind
 from cordwood.sql.fragment import text_part
 from cordwood.sql.lowering import unsupported
 
-# An element by its letters, or None and a text that stands as it is.
+# A format element with its spelling, or None with a literal text.
 Piece = tuple[str | None, str]
 
-# Sqlglot tells the kind of time that is written by what it puts around it.
+# The type of the formatted value, by the class that sqlglot wraps it in.
 WRITTEN_AS: Final[dict[type[exp.Expr], Kind]] = {
     exp.TsOrDsToDate: Kind.DATE,
     exp.TsOrDsToDatetime: Kind.DATETIME,
@@ -25,14 +25,17 @@ WRITTEN_AS: Final[dict[type[exp.Expr], Kind]] = {
 
 _ELEMENT: Final = re.compile(r"%(E[z*]S?|E\d+S|E4Y|-?[A-Za-z%])|([^%]+)|(%)")
 
-# Elements that a type does not have stand as they are written.
+# Elements that a type does not have are written out literally.
 _CLOCK: Final = frozenset(("H", "I", "k", "l", "M", "p", "P", "R", "r", "S", "s", "T", "X", "E*S"))
 _ZONE: Final = frozenset(("Z", "z", "Ez"))
 _DAY: Final = frozenset("AaBbhCcDdeFGgjmQUuVWwxYyJs") | {"E4Y"}
 
 
 def elements(shape: str, kind: Kind) -> Iterator[Piece]:
-    """The elements of FORMAT_TIMESTAMP and its like that this kind of time has, and the text between them."""
+    """Yield the elements of a format of FORMAT_TIMESTAMP and related functions, and the text between them.
+
+    Elements that this type does not have are text.
+    """
     for match in _ELEMENT.finditer(_as_bigquery(shape)):
         element = match[1]
         if element is None or element == "%":
@@ -44,12 +47,12 @@ def elements(shape: str, kind: Kind) -> Iterator[Piece]:
 
 
 def _as_bigquery(shape: str) -> str:
-    """Sqlglot hands formats over in Python's words."""
+    """Return the format in BigQuery's elements; sqlglot converts some of them to Python's."""
     return without_modifiers(shape.replace("%S.%f", "%E6S").replace("%-d", "%e"))
 
 
 def without_modifiers(shape: str) -> str:
-    """The modifiers E and O where they change nothing."""
+    """Remove the modifiers E and O where they have no effect."""
     return re.sub(r"%E([CcxXyY])", r"%\1", re.sub(r"%O([deHImMSuUVwWy])", r"%\1", shape))
 
 
@@ -60,7 +63,7 @@ def _is_foreign(element: str, kind: Kind) -> bool:
 
 
 def fraction_digits(element: str) -> int | None:
-    """Of `E3S`, the digits after the point."""
+    """Return the number of fraction digits of an element such as `E3S`; None for other elements."""
     match = re.fullmatch(r"E(\d{1,3})S", element)
     return int(match[1]) if match else None
 
@@ -72,7 +75,7 @@ _CAST_WORDS: Final = dict(
         " FF1=E1S FF2=E2S FF3=E3S FF4=E4S FF5=E5S FF6=E6S"
     ).split()
 )
-# What is cast is written in UTC.
+# CAST(… AS STRING FORMAT …) writes times in UTC.
 _CAST_ZONE: Final = {"TZH": "+00", "TZM": "00"}
 _CAST_FOREIGN: Final = dict.fromkeys(_CAST_ZONE, "z")
 _CAST_ELEMENT: Final = re.compile(
@@ -83,7 +86,10 @@ _NAMES: Final = frozenset("bBaAp")
 
 
 def cast_elements(node: exp.Expr, shape: str, kind: Kind) -> Iterator[Piece]:
-    """The elements of a CAST's format as FORMAT_TIMESTAMP has them, each with its own spelling; EnS is its fraction alone."""
+    """Yield a CAST's format as FORMAT_TIMESTAMP's elements, each with its spelling.
+
+    `EnS` is the fraction alone here.
+    """
     for match in _CAST_ELEMENT.finditer(shape):
         spelled = match[0]
         word = spelled.upper()
@@ -100,7 +106,7 @@ def cast_elements(node: exp.Expr, shape: str, kind: Kind) -> Iterator[Piece]:
 
 
 def case_of(element: str, spelled: str) -> str | None:
-    """Names of months and days follow the case of the element that asks for them: by upper, lower, or as they are."""
+    """Return in which case names of months and days are written: "upper", "lower", or None for mixed case."""
     if element not in _NAMES:
         return None
     if spelled[0].islower():
@@ -109,15 +115,15 @@ def case_of(element: str, spelled: str) -> str | None:
 
 
 class Said(msgspec.Struct, frozen=True):
-    """What the engine's own function says of a format: elements that it has, and text as it is."""
+    """A format that the engine's own function writes: elements that it has, and literal text."""
 
     shape: str
 
 
 def merged(pieces: Iterable[Said | str], call: Callable[[int], str]) -> tuple[list[str], list[exp.Expr]]:
-    """Templates of the pieces, and the formats in their holes: neighbours that one call can say are said by one.
+    """Merge adjacent pieces that one call of the engine's function can format; return templates and formats.
 
-    `call` is the template of that call; it is told the number of its format.
+    `call` returns the template of such a call; its argument is the index of the format.
     """
     whole: list[str] = []
     shapes: list[exp.Expr] = []
@@ -131,5 +137,5 @@ def merged(pieces: Iterable[Said | str], call: Callable[[int], str]) -> tuple[li
 
 
 def as_it_is(text: str) -> Said:
-    """A piece of plain text, for `merged`."""
+    """Return a piece of plain text, for `merged`."""
     return Said(text.replace("%", "%%"))

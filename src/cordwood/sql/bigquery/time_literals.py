@@ -1,4 +1,4 @@
-"""Texts of times in BigQuery's canonical form: which they are, and how every engine reads the constant ones."""
+"""Time literals in BigQuery's canonical form, and their spelling in the form that every engine reads."""
 
 import re
 from datetime import date
@@ -13,10 +13,10 @@ _DAY: Final = r"(\d{3}[1-9]|\d\d[1-9]0|\d[1-9]00|[1-9]000)-(0?[1-9]|1[0-2])-(0?[
 _CLOCK: Final = r"([01]?\d|2[0-3]):[0-5]?\d:([0-5]?\d|60)(\.\d{0,9})?"
 _OFFSET: Final = r"[Zz]|[+-](0?\d|1[0-4])(:[0-5]?\d)?"
 
-# Also of a DATE the rest of a TIMESTAMP may be there: it counts for nothing.
+# A DATE may be followed by the rest of a TIMESTAMP, which is ignored.
 _WITH_ZONE: Final = rf"{_DAY}([ Tt]{_CLOCK}({_OFFSET}| [A-Za-z][A-Za-z0-9_/+-]*)?)?"
 
-# For the engines' regular expressions, which are of the same making as BigQuery's; how many days a month has they know themselves.
+# Used in the engines' regular expressions, whose syntax is RE2's. The number of days of a month is left to the engines.
 CANONICAL: Final = {
     Kind.TIMESTAMP: _WITH_ZONE,
     Kind.DATETIME: rf"{_DAY}([ Tt]{_CLOCK})?",
@@ -33,7 +33,7 @@ _SHORT_OFFSET: Final = re.compile(r"([+-])(\d)(?!\d)")
 
 
 def engine_text(text: str, kind: Kind) -> str | None:
-    """The text as every engine reads it; None when it is no such time."""
+    """Return the text in the form that every engine reads; None if it is not a valid time of this type."""
     if kind is Kind.TIME:
         return text if re.fullmatch(_CLOCK, text, re.ASCII) else None
     found = _MOMENT.fullmatch(text)
@@ -61,19 +61,19 @@ def _is_day(found: re.Match[str]) -> bool:
 
 
 def is_doubtful(value: exp.Expr, kind: Kind) -> bool:
-    """Whether its form must be looked at when the query runs: it differs from row to row, or is known to be none."""
+    """Return whether the text has to be validated at run time: it varies by row, or is a constant that is invalid."""
     spelled = constant_text(value)
     return value.find(exp.Column) is not None if spelled is None else engine_text(spelled, kind) is None
 
 
 def is_none(value: exp.Expr, kind: Kind) -> str:
-    """What is said of a text that is no such time; one that is written down is told, those of events are not."""
+    """Return the error message for an invalid time; it quotes a constant text, but not values of events."""
     spelled = constant_text(value)
     return f"Invalid {kind}" if spelled is None else f'Invalid {kind}: "{spelled[:_MOST_TOLD]}"'
 
 
 def respelt(value: exp.Expr, kind: Kind) -> str | None:
-    """How a constant text is written where the engine would not read it as it stands."""
+    """Return the spelling of a constant text that the engine would not read as it is; None if it needs none."""
     spelled = constant_text(value)
     told = engine_text(spelled, kind) if spelled is not None else None
     return told if told != spelled else None

@@ -1,4 +1,4 @@
-"""PARSE_TIMESTAMP and its like over an engine's vocabulary: from the groups of a match to a date and a time of day."""
+"""PARSE_TIMESTAMP and related functions: from a match's groups to a date and a time of day, in an engine's terms."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
@@ -11,16 +11,16 @@ from cordwood.sql.bigquery.time_patterns import DAYS, MONTHS, Reading, read_by
 from cordwood.sql.constants import constant_text
 from cordwood.sql.lowering import Meaning, Rule, is_safe, mark_safe, unsupported
 
-# What elements may say; further bounds are an engine's own.
+# The valid range of elements; engines check any others.
 BOUNDS: Final = {"m": (1, 12), "d": (1, 31), "j": (1, 366), "H": (0, 23), "I": (1, 12), "M": (0, 59)}
 _MICROSECONDS: Final = {"H": 3_600_000_000, "M": 60_000_000}
 
 
 class Vocabulary(Protocol):
-    """An engine's expressions for the steps, as template text made of template text."""
+    """An engine's expressions for the steps of parsing; arguments and results are templates."""
 
     def number(self, text: str) -> str:
-        """A text of digits as a whole number."""
+        """Convert a text of digits to an integer."""
         ...
 
     def either(self, condition: str, then: str, otherwise: str) -> str: ...
@@ -30,30 +30,30 @@ class Vocabulary(Protocol):
     def days_after(self, date: str, days: str) -> str: ...
 
     def weekday(self, date: str) -> str:
-        """The day of the week, Monday being 1."""
+        """Return the day of the week, from 1 for Monday."""
         ...
 
     def monday(self, date: str) -> str:
-        """The Monday of the date's week."""
+        """Return the Monday of the date's week."""
         ...
 
     def place(self, names: Sequence[str], text: str) -> str:
-        """Which of the names the first three letters of the text are, counted from 1."""
+        """Return the position, from 1, of the name that begins with the first three letters of the text."""
         ...
 
     def microseconds(self, count: str, each: int) -> str:
-        """A part of the time of day: so many units of so many microseconds."""
+        """Return so many units of `each` microseconds, as a part of the time of day."""
         ...
 
     def seconds(self, text: str) -> str:
-        """A part of the time of day: seconds with a fraction."""
+        """Return seconds with a fraction, as a part of the time of day."""
         ...
 
     def time_of_day(self, parts: Sequence[str]) -> str: ...
 
 
 class Groups(msgspec.Struct, frozen=True):
-    """The template text of each element's group, in the order in which they were read."""
+    """The template of each element's group, in the order in which the elements were read."""
 
     found: Mapping[str, str]
     words: Vocabulary
@@ -97,7 +97,7 @@ class Groups(msgspec.Struct, frozen=True):
         return f"({short} + {self.words.either(f'{short} < 69', '2000', '1900')})" if short else "1970"
 
     def _month(self) -> str:
-        """The month that was read last."""
+        """Return the month by the last of the elements for it; January without any."""
         last = next((element for element in reversed(list(self.found)) if element in ("m", "b", "Q")), None)
         if last == "b":
             return self.words.place([month[:3] for month in MONTHS], self.found["b"])
@@ -106,7 +106,7 @@ class Groups(msgspec.Struct, frozen=True):
         return self.number_or("m", "1")
 
     def _weekday(self, first: int) -> str:
-        """Days after Monday; the week's first day where none is told."""
+        """Return the number of days after Monday; `first` if the format has no weekday."""
         if "u" in self.found:
             return f"({self.number('u')} - 1)"
         if "w" in self.found:
@@ -120,7 +120,10 @@ class Groups(msgspec.Struct, frozen=True):
         return self.words.days_after(monday, f"({self.number_or('V', '1')} - 1) * 7 + {self._weekday(0)}")
 
     def _week(self) -> str:
-        """Week 1 begins with the year's first Sunday (%U) or Monday (%W); the days before it are week 0."""
+        """Return the date of a week of %U or %W.
+
+        Week 1 begins with the year's first Sunday (%U) or Monday (%W); the days before it are week 0.
+        """
         letter, before = ("U", 6) if "U" in self.found else ("W", 0)
         new_year = self.words.date(self._year(), "1", "1")
         first = self.words.days_after(new_year, f"(7 + {before} - ({self.words.weekday(new_year)} - 1)) % 7")
@@ -132,7 +135,7 @@ Assemble = Callable[[exp.Expr, Reading, Kind], exp.Expr]
 
 
 def parsing(assemble: Assemble, without: frozenset[str] = frozenset()) -> Meaning:
-    """Return the meaning of the functions that parse times; `without` are elements that the engine cannot read."""
+    """Return the lowering rules of functions that parse times; `without` are elements that the engine cannot read."""
 
     def rule_for(kind: Kind) -> Rule:
         def rule(node: exp.Expr) -> exp.Expr:
@@ -164,6 +167,6 @@ def parsing(assemble: Assemble, without: frozenset[str] = frozenset()) -> Meanin
 
 def _format_of(node: exp.Expr, kind: Kind) -> str:
     if kind is Kind.TIMESTAMP and node.meta_get("bigquery_name") is None:
-        unsupported(node, "CAST to a time with a format")  # the parser does not keep which kind of time
+        unsupported(node, "CAST to a time with a format")  # sqlglot does not keep the target type of such a cast
     shape = constant_text(node.args.get("format"))
     return shape if shape is not None else unsupported(node, "A format that is no literal")

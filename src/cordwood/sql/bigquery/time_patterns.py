@@ -1,4 +1,4 @@
-"""What stands in a format that times are read by: PARSE_TIMESTAMP and its like, as a regular expression."""
+"""Parser of the formats that read times: PARSE_TIMESTAMP and related functions, as regular expressions."""
 
 import re
 from collections.abc import Iterator
@@ -19,10 +19,10 @@ def _names(words: list[str]) -> str:
 
 _NUMBER: Final = r"(\d{1,2})"
 _OFFSET: Final = r"([+-]\d{1,2}:?\d{0,2}|z)"
-# RE2 has the vertical tab not among its spaces.
+# RE2's `\s` does not include the vertical tab.
 _SPACES: Final = r"[\s\v]*"
 
-# What each element matches; the group is kept under the element's letter.
+# The pattern of each element; the group's index is recorded under the element's letter.
 _PATTERNS: Final = {
     "Y": r"([+-]?\d{1,4})",
     "E4Y": r"(\d{4})",
@@ -44,7 +44,7 @@ _PATTERNS: Final = {
     "%": "%",
 }
 
-# Elements that are others under another letter.
+# Elements that are equivalent to another one.
 _SAME_AS: Final = {"e": "d", "k": "H", "l": "I", "B": "b", "h": "b", "A": "a", "E4Y": "Y", "Ez": "z"}
 _LONG: Final = {"D": "%m/%d/%y", "x": "%m/%d/%y", "F": "%Y-%m-%d", "T": "%H:%M:%S", "X": "%H:%M:%S", "R": "%H:%M"}
 _LONGER: Final = {**_LONG, "c": "%a %b %e %H:%M:%S %Y", "r": "%I:%M:%S %p"}
@@ -60,7 +60,7 @@ _NOT_FOR: Final = {
 
 
 class Reading(msgspec.Struct):
-    """The expression, the number of its groups, and the one that each element was read in last, counted from 1."""
+    """The regular expression, its number of groups, and the index from 1 of the last group of each element."""
 
     pattern: str = ""
     groups: int = 0
@@ -68,7 +68,7 @@ class Reading(msgspec.Struct):
     unknown: str | None = None
 
     def foreign(self, kind: Kind) -> str | None:
-        """The first element that this kind of time does not have."""
+        """Return the first element that this type does not have."""
         return next((element for element in self.last if element in _NOT_FOR.get(kind, ())), None)
 
     def take(self, element: str, pattern: str) -> None:
@@ -79,7 +79,7 @@ class Reading(msgspec.Struct):
 
 
 def read_by(shape: str) -> Reading:
-    """Up to the first element that is `unknown`."""
+    """Return the regular expression of a format, up to its first `unknown` element."""
     reading = Reading()
     for element, plain in _elements(shape):
         if element is None:
@@ -95,8 +95,8 @@ def read_by(shape: str) -> Reading:
 
 
 def _elements(shape: str) -> Iterator[tuple[str | None, str]]:
-    """Elements, and patterns of what stands between them."""
-    # Sqlglot hands formats over in Python's words.
+    """Yield elements, and patterns of the text between them."""
+    # Sqlglot converts some elements to Python's.
     shape = shape.split("\0", 1)[0].replace("%S.%f", "%E6S").replace("%-d", "%e")
     for match in _ELEMENT.finditer(_spelled_out(shape)):
         element, space, plain = match.groups()
@@ -104,12 +104,12 @@ def _elements(shape: str) -> Iterator[tuple[str | None, str]]:
 
 
 def _spelled_out(shape: str) -> str:
-    """Elements that stand for several."""
+    """Expand elements that are abbreviations of several."""
     return re.sub("%([" + "".join(_LONGER) + "])", lambda match: _LONGER[match[1]], without_modifiers(shape))
 
 
 def _fraction(digits: str) -> str:
-    """Seconds with at most so many digits after the point."""
+    """Return the pattern of seconds with at most so many fraction digits."""
     if digits == "0":
         return _NUMBER
     fraction = r"\d*" if digits == "*" else rf"\d{{0,{digits}}}"

@@ -1,4 +1,4 @@
-"""TRANSLATE: which characters become which."""
+"""TRANSLATE's mapping of characters."""
 
 from typing import Final
 
@@ -19,7 +19,7 @@ def source_and_target(node: exp.Expr) -> tuple[exp.Expr, exp.Expr]:
 
 
 def names_twice(node: exp.Expr, source: exp.Expr) -> bool:
-    """Whether a literal names a character twice: an error, or NULL of SAFE."""
+    """Return whether a constant source has a character twice; raise QueryValue unless the call is SAFE."""
     known = constant_text(source) or ""
     twice = len(set(known)) < len(known)
     if twice and not is_safe(node):

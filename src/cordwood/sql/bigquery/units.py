@@ -1,4 +1,4 @@
-"""Units and parts of times: what they are called, how long they are, and where weeks begin."""
+"""Date parts and units of time: their names, their lengths, and the first day of weeks."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from cordwood.sql.constants import constant_text
 from cordwood.sql.lowering import Rule, name_of, place_of, unsupported
 from cordwood.sql.typing import kind_of
 
-# The units that are always of one length.
+# The units of constant length.
 MICROSECONDS: Final = {
     "MICROSECOND": 1,
     "MILLISECOND": 1_000,
@@ -33,12 +33,15 @@ def unit_of(node: exp.Expr | None, fallback: str = "DAY") -> str:
 
 
 def part_of(node: exp.Expr) -> str:
-    """What EXTRACT takes out."""
+    """Return the date part of an EXTRACT."""
     return unit_of(node) if isinstance(node, exp.WeekStart) else node.sql("bigquery").upper().replace(" ", "")
 
 
 def extracted_part(node: exp.Expr) -> str:
-    """What an EXTRACT takes out; QuerySyntax for the hour of a DATE, which the engines take for midnight."""
+    """Return the date part of an EXTRACT; raise QuerySyntax for one that the value's type does not have.
+
+    Engines would take the hour of a DATE for midnight's.
+    """
     part, kind = part_of(node.this), kind_of(node.expression)
     parts = _TAKEN_FROM.get(kind) if kind else None
     if parts is not None and part not in parts:
@@ -51,7 +54,7 @@ def extracted_part(node: exp.Expr) -> str:
 
 
 def week_start(unit: str) -> int | None:
-    """How many days after Monday a week of this unit begins; None when it is no week."""
+    """Return on which day after Monday a week of this unit begins; None if the unit is not a week."""
     if unit in ("ISOWEEK", "WEEK(MONDAY)"):
         return 0
     if unit == "WEEK":
@@ -60,7 +63,7 @@ def week_start(unit: str) -> int | None:
 
 
 def interval_parts(node: exp.Expr, span: exp.Expr) -> list[tuple[str, str]]:
-    """`'1-2 3' YEAR TO DAY`: the numbers in order, each with its unit before it."""
+    """Return the units and numbers of an interval such as `'1-2 3' YEAR TO DAY`."""
     first, last = (_OF_INTERVALS.index(unit_of(span.args[key])) for key in ("this", "expression"))
     spelled = constant_text(node.this) or node.this.name
     numbers = _numbers(spelled)
@@ -73,7 +76,7 @@ _COUNT: Final = re.compile(r"-?[0-9]{1,9}(?:\.[0-9]{1,9})?")
 
 
 def counted(text: str, node: exp.Expr) -> str:
-    """The number of units that stands in a text, as SQL spells it; QuerySyntax where the text is no number."""
+    """Return the number of units in a text, as SQL spells it; raise QuerySyntax if the text is not a number."""
     found = _SIGNED.fullmatch(text.strip())
     if found is None:
         raise QuerySyntax(f"The interval '{text[:40]}' is not a number of units.", span=place_of(node))
@@ -84,7 +87,7 @@ _SIGNED: Final = re.compile(r"\+?(-?[0-9]{1,18}(?:\.[0-9]{0,18})?)")
 
 
 def _numbers(spelled: str) -> list[str]:
-    """A sign belongs to the numbers of its group: years and months, days, or the clock."""
+    """Split an interval's text into numbers. A sign applies to a whole group: years and months, days, or the clock."""
     numbers: list[str] = []
     for group in spelled.split():
         negative, digits = group.startswith("-"), group.lstrip("+-")
@@ -95,7 +98,8 @@ def _numbers(spelled: str) -> list[str]:
 _CLOCK: Final = frozenset(MICROSECONDS) - {"DAY"}
 _ADDED: Final = frozenset(("DAY", "WEEK", "MONTH", "QUARTER", "YEAR"))
 _CUT: Final = _ADDED | {"ISOWEEK", "ISOYEAR", *(f"WEEK({day})" for day in _WEEKDAYS)}
-# Which units a time of a kind can be moved by, be cut to, and be counted in; of kinds not here, in any.
+# The units by which a type's values can be moved, to which they can be truncated, and in which differences are counted.
+# Types that are not listed here take any unit.
 _MOVED_BY: Final = {Kind.DATE: _ADDED, Kind.TIMESTAMP: frozenset(MICROSECONDS), Kind.TIME: _CLOCK}
 _CUT_TO: Final = {Kind.DATE: _CUT, Kind.TIME: _CLOCK}
 _COUNTED_IN: Final = {Kind.DATE: _CUT, Kind.TIMESTAMP: frozenset(MICROSECONDS), Kind.TIME: _CLOCK}
@@ -113,7 +117,7 @@ _COUNTED: Final[Mapping[type[exp.Expr], Kind]] = {
 
 
 def with_known_unit(rule: Rule) -> Rule:
-    """The rule, for units that the function has: QuerySyntax for a DATE moved by hours, which no engine minds."""
+    """Return the rule, checking that the unit is valid for the value's type, which engines do not."""
 
     def checked(node: exp.Expr) -> exp.Expr:
         own = kind_of(node.this)
@@ -132,7 +136,7 @@ def with_known_unit(rule: Rule) -> Rule:
 
 
 def are_moments(difference: exp.Expr) -> bool:
-    """Whether it is counted between two TIMESTAMPs."""
+    """Return whether a difference is between two TIMESTAMPs."""
     return kind_of(difference.this) is Kind.TIMESTAMP is kind_of(difference.expression)
 
 

@@ -1,4 +1,4 @@
-"""Time zones whose clocks stand at one distance from UTC's: what needs no table of zones."""
+"""Time zones with a constant offset from UTC, which need no time zone database."""
 
 import re
 from typing import Final
@@ -12,13 +12,13 @@ _UTC: Final = frozenset(("UTC", "Z", "ETC/UTC", "GMT", "+0", "+00", "+00:00", "-
 
 
 def is_utc(zone: exp.Expr | None) -> bool:
-    """Where no zone is named it is UTC."""
+    """Return whether the zone is UTC, which is the default."""
     name = constant_text(zone)
     return zone is None or (name is not None and name.upper() in _UTC)
 
 
 def offset_minutes(zone: exp.Expr | None) -> int | None:
-    """East of Greenwich; None for the name of a place, and for what is known only when the query runs."""
+    """Return the offset east of UTC; None for a named zone and for a zone that is not constant."""
     name = constant_text(zone)
     match = _OFFSET.fullmatch(name) if name else None
     if match is None:
@@ -27,10 +27,10 @@ def offset_minutes(zone: exp.Expr | None) -> int | None:
     return -minutes if match[1] == "-" else minutes
 
 
-# Where clocks are set back, the hour before is shown twice; here half of it.
+# The zones where half an hour, not a whole one, is repeated when clocks are set back.
 _HALF_HOURS: Final = frozenset(("AUSTRALIA/LORD_HOWE", "AUSTRALIA/LHI"))
 
 
 def repeated_minutes(zone: exp.Expr | None) -> int:
-    """How long clocks in the zone show again what they have shown, where they do."""
+    """Return for how many minutes clocks in the zone repeat when they are set back."""
     return 30 if (constant_text(zone) or "").upper() in _HALF_HOURS else 60

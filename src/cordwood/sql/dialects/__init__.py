@@ -1,1 +1,1 @@
-"""Recognise spellings of other SQL dialects and say what BigQuery writes instead, only after a query has failed."""
+"""Detection of other SQL dialects after a query has failed: what BigQuery writes instead."""

@@ -1,4 +1,4 @@
-"""Explain a failed query by what its author meant: foreign spellings, LQL, and misspelled words."""
+"""Explanations of failed queries by what their author meant: foreign spellings, LQL, and misspelled words."""
 
 import re
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from cordwood.sql.dialects.units import unit
 from cordwood.sql.permitted import FUNCTIONS
 from cordwood.sql.places import span_at
 
-# A longer text is not looked into.
+# Longer texts are not analysed.
 MOST_CHARACTERS: Final = 32_000
 
 _EXPLAINED: Final = (CompilerBroke, QuerySyntax, QueryRefused, QueryUnsupported, UnknownName)
@@ -41,7 +41,7 @@ _MISSING: Final = re.compile(
 
 @contextmanager
 def explaining(text: str) -> Iterator[None]:
-    """Replace a fault of the block by a better explanation, where the text shows what was meant."""
+    """Replace an error of the block with a better explanation, where the text shows what was meant."""
     try:
         yield
     except NOT_COMPILED as fault:
@@ -52,7 +52,7 @@ def explaining(text: str) -> Iterator[None]:
 
 
 def explained(fault: Fault, text: str) -> Fault:
-    """Return the fault, or a better one: the first foreign spelling of the text, with what to write instead."""
+    """Return the error, or a better one for the first foreign spelling in the text, with what to write instead."""
     if not isinstance(fault, _EXPLAINED) or len(text) > MOST_CHARACTERS:
         return fault
     if _is_lql(fault, text):
@@ -154,7 +154,7 @@ def _named_elsewhere(fault: Fault, source: Source) -> QueryFault | None:
 
 
 def _aliased(source: Source, at: int) -> str | None:
-    """Return what AS names with this word."""
+    """Return the expression that has this word as its alias after AS."""
     name, words = source.words[at].text, source.words
     for index in range(1, len(words) - 1):
         if words[index].text == "AS" and words[index + 1].text == name and index + 1 != at:
@@ -163,7 +163,7 @@ def _aliased(source: Source, at: int) -> str | None:
 
 
 def _plainer(fault: Fault) -> Fault:
-    """Return the parser's complaint about an unexpected word as a sentence."""
+    """Rewrite the parser's error about an unexpected word as a sentence."""
     if isinstance(fault, QuerySyntax):
         fault.message = _MISSING.sub(_in_words, fault.message)
     return fault

@@ -1,7 +1,7 @@
 """A table of operators and clauses of other dialects: their words, and what BigQuery writes instead.
 
 In a row, `NUMBER` and `TEXT` match any literal of their kind. In its hint, `{left}` and `{right}` are the operands
-around the words, `{inside}` is the rest within the brackets, and `{1}` is the second of the words as it was written.
+around the words, `{inside}` is the rest within the parentheses, and `{1}` is the second of the words as written.
 """
 
 import re
@@ -19,7 +19,7 @@ _CLAUSE: Final = "a clause"
 
 
 class Match(msgspec.Struct, frozen=True):
-    """The place of a row's words in a query: the first word and their number."""
+    """A row's match in a query: the first word and the number of words."""
 
     source: Source
     at: int
@@ -42,7 +42,7 @@ class Match(msgspec.Struct, frozen=True):
 
 
 class Form(msgspec.Struct, frozen=True):
-    """A row of the table: `what` names the construct; `said` replaces the whole message where given."""
+    """A row of the table. `what` names the construct; `said`, if given, replaces the whole message."""
 
     words: tuple[str, ...]
     hint: str | Callable[[Match], str]
@@ -76,7 +76,7 @@ def _filtered(match: Match) -> str:
 
 
 def _quantile(match: Match) -> str:
-    """Write PERCENTILE_CONT(0.95) WITHIN GROUP (ORDER BY x) as an aggregate of BigQuery."""
+    """Write PERCENTILE_CONT(0.95) WITHIN GROUP (ORDER BY x) with APPROX_QUANTILES."""
     share = match.source.operand_before(match.at + 1) or ""
     percent = re.search(r"\((0?\.\d+|1)\)", share)
     offset = round(float(percent[1]) * 100) if percent else 50
@@ -167,9 +167,9 @@ FORMS: Final[tuple[Form, ...]] = (
 _BY_FIRST: Final[Mapping[str, tuple[Form, ...]]] = {
     first: tuple(form for form in FORMS if form.words[0] == first) for first in {form.words[0] for form in FORMS}
 }
-# What stands before a name that is a parameter elsewhere, and what may stand before that sign.
+# Words after which `:name` or `$1` is a parameter in another dialect.
 _BEFORE_VALUE: Final = frozenset("= < > <= >= != <> ( , + - * / AND OR LIKE IN BETWEEN LIMIT OFFSET WHERE NOT".split())
-# Words between two operands that are operators elsewhere, and names here.
+# Infix operators of other dialects whose words are names in BigQuery.
 _INFIX: Final[Mapping[str, Form]] = {
     word: Form((word,), "Write REGEXP_CONTAINS({left}, {right}).") for word in ("~", "REGEXP", "RLIKE", "GLOB")
 } | {"XOR": Form(("XOR",), "Write {left} != {right}.")}
@@ -178,7 +178,7 @@ _DASHES: Final = frozenset("\u2013\u2014\u2212")
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A foreign spelling in a query: what it is, what to write instead, and its place."""
+    """A foreign spelling in a query: its position, the message, and the hint."""
 
     at: int
     message: str
@@ -186,7 +186,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def found_forms(source: Source) -> Iterator[Found]:
-    """Yield every row of the table that matches the query, and spellings that no row can describe."""
+    """Yield every row of the table that matches the query, and foreign signs that have no row."""
     for at, word in enumerate(source.words):
         form = _form_at(source, at)
         if form is not None:
@@ -254,7 +254,7 @@ def _sign(source: Source, at: int, word: Word) -> Iterator[Found]:
 
 
 def _colon(source: Source, at: int) -> Found:
-    """Find `:name` parameters and `value:path` fields."""
+    """Explain a `:name` parameter or a `value:path` field."""
     name = source.operand_after(at) or "name"
     word, before = source.words[at], source.words[at - 1]
     if before.text in _BEFORE_VALUE:

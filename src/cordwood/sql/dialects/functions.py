@@ -1,6 +1,6 @@
-"""A table of functions of other dialects: what BigQuery writes instead, with the caller's own arguments.
+"""A table of functions of other dialects: what BigQuery writes instead, with the author's own arguments.
 
-In a template `{0}` is the first argument as it was written, `{0:unit}` the unit that it names (`'hours'` is HOUR),
+In a template `{0}` is the first argument as written, `{0:unit}` the unit that it names (`'hours'` is HOUR),
 `{0:interval}` its interval (`'5 minutes'` is INTERVAL 5 MINUTE), `{0:to_char}` and `{0:date_format}` a format in
 BigQuery's elements. The first template whose arguments were all given is used.
 """
@@ -138,7 +138,7 @@ FOREIGN: Final[Mapping[str, tuple[str, ...]]] = {
     name: templates for names, templates in _ROWS.items() for name in names.split()
 }
 
-# Functions that BigQuery has too, where another dialect's first argument is a unit in quotes or by itself.
+# BigQuery functions whose first argument is a unit in other dialects, quoted or not.
 UNIT_FIRST: Final[Mapping[str, tuple[str, ...]]] = {
     "DATE_TRUNC": ("TIMESTAMP_TRUNC({1}, {0:unit})",),
     "TIMESTAMP_TRUNC": ("TIMESTAMP_TRUNC({1}, {0:unit})",),
@@ -149,14 +149,14 @@ UNIT_FIRST: Final[Mapping[str, tuple[str, ...]]] = {
     "DATE_SUB": ("TIMESTAMP_SUB({2}, INTERVAL {1} {0:unit})",),
 }
 
-# Functions that move a time: their second argument is an INTERVAL, which other dialects write as a count and a unit.
+# BigQuery functions that add or subtract an INTERVAL, for which other dialects take a count and a unit.
 MOVING: Final = frozenset(
     f"{kind}_{verb}" for kind in ("TIMESTAMP", "DATETIME", "DATE", "TIME") for verb in ("ADD", "SUB")
 )
 
 
 def calls(source: Source) -> Iterator[tuple[int, Word]]:
-    """Yield every unqualified name that is followed by a bracket."""
+    """Yield every unqualified name that is followed by a parenthesis, with its index."""
     for at, word in enumerate(source.words[:-1]):
         if source.words[at + 1].text == "(" and word.is_name and (at == 0 or source.words[at - 1].text != "."):
             yield at, word

@@ -1,4 +1,4 @@
-"""Find where in a query a fault arose that the engine told while it ran: it names no place, and its message names the cause."""
+"""Positions for run-time errors: engines report none, so the position is found by what the message says."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from cordwood.sql.places import span_at
 
 _CASTS: Final = "CAST SAFE_CAST"
 _TIMES: Final = "TIMESTAMP DATE DATETIME TIME CAST"
-# What a message says, and the functions and signs one of which was at work; the first that fits counts.
+# Patterns of messages, and the functions and operators that may have caused them; the first match counts.
 _CAUSES: Final = tuple(
     (re.compile(pattern), frozenset(words.split()))
     for pattern, words in (
@@ -44,7 +44,7 @@ _MOST_TOLD: Final = 3
 
 @contextmanager
 def placing(text: str | None) -> Iterator[None]:
-    """Give a fault of the query that has no place the place of what may have raised it."""
+    """Give a query error without a position that of the expression which may have raised it."""
     try:
         yield
     except QueryFault as fault:
@@ -57,7 +57,7 @@ def placing(text: str | None) -> Iterator[None]:
 
 
 def _told(fault: QueryFault, places: list[Span]) -> QueryFault:
-    """A copy: callers whose texts differ may share the fault."""
+    """Return a copy of the error with positions; the error may be shared by callers with other texts."""
     told = copy(fault)
     told.span = places[0]
     others = ", ".join(map(str, places[1 : 1 + _MOST_TOLD]))
@@ -67,7 +67,7 @@ def _told(fault: QueryFault, places: list[Span]) -> QueryFault:
 
 
 def found_places(message: str, text: str) -> list[Span]:
-    """Return where in the text something stands that raises such a message, in order; if nothing does, where it begins."""
+    """Return the positions of possible causes of a message, in order; without any, that of a likely expression."""
     source = Source(text)
     named = {word for word in _WORD.findall(message) if word in FUNCTIONS}
     causes = next((words for pattern, words in _CAUSES if pattern.search(message)), frozenset[str]())
@@ -88,7 +88,7 @@ def _places(source: Source, causes: frozenset[str] | set[str]) -> Iterator[Word]
 
 
 def _may_raise(source: Source, at: int) -> bool:
-    """Return whether a word is a sub-query, a subscript, a call or a sign, and not a name of the same letters."""
+    """Return whether the word is a sub-query, a subscript, a call or an operator, not a name of that spelling."""
     word = source.words[at]
     before = source.words[at - 1] if at > 0 else None
     if word.text == "SELECT":

@@ -1,4 +1,4 @@
-"""Argument counts of functions that are often called with too few or too many, and how they are written."""
+"""Argument counts and examples of functions that are often called with too few or too many arguments."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -22,7 +22,7 @@ _COUNTS: Final = {
     for kind, unit in (("TIMESTAMP", "SECOND"), ("DATETIME", "SECOND"), ("DATE", "DAY"), ("TIME", "SECOND"))
 }
 
-# By name: the fewest arguments, the most, and an example.
+# By name: the minimum and maximum of arguments, and an example.
 SIGNATURES: Final[Mapping[str, tuple[int, int, str]]] = {
     **_MOVES,
     **_CUTS,

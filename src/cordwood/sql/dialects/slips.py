@@ -1,6 +1,6 @@
-"""Detect likely slips in a query that is valid: a column's name in double quotes, and a comparison with NULL.
+"""Detection of likely mistakes in valid queries: column names in double quotes, and comparisons with NULL.
 
-The query is answered; the receipt tells what else may have been meant.
+The query is run; a notice in the receipt says what may have been meant.
 """
 
 from collections.abc import Collection, Iterator
@@ -15,7 +15,7 @@ _EQUALS: Final = {"=": "IS NULL", "!=": "IS NOT NULL", "<>": "IS NOT NULL"}
 
 
 def slips(text: str, columns: Collection[str]) -> tuple[str, ...]:
-    """Return the receipt's notices; `columns` are the names that the query may have meant, in lower case."""
+    """Return notices for the receipt; `columns` are the visible column names in lower case."""
     if len(text) > MOST_CHARACTERS or not ('"' in text or "null" in text.lower()):
         return ()
     source = Source(text)

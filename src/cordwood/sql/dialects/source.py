@@ -1,4 +1,4 @@
-"""A query's text as tokens with places, for reading what its author wrote around a token."""
+"""A query's text as tokens with positions, to find what its author wrote around a token."""
 
 import re
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _KEYWORDS = frozenset(
 
 
 class Word(msgspec.Struct, frozen=True):
-    """A token: its text in capitals (a literal's with its quotes), and its place in the query."""
+    """A token: its text in upper case (a literal's with its quotes), and its position in the query."""
 
     text: str
     kind: TokenType
@@ -45,7 +45,7 @@ class Word(msgspec.Struct, frozen=True):
 
 
 class Source:
-    """The tokens of a query; none where the text cannot be tokenized."""
+    """The tokens of a query; none if the text cannot be tokenized."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -60,7 +60,7 @@ class Source:
         return self._pairs.get(opened)
 
     def operand_before(self, at: int) -> str | None:
-        """Return the name, call or literal that ends right before a token."""
+        """Return the name, call or literal that ends directly before a token."""
         last = first = at - 1
         while first >= 0:
             if self.words[first].text in _OPENING:
@@ -72,7 +72,7 @@ class Source:
         return self.spelled(first, last) if 0 <= first <= last and self._may_be_operand(first) else None
 
     def operand_after(self, at: int) -> str | None:
-        """Return the name, call or literal that begins right after a token."""
+        """Return the name, call or literal that begins directly after a token."""
         first = last = at + 1
         while last < len(self.words):
             if self.words[last].text == "(":
@@ -87,7 +87,7 @@ class Source:
         return self.spelled(first, last) if self._may_be_operand(first) else None
 
     def arguments(self, opened: int) -> list[str]:
-        """Return the arguments of the call whose bracket opens at a token."""
+        """Return the arguments of the call whose parenthesis opens at a token."""
         closed = self._pairs.get(opened)
         if closed is None or closed == opened + 1:
             return []
@@ -95,7 +95,7 @@ class Source:
         return [self.spelled(a + 1, b - 1) for a, b in pairwise(commas) if b > a + 1]
 
     def inside(self, at: int) -> str | None:
-        """Return the text from a token to the end of the brackets around it."""
+        """Return the text from a token to the end of the parentheses around it."""
         depth = 0
         for index in range(at + 1, len(self.words)):
             depth += (self.words[index].text in "([") - (self.words[index].text in ")]")
@@ -127,7 +127,7 @@ def _words(text: str) -> Iterator[Word]:
     for token in tokens:
         spelled = text[token.start : token.end + 1]
         if " " in token.text and spelled[:1].isalpha() and token.token_type not in _TEXTS:
-            # The tokenizer takes ORDER BY and WITHIN GROUP for one word.
+            # The tokenizer yields ORDER BY and WITHIN GROUP as single tokens.
             for part in _PART.finditer(spelled):
                 yield Word(part[0].upper(), token.token_type, token.start + part.start(), token.start + part.end())
         else:
@@ -136,7 +136,7 @@ def _words(text: str) -> Iterator[Word]:
 
 
 def _pairs(words: tuple[Word, ...]) -> dict[int, int]:
-    """Map each bracket to the matching one."""
+    """Map each parenthesis and bracket to its counterpart."""
     pairs: dict[int, int] = {}
     opened: list[int] = []
     for index, word in enumerate(words):

@@ -1,4 +1,4 @@
-"""Suggest a known name of the same kind for an unknown one, by spelling and by its words."""
+"""Suggestions of a known name for an unknown one, by similarity of spelling and of words."""
 
 from collections.abc import Collection
 from difflib import SequenceMatcher
@@ -11,7 +11,7 @@ _ALIKE_IN_PARTS: Final = 0.67
 
 
 def nearest(name: str, known: Collection[str]) -> str | None:
-    """Return the most similar known name; None where none is similar enough. Long names are left out."""
+    """Return the most similar known name; None if none is similar enough. Long names are not compared."""
     if len(name) > LONGEST_COMPARED:
         return None
     wanted = name.upper()
@@ -28,7 +28,7 @@ def _likeness(wanted: str, known: str) -> float:
     if len(parts) > 1 and parts == known_parts:
         return 1.0
     spelled = SequenceMatcher(None, wanted, known).ratio()
-    # Of short names a letter is much: NOW is not POW.
+    # One letter of a short name matters: NOW is not similar to POW.
     if min(len(wanted), len(known)) <= 3 and wanted[0] != known[0]:
         return 0.0
     shared = len(parts & known_parts) / max(len(parts), len(known_parts))
@@ -36,7 +36,7 @@ def _likeness(wanted: str, known: str) -> float:
 
 
 def _is_swapped(wanted: str, known: str) -> bool:
-    """Return whether the names differ by two adjacent letters that have changed places."""
+    """Return whether the names differ by two adjacent letters that are swapped."""
     other = [at for at, (one, two) in enumerate(zip(wanted, known, strict=False)) if one != two]
     is_pair = len(wanted) == len(known) and len(other) == 2 and other[1] == other[0] + 1
     return is_pair and wanted[other[0]] == known[other[1]] and wanted[other[1]] == known[other[0]]

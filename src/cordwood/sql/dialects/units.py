@@ -1,4 +1,4 @@
-"""Time units and time formats of other dialects in BigQuery's spelling."""
+"""Time units and time formats of other dialects, translated to BigQuery's."""
 
 import re
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ _DATE_FORMAT: Final = {"%i": "%M", "%s": "%S", "%f": "%E6S", "%M": "%B", "%h": "
 
 
 def unit(spelled: str) -> str | None:
-    """Return BigQuery's name of a unit: `'hours'`, `hr` and `h` are HOUR."""
+    """Return BigQuery's name of a unit: HOUR for `'hours'`, `hr` and `h`."""
     return _UNITS.get(spelled.strip().strip("'\"").lower())
 
 

@@ -1,1 +1,1 @@
-"""What is personal or secret in a text, and where in a plan texts are read from events."""
+"""Redaction of personal data and secrets: patterns for texts, and the reads of events to which they apply."""

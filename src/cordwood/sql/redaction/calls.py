@@ -1,8 +1,9 @@
-"""The calls of an engine's functions of redaction: how rules write them, and what is done with them before printing.
+"""Calls of an engine's redaction functions: how rules write them, and how they are changed before printing.
 
-The optimistic variant of a statement looks for a hint of something to redact, and fails where one is. That is a small part of
-the cost of redaction. A query that reads only texts in which nothing has to be redacted, such as paths, methods and
-countries, pays no more. Otherwise the full variant runs, and the engine remembers to run it at once the next time.
+The optimistic variant of a statement only searches each text for a hint of something to redact, and fails if there is
+one. That is a small part of the cost of redaction, and the whole cost of queries that only read texts without anything
+to redact, such as paths, methods and countries. Otherwise the full variant is run, and the engine remembers to run it
+first from then on.
 """
 
 from sqlglot import exp
@@ -46,7 +47,10 @@ def mode_of(node: exp.Expr) -> RedactMode:
 
 
 def optimistic(tree: exp.Expr) -> exp.Expr | None:
-    """Return the tree without redaction; None where nothing would be gained, or where the failure might become a NULL."""
+    """Return the optimistic variant of the tree.
+
+    Return None if nothing would be gained, or if its failure might be caught and become NULL.
+    """
     fragments = filter(is_fragment, tree.find_all(exp.Anonymous))
     if next(found_operations(tree, RedactText), None) is None or any(map(catches_failures, fragments)):
         return None
@@ -57,9 +61,10 @@ def optimistic(tree: exp.Expr) -> exp.Expr | None:
 
 
 def keep_texts(tree: exp.Expr) -> None:
-    """Read a redacted text itself where it would be read as the text of an event's value.
+    """Read a redacted text directly, where it would be converted to an event's value and back.
 
-    No filter looks at a text before it is redacted: the time of a filter would tell whether the text has what is looked for.
+    Filters are never applied to a text before it is redacted: their timing would reveal whether it contains what is
+    searched for.
     """
     for reader, _ in list(found_operations(tree, AsText)):
         value = parts_of(reader)[0].unnest()

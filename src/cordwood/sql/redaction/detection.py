@@ -1,4 +1,4 @@
-"""The looks through a text, and the hint that spares them, that a set of rules comes to."""
+"""The redaction passes and the hint pattern of a set of rules."""
 
 import re
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _SECRET_NAME: Final = re.compile(SECRET_NAME, re.ASCII)
 
 
 class Stage(msgspec.Struct, frozen=True):
-    """One pattern with the numbers of its groups that stay; its hint is found in every text in which it finds any."""
+    """A pattern with the numbers of the groups that are kept; `hint` matches every text in which it has a match."""
 
     pattern: str
     keeps: tuple[int, ...]
@@ -27,13 +27,13 @@ class Stage(msgspec.Struct, frozen=True):
 
 
 class Detection(msgspec.Struct, frozen=True, dict=True):
-    """What is looked for in a text: the operator's own patterns first, then the stages that ship."""
+    """The passes over a text: the operator's own patterns first, then the built-in stages."""
 
     rules: RedactionRules
 
     @cached_property
     def own(self) -> tuple[Stage, ...]:
-        """An operator's pattern minds case, and sees the text as it is, not as JSON writes it."""
+        """The operator's patterns, which are case-sensitive and match the text as it is, not as escaped in JSON."""
         return tuple(
             Stage(f"(?s:{named.pattern})", (), (), Nature.PLAIN, f"(?s:{named.pattern})")
             for named in self.rules.patterns
@@ -46,17 +46,17 @@ class Detection(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def before_addresses(self) -> tuple[Stage, ...]:
-        """The stages before the last look for addresses, which is the only one that most finds are of."""
+        """The stages before the last one for addresses, which is the only one that matches in most texts."""
         last = max((at for at, one in enumerate(self.stages) if one.nature is Nature.ADDRESS), default=0)
         return self.stages[:last]
 
     @cached_property
     def hint(self) -> str:
-        """Found in every text in which anything is."""
+        """A pattern that matches every text in which any stage has a match."""
         return "|".join(stage.hint for stage in (*self.stages, *self.own))
 
     def is_secret_name(self, name: str) -> bool:
-        """Whether a field of this name holds a secret, whatever that looks like."""
+        """Return whether a field of this name holds a secret, whatever its value."""
         return Detector.SECRET in self.rules.detectors and _SECRET_NAME.search(name) is not None
 
     def _wants(self, detector: Detector | None) -> bool:

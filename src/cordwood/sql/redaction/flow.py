@@ -1,8 +1,8 @@
-"""Where a plan reads texts from events: every such read is hidden before anything else can look at it.
+"""Data flow of raw event values: every read of a text is redacted before anything else can use its value.
 
-Raw values may flow through sub-queries that do nothing but hand them on, and paths may be taken into them; the
-first thing that would read one reads it redacted. What nothing but the answer reads is left to the engine, which
-hides it on the way out (`Resolved.hidden`): a top-n then redacts n rows, not all that it sorted.
+Raw values may pass unchanged through sub-queries, and paths may be read below them; the first other read is redacted.
+Columns that only the answer reads are redacted by the engine on output (`Resolved.hidden`), so that a top-n query
+redacts n rows rather than all that it sorts.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -58,7 +58,7 @@ _NO_TEXT: Final = frozenset({ValueKind.NUMBER, ValueKind.BOOL})
 
 
 def redact_reads(resolved: Resolved, redaction: Redaction, shapes: Mapping[str, Shape]) -> Resolved:
-    """Uses up the tree."""
+    """Redact the reads of a resolved tree. Mutates the tree."""
     tree = resolved.tree
     leaves = _Leaves(redaction, Records(shapes), frozenset(_opened_names(tree)))
     raw = leaves.query(tree, {}, {}, hands_on=True)
@@ -74,13 +74,13 @@ def redact_reads(resolved: Resolved, redaction: Redaction, shapes: Mapping[str, 
 
 
 def still_textless(places: Iterable[Place], shapes: Mapping[str, Shape]) -> bool:
-    """Whether a statement that reads these places as they are may be answered: a text may have come there since."""
+    """Return whether these places, which a statement reads without redaction, still hold no texts."""
     records = Records(shapes)
     return all(kinds_at(place, records) <= _NO_TEXT for place in places)
 
 
 def _opened_names(tree: exp.Expr) -> Iterator[str]:
-    """Sub-queries read in a way that does not name their columns: they hand on nothing raw."""
+    """Yield the names of sub-queries that are read by a star or a pivot, which therefore must not output raw values."""
     for table in tree.find_all(exp.Table):
         select = table.find_ancestor(exp.Select)
         if table.args.get("pivots") or (select is not None and _has_star(select)):
@@ -92,20 +92,20 @@ def _has_star(select: exp.Select) -> bool:
 
 
 class _Leaves:
-    """One walk through a tree, query by query."""
+    """The state of one walk over a tree, query by query."""
 
     def __init__(self, redaction: Redaction, records: Records, opened: frozenset[str]) -> None:
         self._redaction = redaction
         self.records = records
         self._opened = opened
-        # What is read as it is because no text was ever seen there.
+        # Places that are read without redaction, because no text was ever seen there.
         self.textless: dict[Place, None] = {}
-        # Columns by their ids; they are held, so that no id is given twice.
+        # Columns by their ids; referenced here so that ids are not reused.
         self._judged: dict[int, exp.Expr] = {}
         self._lifted = 0
 
     def require_judged(self, tree: exp.Expr) -> None:
-        """Refuse a tree with a column that the walk did not come to: it might be read as it is."""
+        """Refuse a tree with a column that was not visited, since it might be read without redaction."""
         for node in tree.walk(prune=_is_redacted):
             if isinstance(node, exp.Column) and id(node) not in self._judged:
                 raise QueryUnsupported("A column stands where redaction does not look.")
@@ -114,7 +114,7 @@ class _Leaves:
         self._judged |= {id(column): column for column in node.find_all(exp.Column)}
 
     def query(self, node: exp.Expr, known: Known, outer: Sources, *, hands_on: bool) -> Columns:
-        """Redact what the query reads; its columns that are still raw, by name."""
+        """Redact what the query reads; return its columns that are still raw, by name."""
         spend(1 + len(known))
         known = {**known, **self._with(node, known, outer)}
         if isinstance(node, exp.Select):
@@ -160,7 +160,7 @@ class _Leaves:
         return kept
 
     def _handed_on(self, item: exp.Expr, sources: Sources) -> Raw | None:
-        """What a column hands on raw, when it does nothing else."""
+        """Return the raw value that a column passes on unchanged; None for any other column."""
         raw = self._raw(item.this, sources) if isinstance(item, exp.Alias) else None
         if raw is None or self._is_secret(raw) or is_around(source_of(item.this, sources), item):
             return None
@@ -168,7 +168,7 @@ class _Leaves:
         return raw
 
     def _clause(self, part: exp.Expr, known: Known, sources: Sources) -> None:
-        """Relations are read already; of a join only its condition is left."""
+        """Redact a clause; of a join only the condition, because its relation has been visited."""
         if isinstance(part, exp.Join):
             condition = part.args.get("on")
             if condition is not None:
@@ -177,7 +177,7 @@ class _Leaves:
             self._expression(part, known, sources)
 
     def _source(self, node: exp.Expr, known: Known, sources: Sources, *, is_opened: bool) -> None:
-        """One relation, and those that are joined to it inside the same brackets."""
+        """Visit a relation, and those that are joined to it within the same parentheses."""
         self._relation(node, known, sources, is_opened=is_opened)
         for pivot in node.args.get("pivots") or ():
             self._expression(pivot, known, sources)
@@ -195,7 +195,7 @@ class _Leaves:
             hands_on = not (is_opened or node.args.get("pivots") or _renames(node))
             columns = self.query(node.this, known, sources, hands_on=hands_on)
         else:
-            # A join in brackets: its relations are in scope as if it had none.
+            # A parenthesised join: its relations are in scope as if there were no parentheses.
             self._source(node.this, known, sources, is_opened=is_opened)
             return
         sources[node.alias_or_name] = Source(columns, node, node.find_ancestor(exp.Select))
@@ -219,7 +219,7 @@ class _Leaves:
         return {column.name: raw for column in alias.columns} if alias is not None else {}
 
     def _may_be_unnested(self, node: exp.Unnest, raw: Raw, sources: Sources) -> bool:
-        """Whether its elements may be raw: not where a sub-query reads them, or reads the array, of rows around it."""
+        """Return whether the elements may be raw: not if they, or the array, are read by a correlated sub-query."""
         if self._is_hidden(raw) or is_around(source_of(node.expressions[0], sources), node):
             return False
         return not is_read_from_within(node.find_ancestor(exp.Select), node.alias_or_name)
@@ -254,7 +254,7 @@ class _Leaves:
             swap(node, value)
 
     def _raw(self, node: exp.Expr | None, sources: Sources) -> Raw | None:
-        """What the expression reads from an event, when it does no more than that."""
+        """Return the raw event value that the expression is; None if it is anything else."""
         if isinstance(node, exp.Column):
             return raw_column(node, sources)
         if isinstance(node, exp.Paren):
@@ -269,7 +269,7 @@ class _Leaves:
         return None
 
     def _first(self, node: exp.Coalesce, sources: Sources) -> Raw | None:
-        """The first of several paths of events; where one of their names says something by itself, each is looked at alone."""
+        """Return COALESCE of event values as one raw value of several places; None if a name makes one secret."""
         found = [self._raw(part, sources) for part in (node.this, *node.expressions)]
         events = [raw for raw in found if raw is not None and raw.is_event and not self._is_secret(raw)]
         if len(events) < len(found) or source_of(node, sources) is None:
@@ -284,7 +284,10 @@ class _Leaves:
         return None
 
     def _element(self, node: exp.Bracket, sources: Sources) -> Raw | None:
-        """One element of an array; where its index reads something, both are looked at by themselves."""
+        """Return an array's element as a raw value; None if its index reads columns.
+
+        In that case both are redacted separately.
+        """
         reads = any(index.find(exp.Column, exp.Query) for index in node.expressions)
         return None if reads else self._elements(node.this, sources)
 
@@ -295,7 +298,7 @@ class _Leaves:
         if self._is_hidden(raw):
             return typed(exp.Null(), exp.DType.VARIANT)
         if raw.kinds(self.records) == _ONLY_TEXT and not self._is_secret(raw):
-            # Read as text at once: nothing has to be told apart, and the engine has such columns ready.
+            # Read as text directly: no test of the kind is needed, and the engine keeps such values as columns.
             return typed(operation(RedactedEventText(mode), node), exp.DType.VARIANT)
         if self._is_secret(raw):
             may_be_record = bool(raw.kinds(self.records) & _RECORDS)
@@ -303,15 +306,15 @@ class _Leaves:
         return typed(operation(RedactedEvent(mode), node), exp.DType.VARIANT)
 
     def _is_secret(self, raw: Raw) -> bool:
-        """Not to be handed on raw: what it is called matters, and that is lost on the way."""
+        """Return whether the value is redacted because of its name, which would be lost if it were passed on raw."""
         return self._is_hidden(raw) or (raw.is_event and any(map(self._redaction.is_secret_name, raw.own_names)))
 
     def _is_shape(self, node: exp.Expr, raw: Raw) -> bool:
-        """Whether nothing is asked but whether it is there, or what kind it is: that tells no text."""
+        """Return whether only the value's presence or kind is read, which reveals no text."""
         return _is_only_counted(node.parent) and not self._is_hidden(raw)
 
     def _is_textless(self, raw: Raw) -> bool:
-        """Whether no text was ever seen there: numbers tell none."""
+        """Return whether only numbers and booleans were ever seen there; the places are recorded."""
         kinds = raw.kinds(self.records)
         is_textless = bool(kinds) and kinds <= _NO_TEXT and not self._is_hidden(raw)
         if is_textless:
@@ -319,7 +322,7 @@ class _Leaves:
         return is_textless
 
     def _is_hidden(self, raw: Raw) -> bool:
-        """Whether a name on the way to it is something to hide: to be told whether a key is there is to be told the key."""
+        """Return whether a key on the value's path must be hidden; whether such a key exists would reveal the key."""
         return raw.is_event and any(map(self._redaction.hides, raw.names))
 
 
@@ -331,9 +334,9 @@ def _relations(select: exp.Select) -> Iterator[exp.Expr]:
 
 
 def _is_known(node: exp.Expr) -> bool:
-    """Whether it is a column that says whose it is.
+    """Return whether it is a column qualified with its relation.
 
-    Only a set operation's and a PIVOT's have no such name: any other bare name may be the engine's for a raw column.
+    Only columns of set operations and PIVOT may be unqualified: any other could refer to a raw column in the engine.
     """
     if not isinstance(node, exp.Column):
         return False
@@ -356,25 +359,25 @@ def _renames(node: exp.Expr) -> bool:
 
 
 def _clauses(select: exp.Select) -> Iterator[exp.Expr]:
-    """All but its columns and its relations."""
+    """Yield the clauses of a SELECT other than its columns and relations."""
     for key, value in list(select.args.items()):
         if key not in ("expressions", "from_", "with_"):
             yield from (part for part in (value if isinstance(value, list) else [value]) if isinstance(part, exp.Expr))
 
 
-# Clauses that read only expressions of their own, in which every text is redacted. ORDER BY is looked at item by item.
-# A GROUP BY, DISTINCT or a kind (AS STRUCT) reads what is selected; so might whatever else a SELECT can have.
+# Clauses that read only their own expressions, in which every text is redacted. ORDER BY is checked by item. GROUP BY,
+# DISTINCT and a kind (AS STRUCT) read the selected values, and clauses that are not listed might.
 _APART: Final = frozenset(
     {"expressions", "from_", "with_", "joins", "where", "qualify", "windows", "limit", "offset", "order"}
 )
-# What an engine can read neither as a place nor as the name of a column: it has to be asked row by row.
+# Expressions with these can be neither an ordinal nor the name of a column for any engine.
 _OF_ROWS: Final = (exp.Column, exp.AggFunc, exp.Window, exp.Query)
 
 
 def unread_places(select: exp.Select) -> frozenset[int]:
-    """Return the places, from 1, of selected values that no clause of the SELECT sorts, groups or compares by.
+    """Return the positions, from 1, of selected values by which no clause of the SELECT sorts, groups or compares.
 
-    This is proved, not assumed: a SELECT with a clause that is not known here to read no column by its place has none.
+    A SELECT with a clause that is not known to read no selected value has no such position.
     """
     if any(value and key not in _APART for key, value in select.args.items()):
         return frozenset()
@@ -384,13 +387,13 @@ def unread_places(select: exp.Select) -> frozenset[int]:
 
 
 def _unsorted(places: frozenset[int], keys: Sequence[exp.Expr]) -> frozenset[int]:
-    """The places that no key means; none where a key may mean any."""
+    """Return the positions to which no key refers; none if a key may refer to any."""
     sorted_by = [_place(key) for key in keys if not _is_of_rows(key)]
     return places.difference(sorted_by) if places.issuperset(sorted_by) else frozenset()
 
 
 def _place(key: exp.Expr) -> int:
-    """The ordinal, in the one form that `resolve` leaves: a bare number without a zero before it; 0 for all else."""
+    """Return the ordinal of a key, which `resolve` leaves as a plain decimal number; 0 for any other key."""
     if not isinstance(key, exp.Literal) or key.is_string or not str(key.this).isdecimal():
         return 0
     number = int(key.this)
@@ -398,7 +401,7 @@ def _place(key: exp.Expr) -> int:
 
 
 def _is_of_rows(key: exp.Expr) -> bool:
-    """A bare column must say whose it is: else it may be the name of a selected value."""
+    """Return whether the key is computed from rows. An unqualified column may be the name of a selected value."""
     if isinstance(key, exp.Column):
         return bool(key.table)
     return key.find(*_OF_ROWS) is not None

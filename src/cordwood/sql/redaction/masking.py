@@ -1,4 +1,4 @@
-"""How finds are masked, over the vocabulary of any engine: the order of the passes, the marks, and what replaces a find."""
+"""The masking of matches, in an engine's terms: the order of the passes, the markers, and the replacements."""
 
 from collections.abc import Sequence
 from typing import Final, Protocol
@@ -9,34 +9,34 @@ from cordwood.model.redaction import RedactMode
 from cordwood.sql.redaction.detection import Stage
 from cordwood.sql.redaction.patterns import Nature
 
-# What an engine's functions are called, each with its mode behind it.
+# The prefixes of the engine functions' names; the mode follows.
 REDACT_TEXT: Final = "redacted_text"
 REDACT_JSON: Final = "redacted_json"
 REDACT_EVENT: Final = "redacted_event"
 
-# Takes a text for one in which nothing is to be found, and fails with that sentence where it is not so.
+# The function that returns a text unchanged, and fails with this message if it may need redaction.
 OPTIMISTIC_TEXT: Final = "trusted_text"
 FOUND: Final = "A text may hold something to redact."
 
 HIDDEN: Final = "REDACTED"
 
-# Marks around finds. They are taken out of every text before it is looked through, so no text can bring its own.
+# Markers around matches. They are removed from every text before matching, so that a text cannot contain its own.
 OPEN: Final = "\x01"
 CUT: Final = "\x02"
 APART: Final = "\x03"
 
-# All that stands before a digit outside of JSON's strings: the digit is set apart, so that no pass takes it for a card's.
+# Everything before a digit outside of JSON strings: the digit is separated, so that no pass matches it as a card's.
 BEFORE_DIGIT: Final = r'(?s)((?:[^"0-9]|"(?:[^"\\]|\\.)*")*)([0-9]|\z)'
 SET_APART: Final = rf"\1{APART}\2"
 JSON_PIECES: Final = r'(?s)"(?:[^"\\]|\\.)*"|[^"]+'
 
 _HEX: Final = "0123456789abcdef"
-# Letters only, so that no later pass takes a digest for a number or an address.
+# Only letters, so that no later pass matches a digest as a number or an address.
 _DIGEST_LETTERS: Final = "ghijklmnopqrstuv"
 
 
 class Words(Protocol):
-    """What an engine calls the steps of masking. Its texts of SQL go in and come out."""
+    """An engine's SQL for the steps of masking; arguments and results are SQL texts."""
 
     def without(self, text: str, mark: str) -> str: ...
 
@@ -45,32 +45,32 @@ class Words(Protocol):
     def either(self, condition: str, then: str, otherwise: str) -> str: ...
 
     def part(self, at: int) -> str:
-        """A part of a piece that was cut at `CUT`, counted from 1."""
+        """Return a part, from 1, of a piece that is split at `CUT`."""
         ...
 
     def pieces(self, marked: str, each: str) -> str:
-        """The text cut at `OPEN`, every piece that has a `CUT` put through an expression of its parts."""
+        """Split the text at `OPEN`, and apply an expression of their parts to the pieces with a `CUT`."""
         ...
 
     def digits(self, text: str) -> str:
-        """A card's digits without what stands between them."""
+        """Return a card number's digits without separators."""
         ...
 
     def counts_up(self, digits: str) -> str:
-        """Whether digits count up as a card's do: every second one from the right counts double."""
+        """Return the Luhn check of a card number's digits."""
         ...
 
     def digest(self, value: str) -> str:
-        """Sixteen hexadecimal digits of a value, keyed."""
+        """Return a keyed digest of a value, as sixteen hexadecimal digits."""
         ...
 
     def network(self, value: str) -> str:
-        """/24 and /48. The fourth version inside the sixth is left to its own pass, which comes after."""
+        """Return the /24 or /48 network of an address. An IPv4 address within IPv6 is handled by a later pass."""
         ...
 
 
 class Masking(msgspec.Struct, frozen=True):
-    """One mode in one engine's words."""
+    """The expressions of one redaction mode for one engine."""
 
     words: Words
     mode: RedactMode
@@ -81,16 +81,19 @@ class Masking(msgspec.Struct, frozen=True):
         return text
 
     def shipped(self, text: str, stages: Sequence[Stage], *, is_set_apart: bool = False) -> str:
-        """`is_set_apart` where digits of JSON have been: those marks are to stay until all is looked through."""
+        """Apply the built-in stages.
+
+        `is_set_apart`: digits of JSON numbers are marked, and these markers are kept.
+        """
         text = self._without(text, (OPEN, CUT)) if is_set_apart else self.bare(text)
         return self.unmarked(self.own(text, stages))
 
     def bare(self, text: str) -> str:
-        """The text without marks of its own."""
+        """Remove all markers from the text."""
         return self._without(text, (OPEN, CUT, APART))
 
     def unmarked(self, text: str) -> str:
-        """What has been looked through, without the marks around finds."""
+        """Remove the markers around matches from a text after matching."""
         return self._without(text, (OPEN, CUT))
 
     def _without(self, text: str, marks: Sequence[str]) -> str:
@@ -104,7 +107,7 @@ class Masking(msgspec.Struct, frozen=True):
         return self._replaced(text, one) if self._is_plain(one) else self._described(text, one)
 
     def _is_plain(self, one: Stage) -> bool:
-        """Whether one word stands for all that is found."""
+        """Return whether all matches are replaced by the same word."""
         if self.mode is RedactMode.TRUNCATE:
             return one.nature is not Nature.ADDRESS
         return self.mode is RedactMode.REPLACE or one.nature is Nature.PLAIN
@@ -113,14 +116,14 @@ class Masking(msgspec.Struct, frozen=True):
         shown = f"{_groups(one.befores)}{HIDDEN}"
         if not one.keeps:
             return self.words.replace_all(text, one.pattern, shown)
-        # A find that is to stay stands between the marks, and is put back without what was set after it.
+        # A match to keep is put between markers, and restored without what was appended to it.
         found = self.words.replace_all(text, one.pattern, f"{OPEN}{_groups(one.keeps)}{CUT}{shown}")
         back = self.words.replace_all(found, f"{OPEN}([^{CUT}]+){CUT}{HIDDEN}", _groups((1,)))
-        # The marks of the others go too: a later pass may look for its own.
+        # Remove the markers of other matches as well, because a later pass may search for its own.
         return self.words.without(back, OPEN + CUT)
 
     def _described(self, text: str, one: Stage) -> str:
-        """What is put in the place of a find is made of it: its parts are what stays, what stands before, and all."""
+        """Replace matches by a value computed from their parts: what is kept, what precedes, and the whole match."""
         kept, before, found, rest = map(self.words.part, range(1, 5))
         shown = rf"{OPEN}{_groups(one.keeps)}{CUT}{_groups(one.befores)}{CUT}\0{CUT}"
         value = self._instead(f"substring({found}, length({before}) + 1)", one.nature)
@@ -130,7 +133,7 @@ class Masking(msgspec.Struct, frozen=True):
         )
 
     def _cards(self, text: str, one: Stage) -> str:
-        """Only numbers whose digits count up as a card's do go; a card's digits are the group after the last before."""
+        """Replace numbers that pass the Luhn check; a card's digits are the group after the last of `befores`."""
         number, before, found, rest = map(self.words.part, range(1, 5))
         shown = rf"{OPEN}\{one.befores[-1] + 1}{CUT}{_groups(one.befores)}{CUT}\0{CUT}"
         digits = self.words.digits(number)

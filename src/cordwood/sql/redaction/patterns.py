@@ -1,8 +1,8 @@
-"""The forms of what is redacted, and of what only looks like it, as RE2 text: data, in the order of their passes.
+"""The patterns of what is redacted, and of what only resembles it, as RE2 syntax: data, in the order of the passes.
 
-RE2 cannot look around. A form that must stay is therefore found as a whole, by a group of its own, before
-anything inside it can be: `Chrome/113.0.0.0` is one find, and no address is looked for in it. What stands before
-a value and tells it is a group too, and stays. Every pattern ignores case and reads the same on each engine.
+RE2 has no lookaround. A text that must be kept is therefore matched as a whole, by a group of its own, before anything
+inside it can match: `Chrome/113.0.0.0` is one match, and no address is searched for in it. A prefix that identifies a
+value is a group too, and is kept. All patterns ignore case and match the same on each engine.
 """
 
 from enum import StrEnum
@@ -14,7 +14,7 @@ from cordwood.model.redaction import Detector
 
 
 class Nature(StrEnum):
-    """What more is known of the values that a pass finds."""
+    """The kind of values that a pass matches."""
 
     PLAIN = "plain"
     MAIL = "mail"
@@ -23,10 +23,10 @@ class Nature(StrEnum):
 
 
 class Pass(msgspec.Struct, frozen=True):
-    """A look through a text: what is found stays where a group of `keeps` holds it or one of `befores` does.
+    """A pass over a text. Matches of a group in `keeps` are kept, and groups in `befores` precede the value.
 
-    The rest is the value. Passes of one `stage` are one look, the first that matches at a place wins it.
-    `hint` is in every text in which the pass finds anything, and quicker to look for.
+    The rest of a match is the value. Passes of one `stage` are alternatives of one pattern, of which the first that
+    matches wins. `hint` matches every text in which the pass matches, and is faster.
     """
 
     stage: int
@@ -39,26 +39,26 @@ class Pass(msgspec.Struct, frozen=True):
     nature: Nature = Nature.PLAIN
 
 
-# White space, also as JSON and URLs write it.
+# Whitespace, also as escaped in JSON and in URLs.
 _SPACE: Final = r"(?:\s|\\+[nrt]|%20|\+)"
-# The escapes of JSON and of URLs end in letters and digits that belong to no word: `\n10.0.0.1`, `%3D10.0.0.1`.
+# Escapes of JSON and of URLs end in letters and digits that are not part of the next word: `\n10.0.0.1`, `%3D10.0.0.1`.
 _ESCAPE: Final = r"(?:\\+(?:[nrtbf]|u[0-9a-f]{4}|x[0-9a-f][0-9a-f])|%(?:25)*[0-9a-f][0-9a-f])"
 _START: Final = rf"{_ESCAPE}|_|\b"
 _END: Final = r"(?:\b|_|[a-z])"
 
-# A letter, digit, dot, colon or @ that no encoder escapes: whoever wrote it so wanted to hide it.
+# An escaped letter, digit, dot, colon or @, which no encoder escapes: the writer wanted to conceal it.
 _NEEDLESS: Final = r"\\+u00(?:2[de]|3[0-9a]|4[0-9a-f]|5[0-9acf]|6[1-9a-f]|7[0-9a])"
 _RUN: Final = r"[a-z0-9_.:@%+-]*"
 
 _OCTET: Final = r"0*(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _ADDRESS4: Final = rf"{_OCTET}\.{_OCTET}\.{_OCTET}\.{_OCTET}"
 _FOUR_PARTS: Final = r"[0-9]+\.[0-9]+\.[0-9]+\.[0-9]+"
-# A digit or a dot that a URL had no need to encode.
+# A percent-encoded digit or dot, which needs no encoding in a URL.
 _DIGIT: Final = r"(?:[0-9]|%(?:25)*3[0-9])"
 _DOT: Final = r"(?:\.|%(?:25)*2e)"
 _PERCENT4: Final = rf"[0-9.]*(?:%(?:25)*3[0-9]{_DIGIT}*|%(?:25)*2e{_DIGIT}+)(?:{_DOT}{_DIGIT}+)+"
 
-# Words before an address, or before the slash before it, that name no product.
+# Words before an address, or before a slash and an address, that are not the name of a product.
 _PLACES: Final = (
     "(?:ip|ipv4|addr|address|hosts?|from|to|src|dst|source|dest|clients?|peer|tcp|udp|inet|inside|outside|remote"
     "|local|servers?|proxy|gateway|network|subnet|node|upstream|backend|origin|users?|route|block|lookup|via|by|at|on)"
@@ -72,14 +72,14 @@ _GROUP: Final = "[0-9a-f]+"
 _COLON: Final = r"(?::|%(?:25)*3a)"
 _ZONE: Final = r"(?:%(?:25)?[a-z][0-9a-z._-]*)?"
 _TAIL6: Final = rf"(?:{_FOUR_PARTS}|{_GROUP})"
-# Two groups and more beside the `::`, or all eight, or one of the fourth version inside.
+# At least two groups beside the `::`, or all eight, or an IPv4 address at the end.
 _LONG6: Final = (
     rf"{_GROUP}{_COLON}(?:{_GROUP}{_COLON})+{_COLON}(?:{_GROUP}{_COLON})*{_TAIL6}{_ZONE}"
     rf"|{_GROUP}{_COLON}{_COLON}(?:{_GROUP}{_COLON})+{_TAIL6}{_ZONE}"
     rf"|(?:{_GROUP}{_COLON}){{6}}(?:{_FOUR_PARTS}|{_GROUP}{_COLON}{_GROUP}){_ZONE}"
     rf"|{_GROUP}{_COLON}{_COLON}(?:{_GROUP}{_COLON})*{_FOUR_PARTS}"
 )
-# `a::b` and `a::` are also code; an address has a digit or a prefix of its own, and ends with its last group.
+# `a::b` and `a::` may also be code; an address has a digit or a known prefix, and ends with its last group.
 _FULL_GROUP: Final = (
     "(?:[0-9][0-9a-f]{3}|[0-9a-f][0-9][0-9a-f]{2}|[0-9a-f]{2}[0-9][0-9a-f]|[0-9a-f]{3}[0-9]|f[cd][a-f]{2}|fe[ab][a-f])"
 )
@@ -97,19 +97,20 @@ _KEY_WORD: Final = (
     r"(?:passw(?:or)?d|passphrase|pwd|secret|api[_-]?key|(?:access|refresh|auth|id|session)[_-]?token"
     r"|(?:private|secret|access)[_-]?key|authorization|credentials?|amz-signature)"
 )
-# What each of them ends in, which is enough for a hint and quick to make ready.
+# The endings of these words, which suffice for a hint and compile to a smaller pattern.
 _KEY_ENDING: Final = "(?:passw(?:or)?d|phrase|pwd|secret|key|token|authorization|credentials?|signature)"
 _ASSIGN: Final = rf"{_SPACE}*(?:=>?|:|%(?:25)*3[ad]){_SPACE}*"
 _SCHEME: Final = (
     rf"(?:(?:bearer|basic|token|digest|api-?key|negotiate|ntlm|hawk|hmac|aws4-hmac-sha256|signature){_SPACE}+)?"
 )
 _UNQUOTED: Final = r"[^\s\"'&,;<>()\[\]{}\\|]+"
-# Words that follow "bearer" and "basic" where people talk of them.
+# Words that follow "bearer" and "basic" in prose.
 _TALK: Final = (
     rf"\b(?:bearer|basic){_SPACE}+(?:auth[a-z]*|tokens?|realm|scheme|header|error|is|was|and|or|for|of|not|missing"
     r"|required|invalid|format|must|from|with|type|plan|tier)\b"
 )
-# As long as its maker has them, where what begins alike is a word: `Asia/Kolkata`, `hf_transfer`, `sg.example.com`.
+# Keys of known issuers; a minimum length is given if the prefix also begins words: `Asia/Kolkata`, `hf_transfer`,
+# `sg.example.com`.
 _KNOWN_KEY: Final = (
     r"(?:(?:sb_secret_|sb_publishable_|sbp_|[spr]k_live_|[spr]k_test_|whsec_|gh[opsur]_|github_pat_|glpat-"
     r"|xox[abeoprs]-|ya29\.|dop_v1_|shpat_)[a-z0-9_./+=-]{7,}[a-z0-9_/+=-]"
@@ -117,24 +118,24 @@ _KNOWN_KEY: Final = (
     r"|sg\.[a-z0-9_-]{16,}\.[a-z0-9_-]{16,})"
 )
 
-# The same, less what makes them long.
+# The same prefixes without the lengths.
 _START_HINTS: Final = (
     r"sb_secret_|sb_publ|sbp_|sk-|[spr]k_live_|[spr]k_test_|whsec_|gh[opsur]_|github_pat_|glpat-|xox[abeoprs]-"
     r"|(?-i:AKIA|ASIA)|aiza|ya29\.|npm_|pypi-|hf_|\bsg\.|dop_v1_|shpat_"
 )
 
-# RE2 and Python agree on ASCII classes only; whatever is not ASCII counts as a letter of a name.
+# RE2 and Python agree on ASCII classes only; all characters outside of ASCII count as letters of a name.
 _LETTER: Final = "a-z0-9\u0080-\U0010ffff"
 _LOCAL_PART: Final = rf"(?:[{_LETTER}._+~-]|%(?:25)*(?:2[bde]|5f))+"
-# A domain ends with a name: what ends with a number is a host's address, and its user is no mail address.
+# A domain ends with a name: after a numeric last label it is a host's address, and the part before @ is a user.
 _LAST_LABEL: Final = "[a-z\u0080-\U0010ffff]"
-# `o'brien@…`, and a part in quotes, none of which JSON writes around its own commas and colons.
+# `o'brien@…`, and a quoted local part, in characters that JSON does not put around its own commas and colons.
 _QUOTED_PART: Final = r"\\*\"[a-z0-9 ._+-]+\\*\""
 _MAIL: Final = rf"(?:{_LOCAL_PART}(?:'{_LOCAL_PART})?|{_QUOTED_PART})(?:@|%(?:25)*40)[{_LETTER}-]+(?:{_DOT}[{_LETTER}-]+)*{_DOT}{_LAST_LABEL}[{_LETTER}-]*"
 
 _GAP: Final = r"(?:[ +-]|%20)"
-# Cards begin with 2 to 6; what begins with 1 is as long a number of microseconds. Only some makers' have a fifth
-# group: after any other's, such a group is the month of its end, or the number on its back.
+# Card numbers begin with 2 to 6; numbers with 1 may be times in microseconds. Only some issuers have a fifth group:
+# after others, such a group is the expiry month or the security code.
 _CARD: Final = (
     rf"[2-6][0-9]{{12,18}}|(?:5[06-8]|6[1-36-9])[0-9]{{2}}(?:{_GAP}[0-9]{{4}}){{3}}{_GAP}[0-9]{{1,3}}"
     rf"|[2-6][0-9]{{3}}{_GAP}[0-9]{{4}}{_GAP}[0-9]{{4}}{_GAP}[0-9]{{1,4}}"
@@ -245,5 +246,5 @@ PASSES: Final[tuple[Pass, ...]] = (
     ),
 )
 
-# A field of this name holds a secret, whatever the secret looks like.
+# A field of this name holds a secret, whatever its value.
 SECRET_NAME: Final = rf"(?is)^.*{_KEY_WORD}$"

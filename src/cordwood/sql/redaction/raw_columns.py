@@ -1,8 +1,8 @@
-"""Values straight from events, which nothing has looked through: where they lie, and what is known of them.
+"""Raw event values, which are not redacted: the places where they are stored, and what is known of them.
 
-What a sub-query reads of a raw column around it is lifted out of the sub-query, into the relation that has the column: an
-engine works a sub-query out once for each value that it reads of the rows around it, and joins the results by these
-values. Were they raw, how often that is and in which order rows come would tell which of them are the same.
+What a correlated sub-query reads of an outer raw column is moved out of it, into the relation of the column: engines
+evaluate a correlated sub-query once for each distinct outer value and join the results by it, so with raw values the
+number of evaluations and the order of rows would reveal which values are equal.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,21 +16,21 @@ from cordwood.sql.budget import copied
 from cordwood.sql.records import Records
 from cordwood.sql.scope import Nature, Origin
 
-# The name of the tenant is no secret to its tenant; of the rest, what is text is looked through.
+# A tenant may know its own name; all other texts are redacted.
 _PLAIN_COLUMNS: Final = frozenset({"project", "timestamp", "ingested_at", "timestamp_inferred"})
 _EVENT_COLUMNS: Final = frozenset({"metadata", "extras"})
 _ANY: Final = frozenset(ValueKind)
 
-# A stream, and a path of its events.
+# A stream and a path of its events.
 Place = tuple[str, Path]
 
 
-# Each array on the way doubles them, and each name that means several keys.
+# Each array on the path doubles the places, and each name that refers to several keys multiplies them.
 MOST_PLACES: Final = 64
 
 
 class Raw(msgspec.Struct, frozen=True):
-    """A value straight from an event: of its VARIANT, or a text column of its own; where it may lie, the first that is there."""
+    """A raw value: an event's VARIANT or a text column; the first existing one of its possible places."""
 
     places: tuple[Place, ...]
     is_event: bool
@@ -40,23 +40,23 @@ class Raw(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, places=places)
 
     def elements(self) -> "Raw | None":
-        """An element of the value: an object repeats itself, an array what is in it. None where it may lie anywhere."""
+        """Return an element of the value: an object is its own element. None if there are too many places."""
         places = (*self.places, *self.below(ELEMENT).places)
         return None if len(places) > MOST_PLACES else msgspec.structs.replace(self, places=places)
 
     @property
     def names(self) -> Iterator[str]:
-        """The keys on the way to it."""
+        """The keys on the paths to the value."""
         return (step for _, path in self.places for step in path[1:])
 
     @property
     def own_names(self) -> Iterator[str]:
-        """What it is called itself: the last key, past the elements of arrays."""
+        """The last key of each path, array elements ignored."""
         for _, path in self.places:
             yield from [step for step in path[1:] if step != ELEMENT][-1:]
 
     def kinds(self, records: Records) -> frozenset[ValueKind]:
-        """What has been seen there; nothing is known of a text column."""
+        """Return the kinds seen there; none for a text column, of which nothing is known."""
         return frozenset().union(*(kinds_at(place, records) for place in self.places)) if self.is_event else frozenset()
 
 
@@ -65,10 +65,10 @@ Known = Mapping[str, Columns]
 
 
 class Source(msgspec.Struct, eq=False):
-    """A relation as the names of a query see it: its raw columns, or the stream whose columns are raw by their names.
+    """A relation in scope: its raw columns, or the stream whose columns are raw by name.
 
-    `reader` is the SELECT that has it in its FROM, `used` are the columns that are read of it. `lifted` are values that
-    sub-queries read of its raw columns, by the names of the columns that hold them.
+    `reader` is the SELECT whose FROM has it, and `used` are the columns that are read from it. `lifted` are values
+    computed from its raw columns for sub-queries, by the names of the new columns.
     """
 
     columns: Columns | str
@@ -90,7 +90,7 @@ Sources = dict[str, Source]
 
 
 def kinds_at(place: Place, records: Records) -> frozenset[ValueKind]:
-    """The kinds that have been seen at a place; any where it cannot be known."""
+    """Return the kinds seen at a place; all kinds if unknown."""
     kinds = records.kinds(Nature(origins=frozenset({Origin(*place)})))
     return _ANY if kinds is None else kinds
 
@@ -104,18 +104,18 @@ def raw_column(node: exp.Column, sources: Sources) -> Raw | None:
 
 
 def source_of(node: exp.Expr, sources: Sources) -> Source | None:
-    """The one relation that the expression reads; None where it reads more, or none."""
+    """Return the only relation that the expression reads; None if it reads several or none."""
     tables = {column.table for column in node.find_all(exp.Column)}
     return sources.get(next(iter(tables))) if len(tables) == 1 else None
 
 
 def is_around(source: Source | None, node: exp.Expr) -> bool:
-    """Whether a sub-query reads it of rows around the sub-query."""
+    """Return whether a correlated sub-query reads the source."""
     return source is not None and node.find_ancestor(exp.Select) is not source.reader
 
 
 def lift(source: Source, value: exp.Expr, number: int) -> exp.Column:
-    """The column of the relation that is to hold the value."""
+    """Return the new column of the relation for the value of a correlated sub-query."""
     name = next((name for name, known in source.lifted.items() if known == value), f"lifted {number}")
     source.lifted.setdefault(name, value)
     column = exp.column(name, source.relation.alias_or_name, quoted=True)
@@ -124,7 +124,7 @@ def lift(source: Source, value: exp.Expr, number: int) -> exp.Column:
 
 
 def put_in(source: Source) -> exp.Select:
-    """Read the relation by a SELECT that hands on what is used of it, and adds what was lifted."""
+    """Replace the relation by a SELECT that outputs its used columns and the lifted values."""
     relation = source.relation
     select = exp.Select(
         expressions=[
@@ -142,7 +142,7 @@ def put_in(source: Source) -> exp.Select:
 
 
 def is_read_from_within(reader: exp.Expr | None, alias: str) -> bool:
-    """Whether a sub-query of the SELECT reads a column of its relation of that name."""
+    """Return whether a correlated sub-query of the SELECT reads a column of the relation with this alias."""
     if reader is None:
         return False
     columns = (column for column in reader.find_all(exp.Column) if column.table == alias)

@@ -1,4 +1,4 @@
-"""How one query is redacted, and what that means for the names of fields."""
+"""Redaction of one query: its mode and rules, and the names of fields that they hide."""
 
 import re
 from collections.abc import Mapping
@@ -12,14 +12,14 @@ from cordwood.model.redaction import RedactionRules, RedactMode
 from cordwood.model.shape import Kinds, Shape
 from cordwood.sql.redaction.detection import Detection, Stage
 
-# What is remembered of names, and of shapes without those that are hidden: about 100 bytes for each path.
+# Cached decisions on names, and shapes without hidden names: about 100 bytes for each path.
 _JUDGED_BYTES: Final = 4 * 2**20
 _PRUNED_BYTES: Final = 4 * 2**20
 _PATH_BYTES: Final = 100
 
 
 class Redaction(msgspec.Struct, frozen=True, dict=True):
-    """Made once for each mode: it remembers which names it has judged."""
+    """The redaction rules in one mode. One instance per mode, because it caches decisions on names."""
 
     mode: RedactMode
     rules: RedactionRules = msgspec.field(default_factory=RedactionRules)
@@ -40,7 +40,7 @@ class Redaction(msgspec.Struct, frozen=True, dict=True):
         return self.look.is_secret_name(name)
 
     def hides(self, name: str) -> bool:
-        """Whether a field's own name is something to hide. A doubtful number is hidden too."""
+        """Return whether the name of a field itself has to be hidden; a number that may be a card's is."""
         known = self._judged.get(name)
         if known is None:
             known = self._finds(name)
@@ -48,7 +48,7 @@ class Redaction(msgspec.Struct, frozen=True, dict=True):
         return known
 
     def shown(self, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
-        """The shapes without names that are hidden: no hint, and no list of columns, may tell them."""
+        """Return the shapes without hidden names, so that no hint and no list of columns reveals them."""
         return {stream: self._shown(shape) for stream, shape in shapes.items()}
 
     def _shown(self, shape: Shape) -> Shape:
@@ -83,7 +83,7 @@ class Redaction(msgspec.Struct, frozen=True, dict=True):
 
 
 def _compiled(pattern: str) -> "re.Pattern[str] | None":
-    """Python reads RE2's patterns but for a few of an operator's own."""
+    """Return the pattern compiled by Python; None for the few operator patterns with syntax that only RE2 has."""
     try:
         return re.compile(pattern, re.ASCII)
     except re.error:

@@ -1,1 +1,1 @@
-"""Names to columns, records to paths, parameters to slots: the meaning of a query in its scope."""
+"""Name resolution: names to columns, records to paths, and parameters to slots."""

@@ -1,4 +1,4 @@
-"""The clauses of a SELECT in BigQuery's order of names: what sees columns, what sees select aliases first."""
+"""Name resolution in the clauses of a SELECT: which clauses see columns, and which see select aliases first."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,7 +17,7 @@ _SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
 
 
 def resolve_projections(select: exp.Expr, place: Place) -> list[Output]:
-    """Every column gets its name, as BigQuery names it; stars are spelt out."""
+    """Name every column as BigQuery does, and expand stars; return the columns."""
     kind = select.args.get("kind")
     items: list[exp.Expr] = []
     unnamed = 0
@@ -51,7 +51,7 @@ def _aliased(item: exp.Expr, name: str, place: Place) -> exp.Expr:
 
 
 class Aliases:
-    """The names of the select list, and where in it they stand (from 1)."""
+    """The aliases of the select list, and their positions in it from 1."""
 
     def __init__(self, select: exp.Expr) -> None:
         self.items = [item for item in select.expressions if isinstance(item, exp.Alias)]
@@ -65,7 +65,7 @@ class Aliases:
         return {name: self.expressions[places[0] - 1].this for name, places in self.by_name.items()}
 
     def ordinal(self, item: exp.Expr, place: Place) -> exp.Expr | None:
-        """The ordinal of a bare name that is a select alias."""
+        """Return the ordinal of a name that is a select alias; None for any other expression."""
         if not isinstance(item, exp.Column) or len(item.parts) != 1:
             return None
         places = self.by_name.get(item.name.lower())
@@ -79,7 +79,7 @@ class Aliases:
         return exp.Literal.number(places[0])
 
     def same(self, item: exp.Expr) -> exp.Expr | None:
-        """The ordinal of a resolved expression that the select list has too."""
+        """Return the ordinal of a resolved expression that is also in the select list; None if it is not."""
         if isinstance(item, (exp.Literal, exp.Null, exp.Boolean)):
             return None
         for index, expression in enumerate(self.expressions, start=1):
@@ -93,7 +93,7 @@ def resolve_group(select: exp.Expr, place: Place, aliases: Aliases) -> None:
     if group is None:
         return
     keys = list(group.iter_expressions())
-    # The columns of SELECT AS STRUCT become one: no ordinal can name them.
+    # SELECT AS STRUCT outputs a single column, so ordinals do not apply.
     plain = not select.args.get("kind") and not any(isinstance(key, _SETS) for key in keys)
     for key in keys:
         for item in _leaves(key) if isinstance(key, _SETS) else [key]:
@@ -137,7 +137,7 @@ def _child(parent: exp.Expr, key: str, index: int | None) -> exp.Expr:
 
 
 def resolve_filters(select: exp.Expr, place: Place, aliases: Aliases) -> None:
-    """HAVING and QUALIFY see select aliases first, named windows only columns."""
+    """Resolve HAVING and QUALIFY, which see select aliases first, and named windows, which see only columns."""
     after = Place(place.work, place.names, place.scope, aliases.meanings())
     for key in ("having", "qualify"):
         clause = select.args.get(key)
@@ -152,7 +152,7 @@ def resolve_filters(select: exp.Expr, place: Place, aliases: Aliases) -> None:
 
 
 def _spell_out_windows(windows: Sequence[exp.Expr]) -> None:
-    """A window that is made from another says all of it itself: engines take no frame over from one."""
+    """Expand windows that are based on a named one, because engines do not inherit frames."""
     known: dict[str, exp.Expr] = {}
     for window in windows:
         base = known.get(window.alias.lower())
@@ -173,13 +173,13 @@ def resolve_order(owner: exp.Expr, place: Place, aliases: Aliases) -> None:
     if order is None:
         return
     after = Place(place.work, place.names, place.scope, aliases.meanings())
-    # The columns of SELECT AS STRUCT become one: no ordinal can name them.
+    # SELECT AS STRUCT outputs a single column, so ordinals do not apply.
     resolved = _resolve_key if not owner.args.get("kind") else _resolve_value_key
     set_order(owner, [ordered for ordered in order.expressions if resolved(ordered, place, after, aliases)])
 
 
 def _resolve_key(ordered: exp.Expr, place: Place, after: Place, aliases: Aliases) -> bool:
-    """Whether the key puts anything in order: a value that was written for its name does not."""
+    """Resolve a key of ORDER BY; return False for a constant, which does not sort."""
     ordinal = written_ordinal(ordered.this) or aliases.ordinal(ordered.this, place)
     if ordinal is None:
         resolve_expression(ordered.this, after)
@@ -191,7 +191,7 @@ def _resolve_key(ordered: exp.Expr, place: Place, after: Place, aliases: Aliases
 
 
 def _resolve_value_key(ordered: exp.Expr, place: Place, after: Place, aliases: Aliases) -> bool:
-    """As `_resolve_key`, with the value itself in place of its ordinal."""
+    """Resolve a key like `_resolve_key`, but as the value itself instead of its ordinal."""
     sorts = _resolve_key(ordered, place, after, aliases)
     if sorts and is_ordinal(ordered.this):
         ordered.set("this", _spelt_out(ordered.this, aliases))
@@ -206,7 +206,7 @@ def resolve_limits(owner: exp.Expr, place: Place) -> None:
 
 
 def order_of_set(owner: exp.Expr, outputs: Sequence[Output], place: Place) -> None:
-    """ORDER BY over a set operation names its output columns."""
+    """Resolve the ORDER BY of a set operation, which refers to its output columns."""
     order = owner.args.get("order")
     if order is None:
         return
@@ -215,7 +215,7 @@ def order_of_set(owner: exp.Expr, outputs: Sequence[Output], place: Place) -> No
 
 
 def _resolve_output(ordered: exp.Expr, known: Mapping[str, int], place: Place) -> bool:
-    """Whether the key puts anything in order."""
+    """Resolve a key of ORDER BY; return False for a constant, which does not sort."""
     item = ordered.this
     number = known.get(item.name.lower()) if isinstance(item, exp.Column) and len(item.parts) == 1 else None
     ordinal = written_ordinal(item) if number is None else exp.Literal.number(number)

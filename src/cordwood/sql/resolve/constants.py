@@ -1,4 +1,4 @@
-"""One row of constants: a SELECT without FROM is not joined but written where it is read, so that bounds reach the scan."""
+"""Inlining of constant sub-queries: values of a SELECT without FROM replace its columns, so bounds reach the scan."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -8,18 +8,18 @@ from sqlglot import exp
 from cordwood.sql.budget import copied
 from cordwood.sql.scope import Field, Relation, nature_of
 
-# Marks a value that is written in place of its column's name.
+# Marks a value that replaces its column's name.
 FOLDED: Final = "folded"
 _CLAUSES: Final = (
     "from_", "joins", "where", "group", "having", "qualify", "limit", "offset", "distinct", "with_", "kind", "order",
 )  # fmt: skip
-# What asks a sub-query for its rows, not for its value.
+# Expressions that use a sub-query's rows, not its value.
 _SETS: Final = (exp.In, exp.Exists, exp.Any, exp.All, exp.Array, exp.SetOperation, exp.Subquery, exp.From, exp.Join)
 _MANY: Final = (exp.AggFunc, exp.Window, exp.Unnest, exp.Star)
 
 
 def constants(query: exp.Expr) -> dict[str, exp.Expr] | None:
-    """The columns of a resolved query that is one row of values, by name; None for any other query."""
+    """Return the columns of a resolved query that is one row of values, by name; None for any other query."""
     if not isinstance(query, exp.Select) or any(query.args.get(clause) for clause in _CLAUSES):
         return None
     items = query.expressions
@@ -29,7 +29,7 @@ def constants(query: exp.Expr) -> dict[str, exp.Expr] | None:
 
 
 def as_relation(alias: str, columns: dict[str, exp.Expr]) -> Relation:
-    """A relation that stands in no FROM: its columns are the values themselves."""
+    """Return a relation that is in no FROM: its columns are the values themselves."""
     return Relation(
         alias, {name.lower(): Field(name, _folded(value), nature_of(value)) for name, value in columns.items()}
     )
@@ -42,13 +42,13 @@ def _folded(value: exp.Expr) -> exp.Expr:
 
 
 def are_keys(columns: Iterable[str], select: exp.Expr | None) -> bool:
-    """Whether rows are grouped by one of these columns: there a value would be an ordinal, or no key at all."""
+    """Return whether rows are grouped by one of these columns, where a constant would be an ordinal or invalid."""
     if select is None or select.args.get("group") is None:
         return False
     group = select.args["group"]
     if group.args.get("all") or group.find(exp.Rollup, exp.Cube, exp.GroupingSets):
         return True
-    # A name that is selected too becomes the ordinal of what is selected.
+    # A name that is also a select alias becomes its ordinal.
     selected = {item.alias_or_name.lower() for item in select.expressions}
     keys = set().union(*(_named(key, selected) for key in group.find_all(exp.Column)))
     return not keys.isdisjoint(name.lower() for name in columns)
@@ -60,14 +60,14 @@ def _named(column: exp.Column, selected: set[str]) -> set[str]:
 
 
 def scalar(holder: exp.Expr) -> exp.Expr | None:
-    """The one value of a resolved sub-query that reads nothing, where a value is wanted."""
+    """Return the value of a resolved scalar sub-query that reads nothing; None for any other."""
     if isinstance(holder.parent, _SETS) or holder.args.get("limit") is not None:
         return None
     return row_value(holder.this)
 
 
 def row_value(query: exp.Expr) -> exp.Expr | None:
-    """The value of the one row of a resolved query that has no FROM, in brackets; None for any other query."""
+    """Return the parenthesised value of a resolved query that has one row and no FROM; None for any other query."""
     if str(query.args.get("kind") or "").upper() == "STRUCT":
         return _struct_of(query)
     columns = constants(query)

@@ -1,4 +1,4 @@
-"""Where a resolve begins: the saved query, a visitor's query over its sub-queries, SQL by itself."""
+"""Entry points of name resolution: saved queries, sandbox queries, and stand-alone SQL."""
 
 from collections.abc import Collection, Mapping
 
@@ -19,7 +19,7 @@ from cordwood.sql.target import StreamTable, Target, table_of_its_name
 
 
 class _SubQueries(msgspec.Struct):
-    """Resolves the endpoint's sub-queries when they are first read; those never read cost nothing."""
+    """The endpoint's sub-queries, resolved at their first reference; unreferenced ones cost nothing."""
 
     program: Program
     owner: Work
@@ -44,12 +44,12 @@ class _SubQueries(msgspec.Struct):
         return cte
 
     def names(self) -> tuple[str, ...]:
-        """Those that were read, in the order of the endpoint."""
+        """Return the names of those that were referenced, in the order of the endpoint."""
         return tuple(cte.alias for lower, cte in self.program.sub_queries.items() if lower in self.known)
 
 
 def _inline(cte: exp.Expr) -> None:
-    """A filter that is read twice is run twice, each time with what its reader asks: that is cheaper than to keep it."""
+    """Inline a filter with several readers, because running it with each reader's predicates is cheaper."""
     query = cte.this
     if isinstance(query, exp.Select) and not any(query.args.get(key) for key in ("group", "distinct", "limit")):
         cte.set("materialized", False)  # noqa: FBT003 - an argument of the node
@@ -80,7 +80,7 @@ def resolve_alone(admitted: Admitted, target: Target) -> Resolved:
 
 
 def try_all(program: Program, streams: Collection[str] | None) -> None:
-    """Resolve the whole endpoint as if nothing had been seen yet: what fails here could never be served."""
+    """Resolve the whole endpoint with empty shapes; an error here would be raised for any request."""
     owner, saved = _owner(program, _Outline(), {})
     owner.known_streams = frozenset(streams) if streams is not None else None
     for name in program.sub_queries:
@@ -104,7 +104,7 @@ def _owner(program: Program, target: Target, shapes: Mapping[str, Shape]) -> tup
 
 
 def _resolved(work: Work, saved: _SubQueries, tree: exp.Expr) -> Resolved:
-    """The sub-queries that were read go before the query's own."""
+    """Return the resolved query, with the sub-queries that it references before those of its own."""
     if saved.read:
         own = tree.args.get("with_")
         ctes = [*saved.read.values(), *(own.expressions if own is not None else [])]
@@ -124,7 +124,7 @@ def _resolved(work: Work, saved: _SubQueries, tree: exp.Expr) -> Resolved:
 
 
 class _Outline:
-    """Stands for any engine where only names matter."""
+    """A target for checks in which only names matter."""
 
     name = "outline"
 

@@ -1,4 +1,4 @@
-"""Walks an expression and puts in place of every name what it means."""
+"""Name resolution in expressions."""
 
 from collections.abc import Callable, Mapping
 
@@ -16,7 +16,7 @@ from cordwood.sql.scope import Field, Nature, Relation, Scope, nature_of
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where an expression stands: what it may name. `aliases` are those of the select list, where they count."""
+    """The context of an expression: the names it can see. `aliases` are those of the select list, if visible."""
 
     work: Work
     names: Names
@@ -25,7 +25,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def resolve_expression(node: exp.Expr, place: Place) -> None:
-    """`node` must have a parent: it may be replaced."""
+    """Resolve an expression in place; it must have a parent, because it may be replaced."""
     _Walk(place).visit(node)
 
 
@@ -76,14 +76,14 @@ class _Walk(msgspec.Struct):
         swap(node, made)
 
     def _alias(self, parts: list[exp.Identifier]) -> exp.Expr | None:
-        """A select alias wins over a column, but not inside an aggregate function."""
+        """Resolve a select alias, which takes precedence over a column except inside aggregates."""
         found = self.place.aliases.get(parts[0].name.lower())
         if found is None or (self.in_aggregate and self.place.scope.columns(parts[0].name)):
             return None
         return of_names.access(self.place.work, _standing_alone(found), parts[1:])
 
     def dot(self, node: exp.Expr) -> None:
-        """A chain of names is one name; anything else before the dot is a value with fields."""
+        """Resolve a chain of names as one name, and any other operand of a dot as a value with fields."""
         root, parts = _flattened(node)
         if isinstance(root, exp.Column) and not isinstance(root.this, exp.Star):
             named = [*name_parts(root), *parts]
@@ -110,7 +110,7 @@ class _Walk(msgspec.Struct):
         node.meta["nature"] = self.place.work.records.elements(nature)
 
     def _only_record(self, node: exp.Expr, nature: Nature) -> exp.Expr | None:
-        """An object is an array of one record: its first element is itself. Of other values it is not."""
+        """Return the value itself for element 0 of an object, which is an array of one record; None otherwise."""
         index = node.expressions[0] if len(node.expressions) == 1 else None
         is_first = (
             isinstance(index, exp.Literal) and not index.is_string and index.this == str(node.args.get("offset") or 0)
@@ -122,7 +122,7 @@ class _Walk(msgspec.Struct):
         return made
 
     def membership(self, node: exp.Expr) -> None:
-        """`x IN UNNEST(path)`, and functions of arrays: an event's value is the array of its elements."""
+        """Resolve `x IN UNNEST(path)`, in which an event's value is the array of its elements."""
         self.inside(node)
         unnest = node.args.get("unnest")
         if isinstance(unnest, exp.Unnest):
@@ -133,7 +133,7 @@ class _Walk(msgspec.Struct):
         as_elements(self.place.work, node.this)
 
     def struct(self, node: exp.Expr) -> None:
-        """A field without a name has that of the column it is."""
+        """Resolve STRUCT(…); a field without a name takes that of its column."""
         named: dict[str, exp.Expr] = {}
         for index, part in enumerate(node.expressions):
             name = implicit_name(part)
@@ -154,7 +154,7 @@ class _Walk(msgspec.Struct):
 
 
 def without_default(value: exp.Expr) -> exp.Expr:
-    """`COALESCE(path, [])` as an array is the path: a missing one has no elements."""
+    """Replace `COALESCE(path, [])` used as an array by the path, because a missing array has no elements anyway."""
     if isinstance(value, exp.Coalesce) and nature_of(value.this).is_event and all(map(_is_empty, value.expressions)):
         inner: exp.Expr = value.this
         value.replace(inner)
@@ -167,7 +167,7 @@ def _is_empty(value: exp.Expr) -> bool:
 
 
 def as_elements(work: Work, value: exp.Expr) -> None:
-    """Where an array is wanted, an event's value is its elements."""
+    """Replace an event's value that is used as an array by its elements."""
     value = without_default(value)
     nature = nature_of(value)
     if nature.is_event:
@@ -178,13 +178,13 @@ def as_elements(work: Work, value: exp.Expr) -> None:
 
 
 def name_parts(column: exp.Expr) -> list[exp.Identifier]:
-    """The parts of a dotted name, outermost first."""
+    """Return the parts of a dotted name, outermost first."""
     found = [column.args.get(key) for key in ("catalog", "db", "table", "this")]
     return [part for part in found if isinstance(part, exp.Identifier)]
 
 
 def implicit_name(item: exp.Expr) -> str:
-    """The alias, or the last part of a name; "" for anything else."""
+    """Return the alias, or the last part of a name; "" for anything else."""
     if isinstance(item, exp.Alias):
         return str(item.alias)
     while isinstance(item, exp.Paren):
@@ -205,7 +205,7 @@ def _flattened(node: exp.Expr) -> tuple[exp.Expr, list[exp.Identifier]]:
 
 
 def _standing_alone(aliased: exp.Expr) -> exp.Expr:
-    """The expression of an alias, in brackets where it would otherwise fall apart."""
+    """Return a copy of an alias's expression, parenthesised if it is not a single operand."""
     copy: exp.Expr = copied(aliased)
     bare = isinstance(copy, (exp.Column, exp.Literal, exp.Func, exp.Paren)) and not isinstance(copy, (exp.And, exp.Or))
     if bare or is_event_path(copy):

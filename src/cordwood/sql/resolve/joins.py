@@ -1,4 +1,4 @@
-"""Conditions of joins: USING as ON with merged columns, and conditions that became filters."""
+"""Join conditions: USING as ON with merged columns, and conditions moved to WHERE."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ from cordwood.sql.scope import Field, Merged, Scope
 
 
 def add_condition(select: exp.Expr, condition: exp.Expr) -> None:
-    """One more condition in WHERE."""
+    """Add a condition to WHERE."""
     where = select.args.get("where")
     whole = condition if where is None else exp.and_(where.this, condition, copy=False)
     select.set("where", exp.Where(this=whole))
@@ -23,7 +23,7 @@ def is_plain_truth(on: exp.Expr | None) -> bool:
 
 
 def keep_row(drops: list[exp.Expr], join: exp.Expr, place: Place) -> None:
-    """The condition of an inner join whose right side is gone decides which rows stay."""
+    """Turn the condition of an inner join into a filter, after its right side was removed."""
     on = join.args.get("on")
     if on is None or is_plain_truth(on):
         return
@@ -33,7 +33,10 @@ def keep_row(drops: list[exp.Expr], join: exp.Expr, place: Place) -> None:
 
 
 def using_to_on(work: Work, join: exp.Expr, scope: Scope, sides: tuple[int, int]) -> None:
-    """The join's left side are the relations from the first of `sides` to the second, its right side those after."""
+    """Turn USING into ON.
+
+    The join's left side are the relations from the first of `sides` to the second, its right side those after.
+    """
     using: list[exp.Expr] = join.args["using"]
     left, right = _part(scope, *sides), _part(scope, sides[1], len(scope.relations))
     pairs = [_pair(work, name, left, right) for name in using]

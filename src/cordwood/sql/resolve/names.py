@@ -1,4 +1,4 @@
-"""What a dotted name means at some place: a column, a path into an event, the field of a STRUCT."""
+"""Resolution of dotted names: a column, a path into an event, or a field of a STRUCT."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,10 @@ Parts = Sequence[exp.Identifier]
 
 
 def meaning(work: Work, parts: Parts, scope: Scope | None) -> exp.Expr:
-    """The expression a name stands for; inner scopes first, and what has been seen before what may be."""
+    """Return the expression to which a name refers.
+
+    Inner scopes take precedence, and names that were seen over names that are only possible.
+    """
     outer = scope
     while outer is not None:
         found = _seen(work, parts, outer)
@@ -52,7 +55,7 @@ def _seen(work: Work, parts: Parts, scope: Scope) -> exp.Expr | None:
 
 
 def _of_relation(work: Work, parts: Parts, relation: Relation) -> exp.Expr | None:
-    """`alias.column…`, `alias.key…` of an unnested record, or the record itself."""
+    """Resolve `alias.column…`, `alias.key…` of an unnested record, or the record itself; None for other names."""
     if len(parts) == 1:
         return relation.record.expression() if relation.record is not None else None
     if parts[1].meta_get(WHOLE_EXTRAS) and relation.extras is not None:
@@ -94,7 +97,7 @@ def _check_single(work: Work, name: exp.Identifier, column: Field) -> None:
 
 
 def _whole_row(work: Work, relation: Relation) -> exp.Expr:
-    """The alias of a table by itself is its row."""
+    """Return a table's row as a struct, to which its alias alone refers."""
     fields = [
         exp.PropertyEQ(this=exp.to_identifier(column.name, quoted=True), expression=column.expression())
         for column in (*relation.fields.values(), *extra_fields(work, relation))
@@ -103,7 +106,7 @@ def _whole_row(work: Work, relation: Relation) -> exp.Expr:
 
 
 def extra_fields(work: Work, relation: Relation) -> Iterator[Field]:
-    """The keys of a stream's events that are no columns of their own."""
+    """Yield the keys of a stream's events that are not columns of the table."""
     if relation.extras is None:
         return
     for name in work.records.keys(relation.extras.nature):
@@ -113,7 +116,7 @@ def extra_fields(work: Work, relation: Relation) -> Iterator[Field]:
 
 
 def _record_field(work: Work, parts: Parts, scope: Scope) -> exp.Expr | None:
-    """An unqualified name is a field of the unnested records in scope that have it."""
+    """Resolve an unqualified name as a field of the only unnested record in scope that has it."""
     owners = [relation for relation in scope.relations if _exposes(work, relation, parts[0])]
     if not owners:
         return None
@@ -136,7 +139,7 @@ def _exposes(work: Work, relation: Relation, name: exp.Identifier) -> bool:
 
 
 def _possible(work: Work, parts: Parts, scope: Scope) -> exp.Expr | None:
-    """What nothing has been seen of: a key of a record never seen, of a stream's events."""
+    """Resolve a name that was never seen, as a key of a record or of a stream's events."""
     for relation in reversed(scope.relations):
         keys = _unseen_keys(work, relation)
         if keys is not None:
@@ -152,7 +155,7 @@ def _unseen_keys(work: Work, relation: Relation) -> Field | None:
 
 
 def access(work: Work, value: exp.Expr, parts: Parts) -> exp.Expr:
-    """The fields of a value, one below the other."""
+    """Return the value of nested fields, one access for each part."""
     for index, part in enumerate(parts):
         nature = nature_of(value)
         if nature.is_event:
@@ -189,12 +192,15 @@ _SCALARS = frozenset({exp.DType.TEXT, exp.DType.VARCHAR, exp.DType.TIMESTAMPTZ, 
 
 
 def _path(work: Work, value: exp.Expr, nature: Nature, parts: Parts) -> exp.Expr:
-    """The one place where a path into an event is made. A name that means several keys is the first that is there."""
+    """Return a path into an event: the only function that creates them.
+
+    A name that refers to several keys becomes COALESCE of their paths.
+    """
     base, known = root_and_steps(value)
     paths = [(known, nature)]
     for part in parts:
         paths = [further for path in paths for further in _step(work, path, part)]
-        # Keys that differ in case or dashes alone are tried one after the other: each doubles the paths.
+        # Each name whose keys differ only in case or dashes multiplies the paths.
         spend(len(paths))
     work.records.note_unseen(paths[0][1])
     made = [_event_path(work, base, path) for path in paths]
@@ -233,7 +239,7 @@ def unknown(work: Work, parts: Parts, scope: Scope | None) -> UnknownName:
 
 
 def _seen_path(work: Work, name: str, scope: Scope | None) -> str | None:
-    """A path of the events that are read here whose last step is like the name."""
+    """Return the path of a visible event value whose last step is similar to the name."""
     origins: set[Origin] = set()
     while scope is not None:
         for relation in scope.relations:
@@ -250,13 +256,13 @@ def _no_column(work: Work, part: exp.Identifier, relation: Relation) -> UnknownN
     )
 
 
-# How relations are called that the author gave no name; the second is the parser's, for a step of a pipe.
+# Aliases of relations that the author did not name; the second is sqlglot's, for a step of a pipe.
 UNNAMED: Final = "_unnested"
 _NAMELESS: Final = (UNNAMED, "__tmp")
 
 
 def visible(work: Work, scope: Scope | None) -> list[str]:
-    """Every name that could have been written."""
+    """Return all names that can be referenced in the scope."""
     names: dict[str, None] = {}
     while scope is not None:
         for relation in scope.relations:
@@ -272,10 +278,9 @@ def visible(work: Work, scope: Scope | None) -> list[str]:
 
 
 def _nearest_hint(name: str, names: Sequence[str]) -> str | None:
-    """A name like the one that was written, or some that there are.
+    """Return a hint with a similar name, or else with some of the existing ones.
 
-    Among the names are the keys that senders chose. Long ones are left out, and of the others those come first that can
-    be written without backquotes.
+    The names include keys that senders chose: long ones are omitted, and those that need no quotes come first.
     """
     close = closest(name, names)
     if close:

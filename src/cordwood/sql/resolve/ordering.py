@@ -1,4 +1,4 @@
-"""The order of sub-queries: it costs a sort and binds nobody, so it goes, or moves out to the answer's rows."""
+"""The ORDER BY of sub-queries, which costs a sort but guarantees nothing: removed, or moved to the answer."""
 
 from sqlglot import exp
 
@@ -6,7 +6,7 @@ from cordwood.sql.budget import copied
 
 
 def settle_orders(tree: exp.Expr) -> None:
-    """Drop ORDER BY where rows are only read; an answer that has none takes that of the sub-query it reads."""
+    """Drop ORDER BY from sub-queries; a query without one that passes on a sub-query's rows inherits its ORDER BY."""
     read = [query for query in tree.find_all(exp.Select, exp.SetOperation) if _is_read(query, tree)]
     orders = {id(query): query.args["order"] for query in read if query.args.get("order") is not None}
     if not orders:
@@ -19,7 +19,7 @@ def settle_orders(tree: exp.Expr) -> None:
 
 
 def _is_read(query: exp.Expr, tree: exp.Expr) -> bool:
-    """Whether the query stands where a table could, and all of its rows are read."""
+    """Return whether the query is used as a table, without a limit on its rows."""
     if query is tree or query.args.get("limit") is not None or query.args.get("offset") is not None:
         return False
     holder = query.parent
@@ -58,7 +58,7 @@ def _query_of(source: exp.Expr | None, select: exp.Expr) -> exp.Expr | None:
 
 
 def _outside(ordered: exp.Expr, query: exp.Expr, alias: str) -> exp.Expr | None:
-    """The same order by the column that the sub-query yields; None when it orders by what it does not yield."""
+    """Return the sort key over the sub-query's output column; None if it does not output the key."""
     ordinal = ordered.this
     if not (isinstance(query, exp.Select) and isinstance(ordinal, exp.Literal) and ordinal.is_int):
         return None

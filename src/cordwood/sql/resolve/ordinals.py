@@ -1,7 +1,7 @@
-"""Numbers in ORDER BY and GROUP BY that stand for a selected value: one spelling, and no other constant beside them.
+"""Ordinals in ORDER BY and GROUP BY, in a single spelling, and constant keys that are not mistaken for them.
 
-Engines differ in which constants they take for the place of a column: DuckDB `-(-1)`, ClickHouse `true` and `-1`. After
-`resolve` a constant key is the bare decimal number of a place, or cannot be taken for one.
+Engines differ in which constants are ordinals: DuckDB takes `-(-1)`, ClickHouse `true` and `-1`. After `resolve` a
+constant key is the plain decimal number of a column, or cannot be taken for an ordinal.
 """
 
 from typing import Final
@@ -10,12 +10,12 @@ from sqlglot import exp
 
 from cordwood.sql.budget import copied
 
-# An expression without any of these is the same for every row.
+# An expression without any of these is constant.
 _OF_ROWS: Final = (exp.Column, exp.AggFunc, exp.Window, exp.Query)
 
 
 def written_ordinal(item: exp.Expr) -> exp.Expr | None:
-    """The place that the author wrote, in brackets, with zeros before it or in hexadecimal."""
+    """Return the ordinal that the author wrote, also in parentheses, with leading zeros or in hexadecimal."""
     item = item.unnest()
     if isinstance(item, exp.Literal) and item.is_int:
         return exp.Literal.number(int(item.this))
@@ -25,22 +25,22 @@ def written_ordinal(item: exp.Expr) -> exp.Expr | None:
 
 
 def is_ordinal(item: exp.Expr) -> bool:
-    """Whether a resolved key stands for a selected value."""
+    """Return whether a resolved key is an ordinal."""
     return isinstance(item, exp.Literal) and item.is_int
 
 
 def is_constant(item: exp.Expr) -> bool:
-    """Whether rows cannot differ in it: it puts nothing in order."""
+    """Return whether the key is the same for all rows, and therefore does not sort."""
     return item.find(*_OF_ROWS) is None
 
 
 def as_value(key: exp.Expr) -> exp.Expr:
-    """The key, where it is constant in a form that no engine takes for a place."""
+    """Return the key; a constant one in a form that no engine takes for an ordinal."""
     return exp.Case(ifs=[exp.If(this=exp.true(), true=copied(key))]) if is_constant(key) else key
 
 
 def set_order(owner: exp.Expr, kept: list[exp.Expr]) -> None:
-    """Leave these keys of the ORDER BY, or none at all."""
+    """Replace the keys of ORDER BY; without any, remove it."""
     order = owner.args["order"]
     order.set("expressions", kept)
     owner.set("order", order if kept else None)

@@ -1,4 +1,4 @@
-"""Parameters and the moment of the call, as slots whose values are bound and never printed."""
+"""Parameters and the time of the call, as slots whose values are bound and never printed."""
 
 from typing import Final
 
@@ -28,7 +28,7 @@ SLOT_TYPES: Final[dict[Kind, exp.DType]] = {
 
 
 def slot(work: Work, node: exp.Expr) -> exp.Expr:
-    """A typed slot for an @name that the endpoint declares."""
+    """Return a typed slot for an @name that the endpoint declares."""
     name = node.name
     declared = {known.lower(): parameter for known, parameter in work.parameters.items()}
     parameter = declared.get(name.lower())
@@ -39,7 +39,7 @@ def slot(work: Work, node: exp.Expr) -> exp.Expr:
 
 
 def moment(node: exp.Expr) -> exp.Expr:
-    """CURRENT_TIMESTAMP and its kin, from the moment of the call; zones are theirs to name."""
+    """Return CURRENT_TIMESTAMP or a related function, computed from the time of the call."""
     now = typed(exp.Parameter(this=exp.Var(this=NOW)), exp.DType.TIMESTAMPTZ)
     zone = node.this
     if isinstance(node, exp.CurrentDate):

@@ -1,4 +1,4 @@
-"""PIVOT and UNPIVOT as the queries they stand for: aggregates under a condition, and a join with an array of structs."""
+"""PIVOT and UNPIVOT, rewritten as conditional aggregates and as a join with an array of structs."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -16,7 +16,7 @@ from cordwood.sql.scope import PLAIN, Field, Nature, Relation, Scope, nature_of
 
 
 class Pivoted(msgspec.Struct):
-    """A relation that is pivoted: the query it comes from, already resolved, under a name of its own."""
+    """A pivoted relation: the resolved query that it reads, under an alias."""
 
     work: Work
     names: Names
@@ -28,7 +28,7 @@ class Pivoted(msgspec.Struct):
         return Place(self.work, self.names, Scope(relations=[self.relation]))
 
     def resolved(self, node: exp.Expr) -> exp.Expr:
-        """A copy of an expression over the relation's columns, resolved."""
+        """Return a resolved copy of an expression over the relation's columns."""
         holder = exp.Paren(this=copied(node))
         resolve_expression(holder.this, self.place)
         value: exp.Expr = holder.this
@@ -39,7 +39,7 @@ class Pivoted(msgspec.Struct):
 
 
 def expand_pivot(pivoted: Pivoted, pivot: exp.Expr) -> tuple[exp.Select, list[Output]]:
-    """The query that a PIVOT or an UNPIVOT stands for, and its columns."""
+    """Return the query that is equivalent to a PIVOT or an UNPIVOT, and its columns."""
     fields = pivot.args.get("fields") or []
     if len(fields) != 1 or not isinstance(fields[0], exp.In) or fields[0].find(exp.PivotAny):
         raise pivoted.work.unsupported(pivot, "This form of PIVOT", "Write PIVOT(aggregate FOR column IN (values)).")
@@ -49,7 +49,7 @@ def expand_pivot(pivoted: Pivoted, pivot: exp.Expr) -> tuple[exp.Select, list[Ou
 
 
 def _rows_to_columns(pivoted: Pivoted, pivot: exp.Expr) -> exp.Select:
-    """Each value's aggregates over its own rows, grouped by all columns that stand in none of them."""
+    """Return PIVOT as conditional aggregates for each value, grouped by the columns that they do not use."""
     key = pivoted.resolved(pivot.args["fields"][0].this)
     calls = [(item.alias, pivoted.resolved(_aggregate(pivoted.work, item))) for item in pivot.expressions]
     used = {column.name.lower() for part in (key, *(call for _, call in calls)) for column in part.find_all(exp.Column)}
@@ -86,7 +86,7 @@ def _labelled_values(work: Work, pivot: exp.Expr) -> Iterator[tuple[exp.Expr, st
 
 
 def label_of(value: exp.Expr) -> str | None:
-    """The name that BigQuery gives to a value's column."""
+    """Return BigQuery's name for the column of a pivoted value; None if it is not constant."""
     if isinstance(value, exp.Boolean):
         return "TRUE" if value.this else "FALSE"
     if isinstance(value, exp.Null):
@@ -106,7 +106,7 @@ def _equal(key: exp.Expr, value: exp.Expr) -> exp.Expr:
     return exp.EQ(this=key, expression=value)
 
 
-# Aggregates that leave NULLs out.
+# Aggregates that ignore NULL.
 _SKIPPING: Final = (
     *(exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Count, exp.CountIf, exp.AnyValue, exp.GroupConcat, exp.LogicalAnd),
     *(exp.LogicalOr, exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop, exp.ApproxDistinct),
@@ -116,7 +116,7 @@ _WRAPPERS: Final = (exp.Distinct, exp.Order, exp.Limit, exp.IgnoreNulls, exp.Res
 
 
 def _under(work: Work, call: exp.Expr, condition: exp.Expr) -> exp.Expr:
-    """The aggregate over the rows that fulfil the condition: elsewhere its argument is NULL, which it leaves out."""
+    """Return the aggregate over the rows that fulfil the condition; for others its argument is NULL and ignored."""
     if not isinstance(call, _SKIPPING) or call.find(exp.RespectNulls):
         raise work.unsupported(
             call, "In PIVOT an aggregate that does not leave NULL out", "Write a query with GROUP BY."
@@ -135,7 +135,7 @@ def _under(work: Work, call: exp.Expr, condition: exp.Expr) -> exp.Expr:
 
 
 def _values_to_rows(pivoted: Pivoted, pivot: exp.Expr) -> exp.Select:
-    """Return each row once for every group of columns: their values, and then the group's name."""
+    """Return UNPIVOT as each row once for every group of columns: their values, and the group's name."""
     values = [value.name for value in _parts(pivot.expressions[0])]
     name = pivot.args["fields"][0].this.name
     groups = [_columns_of(pivoted, item) for item in pivot.args["fields"][0].expressions]
@@ -155,7 +155,7 @@ def _values_to_rows(pivoted: Pivoted, pivot: exp.Expr) -> exp.Select:
 
 
 def _kept_fields(pivoted: Pivoted, groups: Sequence[tuple[list[Field], exp.Expr]]) -> list[Field]:
-    """Return the fields of the relation that no group takes."""
+    """Return the fields of the relation that are in no group."""
     used = {field.name.lower() for columns, _ in groups for field in columns}
     return [field for field in pivoted.relation.fields.values() if field.name.lower() not in used]
 
@@ -173,7 +173,7 @@ def _unnested_groups(
 
 
 def _columns_of(pivoted: Pivoted, item: exp.Expr) -> tuple[list[Field], exp.Expr]:
-    """The columns of one group, and what it is called."""
+    """Return the columns of a group, and its label."""
     columns = _parts(item.this if isinstance(item, exp.PivotAlias) else item)
     fields = [_column_of(pivoted, column) for column in columns]
     label = item.args["alias"] if isinstance(item, exp.PivotAlias) else None

@@ -1,4 +1,4 @@
-"""A query and all it holds: WITH, SELECT, set operations, and the sub-queries inside them."""
+"""Name resolution in queries: WITH, SELECT, set operations, and sub-queries."""
 
 from sqlglot import exp
 
@@ -24,7 +24,10 @@ from cordwood.sql.scope import Field, Relation, Scope
 
 
 def resolve_query(work: Work, node: exp.Expr, names: Names, parent: Scope | None) -> list[Output]:
-    """Resolves a query in place; returns its columns. What is too much of it is told at its place."""
+    """Resolve a query in place; return its columns.
+
+    Errors of an exceeded budget get the position of the innermost query.
+    """
     spend(1 + len(names.ctes))
     try:
         return _read_query(work, node, names, parent)
@@ -68,7 +71,7 @@ def _select(work: Work, select: exp.Expr, names: Names, parent: Scope | None) ->
 
 
 def _put_first(select: exp.Expr, written: exp.Expr, place: Place) -> None:
-    """The author's own condition stands before what the records' unnesting drops."""
+    """Put the author's WHERE before the filters that replace unnested records."""
     drops = select.args.get("where")
     select.set("where", written)
     resolve_expression(written.this, place)
@@ -103,7 +106,7 @@ _RESOLVED = frozenset(
 
 
 def _resolve_rest(select: exp.Expr, place: Place) -> None:
-    """Any clause not known above must not pass unresolved."""
+    """Refuse any clause that is not resolved above."""
     for key, value in select.args.items():
         if value and key not in _RESOLVED and key != "operation_modifiers":
             where = value[0] if isinstance(value, list) and value else value
@@ -112,7 +115,7 @@ def _resolve_rest(select: exp.Expr, place: Place) -> None:
 
 
 def _set_operation(work: Work, node: exp.Expr, names: Names, parent: Scope | None) -> list[Output]:
-    """Chains of UNION lean to the left: walked without recursion."""
+    """Resolve a set operation; long chains nest on the left, so these are walked without recursion."""
     spine = [node]
     while isinstance(spine[-1].this, exp.SetOperation) and not spine[-1].this.args.get("with_"):
         spine.append(spine[-1].this)
@@ -127,7 +130,7 @@ def _set_operation(work: Work, node: exp.Expr, names: Names, parent: Scope | Non
 
 
 def _name_alike(query: exp.Expr, outputs: list[Output]) -> None:
-    """Structs of both sides are paired by the places of their fields; engines pair them by name."""
+    """Name the fields of both sides' structs alike: BigQuery pairs them by position, engines by name."""
     if query.args.get("kind") == "STRUCT" and len(query.expressions) == len(outputs):
         for item, output in zip(query.expressions, outputs, strict=True):
             if isinstance(item, exp.Alias):
@@ -141,7 +144,7 @@ def _inner_modifiers(work: Work, node: exp.Expr, outputs: list[Output], names: N
 
 
 def _of_outputs(outputs: list[Output], parent: Scope | None) -> Scope:
-    """ORDER BY after a set operation sees its columns, and writes them without a table."""
+    """Return the scope of an ORDER BY after a set operation: its columns, which are written unqualified."""
     fields = {
         output.name.lower(): Field(
             output.name, exp.Column(this=exp.to_identifier(output.name, quoted=True)), output.nature
@@ -175,7 +178,7 @@ def _check_names(work: Work, ctes: list[exp.Expr]) -> None:
 
 
 def _by_dependency(ctes: list[exp.Expr]) -> list[exp.Expr]:
-    """In WITH RECURSIVE a sub-query may read one that stands after it."""
+    """Order sub-queries by dependency, because in WITH RECURSIVE they may reference later ones."""
     by_name = {cte.alias.lower(): cte for cte in ctes}
     ordered: dict[str, exp.Expr] = {}
 
@@ -207,12 +210,12 @@ def read_cte(work: Work, cte: exp.Expr, names: Names, parent: Scope | None, *, r
 
 
 def _constants(query: exp.Expr, outputs: list[Output]) -> dict[str, exp.Expr] | None:
-    """Where two columns share a name, they are no more than columns."""
+    """Return the values of a constant sub-query; None if it is not one, or two of its columns share a name."""
     return None if any(output.column for output in outputs) else constants(query)
 
 
 def _anchor(work: Work, union: exp.Expr, names: Names, parent: Scope | None) -> list[Output]:
-    """The columns of a recursive sub-query are those of its first part, which cannot read it."""
+    """Return the columns of a recursive sub-query, which are those of its non-recursive first part."""
     kept = set(work.spelt)
     first = copied(union)
     names = _read_with(work, first, names, parent)

@@ -1,4 +1,4 @@
-"""UNION, INTERSECT and EXCEPT: their columns, and BY NAME put into the order of places."""
+"""UNION, INTERSECT and EXCEPT: their output columns, with BY NAME rewritten to positions."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -12,7 +12,7 @@ from cordwood.sql.scope import Nature
 
 
 def combined(work: Work, operation: exp.Expr, left: list[Output], right: list[Output]) -> list[Output]:
-    """The columns of the operation; its sides are wrapped where names, not places, pair them."""
+    """Return the columns of the operation; sides that are paired by name are wrapped to reorder theirs."""
     if operation.args.get("by_name"):
         return _by_name(work, operation, left, right)
     if len(left) != len(right):
@@ -43,7 +43,7 @@ def _by_name(work: Work, operation: exp.Expr, left: list[Output], right: list[Ou
 
 
 def _names(work: Work, operation: exp.Expr, left: list[Output], right: list[Output]) -> list[str]:
-    """Which columns there will be, in which order."""
+    """Return the names of the output columns in order."""
     ours, theirs = _by_lower(left), _by_lower(right)
     side = str(operation.args.get("side") or operation.args.get("kind") or "").upper()
     if operation.args.get("on"):
@@ -56,7 +56,7 @@ def _names(work: Work, operation: exp.Expr, left: list[Output], right: list[Outp
 
 
 def _listed(work: Work, operation: exp.Expr, found: list[str]) -> list[str]:
-    """The columns that ON lists; each must be one that is found."""
+    """Return the columns that ON lists, each of which must exist."""
     names = [column.name for column in operation.args["on"]]
     known = {name.lower() for name in found}
     lacking = [name for name in names if name.lower() not in known]

@@ -1,4 +1,4 @@
-"""FROM and its joins: tables are found in scope, records become paths, real arrays are unnested."""
+"""Name resolution in FROM and joins: tables are looked up, objects become paths, and arrays are unnested."""
 
 from collections.abc import Sequence
 
@@ -18,10 +18,10 @@ from cordwood.sql.scope import Field, Nature, Relation, Scope, fresh, nature_of
 
 
 class Reader(msgspec.Struct):
-    """Reads one FROM from left to right; `drops` gathers the conditions on which rows stay.
+    """The state of reading one FROM from left to right; `drops` collects filters that replace unnested objects.
 
-    `paths_are_safe` where such a condition may stand in WHERE: no outer join makes rows up after it.
-    `first` is where in the scope the relations of this chain of joins begin.
+    `paths_are_safe` if such a filter may be put in WHERE, because no later outer join adds rows with NULL. `first` is
+    the index in the scope of the first relation of this chain of joins.
     """
 
     work: Work
@@ -37,7 +37,7 @@ class Reader(msgspec.Struct):
 
 
 def read_from(select: exp.Expr, work: Work, names: Names, parent: Scope | None) -> Scope:
-    """Resolves the FROM of a SELECT; what unnests of objects drop goes into its WHERE."""
+    """Resolve the FROM of a SELECT; filters that replace unnested objects are added to its WHERE."""
     reader = Reader(work, names, Scope(parent=parent), [])
     from_ = select.args.get("from_")
     if from_ is None:
@@ -56,7 +56,7 @@ def read_from(select: exp.Expr, work: Work, names: Names, parent: Scope | None) 
 
 
 def _only_constants(reader: Reader, select: exp.Expr) -> dict[str, exp.Expr] | None:
-    """The columns of the one row of values that is all a SELECT reads; where it groups them they stay columns."""
+    """Return the columns of the constant row that is all a SELECT reads; None if it reads more, or groups by them."""
     if select.args.get("group"):
         return None
     return tables.constant_columns(reader.work, reader.names, select.args["from_"].this)
@@ -77,7 +77,7 @@ def _are_safe(reader: Reader, later: Sequence[exp.Expr]) -> bool:
 
 
 def _keeps_right(join: exp.Expr) -> bool:
-    """Such a join makes rows up whose left side is NULL: no condition may drop them afterwards."""
+    """Return whether the join adds rows whose left side is NULL, which must not be filtered afterwards."""
     return join.args.get("side") in ("RIGHT", "FULL")
 
 
@@ -103,7 +103,7 @@ def _read_join(reader: Reader, join: exp.Expr) -> None:
 
 
 def _read_constants(reader: Reader, join: exp.Expr, source: exp.Expr) -> bool:
-    """A row of constants beside a table is no join."""
+    """Replace a cross join with a constant row by its values; return whether this was done."""
     if any(join.args.get(key) for key in ("side", "on", "using")):
         return False
     columns = tables.constant_columns(reader.work, reader.names, source)
@@ -120,7 +120,7 @@ def _check_join(work: Work, join: exp.Expr) -> None:
 
 
 def _place_drops(reader: Reader, join: exp.Expr, drops: list[exp.Expr]) -> None:
-    """What a parenthesised join drops it drops before it is joined."""
+    """Put the filters of a parenthesised join into WHERE, or into the ON of the LEFT JOIN that contains it."""
     if join.args.get("side") != "LEFT":
         reader.drops.extend(drops)
         return
@@ -157,13 +157,13 @@ def _read_inner_joins(reader: Reader, source: exp.Expr, joins: list[exp.Expr]) -
 
 
 def _put_in_brackets(source: exp.Expr) -> None:
-    """`a JOIN b JOIN c ON … ON …`: not every engine reads the joins of `b` without them."""
+    """Parenthesise `b` in `a JOIN b JOIN c ON … ON …`, because not every engine parses the nested joins without."""
     if source.args.get("joins") and isinstance(source.parent, exp.Join):
         source.replace(exp.Subquery(this=copied(source)))
 
 
 def _read_subquery(reader: Reader, source: exp.Expr) -> None:
-    """A SELECT in brackets is a table; tables in brackets are a join of their own."""
+    """Resolve parentheses in FROM: a SELECT is a table, tables are a nested join."""
     inner = source.this
     if isinstance(inner, (exp.Table, exp.Subquery)) and not source.alias and not _is_query(inner):
         _read_bracket(reader, source, inner)
@@ -186,19 +186,19 @@ def _read_bracket(reader: Reader, source: exp.Expr, inner: exp.Expr) -> None:
     reader.scope.relations.extend(group.scope.relations)
     reader.scope.merged.extend(msgspec.structs.replace(one, at=one.at + before) for one in group.scope.merged)
     if not source.args.get("joins") and not source.this.args.get("joins"):
-        # Nothing is joined in it, or nothing is any more.
+        # It never contained a join, or all of its joins have been removed.
         source.replace(source.this)
 
 
 def _is_query(node: exp.Expr) -> bool:
-    """A SELECT, however many brackets stand around it; not where one is a table that others are joined with."""
+    """Return whether it is a SELECT, in any number of parentheses; False if other tables are joined to it there."""
     while isinstance(node, exp.Subquery) and not node.alias and not node.args.get("joins"):
         node = node.this
     return isinstance(node, exp.Query) and not isinstance(node, exp.Table | exp.Subquery)
 
 
 def _as_unnest(reader: Reader, source: exp.Expr) -> tuple[exp.Expr, exp.Expr | None]:
-    """`UNNEST(…)`, or a table's name that is a path into a relation to the left (`FROM t, t.metadata`)."""
+    """Return `UNNEST(…)` for a source that is one, or a path into a relation to its left (`FROM t, t.metadata`)."""
     if isinstance(source, exp.Unnest):
         return source, source
     if isinstance(source, exp.Table) and source.args.get("db") is not None:
@@ -214,7 +214,7 @@ def _as_unnest(reader: Reader, source: exp.Expr) -> tuple[exp.Expr, exp.Expr | N
 
 
 def _read_unnest(reader: Reader, unnest: exp.Expr, join: exp.Expr) -> None:
-    """Joins an unnest: a record becomes a path, anything else is unnested."""
+    """Resolve a join with an unnest; one that only holds objects becomes a path."""
     if unnest is not join.this:
         join.set("this", unnest)
     resolve_expression(unnest.expressions[0], reader.place)
@@ -228,7 +228,7 @@ def _read_unnest(reader: Reader, unnest: exp.Expr, join: exp.Expr) -> None:
 
 
 def _is_path(reader: Reader, value: exp.Expr, join: exp.Expr) -> bool:
-    """Whether what is unnested holds only objects, so that reading it needs no unnesting."""
+    """Return whether the unnested value only holds objects, so that a path replaces the unnest."""
     nature = nature_of(value)
     if not nature.is_event or _keeps_right(join):
         return False
@@ -265,7 +265,7 @@ def _is_there(work: Work, value: exp.Expr, nature: Nature) -> exp.Expr:
 
 
 def _is_implied(drop: exp.Expr, value: exp.Expr) -> bool:
-    """Where an object lies within another, there is that other."""
+    """Return whether the filter is implied by the existence of an object inside its value."""
     return asks_for_record(drop) and is_within(value, drop.expressions[0])
 
 
@@ -275,7 +275,7 @@ def _real_unnest(reader: Reader, unnest: exp.Expr) -> Relation:
 
 
 def _unnested(reader: Reader, unnest: exp.Expr) -> Relation:
-    """A relation of one column, the element, and one more where its place is asked for."""
+    """Return a relation with the element as its only column, and the offset as another one if it is named."""
     if len(unnest.expressions) != 1:
         raise reader.work.unsupported(unnest, "UNNEST of several arrays")
     as_elements(reader.work, unnest.expressions[0])
@@ -292,7 +292,7 @@ def _unnested(reader: Reader, unnest: exp.Expr) -> Relation:
 
 
 def _alias(work: Work, unnest: exp.Expr) -> str:
-    """An unnest without a name gets one that nobody can spell by accident."""
+    """Return the unnest's alias, or a unique generated one."""
     alias = unnest.args.get("alias")
     if alias is not None and alias.columns:
         return str(alias.columns[0].name)

@@ -1,4 +1,4 @@
-"""`*`, `t.*` and `record.*`, with EXCEPT and REPLACE, spelt out."""
+"""Expansion of `*`, `t.*` and `record.*`, with EXCEPT and REPLACE."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ def star_of(item: exp.Expr) -> exp.Expr | None:
 
 
 def expand(item: exp.Expr, place: Place) -> list[exp.Expr]:
-    """One alias for every column the star stands for."""
+    """Return one alias for every column of the star."""
     star = star_of(item)
     if star is None:
         return [item]
@@ -70,7 +70,7 @@ def _fields(item: exp.Expr, place: Place) -> list[Field]:
 
 
 def _value(item: exp.Expr, parts: list[exp.Identifier], place: Place) -> exp.Expr:
-    """What stands before `.*`."""
+    """Return the resolved value before `.*`."""
     if parts:
         return of_names.meaning(place.work, parts, place.scope)
     holder = exp.Paren(this=copied(item.this))
@@ -96,7 +96,7 @@ def _of_relation(relation: Relation, place: Place) -> Iterator[Field]:
 
 
 def _of_record(record: Field, place: Place) -> Iterator[Field]:
-    """A record stands for its fields, any other element for itself."""
+    """Yield the fields of a record, or any other element itself."""
     nature = record.nature
     if nature.fields or (nature.is_event and place.work.records.keys(nature)):
         yield from _of_value(record.expression(), place)

@@ -1,4 +1,4 @@
-"""Tables: a name is a sub-query in scope, or for owners a stream; nothing else can be read."""
+"""Name resolution of tables: a sub-query in scope, or for owners a stream; nothing else can be read."""
 
 import msgspec
 from sqlglot import exp
@@ -40,7 +40,7 @@ def read_table(work: Work, names: Names, scope: Scope, table: exp.Expr) -> None:
 
 
 def written_name(table: exp.Expr) -> str:
-    """As the author wrote it: the parser splits dotted names that stand without backquotes."""
+    """Return the table's name as the author wrote it; sqlglot splits dotted names that are not backquoted."""
     return ".".join(part.name for part in _parts(table))
 
 
@@ -70,7 +70,7 @@ def _named(work: Work, names: Names, table: exp.Expr, written: str) -> Cte | Non
 
 
 def constant_columns(work: Work, names: Names, source: exp.Expr) -> dict[str, exp.Expr] | None:
-    """The columns of a table's name that stands for one row of values."""
+    """Return the columns of a table that is a constant sub-query; None for any other table."""
     if not isinstance(source, exp.Table) or any(source.args.get(key) for key in ("db", "joins", "pivots")):
         return None
     cte = _named(work, names, source, written_name(source)) if isinstance(source.this, exp.Identifier) else None
@@ -85,7 +85,7 @@ def _read_cte(scope: Scope, table: exp.Expr, cte: Cte) -> None:
 
 
 def read_derived(work: Work, names: Names, scope: Scope, source: exp.Expr) -> None:
-    """A SELECT in brackets. It sees outer queries only through correlation, as BigQuery has it: not its siblings."""
+    """Resolve a derived table. It may be correlated with outer queries but not with its siblings, as in BigQuery."""
     pivots = source.args.get("pivots") or []
     is_value = as_table(source.this)
     outputs = told_apart(source.this, work.query(work, source.this, names, scope.parent))
@@ -98,7 +98,7 @@ def read_derived(work: Work, names: Names, scope: Scope, source: exp.Expr) -> No
 
 
 def _expand(work: Work, names: Names, source: exp.Expr, pivot: exp.Expr, outputs: list[Output]) -> list[Output]:
-    """Put the query that the pivot stands for around the one in these brackets."""
+    """Wrap the derived table in the query that is equivalent to the pivot."""
     alias = work.unique("_pivoted")
     inner = exp.Subquery(this=copied(source.this))
     name_source(inner, alias)
@@ -108,7 +108,7 @@ def _expand(work: Work, names: Names, source: exp.Expr, pivot: exp.Expr, outputs
 
 
 def as_query(work: Work, names: Names, table: exp.Expr) -> exp.Expr | None:
-    """`t PIVOT(…)` of a sub-query as `(SELECT * FROM t) PIVOT(…)`, put in its place; None for any other table."""
+    """Rewrite `t PIVOT(…)` of a sub-query in place as `(SELECT * FROM t) PIVOT(…)`; return None for any other table."""
     pivots, joins = table.args.get("pivots"), table.args.get("joins")
     if not pivots or not isinstance(table.this, exp.Identifier):
         return None
@@ -124,7 +124,7 @@ def as_query(work: Work, names: Names, table: exp.Expr) -> exp.Expr | None:
 
 
 def _pivots_alias(source: exp.Expr) -> str:
-    """What stands behind PIVOT names what comes of it; from here on it is the source's own."""
+    """Return the alias after PIVOT, which names its result, and remove it from there."""
     found = ""
     for pivot in source.args.get("pivots") or []:
         found = pivot.alias or found
@@ -137,7 +137,7 @@ def name_source(source: exp.Expr, alias: str) -> None:
 
 
 def as_table(query: exp.Expr) -> bool:
-    """The rows of SELECT AS STRUCT are rows like others; those of SELECT AS VALUE are values: whether they are."""
+    """Turn SELECT AS STRUCT and SELECT AS VALUE into plain SELECTs; return whether the rows are values."""
     leaves = [query]
     is_value = False
     while leaves:
@@ -170,7 +170,7 @@ def _relation(alias: str, outputs: list[Output], *, is_value: bool = False) -> R
 
 
 def told_apart(query: exp.Expr, outputs: list[Output]) -> list[Output]:
-    """Columns of one name are spelt differently within the tree, so that a star over them finds each."""
+    """Give columns with duplicate names unique ones within the tree, so that a star over them finds each."""
     items = _leftmost(query).expressions
     taken = {output.name.lower() for output in outputs}
     if len(taken) == len(outputs) or len(items) != len(outputs):
@@ -191,14 +191,14 @@ def told_apart(query: exp.Expr, outputs: list[Output]) -> list[Output]:
 
 
 def _leftmost(query: exp.Expr) -> exp.Expr:
-    """The SELECT whose names a query's columns have."""
+    """Return the SELECT that determines the names of a query's columns."""
     while not isinstance(query, exp.Select) and isinstance(query.this, exp.Expr):
         query = query.this
     return query
 
 
 def _free(name: str, taken: set[str], numbers: dict[str, int]) -> str:
-    """A name that no column has; `numbers` are those that were tried before, by the name."""
+    """Return a name that no column has; `numbers` are the next suffixes to try, by name."""
     number = numbers.get(name.lower(), 2)
     while f"{name}_{number}".lower() in taken:
         number += 1
@@ -212,7 +212,7 @@ def _is_stream(work: Work, written: str) -> bool:
 
 
 def _read_stream(work: Work, scope: Scope, table: exp.Expr, stream: str) -> None:
-    """The columns of the stream's table; any other name is a key of its events."""
+    """Add a stream to the scope: the columns of its table, and any other name as a key of its events."""
     place = work.target.stream_table(stream)
     alias = table.alias or stream.rpartition(".")[2]
     fields = {name.lower(): _physical(stream, alias, name, kind) for name, kind in place.columns.items()}

@@ -1,4 +1,4 @@
-"""What one run of `resolve` knows and gathers while it walks a tree."""
+"""The state of one run of `resolve`."""
 
 from collections.abc import Callable, Mapping
 
@@ -14,9 +14,10 @@ from cordwood.sql.target import Target
 
 
 class Output(msgspec.Struct, frozen=True):
-    """A column that a query yields.
+    """An output column of a query.
 
-    An event's key may be empty, and so may be a name. `column` is how the tree spells it where another column has the name already.
+    A name may be empty, as a key of an event may. `column` is its name within the tree if another column has the same
+    name.
     """
 
     name: str
@@ -25,9 +26,9 @@ class Output(msgspec.Struct, frozen=True):
 
 
 class Cte(msgspec.Struct):
-    """A named sub-query in scope. `name` is how it is spelt in the tree made; `is_value` when its rows are values.
+    """A named sub-query in scope. `name` is its name in the resolved tree; `is_value` if its rows are values.
 
-    `constants` are its columns when it is one row of values that reads nothing.
+    `constants` are its columns if it is one row of values that reads nothing.
     """
 
     name: str
@@ -40,7 +41,7 @@ Queries = Callable[["Work", exp.Expr, "Names", Scope | None], list[Output]]
 
 
 class Names(msgspec.Struct, frozen=True):
-    """The named sub-queries in scope at some place; a shadowing one is a new Names."""
+    """The named sub-queries in scope; a scope that shadows one has Names of its own."""
 
     ctes: Mapping[str, Cte] = msgspec.field(default_factory=dict)
 
@@ -49,7 +50,11 @@ class Names(msgspec.Struct, frozen=True):
 
 
 class Work(msgspec.Struct):
-    """`streams` is None where a query may read streams by name, else only what `names` gives it can be read."""
+    """The state of one resolution.
+
+    With `may_read_streams`, tables may be streams: those in `known_streams`, or any if that is None. Otherwise a query
+    reads only the sub-queries in its Names. `demand` resolves a sub-query of the endpoint.
+    """
 
     text: str
     target: Target
@@ -67,7 +72,7 @@ class Work(msgspec.Struct):
     spelt: set[str] = msgspec.field(default_factory=set)
 
     def unique(self, name: str) -> str:
-        """A spelling nobody else has in this tree."""
+        """Return a name that is unique in this tree."""
         candidate, count = name, 1
         while candidate.lower() in self.spelt:
             count += 1

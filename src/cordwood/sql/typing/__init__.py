@@ -1,4 +1,4 @@
-"""What BigQuery's type of every expression is, told from the tree alone."""
+"""Type inference: BigQuery's type of every expression, derived from the tree alone."""
 
 from cordwood.sql.typing.annotate import annotate
 from cordwood.sql.typing.marks import datatype_of, inherit, kind_of, typed_as

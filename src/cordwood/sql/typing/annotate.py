@@ -1,4 +1,4 @@
-"""Walk a query, scope within scope, and note the type of every expression on its node."""
+"""Type annotation of a query: scope by scope, with the type of every expression stored on its node."""
 
 from typing import Final
 
@@ -11,12 +11,12 @@ from cordwood.sql.typing.expressions import result_of
 from cordwood.sql.typing.marks import datatype_of, typed_as
 from cordwood.sql.typing.scopes import Columns, Relation, Scope
 
-# Where a set operation keeps the types of its two sides.
+# The metadata key for the column types of a set operation's two sides.
 SIDES: Final = "sides"
 
 
 def annotate(tree: exp.Expr) -> Relation:
-    """Note the types in a whole statement; what comes back are its columns."""
+    """Annotate a whole statement with types; return its columns."""
     return _query(tree, Scope())
 
 
@@ -47,7 +47,7 @@ def _ctes(node: exp.Expr, outer: Scope) -> dict[str, Relation]:
 
 
 def _anchor(cte: exp.Expr, scope: Scope) -> Relation:
-    """The columns of a recursive CTE as its first branch gives them."""
+    """Return the columns of a recursive CTE, which are those of its first branch."""
     body = cte.this
     while isinstance(body, (exp.SetOperation, exp.Subquery, exp.Paren)):
         body = body.this
@@ -85,18 +85,18 @@ def _select(node: exp.Expr, scope: Scope) -> Relation:
     return _value_table(node.args["kind"], columns) if node.args.get("kind") else Relation(columns)
 
 
-# The clauses that are read before the names that SELECT gives.
+# The clauses that are annotated before select aliases are visible.
 _FIRST: Final = frozenset(("expressions", "from_", "joins", "with_", "laterals"))
 
 
 def _value_table(kind: str, columns: Columns) -> Relation:
-    """SELECT AS STRUCT and SELECT AS VALUE: the row is one value."""
+    """Return the rows of SELECT AS STRUCT or SELECT AS VALUE, which are single values."""
     value = columns[0][1] if kind == "VALUE" and columns else struct_of(columns)
     return Relation(list(value.fields) if value and value.kind is Kind.STRUCT else columns, value)
 
 
 def _with_aliases(scope: Scope, columns: Columns) -> Scope:
-    """Clauses after SELECT may also name its columns."""
+    """Return a scope for clauses after SELECT, which also see its columns."""
     return Scope(scope.ctes, Scope(scope.ctes, scope.parent, {"": Relation(columns)}), dict(scope.relations))
 
 
@@ -179,7 +179,7 @@ def _starred(item: exp.Expr, scope: Scope) -> Columns:
 
 
 def _expression(node: exp.Expr, scope: Scope) -> Datatype | None:
-    """The type of one expression, once its parts have theirs."""
+    """Annotate an expression, its parts first; return its type."""
     spend()
     if isinstance(node, exp.Query):
         return _scalar(node, scope)
@@ -201,7 +201,7 @@ def _column(node: exp.Expr, scope: Scope) -> Datatype | None:
 
 
 def _scalar(node: exp.Expr, scope: Scope) -> Datatype | None:
-    """A query used as a value: the type of its only column, or of its row."""
+    """Annotate a query used as a value; return the type of its only column, or of its row."""
     relation = _query(node, Scope(scope.ctes, scope))
     datatype = relation.value or (relation.columns[0][1] if relation.columns else None)
     return _note(node, datatype)

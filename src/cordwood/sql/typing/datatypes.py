@@ -1,4 +1,4 @@
-"""BigQuery's types: the shared simple ones, those a tree spells, and which type two of them have together."""
+"""BigQuery's types: constants for simple types, the types in trees, and the common type of several."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -58,7 +58,7 @@ def struct_of(fields: Iterable[tuple[str, Datatype | None]]) -> Datatype:
 
 
 def spelled(node: exp.Expr | None) -> Datatype | None:
-    """The type that a tree spells, as in a CAST; None when it is none of BigQuery's."""
+    """Return the type that a tree spells, as in a CAST; None if it is not a type of BigQuery."""
     if not isinstance(node, exp.DataType):
         return None
     if node.this == exp.DType.ARRAY:
@@ -79,7 +79,7 @@ def is_number(datatype: Datatype | None) -> bool:
 
 
 def common(types: Iterable[Datatype | None]) -> Datatype | None:
-    """The type that values of these types have together; an untyped NULL gives way to all."""
+    """Return the common type of values of these types; None, the type of NULL, is ignored."""
     result: Datatype | None = None
     for datatype in types:
         result = datatype if result is None else result if datatype is None else _wider(result, datatype)
@@ -100,7 +100,7 @@ def _wider(one: Datatype, other: Datatype) -> Datatype:
         return max(one, other, key=lambda datatype: _RANK[datatype.kind])
     if one.kind is other.kind:
         return _same_kind(one, other)
-    # A literal text beside a time is read as that time; an event's value takes the type it is used with.
+    # A literal text next to a time is read as that time; an event's value takes the other operand's type.
     if one.kind in (Kind.STRING, Kind.VARIANT):
         return other
     return one

@@ -1,4 +1,4 @@
-"""How the type of an expression follows from those of its parts."""
+"""The result type of expressions, by the types of their parts."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -45,7 +45,7 @@ Rule = Callable[[exp.Expr], Datatype | None]
 
 
 def result_of(node: exp.Expr) -> Datatype | None:
-    """The type of a node whose parts are annotated."""
+    """Return the type of a node whose parts are annotated."""
     fixed = BY_NODE.get(type(node))
     if fixed is not None:
         return fixed
@@ -80,7 +80,7 @@ def _arithmetic(node: exp.Expr) -> Datatype | None:
 
 
 def _shifted(left: Datatype | None, right: Datatype | None) -> Datatype | None:
-    """A time and an interval give a time; a date and an interval give a DATETIME."""
+    """Return the type of a time plus an interval: the time's own, but DATETIME for a date."""
     other = right if left and left.kind is Kind.INTERVAL else left
     if other is not None and other.kind is Kind.DATE:
         return DATETIME
@@ -99,13 +99,13 @@ def _division(node: exp.Expr) -> Datatype | None:
 
 
 def _whole_as_float(node: exp.Expr) -> Datatype | None:
-    """ROUND, FLOOR, AVG and their like: integers become FLOAT64, other numbers stay."""
+    """Return the type of ROUND, FLOOR, AVG and the like: FLOAT64 for integers, otherwise unchanged."""
     datatype = _argument(node)
     return datatype if datatype in (NUMERIC, BIGNUMERIC, INTERVAL) else FLOAT64
 
 
 def _argument(node: exp.Expr) -> Datatype | None:
-    """The type of an aggregate's argument, its modifiers taken off."""
+    """Return the type of an aggregate's argument, ignoring its modifiers."""
     inner = node.this
     while isinstance(inner, (exp.Order, exp.Limit, exp.HavingMax, exp.IgnoreNulls, exp.RespectNulls)):
         inner = inner.this

@@ -1,4 +1,4 @@
-"""Functions that BigQuery has no word for: other dialects are translated into them, and each engine has rules for them."""
+"""Internal functions that BigQuery does not have: other dialects are translated to them, and engines implement them."""
 
 from typing import Final
 
@@ -6,30 +6,30 @@ from cordwood.model.datatype import Datatype
 from cordwood.sql.nodes import internal_function
 from cordwood.sql.typing.datatypes import BOOL, FLOAT64, INT64, JSON, STRING, array_of
 
-# By their names without the sign.
+# By name, without the prefix of internal functions.
 RESULTS: Final[dict[str, Datatype]] = {
-    # The text of a value within an event, as an attribute has it; NULL where the value is missing or has parts.
+    # The text of a value within an event, as an attribute; NULL if it is missing, an object or an array.
     "attribute": STRING,
-    # The same of metadata that is no object.
+    # The same for metadata that is not an object.
     "attribute_scalar": STRING,
     # A value within an event as JSON.
     "json_text": STRING,
-    # All attributes of an event, of the JSON of its metadata and other keys, its project, and the levels to take apart.
+    # All attributes of an event, from the JSON of its metadata and other keys, its project, and the levels to flatten.
     "attributes": JSON,
     "attribute_keys": array_of(STRING),
     "attribute_values": array_of(STRING),
-    # A text as a whole number from a least to a greatest, and as a float; NULL where it is none.
+    # A text as an integer within a range, and as a float; NULL if it is not a number.
     "whole_number": INT64,
     "float_number": FLOAT64,
-    # A float, or NULL where it is infinite or no number.
+    # A float, or NULL if it is infinite or NaN.
     "finite": FLOAT64,
-    # A float, or NULL where it is no number.
+    # A float, or NULL if it is NaN.
     "not_nan": FLOAT64,
-    # A float in its shortest digits, as ClickHouse writes it.
+    # A float in the shortest decimal form, as ClickHouse writes it.
     "float_text": STRING,
-    # Rounded to so many digits, a half to the even neighbour.
+    # Rounded to so many digits, half to even.
     "round_even": FLOAT64,
-    # A to Z in small letters and in capitals; other letters stay.
+    # A to Z in lower or upper case; other letters are unchanged.
     "lower": STRING,
     "upper": STRING,
     # Aggregates of a number and a level: with interpolation, and without.
@@ -37,13 +37,13 @@ RESULTS: Final[dict[str, Datatype]] = {
     "quantile_tdigest": FLOAT64,
     # Pairs of a constant key and a value.
     "json_object": JSON,
-    # What an object of texts has under a key, which need not be constant.
+    # The value of a key in an object of texts; the key need not be constant.
     "json_member": STRING,
-    # An array from its least to its greatest element.
+    # An array in ascending order.
     "sorted_texts": array_of(STRING),
     "sorted_numbers": array_of(INT64),
     "sorted_floats": array_of(FLOAT64),
-    # A JSON text, and the keys on the way to a value in it.
+    # A JSON text, and the keys of the path to a value in it.
     "json_string": STRING,
     "json_raw": STRING,
     "json_int": INT64,

@@ -1,4 +1,4 @@
-"""Where a node's type is noted: in its meta, so that copies keep it."""
+"""Storage of a node's type in its metadata, so that copies keep it."""
 
 from typing import Final, TypeVar
 
@@ -12,7 +12,7 @@ Node = TypeVar("Node", bound=exp.Expr)
 
 
 def datatype_of(node: exp.Expr | None) -> Datatype | None:
-    """What `annotate` noted; None where the type cannot be told."""
+    """Return the type that `annotate` stored; None if it is unknown."""
     return node.meta_get(_KEY) if node is not None else None
 
 
@@ -28,7 +28,7 @@ def typed_as(node: Node, datatype: Datatype | None) -> Node:
 
 
 def inherit(node: Node, origin: exp.Expr) -> Node:
-    """Take over the type and the place of the node that this one stands for."""
+    """Copy the metadata, such as type and position, of the node that this one replaces."""
     if origin is not node:
         for key, value in origin.meta.items():
             node.meta.setdefault(key, value)

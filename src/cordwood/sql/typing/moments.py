@@ -1,4 +1,4 @@
-"""The types of times that are moved or cut: that of the time, or the one the function is named for."""
+"""The result types of adding to and truncating times: the argument's type, or that in the function's name."""
 
 from typing import Final
 
@@ -25,7 +25,7 @@ DEFAULTS: Final[dict[type[exp.Expr], Datatype]] = {
     exp.TimeSub: TIME,
 }
 
-# A DATE is taken for the DATETIME or TIMESTAMP that these ask for.
+# These convert a DATE to the DATETIME or TIMESTAMP in their name.
 _COERCING: Final = (exp.DatetimeAdd, exp.DatetimeSub, exp.TimestampAdd, exp.TimestampSub)
 
 

@@ -1,4 +1,4 @@
-"""The type each of BigQuery's functions and operators gives, as tables."""
+"""The result types of BigQuery's functions and operators, as tables."""
 
 from typing import Final
 
@@ -98,7 +98,7 @@ BY_NODE: Final[dict[type[exp.Expr], Datatype]] = {
     exp.ParseBignumeric: BIGNUMERIC,
 }
 
-# What sqlglot has no node for.
+# Functions for which sqlglot has no class.
 BY_NAME: Final[dict[str, Datatype]] = {
     **{internal_function(name).upper(): result for name, result in RESULTS.items()},
     "TIMESTAMP_BUCKET": TIMESTAMP,

@@ -1,4 +1,4 @@
-"""What a name in a query stands for, as far as its type goes."""
+"""Scopes of type inference: the types of a query's names."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ Columns = list[tuple[str, Datatype | None]]
 
 
 class Relation(msgspec.Struct):
-    """Columns by their order. `value` is the type of the whole row where a row is one value."""
+    """The types of a relation's columns in order. `value` is the type of the row if it is a single value."""
 
     columns: Columns
     value: Datatype | None = None
@@ -27,7 +27,7 @@ class Relation(msgspec.Struct):
 
 
 class Scope(msgspec.Struct):
-    """One FROM: its relations by alias, in the CTEs and the enclosing scope it sees."""
+    """The scope of one FROM: its relations by alias, the visible CTEs, and the enclosing scope."""
 
     ctes: Mapping[str, Relation] = msgspec.field(default_factory=dict)
     parent: "Scope | None" = None
@@ -52,7 +52,7 @@ class Scope(msgspec.Struct):
 
 
 def field_of(datatype: Datatype | None, name: str) -> Datatype | None:
-    """The type of a struct's field, or of those of an array's structs; JSON and event values stay what they are."""
+    """Return the type of a struct's field; for an array of structs, an array; JSON and event values are unchanged."""
     if datatype is None or datatype.kind in (Kind.JSON, Kind.VARIANT):
         return datatype
     if datatype.kind is Kind.ARRAY:
@@ -61,6 +61,6 @@ def field_of(datatype: Datatype | None, name: str) -> Datatype | None:
 
 
 def _field_of_elements(array: Datatype, name: str) -> Datatype | None:
-    """Arrays in the elements are joined."""
+    """Return the array type of a field of an array's structs; fields that are arrays are concatenated."""
     field = field_of(array.element, name)
     return field if field is None or field.kind is Kind.ARRAY else Datatype(Kind.ARRAY, element=field)
