@@ -1,1 +1,1 @@
-"""LQL, the short query language: text to the same tree that `sql/parse` makes, so that it means nothing of its own."""
+"""LQL, the short query language, translated to the syntax tree of the equivalent BigQuery SQL."""

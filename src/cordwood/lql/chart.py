@@ -1,4 +1,4 @@
-"""Charts: aggregates by buckets of time and by dimensions, buckets without events filled."""
+"""Charts: aggregates by time bucket and by dimension, with empty buckets filled in."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ from cordwood.lql.windows import SECONDS, Bound, Window, truncation, window
 from cordwood.model.datatype import Kind
 from cordwood.sql.query_templates import alias, column, fill, identifier, number, ordered, table
 
-# More buckets than this are not made up: the answer would be nothing else.
+# With more buckets than this, empty ones are not added, because they would make up most of the answer.
 MAX_FILLED: Final = 10_000
 
 _DEFAULT_UNIT: Final = Unit.MINUTE
@@ -39,7 +39,7 @@ UNFILLED_NOTICE: Final = f"buckets without events are left out: there would be m
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A column of a chart. `function` is None for what it is grouped by."""
+    """A column of a chart. `function` is None for a grouping column."""
 
     name: str
     value: exp.Expr
@@ -61,7 +61,7 @@ def write_chart(query: Query, known: Known, conditions: Conditions) -> tuple[exp
 
 
 def _unit(query: Query) -> Unit | None:
-    """By the minute, where nothing else is said."""
+    """Return the unit of the buckets: a minute by default, None if the chart has only dimensions."""
     if query.buckets:
         return query.buckets[0].unit
     return None if query.dimensions else _DEFAULT_UNIT
@@ -84,7 +84,7 @@ def _columns(query: Query, known: Known, conditions: Conditions, unit: Unit | No
 
 
 def _bucketing(bucket: Bucket) -> str:
-    """Where a time's bucket begins."""
+    """Return the template of the start of a time's bucket."""
     if bucket.count == 1:
         return f"TIMESTAMP_TRUNC(@time, {truncation(bucket.unit)})"
     return f"TIMESTAMP_BUCKET(@time, INTERVAL {bucket.count} {bucket.unit.upper()})"
@@ -117,7 +117,7 @@ def _call(aggregate: Aggregate, known: Known, conditions: Conditions) -> exp.Exp
 
 
 def _percentile(function: str) -> str:
-    """`p99.9` is the 999th of a thousand parts."""
+    """Return the call of a percentile: `p99.9` is the 999th of 1000 quantiles."""
     found = PERCENTILE.fullmatch(function)
     assert found is not None  # noqa: S101 # the parser has let it through
     if found[2]:
@@ -126,7 +126,7 @@ def _percentile(function: str) -> str:
 
 
 def _reads_numbers(aggregate: Aggregate, path: Path, known: Known) -> bool:
-    """Whether the value must be read as a number first: an event's field may hold anything."""
+    """Return whether the value must be converted to a number, because an event's field may have any type."""
     kind = known.kind(path)
     if aggregate.function in _OF_ANYTHING or kind in NUMERIC:
         return False
@@ -153,7 +153,7 @@ def _counted(query: Query, known: Known, conditions: Conditions, columns: list[C
 
 
 def _asked_window(query: Query, conditions: Conditions) -> Window | None:
-    """The window that every event must lie in, when the query gives it both ends."""
+    """Return the window in which all events must be; None unless the query sets both of its ends."""
     windows = [window(part, conditions.zone) for part in query.filter.filters if isinstance(part, Time)]
     lows = [asked.low for asked in windows if asked.low]
     highs = [asked.high for asked in windows if asked.high]
@@ -169,7 +169,7 @@ def _shortest(windows: list[Window]) -> float | None:
 
 
 def _between(lows: list[Bound], highs: list[Bound]) -> float | None:
-    """How long it is from the last beginning to the first end, where the clock moves neither."""
+    """Return the seconds from the latest start to the earliest end, of bounds that do not depend on the clock."""
     begins = [bound.moment for bound in lows if bound.moment]
     ends = [bound.moment for bound in highs if bound.moment]
     return (min(ends) - max(begins)).total_seconds() if begins and ends else None
@@ -185,7 +185,7 @@ def _outermost(function: str, bounds: list[Bound]) -> exp.Expr:
 
 
 def _filled(counted: exp.Select, columns: list[Column], asked: Window, made_of: Bucket) -> exp.Select:
-    """Every bucket of the window, with what was counted in it."""
+    """Return a query for every bucket of the window with its aggregates."""
     selected = [alias(column(("buckets", "bucket")), TIMESTAMP)]
     for made in columns[1:]:
         value = column(("counted", made.name))
@@ -218,7 +218,7 @@ def _buckets(asked: Window, made_of: Bucket) -> exp.Expr:
 
 
 def _in_order(tree: exp.Select, query: Query, known: Known, columns: list[Column]) -> exp.Select:
-    """As asked; else by time, and without it the largest first."""
+    """Return the query in the requested order; by default by time, or without time by the largest value."""
     if query.orders:
         return tree.order_by(*[_ordered(order, known, columns) for order in query.orders], copy=False)
     grouped = [place for place, made in enumerate(columns, 1) if made.function is None]

@@ -1,4 +1,4 @@
-"""The clauses that are no filters: where from (`f:`), what is shown (`s:`, `c:`), in which order, how much."""
+"""The clauses that are not filters: source (`f:`), output (`s:`, `c:`), order and limit."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -26,12 +26,12 @@ from cordwood.lql.values import read_whole
 _Command = TypeVar("_Command", bound=Command)
 
 FUNCTIONS: Final = ("count", "countd", "avg", "sum", "min", "max", "p50", "p95", "p99")
-# Any percentile, also with a decimal: p90, p99.9.
+# Any percentile, also with a decimal place: p90, p99.9.
 PERCENTILE: Final = re.compile(r"p(\d{1,2})(?:\.(\d))?", re.ASCII)
 
 _CALL: Final = re.compile(r"([a-z_0-9.]+)\((.*)\)", re.DOTALL)
 _BUCKET: Final = re.compile(r"(?:t|timestamp)::(\d{0,4})([a-z]+)", re.ASCII)
-# The buckets of several units: only of those that are always of one length.
+# Units of constant length, of which a bucket may span several.
 _COUNTED: Final = frozenset({Unit.SECOND, Unit.MINUTE, Unit.HOUR, Unit.DAY})
 _ALIAS: Final = re.compile(r"\w+")
 _ROWS: Final = re.compile(r"\d{1,9}", re.ASCII)
@@ -39,7 +39,7 @@ _CALL_HINT: Final = f"Write it as in c:avg(m.latency) or c:group_by(t::hour); fu
 
 
 class Draft:
-    """A query under way: the commands so far."""
+    """A query during parsing: the commands so far."""
 
     def __init__(self, scanner: Scanner) -> None:
         self.scanner = scanner
@@ -62,7 +62,7 @@ class Draft:
         )
 
     def path(self, text: str, at: int) -> Path:
-        """The whole text as a path."""
+        """Parse the whole text as a path."""
         inner = Scanner(text)
         if not text:
             raise self.scanner.fault("A path is missing here.", "Write it as in m.status.", at)

@@ -1,6 +1,6 @@
-"""LQL over an endpoint's sub-queries: read, written as BigQuery's tree, and compiled like a caller's SQL.
+"""The compiler of LQL over an endpoint's sub-queries: parsed, translated to BigQuery's tree, and compiled like SQL.
 
-`compile_lql` is the sibling of `sql.compile.compile_sandbox`; whatever is refused is told at its place in the LQL.
+`compile_lql` corresponds to `sql.compile.compile_sandbox`; errors have their position in the LQL.
 """
 
 import re
@@ -39,7 +39,7 @@ _SQL: Final = re.compile(r"\s*(?:select|with)\s", re.IGNORECASE)
 def compile_lql(
     program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
 ) -> Statement:
-    """A caller's LQL over the endpoint's sub-queries and nothing else."""
+    """Compile an LQL query, which can only read the endpoint's sub-queries."""
     records = Records(redaction.shown(shapes) if redaction else shapes)
     with compiling():
         written = _written(program, text, target, records)
@@ -49,13 +49,13 @@ def compile_lql(
 
 
 def explain_lql(program: Program, text: str, target: Target, shapes: Shapes) -> str:
-    """The SQL that the LQL means, in BigQuery's dialect; where nothing has been seen, as if there were no arrays."""
+    """Return the equivalent SQL in BigQuery's dialect; paths that were never seen are assumed to have no arrays."""
     with compiling():
         return _written(program, text, target, Records(shapes)).tree.sql("bigquery", pretty=True)
 
 
 def _written(program: Program, text: str, target: Target, records: Records) -> Written:
-    """What was asked of the shapes is told in the records' facts."""
+    """Return the translated query; lookups in the shapes are recorded in the facts of `records`."""
     if not text.strip():
         raise QuerySyntax("The query is empty.", hint="Write it as in f:edge_logs error.", span=span_at(text, 0))
     query = parse(text)
@@ -102,7 +102,7 @@ def _no_source(program: Program, text: str) -> QuerySyntax:
 
 
 def _everything(sub_query: str, text: str) -> Admitted:
-    """`SELECT *` of the sub-query: resolving it tells what it yields."""
+    """Return `SELECT *` of the sub-query, whose resolution gives the sub-query's columns."""
     table = exp.Table(this=exp.to_identifier(sub_query, quoted=True))
     return admit(Parsed(exp.Select(expressions=[exp.Star()]).from_(table, copy=False), text))
 
@@ -121,14 +121,14 @@ def _known(resolved: exp.Expr, sub_query: str, text: str, records: Records) -> K
 
 
 def _seen(records: Records, natures: Mapping[str, Nature], name: str) -> str | None:
-    """A path of the events whose last step is like the name."""
+    """Return the path of the events whose last step is most similar to the name."""
     origins = sorted({origin for nature in natures.values() for origin in nature.origins}, key=str)
     found = (records.nearest(Origin(origin.stream, (*origin.path, name))) for origin in origins)
     return next((path for path in found if path), None)
 
 
 def _kind(column: exp.Expr, nature: Nature) -> Kind:
-    """What cannot be told is taken as it comes, by use."""
+    """Return the type of a column; VARIANT if it is unknown, which converts values where they are used."""
     return Kind.VARIANT if nature.is_event else kind_of(column) or Kind.VARIANT
 
 

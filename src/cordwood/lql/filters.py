@@ -1,4 +1,4 @@
-"""Filters to conditions: what is true of an event that is kept."""
+"""Translation of filters to SQL conditions."""
 
 import math
 from collections.abc import Callable
@@ -57,7 +57,7 @@ Made = Callable[[exp.Expr], exp.Expr]
 
 
 class Conditions(msgspec.Struct, frozen=True):
-    """Makes conditions on the columns of one sub-query; `records` keeps the unnests that they read through."""
+    """A translator of filters on one sub-query's columns; `records` collects the unnests that they need."""
 
     known: Known
     zone: str
@@ -96,14 +96,14 @@ class Conditions(msgspec.Struct, frozen=True):
         return all_of(list(map(self.of, asked.filters))) if isinstance(asked, All) else self.of(asked)
 
     def _negated(self, inner: Filter) -> exp.Expr:
-        """What cannot be told, as of a missing field, is not so: the negation keeps it."""
+        """Return the negation of a filter; it keeps events for which the filter is NULL, as for a missing field."""
         if isinstance(inner, Field) and isinstance(inner.value, Null):
             return self.records.where_any(inner.path, lambda column: fill("@c IS NOT NULL", inner.at, c=column))
         made = self.of(inner)
         return fill("(@made) IS NOT TRUE", 0, made=made.unnest() if isinstance(made, exp.Paren) else made)
 
     def timestamp(self, path: Path) -> exp.Expr:
-        """The column as a TIMESTAMP, whatever kind of time it is."""
+        """Return the column as a TIMESTAMP, whatever time type it has."""
         made = self.records.column(path)
         return made if self.known.kind(path) is Kind.TIMESTAMP else fill("TIMESTAMP(@made)", path.at, made=made)
 
@@ -178,12 +178,12 @@ class Conditions(msgspec.Struct, frozen=True):
         return any_of([fill(template, asked.at, column=column, value=value) for value in values])
 
     def _bare(self, asked: Field, kind: Kind) -> list[exp.Expr]:
-        """What an unquoted value may be: `0123` is that text and the number 123."""
+        """Return the literals that an unquoted value may be: `0123` is that text and the number 123."""
         text, at = _text(asked), asked.at
         as_number = read_number(text, at)
         self._check_kind(asked, kind, is_number=as_number is not None)
         if as_number is None:
-            # Read as a truth, the number 1 of an event would be true as well.
+            # As a BOOL literal it would also match the number 1 of an event.
             return [fill(text.upper(), at) if text in _BOOLEANS and kind is not Kind.VARIANT else literal(text, at)]
         if kind in NUMERIC or asked.operator is not Operator.EQUAL or as_number.sql("bigquery") == text:
             return [as_number]
@@ -201,7 +201,7 @@ class Conditions(msgspec.Struct, frozen=True):
 
 
 def read_number(text: str, at: int) -> exp.Expr | None:
-    """The number as SQL spells it; None when the text is none, or one that no engine could hold."""
+    """Return the number in SQL's spelling; None if the text is not a number, or it exceeds FLOAT64."""
     if not NUMBER.fullmatch(text) or not math.isfinite(float(text)):
         return None
     value = Decimal(text)

@@ -1,4 +1,4 @@
-"""What is known of the sub-query that is asked: its columns, their types, and where arrays have been seen."""
+"""The metadata of the queried sub-query: its columns, their types, and where arrays have been seen."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -12,7 +12,7 @@ from cordwood.sql.places import span_at
 
 Keys = tuple[str, ...]
 
-# What other query languages call LQL's clauses.
+# Keywords of other query languages, and the LQL for them.
 _COMMANDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("sort", "sort_by", "orderby", "order_by"), "order:timestamp@desc"),
     **dict.fromkeys(("since", "earliest"), "t:last@1h"),
@@ -23,10 +23,11 @@ _COMMANDS: Final[Mapping[str, str]] = {
 
 
 class Known(msgspec.Struct, frozen=True):
-    """`kinds` by the column's spelling; `has_array` says whether an array was seen at a column's path.
+    """The metadata of a sub-query; `kinds` are the types by column name.
 
-    `is_plain` says that values were seen there and none of them was an array: a value is then a list of itself.
-    `seen` gives the path of events whose last step is like a name.
+    `has_array` returns whether an array was seen at a column's path. `is_plain` returns whether values were seen there
+    and none was an array, in which case a value is a list of itself. `seen` returns the path of events whose last step
+    is similar to a name.
     """
 
     sub_query: str
@@ -40,7 +41,7 @@ class Known(msgspec.Struct, frozen=True):
         return self._spelling(name) is not None
 
     def kind(self, path: Path) -> Kind:
-        """The type of what lies at the path; UnknownName when the sub-query does not yield it."""
+        """Return the type of the value at the path; raise UnknownName if the sub-query has no such column."""
         first = path.parts[0]
         spelling = self._spelling(first)
         if spelling is None:

@@ -1,6 +1,6 @@
-"""Match LQL filters against events that are not stored yet.
+"""Evaluation of LQL filters on events that are not stored yet.
 
-Only filters that need one event alone, and time bounded by its length, are allowed: no regular expressions, no times.
+Only filters on a single event, in time bounded by its length, are allowed: no regular expressions, no times.
 """
 
 import math
@@ -26,7 +26,7 @@ from cordwood.lql.query import (
 )
 from cordwood.lql.values import LEVELS, NUMBER
 
-# Gives the values at a path of one event: several where arrays stand on the way.
+# Returns the values at a path of one event: several if the path passes through arrays.
 Read = Callable[[Sequence[str]], list[object]]
 Matches = Callable[[Read], bool]
 
@@ -34,7 +34,7 @@ _MESSAGE: Final = ("event_message",)
 
 
 def matcher(text: str) -> Matches:
-    """Compile a filter; raise QuerySyntax or QueryUnsupported with the place of what is not allowed."""
+    """Compile a filter; raise QuerySyntax or QueryUnsupported with the position of what is not allowed."""
     query = parse(text)
     if query != Query(filter=query.filter) or not query.filter.filters:
         raise QueryUnsupported("A transform takes filters alone.", hint="Leave out s:, c:, f:, order: and limit:.")
@@ -121,7 +121,7 @@ _MOST_DIGITS: Final = 400
 
 
 def _number(value: object) -> int | float | None:
-    """Return a number, or the number that a text spells."""
+    """Return a number, or the number that a text spells; None for other values."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):

@@ -1,4 +1,4 @@
-"""What a caller's own query may read: an endpoint's sub-queries, their columns, and what was seen in these."""
+"""The description of an endpoint's sub-queries for authors of sandbox queries: columns, and the paths seen in them."""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,7 @@ Shapes = Mapping[str, Shape]
 
 
 def offered(program: Program, target: Target, shapes: Shapes) -> tuple[SubQuery, ...]:
-    """Every sub-query in the order of the endpoint's text."""
+    """Return every sub-query in the order of the endpoint's text."""
     return tuple(SubQuery(name, _columns(program, name, target, shapes)) for name in program.names)
 
 
@@ -38,7 +38,7 @@ def _column(column: exp.Expr, shapes: Shapes) -> OfferedColumn:
 
 
 def _fields(nature: Nature, shapes: Shapes) -> Fields:
-    """Paths as a query writes them: the elements of an array lie where the array does."""
+    """Return paths as queries write them: elements of an array have the path of the array."""
     found: dict[Path, frozenset[ValueKind]] = {}
     for origin in nature.origins:
         for path, kinds in shapes.get(origin.stream, Shape()).kinds.items():

@@ -1,4 +1,4 @@
-"""LQL text to a query, by hand: every character is read as something, or refused with its place."""
+"""The parser of LQL, written by hand: every character is parsed, or refused with its position."""
 
 from collections.abc import Callable
 from typing import Final
@@ -19,7 +19,7 @@ _QUOTE_HINT: Final = "To search the message for it, put it in double quotes."
 
 
 def parse(text: str) -> Query:
-    """The query of the whole text; QuerySyntax with the place of what cannot be read."""
+    """Parse the whole text; raise QuerySyntax with the position of what cannot be parsed."""
     reader = _Reader(text)
     found = reader.alternatives()
     if not reader.scanner.is_at_end:
@@ -28,7 +28,7 @@ def parse(text: str) -> Query:
 
 
 class _Reader:
-    """Reads clauses; what are no filters (from where, how shown) gather in the draft."""
+    """A recursive descent parser of clauses; those that are not filters (source, output) are added to the draft."""
 
     def __init__(self, text: str) -> None:
         self.scanner = Scanner(text)
@@ -38,7 +38,7 @@ class _Reader:
             raise self.scanner.fault(f"The query is longer than {MAX_CHARACTERS} characters.", at=MAX_CHARACTERS)
 
     def alternatives(self) -> All:
-        """Clauses, and OR between them: OR binds less than standing side by side."""
+        """Parse clauses joined by OR, which binds less tightly than juxtaposition."""
         branches = [self._side_by_side()]
         while self._take_or():
             began = self.scanner.at - 2
@@ -97,7 +97,7 @@ class _Reader:
         return self._message()
 
     def _is_key(self, path: str) -> bool:
-        """A colon makes a key of what stands before it, but in `https://`."""
+        """Return whether the path is a key, which a colon follows, unless it is the scheme of a URL (`https://`)."""
         after = self.scanner.at + len(path)
         return self.scanner.text.startswith(":", after) and not self.scanner.text.startswith("://", after)
 
@@ -174,7 +174,7 @@ class _Reader:
 
 
 def _any(branches: list[All]) -> Any:
-    """OR in OR is one OR."""
+    """Return the disjunction of the branches, with nested ones flattened."""
     filters: list[Filter] = []
     for branch in branches:
         alone = branch.filters[0] if len(branch.filters) == 1 else branch

@@ -1,4 +1,4 @@
-"""Paths as LQL writes them: `m.status`, `metadata."any key"`, `id`."""
+"""Paths in LQL's spelling: `m.status`, `metadata."any key"`, `id`."""
 
 import re
 from typing import Final
@@ -10,7 +10,7 @@ _STEP: Final = re.compile(r'"((?:[^"\\]|\\.)*)"|([^.]+)')
 
 
 def read_path(text: str, at: int) -> Path:
-    """The path of a text that the scanner has matched as one; `m.` is short for `metadata.`."""
+    """Return the path of a text that the scanner has matched as a path; `m.` is short for `metadata.`."""
     steps = [unescaped(quoted) if bare is None else bare for quoted, bare in _steps(text)]
     if len(steps) > 1 and text.startswith("m."):
         steps[0] = "metadata"

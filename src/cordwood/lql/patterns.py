@@ -1,4 +1,4 @@
-"""Regular expressions in a query, held against the engine's idea of one."""
+"""Validation of a query's regular expressions by the engine."""
 
 from collections.abc import Callable, Iterator
 
@@ -14,7 +14,7 @@ IsRegex = Callable[[str], str | None]
 
 
 def check_patterns(text: str, is_regex: IsRegex) -> None:
-    """QueryValue at the LQL's first pattern that is none; unchecked, the engine would complain without a place."""
+    """Raise QueryValue at the first invalid regular expression, for which the engine would report no position."""
     for pattern, at in _patterns(parse(text).filter):
         wrong = is_regex(pattern)
         if wrong is not None:

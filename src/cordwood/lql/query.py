@@ -1,4 +1,4 @@
-"""What an LQL text says: a query as values, each knowing where in the text it began."""
+"""The syntax tree of LQL: queries as values, each with its position in the text."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -7,7 +7,7 @@ import msgspec
 
 
 class Operator(StrEnum):
-    """What stands between the colon and the value."""
+    """The operator between the colon and the value."""
 
     EQUAL = ""
     GREATER = ">"
@@ -20,7 +20,7 @@ class Operator(StrEnum):
 
 
 class Unit(StrEnum):
-    """A unit of time, spelled as BigQuery does."""
+    """A unit of time, in BigQuery's spelling."""
 
     SECOND = "second"
     MINUTE = "minute"
@@ -32,7 +32,7 @@ class Unit(StrEnum):
 
 
 class _Said(msgspec.Struct, frozen=True):
-    """Where in the text a thing began, its `at`, is no part of what it says."""
+    """The base of nodes with a position `at`, which comparisons and hashes ignore."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Said) and self._what() == other._what()
@@ -45,7 +45,7 @@ class _Said(msgspec.Struct, frozen=True):
 
 
 class Path(_Said, frozen=True):
-    """A column, or a way into an event: `m.status` is ("metadata", "status")."""
+    """A column, or a path into an event: `m.status` is ("metadata", "status")."""
 
     parts: tuple[str, ...]
     at: int = 0
@@ -56,13 +56,13 @@ class Path(_Said, frozen=True):
 
 
 class Bare(msgspec.Struct, frozen=True):
-    """A value without quotes: a number, a boolean or a text, by use."""
+    """An unquoted value: a number, a boolean or a text, depending on its use."""
 
     text: str
 
 
 class Quoted(msgspec.Struct, frozen=True):
-    """A value that is text, whatever it looks like."""
+    """A quoted value, which is always text."""
 
     text: str
 
@@ -75,7 +75,7 @@ Value = Bare | Quoted | Null
 
 
 class Field(_Said, frozen=True):
-    """`path:value` with an operator."""
+    """A condition on a field: `path:value` with an operator."""
 
     path: Path
     operator: Operator
@@ -84,7 +84,10 @@ class Field(_Said, frozen=True):
 
 
 class Range(_Said, frozen=True):
-    """`path:low..high`, both ends within: two numbers, or two dates as they were written."""
+    """A condition that a field is in a range: `path:low..high`, both ends inclusive.
+
+    The ends are two numbers, or two dates as they were written.
+    """
 
     path: Path
     low: str
@@ -93,7 +96,7 @@ class Range(_Said, frozen=True):
 
 
 class Levels(_Said, frozen=True):
-    """`path:warning..critical`: one of the levels from the one to the other."""
+    """A condition that a field is one of the levels in a range: `path:warning..critical`."""
 
     path: Path
     low: str
@@ -102,21 +105,21 @@ class Levels(_Said, frozen=True):
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """A time in UTC. With a unit it is that whole day, hour or minute; without, one instant."""
+    """A time in UTC. With a unit it is that whole day, hour or minute; without one it is an instant."""
 
     time: datetime
     unit: Unit | None
 
 
 class Period(msgspec.Struct, frozen=True):
-    """From the beginning of one moment to the end of another; often both are the same."""
+    """The time from the start of one moment to the end of another; often both are the same."""
 
     low: Moment
     high: Moment
 
 
 class Relative(StrEnum):
-    """The shorthands, all relative to the moment of the call."""
+    """The kinds of shorthand, all relative to the time of the call."""
 
     NOW = "now"
     TODAY = "today"
@@ -128,10 +131,10 @@ class Relative(StrEnum):
 
 
 class Shorthand(msgspec.Struct, frozen=True):
-    """`unit` and `count` belong to `this@unit` and `last@[count]unit`.
+    """A relative time; `unit` and `count` are those of `this@unit` and `last@[count]unit`.
 
-    Of `now-2h..now-1h` they are the beginning, and `until` the seconds before now at its end; of `14:05` the `count` is
-    the minute of today.
+    For `now-2h..now-1h` they are the start, and `until` is its end in seconds before now. For `14:05`, `count` is the
+    minute of the day.
     """
 
     kind: Relative
@@ -141,7 +144,7 @@ class Shorthand(msgspec.Struct, frozen=True):
 
 
 class Time(_Said, frozen=True):
-    """`t:` with an operator: when the event happened."""
+    """A condition on the time of the event: `t:` with an operator."""
 
     operator: Operator
     when: Period | Shorthand
@@ -149,7 +152,7 @@ class Time(_Said, frozen=True):
 
 
 class Message(_Said, frozen=True):
-    """A word, a phrase or a regular expression to be found in the event's message."""
+    """A word, a phrase or a regular expression to search for in the event's message."""
 
     text: str
     is_regex: bool = False
@@ -172,14 +175,14 @@ Filter = Field | Range | Levels | Time | Message | Not | All | Any
 
 
 class Source(_Said, frozen=True):
-    """`f:name`: the sub-query that is asked."""
+    """The sub-query to read: `f:name`."""
 
     name: str
     at: int = 0
 
 
 class Selected(_Said, frozen=True):
-    """`s:path@alias`; without a path it is `s:*`."""
+    """An output column: `s:path@alias`; without a path it is `s:*`, all columns."""
 
     path: Path | None
     alias: str | None = None
@@ -187,7 +190,7 @@ class Selected(_Said, frozen=True):
 
 
 class Aggregate(_Said, frozen=True):
-    """`c:function(path)`; without a path it is `count(*)`."""
+    """An aggregate of a chart: `c:function(path)`; without a path it is `count(*)`."""
 
     function: str
     path: Path | None
@@ -195,7 +198,7 @@ class Aggregate(_Said, frozen=True):
 
 
 class Bucket(_Said, frozen=True):
-    """`c:group_by(t::5m)`: buckets of so many units."""
+    """The time buckets of a chart, of so many units: `c:group_by(t::5m)`."""
 
     unit: Unit
     at: int = 0
@@ -203,14 +206,14 @@ class Bucket(_Said, frozen=True):
 
 
 class Dimension(_Said, frozen=True):
-    """`c:group_by(path)`."""
+    """A dimension of a chart: `c:group_by(path)`."""
 
     path: Path
     at: int = 0
 
 
 class Order(_Said, frozen=True):
-    """`order:path@desc`."""
+    """A sort key: `order:path@desc`."""
 
     path: Path
     is_descending: bool = False
@@ -218,7 +221,7 @@ class Order(_Said, frozen=True):
 
 
 class Limit(_Said, frozen=True):
-    """`limit:100`."""
+    """The row limit: `limit:100`."""
 
     rows: int
     at: int = 0
@@ -228,7 +231,7 @@ Command = Source | Selected | Aggregate | Bucket | Dimension | Order | Limit
 
 
 class Query(msgspec.Struct, frozen=True):
-    """A whole text: what is kept, from where, and how it is shown."""
+    """A whole query: the filter, the source, and the output."""
 
     filter: All = msgspec.field(default_factory=lambda: All(()))
     source: Source | None = None

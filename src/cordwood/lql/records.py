@@ -1,4 +1,4 @@
-"""Paths to columns: an object on the way is unnested once for all, an array of objects where it is asked about."""
+"""Translation of paths to columns: objects on the path are unnested once, arrays of objects in each condition."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ _UNCLEAN: Final = re.compile(r"\W")
 
 
 class Records:
-    """The unnests that one SELECT needs for the paths that were asked of it."""
+    """The unnests of one SELECT for the paths that it reads."""
 
     def __init__(self, known: Known) -> None:
         self._known = known
@@ -24,18 +24,18 @@ class Records:
         self._taken = {name.lower() for name in (*known.kinds, known.sub_query, "item")}
 
     def column(self, path: Path) -> exp.Expr:
-        """The column at the path; UnknownName when the sub-query does not yield its first part."""
+        """Return the column at the path; raise UnknownName if the sub-query has no column of its first part."""
         self._known.kind(path)
         if len(path.parts) == 1:
             return column(path.parts, path.at)
         return column((self._alias(path.parts[:-1]), path.last), path.at)
 
     def is_many(self, path: Path) -> bool:
-        """Whether an event may hold several values there, because arrays were seen on the way."""
+        """Return whether an event may have several values there, because arrays were seen on the path."""
         return any(self._known.has_array(path.parts[:length]) for length in range(1, len(path.parts)))
 
     def where_any(self, path: Path, made: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
-        """The condition on the path's value; on any of its values where there may be several."""
+        """Return the condition on the path's value, or on any of its values if there may be several."""
         self._known.kind(path)
         if not self.is_many(path):
             return made(self.column(path))
@@ -48,7 +48,7 @@ class Records:
         return exp.Exists(this=query)
 
     def join_into(self, query: exp.Select) -> None:
-        """A record that is missing leaves its columns NULL and the event in place."""
+        """Add the unnests as LEFT JOINs, so that a missing record leaves its columns NULL and keeps the event."""
         for keys, alias in self._aliases.items():
             value = column((self._aliases[keys[:-1]], keys[-1])) if len(keys) > 1 else column(keys)
             query.join(_unnest(value, alias, 0), join_type="LEFT", on=exp.true(), copy=False)

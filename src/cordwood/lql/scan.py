@@ -1,4 +1,4 @@
-"""The hand that moves over an LQL text: words, quoted texts, and texts in parentheses."""
+"""The scanner of LQL: words, quoted texts, and texts in parentheses."""
 
 import re
 from typing import Final
@@ -6,16 +6,16 @@ from typing import Final
 from cordwood.errors import QuerySyntax
 from cordwood.sql.places import span_at
 
-# A key as it stands in a path; any other key is written in quotes.
+# An unquoted key of a path, or a quoted one.
 _KEY: Final = r'(?:@?[\w$-]+|"(?:[^"\\]|\\.)*")'
 _PATH: Final = re.compile(rf"{_KEY}(?:\.{_KEY})*")
-# Resolving a path takes twice as long for each step that no event is known to have.
+# Resolving a path doubles in time with each step that was never seen in events.
 MAX_STEPS: Final = 32
 _ESCAPE: Final = re.compile(r'\\(["\\])')
 
 
 class Scanner:
-    """`depth` counts the groups that are open; inside one, a parenthesis that nothing opened closes it."""
+    """A position in an LQL text. `depth` counts the open groups; in one, an unmatched `)` closes it."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -48,14 +48,14 @@ class Scanner:
         return found
 
     def match_path(self) -> str | None:
-        """The path that begins here, without moving."""
+        """Return the path that begins here, without advancing."""
         found = _PATH.match(self.text, self.at)
         if found and found[0].count(".") >= MAX_STEPS:
             raise self.fault(f"A path has more than {MAX_STEPS} steps.")
         return found[0] if found else None
 
     def quoted(self) -> str:
-        """A text in double quotes; a backslash stands before a quote or a backslash that is part of it."""
+        """Scan a text in double quotes, in which a backslash escapes a quote or a backslash."""
         opened = self.at
         closing = self._closing_quote(opened)
         if closing < 0:
@@ -64,9 +64,9 @@ class Scanner:
         return unescaped(self.text[opened + 1 : closing])
 
     def run(self, *, with_quotes: bool = False) -> str:
-        """Everything up to the next blank, or up to the parenthesis that closes the group around it.
+        """Scan up to the next blank, or up to the parenthesis that closes the enclosing group.
 
-        A quote must be escaped in it, but `with_quotes`, where quoted keys may stand in a path.
+        Quotes must be escaped, except `with_quotes`, for paths with quoted keys.
         """
         began, opened = self.at, 0
         while not self.is_at_end and not self.next.isspace():
@@ -80,7 +80,10 @@ class Scanner:
         return self.text[began : self.at]
 
     def parenthesised(self) -> str | None:
-        """A whole `( … )` that a blank follows, blanks and all; None, unmoved, when it is but part of a word."""
+        """Scan a whole `( … )` that a blank follows, blanks included.
+
+        Return None without advancing if it is only a part of a word.
+        """
         began = self.at
         closing = self._closing_parenthesis()
         if closing is not None:
@@ -93,7 +96,7 @@ class Scanner:
         raise self.fault("A parenthesis is opened here, and what it holds does not end with a value.", _QUOTE)
 
     def _closing_parenthesis(self) -> int | None:
-        """Where the parenthesis that stands here is closed; a backslash passes over what follows it."""
+        """Return where the parenthesis here closes, skipping escaped characters; None if it does not."""
         opened, at = 0, self.at
         while at < len(self.text):
             opened += (self.text[at] == "(") - (self.text[at] == ")")

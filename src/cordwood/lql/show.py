@@ -1,4 +1,4 @@
-"""A query back to its text, in one spelling: reading it again gives the same query."""
+"""Formatting of a query as canonical text, which parses to the same query."""
 
 import re
 from typing import Final
@@ -63,7 +63,7 @@ def show_filter(filter_: Filter) -> str:
 
 
 def _grouped(filter_: Filter, also: type[Filter] = All) -> str:
-    """A group's parentheses; OR brings its own."""
+    """Format a filter, in parentheses if it is a group; OR writes its own."""
     text = show_filter(filter_)
     return f"({text})" if isinstance(filter_, All | also) else text
 
@@ -90,7 +90,10 @@ def _quoted(text: str) -> str:
 
 
 def _path(path: Path, *, as_clause: bool = False) -> str:
-    """`m` alone stands for metadata, and a clause of one plain word may be a command: both are quoted."""
+    """Format a path.
+
+    Quoted are a first step `m`, which would mean metadata, and a clause of one plain word, which might be a command.
+    """
     first, *rest = path.parts
     if first == "metadata" and rest:
         return ".".join(["m", *map(_key, rest)])

@@ -1,6 +1,6 @@
-"""Detect likely slips in LQL: words that look like a field or a clause, and values that look like an operator.
+"""Detection of likely mistakes in valid LQL: words like a field or a clause, and values like an operator.
 
-The query is valid and is answered; the receipt tells what else may have been meant.
+The query is run; a notice in the receipt says what may have been meant.
 """
 
 import re
@@ -34,7 +34,7 @@ _SPELLED: Final = {"=": "", "==": "", "!=": ""}
 _OPERATORS: Final = {"=": "", "==": "", "!=": "", "!": "", "=>": ">=", "=<": "<=", ">": "", "<": "", ":": ""}
 _MISREAD: Final = re.compile(r"(==|!=|=>|=<|=|>|<|:|!)(.+)", re.DOTALL)
 _IN: Final = re.compile(r"in\((.+)\)", re.IGNORECASE | re.DOTALL)
-# Words that are clauses by what follows them.
+# Words that resemble clauses only together with what follows them.
 _LEADING: Final = (
     (re.compile(r"last\s+(\d+[a-z]+)\b", re.IGNORECASE), "write t:last@{0} for a time"),
     (re.compile(r"in\s*\(", re.IGNORECASE), "write m.status:[200,404] for one of several values"),
@@ -43,7 +43,7 @@ _LEADING: Final = (
 
 
 def slips(query: Query, text: str) -> tuple[str, ...]:
-    """Return the receipt's notices about words that may have been meant otherwise."""
+    """Return notices for the receipt about words with a likely different intention."""
     found: dict[str, None] = {}
     for part in _parts(query.filter):
         said = _of_message(part, text) if isinstance(part, Message) else _of_field(part)
@@ -97,7 +97,7 @@ def _meant(word: str) -> str | None:
 
 
 def _of_field(part: Field) -> str | None:
-    """Return the notice for a value that begins with an operator or ends with a wildcard, which are compared literally."""
+    """Return the notice for a value like an operator or a wildcard, which is compared literally."""
     if not isinstance(part.value, Bare):
         return None
     value, path = part.value.text, _shown(part.path)

@@ -1,4 +1,4 @@
-"""What may follow `t:`: days, times, Unix times, ranges, braces and shorthands."""
+"""The parser of times after `t:`: days, times, Unix times, ranges, braces and shorthands."""
 
 import re
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def read_unit(word: str) -> Unit | None:
 
 
 def read_when(text: str, fault: Fault) -> Period | Shorthand:
-    """A period or a shorthand; whatever else it may be is the fault's to say."""
+    """Parse a period or a shorthand; raise what `fault` returns for anything else."""
     shorthand = _read_shorthand(text, fault)
     if shorthand is not None:
         return shorthand
@@ -60,7 +60,7 @@ def read_when(text: str, fault: Fault) -> Period | Shorthand:
 
 
 def read_moment(text: str) -> Moment | None:
-    """A day, a time or a Unix time; None when the text is none, or names a day that no calendar has."""
+    """Parse a day, a time or a Unix time; return None for other texts and for days that do not exist."""
     if _UNIX.fullmatch(text):
         digits = text.ljust(16, "0") if len(text) < 16 else text[:16]
         return Moment(moment_of(int(digits)), None)
@@ -82,7 +82,7 @@ def _iso_moment(found: re.Match[str]) -> Moment:
     return Moment(time.astimezone(UTC), unit)
 
 
-# How other languages say that a time is so long ago, or begins so.
+# Another language's spelling of a time relative to now.
 _SINCE: Final = re.compile(r"-?(\d+(?:s|m|h|d|w))", re.IGNORECASE | re.ASCII)
 
 
@@ -103,7 +103,7 @@ def _read_moment(text: str, fault: Fault) -> Moment:
 
 
 def _ends(text: str) -> tuple[str, str]:
-    """Braces stand for one interval: all the left numbers, and all the right ones."""
+    """Return both ends of a period: all left numbers of its braces, and all right ones."""
     if _BRACE.search(text):
         return _side(text, 1), _side(text, 2)
     low, dots, high = text.partition("..")

@@ -1,4 +1,4 @@
-"""What may follow a field's operator, and what it is read as."""
+"""The parser of a field's value, from the operator on."""
 
 import re
 from typing import Final
@@ -26,7 +26,7 @@ def read_operator(scanner: Scanner) -> Operator:
 
 
 def read_value(scanner: Scanner, path: Path) -> Field | Range | Levels | Any:
-    """What `path:` asks for, from the operator on."""
+    """Parse what follows `path:`, from the operator on."""
     operator = read_operator(scanner)
     began = scanner.at
     if scanner.next == '"':
@@ -45,7 +45,7 @@ def read_value(scanner: Scanner, path: Path) -> Field | Range | Levels | Any:
 
 
 def _one_of(scanner: Scanner, path: Path, text: str, began: int) -> Any:
-    """`path:[200,404]`: the field equals one of the values."""
+    """Return the condition of `path:[200,404]`, that the field equals one of the values."""
     values = text[1:-1].split(",")
     if not all(values) or len(values) > _MOST_VALUES:
         raise scanner.fault(
@@ -57,12 +57,12 @@ def _one_of(scanner: Scanner, path: Path, text: str, began: int) -> Any:
 
 
 def read_whole(scanner: Scanner) -> str:
-    """A text that means itself, in quotes or not."""
+    """Parse a literal text, quoted or not."""
     return scanner.quoted() if scanner.next == '"' else unescaped_quotes(scanner.run())
 
 
 def unescaped_quotes(word: str) -> str:
-    """In a word only the quote is escaped; every other backslash means itself."""
+    r"""Return an unquoted word with `\"` unescaped; other backslashes are literal."""
     return word.replace('\\"', '"')
 
 
@@ -100,7 +100,7 @@ def _read_range(scanner: Scanner, path: Path, text: str, began: int) -> Range | 
 
 
 def _is_forwards(low: str, high: str, text: str) -> bool | None:
-    """None when the text is no range of two numbers or two dates."""
+    """Return whether the range ascends; None if it is not a range of two numbers or two dates."""
     if _NUMBERS.fullmatch(text):
         return float(low) <= float(high)
     return low <= high if ISO.fullmatch(low) and ISO.fullmatch(high) else None

@@ -1,4 +1,4 @@
-"""Times as LQL says them, to bounds on a timestamp."""
+"""Translation of LQL's times to bounds on a timestamp."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -18,14 +18,14 @@ SECONDS: Final = {
     Unit.MONTH: 30 * 86_400,
     Unit.YEAR: 365 * 86_400,
 }
-# Further back there is no calendar to count in: the window has no beginning.
+# Times further back would precede the calendar, so the window has no start.
 _FARTHEST_SECONDS: Final = 1500 * 365 * 86_400
 _CLOCK_UNITS: Final = frozenset({Unit.SECOND, Unit.MINUTE, Unit.HOUR})
 _TRUNCATIONS: Final = {Unit.WEEK: "ISOWEEK"}
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """An end of a window, itself within or not; `moment` where it does not move with the clock."""
+    """An end of a window, inclusive or not; `moment` is its time if that does not depend on the current time."""
 
     time: exp.Expr
     is_within: bool
@@ -33,7 +33,7 @@ class Bound(msgspec.Struct, frozen=True):
 
 
 class Window(msgspec.Struct, frozen=True):
-    """`seconds` is about how long it is, where that can be told without the clock."""
+    """A window of time; `seconds` is its approximate length, if that does not depend on the current time."""
 
     low: Bound | None
     high: Bound | None
@@ -47,7 +47,7 @@ def window(asked: Time, zone: str) -> Window:
 
 
 def condition(column: exp.Expr, within: Window, at: int) -> exp.Expr:
-    """Whether the timestamp lies in the window."""
+    """Return the condition that the timestamp is in the window."""
     low, high = within.low, within.high
     if low and high and low.is_within and high.is_within:
         if low.time == high.time:
@@ -65,7 +65,7 @@ def _end_condition(column: exp.Expr, end: Bound | None, side: str, at: int) -> l
 
 
 def truncation(unit: Unit) -> str:
-    """BigQuery's word for the beginning of the unit; LQL's weeks begin on Monday."""
+    """Return BigQuery's date part for truncation to the unit; LQL's weeks begin on Monday."""
     return _TRUNCATIONS.get(unit, unit.upper())
 
 
@@ -86,7 +86,10 @@ def _absolute(operator: Operator, period: Period, at: int) -> Window:
 
 
 def _end(moment: Moment, at: int) -> Bound:
-    """The end of a day, hour or minute is the beginning of the next; after the last day there is none."""
+    """Return a moment's end: the start of the next day, hour or minute; for an instant the instant itself.
+
+    For the calendar's last day it is the latest time.
+    """
     if moment.unit is None:
         return _fixed(moment.time, at, is_within=True)
     length = timedelta(seconds=SECONDS[moment.unit])
@@ -123,7 +126,7 @@ def _relative(asked: Shorthand, zone: str, at: int) -> Window:
 
 
 def _ago(asked: Shorthand, at: int) -> Window:
-    """From so many units before now to so many seconds before now."""
+    """Return the window from so many units to so many seconds before now."""
     seconds = asked.count * SECONDS[asked.unit]
     low = fill(f"TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL {seconds} SECOND)", at)
     end = f"TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL {asked.until} SECOND)" if asked.until else "CURRENT_TIMESTAMP()"
@@ -132,7 +135,7 @@ def _ago(asked: Shorthand, at: int) -> Window:
 
 
 def _minute(minute: int, zone: str, at: int) -> exp.Expr:
-    """A minute of today."""
+    """Return the time of a minute of today."""
     return _utc(fill(f"DATETIME_ADD(@today, INTERVAL {minute} MINUTE)", at, today=_today(zone, at)), zone, at)
 
 
@@ -145,7 +148,7 @@ def _before(time: exp.Expr) -> Bound:
 
 
 def _back(asked: Shorthand, zone: str, at: int) -> exp.Expr:
-    """So many units ago: to the moment up to hours, from days on cut to the day."""
+    """Return the time so many units ago; for days and longer units, the start of that day."""
     unit, count = asked.unit.upper(), asked.count
     if asked.unit in _CLOCK_UNITS:
         return fill(f"TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL {count} {unit})", at)
@@ -161,7 +164,7 @@ def _truncated(unit: Unit, zone: str, at: int) -> exp.Expr:
 
 
 def _day(offset: int, zone: str, at: int) -> exp.Expr:
-    """The beginning of a day, counted from today: days of a zone may have 23 or 25 hours."""
+    """Return the start of a day relative to today, by calendar: a zone's days may have 23 or 25 hours."""
     today = _today(zone, at)
     if offset:
         function = "DATETIME_ADD" if offset > 0 else "DATETIME_SUB"

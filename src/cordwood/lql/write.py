@@ -1,4 +1,4 @@
-"""A query to the SELECT that it means."""
+"""Translation of a query to the equivalent SELECT."""
 
 from typing import Final
 
@@ -17,14 +17,14 @@ DEFAULT_COLUMNS: Final = ("id", TIMESTAMP, "event_message")
 
 
 class Written(msgspec.Struct, frozen=True):
-    """A SELECT, and what its reader should know of the answer."""
+    """A SELECT, and notices about its answer."""
 
     tree: exp.Select
     notices: tuple[str, ...] = ()
 
 
 def write(query: Query, known: Known, zone: str) -> Written:
-    """UnknownName, QueryValue or QuerySyntax where the query asks for what the sub-query cannot give."""
+    """Translate a query; raise UnknownName, QueryValue or QuerySyntax if the sub-query does not have what it reads."""
     conditions = Conditions(known, zone, Records(known))
     if query.is_chart:
         if query.selected:
@@ -53,7 +53,7 @@ def _rows(query: Query, known: Known, conditions: Conditions) -> exp.Select:
 
 
 def _orders(query: Query, known: Known) -> tuple[Order, ...]:
-    """The newest first, unless another order is asked for."""
+    """Return the requested order, or by default the newest events first."""
     if query.orders or not known.has(TIMESTAMP):
         return query.orders
     return (Order(Path((TIMESTAMP,)), is_descending=True),)
@@ -72,7 +72,7 @@ def _columns(query: Query, known: Known, records: Records) -> list[exp.Expr]:
 
 
 def _everything(known: Known, at: int) -> exp.Expr:
-    """The sub-query's columns, and not the records that are unnested beside it."""
+    """Return a star over the sub-query's columns, without the records that are unnested."""
     star = fill("*", at)
     return exp.Column(this=star, table=identifier(known.sub_query, at))
 
