@@ -1,1 +1,1 @@
-"""The second dialect: ClickHouse SQL over one table of logs, translated into the tree that BigQuery SQL would make."""
+"""ClickHouse's SQL dialect over one table of logs, translated to the syntax tree of the equivalent BigQuery SQL."""

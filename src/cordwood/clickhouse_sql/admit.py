@@ -1,4 +1,4 @@
-"""Lets through one query made only of permitted parts and functions; unknown means no."""
+"""Admission: accept a single query made only of permitted syntax and functions; refuse anything unknown."""
 
 import re
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from cordwood.sql.budget import spend
 from cordwood.sql.places import span_of
 from cordwood.sql.stages import Parsed
 
-# What the parser notes on nodes that says nothing about the query.
+# Arguments of sqlglot's nodes that do not affect the query.
 _SILENT: Final = frozenset(
     {"_type", "typed", "safe", "value_constructor", "bracket_notation", "materialized", "key_expressions"}
 )
@@ -24,7 +24,7 @@ _NO_QUERY: Final = "Write the query in FROM, as in SELECT … FROM (SELECT …),
 _NO_LAMBDA: Final = "Write arrayJoin(…) to have each element in a row of its own."
 _LEAVE_OUT: Final = "Leave it out."
 
-# Parts that authors do write, each by its name and with what to write instead.
+# Clauses that authors are likely to use, with their names and with what to write instead.
 _PARTS: Final[Mapping[tuple[str, str], tuple[str, str]]] = {
     ("Select", "prewhere"): ("PREWHERE", "Write WHERE."),
     ("Select", "joins"): ("JOIN", _ONE_TABLE),
@@ -66,7 +66,10 @@ _NODES: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def admit(parsed: Parsed) -> Parsed:
-    """QueryRefused with the place and what would be allowed, for the first part that is not."""
+    """Return the query as admitted; raise QueryRefused at its first part that is not permitted.
+
+    The error has the position and says what is allowed.
+    """
     for node in parsed.tree.walk():
         spend()
         _check(node, parsed.text)

@@ -1,4 +1,4 @@
-"""ClickHouse's rules of names: an alias may be used anywhere in its SELECT, and wins over a column of its name."""
+"""ClickHouse's name resolution: an alias is visible in its whole SELECT, and shadows a column of its name."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ from cordwood.sql.places import span_of
 
 
 class Item(msgspec.Struct, frozen=True):
-    """A column of a SELECT by its name."""
+    """A named column of a SELECT."""
 
     name: str
     node: exp.Expr
@@ -27,7 +27,7 @@ class Ordering(msgspec.Struct, frozen=True):
 
 
 class Spelled(msgspec.Struct, frozen=True):
-    """A SELECT whose clauses name nothing but columns: each alias is replaced by what it stands for."""
+    """A SELECT whose aliases are expanded, so that its clauses only name columns."""
 
     items: tuple[Item, ...]
     where: tuple[exp.Expr, ...]
@@ -41,8 +41,9 @@ class Spelled(msgspec.Struct, frozen=True):
 
 
 def spell_out(select: exp.Expr, text: str, values: Mapping[str, exp.Expr] = {}) -> Spelled:
-    """Replace every alias by what it stands for, which uses up the SELECT. `values` are named in WITH; the aliases of the
-    SELECT take precedence.
+    """Expand all aliases of a SELECT, which is mutated.
+
+    `values` are named in WITH; the SELECT's own aliases shadow them.
     """
     names = [_name_of(item) for item in select.expressions]
     expander = _Expander({**values, **_taken_aliases(select, text)}, text)
@@ -68,7 +69,7 @@ def spell_out(select: exp.Expr, text: str, values: Mapping[str, exp.Expr] = {}) 
 
 
 def _keys(group: exp.Expr, items: tuple[Item, ...], expander: "_Expander", text: str) -> tuple[exp.Expr, ...]:
-    """Return the keys of GROUP BY; of GROUP BY ALL every column without an aggregate."""
+    """Return the keys of GROUP BY; for GROUP BY ALL, every column without an aggregate."""
     if group.args.get("all"):
         nodes = (item.node for item in items if not has_aggregate(item.node))
         return tuple(node for node in nodes if not isinstance(node, exp.Literal))
@@ -81,7 +82,7 @@ def _bare(item: exp.Expr) -> exp.Expr:
 
 
 def _name_of(item: exp.Expr) -> str:
-    """Return the alias, the name of the column, or the expression as it is written."""
+    """Return the alias, the name of the column, or the text of the expression."""
     if isinstance(item, exp.Alias):
         return str(item.alias)
     if isinstance(item, exp.Column):
@@ -90,7 +91,7 @@ def _name_of(item: exp.Expr) -> str:
 
 
 def _taken_aliases(select: exp.Expr, text: str) -> dict[str, exp.Expr]:
-    """Every alias of the SELECT, those inside its expressions too."""
+    """Return every alias of the SELECT, including those inside its expressions."""
     found: dict[str, exp.Expr] = {}
     clauses = [select.args.get(key) for key in ("where", "group", "having", "order")]
     for part in [*select.expressions, *(clause for clause in clauses if clause is not None)]:
@@ -112,7 +113,7 @@ class _Expander(msgspec.Struct):
     known: dict[str, exp.Expr] = {}
 
     def expanded(self, node: exp.Expr, own: str | None = None) -> exp.Expr:
-        """Return a copy in which aliases are replaced; within `own` the name of that alias is the column."""
+        """Return a copy with aliases expanded; in the alias `own`, its name refers to the column."""
         return self._expand(copied(node), (own,) if own else ())
 
     def _expand(self, root: exp.Expr, within: tuple[str, ...]) -> exp.Expr:
@@ -166,7 +167,7 @@ def _conjuncts(node: exp.Expr) -> list[exp.Expr]:
 
 
 def _by_place(node: exp.Expr, items: tuple[Item, ...], text: str) -> exp.Expr | None:
-    """Return the column at a place, where the key is a whole number."""
+    """Return the column for an ordinal; None for any other key."""
     if not isinstance(node, exp.Literal) or node.is_string:
         return None
     place = int(node.this) if str(node.this).isdigit() else 0
@@ -192,7 +193,7 @@ def _count(clause: exp.Expr | None, text: str) -> int | None:
 
 
 def canonical(node: exp.Expr) -> str:
-    """Return a text that is the same for the same expression."""
+    """Return a canonical text of the expression."""
     inner = node.unnest()
     spend(sum(1 for _ in inner.walk()))
     return inner.sql("clickhouse", comments=False)

@@ -1,4 +1,4 @@
-"""The map of an event's attributes: which paths of the event a key means, by what has been seen in the stream."""
+"""The map of an event's attributes: the event's paths to which a key may refer, by the shape of the stream."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -16,9 +16,9 @@ from cordwood.sql.scope import Nature, Origin
 METADATA: Final = "metadata"
 EXTRAS: Final = "extras"
 
-# Keys with dots in them make several paths of one name: no more than so many are read.
+# The limit on paths for one key; keys with dots in them give several.
 _MOST_PATHS: Final = 8
-# Keys that are columns of the table, and so no attributes.
+# Keys that are columns of the table, and therefore not attributes.
 _COLUMNS: Final = frozenset({"id", "event_message", "timestamp"})
 
 _SEVERITIES: Final = (
@@ -32,7 +32,7 @@ _NO_SEVERITY: Final = "INFO"
 
 
 class Attributes(msgspec.Struct):
-    """The attributes of the events that a sub-query yields, read from its columns `metadata` and `extras`."""
+    """The attributes of a sub-query's events, read from its columns `metadata` and `extras`."""
 
     stream: str
     records: Records
@@ -40,7 +40,10 @@ class Attributes(msgspec.Struct):
     has_own_project: bool = True
 
     def value(self, key: str) -> Value:
-        """Return the text of an attribute, empty where it is missing. Keys at the top of the event win over those of metadata."""
+        """Return the text of an attribute, empty if it is missing.
+
+        Top-level keys of the event take precedence over those of metadata.
+        """
         parts = [self._text(EXTRAS, steps) for steps in self._paths(EXTRAS, key)]
         own = next(iter(_first_keys(key)), key)
         if key == "project" and self.has_own_project:
@@ -74,13 +77,13 @@ class Attributes(msgspec.Struct):
         return Value(internal("upper", node), STRING)
 
     def document(self, name: str) -> exp.Expr:
-        """Return the JSON of a part of the event; of the project its text, where it is an attribute."""
+        """Return the JSON of a part of the event; for the project its text, if it is an attribute."""
         if name != "project":
             return internal("json_text", self._column(name))
         return self._column("project") if self.has_own_project else fill("cast(null as string)")
 
     def levels(self) -> int:
-        """How often objects lie in each other at most, as far as objects are taken apart."""
+        """Return the maximum nesting of objects in the events, up to the limit to which they are flattened."""
         found = [self.records.depth(self._nature(place)) for place in (METADATA, EXTRAS)]
         return max((MAX_STEPS if depth is None else depth for depth in found), default=1)
 
@@ -101,7 +104,7 @@ class Attributes(msgspec.Struct):
         nature = self._nature(place)
         plain = tuple(key.split("."))
         if len(plain) > MAX_STEPS:
-            # As in the whole map, which is taken apart so far.
+            # The whole map is only flattened to this depth, too.
             return []
         paths = [plain] if "" not in plain and self._may_be(below(nature, plain)) else []
         for steps in self._dotted(nature, key, ()):
@@ -112,7 +115,7 @@ class Attributes(msgspec.Struct):
         return paths
 
     def _dotted(self, nature: Nature, rest: str, before: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-        """Return the ways in which keys that were seen make up the rest of a key, dots and all."""
+        """Yield the splits of the rest of a dotted key into keys that were seen."""
         if len(before) >= MAX_STEPS:
             return
         for known in self.records.keys_within(nature, rest):
@@ -136,7 +139,7 @@ class Attributes(msgspec.Struct):
 
 
 def _first_keys(key: str) -> Iterator[str]:
-    """Return the keys at the top of an event that would hold this one."""
+    """Yield the top-level keys of an event that may contain this one."""
     steps = key.split(".")
     for length in range(1, min(len(steps), MAX_STEPS) + 1):
         yield ".".join(steps[:length])

@@ -1,4 +1,4 @@
-"""Function calls as the author wrote them, whatever node the parser has made of each."""
+"""Function calls as the author wrote them, whatever classes sqlglot parses them into."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -10,7 +10,10 @@ from cordwood.clickhouse_sql.permitted import AGGREGATES, FUNCTIONS
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A call by its name in small letters. `condition` is the argument that -If adds; `parameters` stand before the rest."""
+    """A call by its name in lower case.
+
+    `condition` is the argument added by the combinator -If; `parameters` are those of a parametric aggregate.
+    """
 
     name: str
     arguments: tuple[exp.Expr, ...]
@@ -21,7 +24,7 @@ class Call(msgspec.Struct, frozen=True):
 
     @property
     def spelled(self) -> str:
-        """The name as ClickHouse spells it."""
+        """The name in ClickHouse's spelling."""
         return FUNCTIONS.get(self.name, self.name)
 
     @property
@@ -64,7 +67,7 @@ def _date_diff(node: exp.Expr) -> tuple[str, Parts]:
 
 
 def _moved(name: str) -> Reader:
-    """`date_add(t, INTERVAL 1 HOUR)`, and the same as `date_add(HOUR, 1, t)`."""
+    """Return a reader of `date_add(t, INTERVAL 1 HOUR)`, and of its other form `date_add(HOUR, 1, t)`."""
 
     def read(node: exp.Expr) -> tuple[str, Parts]:
         amount, unit = node.expression, node.args.get("unit")
@@ -94,7 +97,7 @@ _PARTS_OF_TIME: Final = {
 
 
 def _part_of_time(node: exp.Expr) -> tuple[str, Parts]:
-    """`EXTRACT(HOUR FROM t)`."""
+    """Read `EXTRACT(HOUR FROM t)`."""
     return _PARTS_OF_TIME.get(node.name.upper(), "extract"), (node.expression,)
 
 
@@ -115,7 +118,7 @@ def _json(name: str) -> Reader:
 
 
 def _json_key(part: exp.Expr) -> exp.Expr:
-    """Return a step of a JSON path as an argument. The parser counts from 0 what the author counts from 1."""
+    """Return a step of a JSON path as an argument. sqlglot counts array elements from 0, ClickHouse from 1."""
     if isinstance(part.this, int):
         return exp.Literal.number(part.this + 1 if part.this >= 0 else part.this)
     return exp.Literal.string(part.this)
@@ -190,7 +193,7 @@ _NAMED: Final[Mapping[type[exp.Expr], Reader]] = {
     exp.Xor: _of("xor", "this", "expression"),
 }
 
-# What the parser reads into the nodes that says nothing of its own.
+# Arguments of sqlglot's nodes that are not arguments of the call.
 _SILENT: Final = frozenset(
     """
     big_int binary coalesce ensure_variant ignore_nulls json_type null_propagation only_json_types quantile safe
@@ -200,7 +203,7 @@ _SILENT: Final = frozenset(
 
 
 def call_of(node: exp.Expr) -> Call | None:
-    """Return the call that a node stands for; None for any other node, and for one with parts that are no arguments."""
+    """Return the call of a node; None for other nodes, and for calls with parts that are not arguments."""
     if isinstance(node, (exp.ParameterizedAgg, exp.CombinedParameterizedAgg)):
         return _aggregate(str(node.this), tuple(node.args.get("params") or ()), node, tuple(node.expressions))
     if isinstance(node, (exp.Anonymous, exp.AnonymousAggFunc, exp.CombinedAggFunc)):
@@ -217,7 +220,7 @@ def call_of(node: exp.Expr) -> Call | None:
     return _aggregate(name, arguments, node, parameters)
 
 
-# Nodes whose reader says what becomes of each part.
+# Nodes whose reader handles each part.
 _TAKEN_APART: Final = (
     exp.VarMap,
     exp.JSONExtract,
@@ -232,7 +235,7 @@ _TAKEN_APART: Final = (
 
 
 def _is_whole(node: exp.Expr, parts: Parts) -> bool:
-    """Whether everything in the node is an argument: the parser may read clauses of other dialects into it."""
+    """Return whether all parts of the node are arguments; sqlglot also parses other dialects' clauses into it."""
     known = {id(part) for part in parts}
     for key, value in node.args.items():
         values = value if isinstance(value, list) else [value]

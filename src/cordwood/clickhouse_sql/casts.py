@@ -1,4 +1,4 @@
-"""Conversions: the types that a cast names, and what a value becomes as each."""
+"""Type conversions: the types that casts name, and the conversion of values to each of them."""
 
 import re
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ _NAMED: Final = re.compile(
 
 
 def type_of(t: Expressions, node: exp.DataType) -> Type:
-    """Return the type that a tree names."""
+    """Return the type of a type's tree."""
     while node.this == exp.DType.LOWCARDINALITY and node.expressions and isinstance(node.expressions[0], exp.DataType):
         node = node.expressions[0]
     found = _BY_DTYPE.get(node.this)
@@ -60,7 +60,7 @@ _KNOWN: Final = (
 
 
 def type_named(t: Expressions, node: exp.Expr, text: str) -> Type:
-    """Return the type that a text names."""
+    """Return the type with this name."""
     found = _NAMED.fullmatch(text)
     name = found[2].lower() if found else ""
     type_ = Type("DateTime", scale=min(int(found[3] or 3), 6)) if found and name == "datetime64" else _BY_NAME.get(name)
@@ -70,7 +70,7 @@ def type_named(t: Expressions, node: exp.Expr, text: str) -> Type:
 
 
 def cast_to(t: Expressions, node: exp.Expr, value: Value, type_: Type) -> Value:
-    """Return the value as the type; what cannot be one fails when the query runs."""
+    """Return the value converted to the type; invalid values fail at run time."""
     made = _CASTS[type_.name](t, node, value.as_plain(), type_)
     return msgspec.structs.replace(
         made, type=msgspec.structs.replace(made.type, nullable=value.type.nullable or type_.nullable)
@@ -78,7 +78,7 @@ def cast_to(t: Expressions, node: exp.Expr, value: Value, type_: Type) -> Value:
 
 
 def to_text(value: Value) -> Value:
-    """Return what toString makes of a value."""
+    """Return the value converted to text, as by toString."""
     value = value.as_plain()
     type_ = msgspec.structs.replace(STRING, nullable=value.type.nullable)
     match value.type.name:
@@ -155,7 +155,7 @@ def _moment(t: Expressions, node: exp.Expr, value: Value, type_: Type) -> Value:
 
 
 def _any_moment(t: Expressions, node: exp.Expr, value: Value) -> Value:
-    """Return a moment of anything that can be one: numbers are seconds since 1970."""
+    """Return any value that can be one as a DateTime; numbers are seconds since 1970."""
     type_ = Type("DateTime", scale=6)
     match value.type.name:
         case "Int64":
@@ -181,7 +181,7 @@ def _day(t: Expressions, node: exp.Expr, value: Value, _: Type) -> Value:
     if value.type.name == "Date":
         return value
     if value.type.name in ("Int64", "Float64"):
-        # Small numbers are days, and others seconds.
+        # Small numbers are days since 1970, others are seconds.
         if isinstance(value.constant, int) and 0 <= value.constant < _MOST_DAYS:
             return Value(t.fill(node, "date_from_unix_date(@value)", value=value.node), DATE)
         if not isinstance(value.constant, int):

@@ -1,4 +1,4 @@
-"""Comparisons: operands of one type, membership, patterns, and tuples."""
+"""Comparisons: operands of a common type, membership, patterns, and tuples."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -15,7 +15,7 @@ from cordwood.sql.places import start_of
 
 
 def as_number(value: Value) -> Value:
-    """Return a condition as 0 or 1."""
+    """Return the value, with a condition converted to 0 or 1."""
     if value.type.name not in CONDITIONS:
         return value
     if isinstance(value.constant, (int, bool)):
@@ -36,7 +36,7 @@ _PYTHON: Final[Mapping[type[exp.Expr], Callable[[int], bool]]] = {
 
 
 def compared(kind: type[exp.Expr], left: object, right: object, *, is_swapped: bool = False) -> bool | None:
-    """How two constants compare; texts by their bytes. None where that is not known here."""
+    """Return the result of comparing two constants, texts by their bytes; None if it is not known at compile time."""
     one, other = (right, left) if is_swapped else (left, right)
     if isinstance(one, str) and isinstance(other, str):
         first, second = one.encode(errors="surrogatepass"), other.encode(errors="surrogatepass")
@@ -47,7 +47,7 @@ def compared(kind: type[exp.Expr], left: object, right: object, *, is_swapped: b
 
 
 def compare(t: Expressions, node: exp.Expr, left: Value, right: Value) -> Value:
-    """Return a comparison; its operands may still have defaults."""
+    """Return a comparison; operands that may be missing are given their defaults."""
     left, right = left.as_plain(), right.as_plain()
     if "Nothing" in (left.type.name, right.type.name):
         return Value(exp.Null(), FLAG.or_null())
@@ -68,7 +68,7 @@ def placed(node: exp.Expr, made: exp.Expr) -> exp.Expr:
 
 
 def alike(t: Expressions, node: exp.Expr, left: Value, right: Value) -> tuple[Value, Value]:
-    """Both operands as one type, or a refusal that names both."""
+    """Return both operands with a common type; refuse those without one."""
     names = {left.type.name, right.type.name}
     if names & set(MOMENTS):
         return as_moment(t, node, left), as_moment(t, node, right)
@@ -105,7 +105,7 @@ def negated(value: Value) -> Value:
 
 
 def membership(t: Expressions, node: exp.Expr, *, may_be_null: bool = False) -> Value:
-    """`x IN (…)`, with constants or columns of x's type."""
+    """Return `x IN (…)`, for constants or columns of x's type."""
     if isinstance(node.this, exp.Tuple):
         return t.truth(tuples_in(t, node))
     return _is_among(t, node, may_be_null=may_be_null)
@@ -149,7 +149,7 @@ def tuples_compared(t: Expressions, node: exp.Expr) -> exp.Expr:
 
 
 def tuples_in(t: Expressions, node: exp.Expr) -> exp.Expr:
-    """Write `(a, b) IN ((1, 2), (3, 4))` as a choice of equal pairs."""
+    """Write `(a, b) IN ((1, 2), (3, 4))` as a disjunction of equalities."""
     choices = [
         _chained(exp.And, [_pair(node, exp.EQ, pair) for pair in _pairs(t, node, node.this, other)])
         for other in node.expressions
@@ -179,13 +179,13 @@ def _chained(kind: type[exp.Expr], parts: Sequence[exp.Expr]) -> exp.Expr:
 
 
 def _is_one_of(constant: object, others: Sequence[Value]) -> bool | None:
-    """Whether a constant is among these values; None where that is not known here."""
+    """Return whether a constant is among these values; None if it is not known at compile time."""
     found = [compared(exp.EQ, constant, one.constant) if one.is_constant else None for one in others]
     return True if True in found else None if None in found else False
 
 
 def like(t: Expressions, node: exp.Expr, *, may_be_null: bool = False) -> Value:
-    """LIKE and ILIKE with their patterns."""
+    """Return LIKE or ILIKE as a comparison."""
     value = t.value(node.this)
     pattern = t.string(node.expression)
     if value.type.name == "Nothing":

@@ -1,8 +1,8 @@
-"""A caller's ClickHouse SQL over an endpoint's table of logs, compiled like a caller's BigQuery SQL.
+"""The compiler of ClickHouse SQL over an endpoint's table of logs.
 
-The sub-queries of the endpoint are what the table `logs` is made of: its column `source` has their names. The query
-is translated into the tree that BigQuery SQL over these sub-queries would be parsed into; whatever reads, redacts,
-bounds and runs such a query does the same with this one.
+The endpoint's sub-queries form the table `logs`, whose column `source` has their names. The query is translated to the
+tree of the equivalent BigQuery SQL over these sub-queries; from there on, the same code resolves, redacts, limits and
+runs it.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ Shapes = Mapping[str, Shape]
 def compile_clickhouse(
     program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
 ) -> Statement:
-    """Compile a caller's query in ClickHouse's dialect over the endpoint's sub-queries and nothing else."""
+    """Compile a sandbox query in ClickHouse's dialect, which can only read the endpoint's sub-queries."""
     records = Records(redaction.shown(shapes) if redaction else shapes)
     with compiling():
         tree = translate(program, text, records)
@@ -41,13 +41,13 @@ def compile_clickhouse(
 
 
 def explain_clickhouse(program: Program, text: str, shapes: Shapes) -> str:
-    """Return the query in BigQuery's dialect; functions that BigQuery does not have begin with a $."""
+    """Return the query in BigQuery's dialect; names of functions that BigQuery does not have begin with a $."""
     with compiling():
         return translate(program, text, Records(shapes)).sql("bigquery", pretty=True)
 
 
 def translate(program: Program, text: str, records: Records) -> exp.Expr:
-    """Return the tree that the query means over the endpoint's sub-queries."""
+    """Return the equivalent tree over the endpoint's sub-queries."""
 
     def logs() -> list[Branch]:
         return [

@@ -1,7 +1,7 @@
-"""An endpoint in ClickHouse's dialect: sub-queries in BigQuery SQL that its table is made of, and its own query over it.
+"""Endpoints in ClickHouse's dialect: sub-queries in BigQuery SQL that form its table, and its own query over it.
 
-A sub-query is `SELECT * FROM stream WHERE …`. One that reads the table `*` stands for a sub-query of each stream that
-no other reads, under the name of the stream; in it `project` means the place where the stream's events have it.
+A sub-query is `SELECT * FROM stream WHERE …`. One that reads the table `*` is expanded to a sub-query for each stream
+that no other reads, named after the stream; in it `project` is the path at which the stream's events have it.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -31,7 +31,7 @@ _COLUMNS: Final = ("id", "timestamp", "event_message", "project", "metadata", "e
 
 
 def read_clickhouse_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) -> Program:
-    """BadEndpointFile, with the place in the file, for whatever could not be served."""
+    """Return the program of an endpoint; raise BadEndpointFile with the position if it cannot be served."""
     try:
         with compiling():
             program = _program(endpoint)
@@ -69,7 +69,7 @@ def _program(endpoint: Endpoint) -> Program:
 
 
 def _sub_query(name: str, streams: Collection[str]) -> str:
-    """Return the name of the sub-query of a source, which no stream may have too."""
+    """Return a source's name for its sub-query, made distinct from the streams' names."""
     taken = {stream.lower() for stream in streams}
     while name.lower() in taken:
         name += " events"
@@ -77,7 +77,7 @@ def _sub_query(name: str, streams: Collection[str]) -> str:
 
 
 def _own_query(text: str) -> int:
-    """Where the query behind WITH begins."""
+    """Return the offset at which the query after WITH begins."""
     try:
         found: list[Token] = _BIGQUERY.tokenize(text)
     except TokenError as error:
@@ -95,7 +95,7 @@ def _own_query(text: str) -> int:
 
 
 def _stream(cte: exp.Expr, text: str) -> str:
-    """Return the stream that a source reads. A source selects whole events of one stream by conditions."""
+    """Return the stream of a source, which must select whole events of one stream by conditions."""
     select = cte.this
     from_ = select.args.get("from_") if isinstance(select, exp.Select) else None
     table = from_.this if from_ is not None else None
@@ -141,7 +141,7 @@ def _quoted_table(name: str, alias: exp.Expr) -> exp.Expr:
 
 
 def _move_project(select: exp.Expr, alias: str, place: StreamPlace) -> None:
-    """`project` in a condition on any stream is where this one has it."""
+    """Replace `project` in the conditions by the path at which this stream has it."""
     where = select.args.get("where")
     if where is None or not place.project_at:
         return
@@ -164,7 +164,7 @@ def _column(alias: str, name: str) -> exp.Expr:
 
 
 def _whole(cte: exp.Expr, place: StreamPlace) -> exp.Expr:
-    """Return the source with the columns that the table is made of, in place of its star."""
+    """Return the source with its star expanded to the table's columns."""
     select = cte.this
     table = select.args["from_"].this
     alias = table.alias or place.name.rpartition(".")[2]

@@ -1,4 +1,4 @@
-"""What the translation of functions may ask of the translator: the values of arguments, and refusals with a place."""
+"""The interface of the translator to the translation of functions: values of arguments, and errors with positions."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -12,16 +12,16 @@ from cordwood.model.parameter import Parameter
 
 
 class Expressions(Protocol):
-    """Arguments as values. A wrong type is refused at the argument's place."""
+    """Translation of arguments to values. A wrong type is refused at the argument's position."""
 
     @property
     def row(self) -> Row:
-        """What names mean."""
+        """The columns in scope."""
         ...
 
     @property
     def parameters(self) -> Mapping[str, Parameter]:
-        """The endpoint's."""
+        """The endpoint's parameters."""
         ...
 
     def span(self, node: exp.Expr) -> Span | None: ...
@@ -29,7 +29,7 @@ class Expressions(Protocol):
     def value(self, node: exp.Expr) -> Value: ...
 
     def plain(self, node: exp.Expr) -> Value:
-        """Return the value with its default in place of NULL."""
+        """Return the value, with its default instead of NULL."""
         ...
 
     def string(self, node: exp.Expr) -> Value: ...
@@ -37,7 +37,7 @@ class Expressions(Protocol):
     def number(self, node: exp.Expr) -> Value: ...
 
     def number_of(self, node: exp.Expr, value: Value) -> Value:
-        """Return the value as a number, or a refusal at the place of the node."""
+        """Return the value as a number; refuse others at the node's position."""
         ...
 
     def array(self, node: exp.Expr) -> Value: ...
@@ -45,7 +45,7 @@ class Expressions(Protocol):
     def truth(self, node: exp.Expr) -> Value: ...
 
     def filter(self, node: exp.Expr) -> exp.Expr:
-        """Return a condition whose NULL means the same as false."""
+        """Return a condition of which NULL has the same effect as false."""
         ...
 
     def constant_text(self, node: exp.Expr, what: str) -> str: ...
@@ -53,9 +53,9 @@ class Expressions(Protocol):
     def constant_number(self, node: exp.Expr, what: str) -> float: ...
 
     def fill(self, node: exp.Expr, template: str, **parts: exp.Expr) -> exp.Expr:
-        """Return a template of BigQuery SQL at the place of the node."""
+        """Return a filled template of BigQuery SQL at the node's position."""
         ...
 
     def refused(self, node: exp.Expr, message: str, hint: str | None = None) -> QueryRefused:
-        """Return a refusal at the place of the node."""
+        """Return a refusal at the node's position."""
         ...

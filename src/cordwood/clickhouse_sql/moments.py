@@ -1,4 +1,4 @@
-"""Times, dates and intervals: constants read, arithmetic, and both sides of a comparison as one type."""
+"""Times, dates and intervals: parsing of constants, arithmetic, and conversion for comparisons."""
 
 import re
 from datetime import UTC, datetime, timedelta, timezone
@@ -22,7 +22,10 @@ _FIXED: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week":
 
 
 def read_moment(text: str) -> datetime | None:
-    """Return the time of an ISO 8601 text, or of seconds or milliseconds since 1970; without a zone it is UTC."""
+    """Return the time of an ISO 8601 text, or of seconds or milliseconds since 1970; UTC by default.
+
+    Return None for other texts.
+    """
     text = text.strip()
     counted = _SECONDS.fullmatch(text)
     if counted:
@@ -89,7 +92,7 @@ def unit_of(t: Expressions, node: exp.Expr, text: str) -> str:
 
 
 def interval_of(t: Expressions, node: exp.Expr, amount: exp.Expr, unit: str) -> Value:
-    """So many of a unit."""
+    """Return an interval of so many units."""
     if isinstance(amount, exp.Literal) and amount.is_string:
         words = str(amount.this).split()
         if len(words) == 2 and not unit:
@@ -104,7 +107,7 @@ def interval_of(t: Expressions, node: exp.Expr, amount: exp.Expr, unit: str) -> 
 
 
 def moved(t: Expressions, node: exp.Expr, left: Value, right: Value, *, is_minus: bool) -> Value:
-    """Return the sum of a time and an interval, either first, or their difference."""
+    """Return the sum of a time and an interval, in either order, or their difference."""
     if left.type == INTERVAL and not is_minus:
         left, right = right, left
     if right.type != INTERVAL or left.type == INTERVAL:
@@ -126,7 +129,7 @@ def moved(t: Expressions, node: exp.Expr, left: Value, right: Value, *, is_minus
 
 
 def shifted(t: Expressions, node: exp.Expr, left: Value, right: Value, *, is_minus: bool) -> Value:
-    """Return the sum of a time and seconds, or of a date and days, either first, or their difference."""
+    """Return a time plus or minus seconds, or a date plus or minus days; a sum in either order."""
     if left.type.name not in MOMENTS and not is_minus:
         left, right = right, left
     number = t.number_of(node, right)
@@ -139,7 +142,7 @@ def shifted(t: Expressions, node: exp.Expr, left: Value, right: Value, *, is_min
 
 
 def between_moments(t: Expressions, node: exp.Expr, left: Value, right: Value) -> Value:
-    """Return the seconds from one moment to another, or the days from one day to another."""
+    """Return the seconds from one time to another, or the days between two dates."""
     nullable = left.type.nullable or right.type.nullable
     parts = {"left": left.node, "right": right.node}
     if left.type.name == right.type.name == "Date":
@@ -163,14 +166,17 @@ def _moved_day(t: Expressions, node: exp.Expr, day: Value, interval: Value, *, i
 
 
 def bucketed(t: Expressions, node: exp.Expr, value: Value, unit: str, amount: int = 1) -> Value:
-    """Return the start of the interval of so many units that a moment lies in; days and longer ones are counted in UTC."""
+    """Return the start of the interval of so many units that contains a time.
+
+    Days and longer intervals are those of UTC.
+    """
     moment = as_moment(t, node, value)
     longer = unit in ("week", "month", "quarter", "year")
     if unit == "hour" and amount > 1:
         if amount >= _HOURS:
             unit, amount = "day", 1
         elif _HOURS % amount:
-            # ClickHouse begins to count anew every day.
+            # ClickHouse counts the intervals from the start of each day.
             raise t.refused(
                 node, f"Intervals of {amount} hours are not supported.", "Write 1, 2, 3, 4, 6, 8 or 12 hours."
             )
@@ -198,6 +204,6 @@ def bucketed(t: Expressions, node: exp.Expr, value: Value, unit: str, amount: in
 
 
 def monday(t: Expressions, node: exp.Expr, moment: Value) -> exp.Expr:
-    """Return the Monday of the week that a moment lies in."""
+    """Return the Monday of the week that contains a time."""
     template = "date_sub(date(@moment, 'UTC'), interval mod(extract(dayofweek from @moment) + 5, 7) day)"
     return t.fill(node, template, moment=moment.node)

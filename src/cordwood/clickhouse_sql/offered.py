@@ -1,4 +1,4 @@
-"""What a caller's own query may read of an endpoint in ClickHouse's dialect: the table `logs`."""
+"""The description of an endpoint in ClickHouse's dialect for authors of sandbox queries: the table `logs`."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""Text to tree: one query of ClickHouse's dialect, within the bounds of sql/parse."""
+"""The parser of ClickHouse SQL: one query, within the limits of sql/parse."""
 
 from typing import Final
 
@@ -21,7 +21,7 @@ from cordwood.sql.places import span_at
 from cordwood.sql.stages import Parsed
 
 _CLICKHOUSE: Final = Dialect.get_or_raise("clickhouse")
-# The parser reads what stands in brackets after the name of a type twice, and after FROM as a join and as a query.
+# sqlglot parses parentheses after a type's name twice, and after FROM as a join and as a query.
 _REREAD: Final = frozenset(
     [
         *(
@@ -35,7 +35,7 @@ _REREAD: Final = frozenset(
 
 
 def parse(text: str) -> Parsed:
-    """Return the tree of the text's one statement; QuerySyntax or QueryRefused with the place otherwise."""
+    """Parse the text's single statement; raise QuerySyntax or QueryRefused with the position."""
     check_characters(text)
     found = _tokens(text)
     while found and found[-1].token_type == TokenType.SEMICOLON:

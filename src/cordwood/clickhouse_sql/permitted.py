@@ -1,4 +1,4 @@
-"""The allow-list: what a query of the dialect may be made of. Data only; what is not here is refused."""
+"""The allow-list of the dialect's syntax and functions. Data only; anything that is not listed is refused."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -8,7 +8,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Parts of a query by the name of sqlglot's node, each with the parts that it may have itself.
+# Permitted syntax by the class of sqlglot's node, with the node's permitted arguments.
 NODES: Final[Mapping[str, frozenset[str]]] = {
     "Add": _words("this expression"),
     "Alias": _words("this alias"),
@@ -70,8 +70,8 @@ NODES: Final[Mapping[str, frozenset[str]]] = {
     "With": _words("expressions"),
 }
 
-# Functions by their names in small letters, each as ClickHouse spells it: some it takes in any case, and none of these
-# differ by case alone.
+# Permitted functions by name in lower case, with ClickHouse's spelling. ClickHouse accepts some in any case; no two of
+# these differ only in case.
 FUNCTIONS: Final[Mapping[str, str]] = {
     name.lower(): name
     for name in """
@@ -103,7 +103,7 @@ FUNCTIONS: Final[Mapping[str, str]] = {
     """.split()
 }
 
-# Of the functions, the aggregates; each may have If behind its name.
+# The aggregates among the functions; each may have the suffix If.
 AGGREGATES: Final = _words("""
     any anylast argmax argmin avg count countdistinct grouparray groupuniqarray max median min quantile quantileexactinclusive
     quantiletdigest stddevpop stddevsamp sum uniq uniqcombined uniqexact uniqhll12 varpop varsamp

@@ -1,4 +1,4 @@
-"""Where the columns of a query come from: sub-queries of the endpoint, queries in brackets, and unions of them."""
+"""Sources of a query's columns: sub-queries of the endpoint, derived tables, and unions of them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
@@ -12,12 +12,12 @@ from cordwood.clickhouse_sql.values import DATETIME64, INT, STRING, Type, Value,
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.nodes import internal_function
 
-# The alias of whatever stands in FROM, in the tree that is made.
+# The alias of the relation in FROM, in the translated tree.
 LOGS: Final = "logs"
 
 
 class Whole(StrEnum):
-    """What is read of all attributes of an event at once."""
+    """Forms in which all attributes of an event are read at once."""
 
     MAP = internal_function("attributes")
     KEYS = internal_function("attribute_keys")
@@ -25,7 +25,7 @@ class Whole(StrEnum):
 
 
 class Need(msgspec.Struct, frozen=True):
-    """What an expression reads of a row: a column, an attribute by its key, all attributes, or an expression's value."""
+    """What an expression reads of a row: a column, an attribute by key, all attributes, or an expression's value."""
 
     kind: str
     name: str
@@ -44,9 +44,9 @@ _LEVELS: Final = Need("levels", "")
 
 
 def whole_of(row: "Row", whole: Whole) -> exp.Expr | None:
-    """All attributes of an event, made of the JSON of its parts; None where the rows are no events.
+    """Return all attributes of an event, computed from the JSON of its parts; None if the rows are not events.
 
-    Of several branches the JSON is handed on, and what is made of it is written once.
+    A union passes on the JSON, so that the computation is written only once.
     """
     found = [row.value(Need("document", name)) for name in _DOCUMENTS]
     documents = [value.node for value in found if value is not None]
@@ -60,12 +60,12 @@ ELEMENT: Final = "element"
 
 
 def element_need(node: exp.Expr) -> Need:
-    """Return the element of the array that an arrayJoin takes apart: `select` notes its number in the node."""
+    """Return the element of the array of an arrayJoin, by the number that `select` stored on the node."""
     return Need(ELEMENT, str(node.meta_get(ELEMENT)))
 
 
 class Row(Protocol):
-    """What the names in an expression mean."""
+    """The columns in scope of an expression."""
 
     @property
     def has_attributes(self) -> bool:
@@ -73,15 +73,15 @@ class Row(Protocol):
         ...
 
     def value(self, need: Need) -> Value | None:
-        """Return what is read; None where the rows have no such column."""
+        """Return the value; None if the rows have no such column."""
         ...
 
 
 class Branch(Row, Protocol):
-    """Rows that one SELECT of the tree that is made reads."""
+    """The rows that one SELECT of the translated tree reads."""
 
     def relation(self) -> exp.Expr:
-        """Return what stands in FROM. Asked for once, after all values."""
+        """Return the relation for FROM. Called once, after all values were requested."""
         ...
 
 
@@ -136,7 +136,7 @@ class SubQueryBranch(msgspec.Struct):
 
 
 class QueryBranch(msgspec.Struct):
-    """The rows of a query in brackets, with its columns."""
+    """The rows of a derived table, with its columns."""
 
     query: exp.Expr
     columns: Mapping[str, Value]
@@ -158,7 +158,7 @@ def copied_value(value: Value) -> Value:
 
 
 class Filtered(msgspec.Struct):
-    """A branch with the conditions of its rows, and what else stands in its SELECT."""
+    """A branch with the condition on its rows, and the ORDER BY of its SELECT."""
 
     branch: Branch
     where: exp.Expr | None = None
@@ -166,7 +166,7 @@ class Filtered(msgspec.Struct):
 
 
 class Union(msgspec.Struct):
-    """The rows of several branches. What is read of them is selected in every branch: paths are read where events lie."""
+    """The rows of several branches. Every requested value is selected in each branch, where event paths are visible."""
 
     branches: Sequence[Filtered]
     evaluate: Callable[[Row, str], Value]
@@ -208,7 +208,7 @@ class Union(msgspec.Struct):
         return self.evaluate(branch, need.name) if need.kind == "expression" else branch.value(need)
 
     def relation(self) -> exp.Expr:
-        """One SELECT for each branch."""
+        """Return the union of one SELECT for each branch."""
         selects = [self._select(at, one) for at, one in enumerate(self.branches)]
         tree = selects[0]
         for select in selects[1:]:
@@ -238,7 +238,7 @@ def _is_same(one: Value, other: Value) -> bool:
 
 
 class Joined(msgspec.Struct):
-    """The rows of a union once for each element of arrays: what arrayJoin makes of them."""
+    """The rows of a union, repeated for each element of the arrays of arrayJoin."""
 
     union: Union
     arrays: Sequence[Value]

@@ -1,4 +1,4 @@
-"""A query of the dialect as the tree that a query in BigQuery's dialect would be parsed into."""
+"""Translation of queries to the tree of the equivalent BigQuery query."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
@@ -35,7 +35,10 @@ from cordwood.sql.places import span_of
 
 
 class _Named(msgspec.Struct, frozen=True):
-    """A query of WITH, and the names that it sees: those before it. `WITH 5 AS five` names a value."""
+    """A query of WITH, and the names that it can reference: those before it.
+
+    `is_value` for a named value, as in `WITH 5 AS five`.
+    """
 
     query: exp.Expr
     names: "_Names"
@@ -43,20 +46,23 @@ class _Named(msgspec.Struct, frozen=True):
 
 
 _IN_FROM: Final = "Write it in FROM, as in SELECT … FROM (SELECT …), or send two queries."
-# BigQuery's dialect has OFFSET behind LIMIT only.
+# BigQuery has OFFSET only after LIMIT.
 _NO_LIMIT: Final = 2**62
 _Names = Mapping[str, _Named]
 
 
 class Built(msgspec.Struct, frozen=True):
-    """A query's tree, and its columns with the types that its reader sees."""
+    """A translated query: its tree, and its columns with their types."""
 
     tree: exp.Expr
     columns: tuple[tuple[str, Value], ...]
 
 
 class Builder(msgspec.Struct):
-    """`logs` makes the branches of the table anew for each that reads it; no more than `max_rows` are answered."""
+    """The translator of a whole query.
+
+    `logs` returns new branches of the table for each query that reads it; the answer has at most `max_rows` rows.
+    """
 
     text: str
     logs: Callable[[], Sequence[Branch]]
@@ -85,7 +91,7 @@ class Builder(msgspec.Struct):
         return known
 
     def _union(self, node: exp.Union, names: _Names, *, is_outermost: bool) -> Built:
-        """Chains of UNION lean to the left: walked without recursion."""
+        """Translate a UNION ALL; long chains nest on the left, so these are walked without recursion."""
         parts: list[exp.Expr] = []
         left: exp.Expr = node
         while isinstance(left, exp.Union):
@@ -113,7 +119,7 @@ class Builder(msgspec.Struct):
                     raise self._refused(node, message, "Convert one of them, as in toString(…).")
 
     def branches(self, select: exp.Expr, names: _Names) -> tuple[Sequence[Branch], frozenset[str]]:
-        """Return what FROM reads, and the qualifiers that its columns may have."""
+        """Return the branches of FROM, and the names that may qualify its columns."""
         from_ = select.args.get("from_")
         if from_ is None:
             return [QueryBranch(_one_row(), {})], frozenset()
@@ -157,7 +163,7 @@ def _one_row() -> exp.Expr:
 
 
 class _Groups(Translator, kw_only=True):
-    """Expressions over groups of rows: their keys, and aggregates of what `rows` knows."""
+    """The translator of expressions over groups: their keys, and aggregates of the columns of `rows`."""
 
     rows: Translator
     keys: Mapping[str, Need]
@@ -190,7 +196,7 @@ class _Groups(Translator, kw_only=True):
 
 
 class _NoRow:
-    """Beside keys and aggregates, a query that groups its rows has no columns."""
+    """The row of a grouped query, in which only keys and aggregates are visible."""
 
     has_attributes = True
 
@@ -205,7 +211,7 @@ class _NoRow:
 
 
 class _SelectBuilder(msgspec.Struct):
-    """One SELECT."""
+    """The translator of one SELECT."""
 
     builder: Builder
     names: _Names
@@ -247,7 +253,7 @@ class _SelectBuilder(msgspec.Struct):
         return self._translator(row).condition(tree)
 
     def _pruned(self, branches: Sequence[Branch], spelled: Spelled) -> tuple[list[Filtered], list[exp.Expr]]:
-        """Return the branches that the conditions do not rule out, and the conditions on elements of arrays."""
+        """Return the branches that the conditions do not exclude, and the conditions on elements of arrays."""
         rest = [part for part in spelled.where if _has_array_join(part)]
         own = [part for part in spelled.where if not _has_array_join(part)]
         found = [(branch, self._all(branch, own)) for branch in branches]
@@ -256,7 +262,7 @@ class _SelectBuilder(msgspec.Struct):
         return filtered, rest
 
     def _arrays(self, spelled: Spelled) -> list[exp.Expr]:
-        """Return the arrays of arrayJoin, each once, and note in each call the number of its array."""
+        """Return the distinct arrays of arrayJoin, and store the number of its array on each call."""
         found: dict[str, exp.Expr] = {}
         for part in _parts(spelled):
             for node in part.walk():
@@ -282,7 +288,7 @@ class _SelectBuilder(msgspec.Struct):
         return any(map(has_aggregate, _parts(spelled)))
 
     def _page(self, spelled: Spelled, filtered: list[Filtered]) -> Built:
-        """Rows as they are: of one branch they are read at once, of several each is cut short by itself."""
+        """Translate a query without aggregation. Several branches are limited individually before their union."""
         if len(filtered) == 1:
             return self._selected(spelled, self._translator(filtered[0].branch), filtered[0])
         bound = self._bound(spelled)
@@ -293,7 +299,7 @@ class _SelectBuilder(msgspec.Struct):
         return self._selected(spelled, self._translator(union), Filtered(union))
 
     def _bound(self, spelled: Spelled) -> int | None:
-        """How many rows of each branch can matter."""
+        """Return the number of rows of each branch that suffice for the answer; None for all."""
         if spelled.limit is None and not self.is_outermost:
             return None
         most = self.builder.max_rows + 1
@@ -326,7 +332,7 @@ class _SelectBuilder(msgspec.Struct):
         return self._finished(spelled, columns, Filtered(union), order, group=group, having=having)
 
     def _groups_items(self, spelled: Spelled) -> bool:
-        """DISTINCT of rows that are not aggregated is a grouping by all columns."""
+        """Return whether DISTINCT is translated to a grouping by all columns; refuse it with aggregates."""
         if not spelled.is_distinct:
             return False
         if spelled.is_grouped or any(has_aggregate(item.node) for item in spelled.items):
@@ -357,7 +363,7 @@ class _SelectBuilder(msgspec.Struct):
     def _shown(self, translator: Translator, node: exp.Expr) -> Value:
         value = translator.value(node)
         if self.is_outermost and isinstance(node.unnest(), exp.Column) and node.unnest().name == "event_message":
-            # As it is, so that what is shown is redacted after the rows are chosen.
+            # Without its default, so that it is redacted after the rows are chosen.
             return msgspec.structs.replace(value, default=None)
         value = value.as_plain()
         if value.type.name == "Map":
@@ -395,7 +401,7 @@ class _SelectBuilder(msgspec.Struct):
 
 
 def _answered(t: Expressions, node: exp.Expr, value: Value) -> Value:
-    """As JSON has it: times are texts with microseconds, conditions are 0 and 1, and what is no number is NULL."""
+    """Return the value in its JSON form: times as text with microseconds, conditions as 0 and 1, NaN as NULL."""
     match value.type.name:
         case "DateTime":
             made = t.fill(node, "format_timestamp('%Y-%m-%dT%H:%M:%E6S', @moment, 'UTC')", moment=value.node)

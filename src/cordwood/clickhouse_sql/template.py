@@ -1,4 +1,4 @@
-"""BigQuery SQL with holes, as trees, whose parts are moved into place rather than copied."""
+"""Templates of BigQuery SQL, filled as trees, with parts that are moved rather than copied."""
 
 from sqlglot import exp
 
@@ -10,8 +10,8 @@ from cordwood.sql.query_templates import parsed
 def fill(template: str, at: int | None = None, /, **parts: exp.Expr) -> exp.Expr:
     """Return the template's tree with each `@name` replaced by the part of that name.
 
-    A part that stands nowhere yet is moved; it is copied where it is needed again. All nodes of the template take the
-    place `at` in the author's text.
+    A part without a parent is moved, and copied for further uses. All nodes of the template get the position `at` in
+    the author's text.
     """
     tree = copied(parsed(template))
     spend(1)
@@ -35,6 +35,6 @@ _OPERATORS = (exp.Binary, exp.Unary, exp.Between, exp.In)
 
 
 def in_brackets(node: exp.Expr) -> exp.Expr:
-    """Return an operand: an operation is set in brackets, which no printer adds."""
+    """Return an operand; an operation is parenthesised, because printers do not add parentheses."""
     is_operation = isinstance(node, _OPERATORS) and not isinstance(node, (exp.Paren, exp.Dot, exp.Func))
     return exp.Paren(this=node) if is_operation or isinstance(node, exp.Connector) else node

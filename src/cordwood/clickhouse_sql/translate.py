@@ -1,4 +1,4 @@
-"""Expressions of ClickHouse's dialect as expressions of BigQuery's, each with its type."""
+"""Translation of ClickHouse's expressions to BigQuery's, with their types."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -56,14 +56,17 @@ _COLUMNS: Final = "id, timestamp, project, source, event_message, severity_text 
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """A BOOL that chooses rows or a branch: NULL means the same as false. `constant` where it is known."""
+    """A BOOL that filters rows or selects a branch, of which NULL is equivalent to false.
+
+    `constant` is its value if known at compile time.
+    """
 
     node: exp.Expr
     constant: bool | None = None
 
 
 class Translator(msgspec.Struct):
-    """`row` says what names mean; `parameters` are those that the endpoint declares."""
+    """The translator of expressions. `row` has the columns in scope, `parameters` those that the endpoint declares."""
 
     text: str
     row: Row
@@ -94,7 +97,7 @@ class Translator(msgspec.Struct):
         return function(self, call)
 
     def plain(self, node: exp.Expr) -> Value:
-        """Return the value with its default in place of NULL."""
+        """Return the value, with its default instead of NULL."""
         return self.value(node).as_plain()
 
     def condition(self, node: exp.Expr) -> Condition:
@@ -118,7 +121,7 @@ class Translator(msgspec.Struct):
         return _as_condition(self.truth(node))
 
     def truth(self, node: exp.Expr) -> Value:
-        """Return a value as a condition that keeps NULL apart from false; a number is true unless it is 0."""
+        """Return a value as a condition in which NULL is distinct from false; a number is true unless it is 0."""
         value = self.plain(node)
         if value.type.name in CONDITIONS:
             return value
@@ -131,7 +134,7 @@ class Translator(msgspec.Struct):
         return Value(made, msgspec.structs.replace(FLAG, nullable=value.type.nullable), constant=constant)
 
     def _connected(self, node: exp.Expr) -> Condition:
-        """AND and OR, without those of their parts that say nothing."""
+        """Return AND or OR without its constant parts."""
         ends = not isinstance(node, exp.And)
         kept: list[exp.Expr] = []
         for part in _chain(node):
@@ -149,7 +152,7 @@ class Translator(msgspec.Struct):
             return self.condition(tuples_compared(self, node))
         left, right = self.value(node.this), self.value(node.expression)
         for one, other in ((left, right), (right, left)):
-            # A missing key stands for its default: where that does not match, NULL need not be told from it.
+            # A missing key is NULL and stands for its default. If the default does not match, NULL has the same effect.
             if one.default is not None and other.is_constant and other.type.name == one.type.name:
                 as_default = compared(type(node), one.default, other.constant, is_swapped=one is right)
                 if as_default is False:
@@ -161,7 +164,7 @@ class Translator(msgspec.Struct):
         return self.condition(node).node
 
     def fill(self, node: exp.Expr, template: str, **parts: exp.Expr) -> exp.Expr:
-        """Return a template at the place of the node."""
+        """Return a filled template at the node's position."""
         return fill(template, start_of(node), **parts)
 
     def span(self, node: exp.Expr) -> Span | None:
@@ -171,7 +174,7 @@ class Translator(msgspec.Struct):
         return QueryRefused(message, hint=hint, span=self.span(node))
 
     def string(self, node: exp.Expr) -> Value:
-        """Return an argument that must be a text."""
+        """Return an argument that must be text."""
         value = self.plain(node)
         if value.type.name == "Nothing":
             return Value(exp.Null(), STRING.or_null())
@@ -186,7 +189,7 @@ class Translator(msgspec.Struct):
         return self.number_of(node, self.plain(node))
 
     def number_of(self, node: exp.Expr, value: Value) -> Value:
-        """Return the value as a number; a refusal at the place of the node where it is none."""
+        """Return the value as a number; refuse others at the node's position."""
         if value.type.name == "Nothing":
             return Value(exp.Null(), INT.or_null())
         if value.type.name not in NUMBERS:
@@ -251,7 +254,7 @@ def _column(t: Expressions, node: exp.Expr) -> Value:
     name = node.name
     value = t.row.value(column_need(name))
     if value is None and name == "log_attributes" and t.row.has_attributes:
-        # Its keys are read one by one; the map is made where it is shown.
+        # Its keys are read one by one; the map is only built for output.
         return Value(exp.Null(), MAP)
     if value is None:
         raise UnknownName(
@@ -327,7 +330,7 @@ _SIGNS: Final[Mapping[type[exp.Expr], str]] = {exp.Add: "+", exp.Sub: "-", exp.M
 
 
 def arithmetic(t: Expressions, node: exp.Expr, kind: type[exp.Expr], left: Value, right: Value) -> Value:
-    """`+`, `-` and `*`; a moment and an interval make a moment."""
+    """Return the translation of `+`, `-` or `*`, including arithmetic of times and intervals."""
     left, right = left.as_plain(), right.as_plain()
     if INTERVAL in (left.type, right.type):
         return moved(t, node, left, right, is_minus=kind is exp.Sub)
@@ -351,7 +354,7 @@ def _arithmetic(t: Expressions, node: exp.Expr) -> Value:
 
 
 def divided(t: Expressions, node: exp.Expr, left: exp.Expr, right: exp.Expr) -> Value:
-    """Return a Float64 whatever is divided; by 0 it is infinite, or no number."""
+    """Return a Float64 for operands of any numeric type; a division by 0 is infinite or NaN."""
     one, other = t.number(left), t.number(right)
     parts = {"one": as_float(one).node, "other": as_float(other).node}
     nullable = one.type.nullable or other.type.nullable
@@ -377,7 +380,7 @@ def remainder(t: Expressions, node: exp.Expr, left: exp.Expr, right: exp.Expr) -
 
 
 def unified(t: Expressions, node: exp.Expr, values: Sequence[Value]) -> tuple[list[exp.Expr], Type]:
-    """Return the expressions of several values as one type: that of branches, lists and arrays."""
+    """Return the expressions of several values with their common type, as for branches, lists and arrays."""
     type_: Type = NOTHING
     for value in values:
         found = common(type_, value.type)
@@ -393,7 +396,7 @@ def unified(t: Expressions, node: exp.Expr, values: Sequence[Value]) -> tuple[li
 
 
 def converted(t: Expressions, node: exp.Expr, value: Value, type_: Type) -> exp.Expr:
-    """Return the expression of a value as a type that its own goes into."""
+    """Return the expression of a value, converted to a wider type."""
     value = value.as_plain()
     if value.type.name == "Nothing":
         return exp.Null()
@@ -420,7 +423,7 @@ def _case(t: Expressions, node: exp.Expr) -> Value:
 
 
 def chosen(t: Expressions, node: exp.Expr, conditions: Sequence[exp.Expr], values: Sequence[Value]) -> Value:
-    """Return the value behind the first condition that holds, or the last."""
+    """Return the value for the first condition that holds, or else the last value."""
     nodes, type_ = unified(t, node, values)
     ifs = [exp.If(this=condition, true=made) for condition, made in zip(conditions, nodes[:-1], strict=True)]
     return Value(placed(node, exp.Case(ifs=ifs, default=nodes[-1])), type_)
@@ -434,7 +437,7 @@ def _cast(t: Expressions, node: exp.Expr) -> Value:
 
 
 def _bracket(t: Expressions, node: exp.Expr) -> Value:
-    """Return a key of a map, or an element of an array: the parser counts from 0 what the author counts from 1."""
+    """Return the value of a map's key or an array's element. sqlglot counts elements from 0, ClickHouse from 1."""
     if len(node.expressions) != 1:
         raise t.refused(node, "One key or one place is wanted in the brackets.")
     value = t.value(node.this)
@@ -449,7 +452,7 @@ def _bracket(t: Expressions, node: exp.Expr) -> Value:
 
 
 def map_item(t: Expressions, node: exp.Expr, value: Value, place: exp.Expr) -> Value:
-    """Return what a map has under a key; a missing key is the default of its values' type."""
+    """Return the value of a map's key; for a missing key, the default of the values' type."""
     key = t.value(place)
     if value.parts is None:
         if isinstance(key.constant, str) and is_json(value):
@@ -469,7 +472,10 @@ _MOST_KEYS: Final = 50
 
 
 def _item_of_whole(t: Expressions, node: exp.Expr, value: Value, place: exp.Expr) -> Value:
-    """Return what the attributes have under a key that is not constant; of a few known keys each is read where it lies."""
+    """Return the value of a variable key of the attributes.
+
+    If the key is one of a few constants, by arrayJoin, each is read at its own path.
+    """
     place = place.unnest()
     if isinstance(place, exp.Explode) and isinstance(place.this.unnest(), exp.Array) and not is_json(value):
         keys = [key.this for key in place.this.unnest().expressions if isinstance(key, exp.Literal) and key.is_string]
@@ -482,7 +488,7 @@ def _item_of_whole(t: Expressions, node: exp.Expr, value: Value, place: exp.Expr
 
 
 def _missing(type_: Type) -> Value:
-    """Return what a map without the key has for it."""
+    """Return the value for a key that the map does not have."""
     if type_.nullable:
         return Value(exp.Null(), type_)
     default = default_of(type_)
@@ -490,7 +496,7 @@ def _missing(type_: Type) -> Value:
 
 
 def element(t: Expressions, node: exp.Expr, value: Value, place: exp.Expr) -> Value:
-    """Return the element at a place counted from 1, from the end where it is negative; the default where there is none."""
+    """Return an array's element by its index from 1, or from the end if negative; the default if it is out of range."""
     if value.type.name != "Array" or value.type.element is None:
         raise t.refused(node, f"A {value.type} has no elements.")
     at = t.number(place)
@@ -503,7 +509,7 @@ def element(t: Expressions, node: exp.Expr, value: Value, place: exp.Expr) -> Va
 
 
 def default_of(type_: Type) -> str | int | float | None:
-    """Return the default of a type without NULL; None for a type that has NULL, and for a time."""
+    """Return the default of a type; None for a nullable type and for times."""
     if type_.nullable:
         return None
     return _DEFAULTS.get(type_.name)
@@ -530,7 +536,7 @@ def _interval(t: Expressions, node: exp.Expr) -> Value:
 
 
 def _placeholder(t: Expressions, node: exp.Expr) -> Value:
-    """`{name:Type}` is the endpoint's parameter of the name."""
+    """Return the endpoint's parameter for `{name:Type}`."""
     name = node.name
     if name not in t.parameters:
         known = ", ".join(t.parameters)
@@ -550,12 +556,12 @@ _PARAMETERS: Final = {
 
 
 def is_json(value: Value) -> bool:
-    """Whether a map is one of a query in brackets: a JSON object."""
+    """Return whether a map is the JSON object of a derived table."""
     return value.parts is None and not isinstance(value.node, exp.Null)
 
 
 def whole_map(t: Expressions, node: exp.Expr, value: Value) -> Value:
-    """Return a map as the JSON object that is shown."""
+    """Return a map as a JSON object, as in the answer."""
     if value.parts is None:
         if is_json(value):
             return value

@@ -1,4 +1,4 @@
-"""ClickHouse's types as far as the dialect has them, and expressions of BigQuery's dialect with such types."""
+"""ClickHouse's types in the dialect, and BigQuery expressions with such types."""
 
 from typing import Final, Union
 
@@ -9,7 +9,7 @@ from cordwood.clickhouse_sql.template import fill
 
 
 class Type(msgspec.Struct, frozen=True):
-    """`scale` is the number of decimals of a second in a DateTime64; 0 is a DateTime."""
+    """A type of the dialect. `scale` is a DateTime64's number of decimals of a second; 0 is a DateTime."""
 
     name: str
     nullable: bool = False
@@ -30,7 +30,7 @@ class Type(msgspec.Struct, frozen=True):
 STRING: Final = Type("String")
 INT: Final = Type("Int64")
 FLOAT: Final = Type("Float64")
-# What a comparison yields: the numbers 0 and 1. Its expression is a BOOL.
+# The type of comparisons: the numbers 0 and 1. Its expression is a BOOL.
 FLAG: Final = Type("UInt8")
 BOOL: Final = Type("Bool")
 DATE: Final = Type("Date")
@@ -44,12 +44,12 @@ CONDITIONS: Final = ("UInt8", "Bool")
 NUMBERS: Final = ("Int64", "Float64", "UInt8", "Bool")
 MOMENTS: Final = ("DateTime", "Date")
 
-# A constant; Unknown where the value is none.
+# The value of a constant expression; Unknown for others.
 Constant = str | int | float | bool | None
 
 
 class Unknown(msgspec.Struct, frozen=True):
-    """Stands for the constant of an expression that has none."""
+    """The value of an expression that is not constant."""
 
 
 UNKNOWN: Final = Unknown()
@@ -58,8 +58,8 @@ UNKNOWN: Final = Unknown()
 class Value(msgspec.Struct):
     """An expression with its type.
 
-    Where `default` is given, `node` may be NULL and stands for the default then: a missing key is an empty text. A
-    Map has no expression but its `parts`: pairs of a constant key and a value, or None where it is the attributes.
+    With a `default`, NULL in `node` stands for the default: a missing key is an empty text. A Map has `parts`, pairs of
+    a constant key and a value. If they are None, it is a JSON object, or the attributes if `node` is NULL.
     """
 
     node: exp.Expr
@@ -74,13 +74,13 @@ class Value(msgspec.Struct):
         return not isinstance(self.constant, Unknown)
 
     def plain(self) -> exp.Expr:
-        """Return the expression with its default in place of NULL."""
+        """Return the expression, with its default instead of NULL."""
         if self.default is None:
             return self.node
         return fill("coalesce(@value, @default)", value=self.node, default=literal_node(self.default))
 
     def as_plain(self) -> "Value":
-        """Return the same value, whose expression is NULL only where its type says so."""
+        """Return the same value with an expression that is NULL only if its type is nullable."""
         return self if self.default is None else msgspec.structs.replace(self, node=self.plain(), default=None)
 
 
@@ -105,7 +105,7 @@ def flag_value(*, is_true: bool) -> Value:
 
 
 def common(one: Type, other: Type) -> Type | None:
-    """Return the type that values of both have together; None where ClickHouse has none."""
+    """Return the common type of both; None if ClickHouse has none."""
     nullable = one.nullable or other.nullable
     for left, right in ((one, other), (other, one)):
         if left.name == "Nothing":

@@ -1,4 +1,4 @@
-"""The functions of the dialect by their names in small letters, one subject a file."""
+"""The functions of the dialect by name in lower case; one module for each subject."""
 
 from collections.abc import Callable, Mapping
 from typing import Final

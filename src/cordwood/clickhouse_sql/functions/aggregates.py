@@ -1,4 +1,4 @@
-"""Aggregates: over no rows they yield the default of their type, and a sum of conditions counts them."""
+"""Aggregates: over no rows they return the default of their type, and a sum of conditions counts them."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -19,7 +19,7 @@ _MOST_GATHERED: Final = 10_000
 
 
 def aggregate(t: Expressions, call: Call) -> Value:
-    """Return the aggregate of rows whose names `t` knows."""
+    """Return the aggregate of rows with the columns of `t`."""
     return _AGGREGATES[call.name](t, call)
 
 
@@ -34,7 +34,7 @@ def _arguments(t: Expressions, call: Call, count: int, parameters: int = 0) -> t
 
 
 def _chosen(t: Expressions, call: Call, node: exp.Expr) -> exp.Expr:
-    """Return the argument where the condition of -If holds, and NULL elsewhere."""
+    """Return the argument, or NULL where the condition of -If does not hold."""
     if call.condition is None:
         return node
     return t.fill(call.node, "if(@condition, @value, null)", condition=t.filter(call.condition), value=node)
@@ -66,7 +66,7 @@ def _count(t: Expressions, call: Call) -> Value:
 
 
 def _uniq(t: Expressions, call: Call) -> Value:
-    """Exact, where it may be approximate."""
+    """Return uniq and related functions, which ClickHouse approximates, as an exact count."""
     if len(call.arguments) > 1:
         hint = "Write uniq(concat(a, '/', b)), or count the rows of SELECT DISTINCT a, b in brackets."
         raise t.refused(call.node, f"{call.spelled} of several values is not supported.", hint)
@@ -91,7 +91,7 @@ def _avg(t: Expressions, call: Call) -> Value:
 
 
 def _or_nan(t: Expressions, call: Call, made: exp.Expr, value: Value) -> Value:
-    """Of nothing it is no number, where there is no NULL."""
+    """Return the aggregate, with NaN instead of NULL for no rows, unless its type has NULL."""
     if value.type.nullable:
         return Value(made, FLOAT.or_null())
     return Value(t.fill(call.node, f"coalesce(@value, {_NAN})", value=made), FLOAT)
@@ -118,7 +118,7 @@ def _extreme(name: str) -> _Aggregate:
 
 
 def _without_nan(value: Value, name: str = "") -> Value:
-    """Of floats those that are no number are left out, as they are in ClickHouse."""
+    """Return the value with NaN replaced by NULL, because ClickHouse's aggregates ignore NaN."""
     if value.type.name != "Float64" or value.is_constant or name == "any_value":
         return value
     return msgspec.structs.replace(value, node=internal("not_nan", value.node))
@@ -134,7 +134,7 @@ def _comparable(t: Expressions, node: exp.Expr) -> Value:
 
 
 def _by(name: str) -> _Aggregate:
-    """Return the first argument of the row where the second is least or greatest."""
+    """Return a function for the first argument of the row with the least or greatest second one."""
 
     def function(t: Expressions, call: Call) -> Value:
         node, by = _arguments(t, call, 2)

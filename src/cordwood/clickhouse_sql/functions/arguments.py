@@ -1,4 +1,4 @@
-"""How many arguments a function takes."""
+"""Checks of argument counts and time zones."""
 
 from sqlglot import exp
 
@@ -7,7 +7,10 @@ from cordwood.clickhouse_sql.expressions import Expressions
 
 
 def arguments(t: Expressions, call: Call, least: int, most: int | None = None) -> tuple[exp.Expr, ...]:
-    """Return the arguments, when there are as many as must be. `most` is `least` where it is left out, and -1 for any number."""
+    """Return the arguments; refuse any other number of them.
+
+    `most` is `least` by default, and -1 for no limit.
+    """
     most = least if most is None else most
     count = len(call.arguments)
     if call.parameters:

@@ -1,4 +1,4 @@
-"""toInt64, toFloat64OrZero, toString and their like."""
+"""Conversion functions: toInt64, toFloat64OrZero, toString and the like."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -28,7 +28,7 @@ _BITS: Final = {
 
 
 def _whole_or(bits: int, *, is_signed: bool, is_null: bool) -> _Function:
-    """Return the conversion of a text of digits; another text, or a number of more bits, is 0 or NULL."""
+    """Return the conversion of decimal text to an integer; other texts and numbers out of range are 0 or NULL."""
     least = -(2 ** (bits - 1)) if is_signed else 0
     most = 2 ** (bits - 1) - 1 if is_signed else min(2**bits, 2**63) - 1
 
@@ -50,7 +50,10 @@ def _float_or(*, is_null: bool) -> _Function:
 
 
 def _text(t: Expressions, node: exp.Expr) -> Value:
-    """Return the text that a number is read from. A missing key may stay NULL, for an empty text is no number either."""
+    """Return the argument, which must be text.
+
+    It may stay NULL for a missing key, since empty text is not a number either.
+    """
     value = t.value(node)
     if value.type.name != "String":
         hint = "Numbers need no conversion: write toInt64(…) for another type."
@@ -69,7 +72,7 @@ def _cast(type_: Type) -> _Function:
 
 
 def _whole(bits: int, *, is_signed: bool) -> _Function:
-    """Return the conversion to a whole number, of which the lower bits are kept."""
+    """Return the conversion to an integer, of which the lower bits are kept."""
     cast = _cast(INT)
     count = 2**bits
     low = count // 2 if is_signed else 0
@@ -100,7 +103,7 @@ def _to_string(t: Expressions, call: Call) -> Value:
 
 
 def _uuid(t: Expressions, call: Call) -> Value:
-    """Return a constant UUID as the ids of events have it: a text in small letters."""
+    """Return a constant UUID in the form of event ids: text in lower case."""
     (node,) = arguments(t, call, 1)
     text = t.constant_text(node, "A UUID")
     return text_value(text.lower())

@@ -1,4 +1,4 @@
-"""Choices between values, and conditions that are functions."""
+"""Conditional functions, and functions that are conditions."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -46,7 +46,7 @@ def _null_if(t: Expressions, call: Call) -> Value:
     left, right = arguments(t, call, 2)
     value, other = t.value(left), t.plain(right)
     if value.default is not None and value.default == other.constant:
-        # What is missing is NULL already, and so is what has the default itself.
+        # A missing value is NULL already, and a value equal to the default becomes NULL.
         made = t.fill(call.node, "nullif(@value, @other)", value=value.node, other=other.node)
         return Value(made, value.type.or_null())
     value = value.as_plain()
@@ -77,7 +77,7 @@ def _comparison(kind: type[exp.Expr]) -> _Function:
 
 
 def _node(make: Callable[[tuple[exp.Expr, ...]], exp.Expr], least: int, most: int) -> _Function:
-    """Return a function that is written as an operator, too."""
+    """Return a function that is equivalent to an operator."""
 
     def function(t: Expressions, call: Call) -> Value:
         return t.value(make(tuple(copied(part) for part in arguments(t, call, least, most))))

@@ -1,4 +1,4 @@
-"""Functions of numbers."""
+"""Numeric functions."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -21,7 +21,7 @@ def _like(type_: Type, value: Value) -> Type:
 
 
 def _rounded(name: str) -> _Function:
-    """Whole numbers stay whole. `round` rounds a half to the even neighbour."""
+    """Return a rounding function. Integers stay integers; `round` rounds half to even."""
 
     def function(t: Expressions, call: Call) -> Value:
         node, *rest = arguments(t, call, 1, 2)

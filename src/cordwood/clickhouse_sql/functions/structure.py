@@ -80,7 +80,7 @@ def _whole(t: Expressions, node: exp.Expr, whole: Whole) -> Value:
 
 
 def _contains(t: Expressions, call: Call) -> Value:
-    """Whether the map has the key: one whose text is empty is there, and one that is missing is not."""
+    """Return whether the map has the key: also with an empty text, but not if it is missing."""
     node, key = arguments(t, call, 2)
     value = t.value(node)
     if value.type.name != "Map":
@@ -123,7 +123,7 @@ def _has(t: Expressions, call: Call) -> Value:
 
 
 def _array_concat(t: Expressions, call: Call) -> Value:
-    """Arrays of one type behind each other."""
+    """Concatenate arrays of one type."""
     parts = arguments(t, call, 1, -1)
     values = [t.array(part) for part in parts]
     for part, value in zip(parts, values, strict=True):
@@ -157,7 +157,7 @@ def _array_sort(t: Expressions, call: Call) -> Value:
 
 
 def _array_join(t: Expressions, call: Call) -> Value:
-    """Return an element of the array that select.py has put into FROM."""
+    """Return the element of an array that `select` has added to FROM."""
     found = t.row.value(element_need(call.node))
     if found is None:
         raise t.refused(call.node, "arrayJoin cannot stand here.")
@@ -169,7 +169,7 @@ def _json(name: str, type_: Type, default: str | int | None) -> _Function:
         node, *keys = arguments(t, call, 1, -1)
         value = t.string(node)
         if isinstance(value.constant, str) and name != "json_valid" and not _is_json_text(value.constant):
-            # A constant is read before any row is, and would fail the query.
+            # Engines evaluate a constant at compile time, so invalid JSON would fail the whole query.
             value = text_value("null")
         path = [_json_key(t, key) for key in keys]
         made = internal(name, value.node, *path)
@@ -187,7 +187,7 @@ def _is_json_text(text: str) -> bool:
 
 
 def _json_key(t: Expressions, node: exp.Expr) -> exp.Expr:
-    """Return a key, or a place in an array that is counted from 1."""
+    """Return a key, or an array index from 1."""
     value = t.value(node)
     if isinstance(value.constant, str):
         return exp.Literal.string(value.constant)
@@ -204,7 +204,7 @@ _EXTRACTED: Final[Mapping[str, tuple[str, Type, str | int]]] = {
 
 
 def _json_extract(t: Expressions, call: Call) -> Value:
-    """`JSONExtract(x, 'a', 'Int64')` is JSONExtractInt(x, 'a')."""
+    """Return `JSONExtract(x, 'a', 'Int64')` as JSONExtractInt(x, 'a')."""
     *parts, named = arguments(t, call, 2, -1)
     type_ = type_named(t, named, t.constant_text(named, "The name of a type"))
     found = _EXTRACTED.get(type_.name)

@@ -1,4 +1,4 @@
-"""Functions of texts."""
+"""String functions."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ from cordwood.sql.nodes import internal
 
 _Function = Callable[[Expressions, Call], Value]
 
-# In ClickHouse's regular expressions a dot is any character, a line's end too.
+# In ClickHouse's regular expressions a dot matches any character, also a line end.
 _DOT_IS_ANY: Final = "(?s)"
 _GROUP: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\((?!\?)", re.DOTALL)
 
@@ -28,7 +28,7 @@ def _nullable(type_: Type, *values: Value) -> Type:
 
 
 def _templated(template: str, type_: Type, least: int = 1, most: int | None = None) -> _Function:
-    """Return a function whose arguments are all texts, as a template of @a, @b and so on."""
+    """Return a function of texts, as a template of @a, @b and so on."""
 
     def function(t: Expressions, call: Call) -> Value:
         values = [t.string(part) for part in arguments(t, call, least, most)]
@@ -39,7 +39,7 @@ def _templated(template: str, type_: Type, least: int = 1, most: int | None = No
 
 
 def _own(name: str) -> _Function:
-    """Return a function of one text that BigQuery has no word for."""
+    """Return a function of one text that BigQuery does not have."""
 
     def function(t: Expressions, call: Call) -> Value:
         value = t.string(*arguments(t, call, 1))
@@ -56,7 +56,7 @@ def _concat(t: Expressions, call: Call) -> Value:
 
 
 def pattern_of(t: Expressions, node: exp.Expr) -> str:
-    """Return a constant regular expression, in which a dot matches line ends too."""
+    """Return a constant regular expression, in which a dot also matches line ends."""
     return _DOT_IS_ANY + t.constant_text(node, "A regular expression")
 
 
@@ -68,7 +68,7 @@ def _match(t: Expressions, call: Call) -> Value:
 
 
 def _extract(t: Expressions, call: Call) -> Value:
-    """Return what the first group matches, or the whole; an empty text without a match."""
+    """Return the match of the first group, or the whole match; an empty text without a match."""
     node, pattern = arguments(t, call, 2)
     value = t.string(node)
     one_group = exp.Literal.string(_with_one_group(pattern_of(t, pattern)))
@@ -108,7 +108,10 @@ def _replace_regex(t: Expressions, call: Call) -> Value:
 
 
 def _position(*, ignores_case: bool) -> _Function:
-    """Return the place of the first byte, counted from 1; 0 where the text has no such part. The case of A to Z is ignored."""
+    """Return the position in bytes of a substring, from 1; 0 if it is not found.
+
+    `ignores_case` applies to A to Z.
+    """
 
     def function(t: Expressions, call: Call) -> Value:
         node, part = arguments(t, call, 2)
@@ -147,7 +150,7 @@ def _is_empty(sign: str) -> _Function:
 
 
 def _substring(t: Expressions, call: Call) -> Value:
-    """Return a part of a text by its characters, from a place counted from 1, or from the end where it is negative."""
+    """Return a substring by characters, from a position counted from 1, or from the end if it is negative."""
     node, start, *rest = arguments(t, call, 2, 3)
     value, at = t.string(node), t.number(start)
     count = t.number(rest[0]) if rest else None
@@ -166,13 +169,13 @@ def _substring(t: Expressions, call: Call) -> Value:
 
 
 def _without_end(t: Expressions, call: Call, value: Value, count: int) -> Value:
-    """Return the text without so many characters at its end."""
+    """Return the text without its last characters."""
     at = literal_node(count + 1)
     return Value(t.fill(call.node, "reverse(substr(reverse(@text), @at))", text=value.node, at=at), value.type)
 
 
 def _side(name: str) -> _Function:
-    """So many characters; where they are less than none, all but so many of the other end."""
+    """Return a function for so many characters; a negative number omits as many of the other end."""
 
     def function(t: Expressions, call: Call) -> Value:
         node, count = arguments(t, call, 2)
@@ -196,7 +199,7 @@ def _split(t: Expressions, call: Call) -> Value:
 
 
 def _trim(name: str) -> _Function:
-    """Without these characters, which are spaces where none are said."""
+    """Return a function that removes these characters, by default spaces."""
 
     def function(t: Expressions, call: Call) -> Value:
         node, *rest = arguments(t, call, 1, 2)

@@ -32,7 +32,7 @@ def _start_of(unit: str, amount: int = 1) -> _Function:
 
 
 def _start_of_week(t: Expressions, call: Call) -> Value:
-    """Return the Sunday that a week begins with, or the Monday in the odd modes."""
+    """Return the Sunday with which the week begins, or the Monday in odd modes."""
     node, *rest = arguments(t, call, 1, 2)
     mode = int(t.constant_number(rest[0], "The mode of a week")) if rest else 0
     if mode % 2:
@@ -84,7 +84,7 @@ def _from_unix(template: str, type_: Type) -> _Function:
 
 
 def _best_effort(suffix: str, *, has_decimals: bool) -> _Function:
-    """Return the conversion of a text to a time: of constants in several forms, of columns in ISO 8601."""
+    """Return the conversion of a text to a time: constants in several formats, columns in ISO 8601."""
 
     def function(t: Expressions, call: Call) -> Value:
         node, *rest = arguments(t, call, 1, 3 if has_decimals else 2)
@@ -104,7 +104,10 @@ def _best_effort(suffix: str, *, has_decimals: bool) -> _Function:
 
 
 def _decimals_of(t: Expressions, rest: list[exp.Expr], *, has_decimals: bool) -> int:
-    """How many decimals of a second are kept: 3 where it is not said."""
+    """Return the number of decimals of a second: 3 by default, 0 without `has_decimals`.
+
+    A time zone other than UTC is refused.
+    """
     decimals = 3 if has_decimals else 0
     if has_decimals and rest:
         decimals = max(0, min(int(t.constant_number(rest.pop(0), "The number of decimals")), 6))
@@ -168,7 +171,7 @@ def _iso_week(t: Expressions, call: Call) -> Value:
 
 
 def _digits(pattern: str) -> _Function:
-    """Return the function of a time whose parts are the digits of one number."""
+    """Return a function that writes a time's parts as the digits of one number, such as toYYYYMM."""
 
     def function(t: Expressions, call: Call) -> Value:
         node, *rest = arguments(t, call, 1, 2)
@@ -182,7 +185,7 @@ def _digits(pattern: str) -> _Function:
 
 
 def _day_of_week(t: Expressions, call: Call) -> Value:
-    """Monday is 1, and Sunday 7."""
+    """Return the day of the week, from 1 for Monday to 7 for Sunday."""
     moment = as_moment(t, call.node, t.plain(*arguments(t, call, 1)))
     made = t.fill(call.node, "mod(extract(dayofweek from @moment) + 5, 7) + 1", moment=moment.node)
     return Value(made, _like(INT, moment))
@@ -213,7 +216,7 @@ def _moved(*, is_minus: bool) -> _Function:
 
 
 def _difference(t: Expressions, call: Call) -> Value:
-    """How many boundaries of the unit lie between two moments."""
+    """Return the number of boundaries of the unit between two times."""
     unit_node, start, end = arguments(t, call, 3)
     unit = unit_of(t, unit_node, t.constant_text(unit_node, "A unit of time"))
     one, other = (as_moment(t, call.node, t.plain(node)) for node in (start, end))
@@ -230,7 +233,7 @@ def _difference(t: Expressions, call: Call) -> Value:
 
 
 _ELEMENT: Final = re.compile("%(.?)", re.DOTALL)
-# ClickHouse's elements of a format in the words of BigQuery's.
+# ClickHouse's format elements, and BigQuery's for them.
 _ELEMENTS: Final = {
     **{letter: f"%{letter}" for letter in "YmdHSTFyjabpRDGuw"},
     "i": "%M",
@@ -251,7 +254,7 @@ _ELEMENTS: Final = {
     "n": "\n",
     "t": "\t",
 }
-# Elements that BigQuery's formats do not have: six decimals of a second, and a day without a zero before it.
+# Elements that BigQuery does not have: microseconds, and the day without zero padding.
 _OWN_ELEMENTS: Final = {
     "f": "lpad(cast(mod(unix_micros(@moment), 1000000) as string), 6, '0')",
     "e": "cast(extract(day from @moment) as string)",
@@ -285,7 +288,7 @@ def _format(t: Expressions, call: Call) -> Value:
 
 
 def _formatted(t: Expressions, call: Call, moment: Value, pieces: list[str], own: list[str]) -> exp.Expr:
-    """Return the pieces of a format, with elements between them that BigQuery's formats do not have."""
+    """Return the pieces of a format, with elements between them that BigQuery does not have."""
     if len(own) > _MOST_OWN_ELEMENTS:
         raise t.refused(call.node, f"%f and %e can stand {_MOST_OWN_ELEMENTS} times in a format.")
     parts: list[exp.Expr] = []
