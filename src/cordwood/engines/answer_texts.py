@@ -1,8 +1,8 @@
-"""What an answer shows of texts that nothing else reads: redacted once they are fetched.
+"""Redaction of texts that only the answer shows, after they are fetched.
 
-Only texts in which nothing is hidden are remembered, and only they are looked up. Whether a text was seen before shows
-in how long an answer takes: of a text that is answered as it is that tells nothing, of any other it would tell which
-events have the same private value, and whether it is the one that somebody sent in an event of their own.
+The cache holds only texts that contain nothing to redact, and only these are looked up. A cache hit makes an answer
+faster, so its time tells whether a text was seen before. For a text that is returned unchanged this reveals nothing
+new; for any other it would reveal which events share a private value, or whether a guessed value occurs.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,30 +14,30 @@ import msgspec
 from cordwood.bounded_cache import BoundedCache, bytes_of
 from cordwood.model.redaction import RedactMode
 
-# What is remembered of texts, whatever the mode: some thousand events.
+# Capacity of the cache of clean texts, for all modes together: some thousand events.
 _MOST_BYTES: Final = 16 * 2**20
 
-# JSON that may hold a text.
+# A JSON value that contains a text has one of these characters first.
 _WITH_TEXTS: Final = ('"', "{", "[")
 
 Texts = Sequence[str | None]
-# How an engine redacts JSON texts, in their order.
+# The engine's function that redacts JSON texts and returns them in the same order.
 Redact = Callable[[Sequence[str]], Sequence[str]]
 
 
 class AnswerTexts:
-    """Safe from several threads."""
+    """Redact fetched texts and cache those that need no redaction; safe from several threads."""
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
         self._clean = _CleanTexts(most_bytes)
 
     def json(self, mode: RedactMode, texts: Texts, redact: Redact) -> list[str | None]:
-        """JSON texts, redacted; numbers and truths are none."""
+        """Redact JSON texts; numbers and booleans are returned unchanged."""
         answered = list(texts)
         placed = [(at, text) for at, text in enumerate(texts) if text and text.startswith(_WITH_TEXTS)]
         places = self._clean.without(mode, placed)
         if places:
-            # Each as often as it is there: whether texts are the same must not show in how long it takes.
+            # Duplicates are not removed: the time taken must not reveal whether two texts are equal.
             looked_at = [text for _, text in places]
             left = redact(looked_at)
             for (at, _), shown in zip(places, left, strict=True):
@@ -48,9 +48,9 @@ class AnswerTexts:
     def rows(
         self, mode: RedactMode, rows: Sequence[Sequence[Any]], places: Mapping[int, bool], redact: Redact
     ) -> list[tuple[Any, ...]]:
-        """The rows with the columns at these places redacted: texts where it says so, JSON elsewhere.
+        """Return the rows with the columns at these places redacted; a place's flag is true for text, false for JSON.
 
-        All columns at once: to make the patterns ready costs as much as a hundred texts.
+        All columns are redacted in one call, because compiling the patterns costs as much as redacting a hundred texts.
         """
         columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
         written = [_written(columns[place], is_text=is_text) for place, is_text in places.items()]
@@ -69,13 +69,13 @@ def _read(column: Texts, *, is_text: bool) -> Texts:
 
 
 class _CleanTexts:
-    """Texts that redaction leaves as they are; those that were not asked for longest go first."""
+    """A bounded cache of texts that redaction leaves unchanged, which evicts the least recently used first."""
 
     def __init__(self, most_bytes: int) -> None:
         self._texts: BoundedCache[tuple[RedactMode, str], bool] = BoundedCache(most_bytes, _text_bytes)
 
     def without(self, mode: RedactMode, placed: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
-        """Those that are not known to be clean."""
+        """Return the texts that are not known to be clean."""
         return [(at, text) for at, text in placed if not self._texts.get((mode, text))]
 
     def keep(self, mode: RedactMode, texts: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""The port of an engine: what stores events and answers questions. Plain threads; no async here or below."""
+"""The interface of an engine, which stores events and runs queries. Its methods block and are called from threads."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -15,7 +15,7 @@ from cordwood.model.stream import Stream
 from cordwood.sql.stages import Question
 from cordwood.sql.target import Target
 
-# What is stored of an event, in the order of `Engine.stored`.
+# The columns of a stored event, in the order of `Engine.stored`.
 STORED = (
     Column("id", Datatype(Kind.STRING)),
     Column("timestamp", Datatype(Kind.TIMESTAMP)),
@@ -29,14 +29,14 @@ STORED = (
 
 
 class AnswerLimits(msgspec.Struct, frozen=True):
-    """What one answer may cost. A row more than `max_rows` is never handed out; that one was there is told."""
+    """Limits of one answer. At most `max_rows` rows are returned; the receipt tells whether there were more."""
 
     max_rows: int
     seconds: float
 
 
 class Appended(msgspec.Struct, frozen=True):
-    """What became of one batch: `duplicates` are ids already stored and left as they were."""
+    """The result of appending one batch; `duplicates` counts events whose ids were stored already and were skipped."""
 
     accepted: int
     duplicates: int
@@ -49,7 +49,7 @@ class StreamFacts(msgspec.Struct, frozen=True):
 
 
 class HeldFile(msgspec.Struct, frozen=True):
-    """A file of the engine's as it is at one moment: its name below the engine's folder, its length, its bytes."""
+    """A file of the engine as it is at one moment: its name relative to the engine's folder, its size, its bytes."""
 
     name: str
     size: int
@@ -57,9 +57,9 @@ class HeldFile(msgspec.Struct, frozen=True):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A question, and the form of its answer: `encode` is a function of a module, and yields pieces as rows come.
+    """A question and how to encode its answer: `encode` is a module-level function that yields pieces as rows arrive.
 
-    An answer that is wanted whole, or not at all, has at most `most_bytes`; None lets pieces leave as they come.
+    An answer that is delivered only as a whole has at most `most_bytes`; None lets pieces be sent as they are made.
     """
 
     question: Question
@@ -69,7 +69,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Made(msgspec.Struct, frozen=True):
-    """What is to be said of an answer that was made."""
+    """The receipt of a finished answer."""
 
     rows: int
     truncated: bool
@@ -77,71 +77,71 @@ class Made(msgspec.Struct, frozen=True):
 
 
 class Run(Protocol):
-    """An answer on its way."""
+    """A running query whose answer is being encoded."""
 
     def pieces(self) -> Generator[bytes, None, None]:
-        """The encoded answer; closing the iterator early stops the engine's work."""
+        """Yield the encoded answer; closing the iterator early stops the engine's work."""
 
     def made(self) -> Made:
-        """To be called once all pieces are out."""
+        """Return the receipt; call it after the last piece."""
 
 
 class Cancel(Protocol):
-    """Handed to `answer`: the engine registers how to stop its work, the asker pulls it."""
+    """A cancellation token for `answer`: the engine registers how to stop its work, and the caller triggers it."""
 
     def on_pull(self, stop: Callable[[], None]) -> None: ...
 
 
 class Engine(Protocol):
-    """Methods may be called from any thread, several at once; each raises only our faults."""
+    """The interface of an engine; its methods are safe from several threads and raise only cordwood's faults."""
 
     target: Target
 
     def prepare(self, streams: Sequence[Stream]) -> None:
-        """Make what the streams need. Called at start and at reload, before the first event or question."""
+        """Create what the streams need; called at start and at reload, before the first event or question."""
 
     def append(self, batches: Sequence[Batch]) -> list[Appended]:
-        """Store all or nothing, durably, before returning; ids already stored are left and counted."""
+        """Store all batches or none, durably, before returning; skip and count ids that are stored already."""
 
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
-        """Run the question and yield its rows in batches; work stops when pulled or out of time.
+        """Run the question and return its rows in batches; stop at cancellation or at the time limit.
 
-        IsolationBroken, and nothing is run, where the engine's own parser finds in the statement anything but one
-        query over its streams.
+        Raises IsolationBroken without running the statement unless the engine's own parser finds that it is one query
+        over its streams.
         """
 
     def run(self, asked: Asked, cancel: Cancel) -> Run:
-        """Run the question and yield its answer encoded, where the rows are: `run_here` for engines in this process."""
+        """Run the question and yield its answer encoded where the rows are; in-process engines use `run_here`."""
 
     def stored(self, stream: str) -> str:
-        """The statement that reads a stream's events as they are stored: `STORED`, objects as JSON text.
+        """Return the statement that reads a stream's stored events: the columns of `STORED`, with objects as JSON text.
 
-        It binds `since` and `until` (microseconds, the latter left out) and `project`, null for all of them.
+        It binds `since` and `until` (microseconds, the latter exclusive) and `project`, which is null for all projects.
         """
 
     def shapes(self) -> Mapping[str, Shape]:
-        """What has been seen in each stream by name, up to the last `append` that returned."""
+        """Return the shape of each stream by name, up to date with the last `append` that returned."""
 
     def projects(self) -> Mapping[str, ProjectShapes]:
-        """What of it has been seen in single projects, by stream; each is the engine's own, and grows."""
+        """Return the shapes of single projects by stream; the engine continues to update the returned objects."""
 
     def facts(self) -> Mapping[str, StreamFacts]:
-        """Counts for people and metrics; must be cheap."""
+        """Return event counts and time ranges for metrics and status pages; must be cheap."""
 
     def sizes(self) -> Mapping[str, int]:
-        """About how many bytes each stream takes where it is stored; may take a moment."""
+        """Estimate the stored bytes of each stream; may take a moment."""
 
     def sweep(self, now_us: int) -> int:
-        """Drop events older than their stream's retention; return how many went."""
+        """Delete events older than their stream's retention; return how many were deleted."""
 
     def held(self) -> AbstractContextManager[Sequence[HeldFile]]:
-        """All that is stored at this moment, as files whose bytes stay while the block lasts; appends go on.
+        """Return everything that is stored at this moment, as files that do not change during the block.
 
-        NothingToBackUp where the events are another's.
+        Appends continue. Raises NothingToBackUp where the events are stored by another system.
         """
 
     def is_regex(self, pattern: str) -> str | None:
-        """None when the pattern is a regular expression (RE2) here, else what is wrong with it."""
+        """Return None if the pattern is a valid regular expression (RE2) of this engine, else the error message."""
 
     def close(self) -> None:
-        """Finish what is under way, make it durable, let go of the store."""
+        """Finish work in progress, make it durable, and release the store."""

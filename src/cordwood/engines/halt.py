@@ -1,11 +1,11 @@
-"""Cancellation of a run of the engine."""
+"""Cancellation of a query that runs on the engine."""
 
 import threading
 from collections.abc import Callable
 
 
 class Halt:
-    """A cancellation token: the engine registers how to stop, the caller pulls it; safe from any thread."""
+    """A cancellation token: the engine registers how to stop, and the caller triggers it; safe from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

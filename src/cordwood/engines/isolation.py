@@ -1,6 +1,6 @@
-"""The second wall: a statement's text is refused unless the engine's own parser finds in it only what it may read.
+"""The second isolation check: refuse a statement unless the engine's own parser finds in it only permitted reads.
 
-It is independent of the compiler: it takes the final text and the names of the streams that the statement reads.
+It is independent of the compiler: its input is the final text and the names of the streams that the statement reads.
 """
 
 from collections.abc import Callable, Collection
@@ -12,20 +12,20 @@ from cordwood.errors import IsolationBroken
 from cordwood.observe.observation import IsolationRefused
 from cordwood.observe.observer import Note, note_nothing
 
-# Texts that passed are remembered by their digests, some 100 bytes each.
+# Capacity of the set of texts that passed, which holds a digest of each: some 100 bytes.
 _REMEMBERED: Final = 20_000
 _DIGEST_BYTES: Final = 16
-# How many different texts are logged; each refusal is counted. A text is logged up to this length.
+# How many different refused texts are logged, each up to this length. Every refusal is counted.
 _LOGGED: Final = 1000
 _LOGGED_CHARACTERS: Final = 100_000
 
 
 class BreachError(Exception):
-    """What a text reads or does and may not, in words for the operator's log."""
+    """A forbidden read or action of a text, described for the operator's log."""
 
 
 class Isolation:
-    """Remembers which texts passed, and refuses the others. Safe from several threads."""
+    """A cache of texts that passed the check; it logs and refuses the others. Safe from several threads."""
 
     def __init__(self, engine: str, note: Note = note_nothing) -> None:
         self._engine = engine
@@ -35,7 +35,7 @@ class Isolation:
         self._logged: set[bytes] = set()
 
     def check(self, text: str, streams: Collection[str], inspect: Callable[[], None]) -> None:
-        """Raise IsolationBroken where `inspect` raises BreachError; it is called once per text and streams."""
+        """Run `inspect` once per text and streams; raise IsolationBroken if it raises BreachError."""
         digest = _digest(text, streams)
         if digest in self._passed:
             return

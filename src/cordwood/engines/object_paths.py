@@ -1,4 +1,4 @@
-"""The paths of an event's objects, for an event at which nobody has looked."""
+"""Find the paths of an event's objects, for an event whose shape was not computed before."""
 
 import json
 

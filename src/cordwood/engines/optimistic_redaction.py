@@ -9,22 +9,22 @@ from cordwood.sql.plan import Reads
 from cordwood.sql.redaction.masking import FOUND
 from cordwood.sql.stages import Statement
 
-# An answer must be there as a whole for it to be known that nothing had to be redacted.
+# Whether anything had to be redacted is known only when all rows are there, so they are buffered up to this number.
 _MOST_ROWS: Final = 1000
 _REMEMBERED: Final = 2000
 
-# Runs the variant that is optimistic, or the one that redacts.
+# Runs the optimistic variant for True, the one that redacts for False.
 Run = Callable[[bool], Rows]
 
 
 class OptimisticRedaction:
-    """The statements that had something to redact; safe from several threads."""
+    """The set of statements whose optimistic run found something to redact; safe from several threads."""
 
     def __init__(self) -> None:
         self._found: set[bytes] = set()
 
     def rows(self, statement: Statement, run: Run) -> Rows:
-        """Return the rows of the optimistic variant if it has found nothing, or else those of the other one."""
+        """Return the rows of the optimistic variant if it found nothing to redact, else those of the redacting one."""
         if statement.plan.choose(Reads.ALL, optimistic=True) is not None and statement.digest not in self._found:
             rows = _tried(run)
             if rows is not None:
@@ -36,18 +36,18 @@ class OptimisticRedaction:
 
 
 def _tried(run: Run) -> Rows | None:
-    """Return the optimistic rows; None where a text may have to be redacted, or where they are too many to wait for."""
+    """Return the optimistic rows; None if a text may have to be redacted, or if there are too many rows to buffer."""
     try:
         return _whole(run(True))  # noqa: FBT003 - what the callback takes
     except QueryValue as fault:
-        # ClickHouse leaves out the full stop, or puts its own words behind it.
+        # ClickHouse omits the full stop, or appends its own message.
         if not fault.message.startswith(FOUND.rstrip(".")):
             raise
     return None
 
 
 def _whole(rows: Rows) -> Rows | None:
-    """Fetch all rows; None, and the query is stopped, where there are too many."""
+    """Fetch all rows; stop the query and return None if there are too many."""
     kept, count, batches = [], 0, rows.batches
     for batch in batches:
         kept.append(batch)

@@ -1,4 +1,4 @@
-"""Walks an engine's parse tree, whose nodes are structs that know their own fields: a field of no struct is refused."""
+"""Walk an engine's parse tree, whose nodes are decoded as structs; a field that no struct declares is refused."""
 
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -11,7 +11,7 @@ from msgspec.structs import fields
 from cordwood.engines.isolation import BreachError
 from cordwood.errors import QueryRefused, QueryUnsupported
 
-# The names of the CTEs that a table reference may mean at a place of the tree.
+# The names of the CTEs that are visible at a node.
 Scope = frozenset[str]
 Below = Iterable[tuple[msgspec.Struct, Scope]]
 Visit = Callable[[msgspec.Struct, Scope], Below]
@@ -22,7 +22,7 @@ _PLAIN: Final = (bool, float, int, str, NoneType, msgspec.Raw)
 
 
 class UnlistedFunctionError(Exception):
-    """A function that is on no list of the engine's, by its name."""
+    """A function that is not in the engine's list of permitted functions."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -30,7 +30,7 @@ class UnlistedFunctionError(Exception):
 
 
 def check_functions(inspect: Callable[[], None], is_known: Callable[[str], bool]) -> None:
-    """Inspect a tree; a function that is unlisted is a breach where the engine has it, and else a form not supported."""
+    """Run `inspect`; an unlisted function raises BreachError if the engine has it, and else QueryUnsupported."""
     try:
         inspect()
     except UnlistedFunctionError as unlisted:
@@ -40,7 +40,7 @@ def check_functions(inspect: Callable[[], None], is_known: Callable[[str], bool]
 
 
 def decoded(decoder: msgspec.json.Decoder[T], told: bytes | str) -> T:
-    """The parser's answer as the structs that are known; BreachError for a node or field that is not."""
+    """Decode the parser's output as known structs; raise BreachError for an unknown node or field."""
     try:
         return decoder.decode(told)
     except msgspec.ValidationError as unknown:
@@ -50,14 +50,14 @@ def decoded(decoder: msgspec.json.Decoder[T], told: bytes | str) -> T:
 
 
 def walk(root: msgspec.Struct, visit: Visit) -> None:
-    """Visit each node with its scope; `visit` returns the nodes below it. Without recursion: trees may be deep."""
+    """Visit each node with its scope; `visit` returns the nodes below it. Iterative, because trees may be deep."""
     waiting: list[tuple[msgspec.Struct, Scope]] = [(root, frozenset())]
     while waiting:
         waiting += visit(*waiting.pop())
 
 
 def parts(node: msgspec.Struct, scope: Scope, *without: str) -> list[tuple[msgspec.Struct, Scope]]:
-    """The structs right below a node, those in lists among them, each with the scope."""
+    """Return the child structs of a node, those in lists included, each with the scope."""
     found: list[tuple[msgspec.Struct, Scope]] = []
     for name in _fields(type(node)):
         value = getattr(node, name)
@@ -72,7 +72,7 @@ def parts(node: msgspec.Struct, scope: Scope, *without: str) -> list[tuple[msgsp
 
 @cache
 def _fields(kind: type[msgspec.Struct]) -> tuple[str, ...]:
-    """The fields that hold structs, or lists of them."""
+    """Return the names of the fields that hold structs or lists of structs."""
     return tuple(field.name for field in fields(kind) if not _is_plain(field.type))
 
 

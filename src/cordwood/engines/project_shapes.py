@@ -1,4 +1,4 @@
-"""What has been seen in each project of a stream: a set of places in one list of paths and kinds, as the bits of a number."""
+"""What was seen in each project of a stream: a bit set per project over a shared list of paths and kinds."""
 
 import threading
 from collections import OrderedDict
@@ -9,14 +9,14 @@ import msgspec
 
 from cordwood.model.shape import Kinds, Path, Shape, ValueKind
 
-# A stream keeps sets for so many projects. Beyond, a project's events are stored and queried like all others, and a
-# key that is pinned to it is shown the declared columns alone.
+# The number of projects of a stream for which sets are kept. Events of further projects are stored and queried like all
+# others, and a key that is pinned to such a project sees only the declared columns.
 MAX_PROJECTS: Final = 10_000
-# A project's set holds so many pairs of a path and a kind.
+# The most pairs in the set of one project.
 MAX_OF_ONE_PROJECT: Final = 1_000
-# All sets of a stream together refer to so many.
+# The most pairs in the list that the sets of a stream share.
 MAX_PAIRS: Final = 30_000
-# Projects for which no set is kept share one, which is shown to no key: together they have the room of one.
+# The name of the set that further projects share, which has the size limit of one project and is shown to no key.
 OTHERS: Final = ""
 _READY: Final = 256
 
@@ -30,13 +30,13 @@ class _Part(msgspec.Struct, frozen=True):
 
 
 class ProjectShapes:
-    """The sets of one stream. Methods may be called from any thread; reading never waits."""
+    """The bit sets of one stream's projects. Methods are safe from any thread; reads take no lock."""
 
     def __init__(self) -> None:
         self.pairs: list[Pair] = []
         self._places: dict[Pair, int] = {}
         self._sets: dict[str, int] = {}
-        # One object for equal sets.
+        # Interns equal sets as one object.
         self._equal: dict[int, int] = {}
         self._numbers: dict[int, int] = {}
         self._next_number = 1
@@ -47,7 +47,7 @@ class ProjectShapes:
         return len(self._sets)
 
     def sets(self) -> Mapping[str, int]:
-        """The set of each project."""
+        """Return the bit set of each project."""
         return dict(self._sets)
 
     def set_of(self, project: str) -> int:
@@ -57,12 +57,12 @@ class ProjectShapes:
         return project in self._sets or project == OTHERS or len(self._sets) < MAX_PROJECTS
 
     def listed(self, pair: Pair) -> int:
-        """The bit of the pair; 0 when it is not in the list."""
+        """Return the bit of the pair; 0 if it is not in the list."""
         place = self._places.get(pair)
         return 0 if place is None else 1 << place
 
     def bit(self, pair: Pair) -> int:
-        """The bit of the pair, which is listed now if it was not; 0 when the list is full."""
+        """Return the bit of the pair, added to the list if necessary; 0 if the list is full."""
         with self._lock:
             if pair not in self._places and len(self.pairs) < MAX_PAIRS:
                 self.pairs.append(pair)
@@ -70,7 +70,7 @@ class ProjectShapes:
         return self.listed(pair)
 
     def bits(self, kinds: Kinds) -> int:
-        """The set of these pairs, without those for which the list has no room."""
+        """Return the bit set of these pairs, without pairs for which the list is full."""
         found = 0
         for path, of_path in kinds.items():
             for kind in of_path:
@@ -78,7 +78,7 @@ class ProjectShapes:
         return found
 
     def kinds(self, bits: int) -> Kinds:
-        """The pairs of a set."""
+        """Return the pairs of a bit set."""
         found: dict[Path, frozenset[ValueKind]] = {}
         for path, kind in self._pairs_in(bits):
             found[path] = found.get(path, frozenset()) | {kind}
@@ -98,7 +98,7 @@ class ProjectShapes:
                 self._equal = {one: one for one in self._sets.values()}
 
     def version(self, project: str | None) -> int:
-        """A number for the content of the project's set: equal sets have the same."""
+        """Return a number that identifies the content of the project's set: equal sets have equal numbers."""
         bits = self._bits(project)
         number = self._numbers.get(bits)
         if number is None:
@@ -110,7 +110,7 @@ class ProjectShapes:
         return number
 
     def shape(self, project: str | None, whole: Shape) -> Shape:
-        """What may be shown of the stream to a key that reads one project; None reads nothing that is known."""
+        """Return the stream's shape as shown to a key of one project; None is a project without known content."""
         bits = self._bits(project)
         part = self._parts.get(bits)
         if part is None:
@@ -134,7 +134,7 @@ class ProjectShapes:
 
 
 def places_in(bits: int) -> Iterator[int]:
-    """The numbers of the bits that are set."""
+    """Yield the positions of the bits that are set."""
     while bits:
         lowest = bits & -bits
         yield lowest.bit_length() - 1

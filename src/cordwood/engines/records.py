@@ -1,4 +1,4 @@
-"""Renders an event's value as BigQuery's records: every object but an array's element in an array of one."""
+"""Render an event's value as BigQuery's records: every object except an array's element becomes an array of one."""
 
 import re
 
@@ -12,7 +12,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def as_records(text: str) -> msgspec.Raw:
-    """`text` is JSON as an engine prints it: it may know infinite numbers."""
+    """Wrap the objects of a JSON text as the engine prints it, which may contain infinite numbers and NaN."""
     if "{" not in text and "I" not in text and "N" not in text:
         return msgspec.Raw(text.encode())
     fast = _wrapped_at_once(text)
@@ -23,7 +23,7 @@ def as_records(text: str) -> msgspec.Raw:
 
 
 def as_structured(text: str, datatype: Datatype) -> msgspec.Raw:
-    """As `as_records`, for a STRUCT or an ARRAY: its own objects stay, those of events inside it are wrapped."""
+    """Render a STRUCT or an ARRAY: keep its own objects, and wrap those of events' values inside it."""
     try:
         return msgspec.Raw(_encoder.encode(_structured(_decoder.decode(text), datatype)))
     except (msgspec.DecodeError, RecursionError, ValueError):
@@ -34,7 +34,7 @@ def _structured(value: object, datatype: Datatype | None) -> object:
     if datatype is None or datatype.kind is Kind.VARIANT:
         return _wrapped(value)
     if datatype.kind is Kind.STRUCT and isinstance(value, dict):
-        # By their places: an engine may call a field by another name.
+        # By position, because an engine may spell a field's name differently.
         return {
             name: _structured(one, field) for (name, field), one in zip(datatype.fields, value.values(), strict=True)
         }
@@ -61,17 +61,17 @@ def _opened(record: dict[str, object]) -> dict[str, object]:
     return {key: _wrapped(one) if isinstance(one, dict | list) else one for key, one in record.items()}
 
 
-# Before a quote these say that a text begins there; nothing at all stands between two marks, of which the first is a brace.
+# What can precede a quote that begins a text; the empty string stands for a brace right before the quote.
 _BEFORE_TEXT = frozenset((":", ",", "{", "[", ""))
 
 
 def _wrapped_at_once(text: str) -> str | None:
-    """The same where every brace is seen to belong to an object that is a key's, or the whole; else None.
+    """Wrap by text replacement if every `{` opens the whole value or the object of a key; else return None.
 
-    Such an object begins after a key's closing quote and a colon. Where each brace does that opens, none is in a text
-    and none begins an array's element; and then as many close, unless one in a text does.
+    The object of a key begins after the key's closing quote and a colon. If each `{` does, none is inside a text and
+    none begins an array's element; the number of `}` is then equal unless one is inside a text.
     """
-    # One sign is found many times as fast as two.
+    # Searching for one character is many times as fast as searching for two.
     if "\\" in text and '\\"' in text:
         return None
     opened = text.split("{")
@@ -85,7 +85,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]|-?Infinity|NaN')
 
 
 def _wrapped_text(text: str) -> str:
-    """The same without taking the text apart: for what is nested too deeply, or holds what JSON does not know."""
+    """Wrap by tokens, without decoding: for a text that is nested too deeply, or that contains Infinity or NaN."""
     closers: list[str] = []
 
     def told(token: re.Match[str]) -> str:

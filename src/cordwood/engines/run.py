@@ -1,4 +1,4 @@
-"""Run an engine in this process: encode its rows as they come, within the limits."""
+"""Run a question on an engine in this process: encode its rows as they arrive, within the limits."""
 
 from collections.abc import Generator, Iterable
 from contextlib import ExitStack, closing
@@ -11,11 +11,11 @@ from cordwood.sql.redaction.flow import still_textless
 
 
 class OutdatedError(Exception):
-    """Raised where a path that the statement reads unredacted has got a text: the statement must be compiled again."""
+    """Raised when a path that is read unredacted has contained a text since: the statement must be recompiled."""
 
 
 class RunHere:
-    """The encoded pieces of an answer, and its receipt once they are out."""
+    """The encoded pieces of an answer, and its receipt after the last of them."""
 
     def __init__(self, asked: Asked, rows: Rows) -> None:
         self._asked = asked
@@ -66,6 +66,6 @@ def run_here(engine: Engine, asked: Asked, cancel: Cancel) -> RunHere:
 
 def _let_go(rows: Rows) -> None:
     if isinstance(rows.batches, Generator):
-        # One that was never begun has nothing to let go of.
+        # A generator that was not started does not run its `finally` blocks when it is closed.
         next(rows.batches, None)
         rows.batches.close()

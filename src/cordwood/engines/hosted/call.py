@@ -1,4 +1,4 @@
-"""One request to the engine's process, from the moment it is made until it is answered."""
+"""One request to the engine's process, from its creation until it is answered."""
 
 import itertools
 import threading
@@ -33,9 +33,9 @@ class Call:
         self.waits_since = time.monotonic()
         self.cancelled_at: float | None = None
         self.cancel_is_sent = False
-        # Whether it is run again apart from other suspects, because it may have ended the process.
+        # Whether the call runs again while no other suspect does, because it may have ended the process.
         self.is_alone = False
-        # The fault for the caller and the time, where the call was interrupted by the keeper.
+        # The caller's fault and the time, if the keeper interrupted the call.
         self.stopped_as: Fault | None = None
         self.stopped_at = 0.0
         # The memory of the engine's process when the call began.
@@ -78,7 +78,7 @@ class Call:
         self.stopped_as, self.bytes_before = None, None
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the call has ended or has a piece; False when the time is over."""
+        """Wait until the call has ended or has a piece; return False if the time is over."""
         with self._changed:
             return self._changed.wait_for(self._has_news, seconds)
 

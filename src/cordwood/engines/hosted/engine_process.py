@@ -36,12 +36,12 @@ from cordwood.model.stream import Stream
 from cordwood.observe.observer import Note
 from cordwood.processes.frames import Frames
 
-# Far more than the serving process has places for queries.
+# Far more than the number of queries that the serving process admits.
 _THREADS = 256
 
 
 class Restartable(Engine, Protocol):
-    """The methods that an engine needs beyond the port when its process may be killed at any moment."""
+    """The methods that an engine needs beyond `Engine` if its process may be killed at any moment."""
 
     def tails(self) -> Mapping[str, int]:
         """Return the sequence number of each stream's next event, which survives a reopening."""
@@ -53,12 +53,12 @@ class Restartable(Engine, Protocol):
         """
 
 
-# Opens the engine of the settings; its notes go to the second argument.
+# Opens the engine from the settings; the second argument receives its log notes.
 Open = Callable[[Any, Note], Restartable]
 
 
 def run_engine(link: socket.socket, open_engine: Open) -> None:
-    """Open the engine as the first frame says, and serve until the other end closes: then the process ends at once.
+    """Open the engine as the first frame says and serve until the connection closes; then end the process at once.
 
     The engine is crash-only: what it acknowledged is durable, whatever it does at that moment.
     """
@@ -75,7 +75,7 @@ def run_engine(link: socket.socket, open_engine: Open) -> None:
     except Exception as problem:  # noqa: BLE001 - the other process raises it
         frames.send(Kind.OPENED, packed_problem(problem))
         return
-    # Objects made so far stay: keep the garbage collector from looking at them again.
+    # Exempt the objects made so far from garbage collection.
     gc.freeze()
     frames.send(Kind.OPENED)
     _Serving(engine, frames).run()
@@ -83,7 +83,7 @@ def run_engine(link: socket.socket, open_engine: Open) -> None:
 
 
 class _Outgoing:
-    """The pieces of one answer that wait while its reader is behind."""
+    """The flow control of one answer: pieces wait while its reader is behind."""
 
     def __init__(self, number: int, frames: Frames) -> None:
         self.halt = Halt()
@@ -134,7 +134,7 @@ def _parts(piece: bytes) -> Iterator[bytes]:
 
 
 class _Serving:
-    """Reads requests one after the other and works on each in a thread."""
+    """Read requests one after the other and process each in a thread."""
 
     def __init__(self, engine: Restartable, frames: Frames) -> None:
         self._engine = engine

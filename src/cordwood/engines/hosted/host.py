@@ -1,4 +1,4 @@
-"""Dispatch requests to the engine's process; repeat them on the next process where one ends before it has answered."""
+"""Dispatch requests to the engine's process; repeat them on the next process if one ends before it has answered."""
 
 import threading
 import time
@@ -13,15 +13,15 @@ from cordwood.model.stream import Stream
 from cordwood.observe.observation import EngineEnded
 from cordwood.observe.observer import Note
 
-# How long a request waits for a process that answers it.
+# How long a request waits for a process that can answer it.
 PATIENCE_SECONDS = 20.0
 _LOOK_SECONDS = 1.0
-# A query is sent twice at most; other requests, which cannot be the cause of an end, three times.
+# A query is sent twice at most; other requests, which cannot have ended the process, three times.
 _MOST_SENT_QUERY, _MOST_SENT = 2, 3
 
 
 class Host:
-    """The requests under way and waiting; safe from any thread. The keeper opens links and is woken by `wake`."""
+    """The requests under way and waiting; safe from any thread. The keeper attaches links and is woken by `wake`."""
 
     def __init__(self, note: Note) -> None:
         self.note = note
@@ -30,7 +30,7 @@ class Host:
         self._lock = threading.Lock()
         self._link: Link | None = None
         self._waiting: list[Call] = []
-        # Queries that were under way when a process ended by itself: they are run again one at a time.
+        # Queries that were under way when a process ended unexpectedly: they run again one at a time.
         self._suspects: deque[Call] = deque()
         self._closed = False
 
@@ -42,7 +42,7 @@ class Host:
     def is_closed(self) -> bool:
         return self._closed
 
-    # Asking
+    # Requests
 
     def ask(self, call: Call) -> object:
         """Return the result of a call that has no pieces."""
@@ -69,7 +69,7 @@ class Host:
                 self._give_up(call, _away())
 
     def taken(self, call: Call, piece: bytes) -> None:
-        """Tell the engine's process that a piece was taken, so that it sends more."""
+        """Grant the engine's process credit for a piece that was taken, so that it sends more."""
         link = self._link
         if link is not None and call.number in link.calls:
             try:
@@ -114,7 +114,7 @@ class Host:
             return [] if self._link is None else list(self._link.calls.values())
 
     def run_next_suspect(self) -> None:
-        """Send the next query that may have ended a process, once no other of them is under way."""
+        """Send the next query that may have ended a process, if no other such query is under way."""
         with self._lock:
             link = self._link
             if link is None or not self._suspects or any(call.is_alone for call in link.calls.values()):
@@ -183,7 +183,7 @@ class Host:
             (self._suspects if is_suspect and call.is_query else self._waiting).append(call)
 
     def states_taken(self, streams: Sequence[Stream]) -> None:
-        """Note the streams that every further process has to prepare."""
+        """Record the streams that every further process has to prepare."""
         self.streams |= {stream.name: stream for stream in streams}
 
 
@@ -204,13 +204,13 @@ def _send(link: Link, call: Call) -> None:
 
 
 def _died(calls: Sequence[Call]) -> Killed:
-    """Return the cause of an end that was not ordered: a query that ran for the second time, alone among suspects."""
+    """Return the cause of an unexpected end: a query that ran for the second time with no other suspect beside it."""
     alone = [call for call in calls if call.is_alone]
     return Killed("died", "the process ended both times that it ran" if alone else "it ended by itself", alone)
 
 
 def _fate(call: Call, killed: Killed) -> Fault | None:
-    """Return the fault of a call that was under way, or None where it is repeated."""
+    """Return the fault of a call that was under way, or None if it is repeated."""
     if call in killed.calls:
         return QueryKilled(
             f"The query was ended together with the engine's process, because {killed.reason}.",

@@ -1,4 +1,4 @@
-"""The engine's port in the serving process: each method is a request to the engine's process."""
+"""The engine's interface in the serving process: each method is a request to the engine's process."""
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ _CLOSE_SECONDS = 30.0
 
 
 class Dialect(msgspec.Struct, frozen=True):
-    """The parts of an engine that are known without asking it."""
+    """The parts of an engine that are known without a request to its process."""
 
     target: Target
     stored: Callable[[str], str]
@@ -72,7 +72,7 @@ class HostedEngine:
             raise
 
     def pids(self) -> list[int]:
-        """Return the processes below this one, for measuring memory."""
+        """Return the ids of the child processes, for measuring memory."""
         return self._keeper.pids()
 
     def prepare(self, streams: Sequence[Stream]) -> None:
@@ -81,7 +81,7 @@ class HostedEngine:
         self._mirror.take_states(cast(Mapping[str, StreamState], states))
 
     def append(self, batches: Sequence[Batch]) -> list[Appended]:
-        """Append; repeat an unacknowledged request, whose events count as accepted where it had stored them."""
+        """Append; repeat an unacknowledged request, whose events count as accepted if they had been stored."""
         before = self._mirror.tails()
         call = Call(Kind.APPEND, lambda again: packed_append(batches, before if again else None))
         done = cast(Acknowledged, self._host.ask(call))
@@ -92,7 +92,7 @@ class HostedEngine:
         return plain_rows.rows_of(self.run(Asked(question, limits, plain_rows.encode), cancel))
 
     def run(self, asked: Asked, cancel: Cancel) -> Run:
-        # The engine does not need the facts that the statement was compiled from.
+        # The facts that the statement was compiled from are not needed to run it.
         statement = msgspec.structs.replace(asked.question.statement, facts={})
         question = msgspec.structs.replace(asked.question, statement=statement)
         payload = packed(msgspec.structs.replace(asked, question=question))
@@ -166,7 +166,7 @@ class _HostedRun:
         self._made: Made | None = None
 
     def pieces(self) -> Generator[bytes, None, None]:
-        """Yield the pieces; closed early, wait until the engine has stopped or was replaced, which frees its place."""
+        """Yield the pieces; if closed early, wait until the engine stopped or was replaced, which frees the slot."""
         call = self._call
         try:
             self._host.wait_for(call)

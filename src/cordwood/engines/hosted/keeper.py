@@ -1,4 +1,4 @@
-"""Supervise the engine's process: kill it when a query does not stop or takes the memory, and replace it when it has ended."""
+"""Supervise the engine's process: kill it when a query does not stop or exceeds the memory ceiling, and restart it."""
 
 import os
 import threading
@@ -16,28 +16,28 @@ from cordwood.observe.observation import Noted
 from cordwood.processes.fork_server import ForkServer
 from cordwood.processes.memory_use import resident_bytes
 
-# What a query may take beyond its time limit, once it was interrupted, before the process is killed.
+# The time that a query gets to stop after it was interrupted at its time limit, before the process is killed.
 GRACE_SECONDS = 1.0
 # The time for a cancelled query to stop.
 _ABANDONED_SECONDS = 10.0
 _BUSY_PAUSE_SECONDS, _IDLE_PAUSE_SECONDS = 0.02, 0.1
-# The time for a query that was interrupted to give its memory back.
+# The time for an interrupted query to free its memory.
 _GIVE_BACK_SECONDS = 0.3
-# Beyond so many times the ceiling the process is killed without waiting.
+# Above this multiple of the ceiling the process is killed at once.
 _KILLED_AT = 1.1
-# A query is stopped only where memory has grown by so much of the ceiling while it ran.
+# A query is stopped only if memory has grown by this share of the ceiling while it ran.
 _GROWTH_SHARE = 1 / 16
 _PING_SECONDS, _SILENT_SECONDS = 5.0, 30.0
 _FIRST_BACK_OFF_SECONDS, _MOST_BACK_OFF_SECONDS = 0.1, 5.0
-# A process that ends sooner after it was opened counts as one that could not be opened.
+# A process that ends sooner than this after opening counts as one that could not be opened.
 _SHORT_LIFE_SECONDS = 1.0
 
-# Receives the reason why the engine cannot answer, or None when it can.
+# Receives the reason why the engine cannot answer, or None if it can.
 OnState = Callable[[str | None], None]
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """How to open the engine's process, and the bytes that it may hold together with the growth of this process."""
+    """How to open the engine's process, and the limit of its memory together with the growth of this process."""
 
     settings: object
     ceiling: int
@@ -45,7 +45,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Keeper:
-    """The supervising thread."""
+    """The supervisor thread of the engine's process."""
 
     def __init__(self, host: Host, fork_server: ForkServer, plan: Plan, take_states: Callable[..., None]) -> None:
         self._host = host
@@ -61,7 +61,7 @@ class Keeper:
         self._thread = threading.Thread(target=self._work, name="engine-keeper", daemon=True)
 
     def start(self) -> None:
-        """Open the first process, raising any failure; replace each process that ends from then on."""
+        """Open the first process, raising any failure; from then on replace each process that ends."""
         self._open()
         self._thread.start()
 
@@ -78,7 +78,7 @@ class Keeper:
             self._old.close()
 
     def pids(self) -> list[int]:
-        """Return the processes below this one."""
+        """Return the ids of the child processes."""
         link = self._host.link
         found = [self._fork_server.pid, link.child.pid if link else None]
         return [pid for pid in found if pid is not None]
@@ -94,7 +94,7 @@ class Keeper:
             self._host.wake.wait(_BUSY_PAUSE_SECONDS if is_busy else _IDLE_PAUSE_SECONDS)
             self._host.wake.clear()
 
-    # Opening
+    # Opening a process
 
     def _open(self) -> None:
         if self._old is not None:
@@ -140,7 +140,7 @@ class Keeper:
             self._plan.on_state(reason)
             self._host.note(Noted(message=f"The engine cannot answer: {reason}", level="error"))
 
-    # Watching
+    # Watching a process
 
     def _watch(self, link: Link, now: float) -> None:
         if self._failures and now - link.opened_at > _SHORT_LIFE_SECONDS:
@@ -171,13 +171,13 @@ class Keeper:
             self._stop_newest(link, queries, held, together, now)
 
     def _own_growth(self) -> int:
-        """Return what this process holds beyond the pages that it shares with the engine's process."""
+        """Return the resident bytes of this process beyond the pages that it shares with the engine's process."""
         return max(0, (resident_bytes(os.getpid()) or 0) - self._own_bytes_before)
 
     def _stop_newest(self, link: Link, queries: Sequence[Call], held: int, together: int, now: float) -> None:
-        """Interrupt the newest query during which much memory was taken; kill the process where that does not help.
+        """Interrupt the newest query during which memory grew much; kill the process if that does not help.
 
-        Only a query that was alone with that growth is known to be the cause.
+        A query is known to be the cause only if memory grew during no other.
         """
         grown = [call for call in queries if held - (call.bytes_before or held) > self._plan.ceiling * _GROWTH_SHARE]
         if not grown:

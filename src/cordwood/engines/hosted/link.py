@@ -1,4 +1,4 @@
-"""An open connection with an engine's process: the calls under way, and the reason for its end."""
+"""A connection to an engine's process: the calls under way, and the reason for its end."""
 
 import threading
 import time
@@ -16,9 +16,9 @@ _OPENING_CALL = 0
 
 
 class Killed:
-    """Why a process was killed, and the queries that caused it.
+    """The reason why a process was killed, and the queries that caused it.
 
-    Where it may have been any of several, those are `suspects`, which run again one at a time.
+    If the cause is one of several queries, these are `suspects`, which run again one at a time.
     """
 
     def __init__(self, cause: str, reason: str, calls: Sequence[Call] = (), suspects: Sequence[Call] = ()) -> None:
@@ -29,7 +29,7 @@ class Killed:
 
 
 class Link:
-    """One engine process; `calls` are those that were sent and not answered, guarded by the host."""
+    """A connection to one engine process; `calls` were sent and not answered, and are guarded by the host's lock."""
 
     def __init__(self, child: Child, note: Note) -> None:
         self.child = child
@@ -54,7 +54,7 @@ class Link:
         return unpacked(states)  # type: ignore[return-value] # what `prepare` returns
 
     def read(self, take: Callable[["Link", int, bytes], None], lost: Callable[["Link"], None]) -> None:
-        """Dispatch what arrives, in a thread, until the connection ends."""
+        """Dispatch arriving frames, in a thread, until the connection ends."""
 
         def work() -> None:
             while (frame := self.frames.receive()) is not None:
@@ -70,7 +70,7 @@ class Link:
         self.child.kill()
 
     def close(self) -> None:
-        """Kill the process, if it has not ended; call it when no thread sends any more."""
+        """Kill the process if it has not ended; call it when no thread sends any more."""
         self.child.kill()
         self.frames.shut_down()
         if self._reader is not None and self._reader is not threading.current_thread():

@@ -1,7 +1,7 @@
 """The protocol between the serving process and the engine's process: kinds of frames, and encodings.
 
 A frame about a request begins with the request's number. Values are pickled: both ends are this program, one forked
-from the other, and no third party has an end of the connection. Events are encoded as msgpack.
+from the other, and no third party has access to the connection. Events are encoded as msgpack.
 """
 
 import pickle
@@ -21,7 +21,7 @@ from cordwood.model.shape import Kinds
 NUMBER = struct.Struct("<I")
 _CREDIT = struct.Struct("<II")
 _LENGTH = struct.Struct("<I")
-# How much of an answer may be on its way before its reader has taken it, and what is sent in one frame.
+# The flow-control window of an answer, and the largest piece in one frame.
 WINDOW_BYTES = 1024 * 1024
 PIECE_BYTES = 256 * 1024
 
@@ -54,7 +54,7 @@ class StreamNews(msgspec.Struct, frozen=True):
 
 
 class StreamState(msgspec.Struct, frozen=True):
-    """The mirrored state of a stream; `sets` are bit sets of its projects over `pairs`."""
+    """The mirrored state of a stream; `sets` are the bit sets of its projects over `pairs`."""
 
     learnt: Kinds
     pairs: Sequence[tuple[tuple[str, ...], str]]
@@ -70,7 +70,7 @@ class Acknowledged(msgspec.Struct, frozen=True):
 
 
 class Told(msgspec.Struct, frozen=True):
-    """A fault in transit; `trace` is the traceback of its cause for the log."""
+    """A serialized fault; `trace` is the traceback of its cause for the log."""
 
     kind: type[Fault]
     message: str
@@ -115,7 +115,7 @@ _decode = msgspec.msgpack.Decoder(list[Batch]).decode
 
 
 def packed_append(batches: Sequence[Batch], acknowledged: Mapping[str, int] | None) -> bytes:
-    """Pack an append; `acknowledged`, where it is repeated, are the numbers at which acknowledged events end."""
+    """Pack an append; when it is repeated, `acknowledged` holds the numbers at which the acknowledged events end."""
     head = packed(acknowledged)
     return _LENGTH.pack(len(head)) + head + _encode(list(batches))
 
@@ -142,7 +142,7 @@ def unpacked_problem(payload: memoryview) -> Exception:
     if not isinstance(told, Told):
         return ElsewhereError(told)
     fault = told.kind.__new__(told.kind)
-    # Kinds that are made of other parts than these have them in their message.
+    # Fault classes with constructors of their own have their arguments in the message already.
     Fault.__init__(fault, told.message, hint=told.hint, span=told.span, retry_after=told.retry_after)
     if told.trace:
         fault.__cause__ = ElsewhereError(told.trace)

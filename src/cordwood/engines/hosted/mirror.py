@@ -16,7 +16,7 @@ def learnt_of(shape: Shape) -> dict[tuple[str, ...], frozenset[ValueKind]]:
 
 
 class Mirror:
-    """The copies by stream; safe from several threads, because values are replaced and never changed."""
+    """The copies by stream; safe from several threads, because values are replaced and not mutated."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -38,7 +38,7 @@ class Mirror:
         return {name: news.tail for name, news in dict(self._news).items()}
 
     def take_states(self, states: Mapping[str, StreamState]) -> None:
-        """Take over the state of a process that was opened, or of new streams; keep what was learnt before."""
+        """Take over the state of a newly opened process or of new streams; keep what was learnt before."""
         with self._lock:
             shapes, projects = dict(self._shapes), dict(self._projects)
             for name, state in states.items():
@@ -50,7 +50,7 @@ class Mirror:
     def take_append(
         self, batches: Sequence[Batch], appended: Sequence[Appended], news: Mapping[str, StreamNews]
     ) -> None:
-        """Learn from the batches as the engine has done, where any of their events was stored."""
+        """Update shapes and projects from the batches as the engine did, where any of their events was stored."""
         with self._lock:
             shapes = dict(self._shapes)
             for batch, told in zip(batches, appended, strict=True):
@@ -72,7 +72,7 @@ class Mirror:
 
 
 def _merge(projects: ProjectShapes, state: StreamState) -> None:
-    """Map the projects' sets to this list's bits, equal sets once."""
+    """Translate the projects' bit sets to the bits of this list, each distinct set once."""
     translated: dict[int, int] = {}
     for project, bits in state.sets.items():
         if bits not in translated:

@@ -11,7 +11,7 @@ from cordwood.model.rows import Column, Row, Rows
 
 
 def encode(rows: Rows) -> Iterator[bytes]:
-    """Yield the columns, then each batch, with a length before each."""
+    """Yield the columns, then each batch, each with its length before it."""
     for value in chain([rows.columns], rows.batches):
         data = packed(value)
         yield NUMBER.pack(len(data)) + data
