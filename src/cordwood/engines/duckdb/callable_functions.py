@@ -1,7 +1,7 @@
-"""Functions and types that the engine's rules may write, by the names that DuckDB's parser reports.
+"""Functions and types that the engine's rules may emit, by the names that DuckDB's parser reports.
 
-A statement with any other function is refused. None here reads a file, a setting, the catalog, a table by its name, or
-a query in a text. A rule that writes another function adds it here, in alphabetical order.
+A statement with any other function is refused. None of these reads a file, a setting, the catalog, a table by its name,
+or a query in a text. A rule that emits another function adds it here, in alphabetical order.
 """
 
 from typing import Final
@@ -29,7 +29,7 @@ _WRITTEN: Final = """
     upper var_pop var_samp variant_typeof weekofyear xor year
 """
 
-# The macros of redaction, which the engine makes itself.
+# The macros of redaction, which the engine creates itself.
 _MACROS: Final = frozenset(
     f"{name}_{mode}" for name in (REDACT_TEXT, REDACT_JSON, REDACT_EVENT, OPTIMISTIC_TEXT) for mode in RedactMode
 )

@@ -1,4 +1,4 @@
-"""Map DuckDB's types to BigQuery's, and render cells of each, by SQL where that is possible because it is faster."""
+"""Map DuckDB's types to BigQuery's, and render cells of each, in SQL where that is possible because it is faster."""
 
 from collections.abc import Callable, Sequence
 from math import inf, isfinite
@@ -48,7 +48,7 @@ _KINDS = {
 
 
 def datatype_of(found: DuckDBPyType) -> Datatype:
-    """Return BigQuery's name of a DuckDB type; text for types that BigQuery lacks."""
+    """Return the BigQuery type of a DuckDB type; STRING for types that BigQuery lacks."""
     kind = _KINDS.get(_name(found), Kind.STRING)
     if kind is Kind.ARRAY:
         return Datatype(kind, element=datatype_of(_children(found)[0][1]))
@@ -66,7 +66,7 @@ def rendered(value: str, found: DuckDBPyType) -> str:
 
 
 def cell_reader(found: DuckDBPyType) -> Callable[[Sequence[object]], list[Cell]] | None:
-    """Return the function that turns a fetched column into cells; None where the values are cells already."""
+    """Return the function that converts a fetched column to cells; None where the values are cells already."""
     if _name(found) in {"list", "array", "struct"}:
         return _structured(found)
     return _READERS.get(_name(found))
@@ -110,7 +110,7 @@ _INSIDE = _RENDERED | {
 
 
 def _inside(value: str, found: DuckDBPyType, depth: int = 0) -> str:
-    """Render a value inside an array or a struct, which as a whole becomes JSON."""
+    """Render a value inside an array or a struct, which is converted to JSON as a whole."""
     name = _name(found)
     if name in {"list", "array"}:
         item = f"x{depth}"
@@ -133,7 +133,7 @@ def _children(found: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
 
 
 def _floats(values: Sequence[object]) -> list[Cell]:
-    """Render infinity and NaN as BigQuery's texts, because JSON has no numbers for them."""
+    """Render infinity and NaN as BigQuery's texts, because JSON has no such numbers."""
     return [_finite(value) if isinstance(value, float) else None for value in values]
 
 

@@ -1,4 +1,4 @@
-"""The embedded engine as the port asks for it: one folder, one process."""
+"""The embedded engine: DuckDB on one folder, in one process."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -32,24 +32,24 @@ from cordwood.sql.target import Target
 
 _ENOUGH_FOR_TWO = 192 * 10**6
 _ENOUGH_TO_KEEP = 600 * 10**6
-# Where row groups are made in parts, and flushed as they come, not a whole one has to wait.
+# The bytes of pending events where row groups are flushed in parts, so that a whole one need not be buffered.
 _PARTS_HELD_BYTES = 16 * 10**6
-# Of a stream's newest events, as texts: some ten thousand of a gateway's.
+# The capacity of a stream's cache of its newest events: some ten thousand events of a gateway.
 _MOST_NEWEST_BYTES = 16 * 10**6
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What the engine may use, where it reports, and how it redacts."""
+    """Resources, callbacks and redaction keys of the engine."""
 
     memory_bytes: int = 256 * 1024 * 1024
-    # Of events that are not yet flushed; more, and whoever appends waits.
+    # The most bytes of events that are not flushed; above it `append` blocks.
     held_bytes: int = 96 * 1024 * 1024
     threads: int = 2
     tell: Tell = tell_nobody
     note: Note = note_nothing
     redacting: Redacting = UNKEYED
     store_bytes: int | None = None
-    # Of statements that were read, and are kept for those who ask the same.
+    # The capacity of the cache of parsed statements.
     parsed_bytes: int = PARSED_BYTES
 
 
@@ -57,7 +57,7 @@ _ORDINARY = Options()
 
 
 def _means(options: Options) -> Means:
-    """Choose the flush limits: a row group takes 50 to 100 MB while it is written, and freed memory some 200 MB."""
+    """Choose the flush limits: writing a row group takes 50 to 100 MB, and freed memory is some 200 MB."""
     if options.memory_bytes < _ENOUGH_FOR_TWO:
         return Means(1, min(_PARTS_HELD_BYTES, options.held_bytes), ROW_GROUP_ROWS // 5)
     workers = 2 if options.threads > 1 else 1
@@ -65,7 +65,10 @@ def _means(options: Options) -> Means:
 
 
 class DuckDBEngine:
-    """Opens or creates the store in `folder`; raises DataFolderInUse or DataFolderUnusable where that fails."""
+    """The embedded engine on the store in `folder`, which it opens or creates.
+
+    Raises DataFolderInUse or DataFolderUnusable if that fails.
+    """
 
     def __init__(
         self,
@@ -100,15 +103,15 @@ class DuckDBEngine:
             return self._storage.append(batches)
 
     def append_again(self, batches: Sequence[Batch], acknowledged: Mapping[str, int]) -> list[Appended]:
-        """As `append`, for batches that may be stored already, by an append that was not acknowledged.
+        """Append batches that an unacknowledged append may have stored already.
 
-        Their events that are stored and have numbers from `acknowledged` on count as accepted.
+        Their stored events with numbers from `acknowledged` on count as accepted.
         """
         with duckdb_faults():
             return self._storage.append(batches, acknowledged)
 
     def tails(self) -> Mapping[str, int]:
-        """The number of each stream's next event."""
+        """Return the number of each stream's next event."""
         return self._storage.tails()
 
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:

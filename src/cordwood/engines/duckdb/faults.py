@@ -28,8 +28,8 @@ from cordwood.sql.lowering import RAISED
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _UNWRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM}
 
-# What DuckDB's kinds of error stand for, each with the sentence for one whose own words are not known; the first that
-# fits counts. A kind that is not here is the engine's failure, whatever it says.
+# The fault of each of DuckDB's error classes, with the sentence for a message that has no rewording; the first match
+# counts. A class that is not listed is a failure of the engine, whatever its message.
 _KINDS: Final[tuple[tuple[type[duckdb.Error], type[Fault], str], ...]] = (
     (duckdb.NotImplementedException, QueryUnsupported, "The query combines types or clauses in a way that is not supported"),
     (duckdb.InvalidInputException, QueryValue, "A function is given a value that it cannot take"),
@@ -57,7 +57,7 @@ def duckdb_faults() -> Iterator[None]:
 
 @contextmanager
 def opening(file: Path) -> Iterator[None]:
-    """Translate any failure to open a store: it is broken, or the disk is full."""
+    """Translate any failure to open a store: it is damaged, or the disk is full."""
     try:
         yield
     except duckdb.Error as problem:
@@ -88,12 +88,12 @@ def fault_of(problem: duckdb.Error) -> Fault:
 
 
 def _of_query(said: str, fault: type[Fault], sentence: str) -> Fault:
-    # Only at the beginning: in a piece of SQL that the engine cites there may be what another part would raise.
+    # Only at the beginning: elsewhere the marker may be part of SQL that the engine quotes.
     raised = _RAISED.match(said)
     if raised:
         return QueryValue(said[raised.end() :])
     told = reworded(said)
-    # What the engine does not implement, and the table knows, is a value: a zone that does not exist, for example.
+    # An unimplemented feature with a known rewording is a wrong value: for example, a time zone that does not exist.
     return (QueryValue if told and fault is QueryUnsupported else fault)(told or sentence)
 
 
@@ -111,7 +111,7 @@ def _of_the_file(said: str) -> Fault:
 
 
 def has_no_room(said: str) -> bool:
-    """Return whether DuckDB's message tells that a disk, a quota or a file size limit is used up."""
+    """Return whether DuckDB's message says that a disk, a quota or a file size limit is exhausted."""
     return _NO_ROOM.search(said) is not None
 
 
@@ -150,21 +150,21 @@ def _out_of_memory() -> Fault:
     )
 
 
-# What the engine says once it could not write its log into the file; see `Session.checkpoint`.
+# DuckDB's message after a failed checkpoint; see `Session.checkpoint`.
 _TO_BE_REOPENED = "has been invalidated because checkpointing failed"
 _NO_ROOM = re.compile("|".join(re.escape(os.strerror(number)) for number in sorted(_FULL)))
-# When it cannot write what does not fit into memory; see `Session`.
+# DuckDB's messages when it cannot spill to disk; see `Session`.
 _SPILLING = re.compile(r"[/\\]spill\b|duckdb_temp_|max_temp_directory_size")
-# And when a block is not as it was written.
+# DuckDB's message when a block's checksum does not match.
 _DAMAGED = "Corrupt database file"
 MEND_EVENTS = "Look after the disk, and restore a backup: cordwood restore."
 
-# Redaction raises by a cast that fails, everything else by the engine's own function for it.
+# Redaction raises an error by a failing cast, everything else by DuckDB's function `error`.
 _RAISED = re.compile(f"(?:Could not convert string ')?{RAISED}")
-# When functions and operators are nested a thousand deep; `a || b || c` is nested, too.
+# DuckDB's message when functions and operators are nested a thousand deep; `a || b || c` counts as nested.
 _TOO_DEEP = "Max expression depth limit"
 _SPLIT = "Nest fewer functions in each other, and put together fewer texts at once."
-# The planner repeats some expressions: those of grouping sets, and of a list of whose elements one is compared.
+# The planner copies some expressions: those of grouping sets, and of a list whose elements are compared.
 _NOT_COPIED = "Cannot copy BoundSubqueryExpression"
 _COMPUTED_BEFORE = "Compute it in a sub-query of WITH, and use its column."
 _KIND = re.compile(r"^[A-Z][A-Za-z ]* (?:Error|Exception): ")

@@ -1,4 +1,4 @@
-"""Read Parquet files as events, on a DuckDB instance of its own: that of the store may not open files."""
+"""Read Parquet files as events, on a separate DuckDB instance: the one of the store may not open files."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +27,7 @@ _Fields = dict[str, msgspec.Raw]
 
 
 def read_parquet(file: Path) -> Iterator[bytes]:
-    """Yield every row as a JSON event; JSON text in `metadata` becomes JSON, and an export its original events."""
+    """Yield every row as a JSON event; decode JSON text in `metadata`, and restore the original events of an export."""
     decode, encode = msgspec.json.Decoder(_Fields).decode, msgspec.json.Encoder().encode
     with _reading(file, "SELECT to_json(event) FROM read_parquet($file) AS event") as reader:
         for (row,) in _rows(reader):
@@ -36,7 +36,7 @@ def read_parquet(file: Path) -> Iterator[bytes]:
 
 
 def read_stored(file: Path) -> Iterator[bytes]:
-    """Yield every row of an export as it was stored, in JSON: times in microseconds, metadata and other fields as text."""
+    """Yield every row of an export as it was stored, in JSON: times in microseconds, other fields as text."""
     with _reading(file, f"SELECT to_json({{{_STORED_FIELDS}}}) FROM read_parquet($file)") as reader:  # noqa: S608 - our own names
         for (row,) in _rows(reader):
             yield row.encode()
@@ -73,7 +73,7 @@ def _rows(reader: duckdb.DuckDBPyConnection) -> Iterator[tuple[str]]:
 
 
 def _as_posted(stored: _Fields) -> _Fields:
-    """Return the fields that can be posted; the time of receipt will be another."""
+    """Return the fields of an event to be ingested again; its time of receipt is set anew."""
     posted = {name: stored[name] for name in _POSTED}
     metadata, extras = _text(stored["metadata"]), _text(stored["extras"])
     if metadata is not None:

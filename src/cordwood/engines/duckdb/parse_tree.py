@@ -9,7 +9,7 @@ import msgspec
 
 
 class Part(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
-    """A node of the tree, with its place in the text where the parser reports one."""
+    """A node of the tree, with its position in the text where the parser reports one."""
 
     query_location: int = 0
     query_location_length: int = 0
@@ -230,7 +230,7 @@ class LimitModifier(Modifier, tag="LIMIT_MODIFIER"):
 
 
 class DistinctModifier(Modifier, tag="DISTINCT_MODIFIER"):
-    """DISTINCT without ON, which no rule writes."""
+    """DISTINCT without ON, which no rule emits."""
 
 
 AnyModifier = OrderModifier | LimitModifier | DistinctModifier

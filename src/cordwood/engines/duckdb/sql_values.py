@@ -1,4 +1,4 @@
-"""Write names, texts, bytes and parameter places as DuckDB reads them."""
+"""Print names, texts, bytes and parameter slots in DuckDB's syntax."""
 
 import re
 
@@ -8,7 +8,7 @@ from cordwood.engines.duckdb.storage.tables import literal, quoted
 
 _QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|/\*.*?\*/""", re.DOTALL)
 
-# DuckDB has no empty names and none with a zero character: they are spelled with this sign, of Unicode's private use.
+# DuckDB has no empty names and none with a NUL character: these are encoded with this private-use character.
 _SIGN = "\ue0ff"
 _SPELLED = {_SIGN: f"{_SIGN}s", "\0": f"{_SIGN}0"}
 _READ = {f"{_SIGN}s": _SIGN, f"{_SIGN}0": "\0"}
@@ -28,17 +28,17 @@ def engine_name(name: str) -> str:
 
 
 def author_name(name: str) -> str:
-    """Return the name that `engine_name` has spelled."""
+    """Decode a name that `engine_name` has encoded."""
     return _SAID.sub(lambda spelled: _READ.get(spelled[0], ""), name) if _SIGN in name else name
 
 
 def told_apart(name: str, place: int) -> str:
-    """Return another spelling of a name that differs from one in use only by case: DuckDB's names are case-insensitive."""
+    """Return a different spelling for a name that differs from a used one only by case: DuckDB ignores case."""
     return f"{engine_name(name)}{_SIGN}d{place}_"
 
 
 class DuckDBValues:
-    """The engine's half of printing a lowered tree."""
+    """The engine-specific part of printing a lowered tree."""
 
     quoted = _QUOTED
 
@@ -52,7 +52,7 @@ class DuckDBValues:
         return literal(text)
 
     def data(self, data: bytes) -> str:
-        """Return the inside of a BLOB literal."""
+        """Return the content of a BLOB literal."""
         return "'" + "".join(f"\\x{byte:02X}" for byte in data) + "'"
 
     def slot(self, slot: exp.Parameter) -> str:

@@ -1,7 +1,6 @@
-"""Check with DuckDB's own parser that a statement reads only its streams' tables, by known functions of values.
+"""Check with DuckDB's own parser that a statement reads only its streams' tables, by permitted functions.
 
-The engine that is about to run the text serialises its parse tree; only the names of the streams are taken from the
-compiler.
+The connection that runs the text also serialises its parse tree; only the names of the streams come from the compiler.
 """
 
 from collections.abc import Collection, Iterator
@@ -21,12 +20,12 @@ Path = tuple[str, ...]
 _SERIALIZE: Final = "SELECT json_serialize_sql($sql, skip_null := true, skip_empty := true, skip_default := true)"
 _DECODER: Final = msgspec.json.Decoder(tree.Serialized)
 
-# DuckDB compares names without regard to the case of ASCII letters, and of no others.
+# DuckDB's names are case-insensitive for ASCII letters only.
 _FOLDED: Final = {letter: letter + 32 for letter in range(ord("A"), ord("Z") + 1)}
 
 _QUERIES: Final = frozenset({tree.SelectNode, tree.SetOperation, tree.RecursiveCte})
 
-# A bare name that is no column's is tried as one of these.
+# DuckDB resolves a bare name that is not a column as one of these.
 _VALUES_OF_THE_SESSION: Final = frozenset(
     """
     current_catalog current_database current_date current_role current_schema current_time current_timestamp current_user
@@ -36,7 +35,7 @@ _VALUES_OF_THE_SESSION: Final = frozenset(
 
 
 class StatementCheck:
-    """Checks on the connection that is about to run the text; safe from several threads."""
+    """The check, on the connection that runs the text afterwards; safe from several threads."""
 
     def __init__(self, isolation: Isolation) -> None:
         self._isolation = isolation
@@ -54,7 +53,7 @@ class StatementCheck:
         ((told,),) = cursor.execute(self._asking, {"sql": text}).fetchall()
         found = decoded(_DECODER, told)
         if found.error:
-            # A text that is not SQL fails here in the engine's own words, as it would have when it was run.
+            # A text that is not SQL fails here with the engine's own message, as it would when it is run.
             cursor.extract_statements(text)
             raise BreachError(f"no SELECT: {found.error_message}")
         if len(found.statements) != 1:
@@ -77,11 +76,11 @@ def _tables(streams: Collection[str]) -> frozenset[Path]:
 
 
 class _Inspection:
-    """The inspection of one tree; `visit` raises BreachError for what a node may not have."""
+    """The inspection of one tree; `visit` raises BreachError for a forbidden node."""
 
     def __init__(self, tables: frozenset[Path]) -> None:
         self._tables = tables
-        # Bare names that are values of the session where nothing in the statement is called so.
+        # Bare names that are session values unless the statement defines them.
         self.session_values: set[str] = set()
 
     def visit(self, node: Any, scope: Scope) -> Below:
@@ -112,12 +111,12 @@ class _Inspection:
 
 
 def folded(name: str) -> str:
-    """Return the name in the case in which DuckDB compares names."""
+    """Return the name with ASCII letters in lower case, as DuckDB compares names."""
     return name.translate(_FOLDED)
 
 
 def _of_query(node: tree.AnyQuery, scope: Scope) -> Iterator[tuple[msgspec.Struct, Scope]]:
-    """Visit a query. A CTE sees those before it; a recursive one sees itself, except in its first part."""
+    """Visit a query. A CTE sees the ones before it; a recursive CTE sees itself, except in its first part."""
     for cte in node.cte_map.map:
         query = cte.value.query_node
         if isinstance(query, tree.RecursiveCte) and folded(query.cte_name) != folded(cte.key):

@@ -23,7 +23,7 @@ from cordwood.sql.typing import annotate
 
 
 class DuckDBTarget:
-    """Names and rules only, without a connection."""
+    """The compiler's target for DuckDB: names and rules, without a connection."""
 
     name = "duckdb"
 

@@ -1,6 +1,6 @@
-"""Reword DuckDB's messages about a query for its author: BigQuery's types, and names without our prefixes.
+"""Reword DuckDB's messages about a query for its author: BigQuery's types, and names without internal prefixes.
 
-A message that the table lacks is not shown: it may contain our columns, our SQL, or terms of DuckDB.
+A message without a rewording is not shown: it may contain internal columns, generated SQL, or terms of DuckDB.
 """
 
 import re
@@ -29,12 +29,12 @@ _TYPES: Final = {
     "VARIANT": "a value of an event",
 }
 _SAME: Final = frozenset({"DATE", "TIME", "INTERVAL", "JSON", "NULL", "STRING", "BYTES"})
-# BigQuery's BIGNUMERIC is compiled to the first, its NUMERIC to others.
+# The type that BIGNUMERIC is compiled to; NUMERIC is compiled to other DECIMAL types.
 _BIGNUMERIC: Final = "DECIMAL(38,18)"
 _LIST: Final = re.compile(r"(.*)\[\d*\]")
 _STRUCT: Final = re.compile(r"STRUCT\((.*)\)")
 _FIELD: Final = re.compile(r'("(?:[^"]|"")*"|\w+) (.*)', re.DOTALL)
-# The name of a column that holds a path of an event, and how it is read there.
+# The suffix of a generated column that holds a path of an event: how the path is read.
 _PATH_MARK: Final = re.compile(r" (?:text|value|record)$")
 _SHOWN: Final = 60
 
@@ -49,7 +49,7 @@ Reworder = Callable[[re.Match[str]], str]
 
 
 def type_name(text: str) -> str:
-    """Return the BigQuery type that the compiler writes as this type of DuckDB."""
+    """Return the BigQuery type that is compiled to this DuckDB type."""
     text = text.strip()
     found = _LIST.fullmatch(text)
     if found:
@@ -64,7 +64,7 @@ def type_name(text: str) -> str:
 
 
 def _field(text: str) -> str:
-    """Return the field's name, without one that the compiler gave it."""
+    """Return the field's name and type, without a name that the compiler generated."""
     found = _FIELD.fullmatch(text)
     if found is None:
         return type_name(text)
@@ -92,7 +92,7 @@ def _ungrouped(match: re.Match[str]) -> str:
 
 
 def _no_signature(match: re.Match[str]) -> str:
-    """Leave out the name of a function that the compiler wrote for another one or for an operator."""
+    """Omit the name of a function that the compiler emitted for another function or for an operator."""
     name, _, types = match[1].partition("(")
     told = ", ".join(map(type_name, _parts(types.removesuffix(")"))))
     if not re.fullmatch(r"\w+", name):
@@ -190,7 +190,7 @@ _SENTENCES: Final[tuple[tuple[re.Pattern[str], Reworder], ...]] = tuple(
 
 
 def reworded(sentence: str) -> str | None:
-    """Return the message in BigQuery's terms; None for one that is not known."""
+    """Return the message in BigQuery's terms; None if it has no rewording."""
     for pattern, reworder in _SENTENCES:
         match = pattern.fullmatch(sentence)
         if match:
@@ -203,5 +203,5 @@ def _short(text: str) -> str:
 
 
 def _name(column: str) -> str:
-    """Return the path of a column that the compiler made for it: `metadata.""n"" text` is metadata.n."""
+    """Return the path of a generated column: `metadata.""n"" text` is metadata.n."""
     return _PATH_MARK.sub("", column).replace('"', "")

@@ -17,7 +17,7 @@ OnCursor = Callable[[duckdb.DuckDBPyConnection], None]
 
 
 class AnswerRedaction:
-    """Redacts on a connection of its own, which `cursor` returns; safe from several threads."""
+    """Redaction on a connection of its own, which `cursor` returns; safe from several threads."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class AnswerRedaction:
         self._texts = texts or AnswerTexts()
 
     def columns(self, statement: Statement) -> "RedactedColumns":
-        """Return the columns of the statement's answer that have to be redacted after they are fetched."""
+        """Return the columns of the statement's answer to redact after they are fetched."""
         return RedactedColumns(self, statement.redaction, statement.hidden)
 
     def make(self, mode: RedactMode) -> None:
@@ -63,7 +63,7 @@ class AnswerRedaction:
 
 
 class RedactedColumns(msgspec.Struct, frozen=True):
-    """The columns of an answer that are redacted once they are fetched."""
+    """The columns of an answer that are redacted after they are fetched."""
 
     hiding: AnswerRedaction
     mode: RedactMode | None

@@ -25,26 +25,26 @@ from cordwood.sql.plan import Reads, Segments, Variant, print_segments
 from cordwood.sql.stages import Question, Statement
 
 _BATCH_ROWS = 1000
-# Who fails for want of memory before this is asked once more, after as long.
+# A query that runs out of memory within this time is retried once, after a pause of the same length.
 _SOON_SECONDS = 0.05
 _REMEMBERED = 2000
-# What is known of statements by their digests: the types of their columns.
+# The capacity of the cache of column types by statement digest.
 _KNOWN_BYTES = 4 * 2**20
 _TYPE_BYTES = 250
-# The engine's own tree of a text: measured, at most 800 bytes for each word, and twice the text.
+# The size of DuckDB's parse tree, measured: at most 800 bytes for each word, and twice the text.
 PARSED_BYTES = 16 * 2**20
 _WORD_BYTES = 800
 _WORD = re.compile(r"\w+", re.ASCII)
-# A failed try costs a third of what a good one saves; who pages back through time soon comes to the newest again.
+# A failed attempt costs a third of what a successful one saves, and a reader who pages back soon returns to the newest.
 _ELSEWHERE_SECONDS = 10.0
 
 Types = tuple[DuckDBPyType, ...]
-# What is read: a text, and the streams for which it was checked.
+# The key of a parsed statement: its text, and the streams for which it was checked.
 _Text = tuple[str, tuple[str, ...]]
 
 
 class QueryRunner:
-    """Runs questions; caches the column types and the parse tree of statements, so that a repeated one costs one round trip."""
+    """Run questions; cache column types and parse trees, so that a repeated statement needs one call of DuckDB."""
 
     def __init__(
         self, storage: Storage, hiding: AnswerRedaction, check: StatementCheck, parsed_bytes: int = PARSED_BYTES
@@ -55,7 +55,7 @@ class QueryRunner:
         self._watch = Watch()
         self._known: BoundedCache[bytes, Types] = BoundedCache(_KNOWN_BYTES, _types_bytes)
         self._read: BoundedCache[_Text, duckdb.Statement] = BoundedCache(parsed_bytes, _parsed_bytes)
-        # Questions for which the newest events were too few, and until when they are not tried again.
+        # Questions for which the recent table had too few events, and until when it is not tried again.
         self._elsewhere: dict[int, float] = {}
         self._optimistic = OptimisticRedaction()
 
@@ -72,7 +72,7 @@ class QueryRunner:
         )
 
     def _of_recent(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows | None:
-        """Try the recent table; the answer counts where it has as many rows as are wanted, because no other is newer."""
+        """Try the recent table; its rows are the answer if they are as many as requested: all others are older."""
         began = time.perf_counter()
         statement = question.statement
         variant = statement.plan.choose(Reads.RECENT)
@@ -100,14 +100,14 @@ class QueryRunner:
         return None
 
     def _answer(self, question: Question, limits: AnswerLimits, cancel: Cancel, *, optimistic: bool = False) -> Rows:
-        """Run the statement; once more where it failed at once for want of memory."""
+        """Run the statement; retry once if it failed at once for want of memory."""
         began = time.perf_counter()
         try:
             rows = self._asked(question, limits, cancel, optimistic=optimistic)
         except (OutOfMemory, OutOfDisk):
             if time.perf_counter() - began > _SOON_SECONDS:
                 raise
-            # It had hardly taken any itself: somebody else had it all, and fails by it, too.
+            # It had allocated hardly any memory itself: another query holds it and is about to fail as well.
             time.sleep(_SOON_SECONDS)
             rows = self._asked(question, limits, cancel, optimistic=optimistic)
         rows.engine_seconds = time.perf_counter() - began
@@ -125,7 +125,7 @@ class QueryRunner:
             return self._rows(question, variant, shown, run, stack)
 
     def _rows(self, question: Question, variant: Variant, shown: Shown, run: "_Run", stack: ExitStack) -> Rows:
-        """Return the rows; where more follow than are fetched at once, they take over the resources on the stack."""
+        """Return the rows; if more follow than the first fetch, they take over the resources on the stack."""
         statement, cursor = question.statement, shown.cursor
         stack.enter_context(self._watch.after(run.limits.seconds, run.expire))
         with run.stoppable():
@@ -134,7 +134,7 @@ class QueryRunner:
             sql = print_segments(segments, question.values)
             filters = variant.block_filters()
             if filters:
-                # The check is of the text that reads all blocks: what runs differs by the numbers of blocks alone.
+                # The checked text reads all blocks; the text that runs differs only by a list of block numbers.
                 self._check.check(cursor, sql, statement.streams)
                 if shown.at_rest:
                     cursor.execute("BEGIN")
@@ -142,7 +142,7 @@ class QueryRunner:
                 parsed = _one_statement(cursor, print_segments(segments, question.values, blocks))
             else:
                 parsed = self._parsed(cursor, sql, statement.streams)
-            # What was left idle may have been all that asked for a value.
+            # Parameters of omitted optional predicates are not in the text, and DuckDB refuses values for them.
             cursor.execute(parsed, {name: question.values[name] for name in parsed.named_parameters})
         rows = Rows(_columns(statement, types), ())
         batches = run.batches(types, rows)
@@ -169,7 +169,7 @@ class QueryRunner:
         return types
 
     def _parsed(self, cursor: duckdb.DuckDBPyConnection, sql: str, streams: tuple[str, ...]) -> duckdb.Statement:
-        """Parse and check the statement, or take it from the cache, which holds only what passed the isolation check."""
+        """Parse and check the statement, or take it from the cache of statements that passed the isolation check."""
         text = (sql, streams)
         found = self._read.get(text)
         if found is None:
@@ -209,7 +209,7 @@ class _Run:
             raise
 
     def batches(self, types: Types, rows: Rows) -> Iterator[list[Row]]:
-        """Yield at most `max_rows` rows; set `rows.truncated` where there was one more."""
+        """Yield at most `max_rows` rows; set `rows.truncated` if there were more."""
         left = self.limits.max_rows
         while left > 0:
             with self.stoppable():
@@ -253,12 +253,12 @@ def _types_bytes(digest: bytes, types: Types) -> int:
 
 
 def _parsed_bytes(text: _Text, _: duckdb.Statement) -> int:
-    """Return the bytes of the text here, twice in the engine, and of its parse tree there."""
+    """Estimate the bytes of the text here, of its two copies in the engine, and of its parse tree there."""
     return 3 * bytes_of(text) + _WORD_BYTES * sum(1 for _ in _WORD.finditer(text[0]))
 
 
 def _without_times(question: Question) -> int:
-    """Return the question without its times, which differ when the same is asked a little later."""
+    """Return a hash of the question without its times, which change each time the same question is asked."""
     values = [str(value) for value in question.values.values() if not isinstance(value, datetime)]
     return hash((question.statement.digest, *values))
 
@@ -278,7 +278,7 @@ def _columns(statement: Statement, types: Types) -> tuple[Column, ...]:
 
 
 def _one_statement(cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
-    """Require that the SQL is one statement, so that nothing can follow it that sets or writes."""
+    """Require that the SQL is one SELECT, so that no statement can follow it that sets or writes."""
     found, *more = cursor.extract_statements(sql)
     if more or found.type is not duckdb.StatementType.SELECT:
         raise QueryRefused("More than one SELECT would be run.")
@@ -286,7 +286,7 @@ def _one_statement(cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statem
 
 
 def _rendering(segments: Segments, types: Types, limit: str) -> Segments:
-    """Read the segments by a SELECT that renders its cells, unless none needs it: the engine plans one SELECT less."""
+    """Wrap the segments in a SELECT that renders cells, unless none needs it: DuckDB then plans one SELECT less."""
     names = [f"c{place}" for place in range(len(types))]
     cells = [rendered(name, found) for name, found in zip(names, types, strict=True)]
     if cells == names and not limit:
@@ -296,7 +296,7 @@ def _rendering(segments: Segments, types: Types, limit: str) -> Segments:
 
 
 def _bounded(statement: Statement, rows: int) -> str:
-    """Add a LIMIT, unless the statement's own is enough: whole events are copied once more for a LIMIT."""
+    """Return a LIMIT, unless the statement's own suffices: a LIMIT makes DuckDB copy whole events once more."""
     return "" if statement.most_rows is not None and statement.most_rows <= rows else f" LIMIT {rows}"
 
 

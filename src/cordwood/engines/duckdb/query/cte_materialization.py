@@ -1,8 +1,8 @@
 """Materialize a CTE that is read several times, where DuckDB would plan it anew at every place.
 
-DuckDB decides by itself what to materialize, and inlines joins of joins: 12 CTEs that each read the one before twice
-took it four minutes to plan. It also plans a CTE that is read once anew for correlated sub-queries below the LIMIT of an
-answer: eight took eleven seconds. Small statements are left to it, since filters then reach the scans.
+DuckDB decides by itself what to materialize, and inlines joins of joins: it took four minutes to plan 12 CTEs that each
+read the previous one twice. It also replans a CTE that is read once for each correlated sub-query below the LIMIT of an
+answer: eight took eleven seconds. Small statements are left unchanged, because filters then reach the scans.
 """
 
 from collections import Counter
@@ -16,7 +16,10 @@ _LARGE: Final = MOST_POINTS // 5
 
 
 def share(tree: exp.Expr) -> None:
-    """Mark the CTEs to materialize: first those that are read often and are no mere filters, then filters, then all others."""
+    """Mark CTEs to materialize until the plan is small.
+
+    First those that are read several times, except filters; then filters; then all.
+    """
     ctes = [cte for cte in tree.find_all(exp.CTE) if not _is_recursive(cte)]
     if not ctes or plan_of(tree).size.total <= _LARGE:
         return

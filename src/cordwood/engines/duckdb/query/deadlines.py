@@ -53,7 +53,7 @@ class Watch:
                 self._changed.wait(self._until_next())
 
     def _ring_due(self) -> None:
-        """Call what is due while holding the lock, so that nothing is called after its block has ended."""
+        """Call due alarms while holding the lock, so that none is called after its block has ended."""
         while self._alarms and (self._alarms[0].is_off or self._alarms[0].at <= time.monotonic()):
             alarm = heapq.heappop(self._alarms)
             if not alarm.is_off:

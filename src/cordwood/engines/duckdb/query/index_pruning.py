@@ -1,4 +1,4 @@
-"""Prune blocks by the n-gram index: find the texts that events must have in their messages to matter to a query."""
+"""Prune blocks by the n-gram index: derive the texts that a relevant event's message must contain."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,27 +16,27 @@ from cordwood.sql.nodes import conditions
 from cordwood.sql.operations import Operation, RegexMatch, TextPosition, does
 from cordwood.sql.plan import BlockFilter
 
-# A condition, and the relation and column that are the message in it.
+# A condition, and the relation and column that hold the message in it.
 _Asked = tuple[exp.Expr, str, str]
 
 _MESSAGE: Final = "event_message"
 
-# What means something else than its letters; a class of signs like \\d, and an escaped sign, are known.
+# An escape that is neither a known class such as \\d nor an escaped punctuation mark.
 _STRANGE: Final = re.compile(r"\\[^\WdwsDWSbB_]|\\$")
 _ESCAPED: Final = re.compile(r"(?s)\\.")
-# Either side will do, or flags are set.
+# Alternatives or flags: no text can be derived.
 _LAWLESS: Final = re.compile(r"\||\(\?")
-# A group is left out as a whole, and a letter that may be absent.
+# Groups and optional letters are skipped.
 _GROUP: Final = re.compile(r"\([^()]*\)(?:[*+?]|\{[^}]*\})?")
 _CLASS: Final = re.compile(r"\[\^?\]?[^\]]*\]")
 _ABSENT: Final = re.compile(r"[0-9A-Za-z](?:[*?]|\{[^}]*\})")
 
-# Above a SELECT with one of these, a filter says nothing of the events that go in.
+# Above a SELECT with one of these, a filter does not restrict the events that are read below.
 _ENDS: Final = ("limit", "offset", "group", "having", "qualify", "distinct")
 
 
 def prune(tree: exp.Expr, sources: Sequence[Source]) -> list[Source]:
-    """Return the scan sources with the patterns that their messages must match, and filters of their blocks."""
+    """Add to the scan sources the patterns that their messages must match, and filters of their blocks."""
     return [_pruned(source, list(_asked(tree, source.table))) for source in sources]
 
 
@@ -55,13 +55,13 @@ def _filter_of(stream: str, asked: Sequence[_Asked]) -> BlockFilter | None:
 def blocks_to_read(
     which: BlockFilter, values: Mapping[str, object], cursor: duckdb.DuckDBPyConnection
 ) -> Sequence[int] | None:
-    """Return the blocks that pass the filter; None for all. They hold for the transaction that reads the index."""
+    """Return the blocks that pass the filter, or None for all; valid for the transaction that reads the index."""
     ngrams = which.ngrams + ngrams_of(_bound(which, values))
     return blocks_that_may_have(cursor, which.stream, ngrams) if ngrams else None
 
 
 def _asked(tree: exp.Expr, table: exp.Table) -> Iterator[_Asked]:
-    """Return the conditions that every relevant event of the table fulfils, and the message's expression there."""
+    """Yield the conditions that every relevant event fulfils, with the message's relation and column in each."""
     relation: exp.Expr | None = table
     readings = Readings(tree)
     name: str | None = _MESSAGE
@@ -78,7 +78,10 @@ def _asked(tree: exp.Expr, table: exp.Table) -> Iterator[_Asked]:
 
 
 def _bound(which: BlockFilter, values: Mapping[str, object]) -> list[str]:
-    """Return what the values of parameters demand of a message; None where one is NULL, so that nothing is found."""
+    """Return the texts that parameter values require in a message.
+
+    A NULL value requires none, because no event matches.
+    """
     texts = [str(values[name]) for name in which.texts if values.get(name) is not None]
     patterns = (str(values[name]) for name in which.patterns if values.get(name) is not None)
     return texts + [text for pattern in patterns for text in _required(pattern)]
@@ -90,7 +93,10 @@ def _is_pattern(asked: _Asked) -> bool:
 
 
 def _taken(asked: _Asked) -> exp.Expr:
-    """Return the condition as it reads at the table: DuckDB pushes only conditions that cannot fail down to a scan."""
+    """Return the condition in terms of the table's column.
+
+    DuckDB pushes only conditions that cannot fail into a scan.
+    """
     condition, alias, name = asked
     pattern = _literal(condition, RegexMatch, alias, name)
     condition.replace(exp.true())
@@ -98,13 +104,13 @@ def _taken(asked: _Asked) -> exp.Expr:
 
 
 def _parameters(asked: Sequence[_Asked], kind: type[Operation]) -> tuple[str, ...]:
-    """Return the parameters that the message is compared with by that operation."""
+    """Return the names of the parameters that the operation compares the message with."""
     called = (_argument(_position(condition) or condition, kind, alias, name) for condition, alias, name in asked)
     return tuple(argument.name for argument in called if isinstance(argument, exp.Parameter))
 
 
 def _position(condition: exp.Expr) -> exp.Expr | None:
-    """Return the position of a text of which the condition demands that there is one: `instr(…) > 0`."""
+    """Return the operand of a condition that a text occurs: `instr(…) > 0`."""
     is_asked = isinstance(condition, exp.GT) and _is_number(condition.expression, "0")
     return condition.this if is_asked and does(condition.this, TextPosition) else None
 
@@ -121,7 +127,7 @@ def _texts_of(condition: exp.Expr, alias: str, name: str) -> list[str]:
 
 
 def _literal(node: exp.Expr, kind: type[Operation], alias: str, name: str) -> str:
-    """Return the text operand of an operation on the message and a text; empty for other operations."""
+    """Return the literal text operand of an operation on the message; empty for other operations."""
     text = _argument(node, kind, alias, name)
     return str(text.this) if isinstance(text, exp.Literal) and text.is_string else ""
 
@@ -134,7 +140,7 @@ def _argument(node: exp.Expr, kind: type[Operation], alias: str, name: str) -> e
 
 
 def _required(pattern: str) -> list[str]:
-    """Return texts that everything has which matches the regular expression."""
+    """Return texts that every match of the regular expression contains."""
     if _STRANGE.search(pattern):
         return []
     pattern = _CLASS.sub(" ", _ESCAPED.sub(" ", pattern))

@@ -1,8 +1,8 @@
-"""Late materialization: read the wide columns of only those events that make the first few rows.
+"""Late materialization: read wide columns only for the events that make the first few rows.
 
-A copy of the query that selects only row ids runs first; the query itself then reads no other events. It filters,
-orders and limits again, which gives the same rows. This is done where it pays: for wide columns that are passed through
-unchanged, not for those that the copy would have to read as well.
+A copy of the query that selects only row ids runs first; the query itself then reads only those events. It filters,
+orders and limits again, which gives the same rows. This is done for wide columns that are passed through unchanged, not
+for columns that the copy would have to read as well.
 """
 
 import msgspec
@@ -15,21 +15,21 @@ from cordwood.sql.bigquery.grouping import selected
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment
 
-# Of more rows than this, every part of the file is likely to hold one.
+# With more rows than this, nearly every row group is likely to contain one of them.
 _MOST_ROWS = 2000
 
-# Nobody looks at more at once, and few have so many newer ones.
+# The most rows that are read from the recent table: about one page of the explorer.
 _A_PAGE = 500
 
-# Where the query itself has one of these names, its events are not found so.
+# The names of the generated column and CTE. A query that uses one of them is not rewritten.
 _PLACE = "place of the event"
 _NEWEST = "newest events"
 
 _WIDE = frozenset(name for name, kind in COLUMNS.items() if kind == "VARIANT")
-# Dearer to read than what is short, and cheap beside what is wide.
+# More expensive to read than short columns, but cheap compared with wide ones.
 _LONG = "event_message"
 
-# A row of a query with one of these depends on other events, too, or is not the same twice.
+# With one of these, a row depends on other events, too, or differs between two runs.
 _BEYOND_ROWS = (
     exp.Window,
     exp.Group,
@@ -48,7 +48,7 @@ _BEYOND_ROWS = (
 
 
 def is_few(tree: exp.Select, source: Source) -> bool:
-    """Return whether the query wants the first few rows of an order, each made from one event."""
+    """Return whether the query selects the first few rows of an order, each made from one event."""
     if tree.args.get("order") is None or not 0 < rows_wanted(tree) <= _MOST_ROWS or _is_beyond_rows(tree):
         return False
     if any(name.name.lower() in (_PLACE, _NEWEST) for name in tree.find_all(exp.Identifier)):
@@ -57,7 +57,7 @@ def is_few(tree: exp.Select, source: Source) -> bool:
 
 
 def is_of_newest(tree: exp.Select, source: Source) -> bool:
-    """Return whether those are the newest events with their objects passed through unchanged."""
+    """Return whether the query selects the newest events with their objects passed through unchanged."""
     if source.reads or source.narrowing or not is_few(tree, source) or rows_wanted(tree) > _A_PAGE:
         return False
     key = tree.args["order"].expressions[0]
@@ -67,7 +67,7 @@ def is_of_newest(tree: exp.Select, source: Source) -> bool:
 
 
 def first_of(tree: exp.Select, source: Source, place: Place, *, alone: bool = False) -> exp.Select:
-    """Return the query over one table; `alone` where its column types need not agree with another's."""
+    """Rewrite the query over one table; `alone` if its column types need not agree with those of another part."""
     if not _pays(tree, source, place):
         source.read(source.events(place))
         return tree
@@ -80,7 +80,7 @@ def first_of(tree: exp.Select, source: Source, place: Place, *, alone: bool = Fa
 
 
 def _only_told(tree: exp.Select, source: Source) -> frozenset[str]:
-    """Return the wide columns that are only passed through: sorted as texts, each is copied once less."""
+    """Return the wide columns that are only passed through: read as texts, they are copied once less by sorting."""
     way = way_of(tree, source.table)
     if len(way) > 1 or not is_one_scan(tree, way):
         return frozenset()
@@ -93,7 +93,7 @@ def _is_answered(column: exp.Column, tree: exp.Select) -> bool:
 
 
 def _found_by_now(tree: exp.Select, source: Source) -> Source:
-    """Return the query without its filters where each event makes at most one row: the row ids have passed them already."""
+    """Remove the query's filters if each event makes at most one row: the row ids have passed them already."""
     way = way_of(tree, source.table)
     if not is_one_scan(tree, way):
         return source
@@ -112,7 +112,7 @@ def _pays(tree: exp.Select, source: Source, place: Place) -> bool:
 
 
 def _makes_of_whole(tree: exp.Select, way: list[Step]) -> bool:
-    """Whether an answered column is worked out of a whole one: for the few rows alone, once these are found."""
+    """Return whether an answered column is computed from a whole wide one, so that computing it for few rows pays."""
     if not is_one_scan(tree, way):
         return False
     columns = (column for item in tree.expressions for column in item.find_all(exp.Column))
@@ -120,7 +120,7 @@ def _makes_of_whole(tree: exp.Select, way: list[Step]) -> bool:
 
 
 def _finds_few(tree: exp.Select, source: Source) -> bool:
-    """Return whether the filters are on messages or on one project, whose events lie together."""
+    """Return whether a filter is on messages or on one project, whose events are stored together."""
     filters = list(tree.find_all(exp.Where))
     looks = any(column.name == _LONG for one in filters for column in one.find_all(exp.Column))
     compared = {
@@ -130,7 +130,7 @@ def _finds_few(tree: exp.Select, source: Source) -> bool:
 
 
 def rows_wanted(tree: exp.Select) -> int:
-    """Return LIMIT plus OFFSET; 0 where they are not numbers."""
+    """Return LIMIT plus OFFSET; 0 if one of them is not a literal number."""
     counts = [tree.args[key].expression for key in ("limit", "offset") if tree.args.get(key) is not None]
     if tree.args.get("limit") is None or not all(isinstance(one, exp.Literal) and one.is_int for one in counts):
         return 0
@@ -138,7 +138,7 @@ def rows_wanted(tree: exp.Select) -> int:
 
 
 def _finding(tree: exp.Select, source: Source, place: Place) -> exp.Select:
-    """Return the query that selects the row ids of its first few rows."""
+    """Return the query that selects the row ids of the first few rows."""
     finding = copied(tree)
     twin = source.twin(finding)
     finding.set("limit", exp.Limit(expression=exp.Literal.number(rows_wanted(tree))))
@@ -157,7 +157,7 @@ def _finding(tree: exp.Select, source: Source, place: Place) -> exp.Select:
 
 
 def _order_by_values(tree: exp.Select) -> exp.Order | None:
-    """Return the order by expressions instead of selected names; None where a name is ambiguous."""
+    """Return the order by expressions instead of aliases; None if a name is ambiguous."""
     keys = []
     for key in tree.args["order"].expressions:
         value = selected(tree, key.this)
@@ -182,7 +182,7 @@ def _is_beyond_rows(tree: exp.Select) -> bool:
 
 
 def _hands_on(way: list[Step], names: frozenset[str]) -> bool:
-    """Return whether one of the columns is passed through; then no SELECT on the way is an aggregate."""
+    """Return whether one of the columns is passed through by every SELECT; then none of them aggregates."""
     if not way:
         return False
     for step in way:

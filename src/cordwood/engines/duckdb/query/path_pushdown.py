@@ -1,8 +1,8 @@
 """Push reads of event paths down to the scans, through any number of sub-queries.
 
-DuckDB reads a path from shredded columns only where the path stands beside the table itself; through a sub-query it
-puts every event together first, which costs a hundred times as much. So each path that is read of a sub-query's column
-becomes a column of that sub-query, down to the stream's own tables.
+DuckDB reads a path from shredded columns only if the path is in the SELECT that scans the table; through a sub-query it
+reassembles every event first, which costs a hundred times as much. So each path that is read from a sub-query's column
+becomes a column of that sub-query, down to the stream's tables.
 """
 
 import msgspec
@@ -20,7 +20,7 @@ from cordwood.sql.operations import AsText, PathRead, RecordTest, does, found_op
 from cordwood.sql.typing import inherit
 
 _WITH_PARTS = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
-# In the meta of a column that was made for a read.
+# The meta key of a column that was generated for a read.
 _PROVIDED = "provided"
 
 Relation = exp.Expr
@@ -30,7 +30,7 @@ _Place = tuple[str, str, _Steps]
 
 
 class _Reach(msgspec.Struct):
-    """The pushdown of one tree; `streams` are the names of streams. Reads are kept by table node and name."""
+    """The pushdown of one tree: the names of its streams, and the reads by table node and column name."""
 
     streams: frozenset[str]
     tables: dict[int, dict[str, Read]] = msgspec.field(default_factory=dict)
@@ -38,11 +38,11 @@ class _Reach(msgspec.Struct):
     projections: dict[int, dict[str, exp.Expr]] = msgspec.field(default_factory=dict)
 
     def is_grouped(self, node: exp.Expr) -> bool:
-        """Return whether the query groups by just this path, which is then one column however it is read."""
+        """Return whether the query groups by exactly this path, which is then one column in any manner of reading."""
         return (id(node.find_ancestor(exp.Select)), _place_of(node)) in self.grouped
 
     def provide(self, relation: Relation, read: Read, depth: int = 0) -> str | None:
-        """Add a column with the read to the relation and return its name; None where that is impossible."""
+        """Add a column for the read to the relation and return its name; None if that is impossible."""
         if depth > 50:
             return None
         if isinstance(relation, exp.Subquery):
@@ -66,7 +66,7 @@ class _Reach(msgspec.Struct):
         projections = self._projections(query)
         there = projections.get(read.name.lower())
         if there is not None:
-            # The author may have called a column so.
+            # The name may also be one of the author's own columns.
             return read.name if there.meta_get(_PROVIDED) else None
         found = _path_of(projections.get(read.column.lower()))
         if found is None:
@@ -79,7 +79,7 @@ class _Reach(msgspec.Struct):
         return name and read.name
 
     def _projections(self, query: exp.Select) -> dict[str, exp.Expr]:
-        """Return the first column of each name, in lower case. Gathered once: a query may read thousands of paths."""
+        """Return the first column of each name, in lower case; cached, because a query may read thousands of paths."""
         if id(query) not in self.projections:
             self.projections[id(query)] = {item.alias.lower(): item for item in reversed(query.expressions)}
         return self.projections[id(query)]
@@ -97,7 +97,7 @@ def _append(query: exp.Select, column: exp.Expr, name: str) -> exp.Expr:
 
 
 def reach(tree: exp.Expr, streams: frozenset[str]) -> list[Source]:
-    """Push down all path reads of the tree; return what each scan has to read."""
+    """Push down all path reads of the tree; return the scan sources with the columns to read."""
     _ungrouped_texts(tree)
     work = _Reach(streams, grouped=_grouped(tree))
     tests, paths = ([node for node, _ in found_operations(tree, kind)] for kind in (RecordTest, PathRead))
@@ -109,14 +109,14 @@ def reach(tree: exp.Expr, streams: frozenset[str]) -> list[Source]:
 
 
 def _grouped(tree: exp.Expr) -> frozenset[tuple[int, _Place | None]]:
-    """Return the paths that each query groups by, written out or by ordinal."""
+    """Return the paths that each query groups by, as expressions or by ordinal."""
     groups = [(group.parent, group) for group in tree.find_all(exp.Group)]
     keys = [(select, key) for select, group in groups if isinstance(select, exp.Select) for key in grouping_keys(group)]
     return frozenset((id(select), _place_of(selected(select, key))) for select, key in keys)
 
 
 def _ungrouped_texts(tree: exp.Expr) -> None:
-    """Group by the path itself where it is selected as text, grouped by ordinal, and also read unconverted."""
+    """Group by a path instead of its text, if it is grouped by ordinal and also read unconverted."""
     for group in tree.find_all(exp.Group):
         select = group.parent
         if isinstance(select, exp.Select):
@@ -148,7 +148,7 @@ def _move_path(node: exp.Expr, work: _Reach) -> None:
 
 
 def _move(node: exp.Expr, value: exp.Expr, manner: Manner, work: _Reach) -> None:
-    """Replace the node by a column of the value's relation, where there can be one."""
+    """Replace the node by a column of the value's relation, if the relation can provide one."""
     look()
     found = _path_of(value)
     select = node.find_ancestor(exp.Select)
@@ -164,7 +164,7 @@ def _move(node: exp.Expr, value: exp.Expr, manner: Manner, work: _Reach) -> None
 
 
 def _path_of(node: exp.Expr | None) -> tuple[exp.Column, _Steps] | None:
-    """Return the column and the steps below it, none for the column itself."""
+    """Return the column and the path below it, which is empty for the column itself."""
     node = node.unalias() if node is not None else None
     if node is None:
         return None
@@ -181,7 +181,7 @@ def _is_read_as_text(node: exp.Expr) -> bool:
 
 
 def _relation(select: exp.Select, alias: str) -> Relation | None:
-    """Return what the alias names in this query's own FROM; sources that repeat rows cannot be widened."""
+    """Return the relation of that alias in this query's FROM; None if it cannot be widened, such as UNNEST."""
     from_ = select.args.get("from_")
     joined = [join.this for join in select.args.get("joins") or ()]
     for named in ([from_.this] if isinstance(from_, exp.From) else []) + joined:

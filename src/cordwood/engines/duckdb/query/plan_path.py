@@ -10,14 +10,14 @@ from cordwood.sql.budget import look
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A SELECT between the events and the answer, and its name for the relation that it reads."""
+    """A SELECT between the scan and the answer, and its alias for the relation that it reads."""
 
     select: exp.Select
     alias: str
 
 
 def way_of(tree: exp.Expr, table: exp.Table) -> list[Step]:
-    """Return the SELECTs from the events to the answer, where each is read once, by the next; else nothing."""
+    """Return the SELECTs from the scan to the answer if each is read only once, by the next; else an empty list."""
     steps: list[Step] = []
     readings = Readings(tree)
     relation: exp.Expr | None = table
@@ -33,7 +33,7 @@ def way_of(tree: exp.Expr, table: exp.Table) -> list[Step]:
 
 
 def is_one_scan(tree: exp.Expr, steps: Sequence[Step]) -> bool:
-    """Return whether the tree consists of nothing but these steps."""
+    """Return whether the tree consists of only these SELECTs."""
     return bool(steps) and tree.find(exp.Join) is None and len(list(tree.find_all(exp.Select))) == len(steps)
 
 
@@ -48,7 +48,7 @@ def gathers(steps: Sequence[Step]) -> bool:
 
 
 def reader(relation: exp.Expr) -> exp.Select | None:
-    """Return the SELECT that reads it; None for an outer join that keeps unmatched rows, and for a pivot."""
+    """Return the SELECT that reads the relation; None for a pivot, and for an outer join that keeps unmatched rows."""
     if relation.args.get("pivots"):
         return None
     place = relation.parent
@@ -63,7 +63,7 @@ def _keeps_or_drops(join: exp.Join) -> bool:
 
 
 class Readings:
-    """The places where the sub-queries of a tree are read; the tree is walked once, when a CTE is first asked for."""
+    """The relations through which the sub-queries of a tree are read; the tree is walked once, when needed."""
 
     def __init__(self, tree: exp.Expr) -> None:
         self._tree = tree
@@ -76,7 +76,7 @@ class Readings:
         return found
 
     def only_reading(self, select: exp.Select) -> exp.Expr | None:
-        """Return the one relation through which a sub-query is read; None where there are several."""
+        """Return the only relation through which a sub-query is read; None if there are several."""
         look()
         holder = select.parent
         if isinstance(holder, exp.Subquery):
@@ -88,7 +88,7 @@ class Readings:
 
 
 def cte_of(table: exp.Table) -> exp.CTE | None:
-    """Return the CTE that the table reads; None where it may read itself."""
+    """Return the CTE that the table refers to; None if that may be recursive."""
     node: exp.Expr | None = table.parent
     while node is not None:
         with_ = node.args.get("with_")

@@ -1,7 +1,7 @@
 """Redaction as DuckDB macros over a text, a JSON text or an event's value.
 
-Regular expressions do the work where they can: they run in the engine's threads, and a text in which the hint matches
-nothing costs one of them. RE2 compiles them for every expression that uses them, so few and small patterns matter more
+Most work is done by regular expressions, which run in the engine's threads; a text that the hint does not match is
+tested by one of them only. RE2 compiles them for every expression that uses them, so few and small patterns matter more
 than fast ones.
 """
 
@@ -26,13 +26,13 @@ from cordwood.sql.redaction.masking import (
     Masking,
 )
 
-# A long number that stands in an array; in an object, the passes tell it by its key.
+# A long number in an array; a number in an object is recognised by its key.
 _BARE_NUMBER: Final = r"[\[,]-?[0-9]{13}"
 _KEY: Final = "$key"
 
 
 def macros(rules: RedactionRules, key: str, mode: RedactMode) -> list[str]:
-    """Return the statements that create the macros of a mode, one for each kind of value, with the key of digests in them."""
+    """Return the statements that create the macros of a mode, one per kind of value, with the digest key inside."""
     look, masking = Detection(rules), Masking(_Words(), mode)
     bodies = (
         (REDACT_TEXT, _text(look, masking)),
@@ -56,7 +56,7 @@ def _text(look: Detection, masking: Masking) -> str:
 
 
 def _hidden(look: Detection, masking: Masking) -> str:
-    """Return the redacted text; where only an address is found, the looks before that one are skipped."""
+    """Return SQL for the redacted text; if only addresses are found, the detectors before them are skipped."""
     if look.own or not look.before_addresses:
         return masking.shipped(masking.own("t", look.own), look.stages)
     bare = masking.bare("t")
@@ -67,13 +67,13 @@ def _hidden(look: Detection, masking: Masking) -> str:
 
 
 def _trusted(look: Detection) -> str:
-    """Return an expression that fails on a find. It casts, since DuckDB refuses the volatile `error()` in windows."""
+    """Return SQL that fails on a find. It uses a cast, because DuckDB refuses the volatile `error()` in windows."""
     failure = f"CAST({literal(RAISED + FOUND)} || left(t, 0) AS INTEGER)::VARCHAR"
     return f"CASE WHEN {_finds('t', look.hint)} THEN {failure} ELSE t END"
 
 
 def _finds(text: str, hint: str) -> str:
-    """Return whether a pattern matches, without `regexp_matches`, which prepares its pattern three times. No hint is empty."""
+    """Return SQL that tests for a match of a non-empty hint; `regexp_matches` would compile its pattern three times."""
     return f"regexp_extract({text}, {literal(hint)}) <> ''"
 
 
@@ -83,7 +83,7 @@ def _json(look: Detection, masking: Masking) -> str:
         f" THEN regexp_replace(t, {literal(BEFORE_DIGIT)}, {literal(SET_APART)}, 'g') ELSE t END"
     )
     if look.own:
-        # An own pattern must see the texts themselves, and must never eat the quotes between them.
+        # A custom pattern is applied to each text, so that it cannot match the quotes between texts.
         each = masking.own("(s::JSON->>'$')", look.own)
         pieces = f"regexp_extract_all({apart}, {literal(JSON_PIECES)})"
         apart = _joined(
@@ -93,7 +93,10 @@ def _json(look: Detection, masking: Masking) -> str:
 
 
 def _event(mode: RedactMode) -> str:
-    """Return the redacted value; a text goes through JSON as well, since one body for all kinds halves time and memory."""
+    """Return SQL for the redacted value.
+
+    Texts go through JSON as well, because one body for all kinds halves time and memory.
+    """
     kind = "variant_typeof(t)"
     return (
         f"CASE WHEN {kind} = 'VARCHAR' OR starts_with({kind}, 'OBJECT') OR starts_with({kind}, 'ARRAY')"
@@ -115,7 +118,7 @@ class _Words:
         return f"string_split(p, {literal(CUT)})[{at}]"
 
     def pieces(self, marked: str, each: str) -> str:
-        """Return the pieces by a single lambda: DuckDB binds the list of each nested lambda twice."""
+        """Return SQL for the pieces with a single lambda: DuckDB binds the list of each nested lambda twice."""
         find = f"CASE WHEN contains(p, {literal(CUT)}) THEN {each} ELSE p END"
         return _joined(f"list_transform(string_split({marked}, {literal(OPEN)}), lambda p: {find})")
 
@@ -123,7 +126,7 @@ class _Words:
         return f"translate(replace({text}, '%20', ''), ' +-', '')"
 
     def counts_up(self, digits: str) -> str:
-        """Add one where the doubled digit reaches ten."""
+        """Return SQL for the Luhn check; one is added where a doubled digit reaches ten."""
         padded = f"lpad({digits}, 20, '0')"
         weighed = f"list_dot_product(string_split({padded}, '')::DOUBLE[], {[2.0, 1.0] * 10})"
         carried = rf"length(translate(regexp_replace({padded}, '(.).', '\1', 'g'), '01234', ''))"
@@ -144,5 +147,5 @@ class _Words:
 
 
 def _joined(pieces: str) -> str:
-    """Return the joined array, without `array_to_string`, for which DuckDB writes its argument out twice."""
+    """Return SQL for the joined array, without `array_to_string`, which duplicates its argument."""
     return f"list_aggregate({pieces}, 'string_agg', '')"

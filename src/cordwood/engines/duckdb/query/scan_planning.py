@@ -1,8 +1,8 @@
-"""Plan the scans of a lowered tree: the stored table of each stream, and its memtable where it has events.
+"""Plan the scans of a lowered tree: the stored table of each stream, and its memtable if it has events.
 
 DuckDB finds the first few rows of one table fast: it begins with the row groups that can have them and materializes
-only those events. It does neither over a union. So a query for its first few rows is run on each table alone, and its
-answer is the first few of both.
+only those events. It does neither over a union. So a query for its first few rows runs on each table alone, and its
+answer is the first few rows of both results.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from cordwood.engines.duckdb.query.scan_source import Place, Source
 from cordwood.sql.budget import copied
 from cordwood.sql.typing import inherit
 
-# What stands within it sees none of its name.
+# The alias of the union; the parts inside it cannot refer to it.
 _BOTH = "first of each"
 
 
@@ -31,7 +31,7 @@ def plan_scans(tree: exp.Expr, sources: Sequence[Source], *, at_rest: bool = Fal
 
 
 def plan_recent_scan(tree: exp.Expr, sources: Sequence[Source]) -> exp.Expr | None:
-    """Return the tree over the recent table alone, where that may have all the rows that it wants."""
+    """Return the tree over the recent table alone, if that table may contain all rows of the answer; else None."""
     if len(sources) != 1 or not isinstance(tree, exp.Select) or not is_of_newest(tree, sources[0]):
         return None
     alone = copied(tree)
@@ -59,7 +59,7 @@ def _first_of_both(tree: exp.Select, source: Source) -> exp.Select:
 
 
 def _order(tree: exp.Select) -> exp.Order:
-    """Return the order by columns of the tree; adds columns that are ordered by and not selected."""
+    """Return the order by column positions; add columns that are ordered by and not selected."""
     keys = []
     for key in tree.args["order"].expressions:
         keys.append(copied(key))

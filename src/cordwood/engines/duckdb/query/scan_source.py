@@ -22,7 +22,7 @@ class Manner(StrEnum):
 
 
 class Place(StrEnum):
-    """A table of a stream, as templates over the stream's name as `StreamTables` writes it."""
+    """A table of a stream, as a template over the stream's quoted name."""
 
     SEALED = "store.main.{0}"
     HOT = "memory.memtable.{0}"
@@ -30,7 +30,7 @@ class Place(StrEnum):
 
 
 class Read(msgspec.Struct, frozen=True):
-    """A read of a path below a column; one that `is_wide` puts together parts of its own."""
+    """A read of a path below a column; `is_wide` if the value may be an object or array that DuckDB reassembles."""
 
     column: str
     steps: tuple[str, ...]
@@ -39,7 +39,7 @@ class Read(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Return the column's name, which tells capitals apart: DuckDB's names are case-insensitive, and keys are not."""
+        """Return the column's name; positions of capitals are appended, because DuckDB's names are case-insensitive."""
         path = "".join(f".{quoted(step)}" for step in self.steps)
         capitals = ",".join(str(place) for place, letter in enumerate(path) if letter.isupper())
         return f"{self.column}{path} {self.manner.value}{capitals and ' ' + capitals}"
@@ -48,7 +48,10 @@ class Read(msgspec.Struct, frozen=True):
         return Read(column, (*steps, *self.steps), self.manner, self.is_wide)
 
     def printed(self, beside: Sequence["Read"] = ()) -> exp.Expr:
-        """Return the SQL; `beside` are the other reads: a text below a path tells that the path holds an object."""
+        """Return the SQL, which may derive a record test from another read.
+
+        A text among the reads in `beside` that lies below this path implies that the path holds an object.
+        """
         text = next((read for read in beside if read.is_text_of(self)), None)
         if text is None:
             return spliced("{0} AS {1}", self.value(), named(self.name))
@@ -68,9 +71,9 @@ class Read(msgspec.Struct, frozen=True):
 
 
 class Source(msgspec.Struct, frozen=True):
-    """A scan of a stream, with the paths that it reads beside the columns, and its filters.
+    """A scan of a stream, with the paths that it reads as additional columns, and its filters.
 
-    `matches` filters all events, `narrowing` the flushed ones alone; both are fragments.
+    `matches` filters all events, `narrowing` only flushed ones; both are SQL fragments.
     """
 
     table: exp.Table
@@ -86,8 +89,8 @@ class Source(msgspec.Struct, frozen=True):
     def events(self, place: Place, *more: exp.Expr, all_of_them: bool = False) -> exp.Expr:
         """Return a SELECT over one of the stream's tables.
 
-        A scan of all events reads object paths beside it; a search for a few reads them during the scan, since DuckDB would
-        otherwise begin with any row group.
+        A scan of all events reads object paths as a stored column; a search for a few reads them during the scan,
+        because DuckDB would otherwise begin with an arbitrary row group.
         """
         read = self._read_by_reader()
         paths = [path for path in self.reads if path.name in read]
@@ -95,9 +98,9 @@ class Source(msgspec.Struct, frozen=True):
         return self._select(place, [*map(named, _own(read)), *(path.printed(beside) for path in paths), *more])
 
     def few_events(self, place: Place, only: exp.Expr, as_json: frozenset[str] = frozenset()) -> exp.Expr:
-        """Return a SELECT over these few events; columns that are only passed through may be read as JSON.
+        """Return a SELECT over few events; columns in `as_json` are only passed through and are read as JSON.
 
-        Expensive columns are taken from the few events, not from all that the scan passes over.
+        Expensive columns are read from the few events, not from all events that the scan visits.
         """
         read = self._read_by_reader()
         paths = [path for path in self.reads if path.name in read]
@@ -120,20 +123,20 @@ class Source(msgspec.Struct, frozen=True):
         return spliced(select, told, table, listed(" AND ", conditions))
 
     def _read_by_reader(self) -> frozenset[str]:
-        """Return the columns that are read: planning the others takes time, too."""
+        """Return the columns that the reading SELECT uses: planning unused ones takes time."""
         select, name = self.table.find_ancestor(exp.Select), self.table.alias_or_name
         found = list(select.find_all(exp.Column)) if select else []
         return frozenset(column.name for column in found if column.table in (name, ""))
 
     def read(self, *events: exp.Expr) -> None:
-        """Put the tables' SELECTs in the place of the stream."""
+        """Replace the stream's table reference by the union of these SELECTs."""
         alias = exp.TableAlias(this=named(self.table.alias_or_name))
-        # In parentheses, a table's joins hang on the table.
+        # The joins of a table in parentheses are attached to the table node.
         joins = self.table.args.get("joins")
         self.table.replace(exp.Subquery(this=listed(" UNION ALL ", events), alias=alias, joins=joins))
 
     def twin(self, copy: exp.Expr) -> "Source":
-        """Return the same scan in a copy of the tree, in which it is the only one."""
+        """Return the same scan in a copy of the tree, of which it is the only one."""
         (table,) = tables_of(copy, frozenset([self.table.name]))
         return msgspec.structs.replace(self, table=table)
 
@@ -147,5 +150,5 @@ def _own(read: frozenset[str]) -> list[str]:
 
 
 def tables_of(tree: exp.Expr, streams: frozenset[str]) -> list[exp.Table]:
-    """Return the stream tables of the tree, in its order."""
+    """Return the stream tables of the tree in their order."""
     return [table for table in tree.find_all(exp.Table) if table.name in streams and cte_of(table) is None]

@@ -1,6 +1,6 @@
-"""Flatten sub-queries that only pick and filter columns of events into the SELECT that reads them.
+"""Flatten sub-queries that only select and filter columns of events into the SELECT that reads them.
 
-The meaning stays, and DuckDB plans one SELECT in less time than three.
+The result is the same, and DuckDB plans one SELECT in less time than three.
 """
 
 from itertools import pairwise
@@ -14,7 +14,7 @@ from cordwood.sql.typing import inherit
 
 
 def flatten(tree: exp.Expr, table: exp.Table) -> None:
-    """Flatten upwards from the only table of the tree, as long as the SELECTs only pick and filter."""
+    """Flatten upwards from the only table of the tree, as long as the SELECTs only select columns and filter."""
     way = way_of(tree, table)
     if not is_one_scan(tree, way):
         return
@@ -32,7 +32,7 @@ def _only_picks(select: exp.Select) -> bool:
 
 
 def _reads_only_what_is_picked(above: Step, below: exp.Select) -> bool:
-    """Return whether every column is qualified and picked: an unqualified one might be another below."""
+    """Return whether every column is qualified and selected below; an unqualified name could be another column."""
     picked = {item.alias for item in below.expressions}
     columns = list(above.select.find_all(exp.Column))
     return all(column.table for column in columns) and picked >= {
@@ -56,7 +56,7 @@ def _merge(below: exp.Select, above: Step) -> None:
 
 
 def _forget(named: exp.Select) -> None:
-    """Remove a CTE that is not read any more."""
+    """Remove a CTE that is no longer read."""
     cte = named.parent
     if isinstance(cte, exp.CTE):
         with_ = cte.parent

@@ -1,6 +1,6 @@
-"""Return freed memory to the operating system: that of the C library and of DuckDB's own allocator.
+"""Return freed memory to the operating system, from the C library's allocator and from DuckDB's jemalloc.
 
-Also reads how much of the C library's heap is in use, where everything lies that DuckDB does not count.
+Also measures how much of the C library's heap is in use, which includes all memory that DuckDB does not count.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ class _Heap(ctypes.Structure):
 
 
 def _function(library: str | None, name: str, result: type = ctypes.c_int) -> Callable[..., object] | None:
-    """Return a function of a C library, or None where the library lacks it."""
+    """Return a function of a C library, or None if the library lacks it."""
     try:
         found = getattr(ctypes.CDLL(library), name)
     except (AttributeError, OSError):
@@ -49,6 +49,6 @@ def release_free_memory() -> None:
 
 
 def heap_bytes() -> int | None:
-    """Return the bytes in use of the C library's heap; None where the library does not report it."""
+    """Return the bytes in use of the C library's heap; None if the library does not report them."""
     found = _tell() if _tell is not None else None
     return int(found.uordblks) if isinstance(found, _Heap) else None

@@ -1,7 +1,7 @@
-"""Columns that DuckDB reads where they lie: handed over as a stream of Arrow's C interface, without Arrow's library.
+"""Columns handed to DuckDB without a copy, as a stream of Arrow's C interface, without Arrow's library.
 
-The structures and who frees what are those of https://arrow.apache.org/docs/format/CDataInterface.html. Here every
-buffer belongs to the `ArrowColumns`, so that releasing is no more than saying so.
+The structures and the rules of ownership are those of https://arrow.apache.org/docs/format/CDataInterface.html. Every
+buffer belongs to the `ArrowColumns`, so that a release callback only clears its own pointer.
 """
 
 import ctypes
@@ -15,20 +15,20 @@ from typing import Any
 import msgspec
 
 _NULLABLE = 2
-# Texts that are encoded at once: all of a column would be in memory twice.
+# The number of texts that are encoded at once: encoding a whole column would hold it in memory twice.
 _JOINED = 1024
 
 
 class _Schema(Structure):
-    """The names and types of columns; `_fields_` follow below, where the type can name itself."""
+    """The names and types of columns; `_fields_` is set below, where the class can refer to itself."""
 
 
 class _Array(Structure):
-    """The buffers of one column, or a row of columns."""
+    """The buffers of one column, or the arrays of all columns."""
 
 
 class _Stream(Structure):
-    """Where the reader asks for the schema, then for one array after the other."""
+    """The callbacks by which the reader gets the schema and then one array after the other."""
 
 
 _ReleaseSchema = CFUNCTYPE(None, POINTER(_Schema))
@@ -90,7 +90,7 @@ def _last_error(_: Any) -> None:
     return None
 
 
-# The reader calls these after the statement too: they stay.
+# The reader may call these after the statement has ended, so they live as long as the module.
 _release_schema = _ReleaseSchema(_schema_released)
 _release_array = _ReleaseArray(_array_released)
 _release_stream = _ReleaseStream(_stream_released)
@@ -102,7 +102,10 @@ _new_capsule.argtypes = [c_void_p, c_char_p, c_void_p]
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A type in Arrow's letters, and the buffers in Arrow's order: which values are there (None: all), then theirs."""
+    """A column: its type in Arrow's format string, the number of nulls, and its buffers in Arrow's order.
+
+    The first buffer is the validity bitmap, None if there are no nulls.
+    """
 
     letters: bytes
     nulls: int
@@ -110,7 +113,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 def texts(values: Sequence[str | None]) -> Column:
-    """What is no letter in UTF-8 becomes a question mark."""
+    """Return a column of texts; surrogates, which UTF-8 cannot encode, become question marks."""
     nulls = values.count(None)
     present: list[str] = [value or "" for value in values] if nulls else list(values)  # type: ignore[arg-type]
     data, sizes = array("b"), array("i", [0])
@@ -125,7 +128,7 @@ def texts(values: Sequence[str | None]) -> Column:
 
 
 def times(values: Sequence[int]) -> Column:
-    """Microseconds since 1970 UTC."""
+    """Return a column of times in microseconds since 1970 UTC."""
     return Column(b"tsu:UTC", 0, (None, array("q", values)))
 
 
@@ -142,7 +145,7 @@ def _presence(values: Sequence[object]) -> bytes:
 
 
 def _bits(digits: Any) -> bytes:
-    """The last digit is the first bit."""
+    """Pack binary digits into bytes; the last digit is the lowest bit."""
     text = "".join(digits)
     return int(text or "0", 2).to_bytes(len(text) // 8 + 1, "little")
 
@@ -153,11 +156,11 @@ class ArrowColumns:
     def __init__(self, columns: Mapping[str, Column], length: int) -> None:
         self._columns = columns
         self._length = length
-        # What the reader is given addresses of.
+        # Keeps objects alive whose addresses the reader has.
         self._kept: list[object] = []
 
     def close(self) -> None:
-        """Let go of everything: the callbacks know their columns, so nothing goes by itself."""
+        """Release all buffers: callbacks and columns refer to each other, so reference counting does not free them."""
         self._kept.clear()
         self._columns = {}
 
@@ -184,7 +187,7 @@ class ArrowColumns:
         return 0
 
     def _get_next(self, fills: Iterator[Callable[[Any], None]], _: Any, out: Any) -> int:
-        """The one batch, then the end: an array that is released already."""
+        """Return the batch on the first call, and then an array that is released already, which marks the end."""
         next(fills, _array_ended)(out.contents)
         return 0
 

@@ -1,4 +1,4 @@
-"""A run of consecutive events of one stream that is inserted into a table by one statement."""
+"""A chunk: consecutive events of one stream that are inserted into a table by one statement."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
@@ -13,17 +13,17 @@ from cordwood.engines.duckdb.storage.wal import WalRecord
 from cordwood.engines.object_paths import object_paths
 from cordwood.model.event import Event
 
-# From this many on it pays to hand columns over where they lie; a statement's parameters are ready sooner.
+# From this number of events on Arrow columns are faster than statement parameters.
 _MANY = 512
-# A query that waits for events to be converted goes on after about as many.
+# About the number of events that are converted while a query waits.
 _PIECE = 4_096
-# An event of more bytes is large. A gateway's have two or three thousand.
+# An event of more bytes counts as large; typical gateway events have two or three thousand bytes.
 _LARGE = 8_192
 _LARGE_OF_A_PIECE = 4 * 2**20
-# Of large events that are flushed at once.
+# The most bytes of large events in one flush.
 MOST_LARGE_BYTES = 8 * 2**20
 
-# The columns of an event as it stands, by their letters in `StreamTables.insert_events`.
+# The columns of an event that are inserted as texts, by their letters in `StreamTables.insert_events`.
 _TEXTS = {"i": "id", "e": "event_message", "p": "project", "m": "metadata", "x": "extras"}
 
 _encode = msgspec.json.Encoder().encode
@@ -35,7 +35,7 @@ class Chunk(msgspec.Struct):
     first: int
     events: list[Event] = msgspec.field(default_factory=list)
     received_us: list[int] = msgspec.field(default_factory=list)
-    # About what the texts of its large events take.
+    # The approximate bytes of its large events' texts.
     large_bytes: int = 0
 
     @property
@@ -48,7 +48,7 @@ class Chunk(msgspec.Struct):
         self.received_us += [event.received_us or record.received_us for event in record.events[:count]]
 
     def room(self, events: Sequence[Event], most_large_bytes: int) -> int:
-        """Return how many of these events fit, until the large ones take too much; at least one where the chunk has none.
+        """Return how many of these events fit within the bytes for large events; at least one if the chunk is empty.
 
         The engine converts some thousand rows at once and holds several copies of them meanwhile.
         """
@@ -61,7 +61,7 @@ class Chunk(msgspec.Struct):
         return len(events)
 
     def records(self, stream: str) -> list[WalRecord]:
-        """Yield the events as log records of one event each."""
+        """Return the events as log records of one event each."""
         return [
             WalRecord(stream, self.first + place, received, [event])
             for place, (event, received) in enumerate(zip(self.events, self.received_us, strict=True))
@@ -76,13 +76,16 @@ class Chunk(msgspec.Struct):
         """Return the same events ordered by project and time, as they are stored in the file."""
         times = [event.timestamp_us for event in self.events]
         projects = [event.project or "" for event in self.events]
-        # In two steps, each by values of one kind: half the time that pairs take.
+        # Two stable sorts by values of one type take half the time of one sort by pairs.
         order = sorted(range(len(times)), key=times.__getitem__)
         order.sort(key=projects.__getitem__)
         return Chunk(self.first, [self.events[place] for place in order], [self.received_us[place] for place in order])
 
     def insert(self, cursor: duckdb.DuckDBPyConnection, into: Callable[[str], str], **values: object) -> None:
-        """Insert all events by one statement: `into` makes it from the relation of the events; `values` are its other parameters."""
+        """Insert all events by one statement, which `into` builds from the source relation.
+
+        `values` are its other parameters.
+        """
         if len(self.events) < _MANY:
             cursor.execute(into(LISTED), self._lists() | values)
             return
@@ -91,12 +94,12 @@ class Chunk(msgspec.Struct):
             try:
                 cursor.execute(into("incoming"), values)
             finally:
-                # In a transaction that has failed this fails, too, and is not what went wrong.
+                # In a failed transaction this fails as well and would hide the original error.
                 with suppress(duckdb.TransactionException):
                     cursor.unregister("incoming")
 
     def insert_mended(self, cursor: duckdb.DuckDBPyConnection, into: Callable[[str], str], **values: object) -> None:
-        """Insert as `insert` does, outside a transaction; keep JSON that the engine cannot read as text."""
+        """Insert as `insert` does, outside a transaction; store JSON that the engine cannot parse as text."""
         try:
             self.insert(cursor, into, **values)
         except duckdb.Error as problem:
@@ -130,7 +133,7 @@ class Chunk(msgspec.Struct):
         return list(map(attrgetter(name), self.events))
 
     def mend(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Replace JSON that the engine cannot read by its text, so that the event and all others are stored."""
+        """Replace JSON that the engine cannot parse by its text, so that all events can be stored."""
         for place, event in enumerate(self.events):
             if not (_is_readable(cursor, event.metadata) and _is_readable(cursor, event.extras)):
                 self.events[place] = msgspec.structs.replace(
@@ -156,12 +159,12 @@ def pieces(records: Iterable[WalRecord], until: int) -> list[Chunk]:
 
 
 def text_bytes(events: Sequence[Event]) -> int:
-    """Return about how many bytes the events take in memory."""
+    """Estimate how many bytes the events take in memory."""
     return sum(map(_text_bytes, events))
 
 
 def large_bytes(events: Sequence[Event]) -> int:
-    """Return about how many bytes the large ones among the events take in memory."""
+    """Estimate how many bytes the large ones among the events take in memory."""
     return sum(size for size in map(_text_bytes, events) if size > _LARGE)
 
 

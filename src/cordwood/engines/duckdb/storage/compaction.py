@@ -1,9 +1,9 @@
 """Compact flushed row groups in the background: ten at once are rewritten in the order of their projects.
 
-A flush writes row groups as the events came, so each holds a little of every project, and some are short. A compacted
-run has full row groups of a few projects each: a question about one project reads a tenth of them. Each run is one
-transaction, so that queries see it either as it was or compacted, and a crash leaves it as it was. Afterwards the blocks
-that are there to stay get their n-grams indexed, which keeps that work off the flush path.
+A flush writes row groups in order of arrival, so each holds events of every project, and some are short. A compacted
+run has full row groups of a few projects each: a query for one project reads a tenth of them. Each run is one
+transaction, so that queries and crashes see it either unchanged or compacted. Afterwards the compaction thread indexes
+the n-grams of blocks, which keeps that work off the flush path.
 """
 
 import threading
@@ -35,9 +35,9 @@ FRESH_GROUPS = 4
 _LOOK_SECONDS = 5.0
 _AFTER_FAILURE_SECONDS = 60.0
 _PAUSE_SECONDS = 0.05
-# Compaction waits while row groups are flushed one after the other.
+# Compaction waits while row groups are flushed in quick succession.
 _QUIET_SECONDS = 5.0
-# Events that come without a pause, but leave time: flushing them took less than this share of so many looks' time.
+# A load without pauses leaves time for compaction if flushing took less than this share of the last looks' time.
 _CALM_SHARE = 1 / 3
 _CALM_LOOKS = 6
 
@@ -45,7 +45,8 @@ _CALM_LOOKS = 6
 class Compactor:
     """The compaction thread.
 
-    `turn` is the lock of everything that removes rows from the streams' tables. `is_busy` tells whether flushing falls behind.
+    `turn` is the lock of everything that removes rows from the streams' tables. `is_busy` tells whether flushing falls
+    behind.
     """
 
     def __init__(
@@ -58,10 +59,10 @@ class Compactor:
         self._is_busy = is_busy
         self._tell = tell
         self._last_flush = time.monotonic()
-        # Whether to compact between flushes of a load that does not pause.
+        # Whether to compact between the flushes of a load without pauses.
         self.works_beside_flushes = False
         self._looks: deque[tuple[float, float]] = deque(maxlen=_CALM_LOOKS)
-        # The time of the flush after which nothing was left to compact.
+        # The time of the last flush when nothing was left to compact.
         self._done_since: float | None = None
         self._stopping = threading.Event()
         self._cursor = session.cursor()
@@ -86,13 +87,13 @@ class Compactor:
         self._beside.close()
 
     def compact_all(self) -> None:
-        """Compact and index until nothing is left to do; skip the search for work until the next flush then."""
+        """Compact and index until nothing is left to do; then skip the search for work until the next flush."""
         last_seal = self._last_flush
         if self._done_since == last_seal:
             return
         self._session.checkpoint_when_due(self._cursor)
         is_done = True
-        # Compact first: compacted blocks get their n-grams with them, and those of the old blocks would be wasted.
+        # Compact first: compaction replaces blocks, so n-grams of the old ones would be wasted.
         for work in (self.compact, self.index_newest_block):
             for store in self._stores():
                 while (may_begin := self._may_begin()) and work(store):
@@ -104,7 +105,7 @@ class Compactor:
             self._done_since = last_seal
 
     def compact(self, store: StreamStore) -> bool:
-        """Compact the oldest run that is not compacted; False when there is none, or the work has to be put off."""
+        """Compact the oldest uncompacted run; return False if there is none, or if the work has to be postponed."""
         is_compacted = self._at_once(self._rewrite, store.tables)
         if is_compacted:
             self.resting.stir()
@@ -113,11 +114,11 @@ class Compactor:
         return is_compacted
 
     def index_newest_block(self, store: StreamStore) -> bool:
-        """Index the n-grams of the newest block that lacks them; False when there is none."""
+        """Index the n-grams of the newest unindexed block; return False if there is none."""
         return self._at_once(self._index_newest_block, store.tables)
 
     def _at_once(self, change: Callable[[StreamTables], bool], tables: StreamTables) -> bool:
-        """Run the change in one transaction, which is rolled back where nothing changed."""
+        """Run the change in one transaction, which is rolled back if nothing changed."""
         cursor = self._cursor
         with self.turn:
             cursor.execute("BEGIN")
@@ -142,7 +143,7 @@ class Compactor:
             return False
         self._cursor.execute(tables.order_run(), {"last": last, "rows": ROW_GROUP_ROWS})
         for part in range(RUN_GROUPS):
-            # DuckDB keeps what is logged meanwhile in memory until this transaction ends.
+            # DuckDB keeps concurrent log entries in memory until this transaction ends.
             if self._stopping.is_set() or self._is_busy() or self._session.is_log_long:
                 return False
             began = time.monotonic()

@@ -1,4 +1,4 @@
-"""A gate around the database file: shared by queries and flushes, exclusive for checkpoints and reopening."""
+"""A readers-writer lock of the database file: queries and flushes share it, checkpoints and reopening exclude them."""
 
 import threading
 import time
@@ -19,7 +19,7 @@ class FileAccess(Enum):
 
 
 class Patience(msgspec.Struct, frozen=True):
-    """How long exclusive access waits for an idle moment, then with new flushes held back, then with new queries, too."""
+    """How long exclusive access waits: for an idle moment, then with flushes blocked, then with queries as well."""
 
     patience_seconds: float
     flushes_seconds: float
@@ -28,19 +28,19 @@ class Patience(msgspec.Struct, frozen=True):
 
 RELAXED = Patience(10.0, 2.0, 0.25)
 URGENT = Patience(1.0, 10.0, 2.0)
-# A checkpoint needs no transaction at its beginning only; others may go on after this time.
+# A checkpoint excludes other transactions only at its beginning; they may continue after this time.
 _BEGUN_SECONDS = 0.2
 
 
 class FileGate:
-    """A readers-writer lock whose writer holds back readers for short moments only."""
+    """A readers-writer lock whose writer blocks readers for short moments only."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._under_way = dict.fromkeys(FileAccess, 0)
         self._held: frozenset[FileAccess] = frozenset()
         self._last_passed = dict.fromkeys(FileAccess, time.monotonic())
-        # Up to the beginning of the flushes under way.
+        # The total flushing time, up to the beginning of the flushes under way.
         self._flushing_seconds = 0.0
         self._flushing_since = 0.0
 
@@ -86,9 +86,9 @@ class FileGate:
 
     @contextmanager
     def exclusive(self, haste: Patience = RELAXED, *, throughout: bool = False) -> Iterator[bool]:
-        """Hold back new access; yield whether none is under way.
+        """Block new access; yield whether no other access is under way.
 
-        Others go on a moment after the block has begun, or with `throughout` when it has ended.
+        Others continue a moment after the block has begun, or with `throughout` when it has ended.
         """
         with self._changed:
             is_exclusive = self._changed.wait_for(self._is_free, haste.patience_seconds) or self._cleared(haste)
@@ -109,7 +109,7 @@ class FileGate:
             self._changed.notify_all()
 
     def _cleared(self, haste: Patience) -> bool:
-        """Hold back flushes until those under way have ended, then queries for a moment."""
+        """Block flushes until those under way have ended, then queries for a moment."""
         self._held = frozenset({FileAccess.FLUSH})
         self._changed.wait_for(lambda: not self._under_way[FileAccess.FLUSH], haste.flushes_seconds)
         self._held = frozenset(FileAccess)

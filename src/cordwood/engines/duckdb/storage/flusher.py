@@ -15,12 +15,12 @@ from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.storage.stream_store import OutOfOrderError, StreamStore, held_bytes
 from cordwood.observe.observer import Tell
 
-# Flush soon after a burst has ended, and a trickle seldom: each flush rewrites the last row group.
+# Flush soon after a burst, but rarely in a trickle: each flush rewrites the last row group.
 _QUIET_SECONDS = 2.0
 _QUIET_ROWS = 1024
 _WAIT_SECONDS = 300.0
 _LOOK_SECONDS = 0.5
-# After a pause of so long, memory that a burst has freed is returned to the system.
+# After a pause of this length, memory that a burst has freed is returned to the system.
 _PAUSE_SECONDS = 0.5
 _TELL_SECONDS = 60.0
 
@@ -28,8 +28,8 @@ _TELL_SECONDS = 60.0
 class Means(msgspec.Struct, frozen=True):
     """The limits of flushing: threads, bytes of pending events, rows that are flushed at once.
 
-    Memory that a flush has freed is kept for `kept_seconds`, or until a pause: the next flush uses it again. To return it
-    to the system and ask for it again after each flush costs a fifth of the speed of a load.
+    Memory that a flush has freed is kept for `kept_seconds`, or until a pause, for the next flush. Returning and
+    reallocating it with each flush costs a fifth of the throughput of a load.
     """
 
     workers: int
@@ -65,7 +65,7 @@ class Flusher:
         self._told = -_TELL_SECONDS
         self._trimmed = self._last_append
         self._is_trimmed = True
-        # By stream, rows that were flushed as parts of a row group since the last checkpoint.
+        # By stream, the rows that were flushed as parts of a row group since the last checkpoint.
         self._gathered: Counter[str] = Counter()
         self._threads: list[threading.Thread] = []
 
@@ -96,7 +96,7 @@ class Flusher:
         cursor.close()
 
     def _tried(self, cursor: duckdb.DuckDBPyConnection) -> bool:
-        """Flush once and report any failure; the thread must survive, or no event would be flushed again."""
+        """Flush once and report any failure; an exception must not end the thread."""
         try:
             return self._flush_one(cursor)
         except Exception as problem:  # noqa: BLE001 - the last catch-all of the thread
@@ -116,11 +116,11 @@ class Flusher:
         return False
 
     def _is_tight(self, stores: Collection[StreamStore]) -> bool:
-        """Return whether many bytes are pending and no flush is under way that makes room.
+        """Return whether many bytes are pending and no flush under way makes room.
 
-        Only then are less than full row groups flushed early: they are written twice, and into the database's log, too.
+        Only then are partial row groups flushed early: they are written twice, and into the database's log as well.
         """
-        # In this order, so that what is flushed meanwhile is not counted.
+        # In this order, so that events that are flushed meanwhile are not counted.
         if any(store.is_flushing for store in stores):
             return False
         return held_bytes(stores) > self.means.held_bytes * 3 // 4
@@ -144,11 +144,11 @@ class Flusher:
         return True
 
     def _rows_of(self, store: StreamStore) -> int:
-        """Return how many rows to flush at once: parts of a row group add up to exactly one."""
+        """Return how many rows to flush at once, such that parts add up to exactly one row group."""
         return min(self.means.rows_at_once, ROW_GROUP_ROWS - self._gathered[store.name] % ROW_GROUP_ROWS)
 
     def _write_gathered(self, store: StreamStore, rows: int, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Checkpoint once the flushed parts are a full row group, which is compressed then and not filled up later."""
+        """Checkpoint once the flushed parts make a full row group, which is then compressed and not extended later."""
         if self.means.is_in_parts:
             self._gathered[store.name] += rows
         self._has_written(cursor, now=self._gathered[store.name] >= ROW_GROUP_ROWS)

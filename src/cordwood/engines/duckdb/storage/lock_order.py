@@ -1,4 +1,4 @@
-"""The order in which a thread takes the locks of the storage, and a check of it that tests switch on."""
+"""The order in which a thread takes the locks of the storage, and a check of it that tests enable."""
 
 import threading
 from collections.abc import Iterator
@@ -10,21 +10,21 @@ from typing import Any
 class Rank(IntEnum):
     """The locks in the order in which they are taken. Locks of one rank belong to different streams."""
 
-    # Of everything that removes rows from the streams' tables: compaction, retention, reopening the file.
+    # Guards everything that removes rows from the streams' tables: compaction, retention, reopening the file.
     COMPACTION = 0
-    # Of filling and dropping tables of the recent cache.
+    # Guards filling and dropping tables of the recent cache.
     RECENT_FILL = 1
-    # Of appending to the write-ahead log and to the streams' pending events.
+    # Guards appending to the write-ahead log and to the streams' pending events.
     APPEND = 2
     # Shared or exclusive access to the database file.
     FILE_GATE = 3
-    # Of checkpoints, reopening and backups, which need the file as it is.
+    # Guards checkpoints, reopening and backups, during which the file must not be replaced.
     FILE = 4
-    # Of filling a stream's memtable and recent table.
+    # Guards filling a stream's memtable and recent table.
     SHOWING = 5
-    # Of a stream's pending events and of the commit of a flush.
+    # Guards a stream's pending events and the commit of a flush.
     STREAM = 6
-    # Of the write-ahead log's segments.
+    # Guards the segments of the write-ahead log.
     LOG = 7
 
 
@@ -36,7 +36,7 @@ class LockOrderError(RuntimeError):
 
 
 class _Checks:
-    """Whether locks are checked, and what each thread holds."""
+    """Whether locks are checked, and the ranks that each thread holds."""
 
     def __init__(self) -> None:
         self.is_on = False
@@ -57,7 +57,7 @@ _checks = _Checks()
 
 @contextmanager
 def checked_order() -> Iterator[None]:
-    """Check the order of all locks that are made while the block lasts."""
+    """Check the order of all locks that are created during the block."""
     before, _checks.is_on = _checks.is_on, True
     try:
         yield
@@ -67,7 +67,7 @@ def checked_order() -> Iterator[None]:
 
 @contextmanager
 def holding(rank: Rank) -> Iterator[None]:
-    """Note that the thread holds something that is no lock, such as access to the file."""
+    """Record that the thread holds something that is not a lock, such as access to the file."""
     if not _checks.is_on:
         yield
         return
@@ -81,17 +81,17 @@ def holding(rank: Rank) -> Iterator[None]:
 
 
 def ordered_lock(rank: Rank) -> Lock:
-    """Return a lock, checked where checks are on."""
+    """Return a lock, checked if checks are enabled."""
     return _CheckedLock(rank, threading.Lock()) if _checks.is_on else threading.Lock()
 
 
 def ordered_condition(rank: Rank) -> threading.Condition:
-    """Return a condition over a lock that its thread may take again, checked where checks are on."""
+    """Return a condition over a reentrant lock, checked if checks are enabled."""
     return threading.Condition(_CheckedLock(rank, threading.RLock()) if _checks.is_on else threading.RLock())  # type: ignore[arg-type]
 
 
 class _CheckedLock:
-    """A lock that raises LockOrderError where it is taken in the wrong order."""
+    """A lock that raises LockOrderError if it is taken in the wrong order."""
 
     def __init__(self, rank: Rank, lock: Any) -> None:
         self._rank = rank

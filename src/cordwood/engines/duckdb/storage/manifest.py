@@ -13,7 +13,7 @@ from cordwood.engines.duckdb.storage.transaction import transaction
 from cordwood.errors import DataFolderUnusable
 from cordwood.model.shape import Kinds, Path, ValueKind
 
-# Raised by one whenever an older cordwood could no longer read the folder.
+# The version of the folder's format; incremented whenever older releases could not read the folder any more.
 VERSION = 3
 
 Ranges = list[tuple[int, int]]

@@ -1,4 +1,4 @@
-"""Return memory that the process holds and does not need: when it is idle, and when it holds much."""
+"""Release memory that the process holds and does not need: when it is idle, and when it holds much."""
 
 from collections import deque
 from collections.abc import Callable
@@ -12,16 +12,16 @@ from cordwood.engines.duckdb.storage.session import Session
 
 # Longer than the interval of looks, so that no query between two looks is missed.
 _REST_SECONDS = 6.0
-# DuckDB's bookkeeping of row groups may grow by this fraction of the memory limit before the file is reopened.
+# DuckDB's metadata of row groups may grow by this fraction of the memory limit before the file is reopened.
 _GROWTH_SHARE = 12
-# The least of so many looks leaves out what queries hold for a moment, and limits how often the file is reopened.
+# The minimum of several looks excludes what queries hold briefly, and limits how often the file is reopened.
 _LOOKS = 6
 
 
 class MemoryReclaimer:
-    """Decides when to release memory.
+    """The decisions when to release memory.
 
-    `turn` is the lock of background work on the file. `held_bytes` returns what pending events take of the heap.
+    `turn` is the lock of background work on the file. `held_bytes` returns the heap bytes of pending events.
     """
 
     def __init__(self, session: Session, turn: Lock, held_bytes: Callable[[], int]) -> None:
@@ -35,7 +35,7 @@ class MemoryReclaimer:
         self._seen_bytes: deque[int] = deque(maxlen=_LOOKS)
 
     def stir(self) -> None:
-        """Note that background work has read or written the file since the last release."""
+        """Record that background work has read or written the file since the last release."""
         self._is_rested = False
 
     def look(self, cursor: duckdb.DuckDBPyConnection) -> None:
@@ -43,7 +43,7 @@ class MemoryReclaimer:
         self.reclaim_when_quiet(cursor)
 
     def reclaim_when_quiet(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Release cached blocks while no query comes; return freed heap memory once in each idle time."""
+        """Release cached blocks while no query runs; return freed heap memory once in each idle period."""
         is_quiet = self._session.gate.idle_seconds >= _REST_SECONDS
         if is_quiet and self._is_rested:
             return
@@ -62,9 +62,9 @@ class MemoryReclaimer:
             self._session.release_blocks(cursor)
 
     def reopen_when_large(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Reopen the file when DuckDB's bookkeeping of row groups has grown too large.
+        """Reopen the file when DuckDB's metadata of row groups has grown too large.
 
-        DuckDB does not report its size: it is estimated as the least heap use of six looks above that of the first.
+        DuckDB does not report its size: the estimate is the least heap use of six looks minus that of the first look.
         """
         self._seen_bytes.append(self._in_use())
         if self._first_bytes is None:
@@ -84,7 +84,7 @@ class MemoryReclaimer:
         return in_use > self._noted_bytes + self._growth_bytes
 
     def _in_use(self) -> int:
-        """Return the heap bytes in use beside pending events; 0 where the C library does not report them."""
+        """Return the heap bytes in use apart from pending events; 0 if the C library does not report them."""
         found = heap_bytes()
         return 0 if found is None else found - self._held_bytes()
 
@@ -93,6 +93,6 @@ class MemoryReclaimer:
         with self._turn, self._session.gate.exclusive(URGENT, throughout=True) as is_exclusive:
             is_forgotten = (is_exclusive or not self._session.is_open) and self._session.reopen(cursor)
         if is_forgotten:
-            # The next looks set the new base, once queries are under way again.
+            # The next looks set the new baseline, once queries run again.
             self._noted_bytes = None
             release_free_memory()

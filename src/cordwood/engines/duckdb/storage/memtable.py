@@ -1,4 +1,4 @@
-"""The memtable of one stream: pending events, converted into tables in memory when a query asks for them."""
+"""The memtable of one stream: pending events, converted into tables in memory when a query needs them."""
 
 import duckdb
 import msgspec
@@ -18,14 +18,14 @@ class _Part(msgspec.Struct):
 
 
 class Memtable:
-    """Events in memory tables that are not flushed yet.
+    """Memory tables of events that are not flushed yet.
 
-    Rows are never deleted: flushed ones are hidden by the view, and a table is dropped once all of its rows are flushed.
-    All methods but the filling of a table require the stream's lock `turn`.
+    Rows are never deleted: the view hides flushed ones, and a table is dropped once all of its rows are flushed. All
+    methods except the filling of a table require the stream's lock `turn`.
     """
 
     def __init__(self, tables: StreamTables) -> None:
-        # Every event below this number is here or flushed.
+        # Every event below this sequence number is in the memtable or flushed.
         self.end = 0
         self._tables = tables
         self._parts: list[_Part] = []
@@ -57,12 +57,12 @@ class Memtable:
         self._filling = None
 
     def forget(self, flushed_to: int) -> None:
-        """Note that every event below this sequence number is in the file."""
+        """Record that every event below this sequence number is in the file."""
         self._flushed_to = flushed_to
         self._is_stale = self._is_stale or any(part.first < flushed_to for part in self._parts)
 
     def refresh(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Bring the views up to date and drop tables that are flushed; call it before a query begins."""
+        """Update the views and drop tables whose rows are flushed; call it before a query begins."""
         if not self._is_stale:
             return
         stay = [part for part in self._parts if part.end > self._flushed_to or part is self._filling]

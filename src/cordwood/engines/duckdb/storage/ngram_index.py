@@ -1,8 +1,8 @@
-"""A Bloom-filter index of n-grams: which blocks of flushed events may have a text in their messages.
+"""A Bloom-filter index of n-grams: which blocks of flushed events may contain a text in their messages.
 
 A block is what one flush or one compaction step wrote, a row group at most. An n-gram is six consecutive letters or
 digits. A block's filter has one bit for each n-gram's hash, and about as many bits as the block has n-grams. A block
-that lacks one of a text's n-grams cannot have the text. Newly flushed blocks are listed without a filter and are
+that lacks one of a text's n-grams cannot contain the text. Newly flushed blocks are listed without a filter and are
 always read until the compaction thread indexes them.
 """
 
@@ -14,7 +14,7 @@ import duckdb
 
 from cordwood.engines.duckdb.storage.tables import StreamTables
 
-# Rows of versions without the index: always read.
+# The block number of rows written before the index existed: always read.
 UNKNOWN_BLOCK: Final = 0
 
 _LETTERS: Final = 6
@@ -23,13 +23,13 @@ _RUN: Final = re.compile("[0-9A-Za-z]{6,}")
 
 CREATE_NGRAM_INDEX: Final = (
     "CREATE SEQUENCE IF NOT EXISTS store.cordwood.blocks",
-    # DuckDB's hash function may differ in its next version.
+    # DuckDB's hash function may change with its version, so each filter stores the version that made it.
     "CREATE TABLE IF NOT EXISTS store.cordwood.pieces (stream VARCHAR, block BIGINT, engine VARCHAR, bits BIT)",
 )
 
 
 def ngrams_of(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return n-grams that every message has which contains all the texts; none where the texts have no long word."""
+    """Return n-grams that every message contains that contains all the texts; none if the texts have no long word."""
     runs = [run for text in texts for run in _RUN.findall(text)]
     pieces = {run[at : at + _LETTERS]: None for run in runs for at in range(len(run) - _LETTERS + 1)}
     return tuple(pieces)[:_MOST_PIECES]
@@ -47,14 +47,14 @@ def list_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: i
 
 
 def next_unindexed_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTables) -> int | None:
-    """Return the newest block without a filter, or with one of another engine version; None when there is none."""
+    """Return the newest block without a filter, or with one of another engine version; None if there is none."""
     sql = "SELECT max(block) FROM store.cordwood.pieces WHERE stream = $stream AND engine <> version()"
     ((block,),) = cursor.execute(sql, {"stream": tables.stream}).fetchall()
     return None if block is None else int(block)
 
 
 def replace_ngrams(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: int) -> None:
-    """Index a block that is listed already; requires a transaction."""
+    """Index a block that is already listed; requires a transaction."""
     cursor.execute("DELETE FROM store.cordwood.pieces WHERE block = $block", {"block": block})
     insert_ngrams(cursor, tables, block)
 
@@ -87,7 +87,7 @@ def drop_ngrams_of_empty_blocks(cursor: duckdb.DuckDBPyConnection, tables: Strea
 
 
 def blocks_that_may_have(cursor: duckdb.DuckDBPyConnection, stream: str, pieces: Sequence[str]) -> list[int] | None:
-    """Return the blocks that may have all n-grams; None where that is more than half of the blocks."""
+    """Return the blocks that may have all n-grams; None if that is more than half of the blocks."""
     values = {f"p{place}": piece for place, piece in enumerate(pieces)}
     has_all = " AND ".join(f"get_bit(bits, (hash(${name}) % bit_length(bits))::INTEGER) = 1" for name in values)
     rows = cursor.execute(

@@ -1,7 +1,7 @@
-"""A cache of the newest events of the streams that are asked for them, as texts in memory.
+"""A cache of the newest events of those streams for which they are requested, as texts in memory.
 
-A stream's table is filled when its newest events are first asked for, and dropped when they no longer are. Filling
-reads the file beside queries, which go on reading the file until it is done. Nothing is cached during a load.
+A stream's table is filled when its newest events are first requested, and dropped when they no longer are. Queries read
+the file until the table is filled. Nothing is cached during a load.
 """
 
 import threading
@@ -19,18 +19,18 @@ from cordwood.engines.duckdb.storage.transaction import roll_back
 from cordwood.errors import Fault
 from cordwood.observe.observer import Tell
 
-# The streams that were asked for last are cached.
+# The most recently requested streams are cached, up to this number.
 MOST_STREAMS = 2
 _UNWANTED_SECONDS = 600.0
 _LOOK_SECONDS = 60.0
 # Earlier than any timestamp of BigQuery.
 _EARLIEST_US = -62_135_596_800_000_001
-# Filling takes a twentieth of a processor at most, however often it is begun again.
+# After a fill, wait this many times its duration: filling takes a twentieth of a processor at most.
 _SELDOM = 20
 
 
 class RecentCache:
-    """Fills and drops the recent tables; `most_bytes` bounds about what the events of one stream may take."""
+    """The thread that fills and drops the recent tables; `most_bytes` roughly bounds the events of one stream."""
 
     def __init__(self, session: Session, most_bytes: int, tell: Tell) -> None:
         self._session = session
@@ -54,11 +54,11 @@ class RecentCache:
             self._thread.join()
 
     def wanted(self, store: StreamStore) -> None:
-        """Note that a query asks for the newest events of the stream; have its table filled where it is not."""
+        """Record that a query requests the newest events of the stream; start a fill of its table if necessary."""
         now = time.monotonic()
         self._wanted[store.name] = now
         if not store.recent.is_kept and now >= self._not_before.get(store.name, 0.0):
-            # A failed fill is tried again after that time.
+            # A failed fill is retried after that time.
             self._not_before[store.name] = now + _LOOK_SECONDS
             self._queue.put(store)
 
@@ -71,7 +71,7 @@ class RecentCache:
         self._not_before[store.name] = ended + (ended - began) * _SELDOM
 
     def _fill(self, store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> bool:
-        """Fill the table; False, and nothing changed, where events were flushed or dropped meanwhile."""
+        """Fill the table; roll back and return False if events were flushed or dropped meanwhile."""
         tables = store.tables
         most = max(1, min(ROW_GROUP_ROWS, int(self.most_bytes / max(1.0, store.text_bytes(cursor)))))
         with store.showing, store.turn:

@@ -1,4 +1,4 @@
-"""Recognise the ids of recent events: of several events with one id the first is stored, others are counted."""
+"""Deduplicate recent events by id: of several events with one id the first is stored, others are counted."""
 
 import random
 from array import array
@@ -7,12 +7,12 @@ from functools import cache
 
 WINDOW_US = 600 * 1_000_000
 WINDOW_EVENTS = 100_000
-# The ids of one Bloom filter of eight megabytes.
+# The number of ids in one Bloom filter of eight megabytes.
 _FILTER_IDS = 3_000_000
 _WORD_BITS, _MARK_BITS = 20, 12
 _ANY_WORD, _ANY_MARK = (1 << _WORD_BITS) - 1, (1 << _MARK_BITS) - 1
 
-# Returns those of the ids that the stream's flushed events have, within the window and received before a time.
+# Returns the ids among these that flushed events of the stream have, within the window and received before a time.
 LookUp = Callable[[Sequence[str], int], set[str]]
 
 _ANY_TIME = 2**62
@@ -21,8 +21,8 @@ _ANY_TIME = 2**62
 class RecentIds:
     """The ids of the last events exactly, and older ones within the window by Bloom filters.
 
-    Hits of a filter are confirmed in the stored events. With `inherits`, there are events that were stored before
-    `opened_us`: all ids are looked up among those at first.
+    Hits of a filter are confirmed in the stored events. With `inherits`, events were stored before `opened_us`: at
+    first all ids are looked up among those.
     """
 
     def __init__(self, look_up: LookUp, opened_us: int, *, inherits: bool) -> None:
@@ -35,7 +35,7 @@ class RecentIds:
         self._taken = 0
 
     def duplicates(self, ids: Sequence[str], now_us: int) -> set[int]:
-        """Return the positions in `ids` of ids that came before, in this list or earlier."""
+        """Return the positions in `ids` of ids that occurred before, in this list or earlier."""
         hashes = list(map(hash, ids))
         found = _repeated(hashes)
         for seen in (self._younger, self._elder):
@@ -64,7 +64,7 @@ class RecentIds:
 
 
 class _BloomFilters:
-    """Bloom filters, one filled after the other; each is dropped once its last id is older than the window."""
+    """Bloom filters that are filled one after the other; each is dropped once its last id is older than the window."""
 
     def __init__(self) -> None:
         self._bloom_filters: list[_BloomFilter] = []
@@ -116,7 +116,7 @@ class _BloomFilter:
 @cache
 def _marks() -> tuple[int, ...]:
     """Return 4,096 masks of four random bits each."""
-    dice = random.Random(0)  # noqa: S311 - spread evenly, not kept secret: nobody foresees the hashes
+    dice = random.Random(0)  # noqa: S311 - masks need an even distribution, not secrecy
     return tuple(sum(1 << bit for bit in dice.sample(range(64), 4)) for _ in range(_ANY_MARK + 1))
 
 

@@ -1,4 +1,4 @@
-"""A second copy of a stream's newest events, as texts in memory: pages of whole events are read from it."""
+"""A second copy of a stream's newest events, as texts in memory, from which pages of whole events are read."""
 
 from contextlib import suppress
 from typing import NamedTuple
@@ -9,21 +9,21 @@ from cordwood.engines.duckdb.storage.chunk import Chunk
 from cordwood.engines.duckdb.storage.rows import first_row
 from cordwood.engines.duckdb.storage.tables import StreamTables
 
-# The table is trimmed at so many times the wanted number of events.
+# The table is trimmed when it has this many times the wanted number of events.
 _TOO_MANY = 1.5
 
 
 class RecentTable:
     """A table of all events newer than some time, flushed or not; empty while it is not maintained.
 
-    The oldest of its events may be trimmed at any time: a query that finds too few reads the file. All methods but
+    The oldest of its events may be trimmed at any time: a query that finds too few reads the file. All methods except
     `flushed` require the stream's lock `showing`.
     """
 
     def __init__(self, tables: StreamTables) -> None:
-        # Every event below this number that is new enough is in the table.
+        # Every sufficiently new event below this sequence number is in the table.
         self.end = 0
-        # How often the table was filled anew; a view is valid for one of these.
+        # How often the table was refilled; a view is valid for one of these numbers.
         self.beginnings = 0
         self._tables = tables
         self._since_us: int | None = None
@@ -35,17 +35,20 @@ class RecentTable:
         return self._since_us is not None and not self._is_behind
 
     def begin(self, since_us: int, rows: int, most: int, end: int) -> None:
-        """Note that the table was filled with the flushed events newer than `since_us`, all below the number `end`."""
+        """Record that the table was filled with flushed events newer than `since_us`, all below the number `end`."""
         self._since_us, self._rows, self._most, self.end = since_us, rows, most, end
         self._is_behind = False
         self.beginnings += 1
 
     def flushed(self, flushed_to: int) -> None:
-        """Note what was flushed; requires the lock `turn`. Events that were flushed without coming here make the table stale."""
+        """Record what was flushed; requires the lock `turn`.
+
+        Events that were flushed without being added here make the table stale.
+        """
         self._is_behind = self._is_behind or self.end < flushed_to
 
     def is_too_much(self, pieces: list[Chunk]) -> bool:
-        """Return whether too many events came at once to convert them all, as in a load."""
+        """Return whether too many events arrived at once to convert them all, as in a load."""
         return sum(len(piece.events) for piece in pieces) > self._most // 2
 
     def add(self, piece: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
@@ -64,7 +67,7 @@ class RecentTable:
         self._rows = self._most
 
     def drop_before(self, before_us: int, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Delete events that the stream no longer retains."""
+        """Delete events that are beyond the stream's retention."""
         if self._since_us is not None and self._since_us < before_us:
             cursor.execute(self._tables.drop_recent_before(), {"before": before_us})
 
@@ -78,12 +81,12 @@ class RecentTable:
 
 
 class RecentView(NamedTuple):
-    """A cursor that sees the recent table, valid as long as the table is not filled anew."""
+    """A cursor that sees the recent table, valid until the table is refilled."""
 
     cursor: duckdb.DuckDBPyConnection
     recent: RecentTable
     beginning: int
 
     def has_held(self) -> bool:
-        """Return whether the table was the same throughout; ask after the rows have been fetched."""
+        """Return whether the table was not refilled meanwhile; call it after the rows have been fetched."""
         return self.recent.beginnings == self.beginning

@@ -13,7 +13,8 @@ from cordwood.engines.project_shapes import Pair, ProjectShapes
 from cordwood.errors import DataFolderUnusable
 from cordwood.model.shape import ValueKind
 
-# A set's bytes are a number whose bits are the places of its pairs, the lowest first. Of several rows of a project all count.
+# A set's bytes are a little-endian number whose bits are the positions of its pairs. Several rows of a project are
+# merged.
 CREATE_PROJECT_SHAPES: Final = (
     "CREATE TABLE IF NOT EXISTS store.cordwood.pair (stream VARCHAR, place INTEGER, path VARCHAR[], kind VARCHAR)",
     "CREATE TABLE IF NOT EXISTS store.cordwood.project (stream VARCHAR, project VARCHAR, pairs BLOB)",
@@ -21,7 +22,7 @@ CREATE_PROJECT_SHAPES: Final = (
 
 
 class Unsaved(msgspec.Struct, frozen=True):
-    """Changes that are to be written; `first` is the position of the first new pair."""
+    """Changes to write; `first` is the position of the first new pair."""
 
     first: int
     pairs: Sequence[Pair]
@@ -29,7 +30,7 @@ class Unsaved(msgspec.Struct, frozen=True):
 
 
 class SavedProjects:
-    """Tracks which sets of one stream are not in the file yet; guarded by the stream's lock `turn`."""
+    """The changed sets of one stream that are not in the file yet; guarded by the stream's lock `turn`."""
 
     def __init__(self, stream: str, shapes: ProjectShapes) -> None:
         self._stream = stream
@@ -63,7 +64,7 @@ class SavedProjects:
         self._saved_pairs = min(self._saved_pairs, unsaved.first)
 
     def save(self, cursor: duckdb.DuckDBPyConnection, unsaved: Unsaved) -> None:
-        """Write the changes in the transaction that flushes the events which they were learnt from."""
+        """Write the changes in the transaction that flushes the events from which they were learnt."""
         if unsaved.pairs:
             cursor.execute(
                 "INSERT INTO store.cordwood.pair SELECT $stream, $first + generate_subscripts($kinds, 1) - 1,"

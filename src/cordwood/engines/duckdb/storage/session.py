@@ -18,32 +18,32 @@ from cordwood.engines.duckdb.storage.tables import literal
 from cordwood.errors import DataFolderInUse, DataFolderUnusable, EngineFailed, Fault
 
 FILE = "events.duckdb"
-# A row group is flushed as a whole once it is full: large enough to compress well, small enough to skip by time.
+# The size of a row group: large enough to compress well, small enough to skip by time.
 ROW_GROUP_ROWS = 20_480
-# A quarter of DuckDB's own: many short columns share a block, and an eighth of the file is saved.
+# A quarter of DuckDB's default: many short columns share a block, which saves an eighth of the file.
 _BLOCK_BYTES = 65_536
-# Beyond this size DuckDB's log is checkpointed by us, so that it can be put off while a backup holds the files.
-# What is in the log is in memory, too, until then: it takes no more than so much of it.
+# Above this size cordwood checkpoints DuckDB's log, which it can put off while a backup holds the files. The log's
+# content is also in memory until then, so it is limited to a share of the memory limit.
 _LOG_BYTES = 64 * 10**6
 _LOG_SHARE = 4
 _NEVER = "1TB"
 _SPILL_BYTES = "4GB"
-# The cached blocks that stay while no query comes.
+# The bytes of cached blocks that are kept while no query runs.
 _KEPT_BYTES = 16 * 10**6
-# By its own count: in all, and blocks of the file.
+# DuckDB's own count of memory: in total, and blocks of the file.
 _IN_USE = "SELECT sum(memory_usage_bytes)::BIGINT, sum(memory_usage_bytes) FILTER (tag = 'BASE_TABLE')::BIGINT FROM duckdb_memory()"
-# The memory limit is lowered in such steps for DuckDB's bookkeeping of row groups.
+# The memory limit is lowered in such steps, to make room for DuckDB's metadata of row groups.
 _STEP_BYTES = 4 * 10**6
 _TRIES, _TRY_SECONDS = 40, 0.05
-# How long to wait for another process to release the lock of the file. The folder has a lock of its own, so that only
-# the engine's process of a service that has just been killed is waited for.
+# How long to wait for another process to release the lock of the file. The folder has a lock of its own, so the other
+# process can only be the engine's process of a service that has just been killed.
 _LOCKED_SECONDS = 5.0
-# The pause after a failed checkpoint, which makes everybody wait until the file is reopened.
+# The pause after a failed checkpoint, during which all access waits until the file is reopened.
 _AFTER_FAILURE_SECONDS = 30.0
 
 
 class Session:
-    """Hands out cursors; a cursor is one thread's own connection to the shared instance."""
+    """The shared DuckDB instance; a cursor is one thread's own connection to it."""
 
     def __init__(self, folder: Path, *, memory_bytes: int, threads: int) -> None:
         self._file = folder / FILE
@@ -52,7 +52,7 @@ class Session:
         self._still = ordered_lock(Rank.FILE)
         self._holders = 0
         self._failed = -_AFTER_FAILURE_SECONDS
-        # Whether the last checkpoint failed for want of room on the disk.
+        # Whether the last checkpoint failed because the disk was full.
         self._wants_room = False
         self.gate = FileGate()
         self.memory_bytes = self._most_bytes = memory_bytes
@@ -76,7 +76,7 @@ class Session:
             yield cursor
 
     def checkpoint(self, cursor: duckdb.DuckDBPyConnection) -> bool:
-        """Write DuckDB's own log into the file; False when other transactions write or a backup holds the files.
+        """Checkpoint DuckDB's own log; return False if other transactions write or a backup holds the files.
 
         A checkpoint that fails for want of memory or disk loses nothing: what it could not write stays in the log.
         """
@@ -104,7 +104,7 @@ class Session:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the log is long and could not be written into the file; more of it would fill the memory."""
+        """Return whether the log is long and could not be checkpointed; a longer one would fill the memory."""
         return self.is_log_long and self._failed > 0
 
     @property
@@ -116,10 +116,10 @@ class Session:
         return self._wants_room and facts.f_bavail * facts.f_frsize > 2 * self._log_bytes()
 
     def release_blocks(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Release cached blocks of the file but for a few; the operating system caches them as well.
+        """Release all but a few cached blocks of the file; the operating system caches them as well.
 
-        Other statements go on meanwhile. Lowering the memory limit for a moment evicts file blocks before anything that
-        would have to be spilled, and no more than those.
+        Other statements continue meanwhile. Lowering the memory limit for a moment evicts exactly the file blocks,
+        before anything that would have to be spilled.
         """
         in_use, kept = cursor.execute(_IN_USE).fetchall()[0]
         if kept > _KEPT_BYTES:
@@ -127,29 +127,29 @@ class Session:
                 self._bound(cursor, most_bytes)
 
     def count_noted(self, cursor: duckdb.DuckDBPyConnection, noted_bytes: int) -> None:
-        """Lower the memory limit by what DuckDB's bookkeeping of row groups takes, by a third at most."""
+        """Lower the memory limit by the size of DuckDB's metadata of row groups, by a third at most."""
         most_bytes = self.memory_bytes - min(noted_bytes // _STEP_BYTES * _STEP_BYTES, self.memory_bytes // 3)
         if most_bytes != self._most_bytes and self._bound(cursor, most_bytes):
             self._most_bytes = most_bytes
 
     def _bound(self, cursor: duckdb.DuckDBPyConnection, most_bytes: int) -> bool:
-        """Set the memory limit; False, and the old limit stays, where statements under way need more."""
+        """Set the memory limit; keep the old one and return False if statements under way need more."""
         with suppress(duckdb.OutOfMemoryException):
             cursor.execute("SET GLOBAL memory_limit = $value", {"value": f"{most_bytes}B"})
             return True
         return False
 
     def reopen(self, cursor: duckdb.DuckDBPyConnection) -> bool:
-        """Detach and attach the file, so that DuckDB drops its bookkeeping of row groups, which no limit bounds.
+        """Detach and attach the file, so that DuckDB drops its metadata of row groups, which no limit bounds.
 
-        Requires exclusive access. The file is away for some milliseconds, beside the time to checkpoint its log. False
-        where a backup holds the files, or another file has taken its place.
+        Requires exclusive access. The file is unavailable for some milliseconds, plus the time to checkpoint its log.
+        Returns False if a backup holds the files, or if another file has taken the place of this one.
         """
         with self._still:
             if self._holders or self._file_in_place() != self._opened:
                 return False
             if self.is_open:
-                # It would be done when the file is closed: what cannot be written stays in the log, and is read again.
+                # Closing the file checkpoints as well; what cannot be written stays in the log and is replayed.
                 with suppress(duckdb.IOException):
                     cursor.execute("CHECKPOINT store")
             cursor.execute("DETACH DATABASE IF EXISTS store")
@@ -157,14 +157,14 @@ class Session:
         return True
 
     def used_bytes(self, cursor: duckdb.DuckDBPyConnection) -> int:
-        """Return the bytes of used blocks and of the log; free blocks are left out, since the file does not shrink."""
+        """Return the bytes of used blocks and of the log; free blocks do not count, since the file does not shrink."""
         row = first_row(
             cursor, "SELECT block_size * used_blocks FROM pragma_database_size() WHERE database_name = 'store'"
         )
         return (int(row[0]) if row else 0) + self._log_bytes()
 
     def taken_rows(self, cursor: duckdb.DuckDBPyConnection) -> Mapping[str, int]:
-        """Return by stream how many events take space in the file, dropped ones included until they are freed."""
+        """Return by stream how many events take space in the file, including deleted ones that are not freed yet."""
         tables = "SELECT table_name, estimated_size FROM duckdb_tables() WHERE database_name = 'store' AND schema_name = 'main'"
         return {name: int(rows) for name, rows in cursor.execute(tables).fetchall()}
 
@@ -174,7 +174,7 @@ class Session:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Put off checkpoints, so that the contents of file and log stay in place; new row groups go elsewhere."""
+        """Put off checkpoints, so that file and log keep their contents; new row groups are written elsewhere."""
         with self._still:
             self._holders += 1
         try:
@@ -209,7 +209,7 @@ class Session:
             return 0
 
     def _open(self) -> None:
-        """Attach the file, waiting for a process that was killed a moment ago and may still hold its lock."""
+        """Attach the file; wait if a process that was killed a moment ago still holds its lock."""
         deadline = time.monotonic() + _LOCKED_SECONDS
         while True:
             try:
@@ -258,15 +258,15 @@ class Session:
             "max_temp_directory_size": _SPILL_BYTES,
             "wal_autocheckpoint": _NEVER,
             "variant_minimum_shredding_size": 1024,
-            # `late_materialization.py` decides where it pays.
+            # `late_materialization.py` decides when late materialization pays.
             "late_materialization_max_rows": 0,
             "TimeZone": "UTC",
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
-            # To open the events again; nothing else of the machine's files.
+            # The database file may be reopened; no other file of the machine is accessible.
             "allowed_paths": [str(self._file)],
             "enable_external_access": False,
-            # `release_blocks` needs it; no statement that is admitted can set anything.
+            # `release_blocks` needs it; no permitted statement can change a setting.
             "allowed_configs": ["memory_limit"],
             "lock_configuration": True,
         }

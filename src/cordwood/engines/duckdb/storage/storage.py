@@ -1,8 +1,8 @@
-"""Store the events of all streams: an event goes to the write-ahead log, the memtable, the file, a compacted run.
+"""The events of all streams: an event goes to the write-ahead log, the memtable, the file, a compacted run.
 
 `append` writes the log and acknowledges. `shown` converts pending events into memtables for a query. The flusher moves
-them into row groups of the file and cuts the log; the compactor rewrites row groups in order of project; retention drops
-what is too old. `lock_order.Rank` lists the locks in the order in which they are taken.
+them into row groups of the file and truncates the log; the compactor rewrites row groups in order of project; retention
+deletes what is too old. `lock_order.Rank` lists the locks in the order in which they are taken.
 """
 
 import threading
@@ -42,14 +42,14 @@ _PATIENCE_SECONDS = 20.0
 
 
 class Shown(NamedTuple):
-    """A cursor for a query; `at_rest` when everything it sees is flushed."""
+    """A cursor for a query; `at_rest` if everything that it sees is flushed."""
 
     cursor: duckdb.DuckDBPyConnection
     at_rest: bool
 
 
 class Storage:
-    """The streams' stores; a stream is known after `prepare`, until then its events stay in the log."""
+    """The streams' stores; until a stream is prepared, its replayed events stay in the log."""
 
     def __init__(self, session: Session, folder: Path, clock_us: Callable[[], int], tell: Tell) -> None:
         self._session = session
@@ -74,10 +74,10 @@ class Storage:
         self._flusher = Flusher(session, self._known_stores, self._after_flush, tell, clock_us)
 
     def start(self, means: Means) -> None:
-        """Start the background threads; appends wait while more is pending than `means` allow."""
+        """Start the background threads; appends block while more bytes are pending than `means` allow."""
         self._flusher.means = means
         self._flusher.start()
-        # Parts of a row group are written by a checkpoint, which waits while a run is written.
+        # Parts of a row group are written by a checkpoint, which waits while a run is compacted.
         self._compactor.works_beside_flushes = not means.is_in_parts
         self._compactor.start()
         self.keeping.start()
@@ -89,7 +89,7 @@ class Storage:
                 self._refuse_same_spelling(stream.name)
                 with self._session.gate.shared(FileAccess.FLUSH):
                     self._stores[stream.name] = self._open_store(stream)
-                # Its flushed events may wait for compaction.
+                # Its flushed events may need compaction.
                 self._compactor.flushed()
             else:
                 known.stream = stream
@@ -103,7 +103,10 @@ class Storage:
             cursor.close()
 
     def append(self, batches: Sequence[Batch], acknowledged: Mapping[str, int] | None = None) -> list[Appended]:
-        """`acknowledged` goes with batches that may be stored already: where each stream's acknowledged events end."""
+        """Append; count events that an unacknowledged append has stored as accepted.
+
+        `acknowledged` is given for batches that may be stored already: where each stream's acknowledged events end.
+        """
         self._wait_for_room()
         with self._appending:
             stored = self._stored_from(acknowledged) if acknowledged is not None else {}
@@ -137,7 +140,7 @@ class Storage:
 
     @contextmanager
     def recent(self, stream: str) -> Iterator[RecentView | None]:
-        """Yield a view of the stream's newest events as texts; None where the cache does not have them."""
+        """Yield a view of the stream's newest events as texts; None if they are not cached."""
         store = self._stores.get(stream)
         if store is None:
             yield None
@@ -169,7 +172,7 @@ class Storage:
         return {name: store.facts for name, store in self._stores.items()}
 
     def sizes(self) -> Mapping[str, int]:
-        """Estimate the bytes of each stream: used blocks shared out by rows and text length, plus what is pending.
+        """Estimate the bytes of each stream: used blocks divided by rows and text length, plus pending events.
 
         Counting the blocks of each stream would take time and memory for every row group.
         """
@@ -295,10 +298,10 @@ class Storage:
 
         return look_up
 
-    # Showing
+    # Making events visible to queries
 
     def _show(self, cursor: duckdb.DuckDBPyConnection, stores: Sequence[StreamStore]) -> bool:
-        """Bring the memtables up to date; return whether there are events in them."""
+        """Update the memtables; return whether they contain events."""
         with duckdb_faults(), ExitStack() as turns:
             for store in stores:
                 store.show(cursor)
@@ -328,7 +331,7 @@ class Storage:
 
 
 def _told_of_append(batch: Batch, new: int, duplicates: int, stored: set[str]) -> Appended:
-    """Each of `stored` is counted as accepted in the first batch that has it."""
+    """Count the events of an append; each of `stored` counts as accepted in the first batch that has it."""
     again = {event.id for event in batch.events} & stored if stored else set()
     stored -= again
     return Appended(new + len(again), duplicates - len(again))

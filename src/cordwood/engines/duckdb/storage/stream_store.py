@@ -26,13 +26,13 @@ from cordwood.model.stream import Stream
 
 
 class OutOfOrderError(Exception):
-    """Raised where earlier events could not be flushed: flushes of a stream commit in order."""
+    """Raised if earlier events could not be flushed: flushes of a stream commit in order."""
 
 
 class StreamStore:
-    """Events have sequence numbers from the stream's beginning and are flushed in this order.
+    """The events of one stream; they have consecutive sequence numbers and are flushed in this order.
 
-    Every event is in exactly one of three places: pending, in a chunk that is being flushed, or flushed. `turn` guards
+    Every event is in exactly one of three states: pending, in a chunk that is being flushed, or flushed. `turn` guards
     all three, and the commit that moves a chunk into the file. `showing` guards the filling of the memtable and of the
     recent table, and is taken before `turn`.
     """
@@ -43,7 +43,7 @@ class StreamStore:
         self.tables = StreamTables(stream.name)
         self.shape = Shape()
         self.tail = 0
-        # About what the texts of events that are not yet flushed take.
+        # The approximate bytes of the texts of events that are not flushed yet.
         self.held_bytes = 0
         self._taken_bytes = self._taken_events = 0
         self._stored_bytes: float | None = None
@@ -54,14 +54,14 @@ class StreamStore:
         self._memtable = Memtable(self.tables)
         self.recent = RecentTable(self.tables)
         self.showing = ordered_lock(Rank.SHOWING)
-        # How often flushed events were dropped.
+        # How often flushed events were deleted.
         self.drops = 0
         self._facts = StreamFacts(0, None, None)
         self._unsaved: dict[Path, frozenset[ValueKind]] = {}
         self.projects = ProjectShapes()
         self.saved_projects = SavedProjects(stream.name, self.projects)
 
-    # What is known
+    # State
 
     @property
     def pending_rows(self) -> int:
@@ -103,14 +103,14 @@ class StreamStore:
         """Count the events in the file and those that are pending."""
         with self.turn:
             events = self.stored_events(cursor)
-            # Most streams are empty, and each start asks all of them.
+            # Empty streams are common, and each start counts all of them.
             row = first_row(cursor, self.tables.newest_and_oldest()) if events else None
             self._facts = StreamFacts(events, *(row or (None, None)))
             for record in self._pending:
                 self._count(record.events)
 
     def text_bytes(self, cursor: duckdb.DuckDBPyConnection) -> float:
-        """Estimate the bytes of an event's texts, by those that came lately or by a sample of the stored ones."""
+        """Estimate the bytes of an event's texts, from recent events or from a sample of the stored ones."""
         if self._taken_events:
             return self._taken_bytes / self._taken_events
         if self._stored_bytes is None:
@@ -128,7 +128,7 @@ class StreamStore:
         )
 
     def unflushed_ids(self, first: int) -> set[str]:
-        """The ids of events that are not flushed, from the number `first` on."""
+        """Return the ids of unflushed events from the sequence number `first` on."""
         return {event.id for piece in self._unflushed(first, self.tail) for event in piece.events}
 
     # Adding
@@ -156,17 +156,17 @@ class StreamStore:
             for path, kinds in learnt.items():
                 self._unsaved[path] = self._unsaved.get(path, frozenset()) | kinds
 
-    # Showing
+    # Making events visible to queries
 
     def show(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Put every pending event into the memtable; flushing and appending go on meanwhile."""
+        """Put every pending event into the memtable; flushes and appends continue meanwhile."""
         until = self.tail
         with self.showing:
             for piece in self._unflushed(self._memtable.end, until):
                 self._fill_memtable(piece, cursor)
 
     def refresh_recent(self, cursor: duckdb.DuckDBPyConnection) -> bool:
-        """Bring the recent table up to date; return whether it is maintained."""
+        """Update the recent table; return whether it is maintained."""
         until = self.tail
         with self.showing:
             self._keep(until, cursor)
@@ -183,15 +183,15 @@ class StreamStore:
                 for piece in pieces:
                     self.recent.add(piece, cursor)
         except duckdb.Error:
-            # The events are in the memtable or the file as well.
+            # A failure loses nothing: the events are in the memtable or the file as well.
             self.recent.forget(cursor)
 
     def refresh(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Bring the views up to date; hold `turn` until the query has begun."""
+        """Update the views; hold `turn` until the query has begun."""
         self._memtable.refresh(cursor)
 
     def _unflushed(self, first: int, until: int) -> list[Chunk]:
-        """Return the events that are not flushed from the number `first` on, pending ones only below `until`."""
+        """Return the unflushed events from the number `first` on; pending ones only below `until`."""
         with self.turn:
             being_flushed = [chunk.rest(first) for chunk in self._flushing if chunk.end > first]
             waiting = [record for record in self._pending if first < record.end and record.first < until]
@@ -199,7 +199,7 @@ class StreamStore:
         return sorted(found, key=lambda piece: piece.first)
 
     def _fill_memtable(self, piece: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Insert the events into the memtable; ones that are flushed meanwhile are hidden there."""
+        """Insert the events into the memtable; the view hides those that are flushed meanwhile."""
         with self.turn:
             if piece.end <= self.flushed_to:
                 return
@@ -219,7 +219,7 @@ class StreamStore:
     ) -> Chunk | None:
         """Take the oldest pending events for a flush, within a number of rows and of bytes of large events.
 
-        With `whole_groups_only` none when there are fewer of both.
+        With `whole_groups_only` return None if there are fewer of both.
         """
         with self.turn:
             is_less = self.pending_rows < rows and self._pending_large_bytes < most_large_bytes
@@ -293,14 +293,14 @@ class StreamStore:
         self.turn.notify_all()
 
     def _let_go(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Drop memtables that are flushed; the next query does so where this fails."""
+        """Drop memtables that are flushed; if this fails, the next query does so."""
         with self.turn, suppress(duckdb.Error):
             self._memtable.refresh(cursor)
 
     # Retention
 
     def sweep(self, now_us: int, cursor: duckdb.DuckDBPyConnection) -> int:
-        """Drop the events that the stream no longer retains; return how many were dropped."""
+        """Delete events beyond the stream's retention; return how many were deleted."""
         before_us = self._keeps_from_us(now_us, cursor)
         if before_us is None or (self.facts.oldest_us or now_us) >= before_us:
             return 0
@@ -309,7 +309,7 @@ class StreamStore:
         return self.drop_before(before_us, cursor)
 
     def _flush_below(self, end: int, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Flush what is pending now, and not what arrives meanwhile."""
+        """Flush the events that are pending now, and none that arrive meanwhile."""
         while self._waits(lambda record: record.first < end):
             chunk = self.take_chunk(whole_groups_only=False)
             if chunk is not None:
@@ -320,10 +320,10 @@ class StreamStore:
             return any(map(is_meant, self._pending))
 
     def drop_before(self, before_us: int, cursor: duckdb.DuckDBPyConnection) -> int:
-        """Drop flushed events older than that; a later checkpoint frees their space."""
+        """Delete flushed events older than that; a later checkpoint frees their space."""
         row = first_row(cursor, self.tables.delete_before(), {"before": before_us})
         with self.showing:
-            # A fill of the recent table that is under way has not seen the deletion.
+            # A concurrent fill of the recent table has not seen the deletion.
             self.drops += 1
             self.recent.drop_before(before_us, cursor)
         gone = int(row[0]) if row else 0
@@ -344,7 +344,7 @@ class StreamStore:
             bounds.append(now_us - round(self.stream.retention_seconds * 1e6))
         most = self.stream.max_events
         if most is not None and self.facts.events > most:
-            # Events that are not in the file are the newest, and count, too; none is flushed while they are counted.
+            # Events that are not in the file are the newest and count as well; the lock prevents a flush meanwhile.
             with self.turn:
                 rank = max(1, most - (self.tail - self.flushed_to))
                 row = first_row(cursor, self.tables.time_of_newest(), {"rank": rank})

@@ -11,14 +11,14 @@ COLUMNS = {
     "extras": "VARIANT",
     "ingested_at": "TIMESTAMPTZ",
     "timestamp_inferred": "BOOLEAN",
-    # Nearly every query asks whether a path holds an object, which is expensive to ask of a VARIANT.
+    # Nearly every query needs to know whether a path holds an object, which is expensive to determine from a VARIANT.
     "object_paths": "VARCHAR",
 }
 
-# What an event takes in memory beside its texts, near enough.
+# The approximate memory of an event apart from its texts.
 OF_ANY_EVENT = 300
 
-# How a column is kept where that is not left to the engine. Long texts of all kinds: half the size, and written faster.
+# Compression that is not left to the engine: with zstd, long texts take half the space and are written faster.
 _KEPT = {"event_message": " USING COMPRESSION zstd"}
 
 
@@ -31,7 +31,7 @@ class StreamTables:
         self.table = f"store.main.{quoted(stream)}"
         self.memtable = f"memory.memtable.{quoted(stream)}"
         self.recent = f"memory.recent.{quoted(stream)}"
-        # Database, schema and name of all that a statement over the stream may read.
+        # Catalog, schema and name of everything that a statement over the stream may read.
         places = ("store.main", "memory.main", "memory.memtable", "memory.recent")
         self.paths = frozenset((*place.split("."), stream) for place in places)
 
@@ -40,7 +40,7 @@ class StreamTables:
         return f"CREATE TABLE IF NOT EXISTS {self.table} ({columns})"
 
     def add_layout(self) -> str:
-        """Add the columns `settled`, whether the event is in a compacted run, and `block`; tables of version 1 lack both."""
+        """Add the columns `settled` (the event is in a compacted run) and `block`, which tables of version 1 lack."""
         add = f"ALTER TABLE {self.table} ADD COLUMN IF NOT EXISTS"
         return f"{add} settled BOOLEAN DEFAULT false; {add} block BIGINT DEFAULT 0"
 
@@ -54,7 +54,7 @@ class StreamTables:
         return f"DROP TABLE {self.memtable_part(part)}"
 
     def create_memtable(self, parts: Sequence[int], flushed_to: int) -> str:
-        """Create the view of the rows that are not flushed; their sequence number stands in for the rowid."""
+        """Create the view of the unflushed rows; their sequence number serves as rowid."""
         rows = "SELECT * EXCLUDE (number), number AS rowid FROM"
         tables = [f"{rows} {self.memtable_part(part)} WHERE number >= {flushed_to:d}" for part in parts]
         return (
@@ -80,7 +80,7 @@ class StreamTables:
         return f"DELETE FROM {self.recent} WHERE timestamp < make_timestamptz($before)"  # noqa: S608 - our own names
 
     def insert_recent(self, source: str) -> str:
-        """Insert as `insert_events` does, events newer than `$since` only, with objects written as the file would return them."""
+        """Insert events newer than `$since`, with objects printed as the file would return them."""
         values = "i, t, e, p, m::JSON::VARIANT::JSON, x::JSON::VARIANT::JSON, r, f, o"
         return f"INSERT INTO {self.recent} SELECT {values} FROM {source} WHERE t > make_timestamptz($since)"  # noqa: S608
 
@@ -92,7 +92,7 @@ class StreamTables:
         return f"SELECT count(*) FROM {self.table}"  # noqa: S608 - our own names
 
     def newest_and_oldest(self) -> str:
-        """Select both times by ORDER BY, for which DuckDB reads only the row groups that can have them."""
+        """Select both times by ORDER BY, for which DuckDB reads only the row groups that can contain them."""
         first = f"(SELECT epoch_us(timestamp) FROM {self.table} ORDER BY timestamp"  # noqa: S608
         return f"SELECT {first} DESC LIMIT 1), {first} LIMIT 1)"
 
@@ -106,7 +106,7 @@ class StreamTables:
         return f"DELETE FROM {self.table} WHERE timestamp < make_timestamptz($before)"  # noqa: S608
 
     def oldest(self) -> str:
-        """Select the first and the last row of the oldest `$rows`."""
+        """Select the first and the last rowid of the oldest `$rows` rows."""
         return f"SELECT min(rowid), max(rowid) FROM (SELECT rowid FROM {self.table} ORDER BY rowid LIMIT $rows)"  # noqa: S608
 
     def copy_rows(self) -> str:
@@ -119,7 +119,7 @@ class StreamTables:
         return f"SELECT epoch_us(timestamp) FROM {self.table}"  # noqa: S608
 
     def time_of_newest(self, table: str | None = None) -> str:
-        """Select the time of the event of that rank by time, the newest being the first; of the flushed events unless told."""
+        """Select the time of the event of that rank, newest first; of the flushed events by default."""
         events = table or self.table
         return f"SELECT epoch_us(timestamp) FROM {events} ORDER BY timestamp DESC LIMIT 1 OFFSET $rank - 1"  # noqa: S608
 
@@ -130,7 +130,7 @@ class StreamTables:
         )
 
     def stored_ids_received(self) -> str:
-        """Select as `stored_ids` does, of events received between two times, however long ago."""
+        """Select as `stored_ids` does, but events received between two times, without the window."""
         return (
             f"SELECT id FROM {self.table} WHERE ingested_at >= make_timestamptz($since)"  # noqa: S608
             " AND ingested_at <= make_timestamptz($until) AND id IN (SELECT unnest($ids))"
@@ -143,7 +143,7 @@ class StreamTables:
         )
 
     def last_of_run(self) -> str:
-        """Select how many rows are not compacted, and the last row of the oldest `$rows` of them."""
+        """Select the number of uncompacted rows, and the rowid of the last of the oldest `$rows` of them."""
         fresh = f"SELECT row_number() OVER (ORDER BY rowid) AS rank, rowid AS place FROM {self.table} WHERE NOT settled"  # noqa: S608
         return f"SELECT count(*), min(place) FILTER (rank = $rows) FROM ({fresh})"  # noqa: S608 - our own names
 
@@ -163,7 +163,7 @@ class StreamTables:
         return f"DELETE FROM {self.table} WHERE NOT settled AND rowid <= $last"  # noqa: S608 - our own names
 
     def pin(self) -> str:
-        """Select nothing; a transaction that has run it sees file and memory as they are now."""
+        """Select nothing; the transaction that runs it keeps seeing file and memory as they are now."""
         return f"FROM {self.view} LIMIT 0"
 
     def pin_table(self) -> str:
@@ -178,12 +178,12 @@ class StreamTables:
         )
 
     def insert_events(self, table: str, source: str, *, numbered: bool) -> str:
-        """Insert the events of `source`, which has one letter a column: `LISTED` ones, or a relation."""
+        """Insert the events of `source`, `LISTED` or a relation, whose columns are named by single letters."""
         into, number = (", number", ", n") if numbered else (", block", ", $block")
         return f"INSERT INTO {table} ({_NAMES}{into}) SELECT i, t, e, p, m::JSON::VARIANT, x::JSON::VARIANT, r, f, o{number} FROM {source}"  # noqa: S608
 
 
-# Events as parameters, a list a column. Unnested first, parsed after: a third faster.
+# Events as parameters, one list per column. Parsing JSON after UNNEST instead of before saves a third of the time.
 LISTED = (
     "(SELECT i, make_timestamptz(t) AS t, e, p, m, x, make_timestamptz(r) AS r, f, o, n FROM ("
     "SELECT unnest($i::VARCHAR[]) AS i, unnest($t::BIGINT[]) AS t, unnest($e::VARCHAR[]) AS e,"
@@ -193,12 +193,12 @@ LISTED = (
 
 
 def quoted(name: str) -> str:
-    """Write a name for DuckDB, which has no empty names and none with a zero character."""
+    """Quote a name for DuckDB, which has no empty names and none with a NUL character."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """Write a text for DuckDB, whose literals cannot hold a zero character."""
+    """Quote a text for DuckDB, whose literals cannot contain a NUL character."""
     pieces = ["'" + piece.replace("'", "''") + "'" for piece in text.split("\0")]
     return pieces[0] if len(pieces) == 1 else "(" + " || chr(0) || ".join(pieces) + ")"
 

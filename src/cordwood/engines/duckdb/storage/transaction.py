@@ -18,6 +18,6 @@ def transaction(cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
 
 
 def roll_back(cursor: duckdb.DuckDBPyConnection) -> None:
-    """Roll back, unless the engine has done so by itself."""
+    """Roll back, unless the engine has already done so."""
     with suppress(duckdb.Error):
         cursor.execute("ROLLBACK")

@@ -59,13 +59,13 @@ class WriteAheadLog:
         self._number = 0
         self._file = -1
         self._size = 0
-        # Reused for each record, since filling fresh pages takes five times as long; freed with the last segment.
+        # Reused for each record, because filling fresh pages takes five times as long; freed with the last segment.
         self._encoded = bytearray()
 
     def replay(self, tell: Tell) -> Iterator[WalRecord]:
         """Yield every whole record in order; must be exhausted before the first append.
 
-        What cannot be read is skipped and reported: a torn write at the end, or damage.
+        Unreadable parts are skipped and reported: a torn write at the end, or damage.
         """
         files = sorted(self._folder.glob("*.log"))
         for file in files:
@@ -80,7 +80,7 @@ class WriteAheadLog:
                 tell(_told_of_loss(reading, is_last=file == files[-1]))
 
     def append(self, records: Iterable[WalRecord]) -> None:
-        """Append the records durably; nothing of them is ever replayed where it fails."""
+        """Append the records durably; if that fails, none of them is replayed later."""
         with self._turn:
             if self._file < 0 or self._size > _SEGMENT_BYTES:
                 self._next_segment()
@@ -149,7 +149,7 @@ class WriteAheadLog:
 
 
 class _Reading:
-    """Reads one segment, record by record; skips a corrupt record as long as its length is plausible."""
+    """The reading of one segment, record by record; a corrupt record is skipped if its length is plausible."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -178,7 +178,7 @@ def _payload(source: BinaryIO) -> bytes | None:
 
 
 def _told_of_loss(reading: _Reading, *, is_last: bool) -> str:
-    """Describe what could not be read; keep a copy of the segment, unless its end is only a torn write."""
+    """Describe what could not be read; keep a copy of the segment, unless only its last write was torn."""
     file = reading.file
     if is_last and not reading.has_more and reading.lost_bytes < file.stat().st_size:
         return f"The last {reading.lost_bytes} bytes of {file.name} are a write that was cut off: nobody was told that it was kept."
@@ -191,7 +191,7 @@ def _told_of_loss(reading: _Reading, *, is_last: bool) -> str:
 
 
 def _write_all(descriptor: int, data: bytes | bytearray) -> None:
-    """Write all of the data; no view of it is left afterwards, so that the buffer can be used again."""
+    """Write all of the data; release every view of it, so that the buffer can be reused."""
     written = 0
     with memoryview(data) as view:
         while written < len(view):
